@@ -1,0 +1,2 @@
+//! The `weir` command.
+fn main() {}

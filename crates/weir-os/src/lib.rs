@@ -1,0 +1,145 @@
+//! Files and clocks: the only crate that makes system calls.
+//!
+//! A [`Disk`] is one database directory. Every form (io_uring, thread pool, simulated, throttled)
+//! implements the same two traits, so every layer above runs unchanged on each.
+
+mod buf;
+
+use std::io;
+use std::sync::Arc;
+
+pub use buf::AlignedBuf;
+
+/// Alignment of offsets and lengths for direct I/O, in bytes.
+pub const BLOCK: usize = 4096;
+
+/// What went wrong with a file, and where.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{operation} of {file} at offset {offset}: {source}")]
+pub struct DiskError {
+    /// What was tried: `read`, `write`, `sync`, `open`, ...
+    pub operation: &'static str,
+    /// Path of the file as the operator knows it.
+    pub file: String,
+    /// Byte offset in the file; 0 where there is none.
+    pub offset: u64,
+    /// The system's reason.
+    #[source]
+    pub source: Arc<io::Error>,
+}
+
+impl DiskError {
+    /// An error of `operation` on `file` at `offset`.
+    pub fn new(operation: &'static str, file: &str, offset: u64, source: io::Error) -> Self {
+        DiskError { operation, file: file.to_string(), offset, source: Arc::new(source) }
+    }
+
+    /// The kind of the system's reason.
+    pub fn kind(&self) -> io::ErrorKind {
+        self.source.kind()
+    }
+}
+
+/// Result of a disk operation.
+pub type Result<T> = std::result::Result<T, DiskError>;
+
+/// Whether `open` may or must create the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Create {
+    /// The file must exist.
+    No,
+    /// The file is created when absent.
+    IfAbsent,
+    /// The file must be absent; it is created empty.
+    New,
+}
+
+/// How a file is read and written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Past the page cache (O_DIRECT) where the file system allows it; offsets and lengths are multiples of [`BLOCK`].
+    Direct,
+    /// Through the page cache; any offset and length.
+    Cached,
+}
+
+/// One read or write of a batch. Buffers are owned while the operation runs and come back with the batch.
+#[derive(Debug)]
+pub enum Io {
+    /// Fill `buf` wholly from `offset`; reading past the end is an `UnexpectedEof` error.
+    Read {
+        /// Byte offset in the file.
+        offset: u64,
+        /// Where the bytes go.
+        buf: AlignedBuf,
+    },
+    /// Write `buf` wholly at `offset`.
+    Write {
+        /// Byte offset in the file.
+        offset: u64,
+        /// The bytes.
+        buf: AlignedBuf,
+    },
+}
+
+/// One database directory. Names are plain file names without separators.
+pub trait Disk: Send + Sync {
+    /// Opens or creates a file. The name is durable only after [`Disk::sync_dir`].
+    ///
+    /// # Errors
+    /// `NotFound`, `AlreadyExists`, `PermissionDenied` and whatever the system says; nothing changed.
+    fn open(&self, name: &str, create: Create, mode: Mode) -> Result<Arc<dyn File>>;
+    /// Removes a file's name; durable after [`Disk::sync_dir`].
+    fn remove(&self, name: &str) -> Result<()>;
+    /// Renames a file, replacing the target; durable after [`Disk::sync_dir`].
+    fn rename(&self, from: &str, to: &str) -> Result<()>;
+    /// Names of all files, sorted.
+    fn list(&self) -> Result<Vec<String>>;
+    /// Makes creations, removals and renames durable.
+    fn sync_dir(&self) -> Result<()>;
+    /// Takes the directory's lock for as long as the returned guard lives.
+    ///
+    /// # Errors
+    /// `WouldBlock` when another process (or another `Disk` of this process) holds it.
+    fn lock(&self) -> Result<Box<dyn Send + Sync>>;
+    /// What this disk is, for status and messages: e.g. `io_uring, O_DIRECT: /var/lib/x`.
+    fn describe(&self) -> String;
+}
+
+/// One open file. All methods may be called from many threads at once.
+pub trait File: Send + Sync {
+    /// Runs a batch, all of it in flight together, and returns when every operation is done.
+    /// The buffers come back in the order given.
+    ///
+    /// # Errors
+    /// The first error in batch order; the outcome of the other writes is then unknown.
+    fn run(&self, batch: Vec<Io>) -> Result<Vec<AlignedBuf>>;
+    /// Length in bytes.
+    fn len(&self) -> Result<u64>;
+    /// Sets the length; growth reads as zeros and is backed by allocated space where the system can.
+    /// Durable after [`File::sync`].
+    ///
+    /// # Errors
+    /// `StorageFull` when the space can't be had; the length is then unchanged.
+    fn set_len(&self, bytes: u64) -> Result<()>;
+    /// Gives the space of a block-aligned range back to the file system; it reads as zeros afterwards.
+    fn punch(&self, offset: u64, bytes: u64) -> Result<()>;
+    /// Makes all completed writes and the length durable. After an error the file's state is unknown:
+    /// never retry.
+    fn sync(&self) -> Result<()>;
+    /// The name, as an operator would know it (with directory).
+    fn name(&self) -> &str;
+
+    /// Reads `buf.len()` bytes at `offset`.
+    fn read(&self, offset: u64, buf: AlignedBuf) -> Result<AlignedBuf> {
+        Ok(self.run(vec![Io::Read { offset, buf }])?.pop().expect("a batch returns its buffers"))
+    }
+    /// Writes `buf` at `offset`.
+    fn write(&self, offset: u64, buf: AlignedBuf) -> Result<AlignedBuf> {
+        Ok(self.run(vec![Io::Write { offset, buf }])?.pop().expect("a batch returns its buffers"))
+    }
+    /// Whether the file is empty.
+    fn is_empty(&self) -> Result<bool> {
+        Ok(self.len()? == 0)
+    }
+}
