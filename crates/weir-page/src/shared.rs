@@ -1,0 +1,157 @@
+//! Inner pages as readers without a latch see them: through relaxed atomic words.
+//!
+//! An inner page may be replaced while it is read. Readers load aligned 64-bit words, bound every
+//! offset, and use the result only after the frame's version has been found unchanged; writers
+//! prepare the new page elsewhere and [`publish`] it word by word.
+
+use crate::node::SLOT;
+use crate::page::{BODY, Page};
+use crate::types::{PAGE_SIZE, PageId};
+use std::cmp::Ordering as Cmp;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const WORDS: usize = PAGE_SIZE / 8;
+
+/// A page that others may be changing.
+#[derive(Clone, Copy)]
+pub struct SharedPage<'a>(&'a [AtomicU64; WORDS]);
+
+impl<'a> SharedPage<'a> {
+    /// The page at `ptr`.
+    ///
+    /// # Safety
+    /// `ptr` is valid for `'a`, aligned to 8, and every access to it that isn't ordered with this
+    /// one goes through `SharedPage`.
+    pub unsafe fn new(ptr: *const Page) -> Self {
+        // SAFETY: an array of atomics has the layout of the bytes; the caller vouches for the rest.
+        SharedPage(unsafe { &*ptr.cast::<[AtomicU64; WORDS]>() })
+    }
+
+    #[inline]
+    fn word(&self, i: usize) -> u64 {
+        self.0[i & (WORDS - 1)].load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn u16(&self, at: usize) -> usize {
+        (self.word(at / 8) >> (8 * (at % 8))) as u16 as usize
+    }
+
+    /// Eight bytes from any offset, as a big-endian number; bytes past the page read as anything.
+    #[inline]
+    fn be64(&self, at: usize) -> u64 {
+        let shift = 8 * (at % 8);
+        let low = self.word(at / 8) >> shift;
+        let high = if shift == 0 { 0 } else { self.word(at / 8 + 1) << (64 - shift) };
+        (low | high).swap_bytes()
+    }
+
+    fn u32(&self, at: usize) -> u32 {
+        (self.be64(at).swap_bytes()) as u32
+    }
+
+    /// Number of children.
+    #[inline]
+    pub fn count(&self) -> usize {
+        self.u16(34).min((PAGE_SIZE - BODY) / SLOT)
+    }
+
+    /// Compares `len` bytes at `at` with `key`.
+    fn compare(&self, at: usize, len: usize, key: &[u8]) -> Cmp {
+        let shared = len.min(key.len());
+        let mut i = 0;
+        while i < shared {
+            let n = (shared - i).min(8);
+            let mut chunk = [0; 8];
+            chunk[..n].copy_from_slice(&key[i..i + n]);
+            let keep = if n == 8 { u64::MAX } else { !(u64::MAX >> (8 * n)) };
+            match (self.be64(at + i) & keep).cmp(&u64::from_be_bytes(chunk)) {
+                Cmp::Equal => i += n,
+                other => return other,
+            }
+        }
+        len.cmp(&key.len())
+    }
+
+    /// Slot of the child that covers `key`, if the page is what it seems to be.
+    #[inline]
+    pub fn child_slot(&self, key: &[u8]) -> usize {
+        let wanted = key.get(self.u16(52)..).unwrap_or(&[]);
+        let wanted_head = crate::node::head(wanted);
+        let (mut low, mut high) = (1, self.count().max(1));
+        // First slot from 1 on whose key is above the wanted one.
+        while low < high {
+            let mid = (low + high) / 2;
+            let slot = self.word(BODY / 8 + mid);
+            let order = match (slot as u32).cmp(&wanted_head) {
+                Cmp::Equal => {
+                    let at = (slot >> 32) as u16 as usize + 4;
+                    self.compare(at, (slot >> 48) as usize & 0x0fff, wanted)
+                }
+                other => other,
+            };
+            if order == Cmp::Greater { high = mid } else { low = mid + 1 }
+        }
+        low - 1
+    }
+
+    /// Child of a slot.
+    #[inline]
+    pub fn child(&self, slot: usize) -> PageId {
+        let slot = self.word(BODY / 8 + slot);
+        PageId(self.u32((slot >> 32) as u16 as usize))
+    }
+
+    /// Copies the page; it makes sense only if the frame's version hasn't changed.
+    pub fn copy(&self) -> Box<Page> {
+        let mut page = Page::boxed();
+        for (i, word) in page.0.chunks_exact_mut(8).enumerate() {
+            word.copy_from_slice(&self.word(i).to_le_bytes());
+        }
+        page
+    }
+
+    /// Replaces the page word by word.
+    pub fn publish(&self, page: &Page) {
+        for (i, word) in page.0.chunks_exact(8).enumerate() {
+            let word = u64::from_le_bytes(word.try_into().expect("eight bytes"));
+            self.0[i].store(word, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::{self, Builder};
+    use crate::types::TreeId;
+
+    #[test]
+    fn finds_the_children_that_the_page_itself_finds() {
+        let mut rng = fastrand::Rng::with_seed(7);
+        for round in 0..200 {
+            let mut keys: Vec<Vec<u8>> = (0..rng.usize(1..60))
+                .map(|_| (0..rng.usize(1..20)).map(|_| rng.u8(0..3)).collect())
+                .collect();
+            keys.sort();
+            keys.dedup();
+            let fenced = rng.bool() && keys[0][0] == 1;
+            let (lower, upper) =
+                if fenced { (&[1u8][..], Some(&[3u8][..])) } else { (&[][..], None) };
+            let mut b = Builder::new(PageId(1), TreeId(1), 1, lower, upper);
+            for (i, k) in keys.iter().enumerate() {
+                b.push_child(k, PageId(i as u32 + 10));
+            }
+            let page = b.finish();
+            // SAFETY: the page lives on, unchanged, while it is read.
+            let shared = unsafe { SharedPage::new(&*page) };
+            for _ in 0..100 {
+                let key: Vec<u8> = (0..rng.usize(1..20)).map(|_| rng.u8(1..3)).collect();
+                let slot = node::child_slot(&page, &key);
+                assert_eq!(shared.child_slot(&key), slot, "round {round} key {key:?}");
+                assert_eq!(shared.child(slot), node::child(&page, slot));
+            }
+            assert!(shared.copy().0 == page.0);
+        }
+    }
+}
