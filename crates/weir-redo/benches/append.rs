@@ -1,0 +1,3 @@
+//! Cost of the hot path: `cargo bench -p weir-redo`.
+
+fn main() {}
