@@ -5,19 +5,24 @@
 
 mod buf;
 mod check;
+mod clock;
 mod directory;
 mod pool;
 pub mod sim;
 mod stats;
+pub mod throttle;
+mod uring;
 
 use std::io;
 use std::sync::Arc;
 
 pub use buf::AlignedBuf;
 use check::{LOCK_NAME, check_aligned, check_name, check_punch};
+pub use clock::{Clock, RealClock, SimClock};
 pub use directory::{Backend, open_directory};
 pub use sim::SimDisk;
 pub use stats::DiskStats;
+pub use throttle::ThrottledDisk;
 
 /// Alignment of offsets and lengths for direct I/O, in bytes.
 pub const BLOCK: usize = 4096;
