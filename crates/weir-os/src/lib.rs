@@ -2,6 +2,15 @@
 //!
 //! A [`Disk`] is one database directory. Every form (io_uring, thread pool, simulated, throttled)
 //! implements the same two traits, so every layer above runs unchanged on each.
+//!
+//! | form | made by | for |
+//! |---|---|---|
+//! | real directory | [`open_directory`] | use: io_uring, or threads where the kernel refuses it |
+//! | [`SimDisk`] | [`SimDisk::new`] | tests: power cuts, faults, all by seed |
+//! | [`ThrottledDisk`] | [`ThrottledDisk::new`] | measuring: any of them, made slow |
+//!
+//! Beside them: [`Clock`]s real and simulated, [`Region`]s of memory for the buffer pool, and what
+//! the [`process`] uses.
 
 mod buf;
 mod check;
