@@ -1,1 +1,7 @@
-//! Placeholder.
+//! Weir: a transactional B+tree storage engine.
+
+#![allow(missing_docs)]
+
+mod governor;
+mod storage;
+mod sync;
