@@ -76,10 +76,20 @@ impl<'a> SharedPage<'a> {
     /// Slot of the child that covers `key`, if the page is what it seems to be.
     #[inline]
     pub fn child_slot(&self, key: &[u8]) -> usize {
+        self.partition(key, |order| order != Cmp::Greater)
+    }
+
+    /// Slot of the child that covers the keys just below `key`.
+    pub fn child_slot_below(&self, key: &[u8]) -> usize {
+        self.partition(key, |order| order == Cmp::Less)
+    }
+
+    /// Last slot whose key's order to `key` satisfies `before`; slot 0 always does.
+    #[inline]
+    fn partition(&self, key: &[u8], before: impl Fn(Cmp) -> bool) -> usize {
         let wanted = key.get(self.u16(52)..).unwrap_or(&[]);
         let wanted_head = crate::node::head(wanted);
         let (mut low, mut high) = (1, self.count().max(1));
-        // First slot from 1 on whose key is above the wanted one.
         while low < high {
             let mid = (low + high) / 2;
             let slot = self.word(BODY / 8 + mid);
@@ -90,7 +100,7 @@ impl<'a> SharedPage<'a> {
                 }
                 other => other,
             };
-            if order == Cmp::Greater { high = mid } else { low = mid + 1 }
+            if before(order) { low = mid + 1 } else { high = mid }
         }
         low - 1
     }
