@@ -3,5 +3,8 @@
 #![allow(missing_docs)]
 
 mod governor;
+mod lock;
 mod storage;
 mod sync;
+mod tree;
+mod txn;

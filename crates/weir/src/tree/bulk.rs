@@ -10,6 +10,9 @@ use weir_page::node::{self, Builder, SLOT};
 use weir_page::page::BODY;
 use weir_page::{Entry, Flags, PAGE_SIZE, Page, PageId};
 
+/// Bytes of an entry beside key and value.
+const ENTRY: usize = 2 + SLOT;
+
 /// Fills an empty tree with entries in ascending key order, none of them versioned.
 pub struct BulkBuilder<'s> {
     storage: &'s Storage,
@@ -18,8 +21,6 @@ pub struct BulkBuilder<'s> {
     bytes: Vec<u8>,
     /// `(start of key, end of key, end of value, overflow)` in `bytes`.
     entries: Vec<(usize, usize, usize, bool)>,
-    key_bytes: usize,
-    value_bytes: usize,
 }
 
 impl<'s> BulkBuilder<'s> {
@@ -31,8 +32,6 @@ impl<'s> BulkBuilder<'s> {
             lower: Vec::new(),
             bytes: Vec::new(),
             entries: Vec::new(),
-            key_bytes: 0,
-            value_bytes: 0,
         }
     }
 
@@ -46,31 +45,37 @@ impl<'s> BulkBuilder<'s> {
     /// # Errors
     /// Faults of the storage.
     pub fn push(&mut self, key: &[u8], value: &[u8], overflow: bool) -> Result<(), Fault> {
-        if !self.fits(key) {
-            self.finish_leaf(key)?;
+        let n = self.entries.len();
+        let prefix = node::common_prefix(&self.lower, key);
+        let used = self.bytes.len() - n * prefix + n * ENTRY + self.lower.len() + key.len();
+        if n > 0 && used + key.len() + value.len() + ENTRY > PAGE_SIZE - BODY {
+            self.finish_leaf(Some(key))?;
         }
         let start = self.bytes.len();
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(value);
         self.entries.push((start, start + key.len(), self.bytes.len(), overflow));
-        self.key_bytes += key.len();
-        self.value_bytes += value.len();
         Ok(())
     }
 
-    /// Whether the leaf could end before `next` if its next entry were as large as the largest inline one.
-    fn fits(&self, next: &[u8]) -> bool {
-        let n = self.entries.len();
-        let prefix = node::common_prefix(&self.lower, next);
-        let used = self.key_bytes - n * prefix + self.value_bytes + n * (2 + SLOT);
-        let fences = self.lower.len() + next.len();
-        let one_more = next.len() + 2 + SLOT + (node::MAX_INLINE - next.len()).min(256);
-        n == 0 || used + fences + one_more <= PAGE_SIZE - BODY
+    /// Whether the first `n` entries fit a leaf that ends before `upper`.
+    fn fits(&self, n: usize, upper: Option<&[u8]>) -> bool {
+        let prefix = upper.map_or(0, |u| node::common_prefix(&self.lower, u));
+        let bytes = self.entries.get(n).map_or(self.bytes.len(), |e| e.0);
+        let fences = self.lower.len() + upper.map_or(0, <[u8]>::len);
+        bytes - n * prefix + n * ENTRY + fences <= PAGE_SIZE - BODY
     }
 
-    fn page(&self, id: PageId, upper: Option<&[u8]>) -> Box<Page> {
+    /// Shortest key between entry `n - 1` and what follows it.
+    fn separator(&self, n: usize, next: Option<&[u8]>) -> Option<Vec<u8>> {
+        let (start, mid, ..) = self.entries[n - 1];
+        let after = self.entries.get(n).map(|e| &self.bytes[e.0..e.1]).or(next)?;
+        Some(node::separator(&self.bytes[start..mid], after).to_vec())
+    }
+
+    fn page(&self, id: PageId, n: usize, upper: Option<&[u8]>) -> Box<Page> {
         let mut b = Builder::new(id, self.tree.id, 0, &self.lower, upper);
-        for &(start, mid, end, overflow) in &self.entries {
+        for &(start, mid, end, overflow) in &self.entries[..n] {
             let flags = Flags { deleted: false, overflow };
             let value = &self.bytes[mid..end];
             b.push(&self.bytes[start..mid], &Entry { flags, version: None, value });
@@ -78,29 +83,38 @@ impl<'s> BulkBuilder<'s> {
         b.finish()
     }
 
-    fn finish_leaf(&mut self, next: &[u8]) -> Result<(), Fault> {
-        let last = self.last_key().expect("a leaf that is full has entries");
-        let separator = node::separator(last, next).to_vec();
-        let parent_full = |room| self.tree.split_inner(self.storage, next, 1, room);
-        while let Some(room) = retry(self.storage, || self.try_append(&separator))? {
-            parent_full(room)?;
+    /// Writes a leaf with as many entries as fit; `next` is the key behind the last of them.
+    fn finish_leaf(&mut self, next: Option<&[u8]>) -> Result<(), Fault> {
+        let mut n = self.entries.len();
+        let separator = loop {
+            assert!(n > 0, "a leaf holds at least one entry");
+            match self.separator(n, next) {
+                Some(upper) if self.fits(n, Some(&upper)) => break upper,
+                _ => n -= 1,
+            }
+        };
+        while let Some(room) = retry(self.storage, || self.try_append(n, &separator))? {
+            self.tree.split_inner(self.storage, &separator, 1, room)?;
         }
         self.lower = separator;
-        self.bytes.clear();
-        self.entries.clear();
-        (self.key_bytes, self.value_bytes) = (0, 0);
+        let start = self.entries.get(n).map_or(self.bytes.len(), |e| e.0);
+        self.bytes.drain(..start);
+        self.entries.drain(..n);
+        for e in &mut self.entries {
+            *e = (e.0 - start, e.1 - start, e.2 - start, e.3);
+        }
         Ok(())
     }
 
     /// Fills the last leaf and hangs an empty one behind it; or says how much room the parent lacks.
-    fn try_append(&self, separator: &[u8]) -> Result<Option<usize>, Restart<Fault>> {
+    fn try_append(&self, n: usize, separator: &[u8]) -> Result<Option<usize>, Restart<Fault>> {
         let s = self.storage;
         let mut mtr = s.mtr(Tree::restructure_need(2))?;
         let at = self.tree.descend(s, Target::Last, 0)?;
         let Some(p) = at.parent else {
             mtr.latch_frame(at.frame, at.page)?;
             let (left, right) = (mtr.create(), mtr.create());
-            let full = self.page(left, Some(separator));
+            let full = self.page(left, n, Some(separator));
             let empty = Builder::new(right, self.tree.id, 0, separator, None).finish();
             self.tree.grow_root(mtr, (left, &full), separator, (right, &empty));
             return Ok(None);
@@ -111,7 +125,7 @@ impl<'s> BulkBuilder<'s> {
             return Ok(Some(separator.len()));
         }
         let right = mtr.create();
-        log_image(&mut mtr, at.page, &self.page(at.page, Some(separator)));
+        log_image(&mut mtr, at.page, &self.page(at.page, n, Some(separator)));
         let empty = Builder::new(right, self.tree.id, 0, separator, None).finish();
         log_image(&mut mtr, right, &empty);
         self.tree.insert_child(&mut mtr, p.page, separator, right);
@@ -123,7 +137,10 @@ impl<'s> BulkBuilder<'s> {
     ///
     /// # Errors
     /// Faults of the storage.
-    pub fn finish(self) -> Result<(), Fault> {
+    pub fn finish(mut self) -> Result<(), Fault> {
+        while !self.fits(self.entries.len(), None) {
+            self.finish_leaf(None)?;
+        }
         retry(self.storage, || {
             let s = self.storage;
             let mut mtr = s.mtr(Tree::restructure_need(0))?;
@@ -132,7 +149,7 @@ impl<'s> BulkBuilder<'s> {
             if mtr.page(at.page).level() != 0 {
                 return Err(Restart::Stop(Stop::Retry));
             }
-            log_image(&mut mtr, at.page, &self.page(at.page, None));
+            log_image(&mut mtr, at.page, &self.page(at.page, self.entries.len(), None));
             mtr.commit();
             Ok(())
         })
