@@ -3,33 +3,38 @@
 //! A chain is freed from behind its first page, which goes last, together with the change that drops
 //! the reference: so freeing may be cut short and begun again.
 
-use crate::storage::{Fault, Mtr, Need, Restart, Storage, retry};
+use crate::storage::{Fault, Need, Restart, Storage, retry};
 use weir_page::overflow::{self, CAPACITY, Reference};
-use weir_page::{Kind, Page, PageId, Redo};
+use weir_page::{Kind, Page, PageId, Redo, TxnId, Undo};
 
 /// Redo for one page of a chain.
 pub const LINK_BYTES: usize = CAPACITY + 256;
 
-/// Writes `value` as a chain. `first_page` runs in the mtr of the first page, before it is made, and
-/// must leave a record by which the chain can be found and freed.
+/// Where the undo record goes by which an unfinished chain is found and freed.
+#[derive(Debug, Clone, Copy)]
+pub struct Announce {
+    /// Undo page with room for the record.
+    pub undo_page: PageId,
+    /// The transaction, if this is its first record.
+    pub first: Option<TxnId>,
+}
+
+/// Writes `value` as a chain.
 ///
 /// # Errors
-/// Faults of the storage; those of `begin`.
-pub fn write(
-    s: &Storage,
-    value: &[u8],
-    begin: &mut dyn FnMut(&mut Mtr<'_>) -> Result<BeginChain, Restart<Fault>>,
-) -> Result<Reference, Fault> {
+/// Faults of the storage.
+pub fn write(s: &Storage, value: &[u8], announce: Announce) -> Result<Reference, Fault> {
     let mut parts = value.chunks(CAPACITY);
     let data = parts.next().unwrap_or(&[]);
     let first = retry(s, || {
         let mut mtr = s.mtr(Need::pages(LINK_BYTES, 1))?;
-        let announce = begin(&mut mtr)?;
+        mtr.latch(announce.undo_page)?;
         let page = mtr.create();
         mtr.log(&Redo::OverflowInit { page, data });
-        announce(&mut mtr, page);
+        let undo = Undo::Overflow { first: page };
+        mtr.log(&Redo::UndoPush { page: announce.undo_page, first: announce.first, undo });
         mtr.commit();
-        Ok(page)
+        Ok::<_, Restart<Fault>>(page)
     })?;
     let mut last = first;
     for data in parts {
@@ -45,9 +50,6 @@ pub fn write(
     }
     Ok(Reference { first, len: value.len() as u64 })
 }
-
-/// Logs the record that announces a chain, given its first page.
-pub type BeginChain = Box<dyn FnOnce(&mut Mtr<'_>, PageId)>;
 
 fn check(page: &Page, id: PageId) -> Result<(), Fault> {
     if page.kind() == Kind::Overflow {

@@ -40,12 +40,16 @@ struct Chunks {
 pub struct StatusTable(RwLock<Chunks>);
 
 impl StatusTable {
-    /// A table in which all transactions before `next` have committed.
-    pub fn new(next: TxnId) -> Self {
-        let table = StatusTable(RwLock::new(Chunks { first: next.0 / CHUNK, chunks: VecDeque::new() }));
-        for id in next.0 / CHUNK * CHUNK..next.0 {
+    /// A table in which all transactions before `next` have committed, but those in `active`.
+    pub fn new(next: TxnId, active: &[TxnId]) -> Self {
+        let oldest = active.iter().copied().min().unwrap_or(next).min(next);
+        let first = oldest.0 / CHUNK;
+        let table = StatusTable(RwLock::new(Chunks { first, chunks: VecDeque::new() }));
+        for id in first * CHUNK..next.0 {
             table.begin(TxnId(id));
-            table.set(TxnId(id), State::Committed(0));
+            if !active.contains(&TxnId(id)) {
+                table.set(TxnId(id), State::Committed(0));
+            }
         }
         table
     }
@@ -143,7 +147,7 @@ mod tests {
 
     #[test]
     fn old_transactions_have_committed() {
-        let t = StatusTable::new(TxnId(10_000));
+        let t = StatusTable::new(TxnId(10_000), &[]);
         assert_eq!(t.get(TxnId(5)), State::Committed(0));
         assert_eq!(t.get(TxnId(9_999)), State::Committed(0));
         t.begin(TxnId(10_000));
@@ -154,7 +158,7 @@ mod tests {
 
     #[test]
     fn an_old_snapshot_does_not_keep_every_chunk() {
-        let t = StatusTable::new(TxnId(1));
+        let t = StatusTable::new(TxnId(1), &[]);
         for id in 1..10 * CHUNK {
             t.begin(TxnId(id));
             t.set(TxnId(id), State::Committed(id));
