@@ -1,6 +1,7 @@
 //! Checking that a tree page is well formed.
 
 use super::*;
+use crate::page::Kind;
 
 /// Checks that the page is well formed.
 ///
@@ -8,6 +9,10 @@ use super::*;
 /// What is wrong, in words.
 pub fn validate(p: &Page) -> Result<(), String> {
     let n = count(p);
+    let kind = if p.level() == 0 { Kind::Leaf } else { Kind::Inner };
+    if p.kind() != kind {
+        return Err(format!("kind {:?} on level {}", p.kind(), p.level()));
+    }
     let top = p.u16(HEAP_TOP) as usize;
     if BODY + SLOT * n > top || top > PAGE_SIZE {
         return Err(format!("{n} slots and heap top {top} overlap"));
@@ -24,6 +29,7 @@ pub fn validate(p: &Page) -> Result<(), String> {
         return Err(format!("prefix length {} should be {expected_prefix}", p.u16(PREFIX)));
     }
     let mut live = lo_len + up_len_bytes;
+    let mut extents = vec![lo..lo + lo_len, up..up + up_len_bytes];
     let mut last: Option<Vec<u8>> = None;
     for slot in 0..n {
         let s = Slot::get(p, slot);
@@ -36,10 +42,14 @@ pub fn validate(p: &Page) -> Result<(), String> {
             return Err(format!("slot {slot} ends outside the heap"));
         }
         live += size;
+        extents.push(at..at + size);
         if head(suffix(p, slot)) != s.head {
             return Err(format!("slot {slot} has a wrong key head"));
         }
         if p.level() > 0 && slot == 0 {
+            if s.len_flags != 0 {
+                return Err("the first child has a key".into());
+            }
             continue;
         }
         let key = key(p, slot);
@@ -54,6 +64,11 @@ pub fn validate(p: &Page) -> Result<(), String> {
     let garbage = p.u16(GARBAGE) as usize;
     if live + garbage != PAGE_SIZE - top {
         return Err(format!("{live} live and {garbage} garbage bytes, heap top {top}"));
+    }
+    extents.retain(|e| !e.is_empty());
+    extents.sort_by_key(|e| e.start);
+    if let Some(pair) = extents.windows(2).find(|pair| pair[0].end > pair[1].start) {
+        return Err(format!("heap bytes {:?} and {:?} overlap", pair[0], pair[1]));
     }
     Ok(())
 }

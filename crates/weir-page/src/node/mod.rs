@@ -158,7 +158,7 @@ impl Slot {
     /// Offset of the key suffix in a leaf's heap.
     #[inline]
     fn leaf_key_at(self) -> usize {
-        self.offset as usize + 2 + if self.versioned() { Version::SIZE } else { 0 }
+        leaf_key_at(self.offset as usize, self.versioned())
     }
 }
 
@@ -288,21 +288,25 @@ fn take_heap(p: &mut Page, bytes: usize, slots: usize) -> usize {
     top - bytes
 }
 
-fn write_leaf(p: &mut Page, at: usize, suffix: &[u8], e: &Entry<'_>) {
+/// Offset of the key suffix of a leaf entry at `at`.
+#[inline]
+fn leaf_key_at(at: usize, versioned: bool) -> usize {
+    at + 2 + if versioned { Version::SIZE } else { 0 }
+}
+
+/// Writes a leaf entry's heap bytes but for the key suffix.
+#[inline]
+fn write_state(p: &mut Page, at: usize, key_len: usize, e: &Entry<'_>) {
     p.set_u16(at, e.value.len() as u16);
-    let mut next = at + 2;
     if let Some(v) = e.version {
-        p.0[next..next + Version::SIZE].copy_from_slice(&v.to_bytes());
-        next += Version::SIZE;
+        p.0[at + 2..at + 2 + Version::SIZE].copy_from_slice(&v.to_bytes());
     }
-    p.0[next..next + suffix.len()].copy_from_slice(suffix);
-    next += suffix.len();
-    p.0[next..next + e.value.len()].copy_from_slice(e.value);
+    let value_at = leaf_key_at(at, e.version.is_some()) + key_len;
+    p.0[value_at..value_at + e.value.len()].copy_from_slice(e.value);
 }
 
 fn open_slot(p: &mut Page, slot: usize) {
     let n = count(p);
-    assert!(slot <= n, "slot {slot} of {n}");
     p.0.copy_within(BODY + SLOT * slot..BODY + SLOT * n, BODY + SLOT * (slot + 1));
     p.set_u16(COUNT, (n + 1) as u16);
     let follows = slot > 0 && p.u16(LAST) as usize + 1 == slot;
@@ -319,8 +323,12 @@ pub fn insert(p: &mut Page, slot: usize, key: &[u8], e: &Entry<'_>) {
     let suffix = &key[p.u16(PREFIX) as usize..];
     let versioned = e.version.is_some();
     let size = leaf_size(suffix.len(), e.value.len(), versioned);
-    let at = take_heap(p, size, count(p) + 1);
-    write_leaf(p, at, suffix, e);
+    let n = count(p);
+    assert!(slot <= n, "slot {slot} of {n}");
+    let at = take_heap(p, size, n + 1);
+    let key_at = leaf_key_at(at, versioned);
+    p.0[key_at..key_at + suffix.len()].copy_from_slice(suffix);
+    write_state(p, at, suffix.len(), e);
     open_slot(p, slot);
     let len_flags = len_flags(suffix.len(), e.flags, versioned);
     Slot { head: head(suffix), offset: at as u16, len_flags }.set(p, slot);
@@ -335,29 +343,48 @@ pub fn replace(p: &mut Page, slot: usize, e: &Entry<'_>) {
     let (old_size, key_len) = (heap_size(p, slot), s.key_len());
     let versioned = e.version.is_some();
     let size = leaf_size(key_len, e.value.len(), versioned);
-    let mut stack = [0u8; MAX_KEY];
-    let suffix = &mut stack[..key_len];
-    suffix.copy_from_slice(self::suffix(p, slot));
     let at = if size <= old_size {
-        add_garbage(p, old_size - size);
         s.offset as usize + old_size - size
+    } else if size <= hole(p).len() {
+        p.u16(HEAP_TOP) as usize - size
     } else {
-        // The old bytes must not survive a compaction: the slot is emptied first.
-        add_garbage(p, old_size);
-        let n = count(p);
-        p.0.copy_within(BODY + SLOT * (slot + 1)..BODY + SLOT * n, BODY + SLOT * slot);
-        p.set_u16(COUNT, (n - 1) as u16);
-        let at = take_heap(p, size, n);
-        p.0.copy_within(BODY + SLOT * slot..BODY + SLOT * (n - 1), BODY + SLOT * (slot + 1));
-        p.set_u16(COUNT, n as u16);
-        at
+        return replace_compacting(p, slot, e);
     };
-    write_leaf(p, at, suffix, e);
+    if size > old_size {
+        p.set_u16(HEAP_TOP, at as u16);
+        add_garbage(p, old_size);
+    } else {
+        add_garbage(p, old_size - size);
+    }
+    let key_at = s.leaf_key_at();
+    p.0.copy_within(key_at..key_at + key_len, leaf_key_at(at, versioned));
+    write_state(p, at, key_len, e);
     let len_flags = len_flags(key_len, e.flags, versioned);
-    Slot { head: head(suffix), offset: at as u16, len_flags }.set(p, slot);
+    Slot { head: s.head, offset: at as u16, len_flags }.set(p, slot);
 }
 
-/// Removes a slot.
+/// [`replace`] where the new state finds room only once the old one is gone.
+#[cold]
+fn replace_compacting(p: &mut Page, slot: usize, e: &Entry<'_>) {
+    let s = Slot::get(p, slot);
+    let suffix = suffix(p, slot).to_vec();
+    let versioned = e.version.is_some();
+    add_garbage(p, heap_size(p, slot));
+    // Compaction keeps what a slot refers to: for its time there is none.
+    let n = count(p);
+    p.0.copy_within(BODY + SLOT * (slot + 1)..BODY + SLOT * n, BODY + SLOT * slot);
+    p.set_u16(COUNT, (n - 1) as u16);
+    let at = take_heap(p, leaf_size(suffix.len(), e.value.len(), versioned), n);
+    p.0.copy_within(BODY + SLOT * slot..BODY + SLOT * (n - 1), BODY + SLOT * (slot + 1));
+    p.set_u16(COUNT, n as u16);
+    let key_at = leaf_key_at(at, versioned);
+    p.0[key_at..key_at + suffix.len()].copy_from_slice(&suffix);
+    write_state(p, at, suffix.len(), e);
+    let len_flags = len_flags(suffix.len(), e.flags, versioned);
+    Slot { head: s.head, offset: at as u16, len_flags }.set(p, slot);
+}
+
+/// Removes a slot. On an inner page, the child behind the first slot takes over its range.
 pub fn remove(p: &mut Page, slot: usize) {
     let n = count(p);
     assert!(slot < n, "slot {slot} of {n}");
@@ -365,6 +392,11 @@ pub fn remove(p: &mut Page, slot: usize) {
     p.0.copy_within(BODY + SLOT * (slot + 1)..BODY + SLOT * n, BODY + SLOT * slot);
     p.set_u16(COUNT, (n - 1) as u16);
     p.set_u16(RUN, 0);
+    if p.level() > 0 && slot == 0 && n > 1 {
+        let first = Slot::get(p, 0);
+        add_garbage(p, first.key_len());
+        Slot { head: 0, len_flags: 0, ..first }.set(p, 0);
+    }
 }
 
 fn add_garbage(p: &mut Page, bytes: usize) {
@@ -462,7 +494,9 @@ pub fn insert_child(p: &mut Page, slot: usize, key: &[u8], child: PageId) {
 }
 
 fn put_child(p: &mut Page, slot: usize, suffix: &[u8], child: PageId) {
-    let at = take_heap(p, 4 + suffix.len(), count(p) + 1);
+    let n = count(p);
+    assert!(slot <= n, "slot {slot} of {n}");
+    let at = take_heap(p, 4 + suffix.len(), n + 1);
     p.set_u32(at, child.0);
     p.0[at + 4..at + 4 + suffix.len()].copy_from_slice(suffix);
     open_slot(p, slot);

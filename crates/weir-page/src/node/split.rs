@@ -33,15 +33,69 @@ pub struct Split {
 
 /// Chooses where to split a leaf that has no room for `new_key` at `slot`, so that loads in key
 /// order leave full pages behind and others split in halves.
+///
+/// Both halves always fit their pages, and the one that covers `new_key` has fewer entries than the
+/// page had: entries within [`MAX_KEY`] and [`MAX_INLINE`] fit after a few splits.
+///
+/// # Panics
+/// If the page has no entry but (perhaps) that of `new_key`: it has room for any other state of it.
 pub fn plan_leaf_split(p: &Page, slot: usize, new_key: &[u8]) -> Split {
     let n = count(p);
-    let ascending = slot == n && (upper(p).is_none() || run(p) >= 8);
-    if ascending && n > 0 {
-        return Split { at: n, separator: separator(&key(p, n - 1), new_key).to_vec() };
+    let exists = slot < n && suffix(p, slot) == &new_key[p.u16(PREFIX) as usize..];
+    if let Some(split) = plan_run_split(p, slot, new_key).filter(|_| !exists) {
+        return split;
     }
-    if run(p) >= 8 && slot > 0 && slot < n {
-        return Split { at: slot, separator: separator(new_key, &key(p, slot)).to_vec() };
+    if n == 1 {
+        assert!(!exists, "a leaf of one entry has room for any state of it");
+        return split_beside(p, slot, new_key);
     }
+    let at = middle_slot(p, |at| common_prefix(suffix(p, at - 1), suffix(p, at)));
+    Split { at, separator: separator(&key(p, at - 1), &key(p, at)).to_vec() }
+}
+
+/// The split right behind a run of ascending inserts that goes on with `new_key`, if there is one
+/// and both pages hold what they get.
+fn plan_run_split(p: &Page, slot: usize, new_key: &[u8]) -> Option<Split> {
+    let n = count(p);
+    let at_end = slot == n && (upper(p).is_none() || run(p) >= 8);
+    let inside = slot < n && run(p) >= 8;
+    if n == 0 || slot == 0 || !(at_end || inside) {
+        return None;
+    }
+    let split = split_beside(p, slot, new_key);
+    // The separator stems from a key that isn't here: unlike one from two neighbours on this page,
+    // it may be longer than what the page loses.
+    let fence = split.separator.len();
+    let (l, u) = (lower(p), upper(p));
+    let left = bytes_between(p, 0..slot, l, Some(&split.separator)) + l.len() + fence;
+    let right = bytes_between(p, slot..n, &split.separator, u) + fence + u.map_or(0, <[u8]>::len);
+    (left.max(right) <= PAGE_SIZE - BODY).then_some(split)
+}
+
+/// Separates `new_key` from the slot that it would take and from those behind it; at the end of the
+/// page, from all slots.
+fn split_beside(p: &Page, slot: usize, new_key: &[u8]) -> Split {
+    let separator = if slot == count(p) {
+        separator(&key(p, slot - 1), new_key).to_vec()
+    } else {
+        separator(new_key, &key(p, slot)).to_vec()
+    };
+    Split { at: slot, separator }
+}
+
+/// Bytes that the slots of `range` take on a page with these fences.
+fn bytes_between(p: &Page, range: Range<usize>, lower: &[u8], upper: Option<&[u8]>) -> usize {
+    let prefix = upper.map_or(0, |u| common_prefix(lower, u));
+    let old_prefix = p.u16(PREFIX) as usize;
+    range.map(|s| heap_size(p, s) + SLOT + old_prefix - prefix).sum()
+}
+
+/// The slot near the middle of the page's bytes that makes the shortest separator.
+///
+/// Whatever slot it is, both pages hold their part: each loses, with the entry beside the split, at
+/// least the bytes of the separator that becomes its fence.
+fn middle_slot(p: &Page, separator_len: impl Fn(usize) -> usize) -> usize {
+    let n = count(p);
     let total: usize = (0..n).map(|s| heap_size(p, s) + SLOT).sum();
     let (mut bytes, mut middle) = (0, 0);
     while middle < n && bytes + heap_size(p, middle) + SLOT <= total / 2 {
@@ -51,31 +105,33 @@ pub fn plan_leaf_split(p: &Page, slot: usize, new_key: &[u8]) -> Split {
     let middle = middle.clamp(1, n - 1);
     let window = n / 16;
     let candidates = middle.saturating_sub(window).max(1)..(middle + window + 1).min(n);
-    let at = candidates
-        .min_by_key(|&at| {
-            let len = common_prefix(suffix(p, at - 1), suffix(p, at));
-            (len, at.abs_diff(middle))
-        })
-        .unwrap_or(middle);
-    Split { at, separator: separator(&key(p, at - 1), &key(p, at)).to_vec() }
+    candidates.min_by_key(|&at| (separator_len(at), at.abs_diff(middle))).unwrap_or(middle)
 }
 
 /// Chooses where to split an inner page that has no room for a child at `slot`.
+///
+/// # Panics
+/// If the page has fewer than two children: it has room for any child.
 pub fn plan_inner_split(p: &Page, slot: usize) -> Split {
     let n = count(p);
-    let at = if slot == n && upper(p).is_none() { n - 1 } else { n / 2 };
-    let at = at.max(1);
+    assert!(n >= 2, "an inner page of {n} children has room for any child");
+    let at = if slot == n && upper(p).is_none() {
+        n - 1
+    } else {
+        middle_slot(p, |at| suffix(p, at).len())
+    };
     Split { at, separator: key(p, at) }
 }
 
 /// Whether the contents of `left` and its right neighbour fit one page and leave a quarter free.
 pub fn can_merge(left: &Page, right: &Page) -> bool {
-    let used = |p: &Page| PAGE_SIZE - BODY - free_bytes(p);
-    // Prefixes may shrink: every key may take its whole former prefix again.
-    let regrown = |p: &Page| count(p) * p.u16(PREFIX) as usize;
+    let (l, u) = (lower(left), upper(right));
+    let fences = l.len() + u.map_or(0, <[u8]>::len);
+    // On an inner page the first slot of `right` takes its key again.
     let separator = if left.level() > 0 { lower(right).len() } else { 0 };
-    used(left) + used(right) + regrown(left) + regrown(right) + separator
-        <= (PAGE_SIZE - BODY) * 3 / 4
+    let entries =
+        bytes_between(left, 0..count(left), l, u) + bytes_between(right, 0..count(right), l, u);
+    fences + separator + entries <= (PAGE_SIZE - BODY) * 3 / 4
 }
 
 /// One page with the contents of `left` and its right neighbour, under the left one's id.
