@@ -393,7 +393,11 @@ impl<'a> Redo<'a> {
     }
 
     /// Appends the record's stored form.
+    ///
+    /// # Panics
+    /// If a previous LSN isn't a multiple of 8.
     pub fn encode(&self, prev: Lsn, prev_undo: Lsn, out: &mut Vec<u8>) {
+        assert!((prev.0 | prev_undo.0).is_multiple_of(8), "groups begin at multiples of 8");
         let mut start = |op: u8, page: PageId| {
             out.push(op);
             varint::put(out, u64::from(page.0));
@@ -568,6 +572,11 @@ fn small(input: &mut Input<'_>) -> Option<usize> {
     input.varint().filter(|&v| v <= PAGE_SIZE as u64).map(|v| v as usize)
 }
 
+/// A transaction's number: 48 bits.
+fn txn_id(input: &mut Input<'_>) -> Option<TxnId> {
+    input.varint().filter(|&v| v < 1 << 48).map(TxnId)
+}
+
 fn state(input: &mut Input<'_>) -> Option<State> {
     Some(match input.u8()? {
         0 => State::Ended,
@@ -583,7 +592,7 @@ fn decode_write<'a>(op: u8, leaf: PageId, input: &mut Input<'a>) -> Option<(Writ
     let slot_first = input.varint()?;
     let slot = u16::try_from(slot_first / 2).ok()?;
     let first = slot_first & 1 != 0;
-    let txn = TxnId(input.varint()?);
+    let txn = txn_id(input)?;
     let tree = TreeId(u32::try_from(input.varint()?).ok()?);
     let key = input.slice()?;
     let change = match op {
@@ -621,8 +630,9 @@ fn decode_operands<'a>(
         }
         IMAGE => {
             let len = small(input)?;
-            *scratch = lz4_flex::block::decompress(input.slice()?, len).ok()?;
-            if scratch.len() != len || !body_is_valid(scratch) {
+            scratch.resize(len, 0);
+            let unpacked = lz4_flex::block::decompress_into(input.slice()?, scratch).ok()?;
+            if unpacked != len || !body_is_valid(scratch) {
                 return None;
             }
             Redo::Image { page, body: scratch }
@@ -646,17 +656,17 @@ fn decode_operands<'a>(
         REMOVE_CHILD => Redo::RemoveChild { page, slot: u16(input)? },
         UNDO_INIT => {
             let (lane, before) = (u16(input)?, page_id(input)?);
-            let txn = TxnId(input.varint()?);
+            let txn = txn_id(input)?;
             Redo::UndoInit { page, lane, prev: before, txn, state: state(input)? }
         }
         UNDO_LINK => Redo::UndoLink { page, next: page_id(input)? },
         UNDO_PUSH => {
-            let first = Some(TxnId(input.varint()?)).filter(|t| t.0 != 0);
+            let first = Some(txn_id(input)?).filter(|t| t.0 != 0);
             Redo::UndoPush { page, first, undo: Undo::decode(input)? }
         }
         UNDO_TAIL => {
             let (used, last) = (u16(input)?, u16(input)?);
-            let txn = TxnId(input.varint()?);
+            let txn = txn_id(input)?;
             Redo::UndoTail { page, used, last, txn, state: state(input)? }
         }
         UNDO_PURGED => Redo::UndoPurged { page, from: u16(input)? },
