@@ -140,8 +140,8 @@ impl<'a> Redo<'a> {
     ///
     /// # Errors
     /// [`Malformed`] if the bytes are no record.
-    pub fn decode(
-        input: &mut Input<'a>,
+    pub fn decode<'i: 'a>(
+        input: &mut Input<'i>,
         scratch: &'a mut Vec<u8>,
     ) -> Result<Option<Logged<'a>>, Malformed> {
         match input.u8() {
@@ -242,9 +242,9 @@ fn decode_write<'a>(op: u8, leaf: PageId, input: &mut Input<'a>) -> Option<(Writ
     Some((Write { leaf, slot, undo, first, txn, tree, key, change }, prev_undo))
 }
 
-fn decode_operands<'a>(
+fn decode_operands<'a, 'i: 'a>(
     op: u8,
-    input: &mut Input<'a>,
+    input: &mut Input<'i>,
     scratch: &'a mut Vec<u8>,
 ) -> Option<Logged<'a>> {
     let page = page_id(input)?;
