@@ -8,6 +8,7 @@ use crate::node::SLOT;
 use crate::page::{BODY, Page};
 use crate::types::{PAGE_SIZE, PageId};
 use std::cmp::Ordering as Cmp;
+use std::hint::select_unpredictable;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const WORDS: usize = PAGE_SIZE / 8;
@@ -59,14 +60,18 @@ impl<'a> SharedPage<'a> {
     /// Compares `len` bytes at `at` with `key`.
     fn compare(&self, at: usize, len: usize, key: &[u8]) -> Cmp {
         let shared = len.min(key.len());
-        let mut i = 0;
-        while i < shared {
-            let n = (shared - i).min(8);
-            let mut chunk = [0; 8];
-            chunk[..n].copy_from_slice(&key[i..i + n]);
-            let keep = if n == 8 { u64::MAX } else { !(u64::MAX >> (8 * n)) };
-            match (self.be64(at + i) & keep).cmp(&u64::from_be_bytes(chunk)) {
-                Cmp::Equal => i += n,
+        let (chunks, rest) = key[..shared].as_chunks::<8>();
+        for (i, chunk) in chunks.iter().enumerate() {
+            match self.be64(at + 8 * i).cmp(&u64::from_be_bytes(*chunk)) {
+                Cmp::Equal => {}
+                other => return other,
+            }
+        }
+        if !rest.is_empty() {
+            let unused = 64 - 8 * rest.len();
+            let wanted = rest.iter().fold(0, |n, &b| n << 8 | u64::from(b));
+            match (self.be64(at + shared - rest.len()) >> unused).cmp(&wanted) {
+                Cmp::Equal => {}
                 other => return other,
             }
         }
@@ -78,10 +83,30 @@ impl<'a> SharedPage<'a> {
     pub fn child_slot(&self, key: &[u8]) -> usize {
         let wanted = key.get(self.u16(52)..).unwrap_or(&[]);
         let wanted_head = crate::node::head(wanted);
-        let (mut low, mut high) = (1, self.count().max(1));
-        // First slot from 1 on whose key is above the wanted one.
+        // Last slot whose head isn't above the wanted one; slot 0 stands for the lower fence.
+        let (mut slot, mut len) = (0, self.count().max(1));
+        let head = |slot: usize| self.word(BODY / 8 + slot) as u32;
+        if len > 2 && head(1) == wanted_head && head(len - 1) == wanted_head {
+            return self.child_slot_by_keys(len / 2, len, wanted);
+        }
+        while len > 1 {
+            let half = len / 2;
+            let above = head(slot + half) > wanted_head;
+            slot = select_unpredictable(above, slot, slot + half);
+            len -= half;
+        }
+        if slot == 0 || head(slot) != wanted_head {
+            return slot;
+        }
+        // Mostly only this one has the same head: it is probed first.
+        self.child_slot_by_keys(slot, slot + 1, wanted)
+    }
+
+    /// Last slot below `high` whose key isn't above `wanted`; `mid` is probed first.
+    fn child_slot_by_keys(&self, mut mid: usize, mut high: usize, wanted: &[u8]) -> usize {
+        let wanted_head = crate::node::head(wanted);
+        let mut low = 1;
         while low < high {
-            let mid = (low + high) / 2;
             let slot = self.word(BODY / 8 + mid);
             let order = match (slot as u32).cmp(&wanted_head) {
                 Cmp::Equal => {
@@ -90,7 +115,12 @@ impl<'a> SharedPage<'a> {
                 }
                 other => other,
             };
-            if order == Cmp::Greater { high = mid } else { low = mid + 1 }
+            if order == Cmp::Greater {
+                high = mid
+            } else {
+                low = mid + 1
+            }
+            mid = (low + high) / 2;
         }
         low - 1
     }
@@ -152,6 +182,26 @@ mod tests {
                 assert_eq!(shared.child(slot), node::child(&page, slot));
             }
             assert!(shared.copy().0 == page.0);
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_read_without_panic() {
+        let mut page = Page::boxed();
+        for seed in 0..2000 {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            if seed % 50 == 0 {
+                page.0.fill_with(|| if rng.bool() { rng.u8(..) } else { 0xff });
+            }
+            page.0[34..64].fill_with(|| rng.u8(..));
+            page.0[52] = rng.u8(0..3);
+            page.0[53] = 0;
+            let key: Vec<u8> = (0..rng.usize(0..30)).map(|_| 0xff).collect();
+            // SAFETY: the page lives on, unchanged, while it is read.
+            let shared = unsafe { SharedPage::new(&*page) };
+            let slot = shared.child_slot(&key);
+            assert!(slot <= shared.count());
+            let _ = shared.child(slot);
         }
     }
 }

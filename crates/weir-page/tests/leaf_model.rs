@@ -345,3 +345,30 @@ fn validate_survives_any_bytes() {
         }
     }
 }
+
+#[test]
+fn searches_among_equal_heads_find_the_right_slot() {
+    for seed in 0..300 {
+        let rng = &mut Rng::with_seed(seed);
+        // The fewer bytes there are, the more heads and tails are the same.
+        let alphabet: &[u8] = [&[0, 0xff][..], &[0xff], &[0, 1, 0xfe, 0xff]][rng.usize(0..3)];
+        let common = vec![0xff; rng.usize(0..20)];
+        let key = |rng: &mut Rng| {
+            let rest = (0..rng.usize(0..16)).map(|_| alphabet[rng.usize(0..alphabet.len())]);
+            common.iter().copied().chain(rest).collect::<Vec<u8>>()
+        };
+        let mut m = Model::new(Vec::new(), None);
+        for _ in 0..rng.usize(0..250) {
+            let state = State { flags: Default::default(), version: None, value: vec![] };
+            let state = if rng.bool() { state } else { random_state(rng, 0, Sizes::Tiny) };
+            let key = key(rng);
+            m.put(&key, &state);
+        }
+        for _ in 0..200 {
+            let mut key = key(rng);
+            key.drain(..rng.usize(0..=key.len().min(2)));
+            let slot = m.entries.range(..key.clone()).count();
+            assert_eq!(node::search(&m.page, &key), (slot, m.entries.contains_key(&key)));
+        }
+    }
+}

@@ -25,10 +25,12 @@
 
 mod build;
 mod check;
+mod find;
 mod split;
 
 pub use build::{Builder, copy_slots};
 pub use check::validate;
+pub use find::search;
 pub use split::{
     Split, can_merge, common_prefix, is_sparse, merged, plan_inner_split, plan_leaf_split,
     separator, truncate,
@@ -183,9 +185,14 @@ pub fn free_bytes(p: &Page) -> usize {
 /// Key of a slot without the page's prefix.
 #[inline]
 pub fn suffix(p: &Page, slot: usize) -> &[u8] {
-    let s = Slot::get(p, slot);
+    &p.0[suffix_at(p, Slot::get(p, slot))]
+}
+
+/// Where the key suffix of a slot lies.
+#[inline]
+fn suffix_at(p: &Page, s: Slot) -> Range<usize> {
     let at = if p.level() == 0 { s.leaf_key_at() } else { s.offset as usize + 4 };
-    &p.0[at..at + s.key_len()]
+    at..at + s.key_len()
 }
 
 /// Whole key of a slot.
@@ -193,31 +200,6 @@ pub fn key(p: &Page, slot: usize) -> Vec<u8> {
     let mut out = prefix(p).to_vec();
     out.extend_from_slice(suffix(p, slot));
     out
-}
-
-/// First slot whose key is not below `key`, and whether it is equal.
-///
-/// `key` must be covered by the page.
-#[inline]
-pub fn search(p: &Page, key: &[u8]) -> (usize, bool) {
-    let wanted = &key[p.u16(PREFIX) as usize..];
-    let wanted_head = head(wanted);
-    let mut low = 0;
-    let mut high = count(p);
-    while low < high {
-        let mid = (low + high) / 2;
-        let slot_head = p.u32(BODY + SLOT * mid);
-        let order = match slot_head.cmp(&wanted_head) {
-            Ordering::Equal => suffix(p, mid).cmp(wanted),
-            other => other,
-        };
-        match order {
-            Ordering::Less => low = mid + 1,
-            Ordering::Greater => high = mid,
-            Ordering::Equal => return (mid, true),
-        }
-    }
-    (low, false)
 }
 
 /// Tells the CPU that the slot array of a leaf is about to be searched.

@@ -3,8 +3,19 @@
 use super::*;
 
 /// Number of bytes that `a` and `b` share at the front.
+#[inline]
 pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(x, y)| x == y).count()
+    let (chunks_a, _) = a.as_chunks::<8>();
+    let (chunks_b, _) = b.as_chunks::<8>();
+    let mut shared = 0;
+    for (x, y) in chunks_a.iter().zip(chunks_b) {
+        let differ = u64::from_le_bytes(*x) ^ u64::from_le_bytes(*y);
+        if differ != 0 {
+            return shared + differ.trailing_zeros() as usize / 8;
+        }
+        shared += 8;
+    }
+    shared + a[shared..].iter().zip(&b[shared..]).take_while(|(x, y)| x == y).count()
 }
 
 /// Shortest key `s` with `left < s <= right`.
