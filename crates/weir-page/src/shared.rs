@@ -8,6 +8,7 @@ use crate::node::SLOT;
 use crate::page::{BODY, Page};
 use crate::types::{PAGE_SIZE, PageId};
 use std::cmp::Ordering as Cmp;
+use std::hint::select_unpredictable;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const WORDS: usize = PAGE_SIZE / 8;
@@ -59,39 +60,72 @@ impl<'a> SharedPage<'a> {
     /// Compares `len` bytes at `at` with `key`.
     fn compare(&self, at: usize, len: usize, key: &[u8]) -> Cmp {
         let shared = len.min(key.len());
-        let mut i = 0;
-        while i < shared {
-            let n = (shared - i).min(8);
-            let mut chunk = [0; 8];
-            chunk[..n].copy_from_slice(&key[i..i + n]);
-            let keep = if n == 8 { u64::MAX } else { !(u64::MAX >> (8 * n)) };
-            match (self.be64(at + i) & keep).cmp(&u64::from_be_bytes(chunk)) {
-                Cmp::Equal => i += n,
+        let (chunks, rest) = key[..shared].as_chunks::<8>();
+        for (i, chunk) in chunks.iter().enumerate() {
+            match self.be64(at + 8 * i).cmp(&u64::from_be_bytes(*chunk)) {
+                Cmp::Equal => {}
+                other => return other,
+            }
+        }
+        if !rest.is_empty() {
+            let unused = 64 - 8 * rest.len();
+            let wanted = rest.iter().fold(0, |n, &b| n << 8 | u64::from(b));
+            match (self.be64(at + shared - rest.len()) >> unused).cmp(&wanted) {
+                Cmp::Equal => {}
                 other => return other,
             }
         }
         len.cmp(&key.len())
     }
 
+    /// What of `key` comes after the page's prefix.
+    #[inline]
+    fn past_prefix<'k>(&self, key: &'k [u8]) -> &'k [u8] {
+        key.get(self.u16(52)..).unwrap_or(&[])
+    }
+
     /// Slot of the child that covers `key`, if the page is what it seems to be.
     #[inline]
     pub fn child_slot(&self, key: &[u8]) -> usize {
-        self.partition(key, |order| order != Cmp::Greater)
+        let wanted = self.past_prefix(key);
+        let wanted_head = crate::node::head(wanted);
+        let at_or_below = |order| order != Cmp::Greater;
+        // Last slot whose head isn't above the wanted one; slot 0 stands for the lower fence.
+        let (mut slot, mut len) = (0, self.count().max(1));
+        let head = |slot: usize| self.word(BODY / 8 + slot) as u32;
+        if len > 2 && head(1) == wanted_head && head(len - 1) == wanted_head {
+            return self.last_slot(len / 2, len, wanted, at_or_below);
+        }
+        while len > 1 {
+            let half = len / 2;
+            let above = head(slot + half) > wanted_head;
+            slot = select_unpredictable(above, slot, slot + half);
+            len -= half;
+        }
+        if slot == 0 || head(slot) != wanted_head {
+            return slot;
+        }
+        // Mostly only this one has the same head: it is probed first.
+        self.last_slot(slot, slot + 1, wanted, at_or_below)
     }
 
     /// Slot of the child that covers the keys just below `key`.
     pub fn child_slot_below(&self, key: &[u8]) -> usize {
-        self.partition(key, |order| order == Cmp::Less)
+        let count = self.count().max(1);
+        self.last_slot(count / 2, count, self.past_prefix(key), |order| order == Cmp::Less)
     }
 
-    /// Last slot whose key's order to `key` satisfies `before`; slot 0 always does.
-    #[inline]
-    fn partition(&self, key: &[u8], before: impl Fn(Cmp) -> bool) -> usize {
-        let wanted = key.get(self.u16(52)..).unwrap_or(&[]);
+    /// Last slot under `high` whose key's order to `wanted` satisfies `before`; `mid` is probed first.
+    fn last_slot(
+        &self,
+        mut mid: usize,
+        mut high: usize,
+        wanted: &[u8],
+        before: impl Fn(Cmp) -> bool,
+    ) -> usize {
         let wanted_head = crate::node::head(wanted);
-        let (mut low, mut high) = (1, self.count().max(1));
+        let mut low = 1;
         while low < high {
-            let mid = (low + high) / 2;
             let slot = self.word(BODY / 8 + mid);
             let order = match (slot as u32).cmp(&wanted_head) {
                 Cmp::Equal => {
@@ -100,7 +134,12 @@ impl<'a> SharedPage<'a> {
                 }
                 other => other,
             };
-            if before(order) { low = mid + 1 } else { high = mid }
+            if before(order) {
+                low = mid + 1
+            } else {
+                high = mid
+            }
+            mid = (low + high) / 2;
         }
         low - 1
     }
@@ -162,6 +201,26 @@ mod tests {
                 assert_eq!(shared.child(slot), node::child(&page, slot));
             }
             assert!(shared.copy().0 == page.0);
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_read_without_panic() {
+        let mut page = Page::boxed();
+        for seed in 0..2000 {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            if seed % 50 == 0 {
+                page.0.fill_with(|| if rng.bool() { rng.u8(..) } else { 0xff });
+            }
+            page.0[34..64].fill_with(|| rng.u8(..));
+            page.0[52] = rng.u8(0..3);
+            page.0[53] = 0;
+            let key: Vec<u8> = (0..rng.usize(0..30)).map(|_| 0xff).collect();
+            // SAFETY: the page lives on, unchanged, while it is read.
+            let shared = unsafe { SharedPage::new(&*page) };
+            let slot = shared.child_slot(&key);
+            assert!(slot <= shared.count());
+            let _ = shared.child(slot);
         }
     }
 }

@@ -17,7 +17,7 @@
 
 use crate::page::{BODY, Kind, Page};
 use crate::types::{PAGE_SIZE, PageId, TreeId, TxnId};
-use crate::varint::{self, Input};
+use crate::varint::{self, Input, Output, Sink};
 use crate::version::{Delta, Flags, Version};
 
 const USED: usize = 34;
@@ -132,13 +132,13 @@ impl<'a> Undo<'a> {
     }
 
     /// Appends kind and operands (without the FIRST bit).
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        out.push(self.kind());
+    pub fn encode(&self, out: &mut impl Sink) {
+        out.put_u8(self.kind());
         self.encode_operands(out);
     }
 
     #[inline]
-    fn encode_operands(&self, out: &mut Vec<u8>) {
+    fn encode_operands(&self, out: &mut impl Sink) {
         match self {
             Undo::Insert { tree, key } => put_key(out, *tree, key),
             Undo::Update { tree, key, flags, version, delta } => {
@@ -147,7 +147,7 @@ impl<'a> Undo<'a> {
                 varint::put(out, delta.front as u64);
                 varint::put(out, delta.back as u64);
                 varint::put(out, delta.middle.len() as u64);
-                out.extend_from_slice(delta.middle);
+                out.put_bytes(delta.middle);
             }
             Undo::Delete { tree, key, flags, version } => {
                 put_key(out, *tree, key);
@@ -155,7 +155,7 @@ impl<'a> Undo<'a> {
             }
             Undo::Prepare { xid } => {
                 varint::put(out, xid.len() as u64);
-                out.extend_from_slice(xid);
+                out.put_bytes(xid);
             }
             Undo::Overflow { first: page }
             | Undo::CreateTree { root: page }
@@ -214,10 +214,10 @@ fn small(v: u64) -> Option<usize> {
 }
 
 #[inline]
-fn put_key(out: &mut Vec<u8>, tree: TreeId, key: &[u8]) {
+fn put_key(out: &mut impl Sink, tree: TreeId, key: &[u8]) {
     varint::put(out, u64::from(tree.0));
     varint::put(out, key.len() as u64);
-    out.extend_from_slice(key);
+    out.put_bytes(key);
 }
 
 fn get_key<'a>(input: &mut Input<'a>) -> Option<(TreeId, &'a [u8])> {
@@ -230,10 +230,10 @@ fn get_page(input: &mut Input<'_>) -> Option<PageId> {
 }
 
 /// Flags and version: one byte, and 12 more if its bit 7 is set.
-pub fn put_state(out: &mut Vec<u8>, flags: Flags, version: Option<Version>) {
-    out.push(flags.to_bits() | if version.is_some() { 0x80 } else { 0 });
+pub fn put_state(out: &mut impl Sink, flags: Flags, version: Option<Version>) {
+    out.put_u8(flags.to_bits() | if version.is_some() { 0x80 } else { 0 });
     if let Some(v) = version {
-        out.extend_from_slice(&v.to_bytes());
+        out.put_bytes(&v.to_bytes());
     }
 }
 
@@ -332,25 +332,25 @@ pub fn fits(p: &Page, size: usize) -> bool {
 /// # Panics
 /// If it doesn't fit ([`fits`]).
 pub fn push(p: &mut Page, undo: &Undo<'_>, first: Option<TxnId>) -> u16 {
-    let at = used(p);
-    let mut bytes = Vec::with_capacity(undo.size());
-    bytes.extend_from_slice(&[0, 0]);
-    bytes.extend_from_slice(&last(p).to_le_bytes());
+    assert!(fits(p, undo.size()), "room is checked before a page changes");
+    let (at, prev) = (used(p), last(p));
+    let mut out = Output::new(&mut p.0[at + 2..]);
+    out.put_bytes(&prev.to_le_bytes());
     match first {
         Some(txn) => {
-            bytes.push(undo.kind() | FIRST);
-            bytes.extend_from_slice(&txn.0.to_le_bytes()[..6]);
-            set_txn(p, txn, State::Active);
+            out.put_u8(undo.kind() | FIRST);
+            out.put_bytes(&txn.0.to_le_bytes()[..6]);
         }
-        None => bytes.push(undo.kind()),
+        None => out.put_u8(undo.kind()),
     }
-    undo.encode_operands(&mut bytes);
-    let len = (bytes.len() as u16).to_le_bytes();
-    bytes[..2].copy_from_slice(&len);
-    assert!(at + bytes.len() <= PAGE_SIZE, "room is checked before a page changes");
-    p.0[at..at + bytes.len()].copy_from_slice(&bytes);
-    p.set_u16(USED, (at + bytes.len()) as u16);
+    undo.encode_operands(&mut out);
+    let len = 2 + out.len();
+    p.set_u16(at, len as u16);
+    p.set_u16(USED, (at + len) as u16);
     p.set_u16(LAST, at as u16);
+    if let Some(txn) = first {
+        set_txn(p, txn, State::Active);
+    }
     if matches!(undo, Undo::Prepare { .. }) {
         p.0[STATE] = State::Prepared as u8;
     }
@@ -380,6 +380,9 @@ pub fn record(p: &Page, at: u16) -> Option<Record<'_>> {
         None
     };
     let undo = Undo::decode_operands(kind & !FIRST, &mut input)?;
+    if !input.rest().is_empty() {
+        return None;
+    }
     Some(Record { end: end as u16, prev: p.u16(at + 2), first, undo })
 }
 
@@ -402,16 +405,28 @@ pub fn set_tail(p: &mut Page, used: u16, last: u16, txn: TxnId, state: State) {
 /// # Errors
 /// What is wrong, in words.
 pub fn validate(p: &Page) -> Result<(), String> {
+    if p.kind() != Kind::Undo {
+        return Err(format!("kind {:?}", p.kind()));
+    }
+    if used(p) != p.u16(USED) as usize {
+        return Err(format!("the last record ends at {}", p.u16(USED)));
+    }
     let (mut at, mut before) = (BODY as u16, 0);
     while (at as usize) < used(p) {
         let r = record(p, at).ok_or_else(|| format!("no record at offset {at}"))?;
         if r.prev != before {
             return Err(format!("record at {at} names {} as the one before, not {before}", r.prev));
         }
+        if r.undo.needs_purge() && !needs_purge(p) {
+            return Err(format!("record at {at} has work for purge, the page has none"));
+        }
         (before, at) = (at, r.end);
     }
     if before != last(p) {
         return Err(format!("the last record is at {before}, not {}", last(p)));
+    }
+    if !(BODY..=used(p)).contains(&(purge_from(p) as usize)) {
+        return Err(format!("purge has been through to {}", purge_from(p)));
     }
     Ok(())
 }

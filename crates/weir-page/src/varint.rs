@@ -1,13 +1,72 @@
 //! LEB128 integers and a cursor that never panics on short input.
 
+/// Where encoded operands go.
+pub trait Sink {
+    /// Appends one byte.
+    fn put_u8(&mut self, byte: u8);
+    /// Appends bytes.
+    fn put_bytes(&mut self, bytes: &[u8]);
+}
+
+impl Sink for Vec<u8> {
+    #[inline]
+    fn put_u8(&mut self, byte: u8) {
+        self.push(byte);
+    }
+
+    #[inline]
+    fn put_bytes(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+}
+
+/// Writes operands into bytes that are there already.
+///
+/// It panics when they run out.
+pub struct Output<'a> {
+    bytes: &'a mut [u8],
+    len: usize,
+}
+
+impl<'a> Output<'a> {
+    /// A cursor at the start of `bytes`.
+    pub fn new(bytes: &'a mut [u8]) -> Self {
+        Output { bytes, len: 0 }
+    }
+
+    /// Number of bytes written.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether nothing has been written.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl Sink for Output<'_> {
+    #[inline]
+    fn put_u8(&mut self, byte: u8) {
+        self.bytes[self.len] = byte;
+        self.len += 1;
+    }
+
+    #[inline]
+    fn put_bytes(&mut self, bytes: &[u8]) {
+        self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+    }
+}
+
 /// Appends `v`, seven bits a byte, low bits first.
 #[inline]
-pub fn put(out: &mut Vec<u8>, mut v: u64) {
+pub fn put(out: &mut impl Sink, mut v: u64) {
     while v >= 0x80 {
-        out.push(v as u8 | 0x80);
+        out.put_u8(v as u8 | 0x80);
         v >>= 7;
     }
-    out.push(v as u8);
+    out.put_u8(v as u8);
 }
 
 /// Reads operands from a byte slice.

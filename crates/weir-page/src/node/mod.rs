@@ -23,7 +23,20 @@
 //! A page holds keys in `[lower fence, upper fence)`. Head arrays, fences and hints follow Graefe,
 //! "Modern B-Tree Techniques" (2011), and Leis et al., "LeanStore" (2018).
 
-use crate::page::{BODY, Kind, Page};
+mod build;
+mod check;
+mod find;
+mod split;
+
+pub use build::{Builder, copy_slots};
+pub use check::validate;
+pub use find::search;
+pub use split::{
+    Split, can_merge, common_prefix, is_sparse, merged, plan_inner_split, plan_leaf_split,
+    separator, truncate,
+};
+
+use crate::page::{BODY, Page};
 use crate::types::{PAGE_SIZE, PageId, TreeId, TxnId};
 use crate::version::{Entry, Flags, Version};
 use std::cmp::Ordering;
@@ -147,7 +160,7 @@ impl Slot {
     /// Offset of the key suffix in a leaf's heap.
     #[inline]
     fn leaf_key_at(self) -> usize {
-        self.offset as usize + 2 + if self.versioned() { Version::SIZE } else { 0 }
+        leaf_key_at(self.offset as usize, self.versioned())
     }
 }
 
@@ -172,9 +185,14 @@ pub fn free_bytes(p: &Page) -> usize {
 /// Key of a slot without the page's prefix.
 #[inline]
 pub fn suffix(p: &Page, slot: usize) -> &[u8] {
-    let s = Slot::get(p, slot);
+    &p.0[suffix_at(p, Slot::get(p, slot))]
+}
+
+/// Where the key suffix of a slot lies.
+#[inline]
+fn suffix_at(p: &Page, s: Slot) -> Range<usize> {
     let at = if p.level() == 0 { s.leaf_key_at() } else { s.offset as usize + 4 };
-    &p.0[at..at + s.key_len()]
+    at..at + s.key_len()
 }
 
 /// Whole key of a slot.
@@ -182,31 +200,6 @@ pub fn key(p: &Page, slot: usize) -> Vec<u8> {
     let mut out = prefix(p).to_vec();
     out.extend_from_slice(suffix(p, slot));
     out
-}
-
-/// First slot whose key is not below `key`, and whether it is equal.
-///
-/// `key` must be covered by the page.
-#[inline]
-pub fn search(p: &Page, key: &[u8]) -> (usize, bool) {
-    let wanted = &key[p.u16(PREFIX) as usize..];
-    let wanted_head = head(wanted);
-    let mut low = 0;
-    let mut high = count(p);
-    while low < high {
-        let mid = (low + high) / 2;
-        let slot_head = p.u32(BODY + SLOT * mid);
-        let order = match slot_head.cmp(&wanted_head) {
-            Ordering::Equal => suffix(p, mid).cmp(wanted),
-            other => other,
-        };
-        match order {
-            Ordering::Less => low = mid + 1,
-            Ordering::Greater => high = mid,
-            Ordering::Equal => return (mid, true),
-        }
-    }
-    (low, false)
 }
 
 /// Tells the CPU that the slot array of a leaf is about to be searched.
@@ -277,21 +270,25 @@ fn take_heap(p: &mut Page, bytes: usize, slots: usize) -> usize {
     top - bytes
 }
 
-fn write_leaf(p: &mut Page, at: usize, suffix: &[u8], e: &Entry<'_>) {
+/// Offset of the key suffix of a leaf entry at `at`.
+#[inline]
+fn leaf_key_at(at: usize, versioned: bool) -> usize {
+    at + 2 + if versioned { Version::SIZE } else { 0 }
+}
+
+/// Writes a leaf entry's heap bytes but for the key suffix.
+#[inline]
+fn write_state(p: &mut Page, at: usize, key_len: usize, e: &Entry<'_>) {
     p.set_u16(at, e.value.len() as u16);
-    let mut next = at + 2;
     if let Some(v) = e.version {
-        p.0[next..next + Version::SIZE].copy_from_slice(&v.to_bytes());
-        next += Version::SIZE;
+        p.0[at + 2..at + 2 + Version::SIZE].copy_from_slice(&v.to_bytes());
     }
-    p.0[next..next + suffix.len()].copy_from_slice(suffix);
-    next += suffix.len();
-    p.0[next..next + e.value.len()].copy_from_slice(e.value);
+    let value_at = leaf_key_at(at, e.version.is_some()) + key_len;
+    p.0[value_at..value_at + e.value.len()].copy_from_slice(e.value);
 }
 
 fn open_slot(p: &mut Page, slot: usize) {
     let n = count(p);
-    assert!(slot <= n, "slot {slot} of {n}");
     p.0.copy_within(BODY + SLOT * slot..BODY + SLOT * n, BODY + SLOT * (slot + 1));
     p.set_u16(COUNT, (n + 1) as u16);
     let follows = slot > 0 && p.u16(LAST) as usize + 1 == slot;
@@ -308,8 +305,12 @@ pub fn insert(p: &mut Page, slot: usize, key: &[u8], e: &Entry<'_>) {
     let suffix = &key[p.u16(PREFIX) as usize..];
     let versioned = e.version.is_some();
     let size = leaf_size(suffix.len(), e.value.len(), versioned);
-    let at = take_heap(p, size, count(p) + 1);
-    write_leaf(p, at, suffix, e);
+    let n = count(p);
+    assert!(slot <= n, "slot {slot} of {n}");
+    let at = take_heap(p, size, n + 1);
+    let key_at = leaf_key_at(at, versioned);
+    p.0[key_at..key_at + suffix.len()].copy_from_slice(suffix);
+    write_state(p, at, suffix.len(), e);
     open_slot(p, slot);
     let len_flags = len_flags(suffix.len(), e.flags, versioned);
     Slot { head: head(suffix), offset: at as u16, len_flags }.set(p, slot);
@@ -324,29 +325,48 @@ pub fn replace(p: &mut Page, slot: usize, e: &Entry<'_>) {
     let (old_size, key_len) = (heap_size(p, slot), s.key_len());
     let versioned = e.version.is_some();
     let size = leaf_size(key_len, e.value.len(), versioned);
-    let mut stack = [0u8; MAX_KEY];
-    let suffix = &mut stack[..key_len];
-    suffix.copy_from_slice(self::suffix(p, slot));
     let at = if size <= old_size {
-        add_garbage(p, old_size - size);
         s.offset as usize + old_size - size
+    } else if size <= hole(p).len() {
+        p.u16(HEAP_TOP) as usize - size
     } else {
-        // The old bytes must not survive a compaction: the slot is emptied first.
-        add_garbage(p, old_size);
-        let n = count(p);
-        p.0.copy_within(BODY + SLOT * (slot + 1)..BODY + SLOT * n, BODY + SLOT * slot);
-        p.set_u16(COUNT, (n - 1) as u16);
-        let at = take_heap(p, size, n);
-        p.0.copy_within(BODY + SLOT * slot..BODY + SLOT * (n - 1), BODY + SLOT * (slot + 1));
-        p.set_u16(COUNT, n as u16);
-        at
+        return replace_compacting(p, slot, e);
     };
-    write_leaf(p, at, suffix, e);
+    if size > old_size {
+        p.set_u16(HEAP_TOP, at as u16);
+        add_garbage(p, old_size);
+    } else {
+        add_garbage(p, old_size - size);
+    }
+    let key_at = s.leaf_key_at();
+    p.0.copy_within(key_at..key_at + key_len, leaf_key_at(at, versioned));
+    write_state(p, at, key_len, e);
     let len_flags = len_flags(key_len, e.flags, versioned);
-    Slot { head: head(suffix), offset: at as u16, len_flags }.set(p, slot);
+    Slot { head: s.head, offset: at as u16, len_flags }.set(p, slot);
 }
 
-/// Removes a slot.
+/// [`replace`] where the new state finds room only once the old one is gone.
+#[cold]
+fn replace_compacting(p: &mut Page, slot: usize, e: &Entry<'_>) {
+    let s = Slot::get(p, slot);
+    let suffix = suffix(p, slot).to_vec();
+    let versioned = e.version.is_some();
+    add_garbage(p, heap_size(p, slot));
+    // Compaction keeps what a slot refers to: for its time there is none.
+    let n = count(p);
+    p.0.copy_within(BODY + SLOT * (slot + 1)..BODY + SLOT * n, BODY + SLOT * slot);
+    p.set_u16(COUNT, (n - 1) as u16);
+    let at = take_heap(p, leaf_size(suffix.len(), e.value.len(), versioned), n);
+    p.0.copy_within(BODY + SLOT * slot..BODY + SLOT * (n - 1), BODY + SLOT * (slot + 1));
+    p.set_u16(COUNT, n as u16);
+    let key_at = leaf_key_at(at, versioned);
+    p.0[key_at..key_at + suffix.len()].copy_from_slice(&suffix);
+    write_state(p, at, suffix.len(), e);
+    let len_flags = len_flags(suffix.len(), e.flags, versioned);
+    Slot { head: s.head, offset: at as u16, len_flags }.set(p, slot);
+}
+
+/// Removes a slot. On an inner page, the child behind the first slot takes over its range.
 pub fn remove(p: &mut Page, slot: usize) {
     let n = count(p);
     assert!(slot < n, "slot {slot} of {n}");
@@ -354,6 +374,11 @@ pub fn remove(p: &mut Page, slot: usize) {
     p.0.copy_within(BODY + SLOT * (slot + 1)..BODY + SLOT * n, BODY + SLOT * slot);
     p.set_u16(COUNT, (n - 1) as u16);
     p.set_u16(RUN, 0);
+    if p.level() > 0 && slot == 0 && n > 1 {
+        let first = Slot::get(p, 0);
+        add_garbage(p, first.key_len());
+        Slot { head: 0, len_flags: 0, ..first }.set(p, 0);
+    }
 }
 
 fn add_garbage(p: &mut Page, bytes: usize) {
@@ -451,227 +476,12 @@ pub fn insert_child(p: &mut Page, slot: usize, key: &[u8], child: PageId) {
 }
 
 fn put_child(p: &mut Page, slot: usize, suffix: &[u8], child: PageId) {
-    let at = take_heap(p, 4 + suffix.len(), count(p) + 1);
+    let n = count(p);
+    assert!(slot <= n, "slot {slot} of {n}");
+    let at = take_heap(p, 4 + suffix.len(), n + 1);
     p.set_u32(at, child.0);
     p.0[at + 4..at + 4 + suffix.len()].copy_from_slice(suffix);
     open_slot(p, slot);
     let len_flags = suffix.len() as u16;
     Slot { head: head(suffix), offset: at as u16, len_flags }.set(p, slot);
-}
-
-/// Builds a tree page by appending entries in key order.
-pub struct Builder {
-    page: Box<Page>,
-}
-
-impl Builder {
-    /// An empty page of `tree` for keys in `[lower, upper)`.
-    pub fn new(id: PageId, tree: TreeId, level: u8, lower: &[u8], upper: Option<&[u8]>) -> Builder {
-        let mut page = Page::boxed();
-        let p = &mut *page;
-        p.reset(id, if level == 0 { Kind::Leaf } else { Kind::Inner }, level);
-        p.set_u32(TREE, tree.0);
-        let mut top = PAGE_SIZE - lower.len();
-        p.0[top..].copy_from_slice(lower);
-        p.set_u16(LOWER, top as u16);
-        p.set_u16(LOWER + 2, lower.len() as u16);
-        match upper {
-            Some(u) => {
-                top -= u.len();
-                p.0[top..top + u.len()].copy_from_slice(u);
-                p.set_u16(UPPER, top as u16);
-                p.set_u16(UPPER + 2, u.len() as u16);
-                p.set_u16(PREFIX, common_prefix(lower, u) as u16);
-            }
-            None => p.set_u16(UPPER + 2, NO_UPPER),
-        }
-        p.set_u16(HEAP_TOP, top as u16);
-        Builder { page }
-    }
-
-    /// Whether a leaf entry fits yet.
-    pub fn fits(&self, key_len: usize, value_len: usize, versioned: bool) -> bool {
-        fits_insert(&self.page, key_len, value_len, versioned)
-    }
-
-    /// Appends a leaf entry.
-    pub fn push(&mut self, key: &[u8], e: &Entry<'_>) {
-        let slot = count(&self.page);
-        insert(&mut self.page, slot, key, e);
-    }
-
-    /// Appends a child; the first one's key is not kept.
-    pub fn push_child(&mut self, key: &[u8], child: PageId) {
-        let slot = count(&self.page);
-        let suffix = if slot == 0 { &[] } else { &key[self.page.u16(PREFIX) as usize..] };
-        put_child(&mut self.page, slot, suffix, child);
-    }
-
-    /// Bytes left.
-    pub fn free_bytes(&self) -> usize {
-        free_bytes(&self.page)
-    }
-
-    /// The page.
-    pub fn finish(mut self) -> Box<Page> {
-        self.page.set_u16(RUN, 0);
-        self.page
-    }
-}
-
-/// Number of bytes that `a` and `b` share at the front.
-pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(x, y)| x == y).count()
-}
-
-/// Shortest key `s` with `left < s <= right`.
-pub fn separator<'a>(left: &[u8], right: &'a [u8]) -> &'a [u8] {
-    &right[..(common_prefix(left, right) + 1).min(right.len())]
-}
-
-/// Copies the slots of `range` to the end of `to`, whose fences cover them.
-pub fn copy_slots(from: &Page, range: Range<usize>, to: &mut Builder) {
-    for slot in range {
-        let key = key(from, slot);
-        if from.level() == 0 {
-            to.push(&key, &entry(from, slot));
-        } else {
-            to.push_child(if slot == 0 { lower(from) } else { &key }, child(from, slot));
-        }
-    }
-}
-
-/// Keeps the slots below `at`; `upper` becomes the upper fence.
-pub fn truncate(p: &mut Page, at: usize, upper: &[u8]) {
-    let mut b = Builder::new(p.id(), tree(p), p.level(), lower(p), Some(upper));
-    copy_slots(p, 0..at, &mut b);
-    let built = b.finish();
-    let lsn = p.lsn();
-    p.0.copy_from_slice(&built.0);
-    p.set_lsn(lsn);
-}
-
-/// Where to split a page, and the separator.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Split {
-    /// Slots from here on move to the right page.
-    pub at: usize,
-    /// First key of the right page's range.
-    pub separator: Vec<u8>,
-}
-
-/// Chooses where to split a leaf that has no room for `new_key` at `slot`, so that loads in key
-/// order leave full pages behind and others split in halves.
-pub fn plan_leaf_split(p: &Page, slot: usize, new_key: &[u8]) -> Split {
-    let n = count(p);
-    let ascending = slot == n && (upper(p).is_none() || run(p) >= 8);
-    if ascending && n > 0 {
-        return Split { at: n, separator: separator(&key(p, n - 1), new_key).to_vec() };
-    }
-    if run(p) >= 8 && slot > 0 && slot < n {
-        return Split { at: slot, separator: separator(new_key, &key(p, slot)).to_vec() };
-    }
-    let total: usize = (0..n).map(|s| heap_size(p, s) + SLOT).sum();
-    let (mut bytes, mut middle) = (0, 0);
-    while middle < n && bytes + heap_size(p, middle) + SLOT <= total / 2 {
-        bytes += heap_size(p, middle) + SLOT;
-        middle += 1;
-    }
-    let middle = middle.clamp(1, n - 1);
-    let window = n / 16;
-    let candidates = middle.saturating_sub(window).max(1)..(middle + window + 1).min(n);
-    let at = candidates
-        .min_by_key(|&at| {
-            let len = common_prefix(suffix(p, at - 1), suffix(p, at));
-            (len, at.abs_diff(middle))
-        })
-        .unwrap_or(middle);
-    Split { at, separator: separator(&key(p, at - 1), &key(p, at)).to_vec() }
-}
-
-/// Chooses where to split an inner page that has no room for a child at `slot`.
-pub fn plan_inner_split(p: &Page, slot: usize) -> Split {
-    let n = count(p);
-    let at = if slot == n && upper(p).is_none() { n - 1 } else { n / 2 };
-    let at = at.max(1);
-    Split { at, separator: key(p, at) }
-}
-
-/// Whether the contents of `left` and its right neighbour fit one page and leave a quarter free.
-pub fn can_merge(left: &Page, right: &Page) -> bool {
-    let used = |p: &Page| PAGE_SIZE - BODY - free_bytes(p);
-    // Prefixes may shrink: every key may take its whole former prefix again.
-    let regrown = |p: &Page| count(p) * p.u16(PREFIX) as usize;
-    let separator = if left.level() > 0 { lower(right).len() } else { 0 };
-    used(left) + used(right) + regrown(left) + regrown(right) + separator
-        <= (PAGE_SIZE - BODY) * 3 / 4
-}
-
-/// One page with the contents of `left` and its right neighbour, under the left one's id.
-pub fn merged(left: &Page, right: &Page) -> Box<Page> {
-    let mut b = Builder::new(left.id(), tree(left), left.level(), lower(left), upper(right));
-    copy_slots(left, 0..count(left), &mut b);
-    copy_slots(right, 0..count(right), &mut b);
-    b.finish()
-}
-
-/// Whether a page is so empty that a merge with a neighbour is worth trying.
-pub fn is_sparse(p: &Page) -> bool {
-    free_bytes(p) > (PAGE_SIZE - BODY) * 3 / 4
-}
-
-/// Checks that the page is well formed.
-///
-/// # Errors
-/// What is wrong, in words.
-pub fn validate(p: &Page) -> Result<(), String> {
-    let n = count(p);
-    let top = p.u16(HEAP_TOP) as usize;
-    if BODY + SLOT * n > top || top > PAGE_SIZE {
-        return Err(format!("{n} slots and heap top {top} overlap"));
-    }
-    let in_heap = |at: usize, len: usize| at >= top && at + len <= PAGE_SIZE;
-    let (lo, lo_len) = (p.u16(LOWER) as usize, p.u16(LOWER + 2) as usize);
-    let (up, up_len) = (p.u16(UPPER) as usize, p.u16(UPPER + 2));
-    let up_len_bytes = if up_len == NO_UPPER { 0 } else { up_len as usize };
-    if !in_heap(lo, lo_len) || (up_len != NO_UPPER && !in_heap(up, up_len_bytes)) {
-        return Err("a fence lies outside the heap".into());
-    }
-    let expected_prefix = upper(p).map_or(0, |u| common_prefix(lower(p), u));
-    if p.u16(PREFIX) as usize != expected_prefix {
-        return Err(format!("prefix length {} should be {expected_prefix}", p.u16(PREFIX)));
-    }
-    let mut live = lo_len + up_len_bytes;
-    let mut last: Option<Vec<u8>> = None;
-    for slot in 0..n {
-        let s = Slot::get(p, slot);
-        let at = s.offset as usize;
-        if !in_heap(at, 4 + s.key_len()) && !in_heap(at, 2 + s.key_len()) {
-            return Err(format!("slot {slot} lies outside the heap"));
-        }
-        let size = heap_size(p, slot);
-        if !in_heap(at, size) {
-            return Err(format!("slot {slot} ends outside the heap"));
-        }
-        live += size;
-        if head(suffix(p, slot)) != s.head {
-            return Err(format!("slot {slot} has a wrong key head"));
-        }
-        if p.level() > 0 && slot == 0 {
-            continue;
-        }
-        let key = key(p, slot);
-        if !covers(p, &key) {
-            return Err(format!("key of slot {slot} lies outside the fences"));
-        }
-        if last.as_ref().is_some_and(|l| *l >= key) {
-            return Err(format!("key of slot {slot} isn't above the one before it"));
-        }
-        last = Some(key);
-    }
-    let garbage = p.u16(GARBAGE) as usize;
-    if live + garbage != PAGE_SIZE - top {
-        return Err(format!("{live} live and {garbage} garbage bytes, heap top {top}"));
-    }
-    Ok(())
 }
