@@ -109,7 +109,12 @@ pub struct Appended {
 /// The redo log, open for appending; shared by all threads.
 pub struct Redo {
     pub(crate) ring: Ring,
-    /// Everything before is on the device. Updated under `syncing`.
+    /// Everything before is in the files; the end of a group. Updated under `writer`.
+    pub(crate) written: Line<AtomicU64>,
+    /// Everything before is on the device; at or before `ring.written()`, and like it anywhere in a group.
+    /// Updated under `syncing`.
+    pub(crate) synced: Line<AtomicU64>,
+    /// Everything before is on the device; the end of a group. Updated under `syncing`.
     pub(crate) durable: Line<AtomicU64>,
     /// Nothing before is needed any more. Updated under `maintenance`.
     pub(crate) checkpoint: Line<AtomicU64>,
@@ -183,6 +188,8 @@ impl Redo {
         let line = |lsn: u64| Line(AtomicU64::new(lsn));
         let redo = Redo {
             ring: Ring::new(o.buffer_bytes, end.0),
+            written: line(end.0),
+            synced: line(end.0),
             durable: line(end.0),
             checkpoint: line(checkpoint.0),
             capacity: line(capacity * geometry.segment_bytes),
@@ -263,11 +270,11 @@ impl Redo {
     pub fn filled(&self) -> Lsn {
         Lsn(self.ring.filled())
     }
-    /// Everything before is in the files and survives the process.
+    /// Everything before is in the files and survives the process. The end of a group.
     pub fn written(&self) -> Lsn {
-        Lsn(self.ring.written())
+        Lsn(self.written.load(Acquire))
     }
-    /// Everything before is on the device and survives a power failure.
+    /// Everything before is on the device and survives a power failure. The end of a group.
     pub fn durable(&self) -> Lsn {
         Lsn(self.durable.load(Acquire))
     }
