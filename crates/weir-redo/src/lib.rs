@@ -70,7 +70,8 @@
 //!
 //! Likewise, what the crashed process had written but not synced may be in the page cache only, and if a sync failed
 //! the system may take it for clean. So the last 8 MiB before `end` are written again before they
-//! are synced.
+//! are synced. Names can't be written again like this: after a failed sync of the *directory* the
+//! file system has to be mounted anew (journalling ones go read-only by themselves).
 //!
 //! # Protocol
 //!

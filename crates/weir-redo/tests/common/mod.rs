@@ -11,6 +11,7 @@ use weir_redo::{Admission, Reader, Redo, RedoError, RedoOptions, Refused, remove
 pub const DATABASE: u64 = 0xfeed;
 
 /// What was appended, and what the caller was promised.
+#[derive(Clone)]
 pub struct Model {
     pub o: RedoOptions,
     pub rng: fastrand::Rng,
@@ -36,7 +37,7 @@ impl Model {
             database_id: DATABASE,
         };
         let start = Lsn(segment_bytes);
-        let fixed = rng.bool().then(|| rng.choice([56, 504, 250]).expect("not empty"));
+        let fixed = rng.bool().then(|| rng.choice([56, 504, 250, 1016, 4088]).expect("not empty"));
         Model {
             o,
             rng,
