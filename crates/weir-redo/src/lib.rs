@@ -87,6 +87,8 @@
 mod commit;
 mod error;
 mod format;
+#[cfg(all(test, feature = "shuttle"))]
+mod model;
 mod reader;
 mod redo;
 mod ring;

@@ -11,7 +11,7 @@ use weir_page::Lsn;
 
 use crate::RedoError;
 use crate::commit::Commits;
-use crate::format::{Geometry, MAX_PAYLOAD_BYTES, group_bytes};
+use crate::format::{Geometry, MAX_PAYLOAD_BYTES, group_bytes, is_segment_size};
 use crate::ring::{Claim, Ring};
 use crate::segments::{self, Segments};
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Condvar, Line, Mutex, fence, wait_for};
@@ -47,8 +47,8 @@ impl RedoOptions {
     fn check(&self) -> Result<(), RedoError> {
         let what = if !self.buffer_bytes.is_power_of_two() || self.buffer_bytes < BLOCK {
             format!("buffer_bytes {} is not a power of two from {BLOCK} on", self.buffer_bytes)
-        } else if self.segment_bytes == 0 || !self.segment_bytes.is_multiple_of(BLOCK as u64) {
-            format!("segment_bytes {} is not a multiple of {BLOCK}", self.segment_bytes)
+        } else if !is_segment_size(self.segment_bytes) {
+            format!("segment_bytes {} is not a multiple of {BLOCK} up to 1 TiB", self.segment_bytes)
         } else {
             return Ok(());
         };

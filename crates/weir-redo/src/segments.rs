@@ -12,7 +12,9 @@ use weir_os::{AlignedBuf, BLOCK, Create, Disk, DiskError, File, Mode};
 use weir_page::Lsn;
 
 use crate::RedoError;
-use crate::format::{Geometry, MAX_GROUP_BYTES, SegmentHeader, segment_name, segment_number};
+use crate::format::{
+    Geometry, MAX_GROUP_BYTES, MAX_SEGMENT, SegmentHeader, segment_name, segment_number,
+};
 use crate::sync::Mutex;
 use crate::writer::UNSYNCED_BYTES_MAX;
 
@@ -250,6 +252,7 @@ impl Segments {
     }
 
     fn prepare(&self, file: Arc<dyn File>, number: u64) -> Result<Arc<dyn File>, RedoError> {
+        assert!(number <= MAX_SEGMENT, "segment number {number} has more than ten digits");
         if file.len()? != self.geometry.file_bytes() {
             file.set_len(self.geometry.file_bytes())?;
         }
