@@ -140,7 +140,9 @@ impl Segments {
             if number == last {
                 file.set_len(self.geometry.file_offset(end.0))?;
             }
-            file.sync()?;
+            if number + 1 >= last {
+                file.sync()?; // those before were, before the next took its first byte
+            }
             if file.len()? != self.geometry.file_bytes() {
                 file.set_len(self.geometry.file_bytes())?;
                 if number == last {
@@ -231,6 +233,10 @@ impl Segments {
                 None => self.create(number)?,
             });
         }
+        // After all of them are made, so that one commit of the file system's journal serves all.
+        for file in &made {
+            file.sync()?;
+        }
         for number in surplus.into_iter().chain(spare) {
             self.disk.remove(&segment_name(number))?;
         }
@@ -264,7 +270,6 @@ impl Segments {
         let mut block = AlignedBuf::zeroed(BLOCK);
         header.encode(&mut block);
         file.write(0, block)?;
-        file.sync()?;
         Ok(file)
     }
 
