@@ -167,6 +167,33 @@ fn model_space() {
     });
 }
 
+/// The capacity shrinks while a claim is under way: the segment that the claim needs stays.
+#[test]
+fn model_shrink() {
+    check(|| {
+        let o = RedoOptions {
+            capacity_bytes: 6 * 4096,
+            segment_bytes: 4096,
+            buffer_bytes: 32 << 10,
+            database_id: 1,
+        };
+        let disk = SimDisk::new(1);
+        let redo = Arc::new(Redo::create(Arc::new(disk.clone()), &o).expect("created"));
+        let appender = {
+            let redo = redo.clone();
+            thread::spawn(move || {
+                while let Ok(credit) = redo.try_admit(4800, Admission::System) {
+                    redo.append(credit, &[1; 4800]);
+                }
+            })
+        };
+        redo.set_capacity(0).expect("shrunk");
+        appender.join().expect("no panic");
+        redo.wait_durable(redo.reserved()).expect("its place is there");
+        read_at_least(&disk, redo.reserved());
+    });
+}
+
 /// A sync fails: everybody who waits is told, and nobody is told "durable" wrongly.
 #[test]
 fn model_poison() {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use weir_os::SimDisk;
+use weir_os::{Backend, SimDisk, open_directory};
 use weir_page::Lsn;
 use weir_redo::{Admission, Appended, Credit, Reader, Redo, RedoOptions};
 
@@ -85,6 +85,44 @@ fn threads_fill_a_log_without_gaps() {
         *counter += 1;
     }
     assert_eq!((at, counters), (end, [GROUPS; THREADS as usize]));
+}
+
+#[test]
+fn a_log_in_a_real_directory_goes_on_after_a_restart() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let disk = open_directory(directory.path(), Backend::Threads).expect("opens");
+    let o = options(512 << 10, 64 << 10);
+    let redo = Redo::create(disk.clone(), &o).expect("created");
+    let start = redo.reserved();
+    let (mut end, mut counters) = (start, [0u64; 3]);
+    drop(redo);
+    for _ in 0..3 {
+        let redo = Redo::open_at(disk.clone(), &o, start, end).expect("opens");
+        thread::scope(|scope| {
+            for (thread, &first) in (0..).zip(&counters) {
+                let redo = &redo;
+                scope.spawn(move || {
+                    for counter in first..first + 50 {
+                        let bytes = payload(thread, counter);
+                        let place = redo.append(admit(redo, bytes.len()), &bytes);
+                        redo.wait_durable(place.end).expect("durable");
+                    }
+                });
+            }
+        });
+        counters = counters.map(|counter| counter + 50);
+        drop(redo);
+        let mut reader = Reader::open(disk.clone(), 3, start).expect("opens");
+        let mut seen = [0u64; 3];
+        while let Some(group) = reader.next().expect("whole") {
+            let thread = u64::from_le_bytes(group.payload[..8].try_into().expect("eight"));
+            let counter = &mut seen[thread as usize];
+            assert!(group.payload.starts_with(&payload(thread, *counter)));
+            *counter += 1;
+        }
+        assert_eq!(seen, counters);
+        end = reader.end().expect("ended");
+    }
 }
 
 #[test]
