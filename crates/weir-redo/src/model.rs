@@ -16,8 +16,8 @@ use crate::sync::Mutex;
 use crate::{Admission, Reader, Redo, RedoError, RedoOptions, Refused, group_bytes};
 
 fn check(model: fn()) {
-    check_random(model, 3000);
-    check_pct(model, 3000, 3);
+    check_random(model, 2000);
+    check_pct(model, 2000, 3);
 }
 
 /// Reserve, publish, scan, copy, free: a ring of 256 bytes, so that it goes round.
@@ -179,13 +179,15 @@ fn model_shrink() {
         };
         let disk = SimDisk::new(1);
         let redo = Arc::new(Redo::create(Arc::new(disk.clone()), &o).expect("created"));
+        let append = |redo: &Redo| {
+            if let Ok(credit) = redo.try_admit(4800, Admission::System) {
+                redo.append(credit, &[1; 4800]);
+            }
+        };
+        (0..4).for_each(|_| append(&redo)); // the next one ends in the last segment but one
         let appender = {
             let redo = redo.clone();
-            thread::spawn(move || {
-                while let Ok(credit) = redo.try_admit(4800, Admission::System) {
-                    redo.append(credit, &[1; 4800]);
-                }
-            })
+            thread::spawn(move || append(&redo))
         };
         redo.set_capacity(0).expect("shrunk");
         appender.join().expect("no panic");
