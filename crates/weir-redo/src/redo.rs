@@ -1,5 +1,6 @@
 //! The open log: admission, append, and the positions. Writing and syncing are in `writer`.
 
+use std::fmt;
 use std::mem;
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -66,13 +67,16 @@ pub enum Admission {
 }
 
 /// Why no space was given. Nothing changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// The log buffer is full: the writer has to write.
+    #[error("the redo log buffer is full")]
     Buffer,
     /// The checkpoint age is at its limit: the checkpoint has to move.
+    #[error("the checkpoint age is at its limit")]
     Capacity,
     /// The log has failed; [`Redo::check`] tells the cause.
+    #[error("the redo log has failed")]
     Poisoned,
 }
 
@@ -87,6 +91,12 @@ impl Credit<'_> {
     /// Bytes of the longest group that may be appended with it, header and padding included.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+}
+
+impl fmt::Debug for Credit<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Credit({} bytes)", self.bytes)
     }
 }
 
