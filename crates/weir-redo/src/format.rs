@@ -28,6 +28,14 @@ const AT_DATABASE: usize = 16;
 const AT_NUMBER: usize = 24;
 const AT_SEGMENT_BYTES: usize = 32;
 
+/// Longest payload of a segment.
+pub(crate) const MAX_SEGMENT_BYTES: u64 = 1 << 40;
+
+/// Whether segments may have `bytes` of payload.
+pub(crate) fn is_segment_size(bytes: u64) -> bool {
+    bytes.is_multiple_of(BLOCK as u64) && (BLOCK as u64..=MAX_SEGMENT_BYTES).contains(&bytes)
+}
+
 /// Largest segment number that ten digits hold.
 pub(crate) const MAX_SEGMENT: u64 = 9_999_999_999;
 
@@ -94,12 +102,13 @@ impl SegmentHeader {
             return Err(RedoError::WrongDatabase { file: file(), offset, expected, found });
         }
         let segment_bytes = u64_at(block, AT_SEGMENT_BYTES);
-        if segment_bytes == 0 || !segment_bytes.is_multiple_of(BLOCK as u64) {
+        if !is_segment_size(segment_bytes) {
             return Err(RedoError::BadHeader {
                 file: file(),
                 offset: AT_SEGMENT_BYTES as u64,
                 field: "segment size",
-                expected: (segment_bytes / BLOCK as u64 + 1).saturating_mul(BLOCK as u64),
+                expected: segment_bytes.clamp(BLOCK as u64, MAX_SEGMENT_BYTES)
+                    & !(BLOCK as u64 - 1),
                 found: segment_bytes,
             });
         }
@@ -136,7 +145,6 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
 
 /// File name of segment `number`.
 pub(crate) fn segment_name(number: u64) -> String {
-    assert!(number <= MAX_SEGMENT, "segment number {number} has more than ten digits");
     format!("redo-{number:010}")
 }
 

@@ -46,7 +46,7 @@
 //!   durable, so every claim has its place: one segment more than the capacity.
 //! - A block of the file is only rewritten with bytes of which the old ones are a prefix.
 //! - Before a segment takes its first byte, everything before it is synced: `durable .. written` lies
-//!   within one segment.
+//!   within one segment. It is at most 8 MiB long.
 //! - After the first failed write or sync the log is poisoned: nothing is written or synced again.
 //!
 //! # Nothing beyond the end comes back
@@ -57,14 +57,21 @@
 //! durably and before the first append, that no byte of the crashed incarnation at or past `end` is left:
 //!
 //! 1. the files after `end`'s segment are removed, and later made anew;
-//! 2. `end`'s segment is truncated at `end`, synced, then grown to its length (zeros), and synced.
+//! 2. `end`'s segment is truncated at `end`, synced, then grown to its length (zeros), zeros are
+//!    written over its next 9 MiB (what may be unsynced, and a group), and it is synced.
 //!
 //! Why this suffices: a group at LSN x can only be valid in the file named after x's segment, and bytes
 //! with the checksum for x are only written to that file, while it has that name. A file's numbers only
 //! grow (it is created as zeros or renamed from a lower number), so what is found in a segment past `end`
 //! after step 1 was written there since. Truncation takes no byte before `end` in hand, can't be
 //! torn, and costs the same whatever the size. A crash between the steps leaves the same `end` for the
-//! next recovery: a short file reads as zeros.
+//! next recovery: a short file reads as zeros. The zeros are written for the case that an earlier open
+//! truncated and failed to sync, so that this truncation changes nothing and its sync promises nothing.
+//!
+//! Likewise, what the crashed process had written but not synced may be in the page cache only, and if a sync failed
+//! the system may take it for clean. So the last 8 MiB before `end` are written again before they
+//! are synced. Names can't be written again like this: after a failed sync of the *directory* the
+//! file system has to be mounted anew (journalling ones go read-only by themselves).
 //!
 //! # Protocol
 //!
@@ -80,6 +87,8 @@
 mod commit;
 mod error;
 mod format;
+#[cfg(all(test, feature = "shuttle"))]
+mod model;
 mod reader;
 mod redo;
 mod ring;

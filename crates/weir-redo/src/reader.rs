@@ -117,7 +117,8 @@ impl Reader {
         })
     }
 
-    /// Tells up to where the log is known to have been durable: an earlier end is then an error.
+    /// Tells up to where the log is known to have been durable (a value of `Redo::durable`, which is the end
+    /// of a group): an earlier end is then an error.
     #[must_use]
     pub fn durable_hint(mut self, lsn: Lsn) -> Reader {
         self.durable_hint = lsn.0;
@@ -240,7 +241,8 @@ impl Reader {
     }
 }
 
-/// Syncs every segment file and the directory, so that what a [`Reader`] has read is durable.
+/// Syncs every segment file and the directory, so that what a [`Reader`] has read is durable. For those who
+/// rely on it before [`Redo::open_at`](crate::Redo::open_at), which does what is needed of this itself.
 ///
 /// # Errors
 /// The disk's; recovery must not go on then.

@@ -1,5 +1,6 @@
 //! The open log: admission, append, and the positions. Writing and syncing are in `writer`.
 
+use std::fmt;
 use std::mem;
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -11,7 +12,7 @@ use weir_page::Lsn;
 
 use crate::RedoError;
 use crate::commit::Commits;
-use crate::format::{Geometry, MAX_PAYLOAD_BYTES, group_bytes};
+use crate::format::{Geometry, MAX_PAYLOAD_BYTES, group_bytes, is_segment_size};
 use crate::ring::{Claim, Ring};
 use crate::segments::{self, Segments};
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Condvar, Line, Mutex, fence, wait_for};
@@ -47,8 +48,8 @@ impl RedoOptions {
     fn check(&self) -> Result<(), RedoError> {
         let what = if !self.buffer_bytes.is_power_of_two() || self.buffer_bytes < BLOCK {
             format!("buffer_bytes {} is not a power of two from {BLOCK} on", self.buffer_bytes)
-        } else if self.segment_bytes == 0 || !self.segment_bytes.is_multiple_of(BLOCK as u64) {
-            format!("segment_bytes {} is not a multiple of {BLOCK}", self.segment_bytes)
+        } else if !is_segment_size(self.segment_bytes) {
+            format!("segment_bytes {} is not a multiple of {BLOCK} up to 1 TiB", self.segment_bytes)
         } else {
             return Ok(());
         };
@@ -66,13 +67,16 @@ pub enum Admission {
 }
 
 /// Why no space was given. Nothing changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// The log buffer is full: the writer has to write.
+    #[error("the redo log buffer is full")]
     Buffer,
     /// The checkpoint age is at its limit: the checkpoint has to move.
+    #[error("the checkpoint age is at its limit")]
     Capacity,
     /// The log has failed; [`Redo::check`] tells the cause.
+    #[error("the redo log has failed")]
     Poisoned,
 }
 
@@ -87,6 +91,12 @@ impl Credit<'_> {
     /// Bytes of the longest group that may be appended with it, header and padding included.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+}
+
+impl fmt::Debug for Credit<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Credit({} bytes)", self.bytes)
     }
 }
 
@@ -109,7 +119,12 @@ pub struct Appended {
 /// The redo log, open for appending; shared by all threads.
 pub struct Redo {
     pub(crate) ring: Ring,
-    /// Everything before is on the device. Updated under `syncing`.
+    /// Everything before is in the files; the end of a group. Updated under `writer`.
+    pub(crate) written: Line<AtomicU64>,
+    /// Everything before is on the device; at or before `ring.written()`, and like it anywhere in a group.
+    /// Updated under `syncing`.
+    pub(crate) synced: Line<AtomicU64>,
+    /// Everything before is on the device; the end of a group. Updated under `syncing`.
     pub(crate) durable: Line<AtomicU64>,
     /// Nothing before is needed any more. Updated under `maintenance`.
     pub(crate) checkpoint: Line<AtomicU64>,
@@ -183,6 +198,8 @@ impl Redo {
         let line = |lsn: u64| Line(AtomicU64::new(lsn));
         let redo = Redo {
             ring: Ring::new(o.buffer_bytes, end.0),
+            written: line(end.0),
+            synced: line(end.0),
             durable: line(end.0),
             checkpoint: line(checkpoint.0),
             capacity: line(capacity * geometry.segment_bytes),
@@ -263,11 +280,11 @@ impl Redo {
     pub fn filled(&self) -> Lsn {
         Lsn(self.ring.filled())
     }
-    /// Everything before is in the files and survives the process.
+    /// Everything before is in the files and survives the process. The end of a group.
     pub fn written(&self) -> Lsn {
-        Lsn(self.ring.written())
+        Lsn(self.written.load(Acquire))
     }
-    /// Everything before is on the device and survives a power failure.
+    /// Everything before is on the device and survives a power failure. The end of a group.
     pub fn durable(&self) -> Lsn {
         Lsn(self.durable.load(Acquire))
     }

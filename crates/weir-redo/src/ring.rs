@@ -27,7 +27,8 @@ pub(crate) struct Ring {
     claimed: Line<AtomicU64>,
     /// End of the contiguous filled prefix that the writer has seen. Updated by the writer.
     filled: Line<AtomicU64>,
-    /// Everything before is in the file; its words are free again. Updated by the writer.
+    /// Everything before is in the files; its words are free again. Anywhere in a group, as writes end
+    /// where segments do. Updated by the writer.
     written: Line<AtomicU64>,
     words: Box<[AtomicU64]>,
     mask: u64,

@@ -12,8 +12,11 @@ use weir_os::{AlignedBuf, BLOCK, Create, Disk, DiskError, File, Mode};
 use weir_page::Lsn;
 
 use crate::RedoError;
-use crate::format::{Geometry, SegmentHeader, segment_name, segment_number};
+use crate::format::{
+    Geometry, MAX_GROUP_BYTES, MAX_SEGMENT, SegmentHeader, segment_name, segment_number,
+};
 use crate::sync::Mutex;
+use crate::writer::UNSYNCED_BYTES_MAX;
 
 /// Numbers of the segment files on `disk`, ascending.
 pub(crate) fn list(disk: &dyn Disk) -> Result<Vec<u64>, RedoError> {
@@ -100,8 +103,8 @@ impl Segments {
 
     /// Takes over the segments `checkpoint ..= end` of a recovered log, cuts it at `end`, and syncs it.
     ///
-    /// Files after `end`'s segment are removed, and `end`'s is truncated at `end` and grown again, so that
-    /// no byte at or past `end` survives from the crashed incarnation. Files before `checkpoint`'s are
+    /// Files after `end`'s segment are removed, and `end`'s is truncated at `end` and filled with zeros, so
+    /// that no byte at or past `end` survives from the crashed incarnation. Files before `checkpoint`'s are
     /// returned for recycling.
     pub fn take_over(&self, checkpoint: Lsn, end: Lsn) -> Result<Vec<u64>, RedoError> {
         let (first, last) = (self.geometry.segment(checkpoint.0), self.geometry.segment(end.0));
@@ -125,6 +128,10 @@ impl Segments {
                 Err(e) => return Err(e),
             }
         }
+        if checkpoint < end {
+            let file = &files[(self.geometry.segment(end.0 - 1) - first) as usize];
+            self.rewrite_unsynced(&**file, end.0)?;
+        }
         let kept = first + files.len() as u64;
         for &number in numbers.iter().filter(|&&n| n >= kept) {
             self.disk.remove(&segment_name(number))?;
@@ -133,15 +140,52 @@ impl Segments {
             if number == last {
                 file.set_len(self.geometry.file_offset(end.0))?;
             }
-            file.sync()?;
+            if number + 1 >= last {
+                file.sync()?; // those before were, before the next took its first byte
+            }
             if file.len()? != self.geometry.file_bytes() {
                 file.set_len(self.geometry.file_bytes())?;
+                if number == last {
+                    self.zero_unsynced(&**file, end.0)?;
+                }
                 file.sync()?;
             }
         }
         self.disk.sync_dir()?;
         self.table.lock().files = files;
         Ok(numbers.into_iter().filter(|&n| n < first).collect())
+    }
+
+    /// Writes again what the crashed incarnation may have written and not synced. If a sync of it failed,
+    /// the system may take those bytes for clean: syncing them now would succeed and do nothing.
+    fn rewrite_unsynced(&self, file: &dyn File, end: u64) -> Result<(), RedoError> {
+        let start = self.geometry.start(self.geometry.segment(end - 1));
+        let mut at =
+            end.saturating_sub(UNSYNCED_BYTES_MAX).max(start) / BLOCK as u64 * BLOCK as u64;
+        while at < end {
+            let bytes = (end - at).min(1 << 20);
+            let offset = self.geometry.file_offset(at);
+            let buf = file.read(offset, AlignedBuf::zeroed(bytes as usize))?;
+            file.write(offset, buf)?;
+            at += bytes;
+        }
+        Ok(())
+    }
+
+    /// Writes zeros where the crashed incarnation may have written without a sync, which are zeros since the
+    /// truncation, unless an earlier open failed to sync that.
+    fn zero_unsynced(&self, file: &dyn File, end: u64) -> Result<(), RedoError> {
+        let limit = self.geometry.start(self.geometry.segment(end) + 1);
+        // The last group that is synced in part may have begun at `end`.
+        let written = end + MAX_GROUP_BYTES as u64 + UNSYNCED_BYTES_MAX;
+        let limit = limit.min(written.next_multiple_of(BLOCK as u64));
+        let mut at = end;
+        while at < limit {
+            let bytes = (limit - at).min(1 << 20);
+            file.write(self.geometry.file_offset(at), AlignedBuf::zeroed(bytes as usize))?;
+            at += bytes;
+        }
+        Ok(())
     }
 
     /// The file of segment `number`, which must be present.
@@ -189,6 +233,10 @@ impl Segments {
                 None => self.create(number)?,
             });
         }
+        // After all of them are made, so that one commit of the file system's journal serves all.
+        for file in &made {
+            file.sync()?;
+        }
         for number in surplus.into_iter().chain(spare) {
             self.disk.remove(&segment_name(number))?;
         }
@@ -210,6 +258,7 @@ impl Segments {
     }
 
     fn prepare(&self, file: Arc<dyn File>, number: u64) -> Result<Arc<dyn File>, RedoError> {
+        assert!(number <= MAX_SEGMENT, "segment number {number} has more than ten digits");
         if file.len()? != self.geometry.file_bytes() {
             file.set_len(self.geometry.file_bytes())?;
         }
@@ -221,7 +270,6 @@ impl Segments {
         let mut block = AlignedBuf::zeroed(BLOCK);
         header.encode(&mut block);
         file.write(0, block)?;
-        file.sync()?;
         Ok(file)
     }
 

@@ -3,8 +3,12 @@
 //! - The writer copies the filled prefix, with the head of its first 4 KiB block before it and zeros up
 //!   to a block after it, and writes that. A block is rewritten as it fills: the old bytes are a prefix
 //!   of the new, so a torn rewrite loses nothing that was durable.
-//! - Before the first byte goes to a segment, all segments before it are synced. So `durable..written`
-//!   lies within one segment, and a sync is of one file.
+//! - Writes end where segments and buffers do, which may be within a group. So the bytes written and synced
+//!   (`ring.written()`, `synced`) are told from the groups written and durable (`written`, `durable`).
+//! - Before the first byte goes to a segment, all segments before it are synced. So what is not synced lies
+//!   within one segment, and a sync is of one file.
+//! - What is not synced is never more than [`UNSYNCED_BYTES_MAX`]: the device is kept busy evenly, and an
+//!   open knows how much may be in the page cache only.
 
 use std::mem;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -20,6 +24,9 @@ use crate::sync::thread;
 
 /// Most bytes in one write.
 const WRITE_BYTES: u64 = 1 << 20;
+
+/// Most bytes written and not synced.
+pub(crate) const UNSYNCED_BYTES_MAX: u64 = 8 << 20;
 
 /// State of the one who writes.
 pub(crate) struct Writer {
@@ -125,20 +132,21 @@ impl Redo {
             at = self.write_chunk(&mut writer, at, filled)?;
             self.wake_space_waiters();
         }
+        self.written.store(filled, Release);
         self.assert_order();
-        Ok(at)
+        Ok(filled)
     }
 
     /// Writes from `at` to `filled`, the end of the segment or the buffer's, whichever comes first.
     fn write_chunk(&self, writer: &mut Writer, at: u64, filled: u64) -> Result<u64, RedoError> {
         let geometry = self.segments.geometry;
         let number = geometry.segment(at);
-        if at == geometry.start(number) {
-            self.sync_written()?;
-        }
         let block = BLOCK as u64;
         let head = at % block;
         let to = filled.min(geometry.start(number + 1)).min(at - head + WRITE_BYTES);
+        if at == geometry.start(number) || to - self.synced.load(Acquire) > UNSYNCED_BYTES_MAX {
+            self.sync_written()?;
+        }
         let bytes = (head + to - at) as usize;
 
         let mut buf = mem::replace(&mut writer.buf, AlignedBuf::zeroed(0));
@@ -161,16 +169,18 @@ impl Redo {
     pub(crate) fn sync_written(&self) -> Result<u64, RedoError> {
         let _alone = self.syncing.lock();
         self.check()?;
-        let (durable, written) = (self.durable.load(Acquire), self.ring.written());
-        if durable == written {
-            return Ok(durable);
+        let (synced, whole, to) =
+            (self.synced.load(Acquire), self.written().0, self.ring.written());
+        assert!(whole <= to, "written {whole} is past what the ring has freed, {to}");
+        if synced < to {
+            let geometry = self.segments.geometry;
+            let number = geometry.segment(synced);
+            assert!(to <= geometry.start(number + 1), "{synced}..{to} is in two segments");
+            self.segments.file(number).sync().map_err(|e| self.fail(e.into()))?;
+            self.synced.store(to, Release);
         }
-        let geometry = self.segments.geometry;
-        let number = geometry.segment(durable);
-        assert!(written <= geometry.start(number + 1), "{durable}..{written} is in two segments");
-        self.segments.file(number).sync().map_err(|e| self.fail(e.into()))?;
-        self.durable.store(written, Release);
+        self.durable.store(whole, Release);
         self.assert_order();
-        Ok(written)
+        Ok(whole)
     }
 }
