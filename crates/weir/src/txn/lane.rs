@@ -60,6 +60,11 @@ impl Lanes {
         }
     }
 
+    /// Last page of a lane.
+    pub fn tail(&self, lane: u16) -> PageId {
+        PageId(self.tails[lane as usize].load(Ordering::Acquire))
+    }
+
     fn take(&self) -> Result<u16, TxnError> {
         self.free.lock().pop().ok_or(TxnError::TooMany { most: LANES })
     }
@@ -95,7 +100,7 @@ impl Transactions {
         let lane = self.lanes.take()?;
         let found = self.prepare_lane(lane);
         if found.is_err() {
-            let tail = PageId(self.lanes.tails[lane as usize].load(Ordering::Acquire));
+            let tail = self.lanes.tail(lane);
             self.lanes.give_back(lane, tail);
         }
         found
@@ -103,7 +108,7 @@ impl Transactions {
 
     fn prepare_lane(&self, lane: u16) -> Result<LaneUse, TxnError> {
         let s = &*self.storage;
-        let tail = PageId(self.lanes.tails[lane as usize].load(Ordering::Acquire));
+        let tail = self.lanes.tail(lane);
         let tail = if tail == PageId::NONE { self.first_page(lane)? } else { tail };
         let mut begin = place(s, tail)?;
         let idle = self.lanes.pending[lane as usize].load(Ordering::Acquire) == 0;
