@@ -174,7 +174,7 @@ mod tests {
             expected[at..at + 8].copy_from_slice(&value.to_le_bytes());
         }
         assert_eq!(slot, expected);
-        assert_eq!(u32::from_le_bytes(crc), 0);
+        assert_eq!(u32::from_le_bytes(crc), 3_692_991_720);
     }
 
     #[test]
