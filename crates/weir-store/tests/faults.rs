@@ -1,5 +1,7 @@
 //! Failing, full, rotting and lying disks.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::{Toy, operations, page_bytes, run};

@@ -2,8 +2,9 @@
 //! prefix promises.
 
 #![allow(dead_code)]
+#![allow(clippy::unwrap_used)]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use weir_os::SimDisk;
 use weir_page::{Lsn, PAGE_SIZE, PageId};
@@ -97,7 +98,7 @@ pub struct Toy {
     pub model: Model,
     page_lsn: u64,
     /// Freed pages whose ids go back when the log is durable.
-    freed: BTreeSet<PageId>,
+    freed: BTreeMap<PageId, Lsn>,
 }
 
 /// Pages spread over several map blocks.
@@ -114,7 +115,7 @@ impl Toy {
 
     fn over(store: Store, log: Log, model: Model) -> Toy {
         let page_lsn = model.values().map(|lsn| lsn.0).max().unwrap_or(0) + 1_000_000;
-        Toy { store, log, model, page_lsn, freed: BTreeSet::new() }
+        Toy { store, log, model, page_lsn, freed: BTreeMap::new() }
     }
 
     /// Opens and replays the log from the checkpoint.
@@ -192,13 +193,18 @@ impl Toy {
         self.model.remove(&page);
         let lsn = self.log.append(Event::Free(page));
         self.store.free_page(page, lsn, lsn);
-        self.freed.insert(page);
+        self.freed.insert(page, lsn);
     }
 
     pub fn sync_log(&mut self) {
-        self.log.durable = self.log.events.len();
-        self.store.release(self.log.durable());
-        for page in std::mem::take(&mut self.freed) {
+        self.sync_log_to(self.log.events.len());
+    }
+
+    fn sync_log_to(&mut self, durable: usize) {
+        self.log.durable = durable;
+        let durable = self.log.durable();
+        self.store.release(durable);
+        for (page, _) in self.freed.extract_if(.., |_, lsn| *lsn < durable) {
             if !self.model.contains_key(&page) {
                 self.store.release_page(page);
             }
@@ -239,8 +245,12 @@ impl Toy {
                 }
                 Ok(())
             }
-            8..=11 => {
+            8 | 9 => {
                 self.sync_log();
+                Ok(())
+            }
+            10 | 11 => {
+                self.sync_log_to(rng.usize(self.log.durable..=self.log.events.len()));
                 Ok(())
             }
             12 => {
