@@ -9,6 +9,7 @@
 
 use crate::pool::Pool;
 use crate::stats::Counters;
+use crate::uring::Rings;
 use crate::{
     AlignedBuf, Create, Disk, DiskError, DiskStats, File, Io, LOCK_NAME, Mode, Result,
     check_aligned, check_name, check_punch,
@@ -81,13 +82,38 @@ pub fn open_directory(path: impl AsRef<Path>, backend: Backend) -> Result<Arc<dy
     let rights = Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK;
     rustix::fs::accessat(CWD, root, rights, AtFlags::EACCESS)
         .map_err(|errno| fail("access (read and write)", errno.into()))?;
-    let runner: Arc<dyn Runner> = match backend {
-        _ => Arc::new(Pool::new()),
-    };
-    Ok(Arc::new(Directory {
-        root: root.to_path_buf(),
-        shared: Arc::new(Shared { runner, counters: Counters::default() }),
-    }))
+    let (runner, remark) =
+        runner_for(backend, Rings::probe).map_err(|error| fail("io_uring set-up", error))?;
+    let cache = if takes_direct(root) { "O_DIRECT" } else { "page cache" };
+    let description = format!("{}{remark}, {cache}: {shown}", runner.name());
+    let shared = Arc::new(Shared { runner, counters: Counters::default() });
+    Ok(Arc::new(Directory { root: root.to_path_buf(), description, shared }))
+}
+
+/// The backend, and for messages why it is not the preferred one.
+fn runner_for(
+    backend: Backend,
+    probe: impl FnOnce() -> io::Result<Rings>,
+) -> io::Result<(Arc<dyn Runner>, String)> {
+    let threads = |remark| Ok((Arc::new(Pool::new()) as Arc<dyn Runner>, remark));
+    if backend == Backend::Threads {
+        return threads(String::new());
+    }
+    match probe() {
+        Ok(rings) => Ok((Arc::new(rings), String::new())),
+        Err(error) if backend == Backend::Auto => threads(format!(" (io_uring: {error})")),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether files of the directory can be read past the page cache; tried on a file without name.
+fn takes_direct(root: &Path) -> bool {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    match rustix::fs::open(root, flags, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR) {
+        Ok(file) => set_direct(&file.into()).unwrap_or(false),
+        // Such files are not for every file system; those that are not in memory have O_DIRECT.
+        Err(_) => true,
+    }
 }
 
 /// Creates the directory and makes its name durable; nothing when it exists.
@@ -117,6 +143,7 @@ struct Shared {
 
 struct Directory {
     root: PathBuf,
+    description: String,
     shared: Arc<Shared>,
 }
 
@@ -216,7 +243,7 @@ impl Disk for Directory {
     }
 
     fn describe(&self) -> String {
-        format!("{}, O_DIRECT: {}", self.shared.runner.name(), self.root.display())
+        self.description.clone()
     }
 
     fn stats(&self) -> DiskStats {
@@ -317,5 +344,23 @@ fn allocate(file: &fs::File, old: u64, new: u64) -> io::Result<()> {
             let _ = file.set_len(old);
             Err(errno.into())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_without_io_uring_gets_threads() {
+        for errno in [Errno::PERM, Errno::NOSYS, Errno::NOMEM, Errno::ACCESS] {
+            let (runner, remark) = runner_for(Backend::Auto, || Err(errno.into())).unwrap();
+            assert_eq!(runner.name(), "threads");
+            assert!(remark.starts_with(" (io_uring: "), "{remark}");
+            let refused = runner_for(Backend::IoUring, || Err(errno.into())).err().unwrap();
+            assert_eq!(refused.raw_os_error(), Some(errno.raw_os_error()));
+        }
+        let unasked = || panic!("threads need no io_uring");
+        assert_eq!(runner_for(Backend::Threads, unasked).unwrap().0.name(), "threads");
     }
 }

@@ -2,22 +2,39 @@
 //!
 //! A [`Disk`] is one database directory. Every form (io_uring, thread pool, simulated, throttled)
 //! implements the same two traits, so every layer above runs unchanged on each.
+//!
+//! | form | made by | for |
+//! |---|---|---|
+//! | real directory | [`open_directory`] | use: io_uring, or threads where the kernel refuses it |
+//! | [`SimDisk`] | [`SimDisk::new`] | tests: power cuts, faults, all by seed |
+//! | [`ThrottledDisk`] | [`ThrottledDisk::new`] | measuring: any of them, made slow |
+//!
+//! Beside them: [`Clock`]s real and simulated, [`Region`]s of memory for the buffer pool, and what
+//! the [`process`] uses.
 
 mod buf;
 mod check;
+mod clock;
 mod directory;
 mod pool;
+pub mod process;
+mod region;
 pub mod sim;
 mod stats;
+pub mod throttle;
+mod uring;
 
 use std::io;
 use std::sync::Arc;
 
 pub use buf::AlignedBuf;
 use check::{LOCK_NAME, check_aligned, check_name, check_punch};
+pub use clock::{Clock, RealClock, SimClock};
 pub use directory::{Backend, open_directory};
+pub use region::{REGION_ALIGN, Region};
 pub use sim::SimDisk;
 pub use stats::DiskStats;
+pub use throttle::ThrottledDisk;
 
 /// Alignment of offsets and lengths for direct I/O, in bytes.
 pub const BLOCK: usize = 4096;

@@ -191,7 +191,12 @@ fn finished((op, error): (Io, Option<io::Error>)) -> Result<crate::AlignedBuf, F
 
 /// Does one operation wholly.
 fn transfer(file: &OpenFile, op: &mut Io) -> io::Result<()> {
-    let (mut done, wanted) = (0, op.buf().len());
+    transfer_from(file, op, 0)
+}
+
+/// Does the rest of an operation of which `done` bytes are done.
+pub(crate) fn transfer_from(file: &OpenFile, op: &mut Io, done: usize) -> io::Result<()> {
+    let (mut done, wanted) = (done, op.buf().len());
     while done < wanted {
         let result = match op {
             Io::Read { offset, buf } => file.file.read_at(&mut buf[done..], *offset + done as u64),

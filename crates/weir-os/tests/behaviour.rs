@@ -3,9 +3,12 @@
 #![allow(clippy::unwrap_used)]
 
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
-use weir_os::{AlignedBuf, BLOCK, Backend, Create, Disk, File, Io, Mode, SimDisk, open_directory};
+use weir_os::throttle::{Profile, ThrottledDisk};
+use weir_os::{
+    AlignedBuf, BLOCK, Backend, Create, Disk, File, Io, Mode, SimClock, SimDisk, open_directory,
+};
 
 const BLOCK_BYTES: u64 = BLOCK as u64;
 
@@ -192,9 +195,11 @@ fn counters(disk: &dyn Disk) {
     assert_eq!(after.syncs - before.syncs, 2);
 }
 
+type Test = fn(&dyn Disk);
+
 /// Runs the suite; `make` returns an empty disk for each test.
 fn suite(mut make: impl FnMut(&str) -> Arc<dyn Disk>) {
-    let tests: [(&str, fn(&dyn Disk)); 9] = [
+    let tests: [(&str, Test); 9] = [
         ("names", names),
         ("rename_keeps_content", rename_keeps_content),
         ("bytes_of_any_length", bytes_of_any_length),
@@ -211,7 +216,7 @@ fn suite(mut make: impl FnMut(&str) -> Arc<dyn Disk>) {
     }
 }
 
-fn on_directories(backend: Backend, root: PathBuf) {
+fn on_directories(backend: Backend, root: &Path) {
     suite(|name| open_directory(root.join(name), backend).unwrap());
 }
 
@@ -221,13 +226,45 @@ fn simulated() {
 }
 
 #[test]
+fn throttled() {
+    suite(|_| {
+        let disk = Arc::new(SimDisk::new(1));
+        Arc::new(ThrottledDisk::new(disk, Profile::TWO_DISKS, Arc::new(SimClock::new())))
+    });
+}
+
+#[test]
 fn threads() {
     let root = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    on_directories(Backend::Threads, root.path().to_path_buf());
+    on_directories(Backend::Threads, root.path());
 }
 
 #[test]
 fn threads_on_tmpfs() {
     let Ok(root) = tempfile::tempdir_in("/dev/shm") else { return };
-    on_directories(Backend::Threads, root.path().to_path_buf());
+    on_directories(Backend::Threads, root.path());
+}
+
+#[test]
+fn io_uring() {
+    let root = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    match open_directory(root.path().join("probe"), Backend::IoUring) {
+        Ok(disk) => assert!(disk.describe().starts_with("io_uring"), "{}", disk.describe()),
+        Err(refused) => return eprintln!("not run: {refused}"),
+    }
+    on_directories(Backend::IoUring, root.path());
+}
+
+#[test]
+fn io_uring_on_tmpfs() {
+    let Ok(root) = tempfile::tempdir_in("/dev/shm") else { return };
+    if open_directory(root.path().join("probe"), Backend::IoUring).is_ok() {
+        on_directories(Backend::IoUring, root.path());
+    }
+}
+
+#[test]
+fn the_best_of_the_kernel() {
+    let root = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    on_directories(Backend::Auto, root.path());
 }
