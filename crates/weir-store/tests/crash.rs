@@ -126,8 +126,8 @@ fn a_kill_between_write_and_sync_of_the_map_then_a_power_cut_lose_nothing() {
         toy.sync_log();
         toy.checkpoint(false)
     };
-    for (kill, cut) in (0..12).flat_map(|kill| (0..24).map(move |cut| (kill, cut))) {
-        for seed in 0..8 {
+    for (kill, cut) in (1..6).flat_map(|kill| (1..6).map(move |cut| (kill, cut))) {
+        for seed in 0..100 {
             let _trace = Trace(format!("kill {kill}, cut {cut}, seed {seed}"));
             let mut rng = fastrand::Rng::with_seed(seed);
             let disk = SimDisk::new(seed);
