@@ -56,7 +56,7 @@ impl Toy {
 
 #[test]
 fn a_crash_at_any_operation_loses_nothing_durable() {
-    for seed in seeds(12) {
+    for seed in seeds(6) {
         let total = operations(seed, STEPS);
         for at in 0..total {
             let context = format!("seed {seed}, crash at operation {at} of {total}");
