@@ -28,8 +28,8 @@ fn measure(directory: &std::path::Path, compression: Compression, mib: usize) ->
     let pages: Vec<Vec<u8>> = (1..=count).map(|page| row_page(page as u32)).collect();
     let mut ids: Vec<PageId> = (0..count).map(|_| store.allocate_page()).collect();
     let mut lsn = 0;
-    for round in ["first", "again, in random order"] {
-        let start = Instant::now();
+    for round in ["in order", "in random order", "in another", "in yet another"] {
+        let (before, start) = (store.stats(), Instant::now());
         for batch in ids.chunks(BATCH) {
             lsn += 1;
             let image = |&page: &PageId| (page, Lsn(lsn), &pages[page.0 as usize - 1][..]);
@@ -39,12 +39,14 @@ fn measure(directory: &std::path::Path, compression: Compression, mib: usize) ->
         }
         let rate = mib as f64 / start.elapsed().as_secs_f64();
         let s = store.stats();
+        let write_kib =
+            (s.page_bytes_out - before.page_bytes_out) / (s.writes - before.writes) / 1024;
+        let (used_mib, file_mib) = (s.used_units / 256, s.file_bytes >> 20);
         println!(
-            "{compression:?} write {round}: {rate:.0} MiB/s of pages, {:.0} KiB a write, file {} MiB",
-            s.page_bytes_out as f64 / s.writes as f64 / 1024.0,
-            s.file_bytes >> 20
+            "{compression:?} write {round}: {rate:.0} MiB/s of pages, {write_kib} KiB a write, \
+             {used_mib} of {file_mib} MiB used"
         );
-        fastrand::Rng::with_seed(1).shuffle(&mut ids);
+        fastrand::Rng::with_seed(lsn).shuffle(&mut ids);
     }
     let batches = ids.chunks(BATCH);
     read(&store, batches, mib, "in random order")?;
