@@ -18,9 +18,15 @@
 //! not hold the current version, and is current only after the sync. So at every crash the valid
 //! slot with the higher version, with the log replayed from the checkpoint, is the whole truth. A
 //! block with both slots zero or past the end of the file was never written: it is empty. One slot
-//! zero and the other broken is a torn first write: empty too. Both broken is corruption. Broken
-//! slots are zeroed when recovery finishes, so that after a clean shutdown any broken slot is
-//! known to be damage.
+//! zero and the other broken is a torn first write: empty too. Both broken is corruption.
+//!
+//! A lone broken slot is damage rather than a torn write in two cases. After a clean shutdown,
+//! because recovery zeroes torn slots before it finishes. And when its header claims a version
+//! above the other slot's and a newest LSN before the checkpoint, because the checkpoint can't pass
+//! a change that was not synced. (A torn slot with the header of its older version claims a lower
+//! version.) Damage to a block written since the last checkpoint can't be told from a torn write;
+//! a lost write leaves a valid older block. What then goes wrong shows as soon as an image is read
+//! whose place was used again: its id or image check does not match.
 
 use crate::extent::Entry;
 use crate::image::field;
@@ -113,6 +119,15 @@ pub(crate) fn inspect(slot: &[u8], block: u32, parity: u64) -> Found {
         return Found::Broken("map entry", "an extent".into(), format!("{:#018x}", bad.0));
     }
     Found::Valid { version, newest: Lsn(u64::from_le_bytes(field(slot, 16))) }
+}
+
+/// Version and newest LSN that a broken slot claims, if its header can be made out.
+pub(crate) fn claim(slot: &[u8], block: u32, parity: u64) -> Option<(u64, Lsn)> {
+    let version = u64::from_le_bytes(field(slot, 8));
+    let readable = field::<4>(slot, 0) == MAGIC
+        && u32::from_le_bytes(field(slot, 4)) == block
+        && version % 2 == parity;
+    readable.then(|| (version, Lsn(u64::from_le_bytes(field(slot, 16)))))
 }
 
 /// The entries of a slot that [`inspect`] found valid.

@@ -2,8 +2,10 @@
 //!
 //! File `control` has two slots of 4 KiB; version `v` lies in slot `v % 2`, and the valid slot with
 //! the higher version counts. A write goes to the other slot and counts after its sync; the file
-//! gets its name only when it is complete, so its presence means that a database was created.
-//! Little endian; magic, format and checksum keep their places in every format.
+//! gets its name only when it is complete, so its presence means that a database was created. A
+//! broken newer slot can't be told from a torn write: the older one then counts, and the redo log
+//! says so if it no longer reaches back to the older checkpoint. Little endian; magic, format and
+//! checksum keep their places in every format.
 //!
 //! | offset | width | what                                              |
 //! |--------|-------|---------------------------------------------------|
@@ -174,7 +176,7 @@ mod tests {
             expected[at..at + 8].copy_from_slice(&value.to_le_bytes());
         }
         assert_eq!(slot, expected);
-        assert_eq!(u32::from_le_bytes(crc), 0);
+        assert_eq!(u32::from_le_bytes(crc), 3_692_991_720);
     }
 
     #[test]
@@ -189,6 +191,24 @@ mod tests {
         a[0] ^= 1;
         let error = decode([&a, &b], "dir/control").unwrap_err().to_string();
         assert!(error.contains("dir/control is corrupt at offset 0"), "{error}");
+    }
+
+    #[test]
+    fn any_bytes_decode_or_fail() {
+        let mut rng = fastrand::Rng::with_seed(4);
+        let mut slot = [0; SLOT];
+        for round in 0..500 {
+            rng.fill(&mut slot);
+            assert!(decode([&slot, &[0; SLOT]], "c").is_err());
+            slot[..12].copy_from_slice(b"WEIRCTL\0\x01\0\0\0");
+            slot[12..16].fill(0);
+            if round % 2 == 0 {
+                slot[60..64].copy_from_slice(&(PAGE_SIZE as u32).to_le_bytes());
+            }
+            let crc = crc32c::crc32c(&slot);
+            slot[12..16].copy_from_slice(&crc.to_le_bytes());
+            assert_eq!(decode([&[0; SLOT], &slot], "c").is_ok(), round % 2 == 0);
+        }
     }
 
     #[test]

@@ -20,8 +20,8 @@
 //! # Invariants
 //! - Changes of one page's extent (`install`, `free_page`) come in the order of their records.
 //! - The data file is as long as any extent handed out, durably, before anything is written there.
-//! - The map's current slot of a block is never overwritten; a block is written only when the log is
-//!   durable past its newest change.
+//! - The current slot of a map block is never overwritten; a block is written only when the log
+//!   is durable past its newest change.
 //! - After the first failed write or sync nothing is written any more ([`StoreError::Poisoned`]).
 //!
 //! # Recovery
@@ -30,8 +30,8 @@
 //! and free page ids from the map. Until then nothing can be written or freed.
 //!
 //! # Locks
-//! In this order: `growth` and `map_io` (held over I/O), then one of `blocks`, `space`, `ids` (never
-//! held over I/O; two at once only in `check`).
+//! In this order: `growth` and `map_io` (held over I/O), then one of `blocks`, `space`, `ids`
+//! (never held over I/O; two at once only in `check`).
 
 mod block;
 mod check;

@@ -20,8 +20,8 @@ const LOAD_READS: usize = 8;
 const GROWTH_BYTES: u64 = 256 << 10;
 
 impl Store {
-    /// Reads all blocks. `clean` says that no write can have been cut short.
-    pub(crate) fn load_map(&self, clean: bool) -> Result<()> {
+    /// Reads all blocks; the last control contents say which can't have been cut short.
+    pub(crate) fn load_map(&self, last: &Control) -> Result<()> {
         let mut io = self.map_io.lock();
         io.map_bytes = self.map_file.len()? / SLOT as u64 * SLOT as u64;
         let read_bytes = (LOAD_BLOCKS * 2 * SLOT) as u64;
@@ -37,7 +37,7 @@ impl Store {
             let mut block = (first / (2 * SLOT as u64)) as u32;
             for buf in self.map_file.run(batch)? {
                 for slots in buf.chunks(2 * SLOT) {
-                    self.load_block(block, slots, clean, &mut io)?;
+                    self.load_block(block, slots, last, &mut io)?;
                     block += 1;
                 }
             }
@@ -45,11 +45,10 @@ impl Store {
         Ok(())
     }
 
-    fn load_block(&self, block: u32, slots: &[u8], clean: bool, io: &mut MapIo) -> Result<()> {
+    fn load_block(&self, block: u32, slots: &[u8], last: &Control, io: &mut MapIo) -> Result<()> {
         let mut newest_slot: Option<(u64, Lsn, usize)> = None;
-        let mut broken = 0;
+        let mut broken = Vec::new();
         for (parity, slot) in slots.chunks_exact(SLOT).enumerate() {
-            let offset = block::slot_offset(block, parity as u64);
             match block::inspect(slot, block, parity as u64) {
                 Found::Empty => {}
                 Found::Valid { version, newest } => {
@@ -58,20 +57,29 @@ impl Store {
                     }
                 }
                 Found::Broken(what, expected, found) => {
-                    broken += 1;
-                    if clean || broken == 2 {
-                        return Err(StoreError::Corrupt {
-                            file: self.map_file.name().to_string(),
-                            offset,
-                            page: PageId(block.saturating_mul(BLOCK_PAGES)),
-                            what,
-                            expected,
-                            found,
-                        });
-                    }
-                    io.broken_slots.push(offset);
+                    let offset = block::slot_offset(block, parity as u64);
+                    let error = StoreError::Corrupt {
+                        file: self.map_file.name().to_string(),
+                        offset,
+                        page: PageId(block.saturating_mul(BLOCK_PAGES)),
+                        what,
+                        expected,
+                        found,
+                    };
+                    broken.push((offset, block::claim(slot, block, parity as u64), error));
                 }
             }
+        }
+        let both = broken.len() == 2;
+        let valid_version = newest_slot.map_or(0, |(version, _, _)| version);
+        for (offset, claim, error) in broken.into_iter().rev() {
+            let was_synced = claim.is_some_and(|(version, newest)| {
+                version > valid_version && newest < last.checkpoint
+            });
+            if both || last.clean || was_synced {
+                return Err(error);
+            }
+            io.broken_slots.push(offset);
         }
         let Some((version, newest, parity)) = newest_slot else { return Ok(()) };
         let entries = block::entries(&slots[parity * SLOT..][..SLOT]);

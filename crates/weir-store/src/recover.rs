@@ -39,7 +39,8 @@ impl Store {
     /// Ends recovery: derives free units and page ids from the map.
     ///
     /// # Errors
-    /// `Corrupt` when two pages share a unit or an extent lies beyond the data file; nothing changed.
+    /// `Corrupt` when two pages share a unit or an extent lies beyond the data file: the store
+    /// can then only be dropped; nothing changed on disk.
     /// `Disk` when broken map slots can't be cleared; the store is poisoned.
     pub fn finish_recovery(&self) -> Result<()> {
         self.assert_recovering();

@@ -18,8 +18,10 @@ use weir_page::Lsn;
 
 const GROUP_WORDS: usize = 64;
 const GROUP: u64 = GROUP_WORDS as u64 * 64;
-/// Run lengths looked for, in turn, before anything is called full.
-const LARGE_RUNS: [u64; 2] = [256, 32];
+/// Run lengths looked for, in turn, before the file grows.
+const LARGE_RUNS: [u64; 4] = [256, 64, 16, 8];
+/// Run length looked for next, before each image is placed by itself.
+const SMALL_RUN: u64 = 4;
 /// Shortest run of free bitmap words (64 units each) that is punched: 1 MiB.
 const PUNCH_WORDS: usize = 4;
 const GROWTH_MIN: u64 = (1 << 20) / UNIT as u64;
@@ -132,28 +134,44 @@ impl Space {
         let full = self.used() + needed;
         let ceiling = full + full / 4 + self.step();
         let groups = (ceiling.div_ceil(GROUP) as usize).min(self.longest.len());
-        for run in LARGE_RUNS {
-            let left: u64 = counts[out.len()..].iter().map(|&c| u64::from(c)).sum();
-            let run = run.min(left);
-            for turn in 0..groups {
+        LARGE_RUNS.iter().any(|&run| self.fill(run, groups, counts, out))
+    }
+
+    /// Places what fits into runs of at least `run` units (or all that is left) of the first
+    /// `groups`, from the cursor on. Whether all were placed.
+    fn fill(&mut self, run: u64, groups: usize, counts: &[u8], out: &mut Vec<Extent>) -> bool {
+        let left: u64 = counts[out.len()..].iter().map(|&c| u64::from(c)).sum();
+        let run = run.min(left);
+        for turn in 0..groups {
+            if out.len() == counts.len() {
+                break;
+            }
+            let group = (self.cursor + turn) % groups;
+            if u64::from(self.longest[group]) >= run {
+                self.fill_from(group, run, counts, out);
                 if out.len() == counts.len() {
-                    return true;
-                }
-                let group = (self.cursor + turn) % groups;
-                if u64::from(self.longest[group]) >= run {
-                    self.fill_from(group, run, counts, out);
-                    if out.len() == counts.len() {
-                        self.cursor = group;
-                    }
+                    self.cursor = group;
                 }
             }
         }
         out.len() == counts.len()
     }
 
-    /// Appends extents for `counts[out.len()..]` from any runs, low ones first, largest counts
-    /// first. Whether all were placed; if not, nothing more than `out` is taken.
+    /// Appends extents for `counts[out.len()..]` from any runs, at last one by one, largest counts
+    /// first, low places first. Whether all were placed; if not, nothing more than `out` is taken.
     pub fn allocate_any(&mut self, counts: &[u8], out: &mut Vec<Extent>) -> bool {
+        let before = out.len();
+        let groups = self.longest.len();
+        if self.fill(SMALL_RUN, groups, counts, out) || self.place_each(counts, out) {
+            return true;
+        }
+        for extent in out.drain(before..) {
+            self.give_back(extent);
+        }
+        false
+    }
+
+    fn place_each(&mut self, counts: &[u8], out: &mut Vec<Extent>) -> bool {
         let first = out.len();
         let mut order: Vec<usize> = (first..counts.len()).collect();
         order.sort_by_key(|&i| Reverse(counts[i]));

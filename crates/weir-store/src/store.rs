@@ -84,6 +84,31 @@ pub(crate) struct MapIo {
 }
 
 /// The page store of one database. All methods may be called from many threads at once.
+///
+/// ```
+/// use std::sync::Arc;
+/// use weir_os::SimDisk;
+/// use weir_page::{Lsn, PAGE_SIZE};
+/// use weir_store::{Control, Store, StoreOptions};
+///
+/// let disk = Arc::new(SimDisk::new(1));
+/// let store = Store::create(disk.clone(), StoreOptions::default(), &Control::default())?;
+/// let page = store.allocate_page();
+/// let bytes = vec![7; PAGE_SIZE];
+/// let moved = store.write_batch(&mut [(page, Lsn(90), &bytes[..])].into_iter())?;
+/// // The record of `moved` goes into the log, here at LSN 100; then:
+/// store.install(&moved, Lsn(100), Lsn(100));
+/// // Once the log is durable past it, the old place is free and the map may be written.
+/// store.release(Lsn(150));
+/// assert_eq!(store.write_map(Lsn(150), Lsn(150))?, 0);
+///
+/// let (again, _) = Store::open(disk, StoreOptions::default())?;
+/// again.finish_recovery()?;
+/// let mut out = vec![0; PAGE_SIZE];
+/// again.read_page(page, &mut out)?;
+/// assert_eq!(out[32..], bytes[32..]);
+/// # Ok::<(), weir_store::StoreError>(())
+/// ```
 pub struct Store {
     pub(crate) options: StoreOptions,
     pub(crate) data: Arc<dyn File>,
@@ -107,7 +132,7 @@ impl Store {
     ///
     /// # Errors
     /// `Disk` with `AlreadyExists` when there is a database already; nothing changed. After any
-    /// other error `create` may be called again.
+    /// other error there is none, or a whole empty one: call `create` again, or `open`.
     pub fn create(disk: Arc<dyn Disk>, options: StoreOptions, control: &Control) -> Result<Store> {
         if disk.list()?.iter().any(|name| name == CONTROL) {
             let source = io::Error::new(io::ErrorKind::AlreadyExists, "a database exists here");
@@ -162,7 +187,7 @@ impl Store {
             map_file,
             control: control_file,
         };
-        store.load_map(control.clean)?;
+        store.load_map(&control)?;
         Ok((store, control))
     }
 
@@ -175,6 +200,10 @@ impl Store {
     /// Points the map to new places. To be called after the record of `relocations` is in the log;
     /// `rec_lsn` is at or before the start of its group, `newest_lsn` is the start. The old extents
     /// are pending until the log is durable past `newest_lsn`.
+    ///
+    /// From the reservation of the record until this returns, no checkpoint may pass `rec_lsn`:
+    /// [`Store::oldest_unpersisted`] does not know of it yet. The same goes for
+    /// [`Store::free_page`].
     pub fn install(&self, relocations: &[Relocation], rec_lsn: Lsn, newest_lsn: Lsn) {
         self.assert_recovered();
         let mut old = Vec::with_capacity(relocations.len());

@@ -187,16 +187,15 @@ impl Store {
     fn grow(&self, units: u64, needed: u64) -> Result<()> {
         let _growth = self.growth.lock();
         self.check_poison()?;
-        let step = {
+        let (now, step) = {
             let space = self.space.lock();
-            if space.units() > units {
-                return Ok(());
-            }
-            space.step().max(needed)
+            (space.units(), space.step().max(needed))
         };
-        let units = self.space.lock().units();
+        if now > units {
+            return Ok(());
+        }
         for more in [step, needed] {
-            let longer = units + more;
+            let longer = now + more;
             if longer > FILE_UNITS_MAX {
                 continue;
             }
