@@ -1,3 +1,7 @@
 //! Placeholder.
 
+pub mod key;
 pub mod lock;
+pub mod row;
+pub mod schema;
+pub mod value;
