@@ -7,8 +7,23 @@ use crate::types::{PageId, TxnId};
 pub struct UndoPtr {
     /// The undo page.
     pub page: PageId,
-    /// Offset of the record in it, in bytes.
+    /// Offset of the record in it, in bytes. Bit 15 is set in the version of an inserted entry: there
+    /// is no version before it, and readers need no undo record, which may be gone.
     pub offset: u16,
+}
+
+const INSERTED: u16 = 1 << 15;
+
+impl UndoPtr {
+    /// The same place, marked as that of an insert.
+    pub fn of_insert(self) -> UndoPtr {
+        UndoPtr { offset: self.offset | INSERTED, ..self }
+    }
+
+    /// Whether the entry was inserted: there is no version before.
+    pub fn is_insert(self) -> bool {
+        self.offset & INSERTED != 0
+    }
 }
 
 /// Who wrote an entry last, and where the version before it can be had. 12 bytes stored.

@@ -14,3 +14,16 @@ mod sync;
 mod tree;
 mod txn;
 pub mod value;
+
+pub use engine::{
+    Bounds, Cursor, Database, Error, IndexRef, Isolation, Options, Result, Shutdown, Status, Table,
+    Transaction,
+};
+pub use row::{Row, RowRef};
+pub use schema::Schema;
+pub use storage::Fault;
+pub use storage::replay::Progress;
+pub use txn::{Direction, Durability, Savepoint};
+pub use value::{OwnedValue, Type, Value};
+pub use weir_os::Backend;
+pub use weir_store::Compression;

@@ -42,12 +42,8 @@ impl Latch {
         let mut word = self.0.load(Ordering::Relaxed);
         while word & EXCLUSIVE == 0 {
             assert!(word & SHARED < SHARED, "too many holders of a latch");
-            match self.0.compare_exchange_weak(
-                word,
-                word + 1,
-                Ordering::Acquire,
-                Ordering::Relaxed,
-            ) {
+            match self.0.compare_exchange_weak(word, word + 1, Ordering::Acquire, Ordering::Relaxed)
+            {
                 Ok(_) => return true,
                 Err(now) => word = now,
             }

@@ -66,6 +66,14 @@ pub enum Fault {
         /// Its capacity.
         capacity_bytes: u64,
     },
+    /// There are pages but no control file.
+    #[error(
+        "{directory}: data files without a control file; restore it, or remove them to begin anew"
+    )]
+    Lost {
+        /// The directory.
+        directory: String,
+    },
     /// A background thread failed; the database must be opened again.
     #[error("the database has stopped: {0}")]
     Stopped(Arc<Fault>),
@@ -257,7 +265,9 @@ impl Storage {
         let credit = loop {
             match self.redo.try_admit(need.log_bytes, need.class()) {
                 Ok(credit) => break credit,
-                Err(Refused::Poisoned) => return Err(self.redo.check().expect_err("poisoned").into()),
+                Err(Refused::Poisoned) => {
+                    return Err(self.redo.check().expect_err("poisoned").into());
+                }
                 Err(Refused::Buffer) => self.redo.wait_for_space(Duration::from_millis(1)),
                 Err(Refused::Capacity) => self.relieve_log(&mut turns)?,
             }
@@ -271,7 +281,9 @@ impl Storage {
         for _ in 0..100 {
             match self.redo.try_admit(bytes, weir_redo::Admission::System) {
                 Ok(credit) => return Ok(credit),
-                Err(Refused::Poisoned) => return Err(self.redo.check().expect_err("poisoned").into()),
+                Err(Refused::Poisoned) => {
+                    return Err(self.redo.check().expect_err("poisoned").into());
+                }
                 Err(Refused::Buffer) => self.redo.wait_for_space(Duration::from_millis(1)),
                 Err(Refused::Capacity) => {
                     self.checkpoint()?;

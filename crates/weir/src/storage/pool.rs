@@ -142,6 +142,21 @@ impl Pool {
         &self.frames[frame as usize]
     }
 
+    /// Number of frames.
+    pub fn frames(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Number of free frames.
+    pub fn free_frames(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Number of dirty pages.
+    pub fn dirty_pages(&self) -> u64 {
+        self.flush.lock().dirty()
+    }
+
     /// Address of a frame's bytes.
     #[inline]
     pub fn ptr(&self, frame: u32) -> *mut Page {

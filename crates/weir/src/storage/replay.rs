@@ -216,7 +216,8 @@ fn analyse(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Analysis, Fault> {
     let from = control.checkpoint;
-    let mut reader = Reader::open(disk.clone(), control.database_id, from)?.durable_hint(control.durable);
+    let mut reader =
+        Reader::open(disk.clone(), control.database_id, from)?.durable_hint(control.durable);
     let mut fates: HashMap<PageId, Fate> = HashMap::new();
     let mut next_txn = control.next_txn_id;
     let mut groups = 0u64;

@@ -26,13 +26,7 @@ pub struct BulkBuilder<'s> {
 impl<'s> BulkBuilder<'s> {
     /// A builder of `tree`, which is empty and known to nobody else.
     pub fn new(storage: &'s Storage, tree: Tree) -> Self {
-        BulkBuilder {
-            storage,
-            tree,
-            lower: Vec::new(),
-            bytes: Vec::new(),
-            entries: Vec::new(),
-        }
+        BulkBuilder { storage, tree, lower: Vec::new(), bytes: Vec::new(), entries: Vec::new() }
     }
 
     /// The key that was pushed last.

@@ -89,7 +89,8 @@ impl Tree {
         let mut mtr = s.mtr(Need::log(4096))?;
         let path = self.latch_last_path(&mut mtr)?;
         let leaf = path[path.len() - 1];
-        let (slot, of_entry) = last_chain(mtr.page(leaf)).expect("the entry with the chain is there");
+        let (slot, of_entry) =
+            last_chain(mtr.page(leaf)).expect("the entry with the chain is there");
         assert_eq!(of_entry, first, "nobody else changes a tree that is being destroyed");
         mtr.latch(first)?;
         mtr.log(&Redo::Remove { page: leaf, slot: slot as u16 });

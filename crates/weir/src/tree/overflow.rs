@@ -104,4 +104,3 @@ fn free_second(s: &Storage, first: PageId) -> Result<bool, Restart<Fault>> {
     mtr.commit();
     Ok(true)
 }
-

@@ -89,12 +89,7 @@ impl Tree {
     }
 
     /// Latches a page and, before it, the parent that it was found through, both unchanged since.
-    fn latch_with_parent(
-        &self,
-        mtr: &mut Mtr<'_>,
-        at: &Position,
-        level: u32,
-    ) -> Result<(), Stop> {
+    fn latch_with_parent(&self, mtr: &mut Mtr<'_>, at: &Position, level: u32) -> Result<(), Stop> {
         if let Some(p) = at.parent {
             mtr.latch_if(p.frame, p.page, p.seen)?;
         }
@@ -125,7 +120,8 @@ impl Tree {
         }
         let right = mtr.create();
         let page = mtr.page(left);
-        let image = self.part(right, page, separator, node::upper(page), split.at..node::count(page));
+        let image =
+            self.part(right, page, separator, node::upper(page), split.at..node::count(page));
         log_image(&mut mtr, right, &image);
         mtr.log(&Redo::Truncate { page: left, at: split.at as u16, upper: separator });
         self.insert_child(&mut mtr, parent.page, separator, right);

@@ -2,13 +2,13 @@
 
 use super::lane::{LANE_DIRECTORY, LaneUse, UndoPlace, set_ends};
 use super::purge::History;
-use super::{Durability, State, Savepoint, Txn, TxnError};
+use super::{Durability, Savepoint, State, Txn, TxnError};
 use crate::storage::{Fault, Mtr, Need, Restart, Stop, Storage, retry};
 use crate::tree::{Tree, overflow};
 use std::sync::atomic::Ordering;
 use weir_page::undo::{self, State as LaneState};
 use weir_page::version::{Delta, Entry, Flags, UndoPtr, Version};
-use weir_page::{PageId, Redo, TreeId, Undo};
+use weir_page::{PageId, Redo, TreeId, TxnId, Undo};
 use weir_redo::Appended;
 
 /// Most undo pages that a commit gives up itself; more are left to purge.
@@ -106,21 +106,30 @@ impl Txn {
             if let Some((begin, end)) = history {
                 shared.lanes.pending[lane.lane as usize].fetch_add(1, Ordering::AcqRel);
                 let work = self.purge_work;
-                shared.history.lock().push_back(History { stamp, lane: lane.lane, begin, end, work });
+                shared.history.lock().push_back(History {
+                    stamp,
+                    lane: lane.lane,
+                    begin,
+                    end,
+                    work,
+                });
             }
             shared.clock.store(stamp, Ordering::Release);
         }
         shared.figures.commits.fetch_add(1, Ordering::Relaxed);
-        self.release();
         if self.id.0 % 16 == 0 {
             shared.advance_horizon();
         }
+        self.release();
         Ok(Some(appended))
     }
 
     /// Logs the end of the transaction. Its undo goes at once if nobody can need it; else the part of
     /// the lane that purge has to go through is returned.
-    fn log_commit(&mut self, lane: LaneUse) -> Result<(Appended, Option<(UndoPlace, UndoPlace)>), TxnError> {
+    fn log_commit(
+        &mut self,
+        lane: LaneUse,
+    ) -> Result<(Appended, Option<(UndoPlace, UndoPlace)>), TxnError> {
         let s = self.shared.storage.clone();
         if !self.purge_work {
             let dropped = retry(&s, || match self.try_drop_undo(&s, lane) {
@@ -136,8 +145,11 @@ impl Txn {
             let mut mtr = s.mtr(Need::log(64))?;
             mtr.latch(lane.tail)?;
             let page = mtr.page(lane.tail);
-            let end =
-                UndoPlace { page: lane.tail, used: undo::used(page) as u16, last: undo::last(page) };
+            let end = UndoPlace {
+                page: lane.tail,
+                used: undo::used(page) as u16,
+                last: undo::last(page),
+            };
             log_tail(&mut mtr, end, self, LaneState::Ended);
             Ok::<_, Restart<Fault>>((mtr.commit(), end))
         })?;
@@ -208,6 +220,7 @@ impl Txn {
         if self.id.0 != 0 {
             self.shared.locks.release_all(self.id);
         }
+        self.id = TxnId(0);
         self.undo_records = 0;
         self.purge_work = false;
     }
@@ -308,9 +321,14 @@ impl Txn {
     ) -> Result<Option<(PageId, bool)>, Restart<Fault>> {
         let mut mtr = s.mtr(Need::log(256 + key.len() + 2 * weir_page::node::MAX_INLINE))?;
         let at = tree.slot(&mut mtr, key)?;
+        let place = UndoPtr { page: lane.tail, offset: taken.at };
+        let undo = match &taken.undo {
+            OwnedUndo::Insert { .. } => place.of_insert(),
+            _ => place,
+        };
         let e = at
             .entry(&mtr)
-            .filter(|e| self.wrote(e.version, UndoPtr { page: lane.tail, offset: taken.at }))
+            .filter(|e| e.version == Some(Version { txn: self.id, undo }))
             .ok_or_else(|| Fault::page(at.leaf, "an entry to be rolled back isn't the newest"))?;
         let (flags, version, value) = match &taken.undo {
             OwnedUndo::Update { flags, version, delta, .. } => {
@@ -339,10 +357,6 @@ impl Txn {
         let tail = self.pop(&mut mtr, lane, taken)?;
         mtr.commit();
         Ok(Some((tail, sparse)))
-    }
-
-    fn wrote(&self, version: Option<Version>, undo: UndoPtr) -> bool {
-        version == Some(Version { txn: self.id, undo })
     }
 
     /// Takes the last record off the lane; returns the lane's last page then.

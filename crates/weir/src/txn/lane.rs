@@ -91,7 +91,11 @@ pub fn set_ends(
 fn place(s: &Storage, page: PageId) -> Result<UndoPlace, Fault> {
     retry(s, || {
         let p = s.read(page, false)?;
-        Ok::<_, Restart<Fault>>(UndoPlace { page, used: undo::used(&p) as u16, last: undo::last(&p) })
+        Ok::<_, Restart<Fault>>(UndoPlace {
+            page,
+            used: undo::used(&p) as u16,
+            last: undo::last(&p),
+        })
     })
 }
 

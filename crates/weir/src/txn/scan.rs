@@ -85,10 +85,8 @@ impl Scan {
         }
         let (key, value, end, overflow) = self.rows[self.next];
         self.next += 1;
-        let (key, value) = (
-            &self.bytes[key as usize..value as usize],
-            &self.bytes[value as usize..end as usize],
-        );
+        let (key, value) =
+            (&self.bytes[key as usize..value as usize], &self.bytes[value as usize..end as usize]);
         Ok(Some(Row { key, value, overflow }))
     }
 

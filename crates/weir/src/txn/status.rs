@@ -97,9 +97,12 @@ impl StatusTable {
             State::Committed(stamp) => stamp + 1,
         };
         let inner = self.0.read();
-        let index = (txn.0 / CHUNK).checked_sub(inner.first).expect("a running transaction has an entry");
+        let index =
+            (txn.0 / CHUNK).checked_sub(inner.first).expect("a running transaction has an entry");
         match &inner.chunks[index as usize] {
-            Chunk::Full(entries) => entries[(txn.0 % CHUNK) as usize].store(word, Ordering::Release),
+            Chunk::Full(entries) => {
+                entries[(txn.0 % CHUNK) as usize].store(word, Ordering::Release)
+            }
             Chunk::Collapsed(_) => panic!("a chunk with a running transaction isn't collapsed"),
         }
     }

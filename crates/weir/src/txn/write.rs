@@ -4,9 +4,9 @@ use super::lane::NextUndo;
 use super::{Txn, TxnError};
 use crate::lock::Mode;
 use crate::storage::{Fault, Mtr, Need, Restart, Stop, Storage};
+use crate::tree::Tree;
 use crate::tree::cursor::LeafSlot;
 use crate::tree::overflow::{self, Announce};
-use crate::tree::Tree;
 use weir_page::node::MAX_INLINE;
 use weir_page::version::{Delta, Flags, UndoPtr};
 use weir_page::{Change, TxnId, Write};
@@ -37,7 +37,10 @@ pub enum Outcome {
 
 /// What a write came to under the leaf's latch.
 enum Attempt {
-    Done { old: Option<(bool, Vec<u8>)>, purge_work: bool },
+    Done {
+        old: Option<(bool, Vec<u8>)>,
+        purge_work: bool,
+    },
     Exists,
     Absent,
     /// The row is held by somebody; by which active transaction, if its header says so.
