@@ -286,7 +286,8 @@ impl Pool {
     pub fn try_claim(&self, slot: &MapSlot, page: PageId) -> Option<Claim<'_>> {
         let mut loading = self.loading.lock();
         let free = slot.frame.load(Ordering::Acquire) == NO_FRAME && loading.insert(page);
-        free.then_some(Claim { pool: self, page })
+        // Lazily: a claim that was never made must not be given up.
+        free.then(|| Claim { pool: self, page })
     }
 
     /// Makes a filled frame of ours the home of the claimed page; gives it back if the page has
