@@ -2,6 +2,7 @@
 
 #![allow(missing_docs)]
 
+pub mod check;
 mod governor;
 mod lock;
 mod storage;
