@@ -7,8 +7,23 @@ use crate::types::{PageId, TxnId};
 pub struct UndoPtr {
     /// The undo page.
     pub page: PageId,
-    /// Offset of the record in it, in bytes.
+    /// Offset of the record in it, in bytes. Bit 15 is set in the version of an inserted entry: there
+    /// is no version before it, and readers need no undo record, which may be gone.
     pub offset: u16,
+}
+
+const INSERTED: u16 = 1 << 15;
+
+impl UndoPtr {
+    /// The same place, marked as that of an insert.
+    pub fn of_insert(self) -> UndoPtr {
+        UndoPtr { offset: self.offset | INSERTED, ..self }
+    }
+
+    /// Whether the entry was inserted: there is no version before.
+    pub fn is_insert(self) -> bool {
+        self.offset & INSERTED != 0
+    }
 }
 
 /// Who wrote an entry last, and where the version before it can be had. 12 bytes stored.
@@ -41,6 +56,13 @@ impl Version {
         let page = PageId(u32::from_le_bytes([b[6], b[7], b[8], b[9]]));
         let offset = u16::from_le_bytes([b[10], b[11]]);
         Version { txn: TxnId(txn), undo: UndoPtr { page, offset } }
+    }
+}
+
+impl UndoPtr {
+    /// Where the record is, or was: without the mark of an insert.
+    pub fn place(self) -> UndoPtr {
+        UndoPtr { offset: self.offset & !INSERTED, ..self }
     }
 }
 
@@ -135,6 +157,13 @@ mod tests {
         };
         assert_eq!(v.to_bytes(), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
         assert_eq!(Version::from_bytes(&v.to_bytes()), v);
+    }
+
+    #[test]
+    fn a_pointer_to_an_insert_says_so() {
+        let at = UndoPtr { page: PageId(3), offset: 16_000 };
+        assert!(!at.is_insert() && at.of_insert().is_insert());
+        assert_eq!((at.place(), at.of_insert().place()), (at, at));
     }
 
     #[test]

@@ -95,6 +95,7 @@ impl<'a> Write<'a> {
         let version = Some(Version { txn: self.txn, undo: self.undo });
         match self.change {
             Change::Insert { flags, value } => {
+                let version = Some(Version { txn: self.txn, undo: self.undo.of_insert() });
                 node::insert(page, slot, self.key, &Entry { flags, version, value });
             }
             Change::Update { flags, front, back, new_middle, .. } => {

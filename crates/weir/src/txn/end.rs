@@ -8,7 +8,7 @@ use crate::tree::{Tree, overflow};
 use std::sync::atomic::Ordering;
 use weir_page::undo::{self, State as LaneState};
 use weir_page::version::{Delta, Entry, Flags, UndoPtr, Version};
-use weir_page::{PageId, Redo, TreeId, Undo};
+use weir_page::{PageId, Redo, TreeId, TxnId, Undo};
 use weir_redo::Appended;
 
 /// Most undo pages that a commit gives up itself; more are left to purge.
@@ -111,10 +111,10 @@ impl Txn {
             shared.clock.store(stamp, Ordering::Release);
         }
         shared.figures.commits.fetch_add(1, Ordering::Relaxed);
-        self.release();
         if self.id.0 % 16 == 0 {
             shared.advance_horizon();
         }
+        self.release();
         Ok(Some(appended))
     }
 
@@ -208,6 +208,7 @@ impl Txn {
         if self.id.0 != 0 {
             self.shared.locks.release_all(self.id);
         }
+        self.id = TxnId(0);
         self.undo_records = 0;
         self.purge_work = false;
     }
@@ -308,9 +309,14 @@ impl Txn {
     ) -> Result<Option<(PageId, bool)>, Restart<Fault>> {
         let mut mtr = s.mtr(Need::log(256 + key.len() + 2 * weir_page::node::MAX_INLINE))?;
         let at = tree.slot(&mut mtr, key)?;
+        let place = UndoPtr { page: lane.tail, offset: taken.at };
+        let undo = match &taken.undo {
+            OwnedUndo::Insert { .. } => place.of_insert(),
+            _ => place,
+        };
         let e = at
             .entry(&mtr)
-            .filter(|e| self.wrote(e.version, UndoPtr { page: lane.tail, offset: taken.at }))
+            .filter(|e| e.version == Some(Version { txn: self.id, undo }))
             .ok_or_else(|| Fault::page(at.leaf, "an entry to be rolled back isn't the newest"))?;
         let (flags, version, value) = match &taken.undo {
             OwnedUndo::Update { flags, version, delta, .. } => {
@@ -339,10 +345,6 @@ impl Txn {
         let tail = self.pop(&mut mtr, lane, taken)?;
         mtr.commit();
         Ok(Some((tail, sparse)))
-    }
-
-    fn wrote(&self, version: Option<Version>, undo: UndoPtr) -> bool {
-        version == Some(Version { txn: self.id, undo })
     }
 
     /// Takes the last record off the lane; returns the lane's last page then.

@@ -22,7 +22,7 @@ mod status;
 mod write;
 
 pub use lane::LANE_DIRECTORY;
-pub use read::View;
+pub use read::{View, whole};
 pub use scan::{Direction, Range, Scan};
 pub use status::State;
 pub use write::{Op, Outcome};
@@ -108,6 +108,11 @@ impl Transactions {
         let id = TxnId(self.storage.next_txn.fetch_add(1, Ordering::Relaxed));
         self.status.begin(id);
         id
+    }
+
+    /// Timestamp of the last commit.
+    pub fn now(&self) -> u64 {
+        self.clock.load(Ordering::Acquire)
     }
 
     /// Whether a transaction has not ended.

@@ -19,9 +19,13 @@ pub struct View {
     pub snapshot: u64,
 }
 
+impl View {
+    /// A snapshot that covers even what isn't committed.
+    pub const EVERYTHING: u64 = u64::MAX;
+}
+
 /// What an undo record says of the version before.
 enum Before {
-    Nothing,
     /// The same value.
     Same(Flags, Option<Version>),
     Other(Flags, Option<Version>, Vec<u8>),
@@ -31,7 +35,7 @@ impl Transactions {
     /// Whether `view` sees what `txn` wrote.
     #[inline]
     pub fn sees(&self, view: View, txn: TxnId) -> bool {
-        if txn == view.own || txn < self.horizon() {
+        if txn == view.own || txn < self.horizon() || view.snapshot == View::EVERYTHING {
             return true;
         }
         matches!(self.status.get(txn), State::Committed(stamp) if stamp <= view.snapshot)
@@ -54,8 +58,10 @@ impl Transactions {
             if self.sees(view, v.txn) {
                 break;
             }
+            if v.undo.is_insert() {
+                return Ok(None);
+            }
             match before(&self.storage, v.undo, &value)? {
-                Before::Nothing => return Ok(None),
                 Before::Same(f, v) => (flags, version) = (f, v),
                 Before::Other(f, v, bytes) => {
                     (flags, version, value) = (f, v, Cow::Owned(bytes));
@@ -73,7 +79,6 @@ fn before(s: &Storage, at: UndoPtr, value: &[u8]) -> Result<Before, Restart<Faul
     };
     let record = undo::record(&page, at.offset).ok_or_else(|| wrong("is none"))?;
     match record.undo {
-        Undo::Insert { .. } => Ok(Before::Nothing),
         Undo::Delete { flags, version, .. } => Ok(Before::Same(flags, version)),
         Undo::Update { flags, version, delta, .. } => {
             if !delta.fits(value.len()) {

@@ -5,7 +5,7 @@ use super::purge::History;
 use super::status::StatusTable;
 use super::{Transactions, Txn, TxnError, TxnFigures};
 use crate::lock::LockTable;
-use crate::storage::{Fault, Need, Restart, Storage, retry};
+use crate::storage::{Fault, Mtr, Restart, Storage, retry};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -24,19 +24,16 @@ struct Found {
 }
 
 impl Transactions {
-    /// Makes the directory of lanes in a new database.
-    ///
-    /// # Errors
-    /// Faults of the storage.
-    pub fn create(storage: Arc<Storage>) -> Result<Arc<Transactions>, Fault> {
-        {
-            let mut mtr = storage.mtr(Need::pages(64, 1))?;
-            let page = mtr.create();
-            assert_eq!(page, LANE_DIRECTORY, "the directory of lanes is the first page");
-            mtr.log(&Redo::LanesInit { page });
-            mtr.commit();
-        }
-        Ok(Transactions::assemble(storage, &[PageId::NONE; LANES], &[], &[]))
+    /// Makes the directory of lanes in a new database, in an mtr that asked for a page.
+    pub fn init(mtr: &mut Mtr<'_>) {
+        let page = mtr.create();
+        assert_eq!(page, LANE_DIRECTORY, "the directory of lanes is the first page");
+        mtr.log(&Redo::LanesInit { page });
+    }
+
+    /// Transactions of a new database.
+    pub fn first(storage: Arc<Storage>) -> Arc<Transactions> {
+        Transactions::assemble(storage, &[PageId::NONE; LANES], &[], &[])
     }
 
     fn assemble(
