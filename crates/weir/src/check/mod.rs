@@ -235,7 +235,12 @@ impl Check<'_> {
                     Ok(true) => {}
                     Ok(false) => {
                         self.damaged = true;
-                        self.find(owner, page, None, "is allocated, but neither stored nor in memory");
+                        self.find(
+                            owner,
+                            page,
+                            None,
+                            "is allocated, but neither stored nor in memory",
+                        );
                         return Ok(None);
                     }
                     Err(Fault::Store(error @ StoreError::Corrupt { .. })) => {

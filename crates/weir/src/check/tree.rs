@@ -152,8 +152,7 @@ impl Check<'_> {
                 continue;
             };
             // A chain goes before its entry does.
-            let condition =
-                if entry.flags.deleted { Condition::BeingFreed } else { of.condition };
+            let condition = if entry.flags.deleted { Condition::BeingFreed } else { of.condition };
             self.chain(&of.owner, reference, page.id(), condition)?;
         }
         Ok(())
@@ -184,8 +183,10 @@ impl Check<'_> {
             return Ok(());
         }
         let key = node::key(page, slot);
-        if let Err(what) = self.undo_record(of.id, &key, entry.flags.deleted, version.undo)? {
-            let UndoPtr { page: undo_page, offset } = version.undo;
+        if let Err(what) =
+            self.undo_record(of.id, &key, entry.flags.deleted, version.undo.place())?
+        {
+            let UndoPtr { page: undo_page, offset } = version.undo.place();
             let state = if entry.flags.deleted { "dead" } else { "not yet committed" };
             let what = format!("is {state}, but page {undo_page}, offset {offset}, {what}");
             self.find(&of.owner, page.id(), place, what);
