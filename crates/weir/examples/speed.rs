@@ -4,7 +4,10 @@
 //! operation. The rows are those of the Insert Benchmark.
 
 use std::time::{Duration, Instant};
-use weir::{Bounds, Database, Direction, Durability, IndexRef, Isolation, Options, Schema, Table, Type, Value};
+use weir::{
+    Bounds, Database, Direction, Durability, IndexRef, Isolation, Options, Schema, Table, Type,
+    Value,
+};
 
 fn schema() -> Schema {
     Schema::builder()
@@ -31,15 +34,18 @@ fn load(db: &Database, table: &Table, rows: u64, seed: u64) -> weir::Result<()> 
         for _ in 0..100.min(rows - id) {
             id += 1;
             let data = [b'a'; 8];
-            txn.insert(table, &[
-                Value::U64(id),
-                Value::I64((id / 1000) as i64),
-                Value::U64(rng.u64(0..1000)),
-                Value::U64(rng.u64(0..100_000)),
-                Value::U64(rng.u64(0..10_000)),
-                Value::U64(rng.u64(0..500)),
-                Value::Text(std::str::from_utf8(&data).expect("ASCII")),
-            ])?;
+            txn.insert(
+                table,
+                &[
+                    Value::U64(id),
+                    Value::I64((id / 1000) as i64),
+                    Value::U64(rng.u64(0..1000)),
+                    Value::U64(rng.u64(0..100_000)),
+                    Value::U64(rng.u64(0..10_000)),
+                    Value::U64(rng.u64(0..500)),
+                    Value::Text(std::str::from_utf8(&data).expect("ASCII")),
+                ],
+            )?;
         }
         txn.commit()?;
     }

@@ -113,8 +113,7 @@ mod tests {
             put(&mut out);
             out
         };
-        let unsigned: Vec<_> =
-            edges().iter().map(|&v| (v, bytes(&|o| put_u64(v, o)))).collect();
+        let unsigned: Vec<_> = edges().iter().map(|&v| (v, bytes(&|o| put_u64(v, o)))).collect();
         assert!(unsigned.is_sorted_by(|a, b| a.1 < b.1));
         assert!(unsigned.iter().all(|(v, b)| get_u64(b) == Some(*v) && b.len() == len_u64(b[0])));
         let mut signed: Vec<i64> = edges().iter().map(|&v| v as i64).collect();
