@@ -251,7 +251,10 @@ impl<'a, 'b> Sampler<'a, 'b> {
 /// Puts the clients' exact counts per second beside the samples.
 pub fn join(mut samples: Vec<Second>, inserts: &Series, queries: &Series) -> Vec<Second> {
     let len = samples.len().max(inserts.cells.len()).max(queries.cells.len());
-    samples.resize_with(len, Second::default);
+    // Operations that end after the last sample make one more second: what it lacks is as before.
+    let last = samples.last().cloned().unwrap_or_default();
+    let lacking = Second { usage: Usage::default(), sample_seconds: 0.0, ..last };
+    samples.resize(len, lacking);
     for (second, sample) in samples.iter_mut().enumerate() {
         sample.second = second as u32;
         if let Some(cell) = inserts.cells.get(second) {

@@ -15,6 +15,8 @@
 //! [`EngineInfo::notes`]: crate::engine::EngineInfo::notes
 
 pub mod codec;
+#[cfg(any(feature = "lmdb", feature = "rocksdb", feature = "sqlite", feature = "wiredtiger"))]
+mod every_second;
 pub mod kv;
 #[cfg(feature = "lmdb")]
 mod lmdb;
