@@ -70,12 +70,15 @@ pub struct Done<T> {
     pub client_cpu: Duration,
 }
 
-/// A client's work on a table: called with its connection and the common start.
+/// A client's work: called with its connection and the common start.
+pub type Work<'a, T> = Box<dyn FnOnce(&mut dyn Session, Instant) -> Result<Done<T>> + Send + 'a>;
+
+/// A client's work on a table.
 pub struct Job<'a, T> {
     /// Whose table.
     pub table: u32,
     /// The work.
-    pub work: Box<dyn FnOnce(&mut dyn Session, Instant) -> Result<Done<T>> + Send + 'a>,
+    pub work: Work<'a, T>,
 }
 
 /// What came of a phase.

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::client::{Client, Queried, TableIds, WritePlan, Written};
-use crate::engine::{EngineOptions, Index, Session};
+use crate::engine::{EngineOptions, Index};
 use crate::engines;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::percentile::rate_99;
-use crate::phase::{self, Context, Done, Job, Live, Phase, Progress};
+use crate::phase::{self, Context, Done, Job, Live, Phase, Progress, Work};
 use crate::result::{
     Background, FORMAT, Measured, Queries, Run, ScanResult, Settings, StepResult, Throughput,
 };
@@ -122,9 +122,6 @@ struct Runner<'a> {
     generator: Generator,
     context: Context<'a>,
 }
-
-/// One thread's work, on its session and with the common start.
-type Work<'a, T> = Box<dyn FnOnce(&mut dyn Session, Instant) -> Result<Done<T>> + Send + 'a>;
 
 /// A thread's result in steps where some write and some query.
 enum Either {

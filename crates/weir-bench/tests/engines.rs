@@ -1,6 +1,8 @@
 //! Every engine of this build does the same steps as the model and must then hold the same rows and
 //! index entries; and a whole run leaves a document of the promised shape.
 
+#![allow(clippy::unwrap_used, reason = "a test that fails panics")]
+
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 

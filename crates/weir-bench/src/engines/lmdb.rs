@@ -125,11 +125,11 @@ impl ffi::Val {
     /// LMDB must have set the value, and the transaction that it belongs to must neither end nor write
     /// while the slice is used.
     unsafe fn bytes<'a>(&self) -> &'a [u8] {
-        // SAFETY: as this function demands; an empty value may have no address.
-        match self.size {
-            0 => &[],
-            size => unsafe { std::slice::from_raw_parts(self.data.cast(), size) },
+        if self.size == 0 {
+            return &[];
         }
+        // SAFETY: as this function demands.
+        unsafe { std::slice::from_raw_parts(self.data.cast(), self.size) }
     }
 }
 

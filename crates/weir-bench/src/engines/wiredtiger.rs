@@ -2,7 +2,9 @@
 //!
 //! Each index of each table is a table of WiredTiger's, configured as MongoDB configures its collections
 //! (compressed) and indexes (prefix compression, 16 KiB pages). One session per client, with one
-//! cursor per index. A checkpoint starts whenever the log has grown by the redo capacity.
+//! cursor per index. A checkpoint starts whenever the log has grown by the redo capacity; until then, half
+//! of the cache may be dirty (`eviction_dirty_target`), which doubles the rate of a load that fits into
+//! memory compared with the default of 5 %.
 //!
 //! Durability: `sync` syncs the log at commit; `write` hands it to the system at commit
 //! (`method=none`); `relaxed` leaves it in WiredTiger's buffers and syncs it once a second.
@@ -180,8 +182,8 @@ impl WiredTiger {
             compressor.map_or(String::new(), |path| format!(",extensions=[\"{path}\"]"));
         let config = format!(
             "create,cache_size={},log=(enabled=true,file_max={}),transaction_sync=({sync}),\
-             checkpoint=(log_size={}),eviction=(threads_min=1,threads_max=4),session_max={}\
-             {extension}",
+             checkpoint=(log_size={}),eviction=(threads_min=1,threads_max=4),\
+             eviction_dirty_target=50,eviction_dirty_trigger=80,session_max={}{extension}",
             options.memory_bytes,
             (options.redo_bytes / 4).clamp(1 << 20, 1 << 30),
             options.redo_bytes.min(2 << 30),
