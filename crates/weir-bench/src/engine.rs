@@ -206,7 +206,7 @@ impl EngineKind {
     /// Whether this build has it.
     pub fn is_built_in(self) -> bool {
         match self {
-            EngineKind::Weir => false,
+            EngineKind::Weir => cfg!(feature = "weir-engine"),
             EngineKind::RocksDb => cfg!(feature = "rocksdb"),
             EngineKind::Lmdb => cfg!(feature = "lmdb"),
             EngineKind::WiredTiger => cfg!(feature = "wiredtiger"),
@@ -231,6 +231,10 @@ impl EngineKind {
             return Ok(());
         }
         let name = self.name();
+        if self == EngineKind::Weir {
+            let has = Self::built_in();
+            return Err(Error::Usage(format!("this build has no engine `weir` (it has: {has})")));
+        }
         Err(Error::Usage(format!(
             "this build has no engine `{name}` (it has: {}); install its library with scripts/peers \
              and build with `--features {name}` or `--features peers`",

@@ -25,6 +25,8 @@ mod model;
 mod rocksdb;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+#[cfg(feature = "weir-engine")]
+mod weir;
 #[cfg(feature = "wiredtiger")]
 mod wiredtiger;
 
@@ -38,6 +40,8 @@ use crate::error::Result;
 pub fn open(kind: EngineKind, options: &EngineOptions) -> Result<Box<dyn Engine>> {
     kind.require()?;
     match kind {
+        #[cfg(feature = "weir-engine")]
+        EngineKind::Weir => Ok(Box::new(weir::Weir::open(options)?)),
         #[cfg(feature = "rocksdb")]
         EngineKind::RocksDb => Ok(Box::new(rocksdb::RocksDb::open(options)?)),
         #[cfg(feature = "lmdb")]
