@@ -89,10 +89,11 @@ pub fn summary(run: &Run) -> String {
 fn header(run: &Run) -> String {
     let (settings, environment) = (&run.settings, &run.environment);
     let mut text = format!(
-        "{} {}: {} clients, {} rows, durability {}, memory {}, redo {}\n",
+        "{} {}: {} client{}, {} rows, durability {}, memory {}, redo {}\n",
         run.engine.name,
         run.engine.version,
         settings.clients,
+        if settings.clients == 1 { "" } else { "s" },
         crate::quantity::format_count(settings.rows),
         settings.durability,
         crate::quantity::format_bytes(settings.memory_bytes),
