@@ -3,7 +3,7 @@
 //! Device figures are the kernel's block I/O accounting of this process (`/proc/self/io`): bytes read
 //! from the device, also through page faults, and bytes sent to it; for files written through the page
 //! cache the kernel counts a page when it becomes dirty. The kernel does not count operations per
-//! process. The operations shown are read calls and major faults, and at most one for each 4 KiB
+//! process. Where the engine does not count them itself, the operations shown are read calls and major faults, and at most one for each 4 KiB
 //! really read, so that reads served by the page cache do not count.
 //!
 //! Processor time covers all threads of the process, user and system, including io_uring's workers.

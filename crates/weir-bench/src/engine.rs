@@ -133,6 +133,10 @@ pub trait Engine: Send + Sync {
     fn status(&self) -> Vec<(String, f64)> {
         Vec::new()
     }
+    /// Reads of the device so far, where the engine counts them itself.
+    fn device_reads(&self) -> Option<u64> {
+        None
+    }
     /// Closes the database as an application would, keeping what was committed.
     fn close(self: Box<Self>) -> Result<()>;
 }
@@ -206,12 +210,11 @@ impl EngineKind {
     /// Whether this build has it.
     pub fn is_built_in(self) -> bool {
         match self {
-            EngineKind::Weir => cfg!(feature = "weir-engine"),
             EngineKind::RocksDb => cfg!(feature = "rocksdb"),
             EngineKind::Lmdb => cfg!(feature = "lmdb"),
             EngineKind::WiredTiger => cfg!(feature = "wiredtiger"),
             EngineKind::Sqlite => cfg!(feature = "sqlite"),
-            EngineKind::Model => true,
+            EngineKind::Weir | EngineKind::Model => true,
         }
     }
 
@@ -231,10 +234,6 @@ impl EngineKind {
             return Ok(());
         }
         let name = self.name();
-        if self == EngineKind::Weir {
-            let has = Self::built_in();
-            return Err(Error::Usage(format!("this build has no engine `weir` (it has: {has})")));
-        }
         Err(Error::Usage(format!(
             "this build has no engine `{name}` (it has: {}); install its library with scripts/peers \
              and build with `--features {name}` or `--features peers`",

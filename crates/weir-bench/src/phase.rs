@@ -162,6 +162,7 @@ struct Sampler<'a, 'b> {
     progress: Progress,
     start: Instant,
     first: Usage,
+    first_reads: u64,
     last: Usage,
     last_at: Instant,
     own_cpu: Duration,
@@ -180,6 +181,7 @@ impl<'a, 'b> Sampler<'a, 'b> {
             progress: Progress { title: title.to_string(), ..Progress::default() },
             start: now,
             first: Usage::default(),
+            first_reads: 0,
             last: Usage::default(),
             last_at: now,
             own_cpu: Duration::ZERO,
@@ -193,6 +195,7 @@ impl<'a, 'b> Sampler<'a, 'b> {
     fn begin(&mut self, start: Instant) -> Result<()> {
         (self.start, self.last_at, self.own_cpu) = (start, start, thread_cpu());
         self.first = Usage::now()?;
+        self.first_reads = self.context.engine.device_reads().unwrap_or(0);
         self.last = self.first;
         Ok(())
     }
@@ -240,9 +243,11 @@ impl<'a, 'b> Sampler<'a, 'b> {
     fn finish(mut self) -> Result<(Measured, Vec<Second>)> {
         let seconds = self.start.elapsed().as_secs_f64();
         self.sample()?;
+        let reads = self.context.engine.device_reads();
         let measured = Measured {
             seconds,
             usage: self.last.since(&self.first),
+            device_reads: reads.map(|reads| reads - self.first_reads),
             client_cpu_us: thread_cpu().saturating_sub(self.own_cpu).as_micros() as u64,
             resident_bytes_max: self.resident_max,
             size_bytes: size_bytes(self.context.dir),

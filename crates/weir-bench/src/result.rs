@@ -144,6 +144,8 @@ pub struct Measured {
     pub seconds: f64,
     /// Of the whole process.
     pub usage: Usage,
+    /// Reads of the device, where the engine counts them itself.
+    pub device_reads: Option<u64>,
     /// The part of the processor time that went into making rows and keys, and into this
     /// program's own sampling; the rest is the engine's.
     pub client_cpu_us: u64,
@@ -154,6 +156,11 @@ pub struct Measured {
 }
 
 impl Measured {
+    /// Device reads: the engine's count, or else what the process's accounting tells.
+    pub fn reads(&self) -> u64 {
+        self.device_reads.unwrap_or_else(|| self.usage.reads())
+    }
+
     /// Processor time of the engine: its threads, and clients' threads while they are inside it.
     pub fn engine_cpu_us(&self) -> u64 {
         self.usage.cpu_us.saturating_sub(self.client_cpu_us)

@@ -351,4 +351,5 @@ fn add(sum: &mut Measured, part: &Measured) {
     sum.resident_bytes_max = sum.resident_bytes_max.max(part.resident_bytes_max);
     sum.size_bytes = part.size_bytes;
     sum.usage = sum.usage.plus(&part.usage);
+    sum.device_reads = part.device_reads.map(|reads| sum.device_reads.unwrap_or(0) + reads);
 }

@@ -2,13 +2,39 @@
 //!
 //! A [`Disk`] is one database directory. Every form (io_uring, thread pool, simulated, throttled)
 //! implements the same two traits, so every layer above runs unchanged on each.
+//!
+//! | form | made by | for |
+//! |---|---|---|
+//! | real directory | [`open_directory`] | use: io_uring, or threads where the kernel refuses it |
+//! | [`SimDisk`] | [`SimDisk::new`] | tests: power cuts, faults, all by seed |
+//! | [`ThrottledDisk`] | [`ThrottledDisk::new`] | measuring: any of them, made slow |
+//!
+//! Beside them: [`Clock`]s real and simulated, [`Region`]s of memory for the buffer pool, and what
+//! the [`process`] uses.
 
 mod buf;
+mod check;
+mod clock;
+mod directory;
+mod pool;
+pub mod process;
+mod region;
+pub mod sim;
+mod stats;
+pub mod throttle;
+mod uring;
 
 use std::io;
 use std::sync::Arc;
 
 pub use buf::AlignedBuf;
+use check::{LOCK_NAME, check_aligned, check_name, check_punch};
+pub use clock::{Clock, RealClock, SimClock};
+pub use directory::{Backend, open_directory};
+pub use region::{REGION_ALIGN, Region};
+pub use sim::SimDisk;
+pub use stats::DiskStats;
+pub use throttle::ThrottledDisk;
 
 /// Alignment of offsets and lengths for direct I/O, in bytes.
 pub const BLOCK: usize = 4096;
@@ -82,6 +108,37 @@ pub enum Io {
     },
 }
 
+impl Io {
+    /// Byte offset in the file.
+    pub fn offset(&self) -> u64 {
+        match self {
+            Io::Read { offset, .. } | Io::Write { offset, .. } => *offset,
+        }
+    }
+
+    /// The buffer.
+    pub fn buf(&self) -> &AlignedBuf {
+        match self {
+            Io::Read { buf, .. } | Io::Write { buf, .. } => buf,
+        }
+    }
+
+    /// The buffer, without the operation.
+    pub fn into_buf(self) -> AlignedBuf {
+        match self {
+            Io::Read { buf, .. } | Io::Write { buf, .. } => buf,
+        }
+    }
+
+    /// `read` or `write`, as errors name it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Io::Read { .. } => "read",
+            Io::Write { .. } => "write",
+        }
+    }
+}
+
 /// One database directory. Names are plain file names without separators.
 pub trait Disk: Send + Sync {
     /// Opens or creates a file. The name is durable only after [`Disk::sync_dir`].
@@ -104,6 +161,10 @@ pub trait Disk: Send + Sync {
     fn lock(&self) -> Result<Box<dyn Send + Sync>>;
     /// What this disk is, for status and messages: e.g. `io_uring, O_DIRECT: /var/lib/x`.
     fn describe(&self) -> String;
+    /// Operations and bytes since the disk was opened.
+    fn stats(&self) -> DiskStats {
+        DiskStats::default()
+    }
 }
 
 /// One open file. All methods may be called from many threads at once.

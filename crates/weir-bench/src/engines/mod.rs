@@ -25,7 +25,6 @@ mod model;
 mod rocksdb;
 #[cfg(feature = "sqlite")]
 mod sqlite;
-#[cfg(feature = "weir-engine")]
 mod weir;
 #[cfg(feature = "wiredtiger")]
 mod wiredtiger;
@@ -40,7 +39,6 @@ use crate::error::Result;
 pub fn open(kind: EngineKind, options: &EngineOptions) -> Result<Box<dyn Engine>> {
     kind.require()?;
     match kind {
-        #[cfg(feature = "weir-engine")]
         EngineKind::Weir => Ok(Box::new(weir::Weir::open(options)?)),
         #[cfg(feature = "rocksdb")]
         EngineKind::RocksDb => Ok(Box::new(rocksdb::RocksDb::open(options)?)),

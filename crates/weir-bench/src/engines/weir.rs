@@ -4,7 +4,11 @@
 
 use std::ops::Range;
 
-use weir::{Bounds, Database, Direction, IndexRef, Isolation, Schema, Table, Type, Value};
+use std::ops::Bound;
+
+use weir::{
+    Bounds, Database, Direction, IndexRef, Isolation, RowRef, Schema, Shutdown, Table, Type, Value,
+};
 
 use crate::engine::{
     Durability, Engine, EngineInfo, EngineOptions, Index, IndexEntry, Scanned, Session,
@@ -14,6 +18,15 @@ use crate::quantity::format_bytes;
 use crate::row::{Data, IndexKey, Row, Secondary};
 
 const NAME: &str = "weir";
+
+// The columns of the table.
+const TRANSACTIONID: usize = 0;
+const DATEANDTIME: usize = 1;
+const CASHREGISTERID: usize = 2;
+const CUSTOMERID: usize = 3;
+const PRODUCTID: usize = 4;
+const PRICE: usize = 5;
+const DATA: usize = 6;
 
 fn failed(operation: &'static str) -> impl Fn(weir::Error) -> Error {
     move |error| Error::engine(NAME, operation, error)
@@ -46,7 +59,7 @@ impl Weir {
 
     fn table(&self, table: u32) -> Result<Table> {
         let name = table_name(table);
-        let found = self.database.table(&name).map_err(failed("open table"))?;
+        let found = self.database.table(&name);
         found.ok_or_else(|| Error::engine(NAME, "open table", format!("no table {name}")))
     }
 }
@@ -91,12 +104,60 @@ impl Engine for Weir {
     }
 
     fn status(&self) -> Vec<(String, f64)> {
-        self.database.status().figures().map(|(name, value)| (name.to_string(), value)).collect()
+        figures(&self.database.status())
+    }
+
+    fn device_reads(&self) -> Option<u64> {
+        Some(self.database.status().disk.reads)
     }
 
     fn close(self: Box<Self>) -> Result<()> {
-        self.database.close().map_err(failed("close"))
+        self.database.close(Shutdown::Fast, &mut |_| {}).map_err(failed("close"))
     }
+}
+
+/// The figures of each second: levels as they are, counters since the database was opened.
+fn figures(status: &weir::Status) -> Vec<(String, f64)> {
+    macro_rules! figures {
+        ($($name:ident),* $(,)?) => {
+            vec![$((stringify!($name).to_string(), status.$name as f64)),*]
+        };
+    }
+    let mut figures = figures![
+        checkpoint_age,
+        checkpoint_max_age,
+        lsn_current,
+        lsn_flushed,
+        lsn_last_checkpoint,
+        buffer_pool_pages_total,
+        buffer_pool_pages_free,
+        buffer_pool_pages_dirty,
+        pages_written_deadline,
+        pages_written_free_frames,
+        pages_read,
+        pages_read_ahead,
+        pages_evicted,
+        page_bytes_uncompressed,
+        page_bytes_written,
+        checkpoints,
+        log_waits,
+        log_wait_us,
+        buffer_pool_wait_free,
+        history_list_length,
+        data_file_bytes,
+        data_used_bytes,
+    ];
+    let disk = &status.disk;
+    for (name, value) in [
+        ("disk_reads", disk.reads),
+        ("disk_writes", disk.writes),
+        ("disk_syncs", disk.syncs),
+        ("disk_read_bytes", disk.read_bytes),
+        ("disk_write_bytes", disk.write_bytes),
+    ] {
+        figures.push((name.to_string(), value as f64));
+    }
+    figures
 }
 
 struct WeirSession<'a> {
@@ -105,7 +166,7 @@ struct WeirSession<'a> {
 }
 
 impl WeirSession<'_> {
-    fn begin(&self) -> Result<weir::Transaction<'_>> {
+    fn begin(&self) -> Result<weir::Transaction> {
         self.database.begin(Isolation::RepeatableRead).map_err(failed("begin"))
     }
 }
@@ -132,7 +193,21 @@ fn key_values(index: Secondary, key: &IndexKey) -> [Value<'static>; 3] {
     })
 }
 
-fn number(value: Value) -> u64 {
+/// The index's columns, by their places in the table.
+fn columns(index: Secondary) -> [usize; 3] {
+    match index {
+        Secondary::Market => [PRODUCTID, CUSTOMERID, PRICE],
+        Secondary::Register => [CASHREGISTERID, CUSTOMERID, PRICE],
+        Secondary::Price => [PRICE, DATEANDTIME, CUSTOMERID],
+    }
+}
+
+fn number(row: &RowRef, column: usize) -> Result<u64> {
+    let value = row.get(column).map_err(|error| Error::engine(NAME, "read column", error))?;
+    Ok(unsigned(value))
+}
+
+fn unsigned(value: Value) -> u64 {
     match value {
         Value::U64(number) => number,
         Value::I64(number) => number as u64,
@@ -165,9 +240,9 @@ impl Session for WeirSession<'_> {
 
     fn scan(&mut self, index: Index) -> Result<Scanned> {
         let mut txn = self.begin()?;
-        let (index, id) = match index {
-            Index::Primary => (IndexRef::Primary, 0),
-            Index::Secondary(index) => (IndexRef::Named(index.name()), 3),
+        let index = match index {
+            Index::Primary => IndexRef::Primary,
+            Index::Secondary(index) => IndexRef::Named(index.name()),
         };
         let mut scanned = Scanned::default();
         let mut cursor = txn
@@ -175,7 +250,7 @@ impl Session for WeirSession<'_> {
             .map_err(failed("scan"))?;
         while let Some(entry) = cursor.next().map_err(failed("scan"))? {
             scanned.rows += 1;
-            scanned.id_sum = scanned.id_sum.wrapping_add(number(entry.get(id)));
+            scanned.id_sum = scanned.id_sum.wrapping_add(number(&entry, TRANSACTIONID)?);
         }
         Ok(scanned)
     }
@@ -193,14 +268,15 @@ impl Session for WeirSession<'_> {
             .scan_keys(
                 &self.table,
                 IndexRef::Named(index.name()),
-                Bounds::from(&from),
+                Bounds::new(Bound::Included(&from), Bound::Unbounded),
                 Direction::Forward,
             )
             .map_err(failed("range"))?;
         for _ in 0..limit {
             let Some(entry) = cursor.next().map_err(failed("range"))? else { break };
-            let key = [0, 1, 2].map(|column| number(entry.get(column)));
-            out.push(IndexEntry { key, id: number(entry.get(3)) });
+            let [a, b, c] = columns(index);
+            let key = [number(&entry, a)?, number(&entry, b)?, number(&entry, c)?];
+            out.push(IndexEntry { key, id: number(&entry, TRANSACTIONID)? });
         }
         Ok(())
     }
@@ -209,15 +285,15 @@ impl Session for WeirSession<'_> {
         let mut txn = self.begin()?;
         let found = txn.get(&self.table, &[Value::U64(id)]).map_err(failed("get"))?;
         Ok(found.map(|row| {
-            let column = |column| number(row.get(column)) as u32;
-            let Value::Text(text) = row.get(6) else { panic!("a text was stored") };
+            let column = |column| unsigned(row.get(column)) as u32;
+            let Value::Text(text) = row.get(DATA) else { panic!("a text was stored") };
             Row {
-                transactionid: number(row.get(0)),
-                dateandtime: number(row.get(1)),
-                cashregisterid: column(2),
-                customerid: column(3),
-                productid: column(4),
-                price: column(5),
+                transactionid: unsigned(row.get(TRANSACTIONID)),
+                dateandtime: unsigned(row.get(DATEANDTIME)),
+                cashregisterid: column(CASHREGISTERID),
+                customerid: column(CUSTOMERID),
+                productid: column(PRODUCTID),
+                price: column(PRICE),
                 data: Data::new(text.as_bytes()),
             }
         }))

@@ -1,0 +1,146 @@
+//! What only a real directory can show: the lock, refusals, full devices.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use weir_os::{AlignedBuf, BLOCK, Backend, Create, Io, Mode, open_directory};
+
+fn root() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+#[test]
+fn the_lock_names_its_holder() {
+    let root = root();
+    let first = open_directory(root.path(), Backend::Threads).unwrap();
+    let second = open_directory(root.path(), Backend::Threads).unwrap();
+    let guard = first.lock().unwrap();
+    let refused = second.lock().err().unwrap();
+    assert_eq!(refused.kind(), ErrorKind::WouldBlock);
+    let holder = format!("in use by process {}", std::process::id());
+    assert!(refused.to_string().contains(&holder), "{refused}");
+    assert_eq!(refused.file, root.path().join("lock").display().to_string());
+    drop(guard);
+    drop(second.lock().unwrap());
+}
+
+#[test]
+fn a_stale_lock_file_is_no_obstacle() {
+    let root = root();
+    fs::write(root.path().join("lock"), "999999999 and a long rest\n").unwrap();
+    let disk = open_directory(root.path(), Backend::Threads).unwrap();
+    let _guard = disk.lock().unwrap();
+    let text = fs::read_to_string(root.path().join("lock")).unwrap();
+    assert_eq!(text, format!("{}\n", std::process::id()));
+}
+
+#[test]
+fn directories_are_made_with_their_parents() {
+    let root = root();
+    let path = root.path().join("a/b/c");
+    let disk = open_directory(&path, Backend::Threads).unwrap();
+    drop(disk.open("f", Create::New, Mode::Direct).unwrap());
+    assert!(path.join("f").is_file());
+    fs::create_dir(path.join("not a file of ours")).unwrap();
+    assert_eq!(disk.list().unwrap(), ["f"]);
+    assert!(disk.describe().ends_with(&path.display().to_string()), "{}", disk.describe());
+}
+
+#[test]
+fn what_is_no_directory_is_refused() {
+    let root = root();
+    let path = root.path().join("f");
+    fs::write(&path, "").unwrap();
+    for wrong in [path.clone(), path.join("below")] {
+        let refused = open_directory(&wrong, Backend::Threads).err().unwrap();
+        assert_eq!(refused.kind(), ErrorKind::NotADirectory, "{refused}");
+        assert_eq!(refused.file, wrong.display().to_string());
+    }
+}
+
+#[test]
+fn a_directory_without_permission_is_refused() {
+    let root = root();
+    fs::set_permissions(root.path(), fs::Permissions::from_mode(0o500)).unwrap();
+    let all_powerful = fs::write(root.path().join("probe"), "").is_ok();
+    let opened = open_directory(root.path(), Backend::Threads);
+    fs::set_permissions(root.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    // The superuser may write anywhere.
+    if !all_powerful {
+        let refused = opened.err().unwrap();
+        assert_eq!(refused.kind(), ErrorKind::PermissionDenied, "{refused}");
+    }
+}
+
+#[test]
+fn growth_beyond_the_device_leaves_the_length_unchanged() {
+    // A file system in memory knows at once that it can't take the size.
+    let Ok(root) = tempfile::tempdir_in("/dev/shm") else { return };
+    let disk = open_directory(root.path(), Backend::Threads).unwrap();
+    let file = disk.open("f", Create::New, Mode::Direct).unwrap();
+    file.write(0, AlignedBuf::copy_of(&[7; BLOCK])).unwrap();
+    let refused = file.set_len(1 << 45).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::StorageFull, "{refused}");
+    assert_eq!(file.len().unwrap(), BLOCK as u64);
+    assert_eq!(file.read(0, AlignedBuf::zeroed(BLOCK)).unwrap()[..], [7; BLOCK]);
+}
+
+#[test]
+fn growth_is_allocated_and_punching_gives_it_back() {
+    use std::os::unix::fs::MetadataExt;
+    let root = root();
+    let disk = open_directory(root.path(), Backend::Threads).unwrap();
+    let file = disk.open("f", Create::New, Mode::Direct).unwrap();
+    let allocated = |path: &Path| fs::metadata(path).unwrap().blocks() * 512;
+    let path = root.path().join("f");
+    file.set_len(1 << 20).unwrap();
+    // Some file systems allocate nothing ahead; then there is nothing to see here.
+    if allocated(&path) >= 1 << 20 {
+        file.punch(0, 1 << 19).unwrap();
+        assert!(allocated(&path) <= (1 << 19) + 64 * 1024);
+        assert_eq!(file.len().unwrap(), 1 << 20);
+    }
+}
+
+#[test]
+fn the_file_outlives_its_disk() {
+    for backend in [Backend::Threads, Backend::Auto] {
+        let root = root();
+        let disk = open_directory(root.path(), backend).unwrap();
+        let file = disk.open("f", Create::New, Mode::Direct).unwrap();
+        drop(disk);
+        let write = |i: u64| Io::Write {
+            offset: i * BLOCK as u64,
+            buf: AlignedBuf::copy_of(&[i as u8; BLOCK]),
+        };
+        file.run((0..40).map(write).collect()).unwrap();
+        let last = file.read(39 * BLOCK as u64, AlignedBuf::zeroed(BLOCK)).unwrap();
+        assert_eq!(last[..], [39; BLOCK]);
+    }
+}
+
+#[test]
+fn a_batch_with_an_error_reports_the_first_and_does_the_rest() {
+    for backend in [Backend::Threads, Backend::Auto] {
+        let root = root();
+        let disk = open_directory(root.path(), backend).unwrap();
+        let file = disk.open("f", Create::New, Mode::Direct).unwrap();
+        let write = |i: u64| Io::Write {
+            offset: i * BLOCK as u64,
+            buf: AlignedBuf::copy_of(&[i as u8; BLOCK]),
+        };
+        let read = |i: u64| Io::Read { offset: i * BLOCK as u64, buf: AlignedBuf::zeroed(BLOCK) };
+        let mut batch: Vec<Io> = (0..200).map(write).collect();
+        batch.insert(100, read(5000));
+        batch.insert(50, read(7000));
+        let failed = file.run(batch).unwrap_err();
+        assert_eq!((failed.operation, failed.offset), ("read", 7000 * BLOCK as u64));
+        assert_eq!(failed.kind(), ErrorKind::UnexpectedEof);
+        for i in 0..200 {
+            let found = file.read(i * BLOCK as u64, AlignedBuf::zeroed(BLOCK)).unwrap();
+            assert_eq!(found[..], [i as u8; BLOCK]);
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Where to split a page, and when two pages fit one.
+
+use super::*;
+
+/// Number of bytes that `a` and `b` share at the front.
+#[inline]
+pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    let (chunks_a, _) = a.as_chunks::<8>();
+    let (chunks_b, _) = b.as_chunks::<8>();
+    let mut shared = 0;
+    for (x, y) in chunks_a.iter().zip(chunks_b) {
+        let differ = u64::from_le_bytes(*x) ^ u64::from_le_bytes(*y);
+        if differ != 0 {
+            return shared + differ.trailing_zeros() as usize / 8;
+        }
+        shared += 8;
+    }
+    shared + a[shared..].iter().zip(&b[shared..]).take_while(|(x, y)| x == y).count()
+}
+
+/// Shortest key `s` with `left < s <= right`.
+pub fn separator<'a>(left: &[u8], right: &'a [u8]) -> &'a [u8] {
+    &right[..(common_prefix(left, right) + 1).min(right.len())]
+}
+
+/// Keeps the slots below `at`; `upper` becomes the upper fence.
+pub fn truncate(p: &mut Page, at: usize, upper: &[u8]) {
+    let mut b = Builder::new(p.id(), tree(p), p.level(), lower(p), Some(upper));
+    copy_slots(p, 0..at, &mut b);
+    let built = b.finish();
+    let lsn = p.lsn();
+    p.0.copy_from_slice(&built.0);
+    p.set_lsn(lsn);
+}
+
+/// Where to split a page, and the separator.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Split {
+    /// Slots from here on move to the right page.
+    pub at: usize,
+    /// First key of the right page's range.
+    pub separator: Vec<u8>,
+}
+
+/// Chooses where to split a leaf that has no room for `new_key` at `slot`, so that loads in key
+/// order leave full pages behind and others split in halves.
+///
+/// Both halves always fit their pages, and the one that covers `new_key` has fewer entries than the
+/// page had: entries within [`MAX_KEY`] and [`MAX_INLINE`] fit after a few splits.
+///
+/// # Panics
+/// If the page has no entry but (perhaps) that of `new_key`: it has room for any other state of it.
+pub fn plan_leaf_split(p: &Page, slot: usize, new_key: &[u8]) -> Split {
+    let n = count(p);
+    let exists = slot < n && suffix(p, slot) == &new_key[p.u16(PREFIX) as usize..];
+    if let Some(split) = plan_run_split(p, slot, new_key).filter(|_| !exists) {
+        return split;
+    }
+    if n == 1 {
+        assert!(!exists, "a leaf of one entry has room for any state of it");
+        return split_beside(p, slot, new_key);
+    }
+    let at = middle_slot(p, |at| common_prefix(suffix(p, at - 1), suffix(p, at)));
+    Split { at, separator: separator(&key(p, at - 1), &key(p, at)).to_vec() }
+}
+
+/// The split right behind a run of ascending inserts that goes on with `new_key`, if there is one
+/// and both pages hold what they get.
+fn plan_run_split(p: &Page, slot: usize, new_key: &[u8]) -> Option<Split> {
+    let n = count(p);
+    let at_end = slot == n && (upper(p).is_none() || run(p) >= 8);
+    let inside = slot < n && run(p) >= 8;
+    if n == 0 || slot == 0 || !(at_end || inside) {
+        return None;
+    }
+    let split = split_beside(p, slot, new_key);
+    // The separator stems from a key that isn't here: unlike one from two neighbours on this page,
+    // it may be longer than what the page loses.
+    let fence = split.separator.len();
+    let (l, u) = (lower(p), upper(p));
+    let left = bytes_between(p, 0..slot, l, Some(&split.separator)) + l.len() + fence;
+    let right = bytes_between(p, slot..n, &split.separator, u) + fence + u.map_or(0, <[u8]>::len);
+    (left.max(right) <= PAGE_SIZE - BODY).then_some(split)
+}
+
+/// Separates `new_key` from the slot that it would take and from those behind it; at the end of the
+/// page, from all slots.
+fn split_beside(p: &Page, slot: usize, new_key: &[u8]) -> Split {
+    let separator = if slot == count(p) {
+        separator(&key(p, slot - 1), new_key).to_vec()
+    } else {
+        separator(new_key, &key(p, slot)).to_vec()
+    };
+    Split { at: slot, separator }
+}
+
+/// Bytes that the slots of `range` take on a page with these fences.
+fn bytes_between(p: &Page, range: Range<usize>, lower: &[u8], upper: Option<&[u8]>) -> usize {
+    let prefix = upper.map_or(0, |u| common_prefix(lower, u));
+    let old_prefix = p.u16(PREFIX) as usize;
+    range.map(|s| heap_size(p, s) + SLOT + old_prefix - prefix).sum()
+}
+
+/// The slot near the middle of the page's bytes that makes the shortest separator.
+///
+/// Whatever slot it is, both pages hold their part: each loses, with the entry beside the split, at
+/// least the bytes of the separator that becomes its fence.
+fn middle_slot(p: &Page, separator_len: impl Fn(usize) -> usize) -> usize {
+    let n = count(p);
+    let total: usize = (0..n).map(|s| heap_size(p, s) + SLOT).sum();
+    let (mut bytes, mut middle) = (0, 0);
+    while middle < n && bytes + heap_size(p, middle) + SLOT <= total / 2 {
+        bytes += heap_size(p, middle) + SLOT;
+        middle += 1;
+    }
+    let middle = middle.clamp(1, n - 1);
+    let window = n / 16;
+    let candidates = middle.saturating_sub(window).max(1)..(middle + window + 1).min(n);
+    candidates.min_by_key(|&at| (separator_len(at), at.abs_diff(middle))).unwrap_or(middle)
+}
+
+/// Chooses where to split an inner page that has no room for a child at `slot`.
+///
+/// # Panics
+/// If the page has fewer than two children: it has room for any child.
+pub fn plan_inner_split(p: &Page, slot: usize) -> Split {
+    let n = count(p);
+    assert!(n >= 2, "an inner page of {n} children has room for any child");
+    let at = if slot == n && upper(p).is_none() {
+        n - 1
+    } else {
+        middle_slot(p, |at| suffix(p, at).len())
+    };
+    Split { at, separator: key(p, at) }
+}
+
+/// Whether the contents of `left` and its right neighbour fit one page and leave a quarter free.
+pub fn can_merge(left: &Page, right: &Page) -> bool {
+    let (l, u) = (lower(left), upper(right));
+    let fences = l.len() + u.map_or(0, <[u8]>::len);
+    // On an inner page the first slot of `right` takes its key again.
+    let separator = if left.level() > 0 { lower(right).len() } else { 0 };
+    let entries =
+        bytes_between(left, 0..count(left), l, u) + bytes_between(right, 0..count(right), l, u);
+    fences + separator + entries <= (PAGE_SIZE - BODY) * 3 / 4
+}
+
+/// One page with the contents of `left` and its right neighbour, under the left one's id.
+pub fn merged(left: &Page, right: &Page) -> Box<Page> {
+    let mut b = Builder::new(left.id(), tree(left), left.level(), lower(left), upper(right));
+    copy_slots(left, 0..count(left), &mut b);
+    copy_slots(right, 0..count(right), &mut b);
+    b.finish()
+}
+
+/// Whether a page is so empty that a merge with a neighbour is worth trying.
+pub fn is_sparse(p: &Page) -> bool {
+    free_bytes(p) > (PAGE_SIZE - BODY) * 3 / 4
+}

@@ -1,0 +1,315 @@
+//! The stored form of redo records: one number per operation, never reused.
+
+use super::*;
+use crate::page::body_is_valid;
+use crate::types::PAGE_SIZE;
+use crate::varint::{self, Input};
+
+const WRITE_INSERT: u8 = 1;
+const WRITE_UPDATE: u8 = 2;
+const WRITE_DELETE: u8 = 3;
+const IMAGE: u8 = 4;
+const FREE: u8 = 5;
+const SET: u8 = 6;
+const REMOVE: u8 = 7;
+const FREEZE: u8 = 8;
+const TRUNCATE: u8 = 9;
+const INSERT_CHILD: u8 = 10;
+const REMOVE_CHILD: u8 = 11;
+const UNDO_INIT: u8 = 12;
+const UNDO_LINK: u8 = 13;
+const UNDO_PUSH: u8 = 14;
+const UNDO_TAIL: u8 = 15;
+const UNDO_PURGED: u8 = 16;
+const LANES_INIT: u8 = 17;
+const LANE_SET: u8 = 18;
+const OVERFLOW_INIT: u8 = 19;
+const OVERFLOW_LINK: u8 = 20;
+const RELOCATE: u8 = 21;
+
+impl<'a> Redo<'a> {
+    /// Appends the record's stored form.
+    ///
+    /// # Panics
+    /// If a previous LSN isn't a multiple of 8.
+    pub fn encode(&self, prev: Lsn, prev_undo: Lsn, out: &mut Vec<u8>) {
+        assert!((prev.0 | prev_undo.0).is_multiple_of(8), "groups begin at multiples of 8");
+        let mut start = |op: u8, page: PageId| {
+            out.push(op);
+            varint::put(out, u64::from(page.0));
+            varint::put(out, prev.0 / 8);
+        };
+        match *self {
+            Redo::Write(w) => {
+                let op = match w.change {
+                    Change::Insert { .. } => WRITE_INSERT,
+                    Change::Update { .. } => WRITE_UPDATE,
+                    Change::Delete { .. } => WRITE_DELETE,
+                };
+                start(op, w.leaf);
+                encode_write(&w, prev_undo, out);
+            }
+            Redo::Image { page, body } => {
+                start(IMAGE, page);
+                let packed = lz4_flex::block::compress(body);
+                varint::put(out, body.len() as u64);
+                put_slice(out, &packed);
+            }
+            Redo::Free { page } => start(FREE, page),
+            Redo::Set { page, slot, insert, key, entry } => {
+                start(SET, page);
+                varint::put(out, u64::from(slot));
+                out.push(u8::from(insert));
+                put_slice(out, key);
+                undo::put_state(out, entry.flags, entry.version);
+                put_slice(out, entry.value);
+            }
+            Redo::Remove { page, slot } => {
+                start(REMOVE, page);
+                varint::put(out, u64::from(slot));
+            }
+            Redo::Freeze { page, below } => {
+                start(FREEZE, page);
+                varint::put(out, below.0);
+            }
+            Redo::Truncate { page, at, upper } => {
+                start(TRUNCATE, page);
+                varint::put(out, u64::from(at));
+                put_slice(out, upper);
+            }
+            Redo::InsertChild { page, slot, key, child } => {
+                start(INSERT_CHILD, page);
+                varint::put(out, u64::from(slot));
+                put_slice(out, key);
+                varint::put(out, u64::from(child.0));
+            }
+            Redo::RemoveChild { page, slot } => {
+                start(REMOVE_CHILD, page);
+                varint::put(out, u64::from(slot));
+            }
+            Redo::UndoInit { page, lane, prev: before, txn, state } => {
+                start(UNDO_INIT, page);
+                varint::put(out, u64::from(lane));
+                varint::put(out, u64::from(before.0));
+                varint::put(out, txn.0);
+                out.push(state as u8);
+            }
+            Redo::UndoLink { page, next } => {
+                start(UNDO_LINK, page);
+                varint::put(out, u64::from(next.0));
+            }
+            Redo::UndoPush { page, first, undo } => {
+                start(UNDO_PUSH, page);
+                varint::put(out, first.map_or(0, |t| t.0));
+                undo.encode(out);
+            }
+            Redo::UndoTail { page, used, last, txn, state } => {
+                start(UNDO_TAIL, page);
+                varint::put(out, u64::from(used));
+                varint::put(out, u64::from(last));
+                varint::put(out, txn.0);
+                out.push(state as u8);
+            }
+            Redo::UndoPurged { page, from } => {
+                start(UNDO_PURGED, page);
+                varint::put(out, u64::from(from));
+            }
+            Redo::LanesInit { page } => start(LANES_INIT, page),
+            Redo::LaneSet { page, lane, head, tail } => {
+                start(LANE_SET, page);
+                varint::put(out, u64::from(lane));
+                varint::put(out, u64::from(head.0));
+                varint::put(out, u64::from(tail.0));
+            }
+            Redo::OverflowInit { page, data } => {
+                start(OVERFLOW_INIT, page);
+                put_slice(out, data);
+            }
+            Redo::OverflowLink { page, next } => {
+                start(OVERFLOW_LINK, page);
+                varint::put(out, u64::from(next.0));
+            }
+            Redo::Relocate { moves } => {
+                start(RELOCATE, PageId::NONE);
+                put_slice(out, moves);
+            }
+        }
+    }
+
+    /// Reads the next record of a group; `Ok(None)` at its end. `scratch` keeps an unpacked image.
+    ///
+    /// # Errors
+    /// [`Malformed`] if the bytes are no record.
+    pub fn decode<'i: 'a>(
+        input: &mut Input<'i>,
+        scratch: &'a mut Vec<u8>,
+    ) -> Result<Option<Logged<'a>>, Malformed> {
+        match input.u8() {
+            None | Some(0) => Ok(None),
+            Some(op) => decode_operands(op, input, scratch).map(Some).ok_or(Malformed { op }),
+        }
+    }
+}
+
+fn put_slice(out: &mut Vec<u8>, bytes: &[u8]) {
+    varint::put(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+/// Operands of a `Write` after page and previous LSN: previous LSN of the undo page / 8, undo page,
+/// u16 undo offset, slot * 2 + first, transaction, tree, key, then those of the change.
+fn encode_write(w: &Write<'_>, prev_undo: Lsn, out: &mut Vec<u8>) {
+    varint::put(out, prev_undo.0 / 8);
+    varint::put(out, u64::from(w.undo.page.0));
+    out.extend_from_slice(&w.undo.offset.to_le_bytes());
+    varint::put(out, u64::from(w.slot) * 2 + u64::from(w.first));
+    varint::put(out, w.txn.0);
+    varint::put(out, u64::from(w.tree.0));
+    put_slice(out, w.key);
+    match w.change {
+        Change::Insert { flags, value } => {
+            out.push(flags.to_bits());
+            put_slice(out, value);
+        }
+        Change::Update { old_flags, old_version, flags, front, back, old_middle, new_middle } => {
+            undo::put_state(out, old_flags, old_version);
+            out.push(flags.to_bits());
+            varint::put(out, front as u64);
+            varint::put(out, back as u64);
+            put_slice(out, old_middle);
+            put_slice(out, new_middle);
+        }
+        Change::Delete { old_flags, old_version } => undo::put_state(out, old_flags, old_version),
+    }
+}
+
+fn page_id(input: &mut Input<'_>) -> Option<PageId> {
+    Some(PageId(u32::try_from(input.varint()?).ok()?))
+}
+
+fn lsn(input: &mut Input<'_>) -> Option<Lsn> {
+    Some(Lsn(input.varint()?.checked_mul(8)?))
+}
+
+fn u16(input: &mut Input<'_>) -> Option<u16> {
+    u16::try_from(input.varint()?).ok()
+}
+
+/// A number that is at most the size of a page.
+fn small(input: &mut Input<'_>) -> Option<usize> {
+    input.varint().filter(|&v| v <= PAGE_SIZE as u64).map(|v| v as usize)
+}
+
+/// A transaction's number: 48 bits.
+fn txn_id(input: &mut Input<'_>) -> Option<TxnId> {
+    input.varint().filter(|&v| v < 1 << 48).map(TxnId)
+}
+
+fn state(input: &mut Input<'_>) -> Option<State> {
+    Some(match input.u8()? {
+        0 => State::Ended,
+        1 => State::Active,
+        2 => State::Prepared,
+        _ => return None,
+    })
+}
+
+fn decode_write<'a>(op: u8, leaf: PageId, input: &mut Input<'a>) -> Option<(Write<'a>, Lsn)> {
+    let prev_undo = lsn(input)?;
+    let undo = UndoPtr { page: page_id(input)?, offset: input.u16()? };
+    let slot_first = input.varint()?;
+    let slot = u16::try_from(slot_first / 2).ok()?;
+    let first = slot_first & 1 != 0;
+    let txn = txn_id(input)?;
+    let tree = TreeId(u32::try_from(input.varint()?).ok()?);
+    let key = input.slice()?;
+    let change = match op {
+        WRITE_INSERT => {
+            Change::Insert { flags: Flags::from_bits(input.u8()?), value: input.slice()? }
+        }
+        WRITE_UPDATE => {
+            let (old_flags, old_version) = undo::get_state(input)?;
+            let flags = Flags::from_bits(input.u8()?);
+            let (front, back) = (small(input)?, small(input)?);
+            let (old_middle, new_middle) = (input.slice()?, input.slice()?);
+            Change::Update { old_flags, old_version, flags, front, back, old_middle, new_middle }
+        }
+        _ => {
+            let (old_flags, old_version) = undo::get_state(input)?;
+            Change::Delete { old_flags, old_version }
+        }
+    };
+    Some((Write { leaf, slot, undo, first, txn, tree, key, change }, prev_undo))
+}
+
+fn decode_operands<'a, 'i: 'a>(
+    op: u8,
+    input: &mut Input<'i>,
+    scratch: &'a mut Vec<u8>,
+) -> Option<Logged<'a>> {
+    let page = page_id(input)?;
+    let prev = lsn(input)?;
+    let mut prev_undo = Lsn(0);
+    let redo = match op {
+        WRITE_INSERT | WRITE_UPDATE | WRITE_DELETE => {
+            let (write, of_undo) = decode_write(op, page, input)?;
+            prev_undo = of_undo;
+            Redo::Write(write)
+        }
+        IMAGE => {
+            let len = small(input)?;
+            scratch.resize(len, 0);
+            let unpacked = lz4_flex::block::decompress_into(input.slice()?, scratch).ok()?;
+            if unpacked != len || !body_is_valid(scratch) {
+                return None;
+            }
+            Redo::Image { page, body: scratch }
+        }
+        FREE => Redo::Free { page },
+        SET => {
+            let slot = u16(input)?;
+            let insert = input.u8()? != 0;
+            let key = input.slice()?;
+            let (flags, version) = undo::get_state(input)?;
+            let value = input.slice()?;
+            Redo::Set { page, slot, insert, key, entry: Entry { flags, version, value } }
+        }
+        REMOVE => Redo::Remove { page, slot: u16(input)? },
+        FREEZE => Redo::Freeze { page, below: TxnId(input.varint()?) },
+        TRUNCATE => Redo::Truncate { page, at: u16(input)?, upper: input.slice()? },
+        INSERT_CHILD => {
+            let (slot, key) = (u16(input)?, input.slice()?);
+            Redo::InsertChild { page, slot, key, child: page_id(input)? }
+        }
+        REMOVE_CHILD => Redo::RemoveChild { page, slot: u16(input)? },
+        UNDO_INIT => {
+            let (lane, before) = (u16(input)?, page_id(input)?);
+            let txn = txn_id(input)?;
+            Redo::UndoInit { page, lane, prev: before, txn, state: state(input)? }
+        }
+        UNDO_LINK => Redo::UndoLink { page, next: page_id(input)? },
+        UNDO_PUSH => {
+            let first = Some(txn_id(input)?).filter(|t| t.0 != 0);
+            Redo::UndoPush { page, first, undo: Undo::decode(input)? }
+        }
+        UNDO_TAIL => {
+            let (used, last) = (u16(input)?, u16(input)?);
+            let txn = txn_id(input)?;
+            Redo::UndoTail { page, used, last, txn, state: state(input)? }
+        }
+        UNDO_PURGED => Redo::UndoPurged { page, from: u16(input)? },
+        LANES_INIT => Redo::LanesInit { page },
+        LANE_SET => {
+            let lane = u16(input).filter(|&l| (l as usize) < lanes::LANES)?;
+            Redo::LaneSet { page, lane, head: page_id(input)?, tail: page_id(input)? }
+        }
+        OVERFLOW_INIT => Redo::OverflowInit {
+            page,
+            data: input.slice().filter(|d| d.len() <= overflow::CAPACITY)?,
+        },
+        OVERFLOW_LINK => Redo::OverflowLink { page, next: page_id(input)? },
+        RELOCATE => Redo::Relocate { moves: input.slice()? },
+        _ => return None,
+    };
+    Some(Logged { redo, prev, prev_undo })
+}

@@ -1,0 +1,153 @@
+//! LEB128 integers and a cursor that never panics on short input.
+
+/// Where encoded operands go.
+pub trait Sink {
+    /// Appends one byte.
+    fn put_u8(&mut self, byte: u8);
+    /// Appends bytes.
+    fn put_bytes(&mut self, bytes: &[u8]);
+}
+
+impl Sink for Vec<u8> {
+    #[inline]
+    fn put_u8(&mut self, byte: u8) {
+        self.push(byte);
+    }
+
+    #[inline]
+    fn put_bytes(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+}
+
+/// Writes operands into bytes that are there already.
+///
+/// It panics when they run out.
+pub struct Output<'a> {
+    bytes: &'a mut [u8],
+    len: usize,
+}
+
+impl<'a> Output<'a> {
+    /// A cursor at the start of `bytes`.
+    pub fn new(bytes: &'a mut [u8]) -> Self {
+        Output { bytes, len: 0 }
+    }
+
+    /// Number of bytes written.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether nothing has been written.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl Sink for Output<'_> {
+    #[inline]
+    fn put_u8(&mut self, byte: u8) {
+        self.bytes[self.len] = byte;
+        self.len += 1;
+    }
+
+    #[inline]
+    fn put_bytes(&mut self, bytes: &[u8]) {
+        self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+    }
+}
+
+/// Appends `v`, seven bits a byte, low bits first.
+#[inline]
+pub fn put(out: &mut impl Sink, mut v: u64) {
+    while v >= 0x80 {
+        out.put_u8(v as u8 | 0x80);
+        v >>= 7;
+    }
+    out.put_u8(v as u8);
+}
+
+/// Reads operands from a byte slice.
+pub struct Input<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Input<'a> {
+    /// A cursor at the start of `bytes`.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Input { rest: bytes }
+    }
+
+    /// What has not been read.
+    pub fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    /// The next byte.
+    #[inline]
+    pub fn u8(&mut self) -> Option<u8> {
+        let (&first, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        Some(first)
+    }
+
+    /// The next `n` bytes.
+    #[inline]
+    pub fn bytes(&mut self, n: usize) -> Option<&'a [u8]> {
+        if n > self.rest.len() {
+            return None;
+        }
+        let (head, rest) = self.rest.split_at(n);
+        self.rest = rest;
+        Some(head)
+    }
+
+    /// The next u16, little-endian.
+    #[inline]
+    pub fn u16(&mut self) -> Option<u16> {
+        Some(u16::from_le_bytes(self.bytes(2)?.try_into().ok()?))
+    }
+
+    /// The next LEB128 integer; `None` when cut or longer than 64 bits.
+    #[inline]
+    pub fn varint(&mut self) -> Option<u64> {
+        let mut v = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.u8()?;
+            if shift == 63 && byte > 1 {
+                return None;
+            }
+            v |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Some(v);
+            }
+        }
+        None
+    }
+
+    /// The next LEB128 integer, as a length that the rest of the input can hold.
+    #[inline]
+    pub fn slice(&mut self) -> Option<&'a [u8]> {
+        let n = usize::try_from(self.varint()?).ok()?;
+        self.bytes(n)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trip() {
+        for v in [0, 1, 127, 128, 300, 1 << 20, u64::from(u32::MAX), u64::MAX] {
+            let mut out = Vec::new();
+            put(&mut out, v);
+            let mut input = Input::new(&out);
+            assert_eq!(input.varint(), Some(v));
+            assert!(input.rest().is_empty());
+            assert_eq!(Input::new(&out[..out.len() - 1]).varint(), None);
+        }
+    }
+}

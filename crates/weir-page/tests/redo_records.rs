@@ -1,0 +1,239 @@
+//! Redo records: what is decoded is what was encoded, and any other bytes are refused.
+
+mod common;
+
+use common::{Sizes, State as EntryState, random_key, random_state, random_version};
+use fastrand::Rng;
+use weir_page::overflow::CAPACITY;
+use weir_page::record::{Change, Redo, Write};
+use weir_page::undo::State;
+use weir_page::varint::{self, Input};
+use weir_page::{Delta, Flags, Lsn, PAGE_SIZE, Page, PageId, TreeId, TxnId, Undo, UndoPtr};
+
+/// Operands that random records borrow from.
+struct Operands {
+    key: Vec<u8>,
+    entry: EntryState,
+    middle: Vec<u8>,
+    body: Vec<u8>,
+}
+
+impl Operands {
+    fn random(rng: &mut Rng) -> Operands {
+        let sizes = Sizes::random(rng);
+        let key = random_key(rng, sizes);
+        let entry = random_state(rng, key.len(), sizes);
+        let middle = random_key(rng, sizes);
+        let mut page = Page::boxed();
+        page.0[rng.usize(64..PAGE_SIZE)..].fill_with(|| rng.u8(0..4));
+        page.0[32] = 5;
+        let mut body = Vec::new();
+        page.append_body(&mut body);
+        Operands { key, entry, middle, body }
+    }
+}
+
+fn random_id(rng: &mut Rng) -> PageId {
+    let bits = rng.u32(0..32);
+    PageId(rng.u32(..) >> bits)
+}
+
+fn random_txn(rng: &mut Rng) -> TxnId {
+    let bits = rng.u32(16..63);
+    TxnId((rng.u64(..) >> bits) + 1)
+}
+
+fn random_lsn(rng: &mut Rng) -> Lsn {
+    let bits = rng.u32(0..64);
+    Lsn(rng.u64(..) >> bits & !7)
+}
+
+fn random_undo<'a>(rng: &mut Rng, from: &'a Operands) -> Undo<'a> {
+    let (tree, key) = (TreeId(rng.u32(..)), &from.key[..]);
+    let (flags, version) = (from.entry.flags, from.entry.version);
+    let (front, back) = (rng.usize(0..=PAGE_SIZE), rng.usize(0..=PAGE_SIZE));
+    match rng.u8(0..7) {
+        0 => Undo::Insert { tree, key },
+        1 => {
+            let delta = Delta { front, back, middle: &from.middle };
+            Undo::Update { tree, key, flags, version, delta }
+        }
+        2 => Undo::Delete { tree, key, flags, version },
+        3 => Undo::Prepare { xid: key },
+        4 => Undo::Overflow { first: random_id(rng) },
+        5 => Undo::CreateTree { root: random_id(rng) },
+        _ => Undo::DropTree { root: random_id(rng) },
+    }
+}
+
+fn random_write<'a>(rng: &mut Rng, from: &'a Operands) -> Write<'a> {
+    let (flags, old_version) = (from.entry.flags, random_version(rng));
+    let old_flags = Flags { deleted: rng.bool(), overflow: rng.bool() };
+    let change = match rng.u8(0..3) {
+        0 => Change::Insert { flags, value: &from.entry.value },
+        1 => Change::Update {
+            old_flags,
+            old_version,
+            flags,
+            front: rng.usize(0..=PAGE_SIZE),
+            back: rng.usize(0..=PAGE_SIZE),
+            old_middle: &from.middle,
+            new_middle: &from.entry.value,
+        },
+        _ => Change::Delete { old_flags, old_version },
+    };
+    Write {
+        leaf: random_id(rng),
+        slot: rng.u16(..),
+        undo: UndoPtr { page: random_id(rng), offset: rng.u16(..) },
+        first: rng.bool(),
+        txn: random_txn(rng),
+        tree: TreeId(rng.u32(..)),
+        key: &from.key,
+        change,
+    }
+}
+
+fn random_redo<'a>(rng: &mut Rng, from: &'a Operands) -> Redo<'a> {
+    let (page, other) = (random_id(rng), random_id(rng));
+    let (slot, key, txn) = (rng.u16(..), &from.key[..], random_txn(rng));
+    let state = [State::Ended, State::Active, State::Prepared][rng.usize(0..3)];
+    match rng.u8(0..21) {
+        0..3 => Redo::Write(random_write(rng, from)),
+        3 => Redo::Image { page, body: &from.body },
+        4 => Redo::Free { page },
+        5 => Redo::Set { page, slot, insert: rng.bool(), key, entry: from.entry.entry() },
+        6 => Redo::Remove { page, slot },
+        7 => Redo::Freeze { page, below: TxnId(rng.u64(..)) },
+        8 => Redo::Truncate { page, at: slot, upper: key },
+        9 => Redo::InsertChild { page, slot, key, child: other },
+        10 => Redo::RemoveChild { page, slot },
+        11 => Redo::UndoInit { page, lane: slot, prev: other, txn, state },
+        12 => Redo::UndoLink { page, next: other },
+        13 => {
+            let first = rng.bool().then_some(txn);
+            Redo::UndoPush { page, first, undo: random_undo(rng, from) }
+        }
+        14 => Redo::UndoTail { page, used: slot, last: rng.u16(..), txn, state },
+        15 => Redo::UndoPurged { page, from: slot },
+        16 => Redo::LanesInit { page },
+        17 => {
+            let lane = slot % weir_page::lanes::LANES as u16;
+            Redo::LaneSet { page, lane, head: other, tail: random_id(rng) }
+        }
+        18 => Redo::OverflowInit { page, data: &from.body[..from.body.len().min(CAPACITY)] },
+        19 => Redo::OverflowLink { page, next: other },
+        _ => Redo::Relocate { moves: key },
+    }
+}
+
+#[test]
+fn what_is_decoded_is_what_was_encoded() {
+    for seed in 0..3000 {
+        let rng = &mut Rng::with_seed(seed);
+        let operands: Vec<Operands> = (0..4).map(|_| Operands::random(rng)).collect();
+        let mut group = Vec::new();
+        let mut records = Vec::new();
+        for from in &operands {
+            let redo = random_redo(rng, from);
+            let prev = random_lsn(rng);
+            let prev_undo = if redo.second_page().is_some() { random_lsn(rng) } else { Lsn(0) };
+            redo.encode(prev, prev_undo, &mut group);
+            records.push((redo, prev, prev_undo));
+        }
+        group.resize(group.len() + rng.usize(0..8), 0);
+        let mut input = Input::new(&group);
+        let mut scratch = Vec::new();
+        for wanted in records {
+            let logged = Redo::decode(&mut input, &mut scratch).expect("well formed");
+            let logged = logged.expect("as many records as were encoded");
+            assert_eq!((logged.redo, logged.prev, logged.prev_undo), wanted, "seed {seed}");
+        }
+        assert_eq!(Redo::decode(&mut input, &mut scratch), Ok(None));
+    }
+}
+
+/// Reads all records of a group, as far as they go.
+fn decode_all(group: &[u8]) {
+    let mut input = Input::new(group);
+    let mut before = group.len() + 1;
+    loop {
+        let mut scratch = Vec::new();
+        let found = Redo::decode(&mut input, &mut scratch);
+        let Ok(Some(logged)) = found else { return };
+        assert!(input.rest().len() < before, "every record takes bytes");
+        before = input.rest().len();
+        let _ = (logged.redo.page(), logged.redo.second_page(), logged.redo.initialises());
+        // What is accepted can be encoded again, and says the same.
+        let mut again = Vec::new();
+        logged.redo.encode(logged.prev, logged.prev_undo, &mut again);
+        let mut unpacked = Vec::new();
+        let same = Redo::decode(&mut Input::new(&again), &mut unpacked);
+        assert_eq!(same, Ok(Some(logged)));
+        assert!(unpacked.capacity() <= 2 * PAGE_SIZE);
+    }
+}
+
+#[test]
+fn mutated_and_cut_records_are_refused_or_read_without_panic() {
+    for seed in 0..6000 {
+        let rng = &mut Rng::with_seed(seed);
+        let from = Operands::random(rng);
+        let mut bytes = Vec::new();
+        random_redo(rng, &from).encode(random_lsn(rng), Lsn(0), &mut bytes);
+        for _ in 0..20 {
+            let mut bytes = bytes.clone();
+            for _ in 0..rng.usize(1..4) {
+                let near = if rng.bool() { bytes.len().min(24) } else { bytes.len() };
+                let at = rng.usize(0..near);
+                bytes[at] = if rng.bool() { rng.u8(..) } else { bytes[at] ^ (1 << rng.u8(0..8)) };
+            }
+            if rng.u8(0..4) == 0 {
+                bytes.truncate(rng.usize(0..=bytes.len()));
+            }
+            decode_all(&bytes);
+        }
+    }
+}
+
+#[test]
+fn arbitrary_bytes_are_refused_or_read_without_panic() {
+    for seed in 0..20_000 {
+        let rng = &mut Rng::with_seed(seed);
+        let mut bytes: Vec<u8> = (0..rng.usize(0..200)).map(|_| rng.u8(..)).collect();
+        if let Some(op) = bytes.first_mut() {
+            *op = rng.u8(0..24);
+        }
+        if rng.bool() {
+            bytes.iter_mut().skip(1).for_each(|b| *b &= 0x0f);
+        }
+        decode_all(&bytes);
+    }
+}
+
+#[test]
+fn an_image_that_claims_another_length_is_refused() {
+    let body = vec![0; 2 + PAGE_SIZE - 32];
+    let packed = lz4_flex::block::compress(&body);
+    for len in [0, 1, 33, 34, 16_000, 16_353, 16_355, 16_384, 16_385, 1 << 20, 1 << 40, u64::MAX] {
+        let mut bytes = vec![4, 1, 0];
+        varint::put(&mut bytes, len);
+        varint::put(&mut bytes, packed.len() as u64);
+        bytes.extend_from_slice(&packed);
+        let mut scratch = Vec::new();
+        let found = Redo::decode(&mut Input::new(&bytes), &mut scratch);
+        assert!(found.is_err(), "length {len}");
+        assert!(scratch.capacity() <= 2 * PAGE_SIZE, "length {len}");
+    }
+}
+
+#[test]
+fn slices_longer_than_the_record_are_refused() {
+    for op in 0..=255 {
+        for fill in [0x7f, 0x80, 0xff] {
+            let mut bytes = vec![op];
+            bytes.resize(40, fill);
+            decode_all(&bytes);
+        }
+    }
+}

@@ -1,0 +1,445 @@
+//! The open log: admission, append, and the positions. Writing and syncing are in `writer`.
+
+use std::fmt;
+use std::mem;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::time::Duration;
+
+use weir_os::{BLOCK, Disk, DiskError};
+use weir_page::Lsn;
+
+use crate::RedoError;
+use crate::commit::Commits;
+use crate::format::{Geometry, MAX_PAYLOAD_BYTES, group_bytes, is_segment_size};
+use crate::ring::{Claim, Ring};
+use crate::segments::{self, Segments};
+use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Condvar, Line, Mutex, fence, wait_for};
+use crate::writer::Writer;
+
+/// How to make or open a log.
+#[derive(Debug, Clone)]
+pub struct RedoOptions {
+    /// Greatest checkpoint age; rounded down to whole segments, at least [`crate::MIN_SEGMENTS`]. The files
+    /// take one segment more, because the oldest is recycled only when it is wholly free.
+    pub capacity_bytes: u64,
+    /// Payload of a segment file, a multiple of 4096. Fixed when the log is created: an open log goes by
+    /// its own files and ignores this field.
+    pub segment_bytes: u64,
+    /// Size of the log buffer in memory, a power of two.
+    pub buffer_bytes: usize,
+    /// Stamped on every segment, so that files of two databases can't be mixed up.
+    pub database_id: u64,
+}
+
+impl Default for RedoOptions {
+    fn default() -> Self {
+        RedoOptions {
+            capacity_bytes: 1 << 30,
+            segment_bytes: 64 << 20,
+            buffer_bytes: 16 << 20,
+            database_id: 0,
+        }
+    }
+}
+
+impl RedoOptions {
+    fn check(&self) -> Result<(), RedoError> {
+        let what = if !self.buffer_bytes.is_power_of_two() || self.buffer_bytes < BLOCK {
+            format!("buffer_bytes {} is not a power of two from {BLOCK} on", self.buffer_bytes)
+        } else if !is_segment_size(self.segment_bytes) {
+            format!("segment_bytes {} is not a multiple of {BLOCK} up to 1 TiB", self.segment_bytes)
+        } else {
+            return Ok(());
+        };
+        Err(RedoError::Options { what })
+    }
+}
+
+/// Who asks for space: how much of the capacity must stay unused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admission {
+    /// Ordinary work: leaves an eighth of the capacity, at least 64 KiB but never more than half, to `System`.
+    User,
+    /// Work that frees space or must not fail for want of it: relocation records, rollback, recovery.
+    System,
+}
+
+/// Why no space was given. Nothing changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// The log buffer is full: the writer has to write.
+    #[error("the redo log buffer is full")]
+    Buffer,
+    /// The checkpoint age is at its limit: the checkpoint has to move.
+    #[error("the checkpoint age is at its limit")]
+    Capacity,
+    /// The log has failed; [`Redo::check`] tells the cause.
+    #[error("the redo log has failed")]
+    Poisoned,
+}
+
+/// Space for one group, in the log buffer and in the ring. Dropped unused, it is given back.
+#[must_use = "a credit holds log space until it is appended or dropped"]
+pub struct Credit<'a> {
+    redo: &'a Redo,
+    bytes: u64,
+}
+
+impl Credit<'_> {
+    /// Bytes of the longest group that may be appended with it, header and padding included.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl fmt::Debug for Credit<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Credit({} bytes)", self.bytes)
+    }
+}
+
+impl Drop for Credit<'_> {
+    fn drop(&mut self) {
+        self.redo.ring.unclaim(self.bytes);
+        self.redo.wake_space_waiters();
+    }
+}
+
+/// Where a group went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Appended {
+    /// Its LSN.
+    pub start: Lsn,
+    /// The position after it: what to wait for.
+    pub end: Lsn,
+}
+
+/// The redo log, open for appending; shared by all threads.
+pub struct Redo {
+    pub(crate) ring: Ring,
+    /// Everything before is in the files; the end of a group. Updated under `writer`.
+    pub(crate) written: Line<AtomicU64>,
+    /// Everything before is on the device; at or before `ring.written()`, and like it anywhere in a group.
+    /// Updated under `syncing`.
+    pub(crate) synced: Line<AtomicU64>,
+    /// Everything before is on the device; the end of a group. Updated under `syncing`.
+    pub(crate) durable: Line<AtomicU64>,
+    /// Nothing before is needed any more. Updated under `maintenance`.
+    pub(crate) checkpoint: Line<AtomicU64>,
+    /// Greatest `claimed - checkpoint`. Updated under `maintenance`.
+    capacity: Line<AtomicU64>,
+    pub(crate) poisoned: AtomicBool,
+    pub(crate) cause: OnceLock<DiskError>,
+    pub(crate) segments: Segments,
+    /// Lock order: `maintenance` alone; `writer` before `syncing`; no other is held with them but
+    /// the short ones inside `segments`, `commits` and `space`.
+    pub(crate) writer: Mutex<Writer>,
+    pub(crate) syncing: Mutex<()>,
+    pub(crate) commits: Commits,
+    maintenance: Mutex<()>,
+    space: Mutex<()>,
+    space_freed: Condvar,
+    space_waiters: AtomicUsize,
+}
+
+impl Redo {
+    /// Makes a new log; its first LSN is `segment_bytes`, so that 0 is never one. Durable on return.
+    ///
+    /// # Errors
+    /// [`RedoError::Options`]; [`RedoError::Exists`] when there are segment files (after a creation that
+    /// did not finish, remove them with [`remove_all`]); the disk's.
+    pub fn create(disk: Arc<dyn Disk>, o: &RedoOptions) -> Result<Redo, RedoError> {
+        o.check()?;
+        if let Some(&number) = segments::list(&*disk)?.first() {
+            return Err(RedoError::Exists { file: crate::format::segment_name(number) });
+        }
+        let geometry = Geometry { segment_bytes: o.segment_bytes };
+        let segments = Segments::empty(disk, o.database_id, geometry, 1);
+        let start = Lsn(o.segment_bytes);
+        Self::start(segments, o, start, start, Vec::new())
+    }
+
+    /// Opens a recovered log, to go on at `end`, where the [`Reader`](crate::Reader) stopped.
+    /// `checkpoint` is the oldest LSN still needed. What the reader read is durable on return, and
+    /// nothing that lay beyond `end` can come back (see the crate's head).
+    ///
+    /// # Errors
+    /// A segment that is needed is missing or damaged; the disk's. The log up to `end` is unharmed,
+    /// and the call may be repeated after a restart.
+    pub fn open_at(
+        disk: Arc<dyn Disk>,
+        o: &RedoOptions,
+        checkpoint: Lsn,
+        end: Lsn,
+    ) -> Result<Redo, RedoError> {
+        o.check()?;
+        assert!(checkpoint <= end, "checkpoint {checkpoint} is past the end {end}");
+        let geometry = segments::discover(&*disk, o.database_id)?;
+        let first = geometry.segment(checkpoint.0);
+        let segments = Segments::empty(disk, o.database_id, geometry, first);
+        let spare = segments.take_over(checkpoint, end)?;
+        Self::start(segments, o, checkpoint, end, spare)
+    }
+
+    fn start(
+        segments: Segments,
+        o: &RedoOptions,
+        checkpoint: Lsn,
+        end: Lsn,
+        spare: Vec<u64>,
+    ) -> Result<Redo, RedoError> {
+        let geometry = segments.geometry;
+        let capacity = geometry.segments(o.capacity_bytes);
+        let first = geometry.segment(checkpoint.0);
+        segments.arrange(first, (first + capacity).max(geometry.segment(end.0)), spare)?;
+        let writer = Writer::at(&segments, end.0)?;
+        let line = |lsn: u64| Line(AtomicU64::new(lsn));
+        let redo = Redo {
+            ring: Ring::new(o.buffer_bytes, end.0),
+            written: line(end.0),
+            synced: line(end.0),
+            durable: line(end.0),
+            checkpoint: line(checkpoint.0),
+            capacity: line(capacity * geometry.segment_bytes),
+            poisoned: AtomicBool::new(false),
+            cause: OnceLock::new(),
+            segments,
+            writer: Mutex::new(writer),
+            syncing: Mutex::new(()),
+            commits: Commits::new(),
+            maintenance: Mutex::new(()),
+            space: Mutex::new(()),
+            space_freed: Condvar::new(),
+            space_waiters: AtomicUsize::new(0),
+        };
+        redo.assert_order();
+        Ok(redo)
+    }
+
+    /// Takes space for a group of at most `bytes` of payload, in log buffer and ring. To be called before
+    /// any latch is taken. Never waits.
+    ///
+    /// # Errors
+    /// [`Refused`]; nothing changed.
+    ///
+    /// # Panics
+    /// If `bytes` is above [`MAX_PAYLOAD_BYTES`].
+    #[inline]
+    pub fn try_admit(&self, bytes: usize, class: Admission) -> Result<Credit<'_>, Refused> {
+        assert!(bytes <= MAX_PAYLOAD_BYTES, "a group of {bytes} bytes of payload is too long");
+        let need = group_bytes(bytes) as u64;
+        loop {
+            if self.poisoned.load(Relaxed) {
+                return Err(Refused::Poisoned);
+            }
+            let capacity = self.capacity.load(SeqCst);
+            let usable = match class {
+                Admission::User => capacity - user_reserve(capacity),
+                Admission::System => capacity,
+            };
+            match self.ring.claim(need, self.checkpoint.load(Acquire) + usable) {
+                Claim::NoBuffer => return Err(Refused::Buffer),
+                Claim::NoCapacity => return Err(Refused::Capacity),
+                // `set_capacity` stores the capacity, then reads `claimed`; we claimed, then read the
+                // capacity again. So either it sees our claim and keeps the segments for it, or we see
+                // the new capacity and ask again under it.
+                Claim::Taken if self.capacity.load(SeqCst) == capacity => {
+                    return Ok(Credit { redo: self, bytes: need });
+                }
+                Claim::Taken => self.ring.unclaim(need),
+            }
+        }
+    }
+
+    /// Appends a group. Never waits, never fails: the credit guarantees the space, and its rest is given back.
+    /// Readers get the payload padded with zeros to a multiple of 8 bytes less the header's 8.
+    ///
+    /// # Panics
+    /// If the payload is longer than the credit allows, or the credit is another log's.
+    #[inline]
+    pub fn append(&self, credit: Credit<'_>, payload: &[u8]) -> Appended {
+        assert!(std::ptr::eq(self, credit.redo), "the credit is another log's");
+        let need = group_bytes(payload.len()) as u64;
+        assert!(need <= credit.bytes, "group of {need} bytes on a credit of {}", credit.bytes);
+        let (start, end) = self.ring.append(payload);
+        let rest = credit.bytes - need;
+        mem::forget(credit);
+        if rest > 0 {
+            self.ring.unclaim(rest);
+        }
+        Appended { start: Lsn(start), end: Lsn(end) }
+    }
+
+    /// The next LSN to be given out.
+    pub fn reserved(&self) -> Lsn {
+        Lsn(self.ring.reserved())
+    }
+    /// End of the contiguous prefix of filled groups, as the writer last saw it.
+    pub fn filled(&self) -> Lsn {
+        Lsn(self.ring.filled())
+    }
+    /// Everything before is in the files and survives the process. The end of a group.
+    pub fn written(&self) -> Lsn {
+        Lsn(self.written.load(Acquire))
+    }
+    /// Everything before is on the device and survives a power failure. The end of a group.
+    pub fn durable(&self) -> Lsn {
+        Lsn(self.durable.load(Acquire))
+    }
+    /// Nothing before is needed any more.
+    pub fn checkpoint(&self) -> Lsn {
+        Lsn(self.checkpoint.load(Acquire))
+    }
+    /// Greatest checkpoint age in bytes.
+    pub fn capacity(&self) -> u64 {
+        self.capacity.load(Acquire)
+    }
+    /// `reserved - checkpoint`, in bytes.
+    pub fn checkpoint_age(&self) -> u64 {
+        let checkpoint = self.checkpoint().0;
+        self.ring.reserved() - checkpoint
+    }
+    /// Payload bytes of a segment file.
+    pub fn segment_bytes(&self) -> u64 {
+        self.segments.geometry.segment_bytes
+    }
+
+    /// Moves the checkpoint: nothing before `lsn` will ever be read again. Recycles or removes the segments
+    /// that fall free, durably, then gives the space out and wakes who waits for it. One caller at a time is
+    /// served; the caller has made the new checkpoint durable elsewhere **before**.
+    ///
+    /// # Errors
+    /// [`RedoError::Poisoned`]; the disk's, after which the log is poisoned. The checkpoint is then unmoved.
+    ///
+    /// # Panics
+    /// If `lsn` is past `durable` or before the present checkpoint.
+    pub fn set_checkpoint(&self, lsn: Lsn) -> Result<(), RedoError> {
+        let _alone = self.maintenance.lock();
+        self.check()?;
+        let (old, durable) = (self.checkpoint().0, self.durable().0);
+        assert!(old <= lsn.0 && lsn.0 <= durable, "checkpoint {old} to {lsn}, durable {durable}");
+        self.arrange(lsn.0).map_err(|e| self.fail(e))?;
+        self.checkpoint.store(lsn.0, Release);
+        self.assert_order();
+        self.wake_space_waiters();
+        Ok(())
+    }
+
+    /// Changes the capacity; returns it rounded. Growth makes the new segments, durably, before it gives them
+    /// out. Shrinking takes effect on admission at once; segments that hold nothing are removed now, the
+    /// others as the checkpoint passes them.
+    ///
+    /// # Errors
+    /// [`RedoError::Poisoned`]; the disk's. When the disk has no space for growth, the capacity is unchanged
+    /// and the log goes on; any other failure poisons it.
+    pub fn set_capacity(&self, bytes: u64) -> Result<u64, RedoError> {
+        let _alone = self.maintenance.lock();
+        self.check()?;
+        let geometry = self.segments.geometry;
+        let (old, new) = (self.capacity(), geometry.segments(bytes) * geometry.segment_bytes);
+        let checkpoint = self.checkpoint().0;
+        if new > old {
+            let (present, first) = (self.segments.end(), geometry.segment(checkpoint));
+            let last = (first + new / geometry.segment_bytes).max(present - 1);
+            if let Err(error) = self.segments.arrange(first, last, Vec::new()) {
+                let RedoError::Disk(cause) = &error else { return Err(self.fail(error)) };
+                // A failed sync is never passed over, whatever its reason.
+                let full = cause.kind() == std::io::ErrorKind::StorageFull;
+                if !full || cause.operation.contains("sync") {
+                    return Err(self.fail(error));
+                }
+                self.segments.discard_from(present).map_err(|e| self.fail(e.into()))?;
+                return Err(error);
+            }
+            self.capacity.store(new, SeqCst);
+            self.wake_space_waiters();
+        } else if new < old {
+            self.capacity.store(new, SeqCst);
+            self.arrange(checkpoint).map_err(|e| self.fail(e))?;
+        }
+        Ok(new)
+    }
+
+    /// Makes the segments what `checkpoint`, the capacity and the claims given out need.
+    fn arrange(&self, checkpoint: u64) -> Result<(), RedoError> {
+        let geometry = self.segments.geometry;
+        let first = geometry.segment(checkpoint);
+        let ahead = first + self.capacity() / geometry.segment_bytes;
+        self.segments.arrange(first, ahead.max(geometry.segment(self.ring.claimed())), Vec::new())
+    }
+
+    /// Parks until space may have been freed, or for `timeout`; for callers that were [`Refused`] and hold no
+    /// latch. If the log buffer holds filled groups, they are written here and now, so no other thread
+    /// is needed. A wake may come before the call: keep `timeout` short and ask again.
+    pub fn wait_for_space(&self, timeout: Duration) {
+        let before = self.ring.written();
+        if self.write_step(false).is_err() || self.ring.written() > before {
+            return;
+        }
+        let mut guard = self.space.lock();
+        self.space_waiters.fetch_add(1, SeqCst);
+        wait_for(&self.space_freed, &mut guard, timeout);
+        self.space_waiters.fetch_sub(1, SeqCst);
+    }
+
+    pub(crate) fn wake_space_waiters(&self) {
+        fence(SeqCst);
+        if self.space_waiters.load(Relaxed) > 0 {
+            drop(self.space.lock());
+            self.space_freed.notify_all();
+        }
+    }
+
+    /// Whether the log works.
+    ///
+    /// # Errors
+    /// [`RedoError::Poisoned`] with the first failure.
+    pub fn check(&self) -> Result<(), RedoError> {
+        if !self.poisoned.load(Acquire) {
+            return Ok(());
+        }
+        let cause = self.cause.get().expect("the cause is stored before the flag").clone();
+        Err(RedoError::Poisoned { cause })
+    }
+
+    /// Poisons the log and wakes everybody, who will find it so.
+    pub(crate) fn fail(&self, error: RedoError) -> RedoError {
+        if let RedoError::Disk(cause) = &error {
+            let _ = self.cause.set(cause.clone());
+            self.poisoned.store(true, Release);
+            self.wake_space_waiters();
+            self.commits.serve(u64::MAX);
+        }
+        error
+    }
+
+    /// Each position is read before the greater one: all of them only grow.
+    pub(crate) fn assert_order(&self) {
+        let (checkpoint, durable) = (self.checkpoint(), self.durable());
+        let (written, filled, reserved) = (self.written(), self.filled(), self.reserved());
+        assert!(
+            checkpoint <= durable && durable <= written && written <= filled && filled <= reserved,
+            "redo positions out of order: checkpoint {checkpoint}, durable {durable}, \
+             written {written}, filled {filled}, reserved {reserved}"
+        );
+    }
+}
+
+/// What [`Admission::User`] leaves of `capacity`.
+fn user_reserve(capacity: u64) -> u64 {
+    (capacity / 8).max(64 << 10).min(capacity / 2)
+}
+
+/// Removes every segment file: for a creation of a database that did not finish.
+///
+/// # Errors
+/// The disk's; some files may be left.
+pub fn remove_all(disk: &dyn Disk) -> Result<(), RedoError> {
+    for number in segments::list(disk)? {
+        disk.remove(&crate::format::segment_name(number))?;
+    }
+    disk.sync_dir()?;
+    Ok(())
+}

@@ -1,0 +1,186 @@
+//! The way from the log buffer to the device: write, sync, wait.
+//!
+//! - The writer copies the filled prefix, with the head of its first 4 KiB block before it and zeros up
+//!   to a block after it, and writes that. A block is rewritten as it fills: the old bytes are a prefix
+//!   of the new, so a torn rewrite loses nothing that was durable.
+//! - Writes end where segments and buffers do, which may be within a group. So the bytes written and synced
+//!   (`ring.written()`, `synced`) are told from the groups written and durable (`written`, `durable`).
+//! - Before the first byte goes to a segment, all segments before it are synced. So what is not synced lies
+//!   within one segment, and a sync is of one file.
+//! - What is not synced is never more than [`UNSYNCED_BYTES_MAX`]: the device is kept busy evenly, and an
+//!   open knows how much may be in the page cache only.
+
+use std::mem;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use weir_os::{AlignedBuf, BLOCK};
+use weir_page::Lsn;
+
+use crate::RedoError;
+use crate::commit::Role;
+use crate::redo::Redo;
+use crate::segments::Segments;
+use crate::sync::thread;
+
+/// Most bytes in one write.
+const WRITE_BYTES: u64 = 1 << 20;
+
+/// Most bytes written and not synced.
+pub(crate) const UNSYNCED_BYTES_MAX: u64 = 8 << 20;
+
+/// State of the one who writes.
+pub(crate) struct Writer {
+    /// Bytes of the block in which `written` lies; those before it are valid.
+    tail: AlignedBuf,
+    /// Empty while a write owns the buffer, or after one has failed.
+    buf: AlignedBuf,
+}
+
+impl Writer {
+    /// A writer that goes on at `end`.
+    pub fn at(segments: &Segments, end: u64) -> Result<Self, RedoError> {
+        let mut tail = AlignedBuf::zeroed(BLOCK);
+        let head = (end % BLOCK as u64) as usize;
+        if head > 0 {
+            let geometry = segments.geometry;
+            let file = segments.file(geometry.segment(end));
+            tail.set_len(head);
+            tail = file.read(geometry.file_offset(end - head as u64), tail)?;
+            tail.set_len(BLOCK);
+        }
+        Ok(Writer { tail, buf: AlignedBuf::zeroed(WRITE_BYTES as usize) })
+    }
+}
+
+impl Redo {
+    /// One turn of the writer: writes the filled prefix, and syncs it when asked. Returns the new
+    /// `written`, or `durable` after a sync.
+    ///
+    /// # Errors
+    /// [`RedoError::Poisoned`]; the disk's, after which the log is poisoned.
+    pub fn write_step(&self, sync: bool) -> Result<Lsn, RedoError> {
+        self.check()?;
+        let written = self.write_filled()?;
+        if !sync {
+            return Ok(Lsn(written));
+        }
+        let durable = self.sync_written()?;
+        self.commits.serve(durable);
+        Ok(Lsn(durable))
+    }
+
+    /// Waits until everything before `end` is written, which survives the process: writes it itself,
+    /// unless somebody did.
+    ///
+    /// # Errors
+    /// As [`Redo::write_step`]; what is not written then may be lost.
+    ///
+    /// # Panics
+    /// If `end` was never reserved.
+    pub fn wait_written(&self, end: Lsn) -> Result<(), RedoError> {
+        assert!(end <= self.reserved(), "waiting for {end}, which nobody reserved");
+        while self.written() < end {
+            if self.write_step(false)? < end {
+                thread::yield_now(); // another thread is between reserve and publish
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until everything before `end` is durable, which survives a power failure. The first to come
+    /// writes and syncs for all; those who come meanwhile are the next batch. `Ok` for what was durable
+    /// already, even when the log has failed since.
+    ///
+    /// # Errors
+    /// As [`Redo::write_step`]; whether the rest survives a crash is then not known.
+    ///
+    /// # Panics
+    /// If `end` was never reserved.
+    pub fn wait_durable(&self, end: Lsn) -> Result<(), RedoError> {
+        assert!(end <= self.reserved(), "waiting for {end}, which nobody reserved");
+        let served = || self.durable() >= end || self.check().is_err();
+        while self.durable() < end {
+            self.check()?;
+            if self.commits.enter(end.0, served) == Role::Leader {
+                let led = self.lead(end);
+                // After a failure everybody is woken, to find the log poisoned.
+                self.commits.hand_over(if led.is_ok() { self.durable().0 } else { u64::MAX });
+                led?;
+            }
+        }
+        Ok(())
+    }
+
+    fn lead(&self, end: Lsn) -> Result<(), RedoError> {
+        while self.durable() < end {
+            if self.write_step(true)? < end {
+                thread::yield_now(); // another thread is between reserve and publish
+            }
+        }
+        Ok(())
+    }
+
+    fn write_filled(&self) -> Result<u64, RedoError> {
+        let mut writer = self.writer.lock();
+        self.check()?;
+        let filled = self.ring.scan();
+        let mut at = self.ring.written();
+        if at == filled {
+            return Ok(at);
+        }
+        while at < filled {
+            at = self.write_chunk(&mut writer, at, filled)?;
+            self.wake_space_waiters();
+        }
+        self.written.store(filled, Release);
+        self.assert_order();
+        Ok(filled)
+    }
+
+    /// Writes from `at` to `filled`, the end of the segment or the buffer's, whichever comes first.
+    fn write_chunk(&self, writer: &mut Writer, at: u64, filled: u64) -> Result<u64, RedoError> {
+        let geometry = self.segments.geometry;
+        let number = geometry.segment(at);
+        let block = BLOCK as u64;
+        let head = at % block;
+        let to = filled.min(geometry.start(number + 1)).min(at - head + WRITE_BYTES);
+        if at == geometry.start(number) || to - self.synced.load(Acquire) > UNSYNCED_BYTES_MAX {
+            self.sync_written()?;
+        }
+        let bytes = (head + to - at) as usize;
+
+        let mut buf = mem::replace(&mut writer.buf, AlignedBuf::zeroed(0));
+        buf.set_len(bytes.next_multiple_of(BLOCK));
+        let head = head as usize;
+        buf[..head].copy_from_slice(&writer.tail[..head]);
+        self.ring.copy_out(at, &mut buf[head..bytes]);
+        buf[bytes..].fill(0);
+        let rest = bytes % BLOCK;
+        writer.tail[..rest].copy_from_slice(&buf[bytes - rest..bytes]);
+
+        let file = self.segments.file(number);
+        let offset = geometry.file_offset(at - head as u64);
+        writer.buf = file.write(offset, buf).map_err(|e| self.fail(e.into()))?;
+        self.ring.free_to(to);
+        Ok(to)
+    }
+
+    /// Makes what is written durable.
+    pub(crate) fn sync_written(&self) -> Result<u64, RedoError> {
+        let _alone = self.syncing.lock();
+        self.check()?;
+        let (synced, whole, to) =
+            (self.synced.load(Acquire), self.written().0, self.ring.written());
+        assert!(whole <= to, "written {whole} is past what the ring has freed, {to}");
+        if synced < to {
+            let geometry = self.segments.geometry;
+            let number = geometry.segment(synced);
+            assert!(to <= geometry.start(number + 1), "{synced}..{to} is in two segments");
+            self.segments.file(number).sync().map_err(|e| self.fail(e.into()))?;
+            self.synced.store(to, Release);
+        }
+        self.durable.store(whole, Release);
+        self.assert_order();
+        Ok(whole)
+    }
+}

@@ -1,0 +1,251 @@
+//! The log in one thread: positions, space, reopening, damage.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_os::sim::CrashProfile;
+use weir_os::{AlignedBuf, Create, Disk, Mode, SimDisk};
+use weir_page::Lsn;
+use weir_redo::{
+    Admission, EndReason, MIN_SEGMENTS, Reader, Redo, RedoError, RedoOptions, Refused,
+};
+
+const SEGMENT: u64 = 8192;
+
+fn options() -> RedoOptions {
+    RedoOptions {
+        capacity_bytes: 4 * SEGMENT,
+        segment_bytes: SEGMENT,
+        buffer_bytes: 16 << 10,
+        database_id: 7,
+    }
+}
+
+fn create(disk: &SimDisk) -> Redo {
+    Redo::create(Arc::new(disk.clone()), &options()).expect("created")
+}
+
+fn append(redo: &Redo, payload: &[u8]) -> Lsn {
+    let credit = redo.try_admit(payload.len(), Admission::System).expect("there is space");
+    redo.append(credit, payload).end
+}
+
+fn read_all(disk: &SimDisk, from: Lsn) -> (Vec<Vec<u8>>, Lsn) {
+    let mut reader = Reader::open(Arc::new(disk.clone()), 7, from).expect("opens");
+    let mut found = Vec::new();
+    while let Some(group) = reader.next().expect("reads") {
+        found.push(group.payload.to_vec());
+    }
+    (found, reader.end().expect("ended"))
+}
+
+fn bytes(disk: &SimDisk, name: &str, offset: u64, len: usize) -> Vec<u8> {
+    let file = disk.open(name, Create::No, Mode::Cached).expect("there");
+    file.read(offset, AlignedBuf::zeroed(len)).expect("read").to_vec()
+}
+
+fn patch(disk: &SimDisk, name: &str, offset: u64, bytes: &[u8]) {
+    let file = disk.open(name, Create::No, Mode::Cached).expect("there");
+    file.write(offset, AlignedBuf::copy_of(bytes)).expect("written");
+}
+
+#[test]
+fn group_has_golden_bytes() {
+    let disk = SimDisk::new(1);
+    let o = RedoOptions { segment_bytes: 4096, ..options() };
+    let redo = Redo::create(Arc::new(disk.clone()), &o).expect("created");
+    append(&redo, b"hello");
+    append(&redo, b"");
+    redo.write_step(true).expect("written");
+    let golden = [
+        16, 0, 0, 0, 0xff, 0x33, 0x24, 0x0b, b'h', b'e', b'l', b'l', b'o', 0, 0, 0, //
+        8, 0, 0, 0,
+    ];
+    assert_eq!(bytes(&disk, "redo-0000000001", 4096, 20), golden);
+    assert!(bytes(&disk, "redo-0000000001", 4096 + 24, 4072).iter().all(|&b| b == 0));
+}
+
+#[test]
+fn positions_move_in_order() {
+    let disk = SimDisk::new(1);
+    let redo = create(&disk);
+    assert_eq!(redo.reserved(), Lsn(SEGMENT));
+    let end = append(&redo, &[1; 100]);
+    assert_eq!(end, Lsn(SEGMENT + 112));
+    assert_eq!((redo.reserved(), redo.filled()), (end, Lsn(SEGMENT)));
+    assert_eq!(redo.write_step(false).expect("written"), end);
+    assert_eq!((redo.filled(), redo.written(), redo.durable()), (end, end, Lsn(SEGMENT)));
+    redo.wait_durable(end).expect("durable");
+    assert_eq!(redo.durable(), end);
+    redo.set_checkpoint(end).expect("moved");
+    assert_eq!((redo.checkpoint(), redo.checkpoint_age()), (end, 0));
+}
+
+#[test]
+fn space_is_limited_by_class_and_given_back() {
+    let disk = SimDisk::new(1);
+    let redo = create(&disk);
+    assert_eq!(redo.capacity(), 4 * SEGMENT);
+    // Half of this small capacity is the system's.
+    let first = redo.try_admit(8184, Admission::User).expect("fits");
+    let second = redo.try_admit(4088, Admission::User).expect("fits");
+    assert_eq!(redo.try_admit(8184, Admission::System).err(), Some(Refused::Buffer));
+    drop(second);
+    redo.append(first, &[1; 10]);
+    let end = append(&redo, &[2; 16_000]);
+    redo.wait_for_space(Duration::ZERO); // writes by itself
+    assert_eq!(redo.written(), end);
+    assert_eq!(redo.try_admit(500, Admission::User).err(), Some(Refused::Capacity));
+    append(&redo, &[3; 14_000]);
+    redo.write_step(true).expect("written");
+    assert_eq!(redo.try_admit(8184, Admission::System).err(), Some(Refused::Capacity));
+    redo.set_checkpoint(redo.durable()).expect("moved");
+    append(&redo, &[4; 8184]);
+}
+
+#[test]
+fn capacity_grows_and_shrinks() {
+    let disk = SimDisk::new(1);
+    let redo = create(&disk);
+    let files = || disk.list().expect("listed").len() as u64;
+    assert_eq!(files(), 5);
+    assert_eq!(redo.set_capacity(9 * SEGMENT + 1).expect("grown"), 9 * SEGMENT);
+    assert_eq!(files(), 10);
+    for _ in 0..6 {
+        append(&redo, &[1; 8000]);
+        redo.write_step(true).expect("written");
+    }
+    assert_eq!(redo.set_capacity(0).expect("shrunk"), MIN_SEGMENTS * SEGMENT);
+    assert_eq!(files(), 6); // up to the one being filled
+    assert_eq!(redo.try_admit(8, Admission::System).err(), Some(Refused::Capacity));
+    let (found, end) = read_all(&disk, Lsn(SEGMENT));
+    assert_eq!((found.len(), end), (6, redo.durable()));
+    redo.set_checkpoint(end).expect("moved");
+    assert_eq!(files(), 5);
+    append(&redo, &[1; 8000]);
+}
+
+#[test]
+fn growth_without_space_changes_nothing() {
+    let disk = SimDisk::new(1);
+    let redo = create(&disk);
+    disk.set_capacity(Some(disk.used_bytes() + 3 * (SEGMENT + 4096)));
+    let error = redo.set_capacity(12 * SEGMENT).expect_err("no space");
+    assert!(matches!(&error, RedoError::Disk(e) if e.kind() == std::io::ErrorKind::StorageFull));
+    assert_eq!((redo.capacity(), disk.list().expect("listed").len()), (4 * SEGMENT, 5));
+    redo.wait_durable(append(&redo, &[1; 100])).expect("the log goes on");
+    assert_eq!(redo.set_capacity(6 * SEGMENT).expect("fits"), 6 * SEGMENT);
+}
+
+#[test]
+fn stale_groups_past_a_hole_stay_dead() {
+    let disk = SimDisk::new(1);
+    let redo = create(&disk);
+    append(&redo, &[1; 4088]);
+    let lost = disk.operations() + 1; // operations are told from 1 on in the profile
+    redo.write_step(false).expect("written");
+    append(&redo, b"stale");
+    redo.write_step(false).expect("written");
+
+    let disk = disk.crash_as(1, CrashProfile::AllBut { lost });
+    let start = Lsn(SEGMENT);
+    assert_eq!(read_all(&disk, start), (vec![], start), "the first group is lost");
+    let stale = bytes(&disk, "redo-0000000001", 4096 + 4096 + 8, 5);
+    assert_eq!(stale, b"stale", "the second is on the disk");
+
+    let redo = Redo::open_at(Arc::new(disk.clone()), &options(), start, start).expect("opens");
+    redo.wait_durable(append(&redo, &[2; 4088])).expect("durable");
+    assert_eq!(read_all(&disk, start), (vec![vec![2; 4088]], Lsn(SEGMENT + 4096)));
+}
+
+#[test]
+fn torn_header_of_an_unneeded_segment_does_no_harm() {
+    let disk = SimDisk::new(1);
+    let redo = create(&disk);
+    let end = append(&redo, &[1; 100]);
+    redo.wait_durable(end).expect("durable");
+    drop(redo);
+    for name in ["redo-0000000002", "redo-0000000005"] {
+        patch(&disk, name, 20, &[0xff; 8]);
+    }
+    patch(&disk, "redo-0000000003", 0, &[0; 4096]);
+    disk.open("redo-0000000000", Create::New, Mode::Cached).expect("created");
+    assert_eq!(read_all(&disk, Lsn(SEGMENT)).1, end);
+    let redo = Redo::open_at(Arc::new(disk.clone()), &options(), Lsn(SEGMENT), end).expect("opens");
+    let end = (0..3).map(|_| append(&redo, &[2; 5000])).max().expect("three");
+    redo.wait_durable(end).expect("durable");
+    let (found, at) = read_all(&disk, Lsn(SEGMENT));
+    assert_eq!((found.len(), at), (4, end));
+    assert_eq!(disk.list().expect("listed").len(), 5);
+}
+
+#[test]
+fn damage_is_named() {
+    let disk = SimDisk::new(1);
+    let redo = create(&disk);
+    let first = append(&redo, &[1; 100]);
+    let end = append(&redo, &[1; 100]);
+    redo.wait_durable(end).expect("durable");
+    let from = Lsn(SEGMENT);
+    let open = |id| Reader::open(Arc::new(disk.clone()), id, from);
+
+    assert!(matches!(open(8).err(), Some(RedoError::WrongDatabase { expected: 8, found: 7, .. })));
+    let elsewhere = Reader::open(Arc::new(disk.clone()), 7, Lsn(99 * SEGMENT)).err();
+    assert!(matches!(elsewhere, Some(RedoError::SegmentMissing { .. })));
+    let empty = Reader::open(Arc::new(SimDisk::new(1)), 7, from).err();
+    assert!(matches!(empty, Some(RedoError::NoLog { .. })));
+    let again = Redo::create(Arc::new(disk.clone()), &options()).err();
+    assert!(matches!(again, Some(RedoError::Exists { .. })));
+
+    patch(&disk, "redo-0000000001", 4096 + 112 + 50, &[9]);
+    let mut reader = open(7).expect("opens").durable_hint(end);
+    assert!(reader.next().expect("the first is whole").is_some());
+    match reader.next() {
+        Err(RedoError::Cut { file, offset, lsn, expected_at_least, why }) => {
+            assert_eq!((file.as_str(), offset), ("redo-0000000001", 4096 + 112));
+            assert_eq!((lsn, expected_at_least), (first, end));
+            assert!(matches!(why, EndReason::BadChecksum { .. }));
+        }
+        other => panic!("not cut: {other:?}"),
+    }
+    patch(&disk, "redo-0000000001", 100, &[9]);
+    assert!(matches!(open(7).err(), Some(RedoError::HeaderChecksum { offset: 12, .. })));
+}
+
+#[test]
+fn a_lap_of_groups_of_every_size_reads_back() {
+    let disk = SimDisk::new(1);
+    let redo = create(&disk);
+    let mut from = redo.reserved();
+    let mut expected = Vec::new();
+    for len in 0..700usize {
+        let payload: Vec<u8> = (0..len).map(|i| (i * 7 + len) as u8).collect();
+        let end = append(&redo, &payload);
+        expected.push(payload);
+        if len % 20 == 19 {
+            redo.wait_durable(end).expect("durable");
+            let (found, at) = read_all(&disk, from);
+            assert_eq!(at, end);
+            assert!(found.iter().zip(&expected).all(|(f, e)| f.starts_with(e)));
+            assert_eq!(found.len(), expected.len());
+            expected.clear();
+            redo.set_checkpoint(end).expect("moved");
+            from = end;
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "on a credit of")]
+fn a_payload_longer_than_its_credit_is_a_bug() {
+    let redo = create(&SimDisk::new(1));
+    let credit = redo.try_admit(8, Admission::User).expect("fits");
+    redo.append(credit, &[0; 9]);
+}
+
+#[test]
+#[should_panic(expected = "which nobody reserved")]
+fn waiting_for_what_nobody_appends_is_a_bug() {
+    let redo = create(&SimDisk::new(1));
+    let _ = redo.wait_durable(Lsn(redo.reserved().0 + 8));
+}

@@ -1,0 +1,60 @@
+//! Verification of a whole store.
+
+use crate::extent::{Entry, UNIT};
+use crate::space::Space;
+use crate::store::Store;
+use weir_page::PageId;
+
+/// Pages read at a time.
+const PAGES_AT_ONCE: usize = 1024;
+
+impl Store {
+    /// Looks at everything that is stored and reports each finding: map against bitmap, extents
+    /// against one another, every image against its checksum, id and LSN. For a quiet store: what
+    /// moves meanwhile is skipped.
+    pub fn check(&self, report: &mut dyn FnMut(String)) {
+        self.check_space(report);
+        let pages: Vec<PageId> = self.map.stored().map(|(page, _)| page).collect();
+        for part in pages.chunks(PAGES_AT_ONCE) {
+            let result = self.read_pages(part, &mut |page, read| {
+                if let Err(error) = read
+                    && self.map.entry(page) != Entry::NONE
+                {
+                    report(error.to_string());
+                }
+            });
+            if let Err(error) = result {
+                report(error.to_string());
+            }
+        }
+    }
+
+    fn check_space(&self, report: &mut dyn FnMut(String)) {
+        let file = self.data.name();
+        let space = self.space.lock();
+        let ids = self.ids.lock();
+        let mut model = Space::new(space.units());
+        for (page, entry) in self.map.stored() {
+            let extent = entry.extent().expect("a stored page has an extent");
+            let offset = extent.start_unit * UNIT as u64;
+            if !model.claim(extent) {
+                let what = "overlaps another page or the end of the file";
+                report(format!("{file}: the extent of page {page} at offset {offset} {what}"));
+            }
+            if !space.is_used(extent) {
+                report(format!("{file}: page {page} at offset {offset} is in free space"));
+            }
+            if !ids.contains(page) {
+                report(format!("{file}: stored page {page} has a free id"));
+            }
+        }
+        let known = model.used() + space.pending_units();
+        if known != space.used() {
+            let (used, pending) = (space.used(), space.pending_units());
+            report(format!(
+                "{file}: {used} units in use, but {} mapped and {pending} pending",
+                model.used()
+            ));
+        }
+    }
+}

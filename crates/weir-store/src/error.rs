@@ -1,0 +1,73 @@
+//! What can go wrong in the page store, said so that an operator can act on it.
+
+use weir_os::DiskError;
+use weir_page::PageId;
+
+/// An error of the page store.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StoreError {
+    /// Stored bytes are not what was written there. Nothing was changed.
+    #[error(
+        "{file} is corrupt at offset {offset} (page {page}): {what}: expected {expected}, \
+         found {found}"
+    )]
+    Corrupt {
+        /// Path of the file.
+        file: String,
+        /// Byte offset of the image, map block or slot.
+        offset: u64,
+        /// The page, or the first page of a map block; 0 where there is none.
+        page: PageId,
+        /// What was wrong.
+        what: &'static str,
+        /// What should have been there.
+        expected: String,
+        /// What was there.
+        found: String,
+    },
+    /// The device is full. Nothing was changed; drop data or add space and try again.
+    #[error("no space for {needed} more bytes in {file}; nothing was changed")]
+    NoSpace {
+        /// Bytes asked for.
+        needed: u64,
+        /// Path of the file.
+        file: String,
+    },
+    /// The page has no stored image.
+    #[error("page {page} is not stored")]
+    NotStored {
+        /// The page.
+        page: PageId,
+    },
+    /// The database was written by a newer version of Weir. Nothing was changed.
+    #[error("{file} has format {found}, newer than format {supported} known here: upgrade Weir")]
+    NewerFormat {
+        /// Path of the file.
+        file: String,
+        /// The file's format.
+        found: u32,
+        /// The newest format known to this version.
+        supported: u32,
+    },
+    /// An earlier write or sync failed, so nothing is written any more. Reads go on. Restart to
+    /// recover from the redo log.
+    #[error("the page store takes no more writes since an earlier failure: {cause}")]
+    Poisoned {
+        /// The first failure.
+        cause: String,
+    },
+    /// A relocation record does not decode.
+    #[error("bad relocation record at byte {at}: {what}")]
+    BadRecord {
+        /// What was wrong.
+        what: &'static str,
+        /// Position in the record.
+        at: usize,
+    },
+    /// The disk said no.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+}
+
+/// Result of a store operation.
+pub type Result<T> = std::result::Result<T, StoreError>;

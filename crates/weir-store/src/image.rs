@@ -1,0 +1,248 @@
+//! The stored form of a page.
+//!
+//! An image is a 32-byte header and a payload, zero-padded to units of 4 KiB. All numbers are
+//! little endian.
+//!
+//! | offset | width | what                                                            |
+//! |--------|-------|-----------------------------------------------------------------|
+//! | 0      | 2     | format, `0x5731`                                                |
+//! | 2      | 1     | compression: 0 raw, 1 LZ4 block, 2 zstd frame                   |
+//! | 3      | 1     | 0                                                               |
+//! | 4      | 4     | page id                                                         |
+//! | 8      | 8     | page LSN: LSN of the last change in the image                   |
+//! | 16     | 4     | payload bytes                                                   |
+//! | 20     | 4     | CRC-32C over the header with this field zero, then the payload  |
+//! | 24     | 8     | 0                                                               |
+//! | 32     |       | payload: bytes 32..16384 of the page, as compressed             |
+//!
+//! A page leaves its first 32 bytes to this header, so that a raw image takes exactly 4 units; in
+//! memory it keeps page id and page LSN at the offsets they have here, and zeros in the rest. An
+//! image is valid when a map entry points to it; it is synced before any record names its place,
+//! and never overwritten while one does.
+
+use crate::error::{Result, StoreError};
+use crate::extent::{Entry, UNIT, image_check};
+use lz4_flex::block::{
+    CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size,
+};
+use std::cell::RefCell;
+use weir_page::{Lsn, PAGE_SIZE, PageId};
+
+/// Bytes that the store owns at the start of every page.
+pub const IMAGE_HEADER: usize = 32;
+/// Longest payload that saves a unit.
+const PAYLOAD_MAX: usize = PAGE_SIZE - UNIT - IMAGE_HEADER;
+const BODY: usize = PAGE_SIZE - IMAGE_HEADER;
+const FORMAT: u16 = 0x5731;
+const RAW: u8 = 0;
+const LZ4: u8 = 1;
+const ZSTD: u8 = 2;
+
+/// How images are compressed when written. Each image says itself how to read it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Compression {
+    /// Stored raw.
+    None,
+    /// LZ4 blocks.
+    #[default]
+    Lz4,
+    /// zstd at a level.
+    Zstd(i32),
+}
+
+/// Makes images; keeps its tables and buffers from one page to the next.
+pub(crate) struct Encoder {
+    codec: Codec,
+    scratch: Vec<u8>,
+}
+
+enum Codec {
+    None,
+    Lz4(CompressTable),
+    Zstd(Box<zstd::bulk::Compressor<'static>>),
+}
+
+impl Encoder {
+    pub fn new(compression: Compression) -> Self {
+        let codec = match compression {
+            Compression::None => Codec::None,
+            Compression::Lz4 => Codec::Lz4(CompressTable::small()),
+            Compression::Zstd(level) => {
+                let compressor = zstd::bulk::Compressor::new(level);
+                Codec::Zstd(Box::new(compressor.expect("zstd takes any level")))
+            }
+        };
+        let scratch_bytes = match codec {
+            Codec::None => 0,
+            Codec::Lz4(_) => get_maximum_output_size(BODY),
+            Codec::Zstd(_) => PAYLOAD_MAX,
+        };
+        Encoder { codec, scratch: vec![0; scratch_bytes] }
+    }
+
+    /// Writes the image of `bytes` to the start of `out` (16 KiB or more) and returns its units.
+    pub fn encode(&mut self, page: PageId, lsn: Lsn, bytes: &[u8], out: &mut [u8]) -> u8 {
+        assert_eq!(bytes.len(), PAGE_SIZE, "page {page} is not 16 KiB");
+        assert_ne!(page, PageId::NONE, "page 0 is never stored");
+        let (compression, payload_bytes) = match self.compress(&bytes[IMAGE_HEADER..]) {
+            Some((compression, len)) => {
+                out[IMAGE_HEADER..][..len].copy_from_slice(&self.scratch[..len]);
+                (compression, len)
+            }
+            None => {
+                out[IMAGE_HEADER..PAGE_SIZE].copy_from_slice(&bytes[IMAGE_HEADER..]);
+                (RAW, BODY)
+            }
+        };
+        let used = IMAGE_HEADER + payload_bytes;
+        let stored = used.next_multiple_of(UNIT);
+        out[used..stored].fill(0);
+        out[0..2].copy_from_slice(&FORMAT.to_le_bytes());
+        out[2] = compression;
+        out[3] = 0;
+        out[4..8].copy_from_slice(&page.0.to_le_bytes());
+        out[8..16].copy_from_slice(&lsn.0.to_le_bytes());
+        out[16..20].copy_from_slice(&(payload_bytes as u32).to_le_bytes());
+        out[20..32].fill(0);
+        let crc = crc32c::crc32c(&out[..used]);
+        out[20..24].copy_from_slice(&crc.to_le_bytes());
+        (stored / UNIT) as u8
+    }
+
+    fn compress(&mut self, body: &[u8]) -> Option<(u8, usize)> {
+        let (compression, len) = match &mut self.codec {
+            Codec::None => return None,
+            Codec::Lz4(table) => {
+                let len = compress_into_with_table(body, &mut self.scratch, table);
+                (LZ4, len.expect("the buffer holds the longest output"))
+            }
+            // Output that does not fit saves nothing, so any error means raw.
+            Codec::Zstd(zstd) => (ZSTD, zstd.compress_to_buffer(body, &mut self.scratch[..]).ok()?),
+        };
+        (len <= PAYLOAD_MAX).then_some((compression, len))
+    }
+}
+
+/// Where an image was read and what it must be.
+pub(crate) struct Expected<'a> {
+    pub file: &'a str,
+    pub offset: u64,
+    pub page: PageId,
+    /// The map's entry; its image check is compared.
+    pub entry: Entry,
+}
+
+impl Expected<'_> {
+    fn corrupt(&self, what: &'static str, expected: String, found: String) -> StoreError {
+        StoreError::Corrupt {
+            file: self.file.to_string(),
+            offset: self.offset,
+            page: self.page,
+            what,
+            expected,
+            found,
+        }
+    }
+}
+
+/// Checks the image in `stored` (whole units) and writes the page to `out` (16 KiB).
+///
+/// # Errors
+/// `Corrupt` when anything does not match; `out` is then undefined.
+pub(crate) fn decode(stored: &[u8], expected: &Expected<'_>, out: &mut [u8]) -> Result<Lsn> {
+    assert_eq!(out.len(), PAGE_SIZE, "a page buffer is 16 KiB");
+    let header = Header::read(stored, expected)?;
+    let payload = &stored[IMAGE_HEADER..][..header.payload_bytes];
+    let lsn = header.lsn;
+    if image_check(header.page, lsn) != expected.entry.check() {
+        let wanted = format!("an image with check {:05x}", expected.entry.check());
+        let found = format!("page LSN {lsn}, check {:05x}", image_check(header.page, lsn));
+        return Err(expected.corrupt("an older image (lost write)", wanted, found));
+    }
+    let (head, body) = out.split_at_mut(IMAGE_HEADER);
+    let unpacked = match header.compression {
+        RAW if payload.len() == BODY => {
+            body.copy_from_slice(payload);
+            Ok(BODY)
+        }
+        RAW => Ok(payload.len()),
+        LZ4 => decompress_into(payload, body).map_err(|e| e.to_string()),
+        ZSTD => unzstd(payload, body),
+        other => Err(format!("compression {other}")),
+    };
+    if unpacked != Ok(BODY) {
+        let found = unpacked.map_or_else(|e| e, |n| format!("{n} bytes"));
+        return Err(expected.corrupt("unpacked size", format!("{BODY} bytes"), found));
+    }
+    head.fill(0);
+    head[4..8].copy_from_slice(&header.page.0.to_le_bytes());
+    head[8..16].copy_from_slice(&lsn.0.to_le_bytes());
+    Ok(lsn)
+}
+
+struct Header {
+    compression: u8,
+    page: PageId,
+    lsn: Lsn,
+    payload_bytes: usize,
+}
+
+impl Header {
+    /// Reads the header and checks all of the image that needs no unpacking.
+    fn read(stored: &[u8], expected: &Expected<'_>) -> Result<Header> {
+        assert!(stored.len() >= UNIT, "an image is at least a unit");
+        let format = u16::from_le_bytes(field(stored, 0));
+        if format != FORMAT {
+            let (wanted, found) = (format!("{FORMAT:#06x}"), format!("{format:#06x}"));
+            return Err(expected.corrupt("image format", wanted, found));
+        }
+        let page = PageId(u32::from_le_bytes(field(stored, 4)));
+        let payload_bytes = u32::from_le_bytes(field(stored, 16)) as usize;
+        if payload_bytes > stored.len() - IMAGE_HEADER
+            || (IMAGE_HEADER + payload_bytes).div_ceil(UNIT) * UNIT != stored.len()
+        {
+            let wanted = format!("a payload that fills {} units", stored.len() / UNIT);
+            return Err(expected.corrupt("image size", wanted, format!("{payload_bytes} bytes")));
+        }
+        let crc = u32::from_le_bytes(field(stored, 20));
+        let actual = checksum(&stored[..IMAGE_HEADER + payload_bytes]);
+        if crc != actual {
+            let (wanted, found) = (format!("{crc:08x}"), format!("{actual:08x}"));
+            return Err(expected.corrupt("image checksum", wanted, found));
+        }
+        if page != expected.page {
+            let wanted = format!("page {}", expected.page);
+            return Err(expected.corrupt("image of another page", wanted, format!("page {page}")));
+        }
+        let lsn = Lsn(u64::from_le_bytes(field(stored, 8)));
+        Ok(Header { compression: stored[2], page, lsn, payload_bytes })
+    }
+}
+
+/// CRC-32C of an image with its checksum field taken as zero.
+fn checksum(image: &[u8]) -> u32 {
+    let crc = crc32c::crc32c(&image[..20]);
+    let crc = crc32c::crc32c_append(crc, &[0; 4]);
+    crc32c::crc32c_append(crc, &image[24..])
+}
+
+fn unzstd(payload: &[u8], body: &mut [u8]) -> std::result::Result<usize, String> {
+    thread_local! {
+        static ZSTD_DECODER: RefCell<Option<zstd::bulk::Decompressor<'static>>> =
+            const { RefCell::new(None) };
+    }
+    ZSTD_DECODER.with_borrow_mut(|slot| {
+        let decoder = match slot {
+            Some(decoder) => decoder,
+            None => slot.insert(zstd::bulk::Decompressor::new().map_err(|e| e.to_string())?),
+        };
+        decoder.decompress_to_buffer(payload, body).map_err(|e| e.to_string())
+    })
+}
+
+pub(crate) fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    bytes[at..at + N].try_into().expect("a slice of N bytes is an array of N bytes")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+use super::*;
+use crate::extent::{Extent, Relocation};
+
+const PAGE: PageId = PageId(0x0102_0304);
+const LSN: Lsn = Lsn(0x1112_1314_1516_1718);
+
+fn entry(page: PageId, lsn: Lsn, units: u8) -> Entry {
+    Relocation { page, extent: Extent { start_unit: 9, units }, page_lsn: lsn }.entry()
+}
+
+fn expected(entry: Entry) -> Expected<'static> {
+    Expected { file: "dir/data", offset: 9 * 4096, page: PAGE, entry }
+}
+
+fn noise(seed: u64) -> Vec<u8> {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    (0..PAGE_SIZE).map(|_| rng.u8(..)).collect()
+}
+
+/// Half noise, then a hole, as a page with slots at one end and a heap at the other.
+fn half_full(seed: u64) -> Vec<u8> {
+    let mut page = noise(seed);
+    page[2000..10_000].fill(0);
+    page
+}
+
+fn encode(compression: Compression, bytes: &[u8]) -> Vec<u8> {
+    let mut out = vec![0xEE; PAGE_SIZE];
+    let units = Encoder::new(compression).encode(PAGE, LSN, bytes, &mut out);
+    out.truncate(usize::from(units) * UNIT);
+    out
+}
+
+fn in_memory(mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes[..IMAGE_HEADER].fill(0);
+    bytes[4..8].copy_from_slice(&PAGE.0.to_le_bytes());
+    bytes[8..16].copy_from_slice(&LSN.0.to_le_bytes());
+    bytes
+}
+
+fn reseal(image: &mut [u8]) {
+    let payload = u32::from_le_bytes(field(image, 16)) as usize;
+    let crc = checksum(&image[..(IMAGE_HEADER + payload).min(image.len())]);
+    image[20..24].copy_from_slice(&crc.to_le_bytes());
+}
+
+#[test]
+fn header_is_golden() {
+    let bytes = vec![7; PAGE_SIZE];
+    let image = encode(Compression::None, &bytes);
+    assert_eq!(image.len(), PAGE_SIZE);
+    let golden = [
+        0x31, 0x57, 0, 0, 4, 3, 2, 1, 0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11, 0xE0, 0x3F,
+        0, 0,
+    ];
+    assert_eq!(image[..20], golden);
+    assert_eq!(image[20..24], [9, 206, 9, 71]);
+    assert_eq!(image[24..32], [0; 8]);
+    assert!(image[32..].iter().all(|&b| b == 7));
+    let mut out = vec![0; PAGE_SIZE];
+    let lsn = decode(&image, &expected(entry(PAGE, LSN, 4)), &mut out).unwrap();
+    assert_eq!((lsn, out), (LSN, in_memory(bytes)));
+}
+
+#[test]
+fn pages_come_back_whatever_the_compression() {
+    for compression in [Compression::None, Compression::Lz4, Compression::Zstd(3)] {
+        for (bytes, packs) in [(noise(1), false), (half_full(2), true), (vec![0; PAGE_SIZE], true)]
+        {
+            let image = encode(compression, &bytes);
+            let packs = packs && compression != Compression::None;
+            assert_eq!(image.len() < PAGE_SIZE, packs, "{compression:?}");
+            let units = (image.len() / UNIT) as u8;
+            let mut out = vec![0xAA; PAGE_SIZE];
+            decode(&image, &expected(entry(PAGE, LSN, units)), &mut out).unwrap();
+            assert_eq!(out, in_memory(bytes));
+        }
+    }
+}
+
+#[test]
+fn every_flipped_bit_is_found() {
+    let image = encode(Compression::Lz4, &half_full(3));
+    let used = IMAGE_HEADER + u32::from_le_bytes(field(&image, 16)) as usize;
+    let expected = expected(entry(PAGE, LSN, (image.len() / UNIT) as u8));
+    let mut out = vec![0; PAGE_SIZE];
+    for at in (0..IMAGE_HEADER).chain((IMAGE_HEADER..used).step_by(97)) {
+        for bit in 0..8 {
+            let mut bad = image.clone();
+            bad[at] ^= 1 << bit;
+            let error = decode(&bad, &expected, &mut out).unwrap_err().to_string();
+            assert!(error.contains("dir/data is corrupt at offset 36864 (page 16909060)"));
+        }
+    }
+}
+
+#[test]
+fn an_image_of_another_page_or_lsn_is_refused() {
+    let image = encode(Compression::None, &noise(4));
+    let mut out = vec![0; PAGE_SIZE];
+    let other = Expected { page: PageId(5), ..expected(entry(PageId(5), LSN, 4)) };
+    let error = decode(&image, &other, &mut out).unwrap_err().to_string();
+    assert!(error.contains("image of another page: expected page 5"), "{error}");
+    let newer = expected(entry(PAGE, Lsn(LSN.0 + 1), 4));
+    let error = decode(&image, &newer, &mut out).unwrap_err().to_string();
+    assert!(error.contains("lost write"), "{error}");
+}
+
+#[test]
+fn any_bytes_decode_or_fail() {
+    let mut rng = fastrand::Rng::with_seed(5);
+    let mut out = vec![0; PAGE_SIZE];
+    let packed = [Compression::Lz4, Compression::Zstd(1)].map(|c| encode(c, &half_full(6)));
+    for round in 0..3000 {
+        // A damaged image with a checksum that matches reaches the decompressor.
+        let mut image = packed[round % 2].clone();
+        for _ in 0..rng.usize(1..6) {
+            let at = if rng.bool() { rng.usize(..64) } else { rng.usize(..image.len()) };
+            image[at] = rng.u8(..);
+        }
+        reseal(&mut image);
+        let units = (image.len() / UNIT) as u8;
+        let _ = decode(&image, &expected(entry(PAGE, LSN, units)), &mut out);
+        let units = rng.u8(1..=4);
+        let wild: Vec<u8> = (0..usize::from(units) * UNIT).map(|_| rng.u8(..)).collect();
+        assert!(decode(&wild, &expected(entry(PAGE, LSN, units)), &mut out).is_err());
+    }
+}

@@ -1,0 +1,192 @@
+//! Loading and writing the map and control files; formats in [`crate::block`], [`crate::control`].
+
+use crate::block::{self, BLOCK_PAGES, Draft, Found, SLOT};
+use crate::control::{self, Control};
+use crate::error::{Result, StoreError};
+use crate::extent::UNIT;
+use crate::space::no_space;
+use crate::store::{MapIo, Store};
+use std::io::ErrorKind;
+use std::sync::atomic::Ordering;
+use weir_os::{AlignedBuf, Io};
+use weir_page::{Lsn, PageId};
+
+/// Map blocks written in flight together.
+const BLOCKS_PER_BATCH: usize = 1024;
+/// Blocks read at a time when the map is loaded, and operations in flight.
+const LOAD_BLOCKS: usize = 128;
+const LOAD_READS: usize = 8;
+/// Step by which the map file grows.
+const GROWTH_BYTES: u64 = 256 << 10;
+
+impl Store {
+    /// Reads all blocks; the last control contents say which can't have been cut short.
+    pub(crate) fn load_map(&self, last: &Control) -> Result<()> {
+        let mut io = self.map_io.lock();
+        io.map_bytes = self.map_file.len()? / SLOT as u64 * SLOT as u64;
+        let read_bytes = (LOAD_BLOCKS * 2 * SLOT) as u64;
+        let mut offset = 0;
+        while offset < io.map_bytes {
+            let mut batch = Vec::with_capacity(LOAD_READS);
+            let first = offset;
+            while offset < io.map_bytes && batch.len() < LOAD_READS {
+                let len = read_bytes.min(io.map_bytes - offset);
+                batch.push(Io::Read { offset, buf: AlignedBuf::zeroed(len as usize) });
+                offset += len;
+            }
+            let mut block = (first / (2 * SLOT as u64)) as u32;
+            for buf in self.map_file.run(batch)? {
+                for slots in buf.chunks(2 * SLOT) {
+                    self.load_block(block, slots, last, &mut io)?;
+                    block += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn load_block(&self, block: u32, slots: &[u8], last: &Control, io: &mut MapIo) -> Result<()> {
+        let mut newest_slot: Option<(u64, Lsn, usize)> = None;
+        let mut broken = Vec::new();
+        for (parity, slot) in slots.chunks_exact(SLOT).enumerate() {
+            match block::inspect(slot, block, parity as u64) {
+                Found::Empty => {}
+                Found::Valid { version, newest } => {
+                    if newest_slot.is_none_or(|(v, _, _)| v < version) {
+                        newest_slot = Some((version, newest, parity));
+                    }
+                }
+                Found::Broken(what, expected, found) => {
+                    let offset = block::slot_offset(block, parity as u64);
+                    let error = StoreError::Corrupt {
+                        file: self.map_file.name().to_string(),
+                        offset,
+                        page: PageId(block.saturating_mul(BLOCK_PAGES)),
+                        what,
+                        expected,
+                        found,
+                    };
+                    broken.push((offset, block::claim(slot, block, parity as u64), error));
+                }
+            }
+        }
+        let both = broken.len() == 2;
+        let valid_version = newest_slot.map_or(0, |(version, _, _)| version);
+        for (offset, claim, error) in broken.into_iter().rev() {
+            let was_synced = claim.is_some_and(|(version, newest)| {
+                version > valid_version && newest < last.checkpoint
+            });
+            if both || last.clean || was_synced {
+                return Err(error);
+            }
+            io.broken_slots.push(offset);
+        }
+        let Some((version, newest, parity)) = newest_slot else { return Ok(()) };
+        let entries = block::entries(&slots[parity * SLOT..][..SLOT]);
+        for (page, entry) in block::pages_of(block).zip(entries) {
+            // Looking at an empty slot would allocate its chunk.
+            if entry.0 != 0 {
+                self.map.slot(page).replace(entry);
+            }
+        }
+        self.blocks.lock().load(block, version, newest);
+        Ok(())
+    }
+
+    /// Zeroes the slots that a crash left broken; they are not current.
+    pub(crate) fn clear_broken_slots(&self) -> Result<()> {
+        let mut io = self.map_io.lock();
+        let broken = std::mem::take(&mut io.broken_slots);
+        if broken.is_empty() {
+            return Ok(());
+        }
+        for part in broken.chunks(BLOCKS_PER_BATCH) {
+            let write = |&offset| Io::Write { offset, buf: AlignedBuf::zeroed(SLOT) };
+            let batch = part.iter().map(write).collect();
+            self.map_file.run(batch).map_err(|e| self.poisoned(e))?;
+        }
+        self.map_file.sync().map_err(|e| self.poisoned(e))
+    }
+
+    /// Persists every map block whose first unpersisted change is before `below` and whose newest
+    /// is before `durable`, in batches with one sync at the end. Returns how many blocks with a
+    /// change before `below` the log still blocks.
+    ///
+    /// # Errors
+    /// `NoSpace`: nothing changed. `Disk`: the store is poisoned. `Poisoned`.
+    pub fn write_map(&self, durable: Lsn, below: Lsn) -> Result<usize> {
+        self.assert_recovered();
+        let mut io = self.map_io.lock();
+        self.check_poison()?;
+        let dirty = self.blocks.lock().dirty_below(below);
+        let Some(&last) = dirty.last() else { return Ok(0) };
+        self.grow_map(&mut io, last)?;
+        let mut drafts = Vec::with_capacity(dirty.len());
+        for part in dirty.chunks(BLOCKS_PER_BATCH) {
+            let batch = self.draft_blocks(part, durable, &mut drafts);
+            if !batch.is_empty() {
+                self.map_file.run(batch).map_err(|e| self.poisoned(e))?;
+            }
+        }
+        if !drafts.is_empty() {
+            self.map_file.sync().map_err(|e| self.poisoned(e))?;
+        }
+        let mut blocks = self.blocks.lock();
+        for draft in &drafts {
+            blocks.finish_write(draft);
+        }
+        self.counters.map_blocks_written.fetch_add(drafts.len() as u64, Ordering::Relaxed);
+        Ok(dirty.len() - drafts.len())
+    }
+
+    fn draft_blocks(&self, part: &[u32], durable: Lsn, drafts: &mut Vec<Draft>) -> Vec<Io> {
+        let mut batch = Vec::with_capacity(part.len());
+        for &block in part {
+            let mut buf = AlignedBuf::zeroed(SLOT);
+            // The lock is taken per block, so that nobody waits for more than one encoding.
+            let mut blocks = self.blocks.lock();
+            let Some(draft) = blocks.start_write(block, durable) else { continue };
+            block::encode(&self.map, block, draft.version, draft.newest, &mut buf);
+            drop(blocks);
+            batch.push(Io::Write { offset: block::slot_offset(block, draft.version), buf });
+            drafts.push(draft);
+        }
+        batch
+    }
+
+    /// Makes the map file long enough for a block. Synced with the blocks: until then a missing
+    /// block reads as empty, which is what it was.
+    fn grow_map(&self, io: &mut MapIo, block: u32) -> Result<()> {
+        let needed = (2 * u64::from(block) + 2) * SLOT as u64;
+        if needed <= io.map_bytes {
+            return Ok(());
+        }
+        let step = GROWTH_BYTES.max(io.map_bytes / 16);
+        let bytes = needed.max(io.map_bytes + step).next_multiple_of(GROWTH_BYTES);
+        match self.map_file.set_len(bytes) {
+            Ok(()) => io.map_bytes = bytes,
+            Err(e) if e.kind() == ErrorKind::StorageFull => {
+                return no_space(self.map_file.name(), (bytes - io.map_bytes) / UNIT as u64);
+            }
+            Err(e) => return Err(self.poisoned(e)),
+        }
+        Ok(())
+    }
+
+    /// Replaces the contents of the control file, durably.
+    ///
+    /// # Errors
+    /// `Disk`: either the old or the new contents hold, and the store is poisoned. `Poisoned`.
+    pub fn write_control(&self, control: &Control) -> Result<()> {
+        let mut io = self.map_io.lock();
+        self.check_poison()?;
+        let version = io.control_version + 1;
+        let mut slot = AlignedBuf::zeroed(control::SLOT);
+        control::encode(control, version, &mut slot);
+        let offset = version % 2 * control::SLOT as u64;
+        self.control.write(offset, slot).map_err(|e| self.poisoned(e))?;
+        self.control.sync().map_err(|e| self.poisoned(e))?;
+        io.control_version = version;
+        Ok(())
+    }
+}

@@ -1,0 +1,97 @@
+//! Recovery of the map from the log: single-threaded, records in order, then `finish_recovery`.
+
+use crate::block;
+use crate::error::{Result, StoreError};
+use crate::extent::{Entry, Relocation, UNIT};
+use crate::space::Space;
+use crate::store::Store;
+use std::sync::atomic::Ordering;
+use weir_page::{Lsn, PageId};
+
+impl Store {
+    /// Replays a relocation of the group that starts at `lsn`.
+    pub fn recover_relocation(&self, relocation: &Relocation, lsn: Lsn) {
+        self.recover_entry(relocation.page, relocation.entry(), lsn);
+        self.ids.lock().mark(relocation.page);
+    }
+
+    /// Replays the freeing of a page by the group that starts at `lsn`. Its id is free, unless
+    /// [`Store::recover_allocated`] follows.
+    pub fn recover_free(&self, page: PageId, lsn: Lsn) {
+        self.recover_entry(page, Entry::NONE, lsn);
+        self.ids.lock().unmark(page);
+    }
+
+    /// Marks a page id as used: the page lives, though it may have no image yet.
+    pub fn recover_allocated(&self, page: PageId) {
+        self.ids.lock().mark(page);
+    }
+
+    fn recover_entry(&self, page: PageId, entry: Entry, lsn: Lsn) {
+        self.assert_recovering();
+        let before = self.map.slot(page).replace(entry);
+        // An entry that is as the record says is persisted already or dirty from an earlier one.
+        if before != entry {
+            self.blocks.lock().touch(block::block_of(page), lsn, lsn);
+        }
+    }
+
+    /// Ends recovery: derives free units and page ids from the map.
+    ///
+    /// # Errors
+    /// `Corrupt` when two pages share a unit or an extent lies beyond the data file: the store
+    /// can then only be dropped; nothing changed on disk.
+    /// `Disk` when broken map slots can't be cleared; the store is poisoned.
+    pub fn finish_recovery(&self) -> Result<()> {
+        self.assert_recovering();
+        let mut space = Space::new(self.data.len()? / UNIT as u64);
+        let mut ids = self.ids.lock();
+        let mut pages = 0;
+        for (page, entry) in self.map.stored() {
+            let extent = entry.extent().expect("a stored page has an extent");
+            if !space.claim(extent) {
+                let beyond = extent.end_unit() > space.units();
+                return Err(StoreError::Corrupt {
+                    file: self.data.name().to_string(),
+                    offset: extent.offset(),
+                    page,
+                    what: if beyond { "extent beyond the file" } else { "extent overlap" },
+                    expected: if beyond {
+                        format!("a file of {} units or more", extent.end_unit())
+                    } else {
+                        format!("units {}..{} for one page", extent.start_unit, extent.end_unit())
+                    },
+                    found: if beyond {
+                        format!("{} units", space.units())
+                    } else {
+                        format!("page {} there too", self.other_owner(page))
+                    },
+                });
+            }
+            ids.mark(page);
+            pages += 1;
+        }
+        drop(ids);
+        self.clear_broken_slots()?;
+        *self.space.lock() = space;
+        self.counters.pages_stored.store(pages, Ordering::Relaxed);
+        self.recovered.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// The first page that shares a unit with `page`.
+    fn other_owner(&self, page: PageId) -> PageId {
+        let Some(mine) = self.map.entry(page).extent() else { return PageId::NONE };
+        self.map
+            .stored()
+            .filter_map(|(other, entry)| Some((other, entry.extent()?)))
+            .find(|&(other, e)| {
+                other != page && e.start_unit < mine.end_unit() && mine.start_unit < e.end_unit()
+            })
+            .map_or(PageId::NONE, |(other, _)| other)
+    }
+
+    fn assert_recovering(&self) {
+        assert!(!self.recovered.load(Ordering::Acquire), "recovery of the store is over");
+    }
+}

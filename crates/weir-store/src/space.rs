@@ -1,0 +1,422 @@
+//! Free space of the data file: a bitmap of 4 KiB units, and extents given up but not yet free.
+//!
+//! *Used* units hold an image, belong to a batch being written, or are *pending*: given up by a
+//! relocation or free whose record is not durable yet. All else is free.
+//!
+//! Allocation is next-fit over large free runs, so that a batch becomes few large writes. It stays
+//! below a *ceiling* a quarter above the used space (at most), so that the file's tail empties.
+//! When no large run is left there and the file is nearly full, the caller grows the file; else
+//! small runs are taken, wherever they are. To find runs without reading the whole bitmap, each
+//! *group* of 4096 units keeps an upper bound of its longest run: freeing raises it exactly,
+//! allocation leaves it, and a scan that finds nothing corrects it.
+
+use crate::error::{Result, StoreError};
+use crate::extent::{Extent, FILE_UNITS_MAX, UNIT};
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+use weir_page::Lsn;
+
+const GROUP_WORDS: usize = 64;
+const GROUP: u64 = GROUP_WORDS as u64 * 64;
+/// Run lengths looked for, in turn, before the file grows.
+const LARGE_RUNS: [u64; 4] = [256, 64, 16, 8];
+/// Run length looked for next, before each image is placed by itself.
+const SMALL_RUN: u64 = 4;
+/// Shortest run of free bitmap words (64 units each) that is punched: 1 MiB.
+const PUNCH_WORDS: usize = 4;
+const GROWTH_MIN: u64 = (1 << 20) / UNIT as u64;
+const GROWTH_MAX: u64 = (256 << 20) / UNIT as u64;
+
+/// The bitmap and the pending extents.
+pub(crate) struct Space {
+    /// A bit per unit, set when used; bits past the end of the file are set.
+    words: Vec<u64>,
+    /// Per group, an upper bound of its longest free run.
+    longest: Vec<u16>,
+    /// Per word, whether its 256 KiB were given back to the file system.
+    punched: Vec<bool>,
+    units: u64,
+    free: u64,
+    cursor: usize,
+    pending: BinaryHeap<Reverse<Pending>>,
+    pending_units: u64,
+}
+
+#[derive(PartialEq, Eq)]
+struct Pending {
+    lsn: Lsn,
+    extent: Extent,
+}
+
+impl Ord for Pending {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.lsn, self.extent).cmp(&(other.lsn, other.extent))
+    }
+}
+
+impl PartialOrd for Pending {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// How far a walk over the runs to punch has come.
+pub(crate) struct PunchWalk {
+    word: usize,
+    slack_words: usize,
+}
+
+impl Space {
+    pub fn new(units: u64) -> Self {
+        let mut space = Space {
+            words: Vec::new(),
+            longest: Vec::new(),
+            punched: Vec::new(),
+            units: 0,
+            free: 0,
+            cursor: 0,
+            pending: BinaryHeap::new(),
+            pending_units: 0,
+        };
+        space.extend(units);
+        space
+    }
+
+    pub fn units(&self) -> u64 {
+        self.units
+    }
+
+    /// Used units, pending ones included.
+    pub fn used(&self) -> u64 {
+        self.units - self.free
+    }
+
+    pub fn pending_units(&self) -> u64 {
+        self.pending_units
+    }
+
+    /// Units by which the file should grow, and that trimming leaves as slack.
+    pub fn step(&self) -> u64 {
+        (self.units / 16).next_multiple_of(GROWTH_MIN).clamp(GROWTH_MIN, GROWTH_MAX)
+    }
+
+    /// Whether growing the file beats filling up small runs: less than a fifth is free.
+    pub fn wants_growth(&self, needed: u64) -> bool {
+        self.free < needed || self.free - needed < self.units / 5
+    }
+
+    /// Adds free units at the end of the file.
+    pub fn extend(&mut self, units: u64) {
+        assert!(units >= self.units && units <= FILE_UNITS_MAX, "growth to {units} units");
+        let groups = units.div_ceil(GROUP) as usize;
+        self.words.resize(groups * GROUP_WORDS, u64::MAX);
+        self.punched.resize(groups * GROUP_WORDS, false);
+        self.longest.resize(groups, 0);
+        let (from, added) = (self.units, units - self.units);
+        self.units = units;
+        self.set_free(from, added);
+    }
+
+    /// Marks a stored extent as used while the bitmap is rebuilt; whether it was free and inside.
+    pub fn claim(&mut self, extent: Extent) -> bool {
+        let inside = extent.end_unit() <= self.units;
+        let claimed = inside && self.is_free(extent.start_unit, u64::from(extent.units));
+        if claimed {
+            self.set_used(extent.start_unit, u64::from(extent.units));
+        }
+        claimed
+    }
+
+    /// Appends extents for `counts[out.len()..]` from large runs below the ceiling, as far as they
+    /// go. Whether all were placed.
+    pub fn allocate_large(&mut self, counts: &[u8], out: &mut Vec<Extent>) -> bool {
+        let needed: u64 = counts[out.len()..].iter().map(|&c| u64::from(c)).sum();
+        let full = self.used() + needed;
+        let ceiling = full + full / 4 + self.step();
+        let groups = (ceiling.div_ceil(GROUP) as usize).min(self.longest.len());
+        LARGE_RUNS.iter().any(|&run| self.fill(run, groups, counts, out))
+    }
+
+    /// Places what fits into runs of at least `run` units (or all that is left) of the first
+    /// `groups`, from the cursor on. Whether all were placed.
+    fn fill(&mut self, run: u64, groups: usize, counts: &[u8], out: &mut Vec<Extent>) -> bool {
+        let left: u64 = counts[out.len()..].iter().map(|&c| u64::from(c)).sum();
+        let run = run.min(left);
+        for turn in 0..groups {
+            if out.len() == counts.len() {
+                break;
+            }
+            let group = (self.cursor + turn) % groups;
+            if u64::from(self.longest[group]) >= run {
+                self.fill_from(group, run, counts, out);
+                if out.len() == counts.len() {
+                    self.cursor = group;
+                }
+            }
+        }
+        out.len() == counts.len()
+    }
+
+    /// Appends extents for `counts[out.len()..]` from any runs, at last one by one, largest counts
+    /// first, low places first. Whether all were placed; if not, nothing more than `out` is taken.
+    pub fn allocate_any(&mut self, counts: &[u8], out: &mut Vec<Extent>) -> bool {
+        let before = out.len();
+        let groups = self.longest.len();
+        if self.fill(SMALL_RUN, groups, counts, out) || self.place_each(counts, out) {
+            return true;
+        }
+        for extent in out.drain(before..) {
+            self.give_back(extent);
+        }
+        false
+    }
+
+    fn place_each(&mut self, counts: &[u8], out: &mut Vec<Extent>) -> bool {
+        let first = out.len();
+        let mut order: Vec<usize> = (first..counts.len()).collect();
+        order.sort_by_key(|&i| Reverse(counts[i]));
+        let mut placed: Vec<Option<Extent>> = vec![None; counts.len() - first];
+        let (mut group, mut count) = (0, 0);
+        for index in order {
+            if counts[index] != count {
+                (group, count) = (0, counts[index]);
+            }
+            let Some(extent) = self.take_one(&mut group, count) else {
+                for extent in placed.into_iter().flatten() {
+                    self.give_back(extent);
+                }
+                return false;
+            };
+            placed[index - first] = Some(extent);
+        }
+        out.extend(placed.into_iter().flatten());
+        true
+    }
+
+    /// Frees an extent that nothing refers to.
+    pub fn give_back(&mut self, extent: Extent) {
+        self.set_free(extent.start_unit, u64::from(extent.units));
+    }
+
+    /// Frees an extent once the log is durable past `lsn`.
+    pub fn give_up(&mut self, extent: Extent, lsn: Lsn) {
+        assert!(self.is_used(extent), "{extent:?} was given up while free");
+        self.pending_units += u64::from(extent.units);
+        self.pending.push(Reverse(Pending { lsn, extent }));
+    }
+
+    /// The log is durable up to `durable`: pending extents of before are free.
+    pub fn release(&mut self, durable: Lsn) {
+        while self.pending.peek().is_some_and(|Reverse(p)| p.lsn < durable) {
+            let Reverse(Pending { extent, .. }) = self.pending.pop().expect("peeked");
+            self.pending_units -= u64::from(extent.units);
+            self.give_back(extent);
+        }
+    }
+
+    pub fn is_used(&self, extent: Extent) -> bool {
+        extent.end_unit() <= self.units
+            && (extent.start_unit..extent.end_unit()).all(|unit| self.bit(unit))
+    }
+
+    /// Cuts the free tail off, but for the slack; the new length in units if it changed.
+    pub fn cut_tail(&mut self) -> Option<u64> {
+        let last = self.last_used();
+        let wanted = last.map_or(0, |unit| unit + 1);
+        let step = self.step();
+        let units = (wanted + step).next_multiple_of(GROWTH_MIN);
+        // Worth it only when at least another step goes, or each trim would be undone by a growth.
+        if units + step > self.units {
+            return None;
+        }
+        self.set_used(units, self.units - units);
+        // What lies past the end is neither used nor free.
+        self.units = units;
+        let groups = units.div_ceil(GROUP) as usize;
+        self.words.truncate(groups * GROUP_WORDS);
+        self.punched.truncate(groups * GROUP_WORDS);
+        self.longest.truncate(groups);
+        self.cursor = 0;
+        Some(units)
+    }
+
+    /// A walk over the runs to punch, which leaves a step of free space alone.
+    pub fn punch_walk(&self) -> PunchWalk {
+        PunchWalk { word: 0, slack_words: self.step().div_ceil(64) as usize }
+    }
+
+    /// Takes the next long free run whose space should go back to the file system. It counts as
+    /// used until [`Space::punched`] or [`Space::not_punched`].
+    pub fn take_to_punch(&mut self, walk: &mut PunchWalk) -> Option<(u64, u64)> {
+        let whole_words = (self.units / 64) as usize;
+        while walk.word < whole_words {
+            let first = walk.word;
+            let free = (first..whole_words).take_while(|&w| self.can_punch(w)).count();
+            walk.word += free + 1;
+            let spared = walk.slack_words.min(free);
+            walk.slack_words -= spared;
+            if free - spared >= PUNCH_WORDS {
+                let start = (first + spared) as u64 * 64;
+                let units = (free - spared) as u64 * 64;
+                self.set_used(start, units);
+                return Some((start, units));
+            }
+        }
+        None
+    }
+
+    /// The run from [`Space::take_to_punch`] is punched: it is free again.
+    pub fn punched(&mut self, start: u64, units: u64) {
+        self.set_free(start, units);
+        self.punched[(start / 64) as usize..((start + units) / 64) as usize].fill(true);
+    }
+
+    /// The run from [`Space::take_to_punch`] could not be punched: it is free again.
+    pub fn not_punched(&mut self, start: u64, units: u64) {
+        self.set_free(start, units);
+    }
+
+    fn can_punch(&self, word: usize) -> bool {
+        self.words[word] == 0 && !self.punched[word]
+    }
+
+    fn last_used(&self) -> Option<u64> {
+        for word in (0..self.units.div_ceil(64) as usize).rev() {
+            let start = word as u64 * 64;
+            let inside = self.units - start;
+            let mask = if inside < 64 { (1u64 << inside) - 1 } else { u64::MAX };
+            let bits = self.words[word] & mask;
+            if bits != 0 {
+                return Some(start + 63 - u64::from(bits.leading_zeros()));
+            }
+        }
+        None
+    }
+
+    /// Takes `count` units from the first run that holds them, from `group` on.
+    fn take_one(&mut self, group: &mut usize, count: u8) -> Option<Extent> {
+        while *group < self.longest.len() {
+            if self.longest[*group] >= u16::from(count) {
+                let mut out = Vec::with_capacity(1);
+                self.fill_from(*group, u64::from(count), &[count], &mut out);
+                if let Some(extent) = out.pop() {
+                    return Some(extent);
+                }
+            }
+            *group += 1;
+        }
+        None
+    }
+
+    /// Places what fits into the runs of a group that have `min_run` units or more.
+    fn fill_from(&mut self, group: usize, min_run: u64, counts: &[u8], out: &mut Vec<Extent>) {
+        let end = (group as u64 + 1) * GROUP;
+        let mut at = group as u64 * GROUP;
+        let mut longest = 0;
+        while let Some((mut start, mut len)) = self.next_run(at, end) {
+            at = start + len;
+            if len >= min_run {
+                while let Some(&units) = counts.get(out.len()).filter(|&&c| u64::from(c) <= len) {
+                    self.set_used(start, u64::from(units));
+                    out.push(Extent { start_unit: start, units });
+                    start += u64::from(units);
+                    len -= u64::from(units);
+                }
+                if out.len() == counts.len() {
+                    return;
+                }
+            }
+            longest = longest.max(len);
+        }
+        self.longest[group] = longest as u16;
+    }
+
+    /// The first free run in `from..end`: start and length.
+    fn next_run(&self, from: u64, end: u64) -> Option<(u64, u64)> {
+        let start = self.next_with(from, end, 0)?;
+        let stop = self.next_with(start, end, u64::MAX).unwrap_or(end);
+        Some((start, stop - start))
+    }
+
+    /// The first unit in `from..end` whose bit, xor a bit of `flip`, is clear.
+    fn next_with(&self, from: u64, end: u64, flip: u64) -> Option<u64> {
+        let mut at = from;
+        while at < end {
+            let word = (self.words[(at / 64) as usize] ^ flip) >> (at % 64);
+            let ones = u64::from(word.trailing_ones());
+            if ones < 64 - at % 64 {
+                return Some(at + ones);
+            }
+            at = (at / 64 + 1) * 64;
+        }
+        None
+    }
+
+    fn bit(&self, unit: u64) -> bool {
+        self.words[(unit / 64) as usize] >> (unit % 64) & 1 == 1
+    }
+
+    fn is_free(&self, start: u64, units: u64) -> bool {
+        (start..start + units).all(|unit| !self.bit(unit))
+    }
+
+    fn set_used(&mut self, start: u64, units: u64) {
+        for (word, mask) in masks(start, units) {
+            assert_eq!(self.words[word] & mask, 0, "units at {start} are allocated twice");
+            self.words[word] |= mask;
+            self.punched[word] = false;
+        }
+        self.free -= units;
+    }
+
+    fn set_free(&mut self, start: u64, units: u64) {
+        assert!(start + units <= self.units, "units at {start} are past the end of the file");
+        for (word, mask) in masks(start, units) {
+            assert_eq!(self.words[word] & mask, mask, "units at {start} are freed twice");
+            self.words[word] &= !mask;
+        }
+        self.free += units;
+        self.raise_bounds(start, units);
+    }
+
+    /// Raises the bound of each group touched to the run that now surrounds the freed units.
+    fn raise_bounds(&mut self, start: u64, units: u64) {
+        if units == 0 {
+            return;
+        }
+        for group in start / GROUP..=(start + units - 1) / GROUP {
+            let (low, high) = (group * GROUP, (group + 1) * GROUP);
+            let inside = start.max(low);
+            let mut first = inside;
+            while first > low && !self.bit(first - 1) {
+                first = if first % 64 == 0 && self.words[(first / 64 - 1) as usize] == 0 {
+                    first - 64
+                } else {
+                    first - 1
+                };
+            }
+            let stop = self.next_with(inside, high, u64::MAX).unwrap_or(high);
+            let bound = &mut self.longest[group as usize];
+            *bound = (*bound).max((stop - first) as u16);
+        }
+    }
+}
+
+/// Word indexes and bit masks that cover a range of units.
+fn masks(start: u64, units: u64) -> impl Iterator<Item = (usize, u64)> {
+    let end = start + units;
+    (start / 64..end.div_ceil(64)).map(move |word| {
+        let low = start.saturating_sub(word * 64);
+        let high = (end - word * 64).min(64);
+        let mask = if high - low == 64 { u64::MAX } else { ((1 << (high - low)) - 1) << low };
+        (word as usize, mask)
+    })
+}
+
+/// `NoSpace` for a file that would have to grow by `units`.
+pub(crate) fn no_space<T>(file: &str, units: u64) -> Result<T> {
+    Err(StoreError::NoSpace { needed: units * UNIT as u64, file: file.to_string() })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+use super::*;
+use std::collections::BTreeSet;
+
+/// Units in use, one by one.
+#[derive(Default)]
+struct Model {
+    used: BTreeSet<u64>,
+    held: Vec<Extent>,
+    pending: Vec<(Lsn, Extent)>,
+}
+
+impl Model {
+    fn take(&mut self, extents: &[Extent], space: &Space) {
+        for extent in extents {
+            assert!(extent.end_unit() <= space.units());
+            for unit in extent.start_unit..extent.end_unit() {
+                assert!(self.used.insert(unit), "unit {unit} handed out twice");
+            }
+        }
+        self.held.extend(extents);
+    }
+
+    fn drop(&mut self, extent: Extent) {
+        for unit in extent.start_unit..extent.end_unit() {
+            assert!(self.used.remove(&unit));
+        }
+    }
+
+    fn check(&self, space: &Space) {
+        assert_eq!(space.used(), self.used.len() as u64);
+        let pending: u64 = self.pending.iter().map(|(_, e)| u64::from(e.units)).sum();
+        assert_eq!(space.pending_units(), pending);
+        for (group, &bound) in space.longest.iter().enumerate() {
+            let (mut at, end) = (group as u64 * GROUP, (group as u64 + 1) * GROUP);
+            while let Some((start, len)) = space.next_run(at, end) {
+                assert!(len <= u64::from(bound), "a run of {len} in a group bound by {bound}");
+                at = start + len;
+            }
+        }
+    }
+}
+
+fn allocate(space: &mut Space, counts: &[u8]) -> Vec<Extent> {
+    let mut out = Vec::new();
+    while !space.allocate_large(counts, &mut out) {
+        let needed = counts[out.len()..].iter().map(|&c| u64::from(c)).sum();
+        if !space.wants_growth(needed) && space.allocate_any(counts, &mut out) {
+            break;
+        }
+        space.extend(space.units() + space.step().max(needed));
+    }
+    out
+}
+
+#[test]
+fn space_agrees_with_a_model() {
+    for seed in 0..12 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut space = Space::new(rng.u64(..3000));
+        let mut model = Model::default();
+        for step in 0..600u64 {
+            let grow = rng.u32(..10) < if step < 300 { 6 } else { 3 };
+            if grow {
+                let counts: Vec<u8> = (0..rng.usize(1..200)).map(|_| rng.u8(1..=4)).collect();
+                let extents = allocate(&mut space, &counts);
+                assert!(extents.iter().map(|e| e.units).eq(counts));
+                model.take(&extents, &space);
+            } else {
+                for _ in 0..rng.usize(..300).min(model.held.len()) {
+                    let extent = model.held.swap_remove(rng.usize(..model.held.len()));
+                    if rng.bool() {
+                        space.give_back(extent);
+                        model.drop(extent);
+                    } else {
+                        let lsn = Lsn(step + rng.u64(..20));
+                        space.give_up(extent, lsn);
+                        model.pending.push((lsn, extent));
+                    }
+                }
+            }
+            space.release(Lsn(step));
+            let (free, left) = model.pending.drain(..).partition(|&(lsn, _)| lsn < Lsn(step));
+            model.pending = left;
+            let free: Vec<_> = free;
+            free.into_iter().for_each(|(_, extent)| model.drop(extent));
+            if step % 50 == 7 {
+                space.cut_tail();
+                let mut walk = space.punch_walk();
+                while let Some((start, units)) = space.take_to_punch(&mut walk) {
+                    assert!(units >= 256 && model.used.range(start..start + units).count() == 0);
+                    space.punched(start, units);
+                }
+            }
+            model.check(&space);
+        }
+    }
+}
+
+#[test]
+fn a_batch_in_empty_space_is_one_run() {
+    let mut space = Space::new(10_000);
+    let extents = allocate(&mut space, &[1, 4, 2, 3, 1, 1]);
+    assert!(extents.windows(2).all(|w| w[0].end_unit() == w[1].start_unit));
+    let more = allocate(&mut space, &[2, 2]);
+    assert_eq!(more[0].start_unit, extents[5].end_unit());
+}
+
+#[test]
+fn a_full_file_is_used_to_the_last_unit_and_then_left_alone() {
+    let mut space = Space::new(1000);
+    let mut out = Vec::new();
+    assert!(space.allocate_large(&[4; 250], &mut out) || space.allocate_any(&[4; 250], &mut out));
+    for (i, extent) in out.iter().enumerate() {
+        // Free runs of 3, 2 and 1 units, far apart.
+        let units = (i % 4) as u8;
+        for unit in 0..units {
+            space.give_back(Extent { start_unit: extent.start_unit + u64::from(unit), units: 1 });
+        }
+    }
+    let used = space.used();
+    let mut got = Vec::new();
+    assert!(!space.allocate_any(&[1, 3, 4], &mut got) && got.is_empty());
+    assert_eq!(space.used(), used);
+    let mut counts = vec![1; 63];
+    counts.extend([2; 63]);
+    counts.extend([3; 62]);
+    assert!(!space.allocate_any(&counts, &mut got) && got.is_empty());
+    counts.swap_remove(63);
+    assert!(space.allocate_any(&counts, &mut got), "every run fits its count");
+    assert_eq!(space.used(), 1000);
+}
+
+#[test]
+fn rewriting_everything_moves_it_off_the_tail() {
+    let mut space = Space::new(0);
+    let mut live = allocate(&mut space, &[2; 40_000]);
+    let full = space.units();
+    for extent in live.drain(..36_000) {
+        space.give_back(extent);
+    }
+    // What is left, all at the end, is rewritten bit by bit.
+    let mut at = 0;
+    for _ in 0..400 {
+        let extents = allocate(&mut space, &[2; 64]);
+        for new in extents {
+            space.give_back(std::mem::replace(&mut live[at], new));
+            at = (at + 1) % live.len();
+        }
+    }
+    let cut = space.cut_tail().unwrap();
+    assert!(cut < full / 3, "{cut} units of {full} left");
+    assert_eq!(space.units(), cut);
+}

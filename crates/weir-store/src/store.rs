@@ -1,0 +1,329 @@
+//! The store itself: creation, opening, and what changes only memory.
+
+use crate::block::{self, BlockTable};
+use crate::control::{self, Control};
+use crate::error::{Result, StoreError};
+use crate::extent::{Entry, Extent, Relocation, UNIT};
+use crate::ids::IdSet;
+use crate::image::{Compression, Encoder};
+use crate::map::PageMap;
+use crate::space::Space;
+use parking_lot::Mutex;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use weir_os::{AlignedBuf, Create, Disk, DiskError, File, Mode};
+use weir_page::{Lsn, PageId};
+
+const DATA: &str = "data";
+const MAP: &str = "map";
+const CONTROL: &str = "control";
+const CONTROL_NEW: &str = "control.new";
+
+/// How a store works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StoreOptions {
+    /// Compression of images written from now on.
+    pub compression: Compression,
+}
+
+/// Figures of a store, since it was opened where they count events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StoreStats {
+    /// Length of the data file.
+    pub file_bytes: u64,
+    /// Units in use, pending ones included.
+    pub used_units: u64,
+    /// Units given up but not yet free.
+    pub pending_units: u64,
+    /// Pages that have an image.
+    pub pages_stored: u64,
+    /// Page ids handed out.
+    pub pages_allocated: u64,
+    /// Map blocks that are not persisted as they are.
+    pub map_blocks_dirty: u64,
+    /// Map blocks written.
+    pub map_blocks_written: u64,
+    /// Batches written.
+    pub batches: u64,
+    /// Pages written.
+    pub pages_written: u64,
+    /// Write operations that they took.
+    pub writes: u64,
+    /// Bytes of pages before compression.
+    pub page_bytes_in: u64,
+    /// Bytes of images written.
+    pub page_bytes_out: u64,
+    /// Pages read.
+    pub pages_read: u64,
+    /// Read operations that they took.
+    pub reads: u64,
+    /// Bytes of images read.
+    pub page_bytes_read: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub pages_stored: AtomicU64,
+    pub map_blocks_written: AtomicU64,
+    pub batches: AtomicU64,
+    pub pages_written: AtomicU64,
+    pub writes: AtomicU64,
+    pub page_bytes_out: AtomicU64,
+    pub pages_read: AtomicU64,
+    pub reads: AtomicU64,
+    pub page_bytes_read: AtomicU64,
+}
+
+/// What only one thread at a time does to the map and control files.
+pub(crate) struct MapIo {
+    pub map_bytes: u64,
+    pub control_version: u64,
+    /// Offsets of broken slots, to be zeroed when recovery finishes.
+    pub broken_slots: Vec<u64>,
+}
+
+/// The page store of one database. All methods may be called from many threads at once.
+///
+/// ```
+/// use std::sync::Arc;
+/// use weir_os::SimDisk;
+/// use weir_page::{Lsn, PAGE_SIZE};
+/// use weir_store::{Control, Store, StoreOptions};
+///
+/// let disk = Arc::new(SimDisk::new(1));
+/// let store = Store::create(disk.clone(), StoreOptions::default(), &Control::default())?;
+/// let page = store.allocate_page();
+/// let bytes = vec![7; PAGE_SIZE];
+/// let moved = store.write_batch(&mut [(page, Lsn(90), &bytes[..])].into_iter())?;
+/// // The record of `moved` goes into the log, here at LSN 100; then:
+/// store.install(&moved, Lsn(100), Lsn(100));
+/// // Once the log is durable past it, the old place is free and the map may be written.
+/// store.release(Lsn(150));
+/// assert_eq!(store.write_map(Lsn(150), Lsn(150))?, 0);
+///
+/// let (again, _) = Store::open(disk, StoreOptions::default())?;
+/// again.finish_recovery()?;
+/// let mut out = vec![0; PAGE_SIZE];
+/// again.read_page(page, &mut out)?;
+/// assert_eq!(out[32..], bytes[32..]);
+/// # Ok::<(), weir_store::StoreError>(())
+/// ```
+pub struct Store {
+    pub(crate) options: StoreOptions,
+    pub(crate) data: Arc<dyn File>,
+    pub(crate) map_file: Arc<dyn File>,
+    pub(crate) control: Arc<dyn File>,
+    pub(crate) map: PageMap,
+    pub(crate) blocks: Mutex<BlockTable>,
+    pub(crate) space: Mutex<Space>,
+    pub(crate) ids: Mutex<IdSet>,
+    /// Held while the data file changes its length.
+    pub(crate) growth: Mutex<()>,
+    pub(crate) map_io: Mutex<MapIo>,
+    pub(crate) encoders: Mutex<Vec<Encoder>>,
+    pub(crate) counters: Counters,
+    pub(crate) recovered: AtomicBool,
+    poison: OnceLock<String>,
+}
+
+impl Store {
+    /// Creates the files of a new database in `disk`, durably.
+    ///
+    /// # Errors
+    /// `Disk` with `AlreadyExists` when there is a database already; nothing changed. After any
+    /// other error there is none, or a whole empty one: call `create` again, or `open`.
+    pub fn create(disk: Arc<dyn Disk>, options: StoreOptions, control: &Control) -> Result<Store> {
+        if disk.list()?.iter().any(|name| name == CONTROL) {
+            let source = io::Error::new(io::ErrorKind::AlreadyExists, "a database exists here");
+            return Err(DiskError::new("create", CONTROL, 0, source).into());
+        }
+        for name in [DATA, MAP] {
+            let file = disk.open(name, Create::IfAbsent, Mode::Direct)?;
+            file.set_len(0)?;
+            file.sync()?;
+        }
+        let fresh = disk.open(CONTROL_NEW, Create::IfAbsent, Mode::Direct)?;
+        let mut slots = AlignedBuf::zeroed(2 * control::SLOT);
+        control::encode(control, 1, &mut slots[control::SLOT..]);
+        fresh.set_len(slots.len() as u64)?;
+        fresh.write(0, slots)?;
+        fresh.sync()?;
+        disk.sync_dir()?;
+        drop(fresh);
+        disk.rename(CONTROL_NEW, CONTROL)?;
+        disk.sync_dir()?;
+        let (store, _) = Store::open(disk, options)?;
+        store.finish_recovery()?;
+        Ok(store)
+    }
+
+    /// Opens a database and loads its page map. Nothing can be written or freed before
+    /// [`Store::finish_recovery`].
+    ///
+    /// # Errors
+    /// `Disk` with `NotFound` when there is no database, `NewerFormat`, `Corrupt`.
+    pub fn open(disk: Arc<dyn Disk>, options: StoreOptions) -> Result<(Store, Control)> {
+        let open = |name| disk.open(name, Create::No, Mode::Direct);
+        let (control_file, data, map_file) = (open(CONTROL)?, open(DATA)?, open(MAP)?);
+        // What a killed process left in the system's cache is made durable before it counts.
+        for file in [&control_file, &data, &map_file] {
+            file.sync()?;
+        }
+        let (control, control_version) = read_control(&*control_file)?;
+        let store = Store {
+            options,
+            space: Mutex::new(Space::new(0)),
+            map: PageMap::new(),
+            blocks: Mutex::default(),
+            ids: Mutex::new(IdSet::new()),
+            growth: Mutex::new(()),
+            map_io: Mutex::new(MapIo { map_bytes: 0, control_version, broken_slots: Vec::new() }),
+            encoders: Mutex::default(),
+            counters: Counters::default(),
+            recovered: AtomicBool::new(false),
+            poison: OnceLock::new(),
+            data,
+            map_file,
+            control: control_file,
+        };
+        store.load_map(&control)?;
+        Ok((store, control))
+    }
+
+    /// The page map.
+    #[inline]
+    pub fn map(&self) -> &PageMap {
+        &self.map
+    }
+
+    /// Points the map to new places. To be called after the record of `relocations` is in the log;
+    /// `rec_lsn` is at or before the start of its group, `newest_lsn` is the start. The old extents
+    /// are pending until the log is durable past `newest_lsn`.
+    ///
+    /// From the reservation of the record until this returns, no checkpoint may pass `rec_lsn`:
+    /// [`Store::oldest_unpersisted`] does not know of it yet. The same goes for
+    /// [`Store::free_page`].
+    pub fn install(&self, relocations: &[Relocation], rec_lsn: Lsn, newest_lsn: Lsn) {
+        self.assert_recovered();
+        let mut old = Vec::with_capacity(relocations.len());
+        let mut blocks = self.blocks.lock();
+        for relocation in relocations {
+            let before = self.map.slot(relocation.page).replace(relocation.entry());
+            old.extend(before.extent());
+            blocks.touch(block::block_of(relocation.page), rec_lsn, newest_lsn);
+        }
+        drop(blocks);
+        let added = (relocations.len() - old.len()) as u64;
+        self.counters.pages_stored.fetch_add(added, Ordering::Relaxed);
+        let mut space = self.space.lock();
+        for relocation in relocations {
+            assert!(space.is_used(relocation.extent), "{relocation:?} moves into free space");
+        }
+        for extent in old {
+            space.give_up(extent, newest_lsn);
+        }
+    }
+
+    /// Gives up a new place that no record names: the page was freed meanwhile.
+    pub fn abandon(&self, relocation: &Relocation) {
+        self.space.lock().give_back(relocation.extent);
+    }
+
+    /// Takes the image of a freed page away. Its extent is pending until the log is durable past
+    /// `newest_lsn`, the start of the group that frees it; `rec_lsn` is at or before it.
+    pub fn free_page(&self, page: PageId, rec_lsn: Lsn, newest_lsn: Lsn) {
+        self.assert_recovered();
+        let mut blocks = self.blocks.lock();
+        let Some(extent) = self.map.slot(page).replace(Entry::NONE).extent() else { return };
+        blocks.touch(block::block_of(page), rec_lsn, newest_lsn);
+        drop(blocks);
+        self.counters.pages_stored.fetch_sub(1, Ordering::Relaxed);
+        self.space.lock().give_up(extent, newest_lsn);
+    }
+
+    /// The log is durable up to `durable` (a group boundary): extents given up before are free.
+    pub fn release(&self, durable: Lsn) {
+        self.space.lock().release(durable);
+    }
+
+    /// First relocation or free that is not in a persisted map block: no checkpoint may pass it.
+    pub fn oldest_unpersisted(&self) -> Option<Lsn> {
+        self.blocks.lock().oldest()
+    }
+
+    /// Hands out the lowest free page id. Not persisted: recovery is told by the log.
+    pub fn allocate_page(&self) -> PageId {
+        self.assert_recovered();
+        self.ids.lock().allocate()
+    }
+
+    /// A page id may be handed out again.
+    pub fn release_page(&self, page: PageId) {
+        assert!(self.ids.lock().unmark(page), "page {page} is released twice");
+    }
+
+    /// Current figures.
+    pub fn stats(&self) -> StoreStats {
+        let (file_bytes, used_units, pending_units) = {
+            let space = self.space.lock();
+            (space.units() * UNIT as u64, space.used(), space.pending_units())
+        };
+        let pages_allocated = self.ids.lock().len();
+        let map_blocks_dirty = self.blocks.lock().dirty_len() as u64;
+        let c = &self.counters;
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        StoreStats {
+            file_bytes,
+            used_units,
+            pending_units,
+            pages_stored: get(&c.pages_stored),
+            pages_allocated,
+            map_blocks_dirty,
+            map_blocks_written: get(&c.map_blocks_written),
+            batches: get(&c.batches),
+            pages_written: get(&c.pages_written),
+            writes: get(&c.writes),
+            page_bytes_in: get(&c.pages_written) * weir_page::PAGE_SIZE as u64,
+            page_bytes_out: get(&c.page_bytes_out),
+            pages_read: get(&c.pages_read),
+            reads: get(&c.reads),
+            page_bytes_read: get(&c.page_bytes_read),
+        }
+    }
+
+    /// The extent of a page, or `NotStored`.
+    pub(crate) fn entry_of(&self, page: PageId) -> Result<(Entry, Extent)> {
+        let entry = self.map.entry(page);
+        let extent = entry.extent().ok_or(StoreError::NotStored { page })?;
+        Ok((entry, extent))
+    }
+
+    pub(crate) fn assert_recovered(&self) {
+        assert!(self.recovered.load(Ordering::Acquire), "the store is still being recovered");
+    }
+
+    /// # Errors
+    /// `Poisoned` after an earlier failure.
+    pub(crate) fn check_poison(&self) -> Result<()> {
+        match self.poison.get() {
+            Some(cause) => Err(StoreError::Poisoned { cause: cause.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends all writing: `error` has left a file in an unknown state.
+    pub(crate) fn poisoned(&self, error: DiskError) -> StoreError {
+        let _ = self.poison.set(error.to_string());
+        error.into()
+    }
+}
+
+fn read_control(file: &dyn File) -> Result<(Control, u64)> {
+    let mut slots = AlignedBuf::zeroed(2 * control::SLOT);
+    if file.len()? >= slots.len() as u64 {
+        slots = file.read(0, slots)?;
+    }
+    let (first, second) = slots.split_at(control::SLOT);
+    control::decode([first, second], file.name())
+}

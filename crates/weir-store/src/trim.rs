@@ -1,0 +1,36 @@
+//! Giving space back to the file system.
+
+use crate::error::Result;
+use crate::extent::UNIT;
+use crate::store::Store;
+
+impl Store {
+    /// Cuts the free tail of the data file off and punches its large free runs, but for some slack.
+    /// Only free units are touched: nothing durable refers to them once the log is replayed.
+    ///
+    /// # Errors
+    /// `Disk`: the space stays with the file; nothing else changed. `Poisoned`.
+    pub fn trim(&self) -> Result<()> {
+        self.assert_recovered();
+        let _growth = self.growth.lock();
+        self.check_poison()?;
+        let cut = self.space.lock().cut_tail();
+        if let Some(units) = cut {
+            self.data.set_len(units * UNIT as u64)?;
+        }
+        let mut walk = self.space.lock().punch_walk();
+        loop {
+            let Some((start, units)) = self.space.lock().take_to_punch(&mut walk) else { break };
+            let punched = self.data.punch(start * UNIT as u64, units * UNIT as u64);
+            let mut space = self.space.lock();
+            match punched {
+                Ok(()) => space.punched(start, units),
+                Err(error) => {
+                    space.not_punched(start, units);
+                    return Err(error.into());
+                }
+            }
+        }
+        self.data.sync().map_err(|e| self.poisoned(e))
+    }
+}

@@ -1,0 +1,214 @@
+//! Writing batches of pages to new places, and the growth of the data file.
+
+use crate::error::{Result, StoreError};
+use crate::extent::{Extent, FILE_UNITS_MAX, Relocation, UNIT};
+use crate::image::Encoder;
+use crate::space::no_space;
+use crate::store::Store;
+use std::io::ErrorKind;
+use std::sync::atomic::Ordering;
+use weir_os::{AlignedBuf, DiskError, Io};
+use weir_page::{Lsn, PAGE_SIZE, PageId};
+
+/// Pages of the largest batch (128 MiB before compression).
+pub const BATCH_PAGES_MAX: usize = 8192;
+/// Bytes of the largest write.
+const SEGMENT: usize = 1 << 20;
+
+/// A page of a batch: where its image lies in memory.
+struct Packed {
+    page: PageId,
+    lsn: Lsn,
+    segment: usize,
+    at: usize,
+}
+
+/// Images of a batch, back to back in buffers of up to 1 MiB.
+#[derive(Default)]
+struct Packing {
+    pages: Vec<Packed>,
+    units: Vec<u8>,
+    segments: Vec<AlignedBuf>,
+}
+
+impl Packing {
+    fn add(&mut self, encoder: &mut Encoder, page: PageId, lsn: Lsn, bytes: &[u8]) {
+        assert!(self.pages.len() < BATCH_PAGES_MAX, "a batch of more than {BATCH_PAGES_MAX} pages");
+        let used = self.segments.last().map_or(SEGMENT, |s| s.len());
+        if used + PAGE_SIZE > SEGMENT {
+            let mut segment = AlignedBuf::zeroed(SEGMENT);
+            segment.set_len(0);
+            self.segments.push(segment);
+        }
+        let number = self.segments.len() - 1;
+        let segment = &mut self.segments[number];
+        let at = segment.len();
+        segment.set_len(at + PAGE_SIZE);
+        let units = encoder.encode(page, lsn, bytes, &mut segment[at..]);
+        segment.set_len(at + usize::from(units) * UNIT);
+        self.units.push(units);
+        self.pages.push(Packed { page, lsn, segment: number, at });
+    }
+
+    fn total_units(&self) -> u64 {
+        self.units.iter().map(|&u| u64::from(u)).sum()
+    }
+
+    /// The writes that bring the images to `extents`, neighbours merged.
+    fn into_writes(mut self, extents: &[Extent]) -> Vec<Io> {
+        let mut writes = Vec::with_capacity(self.segments.len());
+        let mut start = 0;
+        for number in 0..self.segments.len() {
+            let len = self.pages[start..].iter().take_while(|p| p.segment == number).count();
+            let (pages, places) = (&self.pages[start..start + len], &extents[start..start + len]);
+            start += len;
+            let segment = std::mem::replace(&mut self.segments[number], AlignedBuf::zeroed(0));
+            if places.windows(2).all(|w| w[0].end_unit() == w[1].start_unit) {
+                writes.push(Io::Write { offset: places[0].offset(), buf: segment });
+            } else {
+                scatter(&segment, pages, places, &mut writes);
+            }
+        }
+        writes
+    }
+}
+
+/// Copies the images of a segment into one buffer per run of neighbouring extents.
+fn scatter(segment: &[u8], pages: &[Packed], places: &[Extent], writes: &mut Vec<Io>) {
+    let mut order: Vec<usize> = (0..pages.len()).collect();
+    order.sort_by_key(|&i| places[i].start_unit);
+    for run in order.chunk_by(|&a, &b| places[a].end_unit() == places[b].start_unit) {
+        let bytes = run.iter().map(|&i| places[i].bytes()).sum();
+        let mut buf = AlignedBuf::zeroed(bytes);
+        let mut to = 0;
+        for &i in run {
+            let len = places[i].bytes();
+            buf[to..to + len].copy_from_slice(&segment[pages[i].at..][..len]);
+            to += len;
+        }
+        writes.push(Io::Write { offset: places[run[0]].offset(), buf });
+    }
+}
+
+impl Store {
+    /// Compresses pages, writes them to free places in one deep batch, and syncs once. Nothing
+    /// refers to the new places: log the relocations and [`install`](Store::install) them, or
+    /// [`abandon`](Store::abandon) each.
+    ///
+    /// # Errors
+    /// `NoSpace`: nothing changed. `Disk`: the store is poisoned. `Poisoned`.
+    ///
+    /// # Panics
+    /// With more than [`BATCH_PAGES_MAX`] pages.
+    pub fn write_batch(
+        &self,
+        pages: &mut dyn Iterator<Item = (PageId, Lsn, &[u8])>,
+    ) -> Result<Vec<Relocation>> {
+        self.assert_recovered();
+        self.check_poison()?;
+        let mut encoder =
+            self.encoders.lock().pop().unwrap_or_else(|| Encoder::new(self.options.compression));
+        let mut packing = Packing::default();
+        for (page, lsn, bytes) in pages {
+            packing.add(&mut encoder, page, lsn, bytes);
+        }
+        self.encoders.lock().push(encoder);
+        if packing.pages.is_empty() {
+            return Ok(Vec::new());
+        }
+        let extents = self.allocate(&packing.units)?;
+        let relocations: Vec<Relocation> = packing
+            .pages
+            .iter()
+            .zip(&extents)
+            .map(|(p, &extent)| Relocation { page: p.page, extent, page_lsn: p.lsn })
+            .collect();
+        let bytes = packing.total_units() * UNIT as u64;
+        let writes = packing.into_writes(&extents);
+        let count = writes.len() as u64;
+        if let Err(error) = self.data.run(writes) {
+            return Err(self.write_failed(error, &extents, bytes));
+        }
+        self.data.sync().map_err(|e| self.poisoned(e))?;
+        self.counters.batches.fetch_add(1, Ordering::Relaxed);
+        self.counters.pages_written.fetch_add(extents.len() as u64, Ordering::Relaxed);
+        self.counters.writes.fetch_add(count, Ordering::Relaxed);
+        self.counters.page_bytes_out.fetch_add(bytes, Ordering::Relaxed);
+        Ok(relocations)
+    }
+
+    /// A full device can't take a write into a punched hole. Nothing refers to the places, so that
+    /// does no harm; any other failed write poisons.
+    fn write_failed(&self, error: DiskError, extents: &[Extent], needed: u64) -> StoreError {
+        if error.kind() != ErrorKind::StorageFull {
+            return self.poisoned(error);
+        }
+        self.give_back(extents);
+        StoreError::NoSpace { needed, file: self.data.name().to_string() }
+    }
+
+    fn give_back(&self, extents: &[Extent]) {
+        let mut space = self.space.lock();
+        for &extent in extents {
+            space.give_back(extent);
+        }
+    }
+
+    fn allocate(&self, counts: &[u8]) -> Result<Vec<Extent>> {
+        let mut out = Vec::with_capacity(counts.len());
+        let mut may_grow = true;
+        loop {
+            let (units, needed, short) = {
+                let mut space = self.space.lock();
+                if space.allocate_large(counts, &mut out) {
+                    return Ok(out);
+                }
+                let needed = counts[out.len()..].iter().map(|&c| u64::from(c)).sum();
+                let want = may_grow && space.wants_growth(needed);
+                if !want && space.allocate_any(counts, &mut out) {
+                    return Ok(out);
+                }
+                (space.units(), needed, !may_grow)
+            };
+            let grown = self.grow(units, needed);
+            match grown {
+                Ok(()) => {}
+                Err(StoreError::NoSpace { .. }) if !short => may_grow = false,
+                Err(error) => {
+                    self.give_back(&out);
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Grows the data file, durably, by a step or at least by what is needed, unless somebody has
+    /// done so since it had `units`.
+    fn grow(&self, units: u64, needed: u64) -> Result<()> {
+        let _growth = self.growth.lock();
+        self.check_poison()?;
+        let (now, step) = {
+            let space = self.space.lock();
+            (space.units(), space.step().max(needed))
+        };
+        if now > units {
+            return Ok(());
+        }
+        for more in [step, needed] {
+            let longer = now + more;
+            if longer > FILE_UNITS_MAX {
+                continue;
+            }
+            match self.data.set_len(longer * UNIT as u64) {
+                Ok(()) => {
+                    self.data.sync().map_err(|e| self.poisoned(e))?;
+                    self.space.lock().extend(longer);
+                    return Ok(());
+                }
+                Err(e) if e.kind() == ErrorKind::StorageFull => {}
+                Err(e) => return Err(self.poisoned(e)),
+            }
+        }
+        no_space(self.data.name(), needed)
+    }
+}

@@ -1,0 +1,263 @@
+//! Failing, full, rotting and lying disks.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Toy, operations, page_bytes, run};
+use std::sync::Arc;
+use weir_os::SimDisk;
+use weir_os::sim::{Fault, OpKind, Times};
+use weir_page::{Lsn, PAGE_SIZE, PageId};
+use weir_store::{Compression, Control, Store, StoreError, StoreOptions, UNIT};
+
+const STEPS: usize = 40;
+
+#[test]
+fn after_a_failed_write_or_sync_nothing_is_written_and_nothing_is_lost() {
+    for seed in 0..4 {
+        let total = operations(seed, STEPS);
+        for at in 0..total {
+            for times in [Times::Once, Times::Forever] {
+                fail_at(seed, at, times);
+            }
+        }
+    }
+}
+
+fn fail_at(seed: u64, at: u64, times: Times) {
+    let disk = SimDisk::new(seed);
+    disk.inject(Fault::Io { on: None, at, times });
+    let Ok(mut toy) = Toy::create(&disk, seed) else {
+        disk.clear_faults();
+        match Toy::create(&disk, seed) {
+            Ok(toy) => toy.verify(),
+            Err(StoreError::Disk(e)) => assert_eq!(e.kind(), std::io::ErrorKind::AlreadyExists),
+            Err(error) => panic!("seed {seed}, operation {at}: {error}"),
+        }
+        return;
+    };
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let error = run(&mut toy, &mut rng, STEPS).expect_err("an operation fails");
+    assert!(matches!(error, StoreError::Disk(_)), "seed {seed}, operation {at}: {error}");
+    disk.clear_faults();
+    let before = disk.operations();
+    match toy.write(&[PageId(1)], false) {
+        // The operation that failed was one of trimming.
+        Ok(()) => {}
+        Err(StoreError::Poisoned { cause }) => {
+            assert!(cause.contains("sim/"), "{cause}");
+            assert_eq!(disk.operations(), before, "a poisoned store writes nothing");
+            let poisoned = |e| matches!(e, StoreError::Poisoned { .. });
+            toy.sync_log();
+            assert!(poisoned(toy.checkpoint(false).unwrap_err()));
+            assert!(poisoned(toy.store.trim().unwrap_err()));
+        }
+        Err(error) => panic!("seed {seed}, operation {at}: {error}"),
+    }
+    let mut out = vec![0; PAGE_SIZE];
+    for (&page, &lsn) in &toy.model {
+        toy.store.read_page(page, &mut out).unwrap();
+        assert!(out == page_bytes(page, lsn), "seed {seed}, operation {at}, page {page}");
+    }
+    let mut log = toy.log.clone();
+    log.cut(&mut rng);
+    let toy = Toy::recover(&disk.crash(at), &log, seed).unwrap();
+    toy.verify();
+}
+
+#[test]
+fn a_full_disk_changes_nothing_and_goes_on_when_space_is_back() {
+    for seed in 0..30 {
+        let disk = SimDisk::new(seed);
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut toy = Toy::create(&disk, seed).unwrap();
+        disk.set_capacity(Some((2 << 20) + rng.u64(..400) * UNIT as u64));
+        let mut full = 0;
+        let mut next = 1;
+        for _ in 0..60 {
+            let pages: Vec<PageId> = (next..next + rng.u32(1..40)).map(PageId).collect();
+            let (before, model) = (toy.store.stats(), toy.model.clone());
+            match toy.write(&pages, false) {
+                Ok(()) => next += pages.len() as u32,
+                Err(StoreError::NoSpace { needed, file }) => {
+                    assert!(needed > 0 && file == "sim/data");
+                    let after = toy.store.stats();
+                    assert_eq!(after.used_units, before.used_units, "seed {seed}");
+                    assert_eq!(toy.model, model);
+                    full += 1;
+                    for page in model.keys().filter(|_| rng.bool()) {
+                        toy.free(*page);
+                    }
+                }
+                Err(error) => panic!("seed {seed}: {error}"),
+            }
+            toy.sync_log();
+            match toy.checkpoint(false) {
+                Ok(()) | Err(StoreError::NoSpace { .. }) => {}
+                Err(error) => panic!("seed {seed}: {error}"),
+            }
+            if rng.u32(..8) == 0 {
+                toy.store.trim().unwrap();
+            }
+        }
+        assert!(full > 0, "seed {seed}: the disk was never full");
+        toy.verify();
+        let mut log = toy.log.clone();
+        log.cut(&mut rng);
+        Toy::recover(&disk.crash(seed), &log, seed).unwrap().verify();
+    }
+}
+
+fn plain_store(disk: &SimDisk) -> Store {
+    let options = StoreOptions { compression: Compression::None };
+    Store::create(Arc::new(disk.clone()), options, &Control::default()).unwrap()
+}
+
+/// Writes and installs one page; returns the offset of its image.
+fn put(store: &Store, page: u32, lsn: u64) -> u64 {
+    let bytes = page_bytes(PageId(page), Lsn(lsn));
+    let mut pages = [(PageId(page), Lsn(lsn), &bytes[..])].into_iter();
+    let moved = store.write_batch(&mut pages).unwrap();
+    store.recover_allocated(PageId(page));
+    store.install(&moved, Lsn(lsn), Lsn(lsn));
+    moved[0].extent.offset()
+}
+
+fn findings(store: &Store) -> Vec<String> {
+    let mut findings = Vec::new();
+    store.check(&mut |finding| findings.push(finding));
+    findings
+}
+
+#[test]
+fn bit_rot_names_file_offset_and_page() {
+    let disk = SimDisk::new(1);
+    let store = plain_store(&disk);
+    let offsets: Vec<u64> = (1..20).map(|page| put(&store, page, 10)).collect();
+    disk.rot("data", offsets[6] + 5000, 3).unwrap();
+    let mut out = vec![0; PAGE_SIZE];
+    match store.read_page(PageId(7), &mut out).unwrap_err() {
+        StoreError::Corrupt { file, offset, page, what, .. } => {
+            assert_eq!((&file[..], offset, page), ("sim/data", offsets[6], PageId(7)));
+            assert_eq!(what, "image checksum");
+        }
+        error => panic!("{error}"),
+    }
+    let found = findings(&store);
+    assert_eq!(found.len(), 1);
+    assert!(found[0].contains("(page 7)"), "{found:?}");
+    let (mut good, mut bad) = (0, 0);
+    let pages: Vec<PageId> = (1..21).map(PageId).collect();
+    let mut sink = |page: PageId, read: weir_store::Result<&[u8]>| match read {
+        Ok(bytes) => good += usize::from(bytes == page_bytes(page, Lsn(10))),
+        Err(StoreError::Corrupt { page, .. }) => bad += page.0,
+        Err(StoreError::NotStored { page }) => bad += page.0,
+        Err(error) => panic!("{error}"),
+    };
+    store.read_pages(&pages, &mut sink).unwrap();
+    assert_eq!((good, bad), (18, 7 + 20));
+}
+
+#[test]
+fn one_unreadable_page_does_not_hide_its_neighbours() {
+    let disk = SimDisk::new(1);
+    let store = plain_store(&disk);
+    let _: Vec<u64> = (1..20).map(|page| put(&store, page, 10)).collect();
+    let at = disk.operations();
+    disk.inject(Fault::Io { on: Some(OpKind::Read), at, times: Times::Once });
+    let pages: Vec<PageId> = (1..20).map(PageId).collect();
+    let mut good = 0;
+    store.read_pages(&pages, &mut |_, read| good += usize::from(read.is_ok())).unwrap();
+    assert_eq!(good, 19);
+}
+
+#[test]
+fn a_lost_write_over_an_older_image_of_the_same_page_is_found() {
+    let disk = SimDisk::new(1);
+    let store = plain_store(&disk);
+    let first = put(&store, 1, 10);
+    // The page wanders until it comes back to its first place, where the write is lost.
+    for lsn in 11..2000 {
+        store.release(Lsn(lsn + 1));
+        disk.inject(Fault::LostWrite { at: disk.operations() });
+        let offset = put(&store, 1, lsn);
+        let mut out = vec![0; PAGE_SIZE];
+        match store.read_page(PageId(1), &mut out).unwrap_err() {
+            StoreError::Corrupt { offset: named, page, what, .. } => {
+                assert_eq!((named, page), (offset, PageId(1)));
+                if offset == first {
+                    assert_eq!(what, "an older image (lost write)");
+                    return;
+                }
+            }
+            error => panic!("{error}"),
+        }
+    }
+    panic!("the page never came back to its first place");
+}
+
+#[test]
+fn a_misdirected_write_is_found() {
+    for seed in 0..40 {
+        let disk = SimDisk::new(seed);
+        let store = plain_store(&disk);
+        let _: Vec<u64> = (1..40).map(|page| put(&store, page, 10)).collect();
+        disk.inject(Fault::MisdirectedWrite { at: disk.operations() });
+        put(&store, 5, 11);
+        let found = findings(&store);
+        assert!(found.iter().any(|f| f.contains("(page 5)")), "seed {seed}: {found:?}");
+    }
+}
+
+#[test]
+fn a_rotten_map_block_is_found() {
+    let disk = SimDisk::new(1);
+    let store = plain_store(&disk);
+    for lsn in [10, 20] {
+        put(&store, 1, lsn);
+        assert_eq!(store.write_map(Lsn(lsn + 1), Lsn(u64::MAX)).unwrap(), 0);
+    }
+    let clean = |clean| Control { clean, ..Control::default() };
+    store.write_control(&clean(true)).unwrap();
+    let open = |disk: &SimDisk| Store::open(Arc::new(disk.clone()), StoreOptions::default());
+    assert!(open(&disk).is_ok());
+    disk.rot("map", 100, 0).unwrap();
+    match open(&disk).map(drop).unwrap_err() {
+        StoreError::Corrupt { file, offset: 0, what, .. } => {
+            assert_eq!((&file[..], what), ("sim/map", "map block checksum"));
+        }
+        error => panic!("{error}"),
+    }
+    let after_crash =
+        |checkpoint| Control { checkpoint, durable: checkpoint, ..Control::default() };
+    store.write_control(&after_crash(Lsn(21))).unwrap();
+    assert!(open(&disk).is_err(), "the checkpoint has passed the block's changes");
+    store.write_control(&after_crash(Lsn(20))).unwrap();
+    assert!(open(&disk).is_ok(), "it may be a torn write");
+    disk.rot("map", 4096 + 100, 0).unwrap();
+    assert!(matches!(open(&disk).map(drop), Err(StoreError::Corrupt { offset: 4096, .. })));
+}
+
+#[test]
+fn overlapping_extents_and_a_short_file_are_found_by_recovery() {
+    let disk = SimDisk::new(1);
+    let store = plain_store(&disk);
+    let bytes = page_bytes(PageId(1), Lsn(10));
+    let mut pages = [(PageId(1), Lsn(10), &bytes[..])].into_iter();
+    let mut moved = store.write_batch(&mut pages).unwrap()[0];
+    let open = || Store::open(Arc::new(disk.clone()), StoreOptions::default()).unwrap().0;
+    let again = open();
+    again.recover_relocation(&moved, Lsn(10));
+    moved.page = PageId(2);
+    moved.extent.start_unit += 1;
+    again.recover_relocation(&moved, Lsn(20));
+    let error = again.finish_recovery().unwrap_err().to_string();
+    assert!(error.contains("(page 2): extent overlap"), "{error}");
+    assert!(error.contains("page 1 there too"), "{error}");
+    let again = open();
+    moved.extent.start_unit = 1 << 30;
+    again.recover_relocation(&moved, Lsn(20));
+    let error = again.finish_recovery().unwrap_err().to_string();
+    assert!(error.contains("extent beyond the file"), "{error}");
+}

@@ -1,0 +1,133 @@
+//! The catalog: a tree that maps table names to schemas and roots.
+
+use super::error::{Error, Result};
+use crate::schema::Schema;
+use crate::storage::{Fault, Need, Storage};
+use crate::tree::Tree;
+use crate::txn::{Direction, Durability, Op, Outcome, Range, Scan, Transactions, Txn};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use weir_page::{PageId, TreeId};
+
+/// The catalog's tree.
+pub const CATALOG: Tree = Tree { id: TreeId(2) };
+
+/// What the catalog keeps of a table; postcard, behind a format byte.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Stored {
+    primary: u32,
+    indexes: Vec<u32>,
+    schema: Vec<u8>,
+}
+
+const FORMAT: u8 = 1;
+
+/// A table's schema and its trees.
+#[derive(Debug, Clone)]
+pub struct TableDef {
+    /// Columns, keys.
+    pub schema: Schema,
+    /// Rows by primary key.
+    pub primary: Tree,
+    /// One tree for each index of the schema, and the snapshot from which it can be used.
+    pub indexes: Vec<IndexDef>,
+}
+
+/// An index's tree.
+#[derive(Debug, Clone, Copy)]
+pub struct IndexDef {
+    /// The tree.
+    pub tree: Tree,
+    /// Snapshots before this one can't use it: it was built from newer rows.
+    pub since: u64,
+}
+
+impl TableDef {
+    fn encode(&self) -> Vec<u8> {
+        let stored = Stored {
+            primary: self.primary.id.0,
+            indexes: self.indexes.iter().map(|i| i.tree.id.0).collect(),
+            schema: self.schema.encode(),
+        };
+        postcard::to_extend(&stored, vec![FORMAT]).expect("writing to memory does not fail")
+    }
+
+    fn decode(name: &str, bytes: &[u8]) -> Result<TableDef> {
+        let damaged = |what: String| Error::Catalog(format!("table `{name}`: {what}"));
+        let (&format, rest) = bytes.split_first().ok_or_else(|| damaged("no entry".into()))?;
+        if format != FORMAT {
+            return Err(damaged(format!("format {format} is newer than {FORMAT}")));
+        }
+        let stored: Stored = postcard::from_bytes(rest).map_err(|e| damaged(e.to_string()))?;
+        let schema = Schema::decode(&stored.schema)?;
+        if schema.indexes().len() != stored.indexes.len() {
+            return Err(damaged("numbers of indexes and trees differ".into()));
+        }
+        let tree = |root: u32| Tree::new(TreeId(root));
+        let index = |root: &u32| IndexDef { tree: tree(*root), since: 0 };
+        Ok(TableDef {
+            schema,
+            primary: tree(stored.primary),
+            indexes: stored.indexes.iter().map(index).collect(),
+        })
+    }
+}
+
+/// Makes the first pages of a new database, durably, in one mini-transaction.
+pub fn create(storage: &Arc<Storage>) -> std::result::Result<Arc<Transactions>, Fault> {
+    let mut mtr = storage.mtr(Need::pages(1024, 2))?;
+    Transactions::init(&mut mtr);
+    let root = mtr.create();
+    assert_eq!(root, PageId(CATALOG.id.0), "the catalog is the second tree page");
+    Tree::init(&mut mtr, root);
+    let end = mtr.commit().end;
+    storage.redo.wait_durable(end)?;
+    Ok(Transactions::first(storage.clone()))
+}
+
+/// Writes a table's entry.
+pub fn put(txn: &mut Txn, name: &str, def: &TableDef, op: PutOp) -> Result<()> {
+    let value = def.encode();
+    let op = match op {
+        PutOp::New => Op::Insert(&value),
+        PutOp::Changed => Op::Update(&value),
+    };
+    match txn.write(CATALOG, name.as_bytes(), op)? {
+        Outcome::Done(_) => Ok(()),
+        Outcome::Exists => Err(Error::TableExists(name.into())),
+        Outcome::Absent => Err(Error::NoSuchTable(name.into())),
+    }
+}
+
+/// Whether an entry is new.
+#[derive(Debug, Clone, Copy)]
+pub enum PutOp {
+    /// The name is free.
+    New,
+    /// The name is taken by the same table.
+    Changed,
+}
+
+/// Removes a table's entry.
+pub fn remove(txn: &mut Txn, name: &str) -> Result<()> {
+    match txn.write(CATALOG, name.as_bytes(), Op::Delete)? {
+        Outcome::Done(_) => Ok(()),
+        _ => Err(Error::NoSuchTable(name.into())),
+    }
+}
+
+/// All tables.
+pub fn load(shared: &Arc<Transactions>) -> Result<Vec<(String, TableDef)>> {
+    let mut txn = shared.begin();
+    let view = txn.view();
+    let mut scan = Scan::new(shared.clone(), CATALOG, Range::default(), Direction::Forward, 64);
+    let mut tables = Vec::new();
+    while let Some(row) = scan.next(view)? {
+        let name = String::from_utf8(row.key.to_vec())
+            .map_err(|_| Error::Catalog("a table's name isn't UTF-8".into()))?;
+        let value = crate::txn::whole(&shared.storage, CATALOG, row.overflow, row.value)?;
+        tables.push((name.clone(), TableDef::decode(&name, &value)?));
+    }
+    txn.commit(Durability::Relaxed)?;
+    Ok(tables)
+}

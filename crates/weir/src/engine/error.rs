@@ -1,0 +1,130 @@
+//! What an operation of the public interface fails with.
+
+use crate::lock::LockError;
+use crate::row::RowError;
+use crate::schema::SchemaError;
+use crate::sort::SortError;
+use crate::storage::Fault;
+use crate::tree::Tree;
+use crate::txn::TxnError;
+
+/// Why an operation failed. What it says of the transaction holds for every method.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A row with that key is there already. The statement did nothing; the transaction goes on.
+    #[error("duplicate key in index `{index}` of table `{table}`")]
+    Duplicate {
+        /// The table.
+        table: String,
+        /// The index; `primary` for the primary key.
+        index: String,
+    },
+    /// Transactions waited for each other in a circle and this one was chosen to give way: it has
+    /// been rolled back. Begin it again.
+    #[error("deadlock: the transaction was rolled back; begin it again")]
+    Deadlock,
+    /// A row stayed locked for too long. The statement did nothing; the transaction goes on.
+    #[error("lock wait timeout: the statement did nothing, the transaction goes on")]
+    LockWaitTimeout,
+    /// The wait for a lock was cancelled. The statement did nothing; the transaction goes on.
+    #[error("the wait for a lock was cancelled")]
+    Cancelled,
+    /// Too many transactions write at once. Try again when some have ended.
+    #[error("too many read-write transactions at once: at most {most}")]
+    TooManyTransactions {
+        /// How many there may be.
+        most: usize,
+    },
+    /// The transaction has ended, by itself or by a deadlock.
+    #[error("the transaction has ended")]
+    Ended,
+    /// There is such a table already.
+    #[error("table `{0}` exists already")]
+    TableExists(String),
+    /// There is no such table, or it has been dropped.
+    #[error("no table `{0}`")]
+    NoSuchTable(String),
+    /// There is such an index already.
+    #[error("index `{index}` of table `{table}` exists already")]
+    IndexExists {
+        /// The table.
+        table: String,
+        /// The index.
+        index: String,
+    },
+    /// The table has no such index.
+    #[error("table `{table}` has no index `{index}`")]
+    NoSuchIndex {
+        /// The table.
+        table: String,
+        /// The index.
+        index: String,
+    },
+    /// Others have used the table for too long for it to be changed. Nothing changed.
+    #[error("table `{0}` is in use by other transactions; nothing was changed")]
+    TableInUse(String),
+    /// The index was made after the transaction's snapshot. Begin a new transaction.
+    #[error("index `{index}` of table `{table}` is newer than the transaction's snapshot")]
+    IndexTooNew {
+        /// The table.
+        table: String,
+        /// The index.
+        index: String,
+    },
+    /// The directory holds no database and none was to be created.
+    #[error("no database in {directory}")]
+    NoDatabase {
+        /// The directory.
+        directory: String,
+    },
+    /// An option makes no sense.
+    #[error("option {option}: {what}")]
+    Options {
+        /// The option.
+        option: &'static str,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// What the catalog says makes no sense.
+    #[error("the catalog is damaged: {0}")]
+    Catalog(String),
+    /// The schema makes no sense.
+    #[error(transparent)]
+    Schema(#[from] SchemaError),
+    /// The row doesn't fit the schema.
+    #[error(transparent)]
+    Row(#[from] RowError),
+    /// Sorting for an index.
+    #[error(transparent)]
+    Sort(#[from] SortError),
+    /// Files, memory, the device; damaged data.
+    #[error(transparent)]
+    Storage(#[from] Fault),
+}
+
+impl From<TxnError> for Error {
+    fn from(error: TxnError) -> Self {
+        match error {
+            TxnError::Fault(fault) => Error::Storage(fault),
+            TxnError::Lock(LockError::Deadlock) => Error::Deadlock,
+            TxnError::Lock(LockError::Timeout) => Error::LockWaitTimeout,
+            TxnError::Lock(LockError::Cancelled) => Error::Cancelled,
+            TxnError::TooMany { most } => Error::TooManyTransactions { most },
+        }
+    }
+}
+
+impl From<weir_os::DiskError> for Error {
+    fn from(error: weir_os::DiskError) -> Self {
+        Error::Storage(error.into())
+    }
+}
+
+/// A page that the engine's own structures say must be there is not as they say.
+pub(super) fn inconsistent(tree: Tree, what: &str) -> Error {
+    Error::Storage(Fault::page(tree.root(), what))
+}
+
+/// Result of the public interface.
+pub type Result<T> = std::result::Result<T, Error>;

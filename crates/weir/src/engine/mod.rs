@@ -1,0 +1,294 @@
+//! The embedded database: tables and their indexes, the catalog, opening and closing, status.
+
+mod catalog;
+mod cursor;
+mod ddl;
+mod error;
+mod options;
+mod status;
+mod table;
+mod transaction;
+
+pub use cursor::{Bounds, Cursor, IndexRef};
+pub use error::{Error, Result};
+pub use options::{OnProgress, Options};
+pub use status::Status;
+pub use table::Table;
+pub use transaction::{Isolation, Transaction};
+
+use crate::sort;
+use crate::storage::replay::Summary;
+use crate::storage::{Background, Fault, Storage};
+use crate::txn::Transactions;
+use parking_lot::{Mutex, RwLock};
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use table::Shared;
+use weir_os::{Disk, open_directory};
+
+/// How a database is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Shutdown {
+    /// At once; the next open applies the log.
+    #[default]
+    Fast,
+    /// After all pages have been written; the next open has nothing to do.
+    Clean,
+}
+
+/// An open database; cheap to clone, shared by threads. Closed when the last handle goes.
+#[derive(Clone)]
+pub struct Database(Arc<Inner>);
+
+/// What the handles share.
+pub(crate) struct Inner {
+    pub shared: Arc<Transactions>,
+    pub options: Options,
+    tables: RwLock<HashMap<String, Table>>,
+    /// One definition changes at a time.
+    ddl: Mutex<()>,
+    recovered: Summary,
+    threads: Mutex<Option<Threads>>,
+    /// Held last: nobody else opens the directory before everything has ended.
+    _lock: Box<dyn Send + Sync>,
+}
+
+struct Threads {
+    purge: Option<JoinHandle<()>>,
+    ending: Arc<AtomicBool>,
+    /// Ends after purge.
+    _storage: Background,
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.ending.store(true, Ordering::Release);
+        if let Some(purge) = self.purge.take() {
+            let _ = purge.join();
+        }
+    }
+}
+
+impl Database {
+    /// Opens the database in a directory, or creates one there.
+    ///
+    /// # Errors
+    /// The directory is in use by another process or can't be read or written; damaged files; a newer
+    /// format. What is durable stays as it is.
+    pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<Database> {
+        let directory = directory.as_ref();
+        if !options.create && !directory.join("control").exists() {
+            return Err(Error::NoDatabase { directory: directory.display().to_string() });
+        }
+        let disk = open_directory(directory, options.backend)?;
+        Database::open_on(disk, options)
+    }
+
+    /// As [`Database::open`], on any disk: simulated, throttled.
+    ///
+    /// # Errors
+    /// As [`Database::open`].
+    pub fn open_on(disk: Arc<dyn Disk>, options: Options) -> Result<Database> {
+        let lock = disk.lock()?;
+        let names = disk.list()?;
+        let exists = names.iter().any(|n| n == "control");
+        if !exists && !options.create {
+            return Err(Error::NoDatabase { directory: disk.describe() });
+        }
+        if !exists && names.iter().any(|n| n == "data" || n == "map") {
+            return Err(Error::Storage(Fault::Lost { directory: disk.describe() }));
+        }
+        sort::remove_leftovers(&*disk)?;
+        let (storage, recovered) = if exists {
+            let storage_options = options.storage(0)?;
+            let on_progress = options.on_progress.clone();
+            let mut progress = |p| {
+                if let Some(on_progress) = &on_progress {
+                    on_progress(p);
+                }
+            };
+            Storage::open(disk, &storage_options, &mut progress)?
+        } else {
+            let storage_options = options.storage(fastrand::u64(1..))?;
+            (Storage::create(disk, &storage_options)?, Summary::default())
+        };
+        Database::start(Arc::new(storage), options, recovered, lock)
+    }
+
+    fn start(
+        storage: Arc<Storage>,
+        options: Options,
+        recovered: Summary,
+        lock: Box<dyn Send + Sync>,
+    ) -> Result<Database> {
+        let background = if options.inline {
+            None
+        } else {
+            Some(Background::start(&storage).map_err(start_failed)?)
+        };
+        // A crash between the creation of the files and of the first pages leaves neither page.
+        let shared = if storage.load(crate::txn::LANE_DIRECTORY)? {
+            Transactions::recover(storage, &mut |_| {})?
+        } else {
+            catalog::create(&storage)?
+        };
+        let threads = match background {
+            None => None,
+            Some(background) => Some(start_purge(&shared, background).map_err(start_failed)?),
+        };
+        let tables = catalog::load(&shared)?
+            .into_iter()
+            .map(|(name, def)| (name.clone(), Table(Arc::new(Shared::new(name, def)))))
+            .collect();
+        Ok(Database(Arc::new(Inner {
+            shared,
+            options,
+            tables: RwLock::new(tables),
+            ddl: Mutex::default(),
+            recovered,
+            threads: Mutex::new(threads),
+            _lock: lock,
+        })))
+    }
+
+    /// Begins a transaction.
+    ///
+    /// # Errors
+    /// The database has stopped after a failure.
+    pub fn begin(&self, isolation: Isolation) -> Result<Transaction> {
+        self.0.shared.storage.check()?;
+        let mut txn = self.0.shared.begin();
+        txn.lock_timeout = self.0.options.lock_wait_timeout;
+        Ok(Transaction::new(self.0.clone(), txn, isolation))
+    }
+
+    /// The table of that name.
+    pub fn table(&self, name: &str) -> Option<Table> {
+        self.0.tables.read().get(name).cloned()
+    }
+
+    /// Names of all tables, sorted.
+    pub fn table_names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.0.tables.read().keys().cloned().collect();
+        names.sort();
+        names
+    }
+
+    /// Figures of the moment.
+    pub fn status(&self) -> Status {
+        Status::of(&self.0.shared, &self.0.recovered)
+    }
+
+    /// Changes the redo capacity of the running database; returns what it is now.
+    ///
+    /// # Errors
+    /// No space for a larger log; nothing changed then.
+    pub fn set_redo_capacity(&self, bytes: u64) -> Result<u64> {
+        let shared = &self.0.shared;
+        let capacity = shared.storage.redo.set_capacity(bytes).map_err(Fault::from)?;
+        Ok(capacity)
+    }
+
+    /// Makes everything that was committed durable on the device.
+    ///
+    /// # Errors
+    /// The log's.
+    pub fn sync(&self) -> Result<()> {
+        self.0.shared.storage.redo.write_step(true).map_err(Fault::from)?;
+        Ok(())
+    }
+
+    /// Writes dirty pages and moves the checkpoint to the end of the log as it is now.
+    ///
+    /// # Errors
+    /// Storage errors.
+    pub fn checkpoint(&self) -> Result<()> {
+        Ok(self.0.shared.storage.flush_all(&mut |_| {})?)
+    }
+
+    /// One step of what threads do otherwise, by number, for a single-threaded database: 0 writes
+    /// pages, 1 moves the checkpoint, 2 purges, 3 frees frames, 4 syncs the log, 5 trims the file.
+    ///
+    /// # Errors
+    /// Storage errors.
+    pub fn background_step(&self, step: u32) -> Result<()> {
+        let storage = &self.0.shared.storage;
+        match step % 6 {
+            0 => drop(storage.flush_step(16)?),
+            1 => drop(storage.checkpoint()?),
+            2 => drop(self.0.shared.purge_step(4)?),
+            3 => drop(storage.evict_step(storage.frame_reserve())?),
+            4 => {
+                let durable = storage.redo.write_step(true).map_err(Fault::from)?;
+                storage.store.release(durable);
+            }
+            _ => storage.store.trim().map_err(Fault::from)?,
+        }
+        Ok(())
+    }
+
+    /// Waits until purge has caught up with what no snapshot needs.
+    ///
+    /// # Errors
+    /// Storage errors.
+    pub fn purge_all(&self) -> Result<()> {
+        while self.0.shared.purge_step(64)? > 0 {}
+        Ok(())
+    }
+
+    /// Closes the database. Other handles must not be used any more; running transactions are rolled
+    /// back when they are dropped, or at the next open.
+    ///
+    /// # Errors
+    /// Storage errors; what was committed as durable is so all the same.
+    pub fn close(self, how: Shutdown, progress: &mut dyn FnMut(u64)) -> Result<()> {
+        let storage = self.0.shared.storage.clone();
+        if how == Shutdown::Clean {
+            self.purge_all()?;
+        }
+        drop(self.0.threads.lock().take());
+        storage.check()?;
+        storage.redo.write_step(true).map_err(Fault::from)?;
+        if how == Shutdown::Clean {
+            storage.flush_all(progress)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let had_threads = self.threads.lock().take().is_some();
+        if had_threads && self.shared.storage.check().is_ok() {
+            // A failure here loses nothing that was promised: `relaxed` commits are on their way.
+            let _ = self.shared.storage.redo.write_step(true);
+        }
+    }
+}
+
+fn start_failed(error: std::io::Error) -> Error {
+    weir_os::DiskError::new("start of background threads", "", 0, error).into()
+}
+
+fn start_purge(shared: &Arc<Transactions>, background: Background) -> std::io::Result<Threads> {
+    let ending = Arc::new(AtomicBool::new(false));
+    let (shared, end) = (shared.clone(), ending.clone());
+    let purge = std::thread::Builder::new().name("weir-purge".into()).spawn(move || {
+        while !end.load(Ordering::Acquire) && shared.storage.check().is_ok() {
+            match shared.purge_step(64) {
+                Ok(64) => {}
+                Ok(_) => std::thread::sleep(Duration::from_millis(5)),
+                Err(crate::txn::TxnError::Fault(fault)) if fault.is_no_space() => {
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+                Err(crate::txn::TxnError::Fault(fault)) => shared.storage.stop(fault),
+                Err(_) => {}
+            }
+        }
+    })?;
+    Ok(Threads { purge: Some(purge), ending, _storage: background })
+}

@@ -1,0 +1,145 @@
+//! How to open a database.
+
+use super::error::{Error, Result};
+use crate::storage::StorageOptions;
+use crate::storage::replay::Progress;
+use crate::txn::Durability;
+use std::sync::Arc;
+use std::time::Duration;
+use weir_os::Backend;
+use weir_page::PAGE_SIZE;
+use weir_redo::RedoOptions;
+use weir_store::Compression;
+
+/// Called with the progress of recovery.
+pub type OnProgress = Arc<dyn Fn(Progress) + Send + Sync>;
+
+/// How to open a database. Only three numbers matter: memory, redo capacity, durability.
+///
+/// ```
+/// use weir::{Durability, Options};
+/// let options = Options::default()
+///     .memory_bytes(64 << 20)
+///     .redo_capacity_bytes(256 << 20)
+///     .durability(Durability::Write);
+/// ```
+#[derive(Clone)]
+pub struct Options {
+    pub(super) memory_bytes: u64,
+    pub(super) redo_capacity_bytes: u64,
+    pub(super) durability: Durability,
+    pub(super) compression: Compression,
+    pub(super) backend: Backend,
+    pub(super) create: bool,
+    pub(super) lock_wait_timeout: Duration,
+    pub(super) inline: bool,
+    pub(super) on_progress: Option<OnProgress>,
+}
+
+impl Default for Options {
+    /// 128 MiB of memory, 512 MiB of redo, commits durable on the device, LZ4.
+    fn default() -> Self {
+        Options {
+            memory_bytes: 128 << 20,
+            redo_capacity_bytes: 512 << 20,
+            durability: Durability::Sync,
+            compression: Compression::Lz4,
+            backend: Backend::Auto,
+            create: true,
+            lock_wait_timeout: Duration::from_secs(50),
+            inline: false,
+            on_progress: None,
+        }
+    }
+}
+
+/// Memory for what isn't frames: buffers of the page writer, tables, the map.
+fn overhead_bytes(memory: u64) -> u64 {
+    (memory / 16).min(24 << 20)
+}
+
+impl Options {
+    /// All memory that the database may use, in bytes; at least 2 MiB.
+    pub fn memory_bytes(self, memory_bytes: u64) -> Self {
+        Options { memory_bytes, ..self }
+    }
+
+    /// Redo capacity in bytes; at least 1 MiB. A larger log means fewer page writes.
+    pub fn redo_capacity_bytes(self, redo_capacity_bytes: u64) -> Self {
+        Options { redo_capacity_bytes, ..self }
+    }
+
+    /// When a commit returns.
+    pub fn durability(self, durability: Durability) -> Self {
+        Options { durability, ..self }
+    }
+
+    /// How page images are compressed.
+    pub fn compression(self, compression: Compression) -> Self {
+        Options { compression, ..self }
+    }
+
+    /// How files are read and written.
+    pub fn backend(self, backend: Backend) -> Self {
+        Options { backend, ..self }
+    }
+
+    /// Whether a database is created where there is none; yes by default.
+    pub fn create(self, create: bool) -> Self {
+        Options { create, ..self }
+    }
+
+    /// How long to wait for a locked row; 50 s by default.
+    pub fn lock_wait_timeout(self, lock_wait_timeout: Duration) -> Self {
+        Options { lock_wait_timeout, ..self }
+    }
+
+    /// Is told of the progress of recovery.
+    pub fn on_progress(self, on_progress: impl Fn(Progress) + Send + Sync + 'static) -> Self {
+        Options { on_progress: Some(Arc::new(on_progress)), ..self }
+    }
+
+    /// Starts no threads: whoever has to wait does the background work itself. For simulation: one
+    /// thread, deterministic; see [`super::Database::background_step`].
+    pub fn single_threaded(self) -> Self {
+        Options { inline: true, ..self }
+    }
+
+    fn log_buffer_bytes(&self) -> usize {
+        let wanted = (self.memory_bytes / 32).min(self.redo_capacity_bytes / 2);
+        let power = 1usize << wanted.max(1).ilog2();
+        power.clamp(256 << 10, 16 << 20)
+    }
+
+    fn segment_bytes(&self) -> u64 {
+        (self.redo_capacity_bytes / 16 / 4096 * 4096).clamp(64 << 10, 64 << 20)
+    }
+
+    pub(super) fn storage(&self, database_id: u64) -> Result<StorageOptions> {
+        let refuse = |option, what: String| Err(Error::Options { option, what });
+        if self.memory_bytes < 2 << 20 {
+            return refuse("memory_bytes", format!("{} is below 2 MiB", self.memory_bytes));
+        }
+        if self.redo_capacity_bytes < 1 << 20 {
+            let what = format!("{} is below 1 MiB", self.redo_capacity_bytes);
+            return refuse("redo_capacity_bytes", what);
+        }
+        let log_buffer = self.log_buffer_bytes();
+        let for_frames = self.memory_bytes - log_buffer as u64 - overhead_bytes(self.memory_bytes);
+        let frames = for_frames / (PAGE_SIZE as u64 + 128);
+        if frames > u64::from(u32::MAX - 1) {
+            return refuse("memory_bytes", format!("{} is above 64 TiB", self.memory_bytes));
+        }
+        Ok(StorageOptions {
+            frames: frames as usize,
+            redo: RedoOptions {
+                capacity_bytes: self.redo_capacity_bytes,
+                segment_bytes: self.segment_bytes(),
+                buffer_bytes: log_buffer,
+                database_id,
+            },
+            compression: self.compression,
+            inline: self.inline,
+        })
+    }
+}

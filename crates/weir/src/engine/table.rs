@@ -1,0 +1,129 @@
+//! Tables as users hold them, and who is using them.
+
+use super::catalog::TableDef;
+use super::error::{Error, Result};
+use crate::schema::Schema;
+use parking_lot::{Condvar, Mutex, RwLock};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A table of a [`super::Database`]; cheap to clone.
+#[derive(Clone)]
+pub struct Table(pub(super) Arc<Shared>);
+
+/// What all handles of a table share.
+pub(super) struct Shared {
+    pub name: RwLock<String>,
+    /// `None` once it has been dropped.
+    def: RwLock<Option<Arc<TableDef>>>,
+    users: Mutex<Users>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Users {
+    /// Transactions that use the table.
+    shared: usize,
+    /// Whether its definition is being changed.
+    exclusive: bool,
+}
+
+/// A hold on a table's definition.
+pub(super) struct Exclusive<'a>(&'a Shared);
+
+impl Drop for Exclusive<'_> {
+    fn drop(&mut self) {
+        self.0.users.lock().exclusive = false;
+        self.0.changed.notify_all();
+    }
+}
+
+impl Shared {
+    pub fn new(name: String, def: TableDef) -> Self {
+        Shared {
+            name: RwLock::new(name),
+            def: RwLock::new(Some(Arc::new(def))),
+            users: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    pub fn name(&self) -> String {
+        self.name.read().clone()
+    }
+
+    /// The definition.
+    pub fn def(&self) -> Result<Arc<TableDef>> {
+        self.def.read().clone().ok_or_else(|| Error::NoSuchTable(self.name()))
+    }
+
+    pub fn set_def(&self, def: Option<TableDef>) {
+        *self.def.write() = def.map(Arc::new);
+    }
+
+    /// Begins to use the table: its definition stays as it is until [`Shared::leave`].
+    pub fn enter(&self, timeout: Duration) -> Result<Arc<TableDef>> {
+        let deadline = Instant::now() + timeout;
+        let mut users = self.users.lock();
+        while users.exclusive {
+            if self.changed.wait_until(&mut users, deadline).timed_out() {
+                return Err(Error::TableInUse(self.name()));
+            }
+        }
+        let def = self.def()?;
+        users.shared += 1;
+        Ok(def)
+    }
+
+    /// Ends a use.
+    pub fn leave(&self) {
+        let mut users = self.users.lock();
+        users.shared -= 1;
+        if users.shared == 0 {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits until nobody uses the table, and keeps others out. New users wait meanwhile.
+    pub fn exclusive(&self, timeout: Duration) -> Result<Exclusive<'_>> {
+        let deadline = Instant::now() + timeout;
+        let mut users = self.users.lock();
+        while users.exclusive {
+            if self.changed.wait_until(&mut users, deadline).timed_out() {
+                return Err(Error::TableInUse(self.name()));
+            }
+        }
+        users.exclusive = true;
+        let hold = Exclusive(self);
+        while users.shared > 0 {
+            if self.changed.wait_until(&mut users, deadline).timed_out() {
+                drop(users);
+                drop(hold);
+                return Err(Error::TableInUse(self.name()));
+            }
+        }
+        drop(users);
+        Ok(hold)
+    }
+}
+
+impl Table {
+    /// Its name.
+    pub fn name(&self) -> String {
+        self.0.name()
+    }
+
+    /// Its columns and keys.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`] once it has been dropped.
+    pub fn schema(&self) -> Result<Schema> {
+        Ok(self.0.def()?.schema.clone())
+    }
+}
+
+impl std::fmt::Debug for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Table({})", self.name())
+    }
+}

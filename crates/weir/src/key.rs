@@ -1,0 +1,369 @@
+//! Keys: column values as bytes whose order is the order of the values, and ranges of them.
+//!
+//! # Persisted form
+//! A key is its columns' encodings, one after the other. None is a prefix of another of the same
+//! column, so keys compare column by column, and the keys that begin with given values are those that
+//! begin with their bytes. Compared as bytes (memcmp):
+//!
+//! | column | bytes |
+//! |---|---|
+//! | nullable, NULL | 00 |
+//! | nullable, other | 01, then as below |
+//! | bool | 00 or 01 |
+//! | i64 | 8, big-endian, sign bit flipped |
+//! | u64 | 8, big-endian |
+//! | f64 | 8, big-endian; sign bit flipped if positive, else all bits (IEEE 754 total order) |
+//! | text, bytes | each 00 as 00 FF; then 00 01 |
+//!
+//! # Trees
+//! | tree | key | value |
+//! |---|---|---|
+//! | primary | primary key | the other columns (`row`) |
+//! | index | index columns, then primary key columns that are not among them | empty |
+//! | unique index | index columns | the primary key's bytes |
+//! | unique index, an index column is NULL | as an index that is not unique | empty |
+//!
+//! The last line lets any number of rows have NULL in a unique index. A primary key is never empty, so
+//! an empty value tells the two forms apart.
+
+#[cfg(test)]
+pub(crate) mod tests;
+
+use crate::row::RowError;
+use crate::schema::{Column, KeyOf, Schema};
+use crate::value::{OwnedValue, Type, Value};
+use std::ops::Bound;
+use weir_page::node::MAX_KEY;
+
+const NULL: u8 = 0;
+const PRESENT: u8 = 1;
+const ESCAPE: u8 = 0;
+const ESCAPED_ZERO: u8 = 0xff;
+const END: u8 = 1;
+const SIGN: u64 = 1 << 63;
+
+/// Appends the key that a tree has for the first `values.len()` of its key columns
+/// ([`Schema::key_parts`]); a prefix is fine for searching.
+///
+/// # Errors
+/// [`RowError`]; `out` is as before.
+pub fn encode_key(
+    schema: &Schema,
+    of: KeyOf,
+    values: &[Value<'_>],
+    out: &mut Vec<u8>,
+) -> Result<(), RowError> {
+    let parts = schema.key_parts(of);
+    if values.len() > parts.len() {
+        let (what, expected) = (schema.key_name(of), parts.len());
+        return Err(RowError::Count { what, expected, found: values.len() });
+    }
+    encode_parts(schema, of, &parts[..values.len()], |nth, _| Ok(values[nth]), out)
+}
+
+/// Appends the primary key of a row.
+///
+/// # Errors
+/// [`RowError`]; `out` is as before.
+pub fn encode_primary_key(
+    schema: &Schema,
+    row: &[Value<'_>],
+    out: &mut Vec<u8>,
+) -> Result<(), RowError> {
+    crate::row::check_count(schema, row)?;
+    let parts = schema.primary_key();
+    encode_parts(schema, KeyOf::Primary, parts, |_, column| Ok(row[column]), out)
+}
+
+/// Appends `parts`, whose values `get` gives by place in the key and position in the table.
+pub(crate) fn encode_parts<'v>(
+    schema: &Schema,
+    of: KeyOf,
+    parts: &[u16],
+    get: impl Fn(usize, usize) -> Result<Value<'v>, RowError>,
+    out: &mut Vec<u8>,
+) -> Result<(), RowError> {
+    let start = out.len();
+    let mut append = || {
+        for (nth, &column) in parts.iter().enumerate() {
+            let value = get(nth, column as usize)?;
+            put_part(&schema.columns()[column as usize], value, out)?;
+            if out.len() - start > MAX_KEY {
+                let (key, bytes) = (schema.key_name(of), out.len() - start);
+                return Err(RowError::KeyTooLong { key, bytes });
+            }
+        }
+        Ok(())
+    };
+    let result = append();
+    if result.is_err() {
+        out.truncate(start);
+    }
+    result
+}
+
+fn put_part(column: &Column, value: Value<'_>, out: &mut Vec<u8>) -> Result<(), RowError> {
+    if column.nullable() {
+        if value.is_null() {
+            out.push(NULL);
+            return Ok(());
+        }
+        out.push(PRESENT);
+    }
+    match (column.column_type(), value) {
+        (Type::Bool, Value::Bool(v)) => out.push(u8::from(v)),
+        (Type::I64, Value::I64(v)) => out.extend_from_slice(&(v as u64 ^ SIGN).to_be_bytes()),
+        (Type::U64, Value::U64(v)) => out.extend_from_slice(&v.to_be_bytes()),
+        (Type::F64, Value::F64(v)) => out.extend_from_slice(&ordered_bits(v).to_be_bytes()),
+        (Type::Text, Value::Text(v)) => put_escaped(v.as_bytes(), out),
+        (Type::Bytes, Value::Bytes(v)) => put_escaped(v, out),
+        _ => return Err(RowError::mismatch(column, value)),
+    }
+    Ok(())
+}
+
+fn put_escaped(bytes: &[u8], out: &mut Vec<u8>) {
+    // A longer one is an error whatever follows: don't copy all of it.
+    let mut rest = &bytes[..bytes.len().min(MAX_KEY)];
+    while let Some(at) = rest.iter().position(|&byte| byte == ESCAPE) {
+        out.extend_from_slice(&rest[..=at]);
+        out.push(ESCAPED_ZERO);
+        rest = &rest[at + 1..];
+    }
+    out.extend_from_slice(rest);
+    out.extend_from_slice(&[ESCAPE, END]);
+}
+
+fn ordered_bits(v: f64) -> u64 {
+    let bits = v.to_bits();
+    if bits & SIGN == 0 { bits ^ SIGN } else { !bits }
+}
+
+fn from_ordered_bits(bits: u64) -> f64 {
+    f64::from_bits(if bits & SIGN == 0 { !bits } else { bits ^ SIGN })
+}
+
+/// Splits the first column's bytes off a key; `None` if they are not the encoding of one.
+pub(crate) fn split_part<'a>(column: &Column, key: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
+    let mut len = 0;
+    if column.nullable() {
+        len = 1;
+        match *key.first()? {
+            NULL => return key.split_at_checked(len),
+            PRESENT => {}
+            _ => return None,
+        }
+    }
+    len += match column.column_type() {
+        Type::Bool => 1,
+        Type::I64 | Type::U64 | Type::F64 => 8,
+        Type::Text | Type::Bytes => escaped_len(&key[len..])?,
+    };
+    key.split_at_checked(len)
+}
+
+/// Length of escaped bytes with their end.
+fn escaped_len(bytes: &[u8]) -> Option<usize> {
+    let mut from = 0;
+    loop {
+        let at = from + bytes[from..].iter().position(|&byte| byte == ESCAPE)?;
+        match *bytes.get(at + 1)? {
+            END => return Some(at + 2),
+            ESCAPED_ZERO => from = at + 2,
+            _ => return None,
+        }
+    }
+}
+
+/// A column's value, borrowed from the key where that is possible.
+pub(crate) enum Decoded<'a> {
+    Plain(Value<'a>),
+    Unescaped(OwnedValue),
+}
+
+/// The value of a part that [`split_part`] gave; `None` if it is not the encoding of one.
+pub(crate) fn decode_part<'a>(column: &Column, part: &'a [u8]) -> Option<Decoded<'a>> {
+    let part = if column.nullable() {
+        let (&tag, rest) = part.split_first()?;
+        if tag == NULL {
+            return Some(Decoded::Plain(Value::Null));
+        }
+        rest
+    } else {
+        part
+    };
+    let word = || Some(u64::from_be_bytes(part.try_into().ok()?));
+    Some(Decoded::Plain(match column.column_type() {
+        Type::Bool => match part {
+            [0] => Value::Bool(false),
+            [1] => Value::Bool(true),
+            _ => return None,
+        },
+        Type::I64 => Value::I64((word()? ^ SIGN) as i64),
+        Type::U64 => Value::U64(word()?),
+        Type::F64 => Value::F64(from_ordered_bits(word()?)),
+        Type::Text | Type::Bytes => return decode_escaped(column, part),
+    }))
+}
+
+fn decode_escaped<'a>(column: &Column, part: &'a [u8]) -> Option<Decoded<'a>> {
+    let bytes = &part[..part.len().checked_sub(2)?];
+    let is_text = column.column_type() == Type::Text;
+    if !bytes.contains(&ESCAPE) {
+        return Some(Decoded::Plain(if is_text {
+            Value::Text(std::str::from_utf8(bytes).ok()?)
+        } else {
+            Value::Bytes(bytes)
+        }));
+    }
+    let mut plain = Vec::with_capacity(bytes.len());
+    let mut rest = bytes;
+    while let Some(at) = rest.iter().position(|&byte| byte == ESCAPE) {
+        plain.extend_from_slice(&rest[..=at]);
+        rest = rest.get(at + 2..)?;
+    }
+    plain.extend_from_slice(rest);
+    Some(Decoded::Unescaped(if is_text {
+        OwnedValue::Text(String::from_utf8(plain).ok()?)
+    } else {
+        OwnedValue::Bytes(plain)
+    }))
+}
+
+/// The values of a tree's key, as many as it has.
+///
+/// # Errors
+/// [`RowError::Malformed`] if the bytes are not such a key.
+pub fn decode_key(schema: &Schema, of: KeyOf, key: &[u8]) -> Result<Vec<OwnedValue>, RowError> {
+    let parts = schema.key_parts(of);
+    let mut values = Vec::with_capacity(parts.len());
+    let mut rest = key;
+    for &at in parts {
+        if rest.is_empty() {
+            break;
+        }
+        let column = &schema.columns()[at as usize];
+        let split = split_part(column, rest).ok_or_else(|| RowError::malformed(column))?;
+        rest = split.1;
+        values.push(match decode_part(column, split.0) {
+            Some(Decoded::Plain(value)) => value.to_owned(),
+            Some(Decoded::Unescaped(value)) => value,
+            None => return Err(RowError::malformed(column)),
+        });
+    }
+    match (rest.is_empty(), parts.last()) {
+        (false, Some(&last)) => Err(RowError::malformed(&schema.columns()[last as usize])),
+        _ => Ok(values),
+    }
+}
+
+/// A range of a tree's keys: from `lower` inclusive to `upper` exclusive.
+///
+/// ```
+/// use std::ops::Bound::{Excluded, Included, Unbounded};
+/// use weir::key::{KeyRange, encode_key};
+/// use weir::schema::{KeyOf, Schema};
+/// use weir::value::{Type, Value};
+///
+/// let schema = Schema::builder()
+///     .column("country", Type::Text)
+///     .column("year", Type::I64)
+///     .primary_key(&["country", "year"])
+///     .build()?;
+/// let range = KeyRange::new(
+///     &schema,
+///     KeyOf::Primary,
+///     Excluded(&["at".into(), 1999.into()]),
+///     Included(&["ch".into()]),
+/// )?;
+/// let key = |country: &str, year: i64| {
+///     let mut key = Vec::new();
+///     encode_key(&schema, KeyOf::Primary, &[country.into(), year.into()], &mut key).map(|()| key)
+/// };
+/// assert!(!range.contains(&key("at", 1999)?));
+/// assert!(range.contains(&key("at", 2000)?));
+/// assert!(range.contains(&key("ch", 9999)?));
+/// assert!(!range.contains(&key("cz", 0)?));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyRange {
+    lower: Vec<u8>,
+    upper: Option<Vec<u8>>,
+}
+
+impl KeyRange {
+    /// Every key.
+    pub fn all() -> KeyRange {
+        KeyRange { lower: Vec::new(), upper: None }
+    }
+
+    /// No key.
+    pub fn empty() -> KeyRange {
+        KeyRange { lower: Vec::new(), upper: Some(Vec::new()) }
+    }
+
+    /// The keys whose first columns have the given values.
+    ///
+    /// # Errors
+    /// [`RowError`].
+    pub fn prefix(schema: &Schema, of: KeyOf, values: &[Value<'_>]) -> Result<KeyRange, RowError> {
+        Self::new(schema, of, Bound::Included(values), Bound::Included(values))
+    }
+
+    /// The keys between two prefixes. An included prefix includes, and an excluded one excludes,
+    /// every key whose first columns have its values.
+    ///
+    /// # Errors
+    /// [`RowError`].
+    pub fn new(
+        schema: &Schema,
+        of: KeyOf,
+        from: Bound<&[Value<'_>]>,
+        to: Bound<&[Value<'_>]>,
+    ) -> Result<KeyRange, RowError> {
+        let encode = |values: &[Value<'_>]| {
+            let mut key = Vec::new();
+            encode_key(schema, of, values, &mut key).map(|()| key)
+        };
+        let lower = match from {
+            Bound::Unbounded => Some(Vec::new()),
+            Bound::Included(values) => Some(encode(values)?),
+            Bound::Excluded(values) => after_prefix(encode(values)?),
+        };
+        let upper = match to {
+            Bound::Unbounded => None,
+            Bound::Included(values) => after_prefix(encode(values)?),
+            Bound::Excluded(values) => Some(encode(values)?),
+        };
+        let Some(lower) = lower else { return Ok(KeyRange::empty()) };
+        Ok(KeyRange { lower, upper })
+    }
+
+    /// The first key that may be in the range.
+    pub fn lower(&self) -> &[u8] {
+        &self.lower
+    }
+
+    /// The first key behind the range; `None` if it goes to the end.
+    pub fn upper(&self) -> Option<&[u8]> {
+        self.upper.as_deref()
+    }
+
+    /// Whether a key is in the range.
+    pub fn contains(&self, key: &[u8]) -> bool {
+        *key >= *self.lower && self.upper.as_deref().is_none_or(|upper| key < upper)
+    }
+
+    /// Whether no key can be in the range.
+    pub fn is_empty(&self) -> bool {
+        self.upper.as_ref().is_some_and(|upper| *upper <= self.lower)
+    }
+}
+
+/// The least bytes greater than all that begin with `prefix`; `None` if there are none.
+fn after_prefix(mut prefix: Vec<u8>) -> Option<Vec<u8>> {
+    while prefix.pop_if(|last| *last == 0xff).is_some() {}
+    *prefix.last_mut()? += 1;
+    Some(prefix)
+}

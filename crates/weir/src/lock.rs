@@ -1,0 +1,551 @@
+//! The row lock table: explicit locks on (tree, key), held until a transaction ends.
+//!
+//! Writers lock a row *implicitly*: the version header names the writing transaction, and while that
+//! transaction is active nobody else may change the row. Only locking reads, and whoever has to wait,
+//! make an *explicit* entry here. The table is therefore empty in most workloads, and a writer's
+//! question ([`LockTable::conflicts`], asked under the leaf latch) costs one relaxed load then.
+//!
+//! # Protocol for callers
+//! - A writer asks [`LockTable::conflicts`] under the leaf latch before it writes its header. It does
+//!   not ask for a row whose header is already its own.
+//! - A locking reader calls [`LockTable::lock`] with no latch held, then looks at the row *again* under
+//!   the leaf latch. If the header now names another active transaction it calls `lock` again with
+//!   [`Request::implicit_owner`]. This second look makes the relaxed load sufficient: whichever of the
+//!   two latches the leaf first is seen by the other.
+//! - The owner of such a header is entered as an exclusive holder on its behalf, so that there is
+//!   somebody to wait for. The reader's own grant, if any, came after the header was written, was never
+//!   effective, and is taken back.
+//! - A transaction first stores its end where [`Request::is_active`] sees it, **then** calls
+//!   [`LockTable::release_all`]. `is_active` is asked under the mutex of the owner's list of locks,
+//!   which `release_all` empties under the same mutex: an entry made on behalf of a transaction is
+//!   either in the list that `release_all` takes, or is not made. No list outlives its transaction.
+//! - A transaction waits for one lock at a time.
+//!
+//! # Queues
+//! Each key has the granted locks and a queue of waiters, first come first served. A request is granted
+//! when no other holder and no waiter conflicts with it. An upgrade (shared to exclusive by a holder)
+//! waits for the other holders only, ahead of those who hold nothing.
+//!
+//! # Deadlocks
+//! Detected when a wait begins: a depth-first search over "waits for", from the new waiter. Edges are
+//! read from the queues themselves, hence never stale; waits begin under one mutex, so that the one
+//! that closes a cycle sees all of it. The victim is the waiter of the cycle with the least weight, the
+//! youngest of equals. A waiter whose transaction holds no entry blocks nobody and is not searched
+//! from, which keeps queues at one hot row cheap.
+//!
+//! # Latches
+//! `waits` before a shard of queues before a shard of lists. None is held while a thread is parked.
+
+mod deadlock;
+mod queue;
+#[cfg(test)]
+mod tests;
+
+use deadlock::Wait;
+use hashbrown::HashTable;
+use parking_lot::{Condvar, Mutex};
+use queue::{LockKey, Queue, Waiting};
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use weir_page::types::{TreeId, TxnId};
+
+const SHARDS: usize = 64;
+
+/// How a row is locked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mode {
+    /// Others may read under lock, too; nobody else may write.
+    Shared,
+    /// Nobody else may lock or write.
+    Exclusive,
+}
+
+impl Mode {
+    /// Whether two transactions can't hold these modes at once.
+    pub fn conflicts(self, other: Mode) -> bool {
+        self == Mode::Exclusive || other == Mode::Exclusive
+    }
+}
+
+/// Why a lock was not granted. The transaction's other locks are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum LockError {
+    /// The wait closed a cycle and this transaction is the cheapest to roll back: roll it back.
+    #[error("deadlock: this transaction was chosen as the victim; roll it back and try again")]
+    Deadlock,
+    /// The lock was not granted in time.
+    #[error("lock wait timeout exceeded; the transaction's other locks are kept")]
+    Timeout,
+    /// The wait was ended by [`LockTable::cancel`].
+    #[error("lock wait cancelled; the transaction's other locks are kept")]
+    Cancelled,
+}
+
+/// What a transaction asks of [`LockTable::lock`].
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
+    /// Who asks.
+    pub txn: TxnId,
+    /// Tree of the row.
+    pub tree: TreeId,
+    /// Key of the row.
+    pub key: &'a [u8],
+    /// Mode wanted.
+    pub mode: Mode,
+    /// How long to wait at most; zero never parks the thread, yet detects deadlocks.
+    pub timeout: Duration,
+    /// What rolling the transaction back would cost: undo records written so far.
+    pub weight: u64,
+    /// The transaction named by the row's version header, if it was active when seen.
+    pub implicit_owner: Option<TxnId>,
+    /// Whether a transaction has not ended. Called with the table's mutexes held: it must not wait,
+    /// nor call the table.
+    pub is_active: &'a dyn Fn(TxnId) -> bool,
+    /// Set before [`LockTable::cancel`] is called: a wait that begins later ends at once.
+    pub cancelled: Option<&'a AtomicBool>,
+}
+
+impl fmt::Debug for Request<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request")
+            .field("txn", &self.txn)
+            .field("tree", &self.tree)
+            .field("key", &self.key)
+            .field("mode", &self.mode)
+            .field("implicit_owner", &self.implicit_owner)
+            .finish_non_exhaustive()
+    }
+}
+
+/// One lock held or waited for, as [`LockTable::snapshot`] saw it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LockInfo {
+    /// Tree of the row.
+    pub tree: TreeId,
+    /// Key of the row.
+    pub key: Vec<u8>,
+    /// Holder or waiter.
+    pub txn: TxnId,
+    /// Mode held or wanted.
+    pub mode: Mode,
+    /// The wait; `None` for a lock that is held.
+    pub wait: Option<WaitInfo>,
+}
+
+/// A wait, as [`LockTable::snapshot`] saw it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitInfo {
+    /// When it began.
+    pub since: Instant,
+    /// The nearest transactions it waits for; these may wait in turn.
+    pub waits_for: Vec<TxnId>,
+}
+
+/// Figures since the table was made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LockStats {
+    /// Requests that could not be granted at once.
+    pub waits: u64,
+    /// Time that ended waits took, in microseconds.
+    pub wait_time_us: u64,
+    /// Deadlocks resolved, one per victim.
+    pub deadlocks: u64,
+    /// Waits that ended with [`LockError::Timeout`].
+    pub timeouts: u64,
+    /// Keys with an entry now.
+    pub queues: u64,
+}
+
+#[derive(Default)]
+struct Counters {
+    waits: AtomicU64,
+    wait_time_us: AtomicU64,
+    deadlocks: AtomicU64,
+    timeouts: AtomicU64,
+}
+
+/// How a wait stands. Leaves `Parked` once, under the mutex of the queue's shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Parked,
+    Granted,
+    Failed(LockError),
+}
+
+/// What a waiting thread parks on.
+struct Waiter {
+    outcome: Mutex<Outcome>,
+    wake: Condvar,
+}
+
+impl Waiter {
+    fn new() -> Arc<Self> {
+        Arc::new(Waiter { outcome: Mutex::new(Outcome::Parked), wake: Condvar::new() })
+    }
+
+    fn finish(&self, outcome: Outcome) {
+        let mut current = self.outcome.lock();
+        assert_eq!(*current, Outcome::Parked, "a wait ends once");
+        *current = outcome;
+        self.wake.notify_one();
+    }
+
+    /// Parks until the wait ended or `deadline` passed; without a deadline until it ended.
+    fn park(&self, deadline: Option<Instant>) -> Outcome {
+        let mut outcome = self.outcome.lock();
+        while *outcome == Outcome::Parked {
+            match deadline {
+                None => self.wake.wait(&mut outcome),
+                Some(deadline) => {
+                    if self.wake.wait_until(&mut outcome, deadline).timed_out() {
+                        break;
+                    }
+                }
+            }
+        }
+        *outcome
+    }
+}
+
+#[derive(Default)]
+#[repr(align(64))]
+struct QueueShard(Mutex<HashTable<Queue>>);
+
+#[derive(Default)]
+#[repr(align(64))]
+struct ListShard(Mutex<HashMap<TxnId, Vec<LockKey>>>);
+
+/// The table of explicit row locks. See the module's head for the protocol.
+///
+/// ```
+/// use std::time::Duration;
+/// use weir::lock::{LockError, LockTable, Mode, Request};
+/// use weir_page::types::{TreeId, TxnId};
+///
+/// let table = LockTable::new();
+/// let request = |txn, mode| Request {
+///     txn: TxnId(txn),
+///     tree: TreeId(1),
+///     key: b"row",
+///     mode,
+///     timeout: Duration::ZERO,
+///     weight: 0,
+///     implicit_owner: None,
+///     is_active: &|_| true,
+///     cancelled: None,
+/// };
+/// assert_eq!(table.lock(&request(1, Mode::Shared)), Ok(()));
+/// assert_eq!(table.lock(&request(2, Mode::Shared)), Ok(()));
+/// assert!(table.conflicts(TxnId(3), TreeId(1), b"row", Mode::Exclusive));
+/// assert_eq!(table.lock(&request(3, Mode::Exclusive)), Err(LockError::Timeout));
+/// table.release_all(TxnId(1));
+/// table.release_all(TxnId(2));
+/// assert_eq!(table.lock(&request(3, Mode::Exclusive)), Ok(()));
+/// ```
+pub struct LockTable {
+    /// Keys with an entry: incremented before a queue is made, decremented after it is gone.
+    queue_count: AtomicUsize,
+    queues: Box<[QueueShard]>,
+    lists: Box<[ListShard]>,
+    waits: Mutex<HashMap<TxnId, Wait>>,
+    hasher: RandomState,
+    counters: Counters,
+}
+
+impl Default for LockTable {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl LockTable {
+    /// An empty table.
+    pub fn new() -> Self {
+        LockTable {
+            queue_count: AtomicUsize::new(0),
+            queues: (0..SHARDS).map(|_| QueueShard::default()).collect(),
+            lists: (0..SHARDS).map(|_| ListShard::default()).collect(),
+            waits: Mutex::default(),
+            hasher: RandomState::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Whether another transaction holds, or waits ahead for, a lock that conflicts with `mode`.
+    /// Never waits; meant to be called under the leaf latch.
+    #[inline]
+    pub fn conflicts(&self, txn: TxnId, tree: TreeId, key: &[u8], mode: Mode) -> bool {
+        // Relaxed: the leaf latch orders a lock that matters before this load (see the protocol).
+        self.queue_count.load(Ordering::Relaxed) != 0 && self.queue_conflicts(txn, tree, key, mode)
+    }
+
+    fn queue_conflicts(&self, txn: TxnId, tree: TreeId, key: &[u8], mode: Mode) -> bool {
+        let hash = self.hash(tree, key);
+        let shard = self.shard(hash).lock();
+        shard.find(hash, |q| q.is(tree, key)).is_some_and(|q| !q.admits(txn, mode))
+    }
+
+    /// Acquires a lock, waiting at most [`Request::timeout`]. Call with no latch held, and look at the
+    /// row again afterwards.
+    ///
+    /// # Errors
+    /// [`LockError`]; a lock held before the call is kept.
+    ///
+    /// # Panics
+    /// If the transaction is already waiting in another thread.
+    pub fn lock(&self, req: &Request<'_>) -> Result<(), LockError> {
+        let hash = self.hash(req.tree, req.key);
+        if req.implicit_owner.is_none() && self.grant_now(hash, req) {
+            return Ok(());
+        }
+        let Some(waiter) = self.begin_wait(hash, req)? else { return Ok(()) };
+        let began = Instant::now();
+        let outcome = self.wait(hash, req, &waiter, began);
+        self.waits.lock().remove(&req.txn);
+        let waited_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.counters.wait_time_us.fetch_add(waited_us, Ordering::Relaxed);
+        match outcome {
+            Outcome::Granted => Ok(()),
+            Outcome::Failed(error) => Err(error),
+            Outcome::Parked => unreachable!("a finished wait has an outcome"),
+        }
+    }
+
+    /// Acquires a lock if that needs no waiting; the timeout is ignored.
+    pub fn try_lock(&self, req: &Request<'_>) -> bool {
+        let owned = |owner| owner != req.txn && (req.is_active)(owner);
+        if req.implicit_owner.is_some_and(owned) {
+            // A grant that came after the owner wrote the row was never effective.
+            self.release(req.txn, req.tree, req.key);
+            return false;
+        }
+        self.grant_now(self.hash(req.tree, req.key), req)
+    }
+
+    /// Releases every lock of a transaction that has ended, also those entered on its behalf, and
+    /// grants and wakes those who waited for them. The transaction's end must already be visible
+    /// through [`Request::is_active`].
+    pub fn release_all(&self, txn: TxnId) {
+        // Nothing is entered on behalf of `txn` from here on: converters ask under this mutex.
+        let held = self.list(txn).lock().remove(&txn).unwrap_or_default();
+        for key in held {
+            self.change(key.hash, key.tree, &key.bytes, |queue| queue.revoke(txn));
+        }
+    }
+
+    /// Releases one lock before the transaction ends (a row that a READ COMMITTED scan passed over).
+    /// Does nothing if it is not held.
+    pub fn release(&self, txn: TxnId, tree: TreeId, key: &[u8]) {
+        self.change(self.hash(tree, key), tree, key, |queue| {
+            let held = queue.revoke(txn);
+            if held {
+                self.unlist(txn, tree, key);
+            }
+            held
+        });
+    }
+
+    /// Ends a transaction's wait, if there is one, with [`LockError::Cancelled`].
+    pub fn cancel(&self, txn: TxnId) {
+        let mut waits = self.waits.lock();
+        if let Some(wait) = waits.remove(&txn) {
+            self.end_wait(&wait.key, txn, LockError::Cancelled);
+        }
+    }
+
+    /// Every lock held and waited for, in order of tree, key, and grant or arrival. Each queue is
+    /// consistent; the table is not stopped as a whole.
+    pub fn snapshot(&self) -> Vec<LockInfo> {
+        let mut infos = Vec::new();
+        for shard in &self.queues {
+            for queue in shard.0.lock().iter() {
+                queue.describe(&mut infos);
+            }
+        }
+        infos.sort_by(|a, b| (a.tree, &a.key).cmp(&(b.tree, &b.key)));
+        infos
+    }
+
+    /// Figures since the table was made.
+    pub fn stats(&self) -> LockStats {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        LockStats {
+            waits: get(&self.counters.waits),
+            wait_time_us: get(&self.counters.wait_time_us),
+            deadlocks: get(&self.counters.deadlocks),
+            timeouts: get(&self.counters.timeouts),
+            queues: self.queue_count.load(Ordering::Relaxed) as u64,
+        }
+    }
+
+    fn hash(&self, tree: TreeId, key: &[u8]) -> u64 {
+        self.hasher.hash_one((tree, key))
+    }
+
+    fn shard(&self, hash: u64) -> &Mutex<HashTable<Queue>> {
+        // The top seven bits tag the table's slots and the low ones choose them: take those between.
+        &self.queues[(hash >> 40) as usize % SHARDS].0
+    }
+
+    fn list(&self, txn: TxnId) -> &Mutex<HashMap<TxnId, Vec<LockKey>>> {
+        &self.lists[txn.0 as usize % SHARDS].0
+    }
+
+    /// Grants if nobody is in the way.
+    fn grant_now(&self, hash: u64, req: &Request<'_>) -> bool {
+        let mut shard = self.shard(hash).lock();
+        let queue = self.queue(&mut shard, hash, req);
+        let admitted = queue.admits(req.txn, req.mode);
+        if admitted && queue.grant(req.txn, req.mode) {
+            self.enlist(req.txn, queue.key());
+        }
+        admitted
+    }
+
+    /// The key's queue, made if absent; then it is empty and admits everybody.
+    fn queue<'q>(
+        &self,
+        shard: &'q mut HashTable<Queue>,
+        hash: u64,
+        req: &Request<'_>,
+    ) -> &'q mut Queue {
+        let is = |q: &Queue| q.is(req.tree, req.key);
+        shard
+            .entry(hash, is, |q| q.key().hash)
+            .or_insert_with(|| {
+                self.queue_count.fetch_add(1, Ordering::Relaxed);
+                Queue::new(LockKey { hash, tree: req.tree, bytes: Arc::from(req.key) })
+            })
+            .into_mut()
+    }
+
+    /// Grants, or enters the request as a waiter and resolves the deadlocks that this makes.
+    fn begin_wait(&self, hash: u64, req: &Request<'_>) -> Result<Option<Arc<Waiter>>, LockError> {
+        let mut waits = self.waits.lock();
+        let waiter = Waiter::new();
+        let (key, converted) = {
+            let mut shard = self.shard(hash).lock();
+            let queue = self.queue(&mut shard, hash, req);
+            let converted = self.enter_owner(queue, req);
+            if queue.admits(req.txn, req.mode) {
+                if queue.grant(req.txn, req.mode) {
+                    self.enlist(req.txn, queue.key());
+                }
+                return Ok(None);
+            }
+            queue.push(Waiting {
+                txn: req.txn,
+                mode: req.mode,
+                since: Instant::now(),
+                waiter: Arc::clone(&waiter),
+            });
+            (queue.key().clone(), converted)
+        };
+        self.counters.waits.fetch_add(1, Ordering::Relaxed);
+        let wait = Wait { key: key.clone(), weight: req.weight };
+        assert!(waits.insert(req.txn, wait).is_none(), "{} waits for two locks", req.txn);
+
+        // Under `waits`, like `cancel`: one of the two sees the other.
+        if req.cancelled.is_some_and(|flag| flag.load(Ordering::Acquire)) {
+            self.end_wait(&key, req.txn, LockError::Cancelled);
+        } else if converted || self.list(req.txn).lock().contains_key(&req.txn) {
+            self.resolve_deadlocks(&mut waits, req.txn);
+        }
+        Ok(Some(waiter))
+    }
+
+    /// Enters the implicit owner as exclusive holder if it is still active. Whatever the requester
+    /// holds was granted after the owner wrote the row, and is taken back.
+    fn enter_owner(&self, queue: &mut Queue, req: &Request<'_>) -> bool {
+        let Some(owner) = req.implicit_owner.filter(|&owner| owner != req.txn) else {
+            return false;
+        };
+        let key = queue.key().clone();
+        {
+            let mut lists = self.list(owner).lock();
+            if !(req.is_active)(owner) {
+                return false;
+            }
+            if queue.grant(owner, Mode::Exclusive) {
+                lists.entry(owner).or_default().push(key.clone());
+            }
+        }
+        if queue.revoke(req.txn) {
+            self.unlist(req.txn, key.tree, &key.bytes);
+        }
+        true
+    }
+
+    fn wait(&self, hash: u64, req: &Request<'_>, waiter: &Waiter, began: Instant) -> Outcome {
+        let outcome = if req.timeout.is_zero() {
+            *waiter.outcome.lock()
+        } else {
+            waiter.park(began.checked_add(req.timeout))
+        };
+        if outcome != Outcome::Parked {
+            return outcome;
+        }
+        let key = LockKey { hash, tree: req.tree, bytes: Arc::from(req.key) };
+        if self.end_wait(&key, req.txn, LockError::Timeout) {
+            self.counters.timeouts.fetch_add(1, Ordering::Relaxed);
+        }
+        *waiter.outcome.lock()
+    }
+
+    /// Takes a waiter out of its queue; `false` if its wait has ended already.
+    fn end_wait(&self, key: &LockKey, txn: TxnId, error: LockError) -> bool {
+        self.change(key.hash, key.tree, &key.bytes, |queue| {
+            let waiting = queue.withdraw(txn);
+            if let Some(waiting) = &waiting {
+                waiting.waiter.finish(Outcome::Failed(error));
+            }
+            waiting.is_some()
+        })
+    }
+
+    /// Takes something out of a queue, grants those who may now go, and drops the queue when empty.
+    /// `take` says whether anything changed.
+    fn change(
+        &self,
+        hash: u64,
+        tree: TreeId,
+        key: &[u8],
+        take: impl FnOnce(&mut Queue) -> bool,
+    ) -> bool {
+        let mut shard = self.shard(hash).lock();
+        let Ok(mut entry) = shard.find_entry(hash, |q| q.is(tree, key)) else { return false };
+        let queue = entry.get_mut();
+        let changed = take(queue);
+        while let Some((next, new)) = queue.grant_next() {
+            if new {
+                self.enlist(next.txn, queue.key());
+            }
+            next.waiter.finish(Outcome::Granted);
+        }
+        if queue.is_empty() {
+            entry.remove();
+            self.queue_count.fetch_sub(1, Ordering::Relaxed);
+        }
+        changed
+    }
+
+    fn enlist(&self, txn: TxnId, key: &LockKey) {
+        self.list(txn).lock().entry(txn).or_default().push(key.clone());
+    }
+
+    fn unlist(&self, txn: TxnId, tree: TreeId, key: &[u8]) {
+        let mut lists = self.list(txn).lock();
+        let Some(list) = lists.get_mut(&txn) else { return };
+        // From the end: it is the row locked last that is given up.
+        if let Some(at) = list.iter().rposition(|k| k.tree == tree && *k.bytes == *key) {
+            list.swap_remove(at);
+        }
+        if list.is_empty() {
+            lists.remove(&txn);
+        }
+    }
+}

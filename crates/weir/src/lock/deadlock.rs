@@ -1,0 +1,80 @@
+//! Deadlock detection: a search over the queues, from the transaction that begins to wait.
+
+use super::queue::LockKey;
+use super::{LockError, LockTable};
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::Ordering;
+use weir_page::types::TxnId;
+
+/// What a waiting transaction waits for. Kept until the thread has woken: the queue says whether the
+/// wait goes on.
+pub(super) struct Wait {
+    pub(super) key: LockKey,
+    pub(super) weight: u64,
+}
+
+type Waits = HashMap<TxnId, Wait>;
+
+impl LockTable {
+    /// Ends one wait of each cycle that can be reached from `start`.
+    pub(super) fn resolve_deadlocks(&self, waits: &mut Waits, start: TxnId) {
+        while let Some(cycle) = self.find_cycle(waits, start) {
+            let weight = |txn: &TxnId| waits.get(txn).map_or(u64::MAX, |wait| wait.weight);
+            let victim = cycle.into_iter().min_by_key(|txn| (weight(txn), Reverse(*txn)));
+            let Some(victim) = victim else { return };
+            // If its wait has just ended otherwise, so has the cycle.
+            let Some(wait) = waits.remove(&victim) else { continue };
+            if self.end_wait(&wait.key, victim, LockError::Deadlock) {
+                self.counters.deadlocks.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// A cycle of waiting transactions that can be reached from `start`.
+    fn find_cycle(&self, waits: &Waits, start: TxnId) -> Option<Vec<TxnId>> {
+        let mut edges = Edges { table: self, waits, of: HashMap::new() };
+        let mut done = HashSet::new();
+        // The path from `start`, each with those of its edges that have not been followed.
+        let mut path = vec![(start, edges.take(start))];
+        while let Some((txn, rest)) = path.last_mut() {
+            let Some(next) = rest.pop() else {
+                done.insert(*txn);
+                path.pop();
+                continue;
+            };
+            if let Some(at) = path.iter().position(|(on_path, _)| *on_path == next) {
+                return Some(path[at..].iter().map(|(txn, _)| *txn).collect());
+            }
+            if !done.contains(&next) {
+                path.push((next, edges.take(next)));
+            }
+        }
+        None
+    }
+}
+
+/// Edges "waits for", read one queue at a time.
+struct Edges<'a> {
+    table: &'a LockTable,
+    waits: &'a Waits,
+    of: HashMap<TxnId, Vec<TxnId>>,
+}
+
+impl Edges<'_> {
+    /// The edges from `txn`; none if it does not wait. Asked once per transaction.
+    fn take(&mut self, txn: TxnId) -> Vec<TxnId> {
+        if let Some(edges) = self.of.remove(&txn) {
+            return edges;
+        }
+        let Some(wait) = self.waits.get(&txn) else { return Vec::new() };
+        let key = &wait.key;
+        let shard = self.table.shard(key.hash).lock();
+        if let Some(queue) = shard.find(key.hash, |q| q.is(key.tree, &key.bytes)) {
+            queue.waits_for(|waiting, blockers| {
+                self.of.insert(waiting.txn, blockers);
+            });
+        }
+        self.of.remove(&txn).unwrap_or_default()
+    }
+}

@@ -1,0 +1,434 @@
+use super::*;
+use std::collections::HashSet;
+use std::sync::atomic::AtomicU64;
+use std::thread;
+
+const TREE: TreeId = TreeId(7);
+/// Long enough never to pass: a test that meets it has lost a wakeup.
+const FOREVER: Duration = Duration::from_secs(120);
+
+fn request(txn: u64, key: &[u8], mode: Mode, timeout: Duration) -> Request<'_> {
+    Request {
+        txn: TxnId(txn),
+        tree: TREE,
+        key,
+        mode,
+        timeout,
+        weight: txn,
+        implicit_owner: None,
+        is_active: &|_| true,
+        cancelled: None,
+    }
+}
+
+fn lock(table: &LockTable, txn: u64, key: &[u8], mode: Mode) -> Result<(), LockError> {
+    table.lock(&request(txn, key, mode, FOREVER))
+}
+
+fn lock_inline(table: &LockTable, txn: u64, key: &[u8], mode: Mode) -> Result<(), LockError> {
+    table.lock(&request(txn, key, mode, Duration::ZERO))
+}
+
+fn await_waiters(table: &LockTable, count: usize) {
+    while table.snapshot().iter().filter(|info| info.wait.is_some()).count() < count {
+        thread::yield_now();
+    }
+}
+
+fn assert_empty(table: &LockTable) {
+    assert_eq!(table.queue_count.load(Ordering::Relaxed), 0);
+    assert!(table.queues.iter().all(|shard| shard.0.lock().is_empty()));
+    assert!(table.lists.iter().all(|shard| shard.0.lock().is_empty()));
+    assert!(table.waits.lock().is_empty());
+}
+
+#[test]
+fn modes_and_owners() {
+    let table = LockTable::new();
+    assert!(!table.conflicts(TxnId(1), TREE, b"k", Mode::Exclusive));
+    lock_inline(&table, 1, b"k", Mode::Shared).unwrap();
+    lock_inline(&table, 2, b"k", Mode::Shared).unwrap();
+    lock_inline(&table, 2, b"k", Mode::Shared).unwrap();
+    assert!(!table.conflicts(TxnId(3), TREE, b"k", Mode::Shared));
+    assert!(table.conflicts(TxnId(1), TREE, b"k", Mode::Exclusive));
+    assert!(!table.conflicts(TxnId(1), TreeId(8), b"k", Mode::Exclusive));
+    assert!(!table.conflicts(TxnId(1), TREE, b"kk", Mode::Exclusive));
+    assert!(!table.try_lock(&request(1, b"k", Mode::Exclusive, FOREVER)));
+    assert_eq!(lock_inline(&table, 1, b"k", Mode::Exclusive), Err(LockError::Timeout));
+    table.release(TxnId(2), TREE, b"k");
+    table.release(TxnId(2), TREE, b"k");
+    lock_inline(&table, 1, b"k", Mode::Exclusive).unwrap();
+    assert!(table.conflicts(TxnId(3), TREE, b"k", Mode::Shared));
+    table.release_all(TxnId(1));
+    table.release_all(TxnId(2));
+    assert_empty(&table);
+    assert_eq!(table.stats().timeouts, 1);
+}
+
+#[test]
+fn waiters_go_first_come_first_served() {
+    let table = LockTable::new();
+    let order = Mutex::new(Vec::new());
+    lock_inline(&table, 1, b"k", Mode::Exclusive).unwrap();
+    thread::scope(|scope| {
+        for txn in 2..8 {
+            let (table, order) = (&table, &order);
+            scope.spawn(move || {
+                lock(table, txn, b"k", Mode::Exclusive).unwrap();
+                order.lock().push(txn);
+                table.release_all(TxnId(txn));
+            });
+            await_waiters(table, txn as usize - 1);
+        }
+        table.release_all(TxnId(1));
+    });
+    assert_eq!(order.into_inner(), [2, 3, 4, 5, 6, 7]);
+    assert_empty(&table);
+}
+
+#[test]
+fn readers_do_not_pass_a_waiting_writer() {
+    let table = LockTable::new();
+    lock_inline(&table, 1, b"k", Mode::Shared).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            lock(&table, 2, b"k", Mode::Exclusive).unwrap();
+            table.release_all(TxnId(2));
+        });
+        await_waiters(&table, 1);
+        assert!(!table.try_lock(&request(3, b"k", Mode::Shared, FOREVER)));
+        assert!(table.conflicts(TxnId(3), TREE, b"k", Mode::Shared));
+        scope.spawn(|| {
+            lock(&table, 3, b"k", Mode::Shared).unwrap();
+            table.release_all(TxnId(3));
+        });
+        await_waiters(&table, 2);
+        let waits: Vec<_> = table.snapshot().into_iter().filter_map(|info| info.wait).collect();
+        assert_eq!(waits[0].waits_for, [TxnId(1)]);
+        assert_eq!(waits[1].waits_for, [TxnId(2)]);
+        // An upgrade goes ahead of both.
+        lock(&table, 1, b"k", Mode::Exclusive).unwrap();
+        table.release_all(TxnId(1));
+    });
+    assert_empty(&table);
+}
+
+#[test]
+fn an_upgrade_waits_for_other_holders_only() {
+    let table = LockTable::new();
+    let order = Mutex::new(Vec::new());
+    lock_inline(&table, 1, b"k", Mode::Shared).unwrap();
+    lock_inline(&table, 2, b"k", Mode::Shared).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            lock(&table, 3, b"k", Mode::Exclusive).unwrap();
+            order.lock().push(3);
+            table.release_all(TxnId(3));
+        });
+        await_waiters(&table, 1);
+        scope.spawn(|| {
+            lock(&table, 1, b"k", Mode::Exclusive).unwrap();
+            order.lock().push(1);
+            table.release_all(TxnId(1));
+        });
+        await_waiters(&table, 2);
+        table.release_all(TxnId(2));
+    });
+    assert_eq!(order.into_inner(), [1, 3]);
+    assert_empty(&table);
+}
+
+/// Transactions 1..=n each hold a key and want the next one's; weights as given.
+fn cycle(weights: &[u64]) -> Vec<Result<(), LockError>> {
+    let n = weights.len() as u64;
+    let table = LockTable::new();
+    let key = |txn: u64| [(txn % n) as u8];
+    for txn in 1..=n {
+        lock_inline(&table, txn, &key(txn), Mode::Exclusive).unwrap();
+    }
+    let results: Vec<_> = thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for txn in 1..=n {
+            let table = &table;
+            threads.push(scope.spawn(move || {
+                let key = key(txn + 1);
+                let mut req = request(txn, &key, Mode::Exclusive, FOREVER);
+                req.weight = weights[txn as usize - 1];
+                let result = table.lock(&req);
+                table.release_all(TxnId(txn));
+                result
+            }));
+            if txn < n {
+                await_waiters(table, txn as usize);
+            }
+        }
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(table.stats().deadlocks, 1);
+    assert_empty(&table);
+    results
+}
+
+#[test]
+fn a_deadlock_rolls_back_the_cheapest() {
+    for n in 2..=5 {
+        for victim in 0..n {
+            let mut weights = vec![100; n];
+            weights[victim] = 1;
+            let results = cycle(&weights);
+            for (at, result) in results.into_iter().enumerate() {
+                let expected = if at == victim { Err(LockError::Deadlock) } else { Ok(()) };
+                assert_eq!(result, expected, "{n} transactions, victim {victim}, at {at}");
+            }
+        }
+    }
+    assert_eq!(cycle(&[5, 5, 5]), [Ok(()), Ok(()), Err(LockError::Deadlock)]);
+}
+
+#[test]
+fn two_upgrades_deadlock() {
+    let table = LockTable::new();
+    lock_inline(&table, 1, b"k", Mode::Shared).unwrap();
+    lock_inline(&table, 2, b"k", Mode::Shared).unwrap();
+    thread::scope(|scope| {
+        let second = scope.spawn(|| lock(&table, 2, b"k", Mode::Exclusive));
+        await_waiters(&table, 1);
+        // Inline, too, a deadlock is found before the timeout; here it is the requester's.
+        let mut req = request(1, b"k", Mode::Exclusive, Duration::ZERO);
+        req.weight = 0;
+        assert_eq!(table.lock(&req), Err(LockError::Deadlock));
+        table.release_all(TxnId(1));
+        assert_eq!(second.join().unwrap(), Ok(()));
+    });
+    table.release_all(TxnId(2));
+    assert_empty(&table);
+}
+
+#[test]
+fn a_cancelled_wait_ends() {
+    let table = LockTable::new();
+    lock_inline(&table, 1, b"k", Mode::Exclusive).unwrap();
+    table.cancel(TxnId(1));
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| lock(&table, 2, b"k", Mode::Exclusive));
+        await_waiters(&table, 1);
+        table.cancel(TxnId(2));
+        assert_eq!(waiter.join().unwrap(), Err(LockError::Cancelled));
+    });
+    let flag = AtomicBool::new(true);
+    let mut req = request(2, b"k", Mode::Exclusive, FOREVER);
+    req.cancelled = Some(&flag);
+    assert_eq!(table.lock(&req), Err(LockError::Cancelled));
+    table.release_all(TxnId(1));
+    assert_empty(&table);
+}
+
+#[test]
+fn an_implicit_owner_is_waited_for() {
+    let table = LockTable::new();
+    let active = AtomicBool::new(true);
+    let is_active = |txn| txn != TxnId(1) || active.load(Ordering::SeqCst);
+    // Granted after transaction 1 wrote the row, before the second look: taken back.
+    lock_inline(&table, 2, b"k", Mode::Shared).unwrap();
+    let mut req = request(2, b"k", Mode::Shared, Duration::ZERO);
+    req.implicit_owner = Some(TxnId(1));
+    req.is_active = &is_active;
+    assert!(!table.try_lock(&req));
+    assert_empty(&table);
+    assert_eq!(table.lock(&req), Err(LockError::Timeout));
+    assert!(!table.conflicts(TxnId(1), TREE, b"k", Mode::Exclusive));
+    assert!(table.conflicts(TxnId(2), TREE, b"k", Mode::Shared));
+    req.timeout = FOREVER;
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            table.lock(&Request {
+                is_active: &|txn| txn != TxnId(1) || active.load(Ordering::SeqCst),
+                ..request(3, b"k", Mode::Exclusive, FOREVER)
+            })
+        });
+        await_waiters(&table, 1);
+        active.store(false, Ordering::SeqCst);
+        table.release_all(TxnId(1));
+        assert_eq!(waiter.join().unwrap(), Ok(()));
+    });
+    table.release_all(TxnId(3));
+    // An owner that has ended is not entered.
+    assert_eq!(table.lock(&req), Ok(()));
+    table.release_all(TxnId(2));
+    assert_empty(&table);
+}
+
+#[test]
+fn an_entered_owner_takes_part_in_deadlocks() {
+    let table = LockTable::new();
+    lock_inline(&table, 2, b"a", Mode::Exclusive).unwrap();
+    thread::scope(|scope| {
+        let owner = scope.spawn(|| {
+            let result = lock(&table, 1, b"a", Mode::Exclusive);
+            table.release_all(TxnId(1));
+            result
+        });
+        await_waiters(&table, 1);
+        let mut req = request(2, b"b", Mode::Shared, Duration::ZERO);
+        req.implicit_owner = Some(TxnId(1));
+        // The cheaper owner is rolled back; inline, the requester does not wait for that.
+        assert_eq!(table.lock(&req), Err(LockError::Timeout));
+        assert_eq!(owner.join().unwrap(), Err(LockError::Deadlock));
+    });
+    table.release_all(TxnId(2));
+    assert_empty(&table);
+}
+
+#[test]
+fn stress_mutual_exclusion() {
+    const KEYS: usize = 6;
+    let table = LockTable::new();
+    let next_txn = AtomicU64::new(1);
+    // Exclusive holders in the high half, shared ones in the low half.
+    let holders: [AtomicU64; KEYS] = Default::default();
+    thread::scope(|scope| {
+        for seed in 0..4 {
+            let (table, next_txn, holders) = (&table, &next_txn, &holders);
+            scope.spawn(move || {
+                let mut rng = fastrand::Rng::with_seed(seed);
+                for _ in 0..3000 {
+                    let txn = next_txn.fetch_add(1, Ordering::Relaxed);
+                    let mut held = [0u64; KEYS];
+                    for _ in 0..rng.usize(1..5) {
+                        let at = rng.usize(..KEYS);
+                        let mode = if rng.bool() { Mode::Shared } else { Mode::Exclusive };
+                        match lock(table, txn, &[at as u8], mode) {
+                            Ok(()) => {}
+                            Err(LockError::Deadlock) => break,
+                            Err(error) => panic!("seed {seed}: {error}"),
+                        }
+                        let wanted = if mode == Mode::Exclusive { 1 << 32 } else { 1 };
+                        if wanted > held[at] {
+                            let add = wanted - held[at];
+                            let now = holders[at].fetch_add(add, Ordering::SeqCst) + add;
+                            held[at] = wanted;
+                            assert!(now <= 1 << 32, "seed {seed}: {now:x}");
+                        }
+                        if rng.u8(..4) == 0 {
+                            thread::yield_now();
+                        }
+                    }
+                    for (at, held) in held.into_iter().enumerate() {
+                        holders[at].fetch_sub(held, Ordering::SeqCst);
+                    }
+                    table.release_all(TxnId(txn));
+                }
+            });
+        }
+    });
+    assert!(table.stats().waits > 0);
+    assert_empty(&table);
+}
+
+/// A row as the tree has it: a latch, a version header, and whom the test believes to hold it.
+#[derive(Default)]
+struct Row {
+    header: TxnId,
+    writer: Option<TxnId>,
+    readers: HashSet<TxnId>,
+}
+
+struct World {
+    table: LockTable,
+    rows: Vec<Mutex<Row>>,
+    active: Mutex<HashSet<TxnId>>,
+}
+
+impl World {
+    fn wait(&self, txn: TxnId, at: usize, mode: Mode, owner: TxnId) -> Result<(), LockError> {
+        let implicit_owner = (owner != TxnId::default() && owner != txn).then_some(owner);
+        let is_active = |txn| self.active.lock().contains(&txn);
+        self.table.lock(&Request {
+            implicit_owner,
+            is_active: &is_active,
+            ..request(txn.0, &[at as u8], mode, FOREVER)
+        })
+    }
+
+    fn write(&self, txn: TxnId, at: usize) -> Result<(), LockError> {
+        loop {
+            let owner = {
+                let mut row = self.rows[at].lock();
+                let header = row.header;
+                let foreign = header != txn && self.active.lock().contains(&header);
+                let free = header == txn
+                    || !foreign && !self.table.conflicts(txn, TREE, &[at as u8], Mode::Exclusive);
+                if free {
+                    assert!(row.writer.is_none_or(|writer| writer == txn));
+                    assert!(row.readers.iter().all(|reader| *reader == txn));
+                    row.header = txn;
+                    row.writer = Some(txn);
+                    return Ok(());
+                }
+                if foreign { header } else { TxnId::default() }
+            };
+            self.wait(txn, at, Mode::Exclusive, owner)?;
+        }
+    }
+
+    fn read(&self, txn: TxnId, at: usize) -> Result<(), LockError> {
+        let mut owner = TxnId::default();
+        loop {
+            self.wait(txn, at, Mode::Shared, owner)?;
+            let mut row = self.rows[at].lock();
+            owner = row.header;
+            if owner == txn || !self.active.lock().contains(&owner) {
+                assert!(row.writer.is_none_or(|writer| writer == txn));
+                row.readers.insert(txn);
+                return Ok(());
+            }
+        }
+    }
+
+    fn end(&self, txn: TxnId) {
+        for row in &self.rows {
+            let mut row = row.lock();
+            row.readers.remove(&txn);
+            row.writer = row.writer.filter(|writer| *writer != txn);
+        }
+        self.active.lock().remove(&txn);
+        self.table.release_all(txn);
+    }
+}
+
+#[test]
+fn stress_implicit_owners() {
+    let world = World {
+        table: LockTable::new(),
+        rows: (0..5).map(|_| Mutex::default()).collect(),
+        active: Mutex::default(),
+    };
+    let next_txn = AtomicU64::new(1);
+    thread::scope(|scope| {
+        for seed in 0..4 {
+            let (world, next_txn) = (&world, &next_txn);
+            scope.spawn(move || {
+                let mut rng = fastrand::Rng::with_seed(seed);
+                for _ in 0..2000 {
+                    let txn = TxnId(next_txn.fetch_add(1, Ordering::Relaxed));
+                    world.active.lock().insert(txn);
+                    for _ in 0..rng.usize(1..5) {
+                        let at = rng.usize(..world.rows.len());
+                        let done =
+                            if rng.bool() { world.read(txn, at) } else { world.write(txn, at) };
+                        match done {
+                            Ok(()) => {}
+                            Err(LockError::Deadlock) => break,
+                            Err(error) => panic!("seed {seed}: {error}"),
+                        }
+                        if rng.u8(..4) == 0 {
+                            thread::yield_now();
+                        }
+                    }
+                    world.end(txn);
+                }
+            });
+        }
+    });
+    assert_empty(&world.table);
+}

@@ -1,0 +1,412 @@
+//! Rows: the value bytes of the primary tree, rows read column by column, and index entries.
+//!
+//! # Persisted form
+//! The columns that are not in the primary key, in the table's order:
+//!
+//! | bytes | field |
+//! |---|---|
+//! | (nullable columns + 7) / 8 | null bitmap: bit n (low first) is set if the n-th nullable one is NULL |
+//! | per column that is not NULL | bool: 00 or 01; i64: zigzag LEB128; u64: LEB128; f64: 8, little-endian; text, bytes: length as LEB128, then the bytes |
+
+mod index;
+#[cfg(test)]
+mod tests;
+
+pub use index::{index_entry, primary_key_of_entry};
+
+use crate::key::{self, Decoded};
+use crate::schema::{Column, KeyOf, Place, Schema};
+use crate::value::{OwnedValue, Type, Value};
+use std::cell::OnceCell;
+use std::fmt;
+use weir_page::node::MAX_KEY;
+use weir_page::varint::{self, Input};
+
+/// Why values are not a row, or bytes not one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RowError {
+    /// Not as many values as there are columns.
+    #[error("{what} has {expected} columns; {found} values were given")]
+    Count {
+        /// The row, or which key.
+        what: String,
+        /// Columns.
+        expected: usize,
+        /// Values.
+        found: usize,
+    },
+    /// A value is of another type than its column.
+    #[error("the column `{column}` is of type {expected}; a value of type {found} was given")]
+    Type {
+        /// The column.
+        column: String,
+        /// Its type.
+        expected: Type,
+        /// The value's type.
+        found: Type,
+    },
+    /// NULL in a column that is not nullable.
+    #[error("the column `{column}` must not be NULL")]
+    Null {
+        /// The column.
+        column: String,
+    },
+    /// An encoded key is longer than the tree allows.
+    #[error("{key}: the encoded key has at least {bytes} bytes; {MAX_KEY} are allowed")]
+    KeyTooLong {
+        /// Which key.
+        key: String,
+        /// Encoded bytes, up to the column that is too much.
+        bytes: usize,
+    },
+    /// An index does not have the column.
+    #[error("the column `{column}` is not in the {index}")]
+    NotCovered {
+        /// The column.
+        column: String,
+        /// The index.
+        index: String,
+    },
+    /// The bytes are not a row of this schema.
+    #[error("the stored bytes of the column `{column}` are malformed")]
+    Malformed {
+        /// The column, or the last one before bytes that belong to none.
+        column: String,
+    },
+}
+
+impl RowError {
+    #[cold]
+    pub(crate) fn mismatch(column: &Column, value: Value<'_>) -> RowError {
+        let name = column.name().to_string();
+        match value.column_type() {
+            None => RowError::Null { column: name },
+            Some(found) => RowError::Type { column: name, expected: column.column_type(), found },
+        }
+    }
+
+    #[cold]
+    pub(crate) fn malformed(column: &Column) -> RowError {
+        RowError::Malformed { column: column.name().to_string() }
+    }
+}
+
+pub(crate) fn check_count(schema: &Schema, row: &[Value<'_>]) -> Result<(), RowError> {
+    if row.len() != schema.columns().len() {
+        let (what, expected) = ("the row".to_string(), schema.columns().len());
+        return Err(RowError::Count { what, expected, found: row.len() });
+    }
+    Ok(())
+}
+
+/// Appends the value that the primary tree has for a row: the columns not in the primary key.
+///
+/// # Errors
+/// [`RowError`]; `out` is as before.
+pub fn encode_value(schema: &Schema, row: &[Value<'_>], out: &mut Vec<u8>) -> Result<(), RowError> {
+    check_count(schema, row)?;
+    let start = out.len();
+    let result = put_columns(schema, row, out);
+    if result.is_err() {
+        out.truncate(start);
+    }
+    result
+}
+
+fn put_columns(schema: &Schema, row: &[Value<'_>], out: &mut Vec<u8>) -> Result<(), RowError> {
+    let bitmap = out.len();
+    out.resize(bitmap + schema.bitmap_bytes(), 0);
+    let mut nullable = 0;
+    for &at in schema.value_columns() {
+        let column = &schema.columns()[at as usize];
+        let value = row[at as usize];
+        let bit = nullable;
+        if column.nullable() {
+            nullable += 1;
+        }
+        match (column.column_type(), value) {
+            (Type::Bool, Value::Bool(v)) => out.push(u8::from(v)),
+            (Type::I64, Value::I64(v)) => varint::put(out, zigzag(v)),
+            (Type::U64, Value::U64(v)) => varint::put(out, v),
+            (Type::F64, Value::F64(v)) => out.extend_from_slice(&v.to_le_bytes()),
+            (Type::Text, Value::Text(v)) => put_bytes(v.as_bytes(), out),
+            (Type::Bytes, Value::Bytes(v)) => put_bytes(v, out),
+            (_, Value::Null) if column.nullable() => out[bitmap + bit / 8] |= 1 << (bit % 8),
+            _ => return Err(RowError::mismatch(column, value)),
+        }
+    }
+    Ok(())
+}
+
+fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+    varint::put(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+fn zigzag(v: i64) -> u64 {
+    ((v << 1) ^ (v >> 63)) as u64
+}
+
+fn unzigzag(v: u64) -> i64 {
+    (v >> 1) as i64 ^ -((v & 1) as i64)
+}
+
+/// Reads value columns one after the other.
+struct ValueReader<'a> {
+    bitmap: &'a [u8],
+    input: Input<'a>,
+    nullable: usize,
+}
+
+impl<'a> ValueReader<'a> {
+    fn new(schema: &Schema, value: &'a [u8]) -> Option<Self> {
+        let mut input = Input::new(value);
+        let bitmap = input.bytes(schema.bitmap_bytes())?;
+        Some(ValueReader { bitmap, input, nullable: 0 })
+    }
+
+    fn next_is_null(&mut self, column: &Column) -> bool {
+        if !column.nullable() {
+            return false;
+        }
+        let bit = self.nullable;
+        self.nullable += 1;
+        self.bitmap[bit / 8] & (1 << (bit % 8)) != 0
+    }
+
+    fn skip(&mut self, column: &Column) -> Option<()> {
+        if self.next_is_null(column) {
+            return Some(());
+        }
+        match column.column_type() {
+            Type::Bool => self.input.u8().map(drop),
+            Type::I64 | Type::U64 => self.input.varint().map(drop),
+            Type::F64 => self.input.bytes(8).map(drop),
+            Type::Text | Type::Bytes => self.input.slice().map(drop),
+        }
+    }
+
+    fn next(&mut self, column: &Column) -> Option<Value<'a>> {
+        if self.next_is_null(column) {
+            return Some(Value::Null);
+        }
+        Some(match column.column_type() {
+            Type::Bool => match self.input.u8()? {
+                0 => Value::Bool(false),
+                1 => Value::Bool(true),
+                _ => return None,
+            },
+            Type::I64 => Value::I64(unzigzag(self.input.varint()?)),
+            Type::U64 => Value::U64(self.input.varint()?),
+            Type::F64 => Value::F64(f64::from_le_bytes(self.input.bytes(8)?.try_into().ok()?)),
+            Type::Text => Value::Text(std::str::from_utf8(self.input.slice()?).ok()?),
+            Type::Bytes => Value::Bytes(self.input.slice()?),
+        })
+    }
+}
+
+/// A row, or an index's part of one, read from its encoded bytes column by column.
+///
+/// ```
+/// use weir::key::encode_primary_key;
+/// use weir::row::{RowRef, encode_value};
+/// use weir::schema::Schema;
+/// use weir::value::{Type, Value};
+///
+/// let schema = Schema::builder()
+///     .column("id", Type::U64)
+///     .nullable_column("name", Type::Text)
+///     .primary_key(&["id"])
+///     .build()?;
+/// let (mut key, mut value) = (Vec::new(), Vec::new());
+/// let row = [7u64.into(), "weir".into()];
+/// encode_primary_key(&schema, &row, &mut key)?;
+/// encode_value(&schema, &row, &mut value)?;
+///
+/// let row = RowRef::primary(&schema, &key, &value);
+/// assert_eq!(row.get(1)?, Value::Text("weir"));
+/// assert_eq!(row.get(0)?.as_u64(), Some(7));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct RowRef<'a> {
+    schema: &'a Schema,
+    tree: KeyOf,
+    key: &'a [u8],
+    value: &'a [u8],
+    /// By column, those whose bytes in the key are escaped; filled when the first one is read.
+    unescaped: OnceCell<Box<[OwnedValue]>>,
+}
+
+impl<'a> RowRef<'a> {
+    /// An entry of the primary tree.
+    pub fn primary(schema: &'a Schema, key: &'a [u8], value: &'a [u8]) -> Self {
+        RowRef { schema, tree: KeyOf::Primary, key, value, unescaped: OnceCell::new() }
+    }
+
+    /// An entry of a secondary index: has the index's columns and the primary key.
+    ///
+    /// # Panics
+    /// If there is no such index.
+    pub fn index(schema: &'a Schema, index: usize, key: &'a [u8], value: &'a [u8]) -> Self {
+        assert!(index < schema.indexes().len(), "no index {index}");
+        RowRef { schema, tree: KeyOf::Index(index), key, value, unescaped: OnceCell::new() }
+    }
+
+    /// The table's schema.
+    pub fn schema(&self) -> &'a Schema {
+        self.schema
+    }
+
+    /// The key's bytes.
+    pub fn key(&self) -> &'a [u8] {
+        self.key
+    }
+
+    /// The value's bytes.
+    pub fn value(&self) -> &'a [u8] {
+        self.value
+    }
+
+    /// Whether the entry has the column: always in the primary tree.
+    pub fn covers(&self, column: usize) -> bool {
+        match self.tree {
+            KeyOf::Primary => column < self.schema.columns().len(),
+            KeyOf::Index(index) => {
+                self.schema.indexes()[index].parts().iter().any(|&part| part as usize == column)
+            }
+        }
+    }
+
+    /// A column's value. Only the columns before it are stepped over, nothing else is decoded.
+    ///
+    /// # Errors
+    /// [`RowError::NotCovered`], or [`RowError::Malformed`] if the bytes are no row of this schema.
+    ///
+    /// # Panics
+    /// If the table has no such column.
+    pub fn get(&self, column: usize) -> Result<Value<'_>, RowError> {
+        match self.decode(column)? {
+            Decoded::Plain(value) => Ok(value),
+            Decoded::Unescaped(_) => {
+                let unescaped = self.unescaped.get_or_init(|| self.unescape());
+                Ok(unescaped[column].as_value())
+            }
+        }
+    }
+
+    /// An owned copy of the row.
+    ///
+    /// # Errors
+    /// As [`RowRef::get`].
+    pub fn to_row(&self) -> Result<Row, RowError> {
+        let owned = |column| {
+            Ok(match self.decode(column)? {
+                Decoded::Plain(value) => value.to_owned(),
+                Decoded::Unescaped(value) => value,
+            })
+        };
+        let values: Result<_, RowError> = (0..self.schema.columns().len()).map(owned).collect();
+        Ok(Row { values: values? })
+    }
+
+    fn decode(&self, column: usize) -> Result<Decoded<'a>, RowError> {
+        let of_column = &self.schema.columns()[column];
+        let decoded = match self.tree {
+            KeyOf::Primary => match self.schema.place(column) {
+                Place::Key(nth) => self.key_part(self.schema.primary_key(), self.key, nth as usize),
+                Place::Value(nth) => self.value_column(nth as usize).map(Decoded::Plain),
+            },
+            KeyOf::Index(index) => self.index_part(index, column)?,
+        };
+        decoded.ok_or_else(|| RowError::malformed(of_column))
+    }
+
+    fn index_part(&self, index: usize, column: usize) -> Result<Option<Decoded<'a>>, RowError> {
+        let position = |parts: &[u16]| parts.iter().position(|&part| part as usize == column);
+        let of_index = &self.schema.indexes()[index];
+        let Some(nth) = position(of_index.parts()) else {
+            let column = self.schema.columns()[column].name().to_string();
+            let index = self.schema.key_name(self.tree);
+            return Err(RowError::NotCovered { column, index });
+        };
+        if nth < of_index.columns().len() || self.value.is_empty() {
+            return Ok(self.key_part(of_index.parts(), self.key, nth));
+        }
+        let parts = self.schema.primary_key();
+        Ok(position(parts).and_then(|nth| self.key_part(parts, self.value, nth)))
+    }
+
+    fn key_part(&self, parts: &[u16], key: &'a [u8], nth: usize) -> Option<Decoded<'a>> {
+        let column = |part: u16| &self.schema.columns()[part as usize];
+        let mut rest = key;
+        for &part in &parts[..nth] {
+            rest = key::split_part(column(part), rest)?.1;
+        }
+        let column = column(parts[nth]);
+        key::decode_part(column, key::split_part(column, rest)?.0)
+    }
+
+    fn value_column(&self, nth: usize) -> Option<Value<'a>> {
+        let columns = self.schema.value_columns();
+        let column = |at: u16| &self.schema.columns()[at as usize];
+        let mut reader = ValueReader::new(self.schema, self.value)?;
+        for &before in &columns[..nth] {
+            reader.skip(column(before))?;
+        }
+        reader.next(column(columns[nth]))
+    }
+
+    fn unescape(&self) -> Box<[OwnedValue]> {
+        let unescape = |column| match self.decode(column) {
+            Ok(Decoded::Unescaped(value)) => value,
+            _ => OwnedValue::Null,
+        };
+        (0..self.schema.columns().len()).map(unescape).collect()
+    }
+}
+
+impl fmt::Debug for RowRef<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut map = f.debug_map();
+        for (at, column) in self.schema.columns().iter().enumerate() {
+            match self.get(at) {
+                Ok(value) => map.entry(&column.name(), &value),
+                Err(RowError::NotCovered { .. }) => continue,
+                Err(error) => map.entry(&column.name(), &error),
+            };
+        }
+        map.finish()
+    }
+}
+
+/// A row that borrows nothing: every column's value, in the table's order.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Row {
+    values: Box<[OwnedValue]>,
+}
+
+impl Row {
+    /// A row of the given values; checked against a schema when it is written.
+    pub fn new(values: impl IntoIterator<Item = OwnedValue>) -> Row {
+        Row { values: values.into_iter().collect() }
+    }
+
+    /// A column's value.
+    ///
+    /// # Panics
+    /// If the row has no such column.
+    pub fn get(&self, column: usize) -> Value<'_> {
+        self.values[column].as_value()
+    }
+
+    /// Every column's value.
+    pub fn values(&self) -> impl ExactSizeIterator<Item = Value<'_>> {
+        self.values.iter().map(OwnedValue::as_value)
+    }
+}
+
+impl fmt::Debug for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.values.iter()).finish()
+    }
+}

@@ -1,0 +1,179 @@
+use super::*;
+use crate::key::tests::{borrow, rows, schema};
+use crate::key::{encode_primary_key, split_part};
+use proptest::prelude::*;
+
+fn encode(schema: &Schema, row: &[Value<'_>]) -> (Vec<u8>, Vec<u8>) {
+    let (mut key, mut value) = (Vec::new(), Vec::new());
+    encode_primary_key(schema, row, &mut key).unwrap();
+    encode_value(schema, row, &mut value).unwrap();
+    (key, value)
+}
+
+proptest! {
+    #[test]
+    fn a_row_comes_back(owned in rows()) {
+        let (schema, row) = (schema(), borrow(&owned));
+        let (key, value) = encode(&schema, &row);
+        let read = RowRef::primary(&schema, &key, &value);
+        for (column, value) in row.iter().enumerate().rev() {
+            prop_assert_eq!(read.get(column).unwrap(), *value);
+        }
+        prop_assert!(read.to_row().unwrap() == Row::new(owned.clone()));
+    }
+
+    #[test]
+    fn index_entries_lead_to_the_row(owned in rows()) {
+        let (schema, row) = (schema(), borrow(&owned));
+        let (pk, stored) = encode(&schema, &row);
+        for index in 0..schema.indexes().len() {
+            let (mut key, mut value) = (Vec::new(), Vec::new());
+            index_entry(&schema, index, &row, &mut key, &mut value).unwrap();
+            let (mut key_2, mut value_2) = (Vec::new(), Vec::new());
+            RowRef::primary(&schema, &pk, &stored)
+                .index_entry(index, &mut key_2, &mut value_2)
+                .unwrap();
+            prop_assert_eq!((&key, &value), (&key_2, &value_2));
+
+            let mut found = Vec::new();
+            primary_key_of_entry(&schema, index, &key, &value, &mut found).unwrap();
+            prop_assert_eq!(&found, &pk);
+
+            let entry = RowRef::index(&schema, index, &key, &value);
+            for (column, value) in row.iter().enumerate() {
+                if entry.covers(column) {
+                    prop_assert_eq!(entry.get(column).unwrap(), *value);
+                } else {
+                    let not_covered = matches!(entry.get(column), Err(RowError::NotCovered { .. }));
+                    prop_assert!(not_covered);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_a_row_or_an_error(
+        mut bytes: Vec<u8>, other: Vec<u8>, owned in rows(), at: usize, bit in 0..8
+    ) {
+        let schema = schema();
+        let touch = |key: &[u8], value: &[u8]| {
+            let _ = format!("{:?}", RowRef::primary(&schema, key, value));
+            let _ = RowRef::primary(&schema, key, value).to_row();
+            for index in 0..schema.indexes().len() {
+                let _ = format!("{:?}", RowRef::index(&schema, index, key, value));
+                let _ = primary_key_of_entry(&schema, index, key, value, &mut Vec::new());
+                let (mut k, mut v) = (Vec::new(), Vec::new());
+                let _ = RowRef::primary(&schema, key, value).index_entry(index, &mut k, &mut v);
+            }
+        };
+        touch(&bytes, &other);
+        let (mut key, mut value) = encode(&schema, &borrow(&owned));
+        bytes.extend_from_slice(&key);
+        touch(&bytes, &value);
+        let len = value.len();
+        value[at % len] ^= 1u8 << bit;
+        touch(&key, &value);
+        value.truncate(at % len);
+        touch(&key, &value);
+        let len = key.len();
+        key[at % len] ^= 1u8 << bit;
+        touch(&key, &value);
+    }
+}
+
+fn small() -> Schema {
+    Schema::builder()
+        .column("id", Type::U64)
+        .nullable_column("n", Type::I64)
+        .column("f", Type::F64)
+        .nullable_column("t", Type::Text)
+        .column("b", Type::Bool)
+        .column("u", Type::U64)
+        .primary_key(&["id"])
+        .unique_index("by_t", &["t"])
+        .build()
+        .unwrap()
+}
+
+#[test]
+fn persisted_form() {
+    let schema = small();
+    let row = [1u64.into(), (-65).into(), 1.0.into(), "hi".into(), true.into(), 300u64.into()];
+    let (_, value) = encode(&schema, &row);
+    let float = [0, 0, 0, 0, 0, 0, 0xf0, 0x3f];
+    let golden = [&[0, 0x81, 1][..], &float, &[2, b'h', b'i', 1, 0xac, 2]].concat();
+    assert_eq!(value, golden);
+    let row = [1u64.into(), Value::Null, 1.0.into(), Value::Null, true.into(), 0u64.into()];
+    let (_, value) = encode(&schema, &row);
+    assert_eq!(value, [&[3][..], &float, &[1, 0]].concat());
+    assert_eq!(
+        format!("{:?}", RowRef::primary(&schema, &1u64.to_be_bytes(), &value)),
+        r#"{"id": 1, "n": NULL, "f": 1.0, "t": NULL, "b": true, "u": 0}"#
+    );
+}
+
+#[test]
+fn unique_entries_hold_the_primary_key_unless_null() {
+    let schema = small();
+    let mut row = [9u64.into(), Value::Null, 1.0.into(), "t".into(), true.into(), 0u64.into()];
+    let entry = |row: &[Value<'_>]| {
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        index_entry(&schema, 0, row, &mut key, &mut value).unwrap();
+        (key, value)
+    };
+    assert_eq!(entry(&row), (vec![1, b't', 0, 1], 9u64.to_be_bytes().to_vec()));
+    row[3] = Value::Null;
+    let (key, value) = entry(&row);
+    assert_eq!((&key[..], &value[..]), (&[0, 0, 0, 0, 0, 0, 0, 0, 9][..], &[][..]));
+    assert!(split_part(&schema.columns()[3], &key).is_some());
+}
+
+#[test]
+fn wrong_rows_name_the_column_and_change_nothing() {
+    let schema = small();
+    let good = [1u64.into(), 2.into(), 1.0.into(), "t".into(), true.into(), 0u64.into()];
+    let message = |at: usize, value| {
+        let (mut row, mut out) = (good, vec![9]);
+        row[at] = value;
+        let error = encode_value(&schema, &row, &mut out).unwrap_err();
+        assert_eq!(out, [9]);
+        error.to_string()
+    };
+    assert_eq!(
+        message(3, 7.into()),
+        "the column `t` is of type text; a value of type i64 was given"
+    );
+    assert_eq!(message(4, Value::Null), "the column `b` must not be NULL");
+    let error = encode_value(&schema, &good[..3], &mut Vec::new()).unwrap_err();
+    assert_eq!(error.to_string(), "the row has 6 columns; 3 values were given");
+}
+
+/// `cargo test --release -p weir -- --ignored --nocapture encoding_speed`
+#[test]
+#[ignore = "prints figures; asserts nothing"]
+fn encoding_speed() {
+    let schema = small();
+    let row =
+        [1u64.into(), 2000.into(), 1.0.into(), "some text".into(), true.into(), 300u64.into()];
+    let (key, value) = encode(&schema, &row);
+    let rounds = 10_000_000u32;
+    let mut out = Vec::with_capacity(64);
+    let began = std::time::Instant::now();
+    for _ in 0..rounds {
+        out.clear();
+        encode_value(&schema, std::hint::black_box(&row), &mut out).unwrap();
+    }
+    println!("encode_value {:?}", began.elapsed() / rounds);
+    let began = std::time::Instant::now();
+    for _ in 0..rounds {
+        out.clear();
+        encode_primary_key(&schema, std::hint::black_box(&row), &mut out).unwrap();
+    }
+    println!("encode_primary_key {:?}", began.elapsed() / rounds);
+    let began = std::time::Instant::now();
+    for _ in 0..rounds {
+        let row = RowRef::primary(&schema, std::hint::black_box(&key), &value);
+        std::hint::black_box(row.get(5).unwrap());
+    }
+    println!("get of the last column {:?}", began.elapsed() / rounds);
+}

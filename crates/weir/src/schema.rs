@@ -1,0 +1,595 @@
+//! Tables: columns, primary key, secondary indexes, and how a schema is persisted.
+//!
+//! # Persisted form
+//! A format version byte, then the postcard encoding of [`Stored`] of that version. A later version
+//! gets a structure of its own; old ones stay readable. What is read is validated like what is built.
+//!
+//! | offset | width | field |
+//! |---|---|---|
+//! | 0 | 1 | format version, [`FORMAT`] |
+//! | 1 | rest | columns (name, type, nullable), primary key, indexes (name, columns, unique) |
+
+use crate::value::Type;
+use serde::{Deserialize, Serialize};
+
+/// Format version of a persisted schema.
+pub const FORMAT: u8 = 1;
+/// Columns that a table may have.
+pub const MAX_COLUMNS: usize = 1024;
+/// Secondary indexes that a table may have.
+pub const MAX_INDEXES: usize = 64;
+/// Bytes that a column's or index's name may have.
+pub const MAX_NAME: usize = 255;
+
+/// Why a schema is not one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SchemaError {
+    /// A key names a column that the table does not have.
+    #[error("{key} names the unknown column `{column}`")]
+    UnknownColumn {
+        /// Which key: `primary key` or `index `name``.
+        key: String,
+        /// The column.
+        column: String,
+    },
+    /// Two columns have the same name.
+    #[error("two columns are named `{0}`")]
+    DuplicateColumn(String),
+    /// Two indexes have the same name.
+    #[error("two indexes are named `{0}`")]
+    DuplicateIndex(String),
+    /// A key names a column twice.
+    #[error("{key} names the column `{column}` twice")]
+    DuplicateKeyColumn {
+        /// Which key.
+        key: String,
+        /// The column.
+        column: String,
+    },
+    /// A key has no column.
+    #[error("{0} has no column")]
+    EmptyKey(String),
+    /// The table has no primary key.
+    #[error("the table has no primary key")]
+    NoPrimaryKey,
+    /// The primary key was given twice.
+    #[error("the primary key is given twice")]
+    TwoPrimaryKeys,
+    /// A column of the primary key may be NULL.
+    #[error("the column `{0}` is part of the primary key and must not be nullable")]
+    NullablePrimaryKey(String),
+    /// More than [`MAX_COLUMNS`].
+    #[error("the table has {0} columns; {MAX_COLUMNS} are allowed")]
+    TooManyColumns(usize),
+    /// More than [`MAX_INDEXES`].
+    #[error("the table has {0} indexes; {MAX_INDEXES} are allowed")]
+    TooManyIndexes(usize),
+    /// A name is empty or longer than [`MAX_NAME`] bytes.
+    #[error("`{0}` is not a name: 1 to {MAX_NAME} bytes are allowed")]
+    BadName(String),
+    /// The bytes were written by a later version.
+    #[error("the schema has format version {found}; this program reads up to {FORMAT}")]
+    UnknownFormat {
+        /// The version byte.
+        found: u8,
+    },
+    /// The bytes are not a schema.
+    #[error("the bytes are not a schema: {0}")]
+    Malformed(String),
+}
+
+/// A column of a table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Column {
+    name: String,
+    column_type: Type,
+    nullable: bool,
+}
+
+impl Column {
+    /// The name, unique in the table.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The type.
+    pub fn column_type(&self) -> Type {
+        self.column_type
+    }
+
+    /// Whether NULL is allowed.
+    pub fn nullable(&self) -> bool {
+        self.nullable
+    }
+}
+
+/// A secondary index of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Index {
+    name: String,
+    columns: usize,
+    unique: bool,
+    /// The index's columns, then those of the primary key that are not among them.
+    parts: Vec<u16>,
+}
+
+impl Index {
+    /// The name, unique in the table.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Positions of its columns in the table.
+    pub fn columns(&self) -> &[u16] {
+        &self.parts[..self.columns]
+    }
+
+    /// Whether two rows can't have the same values in its columns (NULL equals nothing).
+    pub fn unique(&self) -> bool {
+        self.unique
+    }
+
+    /// Positions of its columns, then of the primary key's columns that are not among them.
+    pub fn parts(&self) -> &[u16] {
+        &self.parts
+    }
+}
+
+/// The tree whose key order is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum KeyOf {
+    /// The primary tree.
+    Primary,
+    /// The secondary index at this position in [`Schema::indexes`].
+    Index(usize),
+}
+
+/// Where the primary tree has a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// The n-th column of the key.
+    Key(u16),
+    /// The n-th column of the value.
+    Value(u16),
+}
+
+/// A table's columns, primary key and indexes; immutable once built.
+///
+/// ```
+/// use weir::schema::Schema;
+/// use weir::value::Type;
+///
+/// let schema = Schema::builder()
+///     .column("id", Type::U64)
+///     .column("name", Type::Text)
+///     .nullable_column("email", Type::Text)
+///     .primary_key(&["id"])
+///     .index("by_name", &["name"])
+///     .unique_index("by_email", &["email"])
+///     .build()?;
+/// assert_eq!(schema.column_index("email"), Some(2));
+/// assert_eq!(Schema::decode(&schema.encode())?, schema);
+/// # Ok::<(), weir::schema::SchemaError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Schema {
+    columns: Vec<Column>,
+    primary_key: Vec<u16>,
+    indexes: Vec<Index>,
+    /// Columns that the primary tree keeps in the value, in order.
+    value_columns: Vec<u16>,
+    places: Vec<Place>,
+    nullable_values: usize,
+}
+
+impl Schema {
+    /// Starts with no columns.
+    pub fn builder() -> SchemaBuilder {
+        SchemaBuilder::default()
+    }
+
+    /// The columns, in order.
+    pub fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    /// Positions of the primary key's columns.
+    pub fn primary_key(&self) -> &[u16] {
+        &self.primary_key
+    }
+
+    /// The secondary indexes, in order.
+    pub fn indexes(&self) -> &[Index] {
+        &self.indexes
+    }
+
+    /// Position of a column.
+    pub fn column_index(&self, name: &str) -> Option<usize> {
+        self.columns.iter().position(|column| column.name == name)
+    }
+
+    /// Position of a secondary index.
+    pub fn index_index(&self, name: &str) -> Option<usize> {
+        self.indexes.iter().position(|index| index.name == name)
+    }
+
+    /// The columns that a tree's keys may have, in order. An entry of a unique index without NULL has
+    /// only [`Index::columns`] of them.
+    ///
+    /// # Panics
+    /// If there is no such index.
+    pub fn key_parts(&self, of: KeyOf) -> &[u16] {
+        match of {
+            KeyOf::Primary => &self.primary_key,
+            KeyOf::Index(index) => &self.indexes[index].parts,
+        }
+    }
+
+    /// What errors call a tree's key.
+    pub(crate) fn key_name(&self, of: KeyOf) -> String {
+        match of {
+            KeyOf::Primary => primary_name(),
+            KeyOf::Index(index) => index_name(&self.indexes[index].name),
+        }
+    }
+
+    pub(crate) fn value_columns(&self) -> &[u16] {
+        &self.value_columns
+    }
+
+    pub(crate) fn place(&self, column: usize) -> Place {
+        self.places[column]
+    }
+
+    /// Bytes of a value's null bitmap.
+    pub(crate) fn bitmap_bytes(&self) -> usize {
+        self.nullable_values.div_ceil(8)
+    }
+
+    /// The same table with one index more, after the others.
+    ///
+    /// # Errors
+    /// As [`SchemaBuilder::build`].
+    pub fn with_index(
+        &self,
+        name: &str,
+        columns: &[&str],
+        unique: bool,
+    ) -> Result<Schema, SchemaError> {
+        let mut stored = Stored::from(self);
+        stored.indexes.push(StoredIndex {
+            name: name.to_string(),
+            columns: resolve(&stored.columns, &index_name(name), columns)?,
+            unique,
+        });
+        stored.try_into()
+    }
+
+    /// The same table without an index.
+    pub fn without_index(&self, name: &str) -> Schema {
+        let mut schema = self.clone();
+        schema.indexes.retain(|index| index.name != name);
+        schema
+    }
+
+    /// The persisted form.
+    pub fn encode(&self) -> Vec<u8> {
+        postcard::to_extend(&Stored::from(self), vec![FORMAT])
+            .expect("writing to memory does not fail")
+    }
+
+    /// Reads the persisted form.
+    ///
+    /// # Errors
+    /// [`SchemaError::UnknownFormat`], [`SchemaError::Malformed`], or what is wrong with the schema.
+    pub fn decode(bytes: &[u8]) -> Result<Schema, SchemaError> {
+        let malformed = |why: &str| SchemaError::Malformed(why.to_string());
+        let (&found, rest) = bytes.split_first().ok_or_else(|| malformed("no bytes"))?;
+        if found != FORMAT {
+            return Err(SchemaError::UnknownFormat { found });
+        }
+        let (stored, rest) = postcard::take_from_bytes::<Stored>(rest)
+            .map_err(|error| malformed(&error.to_string()))?;
+        if !rest.is_empty() {
+            return Err(malformed("bytes after its end"));
+        }
+        stored.try_into()
+    }
+}
+
+/// What is persisted of a schema, format version 1.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    columns: Vec<Column>,
+    primary_key: Vec<u16>,
+    indexes: Vec<StoredIndex>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredIndex {
+    name: String,
+    columns: Vec<u16>,
+    unique: bool,
+}
+
+impl From<&Schema> for Stored {
+    fn from(schema: &Schema) -> Self {
+        let index = |index: &Index| StoredIndex {
+            name: index.name.clone(),
+            columns: index.columns().to_vec(),
+            unique: index.unique,
+        };
+        Stored {
+            columns: schema.columns.clone(),
+            primary_key: schema.primary_key.clone(),
+            indexes: schema.indexes.iter().map(index).collect(),
+        }
+    }
+}
+
+impl TryFrom<Stored> for Schema {
+    type Error = SchemaError;
+
+    fn try_from(stored: Stored) -> Result<Schema, SchemaError> {
+        let Stored { columns, primary_key, indexes } = stored;
+        check_columns(&columns)?;
+        if primary_key.is_empty() {
+            return Err(SchemaError::NoPrimaryKey);
+        }
+        check_key(&columns, &primary_name(), &primary_key)?;
+        let nullable = primary_key.iter().map(|&at| &columns[at as usize]).find(|c| c.nullable);
+        if let Some(column) = nullable {
+            return Err(SchemaError::NullablePrimaryKey(column.name.clone()));
+        }
+        check_indexes(&columns, &indexes)?;
+        Ok(Schema::lay_out(columns, primary_key, indexes))
+    }
+}
+
+impl Schema {
+    fn lay_out(columns: Vec<Column>, primary_key: Vec<u16>, indexes: Vec<StoredIndex>) -> Schema {
+        let index = |stored: StoredIndex| {
+            let mut parts = stored.columns;
+            let columns = parts.len();
+            parts.extend(
+                primary_key
+                    .iter()
+                    .filter(|at| !parts[..columns].contains(at))
+                    .copied()
+                    .collect::<Vec<_>>(),
+            );
+            Index { name: stored.name, columns, unique: stored.unique, parts }
+        };
+        let indexes = indexes.into_iter().map(index).collect();
+        let all = 0..columns.len() as u16;
+        let value_columns: Vec<u16> = all.filter(|at| !primary_key.contains(at)).collect();
+        let position = |of: &[u16], at: usize| of.iter().position(|&c| c as usize == at);
+        let place = |at| match position(&primary_key, at) {
+            Some(nth) => Place::Key(nth as u16),
+            None => {
+                let nth = position(&value_columns, at);
+                Place::Value(nth.expect("a column is in the key or in the value") as u16)
+            }
+        };
+        let places = (0..columns.len()).map(place).collect();
+        let nullable_values =
+            value_columns.iter().filter(|&&at| columns[at as usize].nullable).count();
+        Schema { columns, primary_key, indexes, value_columns, places, nullable_values }
+    }
+}
+
+fn primary_name() -> String {
+    "primary key".to_string()
+}
+
+fn index_name(name: &str) -> String {
+    format!("index `{name}`")
+}
+
+fn check_name(name: &str) -> Result<(), SchemaError> {
+    if name.is_empty() || name.len() > MAX_NAME {
+        return Err(SchemaError::BadName(name.to_string()));
+    }
+    Ok(())
+}
+
+fn check_columns(columns: &[Column]) -> Result<(), SchemaError> {
+    if columns.len() > MAX_COLUMNS {
+        return Err(SchemaError::TooManyColumns(columns.len()));
+    }
+    for (at, column) in columns.iter().enumerate() {
+        check_name(&column.name)?;
+        if columns[..at].iter().any(|other| other.name == column.name) {
+            return Err(SchemaError::DuplicateColumn(column.name.clone()));
+        }
+    }
+    Ok(())
+}
+
+fn check_key(columns: &[Column], key: &str, parts: &[u16]) -> Result<(), SchemaError> {
+    if parts.is_empty() {
+        return Err(SchemaError::EmptyKey(key.to_string()));
+    }
+    for (nth, &at) in parts.iter().enumerate() {
+        let Some(column) = columns.get(at as usize) else {
+            return Err(SchemaError::Malformed(format!("{key} has column {at}")));
+        };
+        if parts[..nth].contains(&at) {
+            let (key, column) = (key.to_string(), column.name.clone());
+            return Err(SchemaError::DuplicateKeyColumn { key, column });
+        }
+    }
+    Ok(())
+}
+
+fn check_indexes(columns: &[Column], indexes: &[StoredIndex]) -> Result<(), SchemaError> {
+    if indexes.len() > MAX_INDEXES {
+        return Err(SchemaError::TooManyIndexes(indexes.len()));
+    }
+    for (at, index) in indexes.iter().enumerate() {
+        check_name(&index.name)?;
+        if indexes[..at].iter().any(|other| other.name == index.name) {
+            return Err(SchemaError::DuplicateIndex(index.name.clone()));
+        }
+        check_key(columns, &index_name(&index.name), &index.columns)?;
+    }
+    Ok(())
+}
+
+fn resolve(columns: &[Column], key: &str, names: &[&str]) -> Result<Vec<u16>, SchemaError> {
+    let position = |name: &&str| {
+        let at = columns.iter().position(|column| column.name == *name);
+        let unknown =
+            || SchemaError::UnknownColumn { key: key.to_string(), column: name.to_string() };
+        at.map(|at| at as u16).ok_or_else(unknown)
+    };
+    names.iter().map(position).collect()
+}
+
+/// Collects a [`Schema`]; everything is checked by [`SchemaBuilder::build`].
+#[derive(Debug, Clone, Default)]
+pub struct SchemaBuilder {
+    columns: Vec<Column>,
+    primary_keys: Vec<Vec<String>>,
+    indexes: Vec<(String, Vec<String>, bool)>,
+}
+
+impl SchemaBuilder {
+    /// Adds a column that has a value in every row.
+    pub fn column(self, name: &str, column_type: Type) -> Self {
+        self.add_column(name, column_type, false)
+    }
+
+    /// Adds a column that may be NULL.
+    pub fn nullable_column(self, name: &str, column_type: Type) -> Self {
+        self.add_column(name, column_type, true)
+    }
+
+    fn add_column(mut self, name: &str, column_type: Type, nullable: bool) -> Self {
+        self.columns.push(Column { name: name.to_string(), column_type, nullable });
+        self
+    }
+
+    /// Names the primary key's columns, in the order in which rows are sorted.
+    pub fn primary_key(mut self, columns: &[&str]) -> Self {
+        self.primary_keys.push(columns.iter().map(ToString::to_string).collect());
+        self
+    }
+
+    /// Adds a secondary index.
+    pub fn index(self, name: &str, columns: &[&str]) -> Self {
+        self.add_index(name, columns, false)
+    }
+
+    /// Adds a secondary index in which two rows can't have the same values; NULL equals nothing.
+    pub fn unique_index(self, name: &str, columns: &[&str]) -> Self {
+        self.add_index(name, columns, true)
+    }
+
+    fn add_index(mut self, name: &str, columns: &[&str], unique: bool) -> Self {
+        let columns = columns.iter().map(ToString::to_string).collect();
+        self.indexes.push((name.to_string(), columns, unique));
+        self
+    }
+
+    /// Checks everything and makes the schema.
+    ///
+    /// # Errors
+    /// [`SchemaError`], the first one found.
+    pub fn build(self) -> Result<Schema, SchemaError> {
+        check_columns(&self.columns)?;
+        let resolve = |key: &str, names: &[String]| {
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            resolve(&self.columns, key, &names)
+        };
+        let primary_key = match &self.primary_keys[..] {
+            [] => return Err(SchemaError::NoPrimaryKey),
+            [names] => resolve(&primary_name(), names)?,
+            _ => return Err(SchemaError::TwoPrimaryKeys),
+        };
+        let mut indexes = Vec::with_capacity(self.indexes.len());
+        for (name, columns, unique) in &self.indexes {
+            let columns = resolve(&index_name(name), columns)?;
+            indexes.push(StoredIndex { name: name.clone(), columns, unique: *unique });
+        }
+        Stored { columns: self.columns, primary_key, indexes }.try_into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn table() -> SchemaBuilder {
+        Schema::builder()
+            .column("a", Type::I64)
+            .nullable_column("b", Type::Text)
+            .column("c", Type::F64)
+    }
+
+    #[test]
+    fn errors_say_what_is_wrong() {
+        let message = |builder: SchemaBuilder| builder.build().unwrap_err().to_string();
+        let keyed = || table().primary_key(&["a"]);
+        for (builder, expected) in [
+            (table(), "the table has no primary key"),
+            (table().primary_key(&[]), "the table has no primary key"),
+            (keyed().primary_key(&["c"]), "the primary key is given twice"),
+            (table().primary_key(&["x"]), "primary key names the unknown column `x`"),
+            (
+                table().primary_key(&["a", "b"]),
+                "the column `b` is part of the primary key and must not be nullable",
+            ),
+            (table().primary_key(&["a", "a"]), "primary key names the column `a` twice"),
+            (keyed().column("a", Type::Bool), "two columns are named `a`"),
+            (keyed().column("", Type::Bool), "`` is not a name: 1 to 255 bytes are allowed"),
+            (keyed().index("i", &["x"]), "index `i` names the unknown column `x`"),
+            (keyed().index("i", &["b", "b"]), "index `i` names the column `b` twice"),
+            (keyed().index("i", &[]), "index `i` has no column"),
+            (keyed().index("i", &["b"]).unique_index("i", &["c"]), "two indexes are named `i`"),
+        ] {
+            assert_eq!(message(builder), expected);
+        }
+        let many = (0..65).fold(keyed(), |b, at| b.index(&format!("i{at}"), &["b"]));
+        assert_eq!(message(many), "the table has 65 indexes; 64 are allowed");
+        let many = (0..1024).fold(keyed(), |b, at| b.column(&format!("c{at}"), Type::Bool));
+        assert_eq!(message(many), "the table has 1027 columns; 1024 are allowed");
+    }
+
+    #[test]
+    fn persisted_form() {
+        let schema =
+            table().primary_key(&["c", "a"]).unique_index("i", &["b", "a"]).build().unwrap();
+        let golden =
+            [1, 3, 1, b'a', 1, 0, 1, b'b', 4, 1, 1, b'c', 3, 0, 2, 2, 0, 1, 1, b'i', 2, 1, 0, 1];
+        assert_eq!(schema.encode(), golden);
+        assert_eq!(Schema::decode(&golden).unwrap(), schema);
+        assert_eq!(schema.indexes()[0].columns(), [1, 0]);
+        assert_eq!(schema.indexes()[0].parts(), [1, 0, 2]);
+        for cut in 0..golden.len() {
+            assert!(Schema::decode(&golden[..cut]).is_err());
+        }
+        assert!(Schema::decode(&[&golden[..], &[0]].concat()).is_err());
+        assert_eq!(Schema::decode(&[2]), Err(SchemaError::UnknownFormat { found: 2 }));
+    }
+
+    #[test]
+    fn indexes_come_and_go() {
+        let schema = table().primary_key(&["a"]).build().unwrap();
+        let more = schema.with_index("i", &["b"], true).unwrap();
+        assert!(more.indexes()[0].unique());
+        assert!(more.with_index("i", &["c"], false).is_err());
+        assert_eq!(more.without_index("i"), schema);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_schema_or_an_error(mut bytes: Vec<u8>) {
+            bytes.insert(0, FORMAT);
+            if let Ok(schema) = Schema::decode(&bytes) {
+                prop_assert_eq!(Schema::decode(&schema.encode()), Ok(schema));
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Flushing and checkpoints: what keeps the log's age below its limit.
+
+use super::write::{BATCH_PAGES, Reason};
+use super::{Fault, Storage};
+use crate::governor;
+use std::sync::atomic::Ordering;
+use weir_page::{Lsn, PageId, TxnId};
+use weir_store::Control;
+
+impl Storage {
+    /// Age that no dirty page may pass: nine tenths of what users may fill.
+    fn age_target(&self) -> u64 {
+        self.user_capacity() / 10 * 9
+    }
+
+    /// The part of the log's capacity that users may fill.
+    pub fn user_capacity(&self) -> u64 {
+        let capacity = self.redo.capacity();
+        capacity - (capacity / 8).max(64 << 10).min(capacity / 2)
+    }
+
+    /// Oldest dirty frames, at most `limit`.
+    fn oldest_dirty(&self, limit: usize, below: Lsn) -> Vec<u32> {
+        let mut list = self.pool.flush.lock();
+        list.trim(|lsn, frame| self.pool.is_current(lsn, frame));
+        list.oldest()
+            .take(2 * limit)
+            .take_while(|(lsn, _)| *lsn < below)
+            .filter(|&(lsn, frame)| self.pool.is_current(lsn, frame))
+            .take(limit)
+            .map(|(_, frame)| frame)
+            .collect()
+    }
+
+    /// Pages per second that the governor asks for, with the log growing at `log_rate` bytes/s.
+    pub fn wanted_write_rate(&self, log_rate: f64) -> f64 {
+        let deadlines = self.pool.flush.lock().deadlines();
+        governor::write_rate(&governor::Input {
+            deadlines,
+            log_end: self.redo.reserved().0,
+            log_rate,
+            age_target: self.age_target(),
+        })
+    }
+
+    /// Writes up to `pages` of the oldest dirty pages, then moves the checkpoint if that frees much.
+    ///
+    /// # Errors
+    /// Those of writing pages and of checkpoints.
+    pub fn flush_step(&self, pages: usize) -> Result<usize, Fault> {
+        let mut left = pages;
+        while left > 0 {
+            let frames = self.oldest_dirty(left.min(BATCH_PAGES), Lsn(u64::MAX));
+            let written = self.write_pages(&frames, Reason::Deadline)?;
+            if written == 0 {
+                break;
+            }
+            left -= written.min(left);
+        }
+        let age = self.redo.reserved().0 - self.redo.checkpoint().0;
+        let movable = self.checkpoint_bound().0.saturating_sub(self.redo.checkpoint().0);
+        let capacity = self.redo.capacity();
+        if movable >= capacity / 16 || (age > capacity / 4 && movable >= capacity / 64) {
+            self.checkpoint()?;
+        }
+        Ok(pages - left)
+    }
+
+    /// How far dirty pages would let the checkpoint go.
+    fn checkpoint_bound(&self) -> Lsn {
+        let mut list = self.pool.flush.lock();
+        let end = self.redo.reserved();
+        list.trim(|lsn, frame| self.pool.is_current(lsn, frame));
+        list.bound().unwrap_or(end).min(self.recovery_bound()).min(end)
+    }
+
+    fn recovery_bound(&self) -> Lsn {
+        Lsn(self.replayed.load(Ordering::Acquire))
+    }
+
+    /// Moves the checkpoint as far as the dirty pages permit, persisting map blocks that stand in
+    /// the way, and gives the log's space back.
+    ///
+    /// # Errors
+    /// Of the log, the map and the control file; the database then stops.
+    pub fn checkpoint(&self) -> Result<Lsn, Fault> {
+        let _one = self.checkpointing.lock();
+        let target = self.checkpoint_bound();
+        let durable = self.redo.write_step(true)?;
+        self.store.release(durable);
+        self.store.write_map(durable, target)?;
+        // The map is asked after the list: an image is installed before its guard is given up.
+        let map_bound = self.store.oldest_unpersisted().unwrap_or(target);
+        let bound = target.min(map_bound).min(durable);
+        if bound > self.redo.checkpoint() {
+            self.store.write_control(&self.control(bound, durable, false))?;
+            self.redo.set_checkpoint(bound)?;
+            self.figures.checkpoints.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(bound)
+    }
+
+    pub(super) fn control(&self, checkpoint: Lsn, durable: Lsn, clean: bool) -> Control {
+        Control {
+            database_id: self.database_id,
+            checkpoint,
+            durable,
+            next_txn_id: TxnId(self.next_txn.load(Ordering::Acquire)),
+            next_page_id: PageId(0),
+            segment_bytes: self.redo.segment_bytes(),
+            redo_capacity: self.redo.capacity(),
+            clean,
+        }
+    }
+
+    /// Writes every dirty page and moves the checkpoint to the end of the log.
+    ///
+    /// # Errors
+    /// As [`Storage::flush_step`].
+    pub fn flush_all(&self, progress: &mut dyn FnMut(u64)) -> Result<(), Fault> {
+        let end = self.redo.reserved();
+        let mut idle = 0;
+        while idle < 3 {
+            let frames = self.oldest_dirty(BATCH_PAGES, end);
+            let written = self.write_pages(&frames, Reason::Shutdown)?;
+            idle = if written == 0 { idle + 1 } else { 0 };
+            progress(self.pool.flush.lock().dirty());
+        }
+        for _ in 0..3 {
+            self.checkpoint()?;
+        }
+        self.store.trim()?;
+        Ok(())
+    }
+}

@@ -1,0 +1,416 @@
+//! Pages that change atomically and survive: the log, the page store and the pool put together.
+//!
+//! [`Storage::mtr`] begins a mini-transaction; [`Storage::read`] latches a page for reading;
+//! [`Storage::load`] brings a page into memory. Who must wait (for log space, for a frame) does so
+//! here, holding no latch: with background threads by waiting for them, without (simulation, tests)
+//! by doing their steps itself.
+
+mod background;
+mod checkpoint;
+mod evict;
+mod figures;
+mod flush;
+pub mod latch;
+pub mod mtr;
+pub mod pool;
+pub mod replay;
+mod write;
+
+pub use background::Background;
+pub use figures::Figures;
+pub use mtr::{Mtr, Need, Restart, retry};
+pub use pool::{PageRead, Stop};
+
+use crossbeam_epoch as epoch;
+use parking_lot::{Condvar, Mutex};
+use pool::Pool;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use weir_os::{Disk, DiskError};
+use weir_page::{Lsn, PageId, TxnId};
+use weir_redo::{Credit, Redo, RedoError, RedoOptions, Refused};
+use weir_store::{Compression, Control, Store, StoreError, StoreOptions};
+
+/// What stops an operation that is nobody's mistake: the world, or a bug in what is stored.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Fault {
+    /// A file operation failed.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// The page store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The log.
+    #[error(transparent)]
+    Redo(#[from] RedoError),
+    /// A page's contents make no sense though its checksum is right.
+    #[error("page {page}: {what}")]
+    Page {
+        /// The page.
+        page: PageId,
+        /// What is wrong.
+        what: String,
+    },
+    /// A log record makes no sense though its checksum is right.
+    #[error("redo record at LSN {lsn}: {what}")]
+    Record {
+        /// The group.
+        lsn: Lsn,
+        /// What is wrong.
+        what: String,
+    },
+    /// The log is full and the checkpoint can't move.
+    #[error("the redo log ({capacity_bytes} bytes) is too small: its checkpoint can't move")]
+    LogFull {
+        /// Its capacity.
+        capacity_bytes: u64,
+    },
+    /// There are pages but no control file.
+    #[error(
+        "{directory}: data files without a control file; restore it, or remove them to begin anew"
+    )]
+    Lost {
+        /// The directory.
+        directory: String,
+    },
+    /// A background thread failed; the database must be opened again.
+    #[error("the database has stopped: {0}")]
+    Stopped(Arc<Fault>),
+}
+
+impl Fault {
+    /// A page that makes no sense.
+    pub fn page(page: PageId, what: impl Into<String>) -> Fault {
+        Fault::Page { page, what: what.into() }
+    }
+
+    /// Whether it may go away by itself: no space.
+    pub fn is_no_space(&self) -> bool {
+        matches!(self, Fault::Store(StoreError::NoSpace { .. }))
+    }
+}
+
+/// Sizes and choices of a [`Storage`].
+#[derive(Debug, Clone)]
+pub struct StorageOptions {
+    /// Number of frames.
+    pub frames: usize,
+    /// The log.
+    pub redo: RedoOptions,
+    /// Compression of page images.
+    pub compression: Compression,
+    /// Whether whoever waits does the background work itself.
+    pub inline: bool,
+}
+
+/// See the module.
+pub struct Storage {
+    /// The directory.
+    pub disk: Arc<dyn Disk>,
+    /// Page images.
+    pub store: Store,
+    /// The log.
+    pub redo: Redo,
+    /// Frames.
+    pub pool: Pool,
+    /// Counters.
+    pub figures: Figures,
+    /// The next transaction's number; here because checkpoints keep it.
+    pub next_txn: AtomicU64,
+    database_id: u64,
+    inline: bool,
+    /// Set while the data file can't grow.
+    full: Mutex<Option<StoreError>>,
+    stopped: OnceLock<Arc<Fault>>,
+    checkpointing: Mutex<()>,
+    /// While the log is replayed: how far.
+    replayed: AtomicU64,
+    flusher: Signal,
+    evictor: Signal,
+}
+
+/// Wakes a background thread before its time.
+#[derive(Default)]
+pub struct Signal {
+    raised: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Signal {
+    /// Wakes the thread.
+    pub fn raise(&self) {
+        *self.raised.lock() = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits for [`Signal::raise`] or `timeout`; whether it was raised.
+    pub fn wait(&self, timeout: Duration) -> bool {
+        let mut raised = self.raised.lock();
+        if !*raised {
+            self.changed.wait_for(&mut raised, timeout);
+        }
+        std::mem::take(&mut *raised)
+    }
+}
+
+impl Storage {
+    /// Creates an empty store and log, durably.
+    ///
+    /// # Errors
+    /// The disk's; a directory left half made can be created anew.
+    pub fn create(disk: Arc<dyn Disk>, options: &StorageOptions) -> Result<Storage, Fault> {
+        weir_redo::remove_all(&*disk)?;
+        let redo = Redo::create(disk.clone(), &options.redo)?;
+        let control = Control {
+            database_id: options.redo.database_id,
+            checkpoint: redo.checkpoint(),
+            durable: redo.durable(),
+            next_txn_id: TxnId(1),
+            next_page_id: PageId(1),
+            segment_bytes: redo.segment_bytes(),
+            redo_capacity: redo.capacity(),
+            clean: false,
+        };
+        let store_options = StoreOptions { compression: options.compression };
+        let store = Store::create(disk.clone(), store_options, &control)?;
+        Storage::assemble(disk, store, redo, options, &control)
+    }
+
+    fn assemble(
+        disk: Arc<dyn Disk>,
+        store: Store,
+        redo: Redo,
+        options: &StorageOptions,
+        control: &Control,
+    ) -> Result<Storage, Fault> {
+        let bucket_bytes = redo.capacity() / 256;
+        Ok(Storage {
+            pool: Pool::new(options.frames, bucket_bytes)?,
+            disk,
+            store,
+            redo,
+            figures: Figures::default(),
+            next_txn: AtomicU64::new(control.next_txn_id.0),
+            database_id: control.database_id,
+            inline: options.inline,
+            full: Mutex::default(),
+            stopped: OnceLock::new(),
+            checkpointing: Mutex::default(),
+            replayed: AtomicU64::new(u64::MAX),
+            flusher: Signal::default(),
+            evictor: Signal::default(),
+        })
+    }
+
+    /// Whether whoever waits does the background work itself.
+    pub fn is_inline(&self) -> bool {
+        self.inline
+    }
+
+    /// Fails once the database has stopped.
+    ///
+    /// # Errors
+    /// [`Fault::Stopped`] with the first cause.
+    pub fn check(&self) -> Result<(), Fault> {
+        match self.stopped.get() {
+            None => Ok(()),
+            Some(cause) => Err(Fault::Stopped(cause.clone())),
+        }
+    }
+
+    /// Stops the database: a background step failed.
+    pub fn stop(&self, fault: Fault) {
+        let _ = self.stopped.set(Arc::new(fault));
+    }
+
+    /// Begins a mini-transaction, after waiting for log space and frames. Holds no latch yet.
+    ///
+    /// # Errors
+    /// The log has failed; the device is full and nothing frees log space; the database has stopped.
+    #[inline]
+    pub fn mtr(&self, need: Need) -> Result<Mtr<'_>, Fault> {
+        let mut frames = Vec::new();
+        while frames.len() < need.pages {
+            match self.take_frame() {
+                Ok(frame) => frames.push(frame),
+                Err(fault) => {
+                    self.return_frames(frames);
+                    return Err(fault);
+                }
+            }
+        }
+        match self.redo.try_admit(need.log_bytes, need.class()) {
+            Ok(credit) => Ok(Mtr::new(self, credit, frames)),
+            Err(_) => match self.admit_slowly(need) {
+                Ok(credit) => Ok(Mtr::new(self, credit, frames)),
+                Err(fault) => {
+                    self.return_frames(frames);
+                    Err(fault)
+                }
+            },
+        }
+    }
+
+    fn return_frames(&self, frames: Vec<u32>) {
+        for frame in frames {
+            self.pool.free.push(frame).expect("the queue holds all frames");
+        }
+    }
+
+    #[cold]
+    fn admit_slowly(&self, need: Need) -> Result<Credit<'_>, Fault> {
+        let mut turns = 0;
+        let started = self.figures.wait_started();
+        let credit = loop {
+            match self.redo.try_admit(need.log_bytes, need.class()) {
+                Ok(credit) => break credit,
+                Err(Refused::Poisoned) => {
+                    return Err(self.redo.check().expect_err("poisoned").into());
+                }
+                Err(Refused::Buffer) => self.redo.wait_for_space(Duration::from_millis(1)),
+                Err(Refused::Capacity) => self.relieve_log(&mut turns)?,
+            }
+        };
+        self.figures.log_wait_ended(started);
+        Ok(credit)
+    }
+
+    /// Admission of the page writer itself, which nobody relieves.
+    fn admit_writer(&self, bytes: usize) -> Result<Credit<'_>, Fault> {
+        for _ in 0..100 {
+            match self.redo.try_admit(bytes, weir_redo::Admission::System) {
+                Ok(credit) => return Ok(credit),
+                Err(Refused::Poisoned) => {
+                    return Err(self.redo.check().expect_err("poisoned").into());
+                }
+                Err(Refused::Buffer) => self.redo.wait_for_space(Duration::from_millis(1)),
+                Err(Refused::Capacity) => {
+                    self.checkpoint()?;
+                }
+            }
+        }
+        Err(Fault::LogFull { capacity_bytes: self.redo.capacity() })
+    }
+
+    /// Does, or waits for, what frees log space.
+    fn relieve_log(&self, turns: &mut u32) -> Result<(), Fault> {
+        self.check()?;
+        *turns += 1;
+        if self.inline {
+            self.flush_step(write::BATCH_PAGES)?;
+            self.checkpoint()?;
+            if *turns > 1000 {
+                return Err(Fault::LogFull { capacity_bytes: self.redo.capacity() });
+            }
+            return Ok(());
+        }
+        self.flusher.raise();
+        self.redo.wait_for_space(Duration::from_millis(5));
+        self.fail_if_full(*turns)
+    }
+
+    fn fail_if_full(&self, turns: u32) -> Result<(), Fault> {
+        match &*self.full.lock() {
+            Some(error) if turns > 20 => Err(error.clone().into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// A free frame, after waiting for one.
+    fn take_frame(&self) -> Result<u32, Fault> {
+        let mut turns = 0;
+        loop {
+            if let Some(frame) = self.pool.free.pop() {
+                if !self.inline && self.pool.free.len() < self.frame_reserve() / 2 {
+                    self.evictor.raise();
+                }
+                return Ok(frame);
+            }
+            self.check()?;
+            turns += 1;
+            if self.inline {
+                self.evict_step(1)?;
+                assert!(turns < 1000, "every frame is in use");
+            } else {
+                self.figures.frame_waits.fetch_add(1, Ordering::Relaxed);
+                self.evictor.raise();
+                self.pool.reclaim();
+                std::thread::sleep(Duration::from_micros(100));
+                self.fail_if_full(turns / 50)?;
+            }
+        }
+    }
+
+    /// Brings a page into memory. The caller holds no latch. `false` if no such page is stored: the
+    /// reference to it was out of date.
+    ///
+    /// # Errors
+    /// The image can't be read or is corrupt.
+    pub fn load(&self, page: PageId) -> Result<bool, Fault> {
+        let slot = self.store.map().slot(page);
+        let Some(claim) = self.pool.claim(slot, page) else { return Ok(true) };
+        if slot.extent().is_none() {
+            return Ok(false);
+        }
+        let frame = self.take_frame()?;
+        // SAFETY: the frame is free and ours alone until it is published.
+        let bytes = unsafe { &mut (*self.pool.ptr(frame)).0 };
+        match self.store.read_page(page, bytes) {
+            Ok(()) => {
+                self.figures.pages_loaded.fetch_add(1, Ordering::Relaxed);
+                self.pool.publish(slot, claim, frame, 1);
+                Ok(true)
+            }
+            Err(error) => {
+                self.return_frames(vec![frame]);
+                match error {
+                    StoreError::NotStored { .. } => Ok(false),
+                    error => Err(error.into()),
+                }
+            }
+        }
+    }
+
+    /// Brings pages into memory ahead of their use, as far as free frames go. Holds no latch.
+    pub fn prefetch(&self, pages: &[PageId]) {
+        let mut claims = Vec::new();
+        for &page in pages {
+            let slot = self.store.map().slot(page);
+            if self.pool.free.len() <= claims.len() + self.frame_reserve() / 4 {
+                break;
+            }
+            if slot.extent().is_some() {
+                claims.extend(self.pool.try_claim(slot, page).map(|claim| (page, claim)));
+            }
+        }
+        let wanted: Vec<PageId> = claims.iter().map(|c| c.0).collect();
+        let _ = self.store.read_pages(&wanted, &mut |page, read| {
+            let Some(at) = claims.iter().position(|c| c.0 == page) else { return };
+            let (_, claim) = claims.swap_remove(at);
+            // What can't be read ahead is left to who needs it, who gets the error.
+            let Ok(bytes) = read else { return };
+            let Some(frame) = self.pool.free.pop() else { return };
+            // SAFETY: the frame is free and ours alone until it is published.
+            unsafe { (*self.pool.ptr(frame)).0.copy_from_slice(bytes) };
+            self.figures.pages_read_ahead.fetch_add(1, Ordering::Relaxed);
+            self.pool.publish(self.store.map().slot(page), claim, frame, 0);
+        });
+    }
+
+    /// Latches a resident page for reading. `scan` leaves its standing for replacement as it is.
+    ///
+    /// # Errors
+    /// [`Stop`].
+    #[inline]
+    pub fn read(&self, page: PageId, scan: bool) -> Result<PageRead<'_>, Stop> {
+        self.pool.read(&self.store, page, scan)
+    }
+
+    /// Keeps the frames that this thread looks up from being used for other pages while it lives.
+    /// Never held across a wait.
+    #[inline]
+    pub fn pin(&self) -> epoch::Guard {
+        epoch::pin()
+    }
+}

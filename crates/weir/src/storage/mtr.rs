@@ -1,0 +1,392 @@
+//! Mini-transactions: latched pages and one redo group.
+//!
+//! Space in the log and the frames for new pages are had before the first latch. Then pages are
+//! latched, everything that may fail is checked, and records are logged: [`Mtr::log`] changes the
+//! page at once through [`Redo::apply`] and appends the record to the group. [`Mtr::commit`] gives
+//! the group its LSN and lets go. An mtr dropped before its first record has done nothing; after
+//! it, it must be committed (asserted).
+//!
+//! Latch order: tree pages from the root down and left to right, then undo pages, then the lane
+//! directory.
+
+use super::pool::{DIRTY, FREED, NO_FRAME, Pool, Stop, WRITING};
+use super::{Fault, Storage};
+use crate::storage::latch::Seen;
+use crossbeam_epoch as epoch;
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
+use weir_page::{Lsn, Page, PageId, Redo};
+use weir_redo::{Admission, Appended, Credit};
+
+/// What an mtr may need, at most.
+#[derive(Debug, Clone, Copy)]
+pub struct Need {
+    /// Bytes of redo.
+    pub log_bytes: usize,
+    /// New pages.
+    pub pages: usize,
+    /// Whether it must not be kept waiting by others' use of the log: rollback, purge, recovery.
+    pub system: bool,
+}
+
+impl Need {
+    /// Records of `log_bytes` on pages that exist.
+    pub fn log(log_bytes: usize) -> Need {
+        Need { log_bytes, pages: 0, system: false }
+    }
+
+    /// Records of `log_bytes`, and `pages` new pages.
+    pub fn pages(log_bytes: usize, pages: usize) -> Need {
+        Need { log_bytes, pages, system: false }
+    }
+
+    /// The same, on the reserve.
+    pub fn on_reserve(self, system: bool) -> Need {
+        Need { system, ..self }
+    }
+
+    pub(super) fn class(&self) -> Admission {
+        if self.system { Admission::System } else { Admission::User }
+    }
+}
+
+struct Held {
+    page: PageId,
+    frame: u32,
+    changed: bool,
+    freed: bool,
+}
+
+#[derive(Default)]
+struct Scratch {
+    held: Vec<Held>,
+    group: Vec<u8>,
+    page: Option<Box<Page>>,
+}
+
+thread_local! {
+    static SCRATCH: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
+}
+
+/// A running mini-transaction.
+pub struct Mtr<'s> {
+    storage: &'s Storage,
+    credit: Option<Credit<'s>>,
+    frames: Vec<u32>,
+    scratch: Option<Box<Scratch>>,
+    /// Frames that this thread has looked up stay what they are while it lives.
+    _guard: epoch::Guard,
+}
+
+impl<'s> Mtr<'s> {
+    pub(super) fn new(storage: &'s Storage, credit: Credit<'s>, frames: Vec<u32>) -> Self {
+        let scratch = Some(SCRATCH.take().unwrap_or_default());
+        Mtr { storage, credit: Some(credit), frames, scratch, _guard: epoch::pin() }
+    }
+
+    fn scratch(&mut self) -> &mut Scratch {
+        self.scratch.as_mut().expect("an mtr has its scratch until it ends")
+    }
+
+    fn held(&self) -> &[Held] {
+        &self.scratch.as_ref().expect("an mtr has its scratch until it ends").held
+    }
+
+    /// The storage that it works on.
+    pub fn storage(&self) -> &'s Storage {
+        self.storage
+    }
+
+    fn pool(&self) -> &'s Pool {
+        &self.storage.pool
+    }
+
+    fn hold(&mut self, page: PageId, frame: u32) {
+        self.scratch().held.push(Held { page, frame, changed: false, freed: false });
+    }
+
+    /// Latches a page exclusively, unless it is held already.
+    ///
+    /// # Errors
+    /// [`Stop::Load`] if it isn't resident.
+    #[inline]
+    pub fn latch(&mut self, page: PageId) -> Result<(), Stop> {
+        if self.find(page).is_some() {
+            return Ok(());
+        }
+        let frame = self.pool().latch(&self.storage.store, page)?;
+        self.hold(page, frame);
+        Ok(())
+    }
+
+    /// Latches a frame exclusively if it holds `page` and has not changed since `seen`.
+    pub fn latch_if(&mut self, frame: u32, page: PageId, seen: Seen) -> Result<(), Stop> {
+        let state = self.pool().frame(frame);
+        if !state.latch.exclusive_if(seen) {
+            return Err(Stop::Retry);
+        }
+        assert!(self.pool().holds(frame, page), "an unchanged frame holds the same page");
+        self.hold(page, frame);
+        Ok(())
+    }
+
+    /// Latches a frame exclusively if it holds `page`.
+    #[inline]
+    pub fn latch_frame(&mut self, frame: u32, page: PageId) -> Result<(), Stop> {
+        if !self.pool().latch_frame(frame, page) {
+            return Err(Stop::Retry);
+        }
+        self.hold(page, frame);
+        Ok(())
+    }
+
+    /// Makes a new page of a fresh number; its first record must initialise it.
+    ///
+    /// # Panics
+    /// If more pages are made than were asked for in [`Need`].
+    pub fn create(&mut self) -> PageId {
+        let page = self.storage.store.allocate_page();
+        self.create_as(page);
+        page
+    }
+
+    /// Makes a new page of a given number.
+    pub fn create_as(&mut self, page: PageId) {
+        let frame = self.frames.pop().expect("new pages are asked for beforehand");
+        let state = self.pool().frame(frame);
+        state.latch.exclusive();
+        // SAFETY: the frame is free and latched: nobody else reads or writes it.
+        unsafe { (*self.pool().ptr(frame)).reset(page, weir_page::Kind::Blank, 0) };
+        // SAFETY: as above.
+        unsafe { (*self.pool().ptr(frame)).set_lsn(Lsn(0)) };
+        state.level.store(0, Ordering::Relaxed);
+        state.hits.store(1, Ordering::Relaxed);
+        state.state.store(0, Ordering::Relaxed);
+        state.page.store(page.0, Ordering::Relaxed);
+        let before = self.storage.store.map().slot(page).frame.swap(frame, Ordering::AcqRel);
+        assert_eq!(before, NO_FRAME, "a new page is nowhere in memory");
+        self.hold(page, frame);
+    }
+
+    #[inline]
+    fn find(&self, page: PageId) -> Option<usize> {
+        self.held().iter().position(|h| h.page == page)
+    }
+
+    /// A page that is held.
+    ///
+    /// # Panics
+    /// If it isn't.
+    #[inline]
+    pub fn page(&self, page: PageId) -> &Page {
+        let at = self.find(page).expect("a page is latched before it is used");
+        // SAFETY: the exclusive latch is held by this mtr; changes need `&mut self`.
+        unsafe { &*self.pool().ptr(self.held()[at].frame) }
+    }
+
+    /// Gives up a page that was not changed.
+    pub fn release(&mut self, page: PageId) {
+        let at = self.find(page).expect("a page is latched before it is given up");
+        let held = self.scratch().held.swap_remove(at);
+        assert!(!held.changed, "a changed page is held until the mtr ends");
+        self.pool().frame(held.frame).latch.unlock_unchanged();
+    }
+
+    /// Changes the pages that the record is about, all held, and puts it into the group.
+    #[inline]
+    pub fn log(&mut self, redo: &Redo<'_>) {
+        let page = redo.page().expect("an mtr logs changes of pages");
+        let prev = self.change(redo, page);
+        let prev_undo = redo.second_page().map_or(Lsn(0), |page| self.change(redo, page));
+        redo.encode(prev, prev_undo, &mut self.scratch().group);
+    }
+
+    #[inline]
+    fn change(&mut self, redo: &Redo<'_>, id: PageId) -> Lsn {
+        let at = self.find(id).expect("a page is latched before it is changed");
+        let pool = self.pool();
+        let scratch = self.scratch();
+        scratch.held[at].changed = true;
+        let frame = scratch.held[at].frame;
+        let state = pool.frame(frame);
+        if state.level.load(Ordering::Relaxed) == 0 {
+            // SAFETY: exclusively latched, and readers without latch keep off pages of level 0.
+            let page = unsafe { &mut *pool.ptr(frame) };
+            let prev = page.lsn();
+            redo.apply(id, page);
+            state.level.store(u32::from(page.level()), Ordering::Release);
+            prev
+        } else {
+            let mut copy = scratch.page.take().unwrap_or_else(Page::boxed);
+            // SAFETY: exclusively latched: nobody writes; readers may read along.
+            copy.0.copy_from_slice(unsafe { &(*pool.ptr(frame)).0 });
+            let prev = copy.lsn();
+            redo.apply(id, &mut copy);
+            pool.shared_page(frame).publish(&copy);
+            state.level.store(u32::from(copy.level()), Ordering::Release);
+            scratch.page = Some(copy);
+            prev
+        }
+    }
+
+    /// Gives up a page that is held: logs it, and drops it from memory at commit.
+    pub fn free(&mut self, page: PageId) {
+        let at = self.find(page).expect("a page is latched before it is freed");
+        let prev = self.page(page).lsn();
+        let scratch = self.scratch();
+        scratch.held[at].changed = true;
+        scratch.held[at].freed = true;
+        Redo::Free { page }.encode(prev, Lsn(0), &mut scratch.group);
+    }
+
+    /// Appends the group to the log and gives up all latches.
+    ///
+    /// # Panics
+    /// If the group is longer than was asked for in [`Need`].
+    pub fn commit(mut self) -> Appended {
+        let storage = self.storage;
+        let mut scratch = self.scratch.take().expect("an mtr has its scratch until it ends");
+        assert!(!scratch.group.is_empty(), "an mtr without records is dropped, not committed");
+        let guard = register(storage, &scratch.held);
+        let credit = self.credit.take().expect("an mtr has its credit until it ends");
+        let appended = storage.redo.append(credit, &scratch.group);
+        for held in &scratch.held {
+            if held.changed && !held.freed {
+                stamp(storage, held.frame, appended.start);
+            }
+        }
+        if let Some(guard) = guard {
+            for held in scratch.held.iter().filter(|h| h.freed) {
+                drop_page(storage, held, guard, appended.start);
+            }
+            storage.pool.flush.lock().unguard(guard);
+        }
+        for held in scratch.held.drain(..).rev() {
+            let latch = &storage.pool.frame(held.frame).latch;
+            if held.changed { latch.unlock_exclusive() } else { latch.unlock_unchanged() }
+        }
+        scratch.group.clear();
+        SCRATCH.set(Some(scratch));
+        appended
+    }
+}
+
+/// Puts newly dirtied frames on the flush list; holds the checkpoint back if pages are freed.
+#[inline]
+fn register(storage: &Storage, held: &[Held]) -> Option<Lsn> {
+    let pool = &storage.pool;
+    let is_clean = |h: &Held| pool.frame(h.frame).state.load(Ordering::Relaxed) & DIRTY == 0;
+    let newly_dirty = |h: &&Held| h.changed && !h.freed && is_clean(h);
+    let frees = held.iter().any(|h| h.freed);
+    if !frees && held.iter().filter(newly_dirty).next().is_none() {
+        return None;
+    }
+    let mut list = pool.flush.lock();
+    let lsn = storage.redo.reserved();
+    for h in held.iter().filter(newly_dirty) {
+        let frame = pool.frame(h.frame);
+        frame.rec_lsn.store(lsn.0, Ordering::Relaxed);
+        frame.state.fetch_or(DIRTY, Ordering::Relaxed);
+        list.push(lsn, h.frame);
+    }
+    if frees {
+        list.guard(lsn);
+    }
+    frees.then_some(lsn)
+}
+
+/// Sets the page LSN where readers without latch may look on.
+#[inline]
+fn stamp(storage: &Storage, frame: u32, lsn: Lsn) {
+    // SAFETY: bytes 8..16 of a frame are aligned and accessed by others only as an atomic word.
+    let word = unsafe { &*storage.pool.ptr(frame).cast::<AtomicU64>().add(1) };
+    word.store(lsn.0.to_le(), Ordering::Relaxed);
+}
+
+/// Drops a freed page from memory and gives up its image.
+fn drop_page(storage: &Storage, held: &Held, rec_lsn: Lsn, lsn: Lsn) {
+    let frame = storage.pool.frame(held.frame);
+    frame.page.store(0, Ordering::Relaxed);
+    let being_written = {
+        let mut list = storage.pool.flush.lock();
+        let state = frame.state.load(Ordering::Relaxed);
+        if state & DIRTY != 0 {
+            list.forget(Lsn(frame.rec_lsn.load(Ordering::Relaxed)));
+        }
+        let being_written = state & WRITING != 0;
+        let state = if being_written { WRITING | FREED } else { 0 };
+        frame.state.store(state, Ordering::Relaxed);
+        frame.rec_lsn.store(lsn.0, Ordering::Relaxed);
+        being_written
+    };
+    if !being_written {
+        storage.give_up_page(held.page, held.frame, rec_lsn, lsn);
+    }
+}
+
+impl Drop for Mtr<'_> {
+    fn drop(&mut self) {
+        for frame in self.frames.drain(..) {
+            self.storage.pool.free.push(frame).expect("the queue holds all frames");
+        }
+        let Some(mut scratch) = self.scratch.take() else { return };
+        if std::thread::panicking() {
+            return;
+        }
+        assert!(scratch.group.is_empty(), "an mtr with records must be committed");
+        for held in scratch.held.drain(..).rev() {
+            self.storage.pool.frame(held.frame).latch.unlock_unchanged();
+        }
+        SCRATCH.set(Some(scratch));
+    }
+}
+
+/// Runs `step` until it neither needs a page nor meets a change of the tree.
+///
+/// # Errors
+/// What `step` fails with otherwise, and faults of loading pages.
+pub fn retry<T, E: From<Fault>>(
+    storage: &Storage,
+    mut step: impl FnMut() -> Result<T, Restart<E>>,
+) -> Result<T, E> {
+    let mut absent = 0;
+    loop {
+        match step() {
+            Ok(done) => return Ok(done),
+            Err(Restart::Error(error)) => return Err(error),
+            Err(Restart::Stop(Stop::Retry)) => {}
+            Err(Restart::Stop(Stop::Load(page))) => {
+                if storage.load(page)? {
+                    continue;
+                }
+                absent += 1;
+                if absent > 1000 {
+                    return Err(
+                        Fault::page(page, "a tree refers to a page that isn't stored").into()
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// An error, or a reason to start anew.
+#[derive(Debug)]
+pub enum Restart<E> {
+    /// Start anew.
+    Stop(Stop),
+    /// Give up.
+    Error(E),
+}
+
+impl<E> From<Stop> for Restart<E> {
+    fn from(stop: Stop) -> Self {
+        Restart::Stop(stop)
+    }
+}
+
+impl From<Fault> for Restart<Fault> {
+    fn from(fault: Fault) -> Self {
+        Restart::Error(fault)
+    }
+}

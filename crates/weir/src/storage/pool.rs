@@ -1,0 +1,329 @@
+//! Frames and how they are found, latched, filled and given up.
+//!
+//! A page is found through its slot of the page map. A frame's identity (`page`) changes only under
+//! its exclusive latch, so whoever has latched a frame and finds the page it looked for may use it;
+//! no pins are needed, because nobody keeps a frame without latching it. A frame that is given up is
+//! used again only after an epoch has passed (`crossbeam-epoch`): an optimistic reader never sees
+//! bytes being changed by anything but [`SharedPage::publish`].
+//!
+//! Nobody waits for a free frame or for I/O while holding a latch: what is not resident is reported
+//! as [`Stop::Load`]; the caller gives up its latches, calls [`super::Storage::load`], and starts anew.
+
+use super::flush::FlushList;
+use super::latch::{Latch, Seen};
+use crossbeam_epoch as epoch;
+use crossbeam_queue::ArrayQueue;
+use parking_lot::{Condvar, Mutex};
+use std::collections::HashSet;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use weir_os::Region;
+use weir_page::{Lsn, PAGE_SIZE, Page, PageId, SharedPage};
+use weir_store::{MapSlot, Store};
+
+/// No frame.
+pub const NO_FRAME: u32 = u32::MAX;
+
+/// The page has changes that are not in its image.
+pub const DIRTY: u32 = 1;
+/// A copy of the page is being written.
+pub const WRITING: u32 = 2;
+/// The page was freed while it was being written; the writer gives up the frame.
+pub const FREED: u32 = 4;
+
+/// Why an operation on pages has to start anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// A page is not resident: load it first.
+    Load(PageId),
+    /// The tree changed underfoot.
+    Retry,
+}
+
+/// State of one frame.
+#[repr(align(64))]
+#[derive(Default)]
+pub struct Frame {
+    /// Protects the frame's bytes and identity.
+    pub latch: Latch,
+    /// The page it holds, 0 for none.
+    pub page: AtomicU32,
+    /// The page's level: above 0, readers go without latch.
+    pub level: AtomicU32,
+    /// [`DIRTY`], [`WRITING`], [`FREED`]; changed under the flush list's mutex.
+    pub state: AtomicU32,
+    /// Recent uses, for replacement.
+    pub hits: AtomicU32,
+    /// First change not in the image; meaningful while dirty. For `FREED`: LSN of the free.
+    pub rec_lsn: AtomicU64,
+}
+
+impl Frame {
+    #[inline]
+    fn touch(&self) {
+        let hits = self.hits.load(Ordering::Relaxed);
+        if hits < 3 {
+            self.hits.store(hits + 1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// All frames.
+pub struct Pool {
+    region: Region,
+    pub(super) frames: Box<[Frame]>,
+    pub(super) free: Arc<ArrayQueue<u32>>,
+    pub(super) flush: Mutex<FlushList>,
+    loading: Mutex<HashSet<PageId>>,
+    loaded: Condvar,
+    pub(super) hand: AtomicUsize,
+}
+
+/// A page latched shared.
+pub struct PageRead<'a> {
+    pool: &'a Pool,
+    frame: u32,
+}
+
+impl Drop for PageRead<'_> {
+    fn drop(&mut self) {
+        self.pool.frame(self.frame).latch.unlock_shared();
+    }
+}
+
+impl Deref for PageRead<'_> {
+    type Target = Page;
+    #[inline]
+    fn deref(&self) -> &Page {
+        // SAFETY: the shared latch is held: nobody writes the frame.
+        unsafe { &*self.pool.ptr(self.frame) }
+    }
+}
+
+/// A claim to load a page, or to keep others from doing so.
+pub struct Claim<'a> {
+    pool: &'a Pool,
+    page: PageId,
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.pool.loading.lock().remove(&self.page);
+        self.pool.loaded.notify_all();
+    }
+}
+
+impl Pool {
+    /// `frames` empty frames.
+    ///
+    /// # Errors
+    /// When the memory can't be had.
+    pub fn new(frames: usize, bucket_bytes: u64) -> Result<Pool, weir_os::DiskError> {
+        let region = Region::map(frames * PAGE_SIZE)?;
+        let free = ArrayQueue::new(frames);
+        for frame in 0..frames as u32 {
+            free.push(frame).expect("the queue holds all frames");
+        }
+        Ok(Pool {
+            region,
+            frames: (0..frames).map(|_| Frame::default()).collect(),
+            free: Arc::new(free),
+            flush: Mutex::new(FlushList::new(bucket_bytes)),
+            loading: Mutex::default(),
+            loaded: Condvar::new(),
+            hand: AtomicUsize::new(0),
+        })
+    }
+
+    /// State of a frame.
+    #[inline]
+    pub fn frame(&self, frame: u32) -> &Frame {
+        &self.frames[frame as usize]
+    }
+
+    /// Number of frames.
+    pub fn frames(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Number of free frames.
+    pub fn free_frames(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Number of dirty pages.
+    pub fn dirty_pages(&self) -> u64 {
+        self.flush.lock().dirty()
+    }
+
+    /// Address of a frame's bytes.
+    #[inline]
+    pub fn ptr(&self, frame: u32) -> *mut Page {
+        assert!((frame as usize) < self.frames.len(), "no frame {frame}");
+        // SAFETY: the region holds that many pages.
+        unsafe { self.region.as_ptr().add(frame as usize * PAGE_SIZE).cast() }
+    }
+
+    /// The frame's bytes for readers without latch.
+    #[inline]
+    pub fn shared_page(&self, frame: u32) -> SharedPage<'_> {
+        // SAFETY: the region lives as long as the pool; see the module's head for who writes how.
+        unsafe { SharedPage::new(self.ptr(frame)) }
+    }
+
+    /// The frame that holds `page`, which may have changed a moment later.
+    #[inline]
+    pub fn find(&self, store: &Store, page: PageId) -> Result<u32, Stop> {
+        match store.map().slot(page).frame.load(Ordering::Acquire) {
+            NO_FRAME => Err(Stop::Load(page)),
+            frame => Ok(frame),
+        }
+    }
+
+    /// Tells the CPU that a leaf is about to be used.
+    #[inline]
+    pub fn prefetch(&self, frame: u32) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let state: *const Frame = self.frame(frame);
+            let page = self.ptr(frame).cast_const().cast::<i8>();
+            // SAFETY: prefetches of addresses inside the frame; they have no effect but on caches.
+            unsafe {
+                _mm_prefetch::<_MM_HINT_T0>(state.cast());
+                _mm_prefetch::<_MM_HINT_T0>(page);
+                _mm_prefetch::<_MM_HINT_T0>(page.add(64));
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = frame;
+    }
+
+    /// Whether a frame still holds `page`.
+    #[inline]
+    pub fn holds(&self, frame: u32, page: PageId) -> bool {
+        self.frame(frame).page.load(Ordering::Relaxed) == page.0
+    }
+
+    /// Version of the frame if it holds `page`, for a read without latch.
+    #[inline]
+    pub fn optimistic(&self, frame: u32, page: PageId) -> Result<Seen, Stop> {
+        let state = self.frame(frame);
+        let mut turns = 0;
+        let seen = loop {
+            match state.latch.optimistic() {
+                Some(seen) => break seen,
+                None => crate::sync::spin_hint(&mut turns),
+            }
+        };
+        if !self.holds(frame, page) {
+            return Err(Stop::Retry);
+        }
+        if state.hits.load(Ordering::Relaxed) == 0 {
+            state.touch();
+        }
+        Ok(seen)
+    }
+
+    /// Latches a resident page shared. `scan` leaves its standing for replacement as it is.
+    #[inline]
+    pub fn read(&self, store: &Store, page: PageId, scan: bool) -> Result<PageRead<'_>, Stop> {
+        let frame = self.find(store, page)?;
+        self.read_frame(frame, page, scan).ok_or(Stop::Retry)
+    }
+
+    /// Latches a frame shared if it holds `page`.
+    #[inline]
+    pub fn read_frame(&self, frame: u32, page: PageId, scan: bool) -> Option<PageRead<'_>> {
+        let state = self.frame(frame);
+        state.latch.shared();
+        let read = PageRead { pool: self, frame };
+        if !self.holds(frame, page) {
+            return None;
+        }
+        if !scan {
+            state.touch();
+        }
+        Some(read)
+    }
+
+    /// Latches a resident page exclusively.
+    #[inline]
+    pub fn latch(&self, store: &Store, page: PageId) -> Result<u32, Stop> {
+        let frame = self.find(store, page)?;
+        if self.latch_frame(frame, page) { Ok(frame) } else { Err(Stop::Retry) }
+    }
+
+    /// Latches a frame exclusively if it holds `page`.
+    #[inline]
+    pub fn latch_frame(&self, frame: u32, page: PageId) -> bool {
+        let state = self.frame(frame);
+        state.latch.exclusive();
+        if !self.holds(frame, page) {
+            state.latch.unlock_unchanged();
+            return false;
+        }
+        state.touch();
+        true
+    }
+
+    /// Keeps others from loading `page`; waits for those who do. `None` if it is resident.
+    pub fn claim(&self, slot: &MapSlot, page: PageId) -> Option<Claim<'_>> {
+        let mut loading = self.loading.lock();
+        loop {
+            if slot.frame.load(Ordering::Acquire) != NO_FRAME {
+                return None;
+            }
+            if loading.insert(page) {
+                return Some(Claim { pool: self, page });
+            }
+            self.loaded.wait(&mut loading);
+        }
+    }
+
+    /// As [`Pool::claim`], but `None` also if somebody else has a claim.
+    pub fn try_claim(&self, slot: &MapSlot, page: PageId) -> Option<Claim<'_>> {
+        let mut loading = self.loading.lock();
+        let free = slot.frame.load(Ordering::Acquire) == NO_FRAME && loading.insert(page);
+        free.then_some(Claim { pool: self, page })
+    }
+
+    /// Makes a filled frame of ours the home of the claimed page; gives it back if the page has
+    /// become resident in another way.
+    pub fn publish(&self, slot: &MapSlot, claim: Claim<'_>, frame: u32, hits: u32) {
+        let state = self.frame(frame);
+        // SAFETY: the frame is ours until it is published.
+        let page = unsafe { &*self.ptr(frame) };
+        state.level.store(u32::from(page.level()), Ordering::Relaxed);
+        state.hits.store(hits, Ordering::Relaxed);
+        state.state.store(0, Ordering::Relaxed);
+        state.page.store(claim.page.0, Ordering::Relaxed);
+        let published =
+            slot.frame.compare_exchange(NO_FRAME, frame, Ordering::Release, Ordering::Relaxed);
+        if published.is_err() {
+            state.page.store(0, Ordering::Relaxed);
+            self.free.push(frame).expect("the queue holds all frames");
+        }
+    }
+
+    /// Gives a frame up: it is free once no optimistic reader can know it any more. Its identity is
+    /// cleared and its slot empty; the caller holds its latch or is the only one to know it.
+    pub fn retire(&self, frame: u32) {
+        let free = self.free.clone();
+        epoch::pin().defer(move || free.push(frame).expect("the queue holds all frames"));
+    }
+
+    /// Lets retired frames become free soon.
+    pub fn reclaim(&self) {
+        for _ in 0..4 {
+            epoch::pin().flush();
+        }
+    }
+
+    /// Whether a flush list entry still says the truth.
+    pub fn is_current(&self, lsn: Lsn, frame: u32) -> bool {
+        let f = self.frame(frame);
+        f.state.load(Ordering::Relaxed) & DIRTY != 0 && f.rec_lsn.load(Ordering::Relaxed) == lsn.0
+    }
+}

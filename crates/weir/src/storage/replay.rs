@@ -1,0 +1,300 @@
+//! Recovery of pages: from the newest checkpoint to the end of the log.
+//!
+//! First the log is read through for its end, for the places of images, and for each page's *fate*:
+//! the LSN up to which its records need no replay, because a newer image is stored, or because the
+//! page was freed or initialised anew. Only then free space is known, and pages may be written. Then
+//! the log is applied in one pass, in order; pages that don't fit are written as always, and
+//! checkpoints move. Recovery may stop at any point and run again.
+
+use super::pool::{DIRTY, Pool};
+use super::{Fault, Storage, StorageOptions};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use weir_os::Disk;
+use weir_page::varint::Input;
+use weir_page::{Logged, Lsn, Page, PageId, Redo, TxnId};
+use weir_redo::{Reader, RedoOptions};
+use weir_store::{Control, Store, StoreOptions};
+
+/// How far recovery is, for progress reports.
+#[derive(Debug, Clone, Copy)]
+pub struct Progress {
+    /// What is being done: `analysis` or `redo`.
+    pub phase: &'static str,
+    /// Where the log began.
+    pub from: Lsn,
+    /// Where recovery is.
+    pub at: Lsn,
+    /// End of the log, once known.
+    pub end: Option<Lsn>,
+}
+
+/// What recovery did.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Summary {
+    /// Bytes of log from the checkpoint to the end.
+    pub log_bytes: u64,
+    /// Records applied.
+    pub applied: u64,
+    /// Records found to be in the images already.
+    pub skipped: u64,
+}
+
+/// What analysis knows of a page.
+#[derive(Default, Clone, Copy)]
+struct Fate {
+    /// Records up to here need no replay.
+    done: Lsn,
+    freed: bool,
+}
+
+struct Analysis {
+    fates: HashMap<PageId, Fate>,
+    end: Lsn,
+    next_txn: TxnId,
+}
+
+impl Storage {
+    /// Opens what is stored and brings all pages up to date.
+    ///
+    /// # Errors
+    /// Damaged or missing files, a newer format, a full device; what is durable stays as it is.
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        options: &StorageOptions,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<(Storage, Summary), Fault> {
+        let store_options = StoreOptions { compression: options.compression };
+        let (store, control) = Store::open(disk.clone(), store_options)?;
+        // What was read must be durable before anything relies on it.
+        weir_redo::sync_all(&*disk)?;
+        let analysis = analyse(&disk, &store, &control, progress)?;
+        store.finish_recovery()?;
+        let redo_options = RedoOptions {
+            database_id: control.database_id,
+            segment_bytes: control.segment_bytes,
+            ..options.redo.clone()
+        };
+        let redo = weir_redo::Redo::open_at(
+            disk.clone(),
+            &redo_options,
+            control.checkpoint,
+            analysis.end,
+        )?;
+        let storage = Storage::assemble(disk, store, redo, options, &control)?;
+        storage.next_txn.store(analysis.next_txn.0, Ordering::Release);
+        let summary = storage.replay(&control, &analysis, progress)?;
+        Ok((storage, summary))
+    }
+
+    fn replay(
+        &self,
+        control: &Control,
+        analysis: &Analysis,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Summary, Fault> {
+        let from = control.checkpoint;
+        let mut summary = Summary { log_bytes: analysis.end.0 - from.0, ..Summary::default() };
+        self.replayed.store(from.0, Ordering::Release);
+        let mut reader = Reader::open(self.disk.clone(), control.database_id, from)?;
+        let mut groups = 0u64;
+        while reader.position() < analysis.end {
+            let Some(group) = reader.next()? else {
+                let what = "the log ends before the place where it ended a moment ago";
+                return Err(Fault::Record { lsn: reader.position(), what: what.into() });
+            };
+            self.replay_group(group.start, group.payload, &analysis.fates, &mut summary)?;
+            self.replayed.store(group.end.0, Ordering::Release);
+            groups += 1;
+            if groups.is_multiple_of(4096) {
+                let at = Lsn(self.replayed.load(Ordering::Relaxed));
+                progress(Progress { phase: "redo", from, at, end: Some(analysis.end) });
+            }
+        }
+        self.replayed.store(u64::MAX, Ordering::Release);
+        Ok(summary)
+    }
+
+    fn replay_group(
+        &self,
+        lsn: Lsn,
+        payload: &[u8],
+        fates: &HashMap<PageId, Fate>,
+        summary: &mut Summary,
+    ) -> Result<(), Fault> {
+        let mut touched: Vec<Touched<'_>> = Vec::new();
+        for_each_record(lsn, payload, &mut |logged| {
+            let redo = logged.redo;
+            for page in redo.page().into_iter().chain(redo.second_page()) {
+                let done = fates.get(&page).map_or(Lsn(0), |f| f.done);
+                if done >= lsn {
+                    summary.skipped += 1;
+                    continue;
+                }
+                let at = match touched.iter().position(|t| t.page == page) {
+                    Some(at) => at,
+                    None => {
+                        touched.push(self.touch(page, redo.initialises())?);
+                        touched.len() - 1
+                    }
+                };
+                // SAFETY: `touched` holds the frame's exclusive latch.
+                let bytes = unsafe { &mut *self.pool.ptr(touched[at].frame) };
+                if bytes.lsn() >= lsn {
+                    summary.skipped += 1;
+                    continue;
+                }
+                redo.apply(page, bytes);
+                touched[at].changed = true;
+                summary.applied += 1;
+            }
+            Ok(())
+        })?;
+        for t in &touched {
+            self.finish_touched(t, lsn);
+        }
+        Ok(())
+    }
+
+    /// Latches a page for replay; without reading it if it is about to be initialised.
+    fn touch(&self, page: PageId, initialise: bool) -> Result<Touched<'_>, Fault> {
+        let slot = self.store.map().slot(page);
+        loop {
+            if let Ok(frame) = self.pool.latch(&self.store, page) {
+                return Ok(Touched { pool: &self.pool, page, frame, changed: false });
+            }
+            if initialise {
+                let frame = self.take_frame()?;
+                let claim = self.pool.claim(slot, page).expect("recovery is alone");
+                // SAFETY: the frame is free and ours alone until it is published.
+                let bytes = unsafe { &mut *self.pool.ptr(frame) };
+                bytes.set_lsn(Lsn(0));
+                bytes.reset(page, weir_page::Kind::Blank, 0);
+                self.pool.publish(slot, claim, frame, 1);
+            } else if !self.load(page)? {
+                return Err(Fault::page(page, "the log changes it, but it isn't stored"));
+            }
+        }
+    }
+
+    fn finish_touched(&self, t: &Touched<'_>, lsn: Lsn) {
+        if !t.changed {
+            return;
+        }
+        let frame = self.pool.frame(t.frame);
+        // SAFETY: `t` holds the frame's exclusive latch.
+        let bytes: &mut Page = unsafe { &mut *self.pool.ptr(t.frame) };
+        bytes.set_lsn(lsn);
+        frame.level.store(u32::from(bytes.level()), Ordering::Release);
+        let mut list = self.pool.flush.lock();
+        if frame.state.load(Ordering::Relaxed) & DIRTY == 0 {
+            frame.rec_lsn.store(lsn.0, Ordering::Relaxed);
+            frame.state.fetch_or(DIRTY, Ordering::Relaxed);
+            list.push(lsn, t.frame);
+        }
+    }
+}
+
+struct Touched<'a> {
+    pool: &'a Pool,
+    page: PageId,
+    frame: u32,
+    changed: bool,
+}
+
+impl Drop for Touched<'_> {
+    fn drop(&mut self) {
+        self.pool.frame(self.frame).latch.unlock_exclusive();
+    }
+}
+
+fn analyse(
+    disk: &Arc<dyn Disk>,
+    store: &Store,
+    control: &Control,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Analysis, Fault> {
+    let from = control.checkpoint;
+    let mut reader =
+        Reader::open(disk.clone(), control.database_id, from)?.durable_hint(control.durable);
+    let mut fates: HashMap<PageId, Fate> = HashMap::new();
+    let mut next_txn = control.next_txn_id;
+    let mut groups = 0u64;
+    while let Some(group) = reader.next()? {
+        let lsn = group.start;
+        for_each_record(lsn, group.payload, &mut |logged| {
+            if let Redo::Write(w) = logged.redo {
+                next_txn = next_txn.max(TxnId(w.txn.0 + 1));
+            }
+            if let Redo::UndoTail { txn, .. } | Redo::UndoInit { txn, .. } = logged.redo {
+                next_txn = next_txn.max(TxnId(txn.0 + 1));
+            }
+            if let Redo::UndoPush { first: Some(txn), .. } = logged.redo {
+                next_txn = next_txn.max(TxnId(txn.0 + 1));
+            }
+            note_fate(store, &mut fates, lsn, &logged.redo)
+        })?;
+        groups += 1;
+        if groups.is_multiple_of(65536) {
+            progress(Progress { phase: "analysis", from, at: lsn, end: None });
+        }
+    }
+    let end = reader.end().unwrap_or(reader.position());
+    Ok(Analysis { fates, end, next_txn })
+}
+
+fn note_fate(
+    store: &Store,
+    fates: &mut HashMap<PageId, Fate>,
+    lsn: Lsn,
+    redo: &Redo<'_>,
+) -> Result<(), Fault> {
+    match *redo {
+        Redo::Relocate { moves } => {
+            for moved in weir_store::decode_relocations(moves)? {
+                let fate = fates.entry(moved.page).or_default();
+                if fate.freed {
+                    continue;
+                }
+                store.recover_relocation(&moved, lsn);
+                fate.done = fate.done.max(moved.page_lsn);
+            }
+        }
+        Redo::Free { page } => {
+            store.recover_free(page, lsn);
+            fates.insert(page, Fate { done: lsn, freed: true });
+        }
+        _ if redo.initialises() => {
+            let page = redo.page().expect("only a page can be initialised");
+            store.recover_allocated(page);
+            let fate = fates.entry(page).or_default();
+            fate.freed = false;
+            fate.done = fate.done.max(Lsn(lsn.0 - 1));
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Calls `each` for every record of a group.
+///
+/// # Errors
+/// Those of `each`; [`Fault::Record`] if the bytes are no records.
+pub fn for_each_record(
+    lsn: Lsn,
+    payload: &[u8],
+    each: &mut dyn FnMut(&Logged<'_>) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    let mut rest = payload;
+    loop {
+        let mut scratch = Vec::new();
+        let mut input = Input::new(rest);
+        let logged = Redo::decode(&mut input, &mut scratch)
+            .map_err(|e| Fault::Record { lsn, what: e.to_string() })?;
+        let Some(logged) = logged else { return Ok(()) };
+        let left = input.rest().len();
+        each(&logged)?;
+        rest = &rest[rest.len() - left..];
+    }
+}

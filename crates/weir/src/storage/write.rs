@@ -1,0 +1,169 @@
+//! The page writer: dirty pages to their new places.
+//!
+//! For a batch: copy each page under its shared latch and mark it being written; compress and write
+//! all; one data sync; one relocation record; point the map to the new places. While a batch runs,
+//! its oldest recovery LSN holds the checkpoint. A page that was freed meanwhile gets a second
+//! `Free` record behind the relocation, so that the log's last word on it is that it is free.
+
+use super::pool::{DIRTY, FREED, NO_FRAME, WRITING};
+use super::{Fault, Storage};
+use std::sync::atomic::Ordering;
+use weir_page::{Lsn, PAGE_SIZE, Page, PageId, Redo};
+use weir_store::{Relocation, StoreError};
+
+/// Most pages written together.
+pub const BATCH_PAGES: usize = 128;
+
+/// Why pages are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// The log needs their space.
+    Deadline,
+    /// Frames are needed.
+    FreeFrames,
+    /// The database shuts down.
+    Shutdown,
+}
+
+struct Copied {
+    frame: u32,
+    page: PageId,
+    page_lsn: Lsn,
+    rec_lsn: Lsn,
+}
+
+impl Storage {
+    /// Writes those of `frames` that are dirty; returns how many there were.
+    ///
+    /// # Errors
+    /// No space: the pages are dirty as before. Everything else stops the database.
+    pub fn write_pages(&self, frames: &[u32], reason: Reason) -> Result<usize, Fault> {
+        assert!(frames.len() <= BATCH_PAGES, "a batch has at most {BATCH_PAGES} pages");
+        let mut bytes = vec![0u8; 0];
+        let mut copied = Vec::with_capacity(frames.len());
+        for &frame in frames {
+            self.copy_page(frame, &mut copied, &mut bytes);
+        }
+        let Some(guard) = copied.iter().map(|c| c.rec_lsn).min() else { return Ok(0) };
+        self.pool.flush.lock().guard(guard);
+        for c in &copied {
+            self.pool.flush.lock().unguard(c.rec_lsn);
+        }
+        let mut batch = copied
+            .iter()
+            .zip(bytes.chunks_exact(PAGE_SIZE))
+            .map(|(c, page)| (c.page, c.page_lsn, page));
+        match self.store.write_batch(&mut batch) {
+            Ok(moved) => self.relocate(&copied, &moved, guard)?,
+            Err(error) => {
+                self.put_back(&copied);
+                self.pool.flush.lock().unguard(guard);
+                if matches!(error, StoreError::NoSpace { .. }) {
+                    self.full.lock().replace(error.clone());
+                }
+                return Err(error.into());
+            }
+        }
+        *self.full.lock() = None;
+        self.figures.count_written(reason, copied.len());
+        Ok(copied.len())
+    }
+
+    /// Copies a dirty page and marks it being written, holding the checkpoint at its recovery LSN.
+    fn copy_page(&self, frame: u32, copied: &mut Vec<Copied>, bytes: &mut Vec<u8>) {
+        let state = self.pool.frame(frame);
+        if state.state.load(Ordering::Relaxed) & (DIRTY | WRITING) != DIRTY {
+            return;
+        }
+        if !state.latch.try_shared() {
+            return;
+        }
+        {
+            let mut list = self.pool.flush.lock();
+            let now = state.state.load(Ordering::Relaxed);
+            if now & (DIRTY | WRITING) == DIRTY {
+                state.state.store(WRITING, Ordering::Relaxed);
+                let rec_lsn = Lsn(state.rec_lsn.load(Ordering::Relaxed));
+                list.forget(rec_lsn);
+                list.guard(rec_lsn);
+                drop(list);
+                // SAFETY: the shared latch is held: nobody writes the frame.
+                let page = unsafe { &*self.pool.ptr(frame) };
+                let start = bytes.len();
+                bytes.extend_from_slice(&page.0);
+                blank_hole(page, &mut bytes[start..]);
+                copied.push(Copied { frame, page: page.id(), page_lsn: page.lsn(), rec_lsn });
+            }
+        }
+        state.latch.unlock_shared();
+    }
+
+    /// Logs where the pages are now, and points the map there.
+    fn relocate(&self, copied: &[Copied], moved: &[Relocation], guard: Lsn) -> Result<(), Fault> {
+        let mut moves = Vec::new();
+        weir_store::encode_relocations(moved, &mut moves);
+        let rec_lsn = self.redo.reserved();
+        let start = self.append_system(&Redo::Relocate { moves: &moves })?;
+        self.store.install(moved, rec_lsn, start);
+        for c in copied {
+            let state = self.pool.frame(c.frame);
+            let freed = {
+                let _list = self.pool.flush.lock();
+                state.state.fetch_and(!WRITING, Ordering::Relaxed) & FREED != 0
+            };
+            if freed {
+                let again = self.append_system(&Redo::Free { page: c.page })?;
+                state.state.store(0, Ordering::Relaxed);
+                self.give_up_page(c.page, c.frame, rec_lsn, again);
+            }
+        }
+        self.pool.flush.lock().unguard(guard);
+        Ok(())
+    }
+
+    /// Makes pages whose write failed dirty again, as long as they were.
+    fn put_back(&self, copied: &[Copied]) {
+        for c in copied {
+            let state = self.pool.frame(c.frame);
+            let mut list = self.pool.flush.lock();
+            let now = state.state.load(Ordering::Relaxed);
+            if now & FREED != 0 {
+                let lsn = Lsn(state.rec_lsn.load(Ordering::Relaxed));
+                state.state.store(0, Ordering::Relaxed);
+                drop(list);
+                self.give_up_page(c.page, c.frame, c.rec_lsn, lsn);
+                continue;
+            }
+            if now & DIRTY != 0 {
+                list.forget(Lsn(state.rec_lsn.load(Ordering::Relaxed)));
+            }
+            state.rec_lsn.store(c.rec_lsn.0, Ordering::Relaxed);
+            state.state.store(DIRTY, Ordering::Relaxed);
+            list.put_back(c.rec_lsn, c.frame);
+        }
+    }
+
+    /// Gives up image, number and frame of a page that is free by the record at `lsn`.
+    pub(super) fn give_up_page(&self, page: PageId, frame: u32, rec_lsn: Lsn, lsn: Lsn) {
+        self.store.free_page(page, rec_lsn, lsn);
+        self.store.map().slot(page).frame.store(NO_FRAME, Ordering::Release);
+        self.store.release_page(page);
+        self.pool.retire(frame);
+    }
+
+    /// Appends a group of one record on the log's reserve.
+    fn append_system(&self, redo: &Redo<'_>) -> Result<Lsn, Fault> {
+        let mut group = Vec::new();
+        redo.encode(Lsn(0), Lsn(0), &mut group);
+        let credit = self.admit_writer(group.len())?;
+        Ok(self.redo.append(credit, &group).start)
+    }
+}
+
+/// Zeroes what lies between the used parts of a copied page, so that it costs nothing compressed.
+fn blank_hole(page: &Page, copy: &mut [u8]) {
+    let hole = page.hole();
+    if hole.start < hole.end && hole.end <= PAGE_SIZE {
+        copy[hole].fill(0);
+    }
+}

@@ -1,0 +1,110 @@
+//! Freeing a tree, a page or two at a time.
+//!
+//! Each step leaves a smaller tree, so a drop that is cut short is begun again. The root goes last,
+//! together with the change that says that the tree is no more.
+
+use super::{Tree, overflow};
+use crate::storage::{Fault, Mtr, Need, Restart, Storage, retry};
+use weir_page::overflow::Reference;
+use weir_page::{Page, PageId, Redo, node};
+
+enum Step {
+    /// Pages were freed; there are more.
+    More,
+    /// The last entry of a leaf has a chain, which goes first.
+    Chain(PageId),
+    /// Nothing is left.
+    Done,
+}
+
+impl Tree {
+    /// Frees all pages. `finish` runs in the last mtr and logs that the tree is no more. Nobody else
+    /// uses the tree.
+    ///
+    /// # Errors
+    /// Faults of the storage, those of `finish`.
+    pub fn destroy(
+        &self,
+        s: &Storage,
+        finish: &mut dyn FnMut(&mut Mtr<'_>) -> Result<(), Restart<Fault>>,
+    ) -> Result<(), Fault> {
+        loop {
+            match retry(s, || self.destroy_step(s, finish))? {
+                Step::More => {}
+                Step::Chain(first) => {
+                    overflow::free_rest(s, first)?;
+                    retry(s, || self.drop_last_entry(s, first))?;
+                }
+                Step::Done => return Ok(()),
+            }
+        }
+    }
+
+    /// Latches the pages on the way to the last leaf.
+    fn latch_last_path(&self, mtr: &mut Mtr<'_>) -> Result<Vec<PageId>, Restart<Fault>> {
+        let mut path = vec![self.root()];
+        loop {
+            let at = *path.last().expect("the path begins at the root");
+            mtr.latch(at)?;
+            let page = mtr.page(at);
+            if page.level() == 0 {
+                return Ok(path);
+            }
+            path.push(node::child(page, node::count(page) - 1));
+        }
+    }
+
+    fn destroy_step(
+        &self,
+        s: &Storage,
+        finish: &mut dyn FnMut(&mut Mtr<'_>) -> Result<(), Restart<Fault>>,
+    ) -> Result<Step, Restart<Fault>> {
+        let mut mtr = s.mtr(Need::log(4096))?;
+        let path = self.latch_last_path(&mut mtr)?;
+        let leaf = mtr.page(path[path.len() - 1]);
+        if let Some((_, first)) = last_chain(leaf) {
+            return Ok(Step::Chain(first));
+        }
+        let fork = path[..path.len() - 1].iter().rposition(|&p| node::count(mtr.page(p)) > 1);
+        let (done, gone) = match fork {
+            Some(at) => {
+                let slot = node::count(mtr.page(path[at])) as u16 - 1;
+                mtr.log(&Redo::RemoveChild { page: path[at], slot });
+                (Step::More, &path[at + 1..])
+            }
+            None => {
+                finish(&mut mtr)?;
+                (Step::Done, &path[..])
+            }
+        };
+        for &page in gone {
+            mtr.free(page);
+        }
+        mtr.commit();
+        Ok(done)
+    }
+
+    /// Frees the first page of a chain together with the entry that refers to it.
+    fn drop_last_entry(&self, s: &Storage, first: PageId) -> Result<(), Restart<Fault>> {
+        let mut mtr = s.mtr(Need::log(4096))?;
+        let path = self.latch_last_path(&mut mtr)?;
+        let leaf = path[path.len() - 1];
+        let (slot, of_entry) =
+            last_chain(mtr.page(leaf)).expect("the entry with the chain is there");
+        assert_eq!(of_entry, first, "nobody else changes a tree that is being destroyed");
+        mtr.latch(first)?;
+        mtr.log(&Redo::Remove { page: leaf, slot: slot as u16 });
+        mtr.free(first);
+        mtr.commit();
+        Ok(())
+    }
+}
+
+/// The last entry of a leaf that has an overflow chain, and the chain's first page.
+fn last_chain(leaf: &Page) -> Option<(usize, PageId)> {
+    (0..node::count(leaf)).rev().find_map(|slot| {
+        let entry = node::entry(leaf, slot);
+        let reference = entry.flags.overflow.then(|| Reference::from_bytes(entry.value))??;
+        Some((slot, reference.first))
+    })
+}

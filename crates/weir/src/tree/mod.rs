@@ -1,0 +1,202 @@
+//! B+trees over mini-transactions.
+//!
+//! A tree is known by its root, which never moves: when the root splits, its contents move down into
+//! two new pages. Descents read inner pages without latches, each step validated (optimistic lock
+//! coupling; Leis, Haubenschild, Neumann, 2019), and latch the leaf. There are no links between
+//! neighbours: whoever goes on does so by the fence key. Splits and merges are mini-transactions of
+//! their own, made before the change that needs them is begun anew.
+//!
+//! This layer knows page contents through `weir_page::node`, and frames only through [`Mtr`] and
+//! [`Storage::read`].
+
+pub mod bulk;
+pub mod cursor;
+pub mod destroy;
+pub mod overflow;
+mod restructure;
+
+use crate::storage::latch::Seen;
+use crate::storage::{Fault, Mtr, Need, PageRead, Stop, Storage};
+use weir_page::record::empty_leaf;
+use weir_page::{Kind, PageId, Redo, TreeId, node};
+
+/// A tree; its number is that of its root page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Tree {
+    /// The number.
+    pub id: TreeId,
+}
+
+/// Where a descent goes.
+#[derive(Debug, Clone, Copy)]
+pub enum Target<'a> {
+    /// The leaf that covers the key.
+    At(&'a [u8]),
+    /// The leaf that covers the keys just below the key.
+    Below(&'a [u8]),
+    /// The last leaf.
+    Last,
+}
+
+/// The inner page that a descent came through, as it was.
+#[derive(Debug, Clone, Copy)]
+struct Parent {
+    page: PageId,
+    frame: u32,
+    seen: Seen,
+    slot: usize,
+}
+
+/// A page that a descent arrived at; not latched.
+#[derive(Debug, Clone, Copy)]
+struct Position {
+    page: PageId,
+    frame: u32,
+    parent: Option<Parent>,
+}
+
+/// Redo that splitting, merging or filling pages takes at most.
+const RESTRUCTURE_BYTES: usize = 64 << 10;
+
+impl Tree {
+    /// The tree with that number.
+    pub fn new(id: TreeId) -> Tree {
+        Tree { id }
+    }
+
+    /// Its root page.
+    pub fn root(&self) -> PageId {
+        PageId(self.id.0)
+    }
+
+    /// Makes a new, empty tree in a running mtr that asked for a page.
+    pub fn create(mtr: &mut Mtr<'_>) -> Tree {
+        let root = mtr.create();
+        Tree::init(mtr, root)
+    }
+
+    /// Makes the page, held by the mtr and new, the root of an empty tree.
+    pub fn init(mtr: &mut Mtr<'_>, root: PageId) -> Tree {
+        let id = TreeId(root.0);
+        mtr.log(&Redo::Image { page: root, body: &empty_leaf(root, id) });
+        Tree { id }
+    }
+
+    /// Goes down to the page of `level` that `target` says. The caller has the storage pinned.
+    #[inline]
+    fn descend(&self, s: &Storage, target: Target<'_>, level: u32) -> Result<Position, Stop> {
+        let mut page = self.root();
+        let mut parent: Option<Parent> = None;
+        loop {
+            let frame = s.pool.find(&s.store, page)?;
+            let state = s.pool.frame(frame);
+            let seen = s.pool.optimistic(frame, page)?;
+            let here = state.level.load(std::sync::atomic::Ordering::Acquire);
+            // The parent still says that this is the page.
+            if parent.is_some_and(|p| !s.pool.frame(p.frame).latch.validate(p.seen)) {
+                return Err(Stop::Retry);
+            }
+            if here == level {
+                return Ok(Position { page, frame, parent });
+            }
+            if here < level {
+                return Err(Stop::Retry);
+            }
+            let shared = s.pool.shared_page(frame);
+            let slot = match target {
+                Target::At(key) => shared.child_slot(key),
+                Target::Below(key) => shared.child_slot_below(key),
+                Target::Last => shared.count().max(1) - 1,
+            };
+            let child = shared.child(slot);
+            if !state.latch.validate(seen) {
+                return Err(Stop::Retry);
+            }
+            parent = Some(Parent { page, frame, seen, slot });
+            page = child;
+        }
+    }
+
+    /// Latches a leaf for reading. `scan` leaves its standing for replacement as it is.
+    ///
+    /// # Errors
+    /// [`Stop`].
+    #[inline]
+    pub fn read_leaf<'s>(
+        &self,
+        s: &'s Storage,
+        target: Target<'_>,
+        scan: bool,
+    ) -> Result<PageRead<'s>, Stop> {
+        let _pin = s.pin();
+        let at = self.descend(s, target, 0)?;
+        let leaf = s.pool.read_frame(at.frame, at.page, scan).ok_or(Stop::Retry)?;
+        if leaf.kind() != Kind::Leaf || !self.still_child(s, &at) {
+            return Err(Stop::Retry);
+        }
+        Ok(leaf)
+    }
+
+    /// Latches the leaf that covers `key` for a change.
+    ///
+    /// # Errors
+    /// [`Stop`].
+    #[inline]
+    pub fn latch_leaf(&self, mtr: &mut Mtr<'_>, key: &[u8]) -> Result<PageId, Stop> {
+        let s = mtr.storage();
+        let at = self.descend(s, Target::At(key), 0)?;
+        mtr.latch_frame(at.frame, at.page)?;
+        if mtr.page(at.page).kind() != Kind::Leaf || !self.still_child(s, &at) {
+            return Err(Stop::Retry);
+        }
+        Ok(at.page)
+    }
+
+    #[inline]
+    fn still_child(&self, s: &Storage, at: &Position) -> bool {
+        at.parent.is_none_or(|p| s.pool.frame(p.frame).latch.validate(p.seen))
+    }
+
+    /// Tells the CPU that the leaf of `key` is about to be used.
+    #[inline]
+    pub fn prefetch(&self, s: &Storage, key: &[u8]) {
+        let _pin = s.pin();
+        if let Ok(at) = self.descend(s, Target::At(key), 0) {
+            s.pool.prefetch(at.frame);
+        }
+    }
+
+    /// Leaves after (or before) the one that covers `key`, as far as their parent knows.
+    pub fn neighbours(&self, s: &Storage, target: Target<'_>, most: usize) -> Vec<PageId> {
+        let _pin = s.pin();
+        let Ok(at) = self.descend(s, target, 0) else { return Vec::new() };
+        let Some(parent) = at.parent else { return Vec::new() };
+        let shared = s.pool.shared_page(parent.frame);
+        let slots: Vec<usize> = match target {
+            Target::At(_) => (parent.slot + 1..shared.count()).take(most).collect(),
+            Target::Below(_) | Target::Last => (0..parent.slot).rev().take(most).collect(),
+        };
+        let pages = slots.into_iter().map(|slot| shared.child(slot)).collect();
+        if s.pool.frame(parent.frame).latch.validate(parent.seen) { pages } else { Vec::new() }
+    }
+
+    /// Levels above the leaves.
+    ///
+    /// # Errors
+    /// Faults of loading pages.
+    pub fn depth(&self, s: &Storage) -> Result<u32, Fault> {
+        crate::storage::retry(s, || {
+            let root = s.read(self.root(), true)?;
+            Ok(u32::from(root.level()))
+        })
+    }
+
+    fn restructure_need(pages: usize) -> Need {
+        Need::pages(RESTRUCTURE_BYTES, pages)
+    }
+}
+
+/// Whether removals have left a leaf so empty that a merge is worth trying.
+pub fn is_sparse(mtr: &Mtr<'_>, leaf: PageId) -> bool {
+    node::is_sparse(mtr.page(leaf))
+}

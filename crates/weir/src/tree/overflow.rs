@@ -1,0 +1,106 @@
+//! Values too long for a leaf: chains of overflow pages.
+//!
+//! A chain is freed from behind its first page, which goes last, together with the change that drops
+//! the reference: so freeing may be cut short and begun again.
+
+use crate::storage::{Fault, Need, Restart, Storage, retry};
+use weir_page::overflow::{self, CAPACITY, Reference};
+use weir_page::{Kind, Page, PageId, Redo, TxnId, Undo};
+
+/// Redo for one page of a chain.
+pub const LINK_BYTES: usize = CAPACITY + 256;
+
+/// Where the undo record goes by which an unfinished chain is found and freed.
+#[derive(Debug, Clone, Copy)]
+pub struct Announce {
+    /// Undo page with room for the record.
+    pub undo_page: PageId,
+    /// The transaction, if this is its first record.
+    pub first: Option<TxnId>,
+}
+
+/// Writes `value` as a chain.
+///
+/// # Errors
+/// Faults of the storage.
+pub fn write(s: &Storage, value: &[u8], announce: Announce) -> Result<Reference, Fault> {
+    let mut parts = value.chunks(CAPACITY);
+    let data = parts.next().unwrap_or(&[]);
+    let first = retry(s, || {
+        let mut mtr = s.mtr(Need::pages(LINK_BYTES, 1))?;
+        mtr.latch(announce.undo_page)?;
+        let page = mtr.create();
+        mtr.log(&Redo::OverflowInit { page, data });
+        let undo = Undo::Overflow { first: page };
+        mtr.log(&Redo::UndoPush { page: announce.undo_page, first: announce.first, undo });
+        mtr.commit();
+        Ok::<_, Restart<Fault>>(page)
+    })?;
+    let mut last = first;
+    for data in parts {
+        last = retry(s, || {
+            let mut mtr = s.mtr(Need::pages(LINK_BYTES, 1))?;
+            mtr.latch(last)?;
+            let page = mtr.create();
+            mtr.log(&Redo::OverflowInit { page, data });
+            mtr.log(&Redo::OverflowLink { page: last, next: page });
+            mtr.commit();
+            Ok::<_, Restart<Fault>>(page)
+        })?;
+    }
+    Ok(Reference { first, len: value.len() as u64 })
+}
+
+fn check(page: &Page, id: PageId) -> Result<(), Fault> {
+    if page.kind() == Kind::Overflow {
+        return Ok(());
+    }
+    Err(Fault::page(id, format!("is a {:?} page where an overflow page is expected", page.kind())))
+}
+
+/// Reads a chain.
+///
+/// # Errors
+/// Faults of the storage; a chain that doesn't hold what its reference says.
+pub fn read(s: &Storage, reference: Reference) -> Result<Vec<u8>, Fault> {
+    let mut out = Vec::new();
+    let mut at = reference.first;
+    while at != PageId::NONE && (out.len() as u64) < reference.len {
+        at = retry(s, || {
+            let page = s.read(at, true)?;
+            check(&page, at)?;
+            out.extend_from_slice(overflow::data(&page));
+            Ok::<_, Restart<Fault>>(overflow::next(&page))
+        })?;
+    }
+    if out.len() as u64 != reference.len {
+        let what = format!("chain holds {} bytes, not {}", out.len(), reference.len);
+        return Err(Fault::page(reference.first, what));
+    }
+    Ok(out)
+}
+
+/// Frees all pages of a chain but the first.
+///
+/// # Errors
+/// Faults of the storage.
+pub fn free_rest(s: &Storage, first: PageId) -> Result<(), Fault> {
+    while retry(s, || free_second(s, first))? {}
+    Ok(())
+}
+
+fn free_second(s: &Storage, first: PageId) -> Result<bool, Restart<Fault>> {
+    let mut mtr = s.mtr(Need::log(256))?;
+    mtr.latch(first)?;
+    check(mtr.page(first), first)?;
+    let second = overflow::next(mtr.page(first));
+    if second == PageId::NONE {
+        return Ok(false);
+    }
+    mtr.latch(second)?;
+    let third = overflow::next(mtr.page(second));
+    mtr.log(&Redo::OverflowLink { page: first, next: third });
+    mtr.free(second);
+    mtr.commit();
+    Ok(true)
+}

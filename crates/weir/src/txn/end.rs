@@ -1,0 +1,413 @@
+//! Commit and rollback.
+
+use super::lane::{LANE_DIRECTORY, LaneUse, UndoPlace, set_ends};
+use super::purge::History;
+use super::{Durability, Savepoint, State, Txn, TxnError};
+use crate::storage::{Fault, Mtr, Need, Restart, Stop, Storage, retry};
+use crate::tree::{Tree, overflow};
+use std::sync::atomic::Ordering;
+use weir_page::undo::{self, State as LaneState};
+use weir_page::version::{Delta, Entry, Flags, UndoPtr, Version};
+use weir_page::{PageId, Redo, TreeId, TxnId, Undo};
+use weir_redo::Appended;
+
+/// Most undo pages that a commit gives up itself; more are left to purge.
+const COMMIT_FREES: usize = 8;
+
+/// An undo record read out of its page.
+struct Taken {
+    at: u16,
+    prev: u16,
+    first: bool,
+    undo: OwnedUndo,
+}
+
+/// An undo record that outlives its page's latch.
+pub(super) enum OwnedUndo {
+    Insert { tree: TreeId, key: Vec<u8> },
+    Update { tree: TreeId, key: Vec<u8>, flags: Flags, version: Option<Version>, delta: OwnedDelta },
+    Delete { tree: TreeId, key: Vec<u8>, flags: Flags, version: Option<Version> },
+    Prepare,
+    Overflow { first: PageId },
+    CreateTree { root: PageId },
+    DropTree { root: PageId },
+}
+
+/// A delta that owns its bytes.
+pub(super) struct OwnedDelta {
+    front: usize,
+    back: usize,
+    pub middle: Vec<u8>,
+}
+
+impl OwnedDelta {
+    fn as_delta(&self) -> Delta<'_> {
+        Delta { front: self.front, back: self.back, middle: &self.middle }
+    }
+}
+
+impl OwnedUndo {
+    pub fn from(undo: Undo<'_>) -> OwnedUndo {
+        match undo {
+            Undo::Insert { tree, key } => OwnedUndo::Insert { tree, key: key.to_vec() },
+            Undo::Update { tree, key, flags, version, delta } => OwnedUndo::Update {
+                tree,
+                key: key.to_vec(),
+                flags,
+                version,
+                delta: OwnedDelta {
+                    front: delta.front,
+                    back: delta.back,
+                    middle: delta.middle.to_vec(),
+                },
+            },
+            Undo::Delete { tree, key, flags, version } => {
+                OwnedUndo::Delete { tree, key: key.to_vec(), flags, version }
+            }
+            Undo::Prepare { .. } => OwnedUndo::Prepare,
+            Undo::Overflow { first } => OwnedUndo::Overflow { first },
+            Undo::CreateTree { root } => OwnedUndo::CreateTree { root },
+            Undo::DropTree { root } => OwnedUndo::DropTree { root },
+        }
+    }
+}
+
+impl Txn {
+    /// Commits. Others see it as soon as its record is in the log; it returns when it is as durable as asked.
+    ///
+    /// # Errors
+    /// The log has failed: whether the transaction is durable is not known.
+    pub fn commit(mut self, durability: Durability) -> Result<(), TxnError> {
+        let ended = self.commit_visibly()?;
+        let Some(appended) = ended else { return Ok(()) };
+        let redo = &self.storage().redo;
+        match durability {
+            Durability::Sync => redo.wait_durable(appended.end).map_err(Fault::from)?,
+            Durability::Write => redo.wait_written(appended.end).map_err(Fault::from)?,
+            Durability::Relaxed => {}
+        }
+        Ok(())
+    }
+
+    /// Makes the transaction's writes visible; returns where its end is in the log.
+    fn commit_visibly(&mut self) -> Result<Option<Appended>, TxnError> {
+        self.drop_snapshot();
+        if self.undo_records == 0 {
+            self.end(State::Aborted);
+            return Ok(None);
+        }
+        let lane = self.lane.expect("a transaction with undo has a lane");
+        let (appended, history) = self.log_commit(lane)?;
+        let shared = self.shared.clone();
+        {
+            let _order = shared.committing.lock();
+            let stamp = shared.clock.load(Ordering::Relaxed) + 1;
+            shared.status.set(self.id, State::Committed(stamp));
+            if let Some((begin, end)) = history {
+                shared.lanes.pending[lane.lane as usize].fetch_add(1, Ordering::AcqRel);
+                let work = self.purge_work;
+                shared.history.lock().push_back(History {
+                    stamp,
+                    lane: lane.lane,
+                    begin,
+                    end,
+                    work,
+                });
+            }
+            shared.clock.store(stamp, Ordering::Release);
+        }
+        shared.figures.commits.fetch_add(1, Ordering::Relaxed);
+        if self.id.0 % 16 == 0 {
+            shared.advance_horizon();
+        }
+        self.release();
+        Ok(Some(appended))
+    }
+
+    /// Logs the end of the transaction. Its undo goes at once if nobody can need it; else the part of
+    /// the lane that purge has to go through is returned.
+    fn log_commit(
+        &mut self,
+        lane: LaneUse,
+    ) -> Result<(Appended, Option<(UndoPlace, UndoPlace)>), TxnError> {
+        let s = self.shared.storage.clone();
+        if !self.purge_work {
+            let dropped = retry(&s, || match self.try_drop_undo(&s, lane) {
+                Err(Restart::Stop(Stop::Load(_))) => Ok(None),
+                other => other,
+            })?;
+            if let Some(appended) = dropped {
+                self.lane = Some(LaneUse { tail: lane.begin.page, ..lane });
+                return Ok((appended, None));
+            }
+        }
+        let (appended, end) = retry(&s, || {
+            let mut mtr = s.mtr(Need::log(64))?;
+            mtr.latch(lane.tail)?;
+            let page = mtr.page(lane.tail);
+            let end = UndoPlace {
+                page: lane.tail,
+                used: undo::used(page) as u16,
+                last: undo::last(page),
+            };
+            log_tail(&mut mtr, end, self, LaneState::Ended);
+            Ok::<_, Restart<Fault>>((mtr.commit(), end))
+        })?;
+        Ok((appended, Some((lane.begin, end))))
+    }
+
+    /// Takes the lane back to where the transaction found it, if few and resident pages are in the way.
+    fn try_drop_undo(
+        &self,
+        s: &Storage,
+        lane: LaneUse,
+    ) -> Result<Option<Appended>, Restart<Fault>> {
+        let mut mtr = s.mtr(Need::log(512))?;
+        let mut pages = vec![lane.tail];
+        mtr.latch(lane.tail)?;
+        while pages[pages.len() - 1] != lane.begin.page {
+            let prev = undo::prev(mtr.page(pages[pages.len() - 1]));
+            if pages.len() > COMMIT_FREES {
+                return Ok(None);
+            }
+            mtr.latch(prev)?;
+            pages.push(prev);
+        }
+        pages.pop();
+        if !pages.is_empty() {
+            mtr.latch(LANE_DIRECTORY)?;
+            set_ends(&mut mtr, lane.lane, |head, _| (head, lane.begin.page));
+            mtr.log(&Redo::UndoLink { page: lane.begin.page, next: PageId::NONE });
+        }
+        log_tail(&mut mtr, lane.begin, self, LaneState::Ended);
+        for page in pages {
+            mtr.free(page);
+        }
+        Ok(Some(mtr.commit()))
+    }
+
+    /// Takes everything back.
+    ///
+    /// # Errors
+    /// Faults of the storage: the rest is taken back when the database is opened next.
+    pub fn rollback(mut self) -> Result<(), TxnError> {
+        self.rollback_all()
+    }
+
+    pub(super) fn rollback_all(&mut self) -> Result<(), TxnError> {
+        self.drop_snapshot();
+        self.rollback_to(Savepoint(0))?;
+        if self.id.0 != 0 {
+            self.shared.figures.rollbacks.fetch_add(1, Ordering::Relaxed);
+        }
+        self.end(State::Aborted);
+        Ok(())
+    }
+
+    /// Notes the transaction's end and gives up what it holds.
+    fn end(&mut self, state: State) {
+        if self.id.0 != 0 {
+            self.shared.status.set(self.id, state);
+        }
+        self.release();
+    }
+
+    /// Gives up lane and locks; others see its end already.
+    fn release(&mut self) {
+        if let Some(lane) = self.lane.take() {
+            self.shared.lanes.give_back(lane.lane, lane.tail);
+        }
+        if self.id.0 != 0 {
+            self.shared.locks.release_all(self.id);
+        }
+        self.id = TxnId(0);
+        self.undo_records = 0;
+        self.purge_work = false;
+    }
+
+    /// Takes back what was written since the savepoint; locks are kept.
+    ///
+    /// # Errors
+    /// Faults of the storage; the call may be repeated.
+    pub fn rollback_to(&mut self, to: Savepoint) -> Result<(), TxnError> {
+        while self.undo_records > to.0 {
+            self.undo_last()?;
+            self.undo_records -= 1;
+        }
+        Ok(())
+    }
+
+    /// Takes back the last write; returns whether it was the transaction's first.
+    pub(super) fn undo_last(&mut self) -> Result<bool, TxnError> {
+        let lane = self.lane.expect("a transaction with undo has a lane");
+        let s = self.shared.storage.clone();
+        let taken = retry(&s, || {
+            let page = s.read(lane.tail, false)?;
+            let at = undo::last(&page);
+            let r = undo::record(&page, at)
+                .ok_or_else(|| Fault::page(lane.tail, format!("no undo record at {at}")))?;
+            let undo = OwnedUndo::from(r.undo);
+            Ok::<_, Restart<Fault>>(Taken { at, prev: r.prev, first: r.first.is_some(), undo })
+        })?;
+        let mut tail = lane.tail;
+        match &taken.undo {
+            OwnedUndo::Prepare | OwnedUndo::DropTree { .. } => {
+                retry(&s, || {
+                    let mut mtr = s.mtr(Need::log(256))?;
+                    tail = self.pop(&mut mtr, lane, &taken)?;
+                    mtr.commit();
+                    Ok::<_, Restart<Fault>>(())
+                })?;
+            }
+            OwnedUndo::Overflow { first } => {
+                overflow::free_rest(&s, *first)?;
+                retry(&s, || {
+                    let mut mtr = s.mtr(Need::log(256))?;
+                    mtr.latch(*first)?;
+                    tail = self.pop(&mut mtr, lane, &taken)?;
+                    mtr.free(*first);
+                    mtr.commit();
+                    Ok::<_, Restart<Fault>>(())
+                })?;
+            }
+            OwnedUndo::CreateTree { root } => {
+                Tree::new(TreeId(root.0)).destroy(&s, &mut |mtr| {
+                    tail = self.pop(mtr, lane, &taken)?;
+                    Ok(())
+                })?;
+            }
+            OwnedUndo::Insert { tree, key }
+            | OwnedUndo::Update { tree, key, .. }
+            | OwnedUndo::Delete { tree, key, .. } => {
+                let tree = Tree::new(*tree);
+                tail = self.restore(&s, lane, tree, key, &taken)?;
+            }
+        }
+        self.lane = Some(LaneUse { tail, ..lane });
+        Ok(taken.first)
+    }
+
+    /// Puts an entry back into the state before a write, and takes the record off the lane.
+    fn restore(
+        &self,
+        s: &Storage,
+        lane: LaneUse,
+        tree: Tree,
+        key: &[u8],
+        taken: &Taken,
+    ) -> Result<PageId, TxnError> {
+        loop {
+            let restored = retry(s, || self.try_restore(s, lane, tree, key, taken))?;
+            match restored {
+                Some((tail, sparse)) => {
+                    if sparse {
+                        tree.merge(s, key)?;
+                    }
+                    return Ok(tail);
+                }
+                None => tree.make_room(s, key, self.shared.horizon())?,
+            }
+        }
+    }
+
+    /// `None` if the leaf has no room for the former state.
+    fn try_restore(
+        &self,
+        s: &Storage,
+        lane: LaneUse,
+        tree: Tree,
+        key: &[u8],
+        taken: &Taken,
+    ) -> Result<Option<(PageId, bool)>, Restart<Fault>> {
+        let mut mtr = s.mtr(Need::log(256 + key.len() + 2 * weir_page::node::MAX_INLINE))?;
+        let at = tree.slot(&mut mtr, key)?;
+        let place = UndoPtr { page: lane.tail, offset: taken.at };
+        let undo = match &taken.undo {
+            OwnedUndo::Insert { .. } => place.of_insert(),
+            _ => place,
+        };
+        let e = at
+            .entry(&mtr)
+            .filter(|e| e.version == Some(Version { txn: self.id, undo }))
+            .ok_or_else(|| Fault::page(at.leaf, "an entry to be rolled back isn't the newest"))?;
+        let (flags, version, value) = match &taken.undo {
+            OwnedUndo::Update { flags, version, delta, .. } => {
+                let delta = delta.as_delta();
+                if !delta.fits(e.value.len()) {
+                    return Err(Fault::page(lane.tail, "undo record doesn't fit its entry").into());
+                }
+                (*flags, *version, delta.apply(e.value))
+            }
+            OwnedUndo::Delete { flags, version, .. } => (*flags, *version, e.value.to_vec()),
+            _ => (Flags { deleted: true, overflow: false }, None, Vec::new()),
+        };
+        // What was dead before, and seen to be dead by everybody, need not come back.
+        let seen_by_all = version.is_none_or(|v| v.txn < self.shared.horizon());
+        let gone = flags.deleted && !flags.overflow && seen_by_all;
+        if !gone && !at.fits(&mtr, key, value.len(), version.is_some()) {
+            return Ok(None);
+        }
+        mtr_latch_pop(&mut mtr, lane, taken)?;
+        let sparse = if gone {
+            at.remove(&mut mtr)
+        } else {
+            at.set(&mut mtr, key, Entry { flags, version, value: &value });
+            false
+        };
+        let tail = self.pop(&mut mtr, lane, taken)?;
+        mtr.commit();
+        Ok(Some((tail, sparse)))
+    }
+
+    /// Takes the last record off the lane; returns the lane's last page then.
+    fn pop(&self, mtr: &mut Mtr<'_>, lane: LaneUse, taken: &Taken) -> Result<PageId, Stop> {
+        mtr_latch_pop(mtr, lane, taken)?;
+        if !empties_page(taken) {
+            let state = if taken.first { LaneState::Ended } else { LaneState::Active };
+            let place = UndoPlace { page: lane.tail, used: taken.at, last: taken.prev };
+            log_tail(mtr, place, self, state);
+            return Ok(lane.tail);
+        }
+        let prev = undo::prev(mtr.page(lane.tail));
+        mtr.log(&Redo::UndoLink { page: prev, next: PageId::NONE });
+        set_ends(mtr, lane.lane, |head, _| (head, prev));
+        mtr.free(lane.tail);
+        Ok(prev)
+    }
+}
+
+/// Whether the record is alone on its page while the transaction has earlier ones.
+fn empties_page(taken: &Taken) -> bool {
+    taken.prev == 0 && !taken.first
+}
+
+/// Latches what taking a record off the lane changes, before anything is changed.
+fn mtr_latch_pop(mtr: &mut Mtr<'_>, lane: LaneUse, taken: &Taken) -> Result<(), Stop> {
+    mtr.latch(lane.tail)?;
+    if empties_page(taken) {
+        let prev = undo::prev(mtr.page(lane.tail));
+        mtr.latch(prev)?;
+        mtr.latch(LANE_DIRECTORY)?;
+    }
+    Ok(())
+}
+
+fn log_tail(mtr: &mut Mtr<'_>, place: UndoPlace, txn: &Txn, state: LaneState) {
+    let UndoPlace { page, used, last } = place;
+    mtr.log(&Redo::UndoTail { page, used, last, txn: txn.id, state });
+}
+
+impl Drop for Txn {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        // A failure here is the storage's: the next open takes back the rest.
+        if let Err(error) = self.rollback_all() {
+            self.drop_snapshot();
+            if let TxnError::Fault(fault) = error {
+                self.shared.storage.stop(fault);
+            }
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Undo lanes: where a transaction's undo records go.
+
+use super::{Transactions, Txn, TxnError};
+use crate::storage::{Fault, Mtr, Need, Restart, Stop, Storage, retry};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use weir_page::lanes::{self, LANES};
+use weir_page::page::BODY;
+use weir_page::undo::{self, State};
+use weir_page::{PageId, Redo, TxnId};
+
+/// The page that holds the directory of lanes.
+pub const LANE_DIRECTORY: PageId = PageId(1);
+
+/// Past this much use, an emptied page is rewound when a transaction takes the lane.
+const REWIND_FROM: usize = BODY + 4096;
+
+/// A place in a lane: an undo page, the end of its last record, and where that begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UndoPlace {
+    pub page: PageId,
+    pub used: u16,
+    pub last: u16,
+}
+
+/// What a transaction knows of its lane.
+#[derive(Debug, Clone, Copy)]
+pub struct LaneUse {
+    pub lane: u16,
+    /// Where it found the lane's end.
+    pub begin: UndoPlace,
+    /// The lane's last page now.
+    pub tail: PageId,
+}
+
+/// Where the next undo record goes.
+#[derive(Debug, Clone, Copy)]
+pub struct NextUndo {
+    pub page: PageId,
+    /// The transaction, if the record is its first.
+    pub first: Option<TxnId>,
+}
+
+/// All lanes.
+pub struct Lanes {
+    free: Mutex<Vec<u16>>,
+    /// Last page of each lane, as in the directory.
+    tails: Box<[AtomicU32]>,
+    /// Committed transactions of each lane that purge has not been through.
+    pub pending: Box<[AtomicU32]>,
+}
+
+impl Lanes {
+    /// Lanes as the directory says; those in `taken` are in use.
+    pub fn new(tails: &[PageId], taken: &[u16]) -> Self {
+        Lanes {
+            free: Mutex::new((0..LANES as u16).rev().filter(|l| !taken.contains(l)).collect()),
+            tails: tails.iter().map(|t| AtomicU32::new(t.0)).collect(),
+            pending: (0..LANES).map(|_| AtomicU32::new(0)).collect(),
+        }
+    }
+
+    /// Last page of a lane.
+    pub fn tail(&self, lane: u16) -> PageId {
+        PageId(self.tails[lane as usize].load(Ordering::Acquire))
+    }
+
+    fn take(&self) -> Result<u16, TxnError> {
+        self.free.lock().pop().ok_or(TxnError::TooMany { most: LANES })
+    }
+
+    /// Gives a lane back, with `tail` as its last page.
+    pub fn give_back(&self, lane: u16, tail: PageId) {
+        self.tails[lane as usize].store(tail.0, Ordering::Release);
+        self.free.lock().push(lane);
+    }
+}
+
+/// Logs the lane's ends, changed by `change` from what the directory says.
+pub fn set_ends(
+    mtr: &mut Mtr<'_>,
+    lane: u16,
+    change: impl FnOnce(PageId, PageId) -> (PageId, PageId),
+) {
+    let (head, tail) = lanes::get(mtr.page(LANE_DIRECTORY), lane);
+    let (head, tail) = change(head, tail);
+    mtr.log(&Redo::LaneSet { page: LANE_DIRECTORY, lane, head, tail });
+}
+
+/// The end of an undo page.
+fn place(s: &Storage, page: PageId) -> Result<UndoPlace, Fault> {
+    retry(s, || {
+        let p = s.read(page, false)?;
+        Ok::<_, Restart<Fault>>(UndoPlace {
+            page,
+            used: undo::used(&p) as u16,
+            last: undo::last(&p),
+        })
+    })
+}
+
+impl Transactions {
+    fn take_lane(&self) -> Result<LaneUse, TxnError> {
+        let lane = self.lanes.take()?;
+        let found = self.prepare_lane(lane);
+        if found.is_err() {
+            let tail = self.lanes.tail(lane);
+            self.lanes.give_back(lane, tail);
+        }
+        found
+    }
+
+    fn prepare_lane(&self, lane: u16) -> Result<LaneUse, TxnError> {
+        let s = &*self.storage;
+        let tail = self.lanes.tail(lane);
+        let tail = if tail == PageId::NONE { self.first_page(lane)? } else { tail };
+        let mut begin = place(s, tail)?;
+        let idle = self.lanes.pending[lane as usize].load(Ordering::Acquire) == 0;
+        if idle && begin.used as usize >= REWIND_FROM {
+            begin = UndoPlace { page: tail, used: BODY as u16, last: 0 };
+            retry(s, || {
+                let mut mtr = s.mtr(Need::log(64))?;
+                mtr.latch(tail)?;
+                let UndoPlace { page, used, last } = begin;
+                mtr.log(&Redo::UndoTail { page, used, last, txn: TxnId(0), state: State::Ended });
+                mtr.commit();
+                Ok::<_, Restart<Fault>>(())
+            })?;
+        }
+        Ok(LaneUse { lane, begin, tail })
+    }
+
+    fn first_page(&self, lane: u16) -> Result<PageId, Fault> {
+        let s = &*self.storage;
+        let page = retry(s, || {
+            let mut mtr = s.mtr(Need::pages(128, 1))?;
+            mtr.latch(LANE_DIRECTORY)?;
+            let page = mtr.create();
+            let (prev, txn, state) = (PageId::NONE, TxnId(0), State::Ended);
+            mtr.log(&Redo::UndoInit { page, lane, prev, txn, state });
+            set_ends(&mut mtr, lane, |_, _| (page, page));
+            mtr.commit();
+            Ok::<_, Restart<Fault>>(page)
+        })?;
+        self.lanes.tails[lane as usize].store(page.0, Ordering::Release);
+        Ok(page)
+    }
+}
+
+impl Txn {
+    /// Where the next undo record goes; a lane is taken for the first.
+    pub(super) fn next_undo(&mut self) -> Result<NextUndo, TxnError> {
+        self.ensure_id();
+        let lane = match self.lane {
+            Some(lane) => lane,
+            None => *self.lane.insert(self.shared.take_lane()?),
+        };
+        Ok(NextUndo { page: lane.tail, first: (self.undo_records == 0).then_some(self.id) })
+    }
+
+    /// As [`Txn::next_undo`], with room for a record of `size` bytes.
+    pub(super) fn undo_room(&mut self, size: usize) -> Result<NextUndo, TxnError> {
+        let next = self.next_undo()?;
+        let s = self.storage();
+        let fits = retry(s, || {
+            let page = s.read(next.page, false)?;
+            Ok::<_, Restart<Fault>>(undo::fits(&page, size))
+        })?;
+        if !fits {
+            self.extend_lane()?;
+        }
+        self.next_undo()
+    }
+
+    /// Hangs a new page behind the lane's last.
+    pub(super) fn extend_lane(&mut self) -> Result<(), TxnError> {
+        let lane = self.lane.expect("a lane is taken before it is extended");
+        let (s, prev) = (self.storage(), lane.tail);
+        let (txn, state) = match self.undo_records {
+            0 => (TxnId(0), State::Ended),
+            _ => (self.id, State::Active),
+        };
+        let page = retry(s, || {
+            let mut mtr = s.mtr(Need::pages(256, 1))?;
+            mtr.latch(prev)?;
+            mtr.latch(LANE_DIRECTORY)?;
+            let page = mtr.create();
+            mtr.log(&Redo::UndoInit { page, lane: lane.lane, prev, txn, state });
+            mtr.log(&Redo::UndoLink { page: prev, next: page });
+            set_ends(&mut mtr, lane.lane, |head, _| (head, page));
+            mtr.commit();
+            Ok::<_, Restart<Fault>>(page)
+        })?;
+        self.lane = Some(LaneUse { tail: page, ..lane });
+        Ok(())
+    }
+
+    /// Counts an undo record that was written.
+    pub(super) fn undo_pushed(&mut self, purge_work: bool) {
+        self.undo_records += 1;
+        self.purge_work |= purge_work;
+    }
+
+    /// Latches the undo page that the next record goes to, in an mtr that holds a leaf.
+    pub(super) fn latch_undo(mtr: &mut Mtr<'_>, next: NextUndo, size: usize) -> Result<bool, Stop> {
+        mtr.latch(next.page)?;
+        Ok(undo::fits(mtr.page(next.page), size))
+    }
+}

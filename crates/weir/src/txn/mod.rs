@@ -1,0 +1,328 @@
+//! Transactions: snapshots, versions and undo, row locks, commit, rollback, purge.
+//!
+//! A tree maps a key to its newest version. The version's header names the transaction that wrote it
+//! and its undo record, from which the version before can be had. Whether a snapshot sees a version
+//! is decided by comparing two numbers: the writer's commit timestamp and the snapshot's. A writer
+//! holds its rows by its name in their headers; [`crate::lock`] holds the locks of those who read
+//! under lock or had to wait.
+//!
+//! Undo records lie in *lanes*: queues of undo pages. A transaction has a lane to itself while it
+//! runs; its records go to the end, rollback takes them off again, purge frees pages from the front.
+//! A lane's last page says whether its transaction is still running: that is all that recovery needs.
+//!
+//! This layer knows trees and entries; it sees undo pages through [`lane`], no other pages.
+
+mod end;
+mod lane;
+mod purge;
+mod read;
+mod recover;
+mod scan;
+mod status;
+mod write;
+
+pub use lane::LANE_DIRECTORY;
+pub use read::{View, whole};
+pub use scan::{Direction, Range, Scan};
+pub use status::State;
+pub use write::{Op, Outcome};
+
+use crate::lock::{LockError, LockTable, Mode, Request};
+use crate::storage::{Fault, Need, Storage, retry};
+use crate::tree::Tree;
+use lane::{LaneUse, Lanes};
+use parking_lot::Mutex;
+use purge::History;
+use status::StatusTable;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use weir_page::{Redo, TxnId, Undo};
+
+/// When a commit returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// Once it is on the device.
+    #[default]
+    Sync,
+    /// Once it survives the process.
+    Write,
+    /// At once; it is on the device within about half a second.
+    Relaxed,
+}
+
+/// Why a transaction's operation failed.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum TxnError {
+    /// The storage.
+    #[error(transparent)]
+    Fault(#[from] Fault),
+    /// A lock could not be had.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// All undo lanes are in use.
+    #[error("too many read-write transactions at once: at most {most}")]
+    TooMany {
+        /// Their number.
+        most: usize,
+    },
+}
+
+/// What all transactions of a database share.
+pub struct Transactions {
+    /// Pages and log.
+    pub storage: Arc<Storage>,
+    /// Explicit row locks.
+    pub locks: LockTable,
+    /// Timestamp of the last commit.
+    clock: AtomicU64,
+    committing: Mutex<()>,
+    status: StatusTable,
+    /// Live snapshots, and how many share each.
+    snapshots: Mutex<BTreeMap<u64, u32>>,
+    /// Everybody sees what transactions before this one have written.
+    horizon: AtomicU64,
+    advancing: Mutex<()>,
+    lanes: Lanes,
+    history: Mutex<VecDeque<History>>,
+    purging: Mutex<()>,
+    /// Counters.
+    pub figures: TxnFigures,
+}
+
+/// Counted since the database was opened.
+#[derive(Debug, Default)]
+pub struct TxnFigures {
+    /// Transactions that committed.
+    pub commits: AtomicU64,
+    /// Transactions that were rolled back.
+    pub rollbacks: AtomicU64,
+    /// Undo records that purge has been through.
+    pub purged: AtomicU64,
+}
+
+impl Transactions {
+    /// The transaction's number that comes next is above all that were ever used.
+    fn next_id(&self) -> TxnId {
+        let id = TxnId(self.storage.next_txn.fetch_add(1, Ordering::Relaxed));
+        self.status.begin(id);
+        id
+    }
+
+    /// Timestamp of the last commit.
+    pub fn now(&self) -> u64 {
+        self.clock.load(Ordering::Acquire)
+    }
+
+    /// Whether a transaction has not ended.
+    pub fn is_active(&self, txn: TxnId) -> bool {
+        txn.0 >= self.horizon.load(Ordering::Acquire) && self.status.get(txn) == State::Active
+    }
+
+    /// Transactions before this one are seen by everybody.
+    pub fn horizon(&self) -> TxnId {
+        TxnId(self.horizon.load(Ordering::Acquire))
+    }
+
+    /// Number of committed transactions whose undo is still kept.
+    pub fn history_len(&self) -> usize {
+        self.history.lock().len()
+    }
+
+    /// The oldest live snapshot; without one, what the next would be.
+    fn oldest_snapshot(&self) -> u64 {
+        let snapshots = self.snapshots.lock();
+        snapshots.keys().next().copied().unwrap_or_else(|| self.clock.load(Ordering::Acquire))
+    }
+
+    fn begin_snapshot(&self) -> u64 {
+        let mut snapshots = self.snapshots.lock();
+        let now = self.clock.load(Ordering::Acquire);
+        *snapshots.entry(now).or_default() += 1;
+        now
+    }
+
+    fn end_snapshot(&self, snapshot: u64) {
+        let mut snapshots = self.snapshots.lock();
+        let count = snapshots.get_mut(&snapshot).expect("a snapshot is ended once");
+        *count -= 1;
+        if *count == 0 {
+            snapshots.remove(&snapshot);
+        }
+    }
+
+    /// Moves the horizon on, unless somebody else is at it.
+    pub fn advance_horizon(&self) {
+        let Some(_one) = self.advancing.try_lock() else { return };
+        let oldest = self.oldest_snapshot();
+        let from = self.horizon.load(Ordering::Relaxed);
+        let next = self.storage.next_txn.load(Ordering::Acquire);
+        let mut at = from;
+        while at < next {
+            match self.status.get(TxnId(at)) {
+                State::Aborted => {}
+                State::Committed(stamp) if stamp <= oldest => {}
+                _ => break,
+            }
+            at += 1;
+        }
+        self.horizon.store(at, Ordering::Release);
+        if at / 4096 != from / 4096 || next - at > 8192 {
+            let snapshots: Vec<u64> = self.snapshots.lock().keys().copied().collect();
+            self.status.trim(TxnId(at), &snapshots);
+        }
+    }
+
+    /// A transaction that has done nothing yet.
+    pub fn begin(self: &Arc<Self>) -> Txn {
+        Txn {
+            shared: self.clone(),
+            id: TxnId(0),
+            lane: None,
+            snapshot: None,
+            undo_records: 0,
+            purge_work: false,
+            lock_timeout: Duration::from_secs(50),
+            cancelled: Arc::new(AtomicBool::new(false)),
+        }
+    }
+}
+
+/// One transaction. Dropped, it is rolled back.
+pub struct Txn {
+    shared: Arc<Transactions>,
+    /// 0 until it writes or locks.
+    id: TxnId,
+    lane: Option<LaneUse>,
+    snapshot: Option<u64>,
+    /// Undo records written and not taken back.
+    undo_records: u64,
+    /// Whether one of them has work for purge.
+    purge_work: bool,
+    /// How long to wait for a row lock.
+    pub lock_timeout: Duration,
+    /// Set to end its wait for a lock.
+    cancelled: Arc<AtomicBool>,
+}
+
+/// A point to which a transaction can be rolled back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Savepoint(u64);
+
+impl Txn {
+    /// Its number; 0 until it writes or locks.
+    pub fn id(&self) -> TxnId {
+        self.id
+    }
+
+    /// What it has of the database's shared state.
+    pub fn shared(&self) -> &Arc<Transactions> {
+        &self.shared
+    }
+
+    fn storage(&self) -> &Storage {
+        &self.shared.storage
+    }
+
+    /// Takes its snapshot now, unless it has one.
+    pub fn take_snapshot(&mut self) -> u64 {
+        *self.snapshot.get_or_insert_with(|| self.shared.begin_snapshot())
+    }
+
+    /// Gives up its snapshot: the next read takes a new one.
+    pub fn drop_snapshot(&mut self) {
+        if let Some(snapshot) = self.snapshot.take() {
+            self.shared.end_snapshot(snapshot);
+        }
+    }
+
+    /// What it sees.
+    pub fn view(&mut self) -> View {
+        View { own: self.id, snapshot: self.take_snapshot() }
+    }
+
+    /// Where it stands.
+    pub fn savepoint(&self) -> Savepoint {
+        Savepoint(self.undo_records)
+    }
+
+    /// Number of undo records it has written.
+    pub fn weight(&self) -> u64 {
+        self.undo_records
+    }
+
+    fn ensure_id(&mut self) -> TxnId {
+        if self.id.0 == 0 {
+            self.id = self.shared.next_id();
+        }
+        self.id
+    }
+
+    /// Locks a row, waiting if need be. `owner`: an active transaction seen in the row's header.
+    fn lock_row(
+        &mut self,
+        tree: Tree,
+        key: &[u8],
+        mode: Mode,
+        owner: Option<TxnId>,
+    ) -> Result<(), TxnError> {
+        let id = self.ensure_id();
+        let shared = &self.shared;
+        let request = Request {
+            txn: id,
+            tree: tree.id,
+            key,
+            mode,
+            timeout: self.lock_timeout,
+            weight: self.undo_records,
+            implicit_owner: owner,
+            is_active: &|txn| shared.is_active(txn),
+            cancelled: Some(&self.cancelled),
+        };
+        Ok(shared.locks.lock(&request)?)
+    }
+
+    /// Creates a tree; rolled back, it is gone.
+    ///
+    /// # Errors
+    /// Faults of the storage; too many transactions.
+    pub fn create_tree(&mut self) -> Result<Tree, TxnError> {
+        let place = self.undo_room(64)?;
+        let tree = retry(self.storage(), || {
+            let mut mtr = self.storage().mtr(Need::pages(1024, 1))?;
+            mtr.latch(place.page)?;
+            let tree = Tree::create(&mut mtr);
+            let undo = Undo::CreateTree { root: tree.root() };
+            mtr.log(&Redo::UndoPush { page: place.page, first: place.first, undo });
+            mtr.commit();
+            Ok::<_, crate::storage::Restart<Fault>>(tree)
+        })?;
+        self.undo_pushed(false);
+        Ok(tree)
+    }
+
+    /// Drops a tree once everybody sees that this transaction has committed.
+    ///
+    /// # Errors
+    /// Faults of the storage; too many transactions.
+    pub fn drop_tree(&mut self, tree: Tree) -> Result<(), TxnError> {
+        let undo = Undo::DropTree { root: tree.root() };
+        self.push_undo(&undo)?;
+        self.undo_pushed(true);
+        Ok(())
+    }
+
+    /// Writes an undo record that goes with no entry.
+    fn push_undo(&mut self, undo: &Undo<'_>) -> Result<(), TxnError> {
+        let place = self.undo_room(undo.size())?;
+        retry(self.storage(), || {
+            let mut mtr = self.storage().mtr(Need::log(undo.size() + 64))?;
+            mtr.latch(place.page)?;
+            mtr.log(&Redo::UndoPush { page: place.page, first: place.first, undo: *undo });
+            mtr.commit();
+            Ok::<_, crate::storage::Restart<Fault>>(())
+        })?;
+        Ok(())
+    }
+}

@@ -1,0 +1,227 @@
+//! Purge: what nobody needs any more goes.
+//!
+//! Committed transactions whose undo has to be kept wait in a queue, oldest first. Once every live
+//! snapshot sees a transaction, its undo records are gone through: entries that it deleted are
+//! removed, overflow chains of values that it replaced are freed, trees that it dropped are freed;
+//! then its undo pages are. Each step may be repeated after a crash: an entry is removed only if the
+//! very record at hand made it dead, and what can't be repeated notes in the undo page that it is done.
+
+use super::end::OwnedUndo;
+use super::lane::{LANE_DIRECTORY, UndoPlace, set_ends};
+use super::{Transactions, TxnError};
+use crate::storage::{Fault, Need, Restart, Storage, retry};
+use crate::tree::{Tree, overflow};
+use std::sync::atomic::Ordering;
+use weir_page::overflow::Reference;
+use weir_page::undo;
+use weir_page::version::{Flags, UndoPtr};
+use weir_page::{Kind, PageId, Redo, TreeId, lanes, node};
+
+/// A part of a lane that waits for purge.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct History {
+    /// Commit timestamp; 0 for what was found at open.
+    pub stamp: u64,
+    pub lane: u16,
+    pub begin: UndoPlace,
+    pub end: UndoPlace,
+    /// Whether its records have work; else only pages are freed.
+    pub work: bool,
+}
+
+/// A record with work, and where the next one begins.
+struct Found {
+    at: UndoPtr,
+    next: u16,
+    undo: OwnedUndo,
+}
+
+impl Transactions {
+    /// Purges up to `most` transactions; returns how many.
+    ///
+    /// # Errors
+    /// Faults of the storage.
+    pub fn purge_step(&self, most: usize) -> Result<usize, TxnError> {
+        let Some(_one) = self.purging.try_lock() else { return Ok(0) };
+        self.advance_horizon();
+        let oldest = self.oldest_snapshot();
+        for done in 0..most {
+            let next = self.history.lock().front().copied().filter(|h| h.stamp <= oldest);
+            let Some(history) = next else { return Ok(done) };
+            self.purge(&history)?;
+            self.history.lock().pop_front();
+            self.lanes.pending[history.lane as usize].fetch_sub(1, Ordering::AcqRel);
+        }
+        Ok(most)
+    }
+
+    fn purge(&self, history: &History) -> Result<(), TxnError> {
+        let s = &*self.storage;
+        let mut page = history.begin.page;
+        let mut from = history.begin.used;
+        loop {
+            let last_page = page == history.end.page;
+            let to = if last_page { history.end.used } else { u16::MAX };
+            while let Some(found) = self.next_work(page, from, to, history.work)? {
+                from = found.next;
+                self.purge_record(s, &found)?;
+                self.figures.purged.fetch_add(1, Ordering::Relaxed);
+            }
+            if last_page {
+                return Ok(());
+            }
+            page = self.free_head(s, history.lane, page)?;
+            from = weir_page::page::BODY as u16;
+        }
+    }
+
+    /// The next record on the page, from `from` and before `to`, that has work for purge.
+    fn next_work(
+        &self,
+        page: PageId,
+        from: u16,
+        to: u16,
+        work: bool,
+    ) -> Result<Option<Found>, Fault> {
+        if !work {
+            return Ok(None);
+        }
+        retry(&self.storage, || {
+            let p = self.storage.read(page, true)?;
+            if !undo::needs_purge(&p) {
+                return Ok(None);
+            }
+            let end = (undo::used(&p) as u16).min(to);
+            let mut at = from.max(undo::purge_from(&p));
+            while at < end {
+                let r = undo::record(&p, at)
+                    .ok_or_else(|| Fault::page(page, format!("no undo record at {at}")))?;
+                if r.undo.needs_purge() {
+                    let undo = OwnedUndo::from(r.undo);
+                    let at = UndoPtr { page, offset: at };
+                    return Ok(Some(Found { at, next: r.end, undo }));
+                }
+                at = r.end;
+            }
+            Ok::<_, Restart<Fault>>(None)
+        })
+    }
+
+    /// Frees the lane's first page, which purge has been through; returns the next.
+    fn free_head(&self, s: &Storage, lane: u16, page: PageId) -> Result<PageId, Fault> {
+        retry(s, || {
+            let mut mtr = s.mtr(Need::log(128))?;
+            mtr.latch(page)?;
+            let next = undo::next(mtr.page(page));
+            mtr.latch(LANE_DIRECTORY)?;
+            let (head, _) = lanes::get(mtr.page(LANE_DIRECTORY), lane);
+            if head != page {
+                return Err(Fault::page(page, format!("is not the first of lane {lane}")).into());
+            }
+            set_ends(&mut mtr, lane, |_, tail| (next, tail));
+            mtr.free(page);
+            mtr.commit();
+            Ok::<_, Restart<Fault>>(next)
+        })
+    }
+
+    fn purge_record(&self, s: &Storage, found: &Found) -> Result<(), Fault> {
+        match &found.undo {
+            OwnedUndo::Delete { tree, key, .. } => {
+                let tree = Tree::new(*tree);
+                if exists(s, tree)? {
+                    remove_dead(s, tree, key, found.at)?;
+                }
+                Ok(())
+            }
+            OwnedUndo::Update { flags: Flags { overflow: true, .. }, delta, .. } => {
+                let reference = Reference::from_bytes(&delta.middle).ok_or_else(|| {
+                    Fault::page(found.at.page, "undo record has a malformed reference")
+                })?;
+                overflow::free_rest(s, reference.first)?;
+                retry(s, || {
+                    let mut mtr = s.mtr(Need::log(128))?;
+                    mtr.latch(reference.first)?;
+                    mtr.latch(found.at.page)?;
+                    mtr.log(&Redo::UndoPurged { page: found.at.page, from: found.next });
+                    mtr.free(reference.first);
+                    mtr.commit();
+                    Ok::<_, Restart<Fault>>(())
+                })
+            }
+            OwnedUndo::DropTree { root } => {
+                let tree = Tree::new(TreeId(root.0));
+                tree.destroy(s, &mut |mtr| {
+                    mtr.latch(found.at.page)?;
+                    mtr.log(&Redo::UndoPurged { page: found.at.page, from: found.next });
+                    Ok(())
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether the tree has not been dropped and freed.
+fn exists(s: &Storage, tree: Tree) -> Result<bool, Fault> {
+    if !s.load(tree.root())? {
+        return Ok(false);
+    }
+    retry(s, || {
+        let root = match s.read(tree.root(), true) {
+            Err(crate::storage::Stop::Load(page)) if !s.load(page)? => return Ok(false),
+            other => other?,
+        };
+        let is_tree = matches!(root.kind(), Kind::Leaf | Kind::Inner);
+        Ok::<_, Restart<Fault>>(is_tree && node::tree(&root) == tree.id)
+    })
+}
+
+/// Removes the entry that the undo record at `by` made dead, if it is that still.
+fn remove_dead(s: &Storage, tree: Tree, key: &[u8], by: UndoPtr) -> Result<(), Fault> {
+    enum Removal {
+        Done { sparse: bool },
+        ChainFirst(PageId),
+    }
+    let mut chain = None;
+    loop {
+        let removal = retry(s, || {
+            let mut mtr = s.mtr(Need::log(256 + key.len()))?;
+            let at = tree.slot(&mut mtr, key)?;
+            let ours = |e: &weir_page::Entry<'_>| {
+                e.flags.deleted && e.version.is_some_and(|v| v.undo == by)
+            };
+            let Some(e) = at.entry(&mtr).filter(ours) else {
+                return Ok(Removal::Done { sparse: false });
+            };
+            let first = match e.flags.overflow {
+                true => Some(
+                    Reference::from_bytes(e.value)
+                        .ok_or_else(|| Fault::page(at.leaf, "malformed reference"))?
+                        .first,
+                ),
+                false => None,
+            };
+            if let Some(first) = first {
+                if chain != Some(first) {
+                    return Ok(Removal::ChainFirst(first));
+                }
+                mtr.latch(first)?;
+            }
+            let sparse = at.remove(&mut mtr);
+            if let Some(first) = first {
+                mtr.free(first);
+            }
+            mtr.commit();
+            Ok::<_, Restart<Fault>>(Removal::Done { sparse })
+        })?;
+        match removal {
+            Removal::Done { sparse: true } => return tree.merge(s, key),
+            Removal::Done { sparse: false } => return Ok(()),
+            Removal::ChainFirst(first) => {
+                overflow::free_rest(s, first)?;
+                chain = Some(first);
+            }
+        }
+    }
+}

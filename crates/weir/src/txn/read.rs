@@ -1,0 +1,175 @@
+//! What a transaction sees: the newest version that its snapshot covers.
+
+use super::{State, Transactions, Txn, TxnError};
+use crate::lock::Mode;
+use crate::storage::{Fault, Restart, Storage, retry};
+use crate::tree::{Target, Tree, overflow};
+use std::borrow::Cow;
+use weir_page::TxnId;
+use weir_page::overflow::Reference;
+use weir_page::undo::{self, Undo};
+use weir_page::version::{Entry, Flags, UndoPtr, Version};
+
+/// A transaction's own writes, and what was committed up to a timestamp.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct View {
+    /// The transaction; 0 if it has written nothing.
+    pub own: TxnId,
+    /// The timestamp.
+    pub snapshot: u64,
+}
+
+impl View {
+    /// A snapshot that covers even what isn't committed.
+    pub const EVERYTHING: u64 = u64::MAX;
+}
+
+/// What an undo record says of the version before.
+enum Before {
+    /// The same value.
+    Same(Flags, Option<Version>),
+    Other(Flags, Option<Version>, Vec<u8>),
+}
+
+impl Transactions {
+    /// Whether `view` sees what `txn` wrote.
+    #[inline]
+    pub fn sees(&self, view: View, txn: TxnId) -> bool {
+        if txn == view.own || txn < self.horizon() || view.snapshot == View::EVERYTHING {
+            return true;
+        }
+        matches!(self.status.get(txn), State::Committed(stamp) if stamp <= view.snapshot)
+    }
+
+    /// The version of an entry that `view` sees: whether it overflows, and its bytes. The entry's
+    /// leaf is latched.
+    ///
+    /// # Errors
+    /// [`Restart`]: an undo page must be loaded first; undo that doesn't fit the entry.
+    pub fn visible<'e>(
+        &self,
+        view: View,
+        entry: &Entry<'e>,
+    ) -> Result<Option<(bool, Cow<'e, [u8]>)>, Restart<Fault>> {
+        let mut flags = entry.flags;
+        let mut version = entry.version;
+        let mut value = Cow::Borrowed(entry.value);
+        while let Some(v) = version {
+            if self.sees(view, v.txn) {
+                break;
+            }
+            if v.undo.is_insert() {
+                return Ok(None);
+            }
+            match before(&self.storage, v.undo, &value)? {
+                Before::Same(f, v) => (flags, version) = (f, v),
+                Before::Other(f, v, bytes) => {
+                    (flags, version, value) = (f, v, Cow::Owned(bytes));
+                }
+            }
+        }
+        Ok((!flags.deleted).then_some((flags.overflow, value)))
+    }
+}
+
+fn before(s: &Storage, at: UndoPtr, value: &[u8]) -> Result<Before, Restart<Fault>> {
+    let page = s.read(at.page, false)?;
+    let wrong = |what: &str| {
+        Restart::Error(Fault::page(at.page, format!("undo record at {}: {what}", at.offset)))
+    };
+    let record = undo::record(&page, at.offset).ok_or_else(|| wrong("is none"))?;
+    match record.undo {
+        Undo::Delete { flags, version, .. } => Ok(Before::Same(flags, version)),
+        Undo::Update { flags, version, delta, .. } => {
+            if !delta.fits(value.len()) {
+                return Err(wrong("keeps more bytes than there are"));
+            }
+            Ok(Before::Other(flags, version, delta.apply(value)))
+        }
+        _ => Err(wrong("is not of a version")),
+    }
+}
+
+/// A value with its chain read, if it has one.
+///
+/// # Errors
+/// Faults of the storage; a malformed reference.
+pub fn whole(s: &Storage, tree: Tree, overflows: bool, bytes: &[u8]) -> Result<Vec<u8>, Fault> {
+    if !overflows {
+        return Ok(bytes.to_vec());
+    }
+    let reference = Reference::from_bytes(bytes)
+        .ok_or_else(|| Fault::page(tree.root(), "a leaf of this tree has a malformed reference"))?;
+    overflow::read(s, reference)
+}
+
+impl Txn {
+    /// The value of `key` that `view` sees.
+    ///
+    /// # Errors
+    /// Faults of the storage.
+    pub fn get_in(&self, view: View, tree: Tree, key: &[u8]) -> Result<Option<Vec<u8>>, TxnError> {
+        let s = self.storage();
+        let found = retry(s, || {
+            let leaf = tree.leaf(s, Target::At(key), false)?;
+            let (slot, found) = leaf.seek(key);
+            if !found {
+                return Ok(None);
+            }
+            let entry = leaf.entry(slot);
+            let seen = self.shared.visible(view, &entry)?;
+            Ok::<_, Restart<Fault>>(seen.map(|(overflows, bytes)| (overflows, bytes.into_owned())))
+        })?;
+        match found {
+            None => Ok(None),
+            Some((false, bytes)) => Ok(Some(bytes)),
+            Some((true, bytes)) => Ok(Some(whole(s, tree, true, &bytes)?)),
+        }
+    }
+
+    /// Locks `key` and returns its newest value, its own or a committed one.
+    ///
+    /// # Errors
+    /// Deadlock, lock wait timeout, faults of the storage.
+    pub fn get_locked(
+        &mut self,
+        tree: Tree,
+        key: &[u8],
+        mode: Mode,
+    ) -> Result<Option<Vec<u8>>, TxnError> {
+        enum Newest {
+            Value(Option<(bool, Vec<u8>)>),
+            OwnedBy(TxnId),
+        }
+        let mut owner = None;
+        loop {
+            self.lock_row(tree, key, mode, owner)?;
+            let s = self.storage();
+            let newest = retry(s, || {
+                let leaf = tree.leaf(s, Target::At(key), false)?;
+                let (slot, found) = leaf.seek(key);
+                if !found {
+                    return Ok(Newest::Value(None));
+                }
+                let e = leaf.entry(slot);
+                match e.version {
+                    Some(v) if v.txn != self.id && self.shared.is_active(v.txn) => {
+                        Ok(Newest::OwnedBy(v.txn))
+                    }
+                    _ if e.flags.deleted => Ok(Newest::Value(None)),
+                    _ => {
+                        let value = (e.flags.overflow, e.value.to_vec());
+                        Ok::<_, Restart<Fault>>(Newest::Value(Some(value)))
+                    }
+                }
+            })?;
+            match newest {
+                Newest::OwnedBy(txn) => owner = Some(txn),
+                Newest::Value(None) => return Ok(None),
+                Newest::Value(Some((overflows, bytes))) => {
+                    return Ok(Some(whole(s, tree, overflows, &bytes)?));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! Writes: one leaf entry and its undo record, in one mini-transaction.
+
+use super::lane::NextUndo;
+use super::{Txn, TxnError};
+use crate::lock::Mode;
+use crate::storage::{Fault, Mtr, Need, Restart, Stop, Storage};
+use crate::tree::Tree;
+use crate::tree::cursor::LeafSlot;
+use crate::tree::overflow::{self, Announce};
+use weir_page::node::MAX_INLINE;
+use weir_page::version::{Delta, Flags, UndoPtr};
+use weir_page::{Change, TxnId, Write};
+
+/// What is to happen to a key.
+#[derive(Debug, Clone, Copy)]
+pub enum Op<'a> {
+    /// It gets a value; it must not be there.
+    Insert(&'a [u8]),
+    /// It gets another value; it must be there.
+    Update(&'a [u8]),
+    /// It gets a value.
+    Upsert(&'a [u8]),
+    /// It goes; it must be there.
+    Delete,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// Done; the value that was there before.
+    Done(Option<Vec<u8>>),
+    /// The key was there, so nothing was inserted.
+    Exists,
+    /// The key was not there, so nothing was updated or deleted.
+    Absent,
+}
+
+/// What a write came to under the leaf's latch.
+enum Attempt {
+    Done {
+        old: Option<(bool, Vec<u8>)>,
+        purge_work: bool,
+    },
+    Exists,
+    Absent,
+    /// The row is held by somebody; by which active transaction, if its header says so.
+    Held(Option<TxnId>),
+    LeafFull,
+    UndoFull,
+}
+
+/// A value in the form that goes into a leaf.
+#[derive(Clone, Copy)]
+struct Inline<'a> {
+    bytes: &'a [u8],
+    overflow: bool,
+}
+
+impl<'a> Op<'a> {
+    fn value(&self) -> Option<&'a [u8]> {
+        match *self {
+            Op::Insert(v) | Op::Update(v) | Op::Upsert(v) => Some(v),
+            Op::Delete => None,
+        }
+    }
+}
+
+impl Txn {
+    /// Does `op` to `key`. The newest version counts, whatever the snapshot; a row held by another
+    /// transaction is waited for.
+    ///
+    /// # Errors
+    /// Deadlock, lock wait timeout: nothing was written. Faults of the storage.
+    pub fn write(&mut self, tree: Tree, key: &[u8], op: Op<'_>) -> Result<Outcome, TxnError> {
+        let too_long = |v: &[u8]| key.len() + v.len() > MAX_INLINE;
+        match op.value().filter(|v| too_long(v)) {
+            None => {
+                let value = op.value().map(|bytes| Inline { bytes, overflow: false });
+                self.write_inline(tree, key, op, value)
+            }
+            Some(long) => {
+                let before = self.savepoint();
+                let reference = self.write_chain(long)?.to_bytes();
+                let value = Inline { bytes: &reference, overflow: true };
+                let outcome = self.write_inline(tree, key, op, Some(value));
+                if !matches!(outcome, Ok(Outcome::Done(_))) {
+                    self.rollback_to(before)?;
+                }
+                outcome
+            }
+        }
+    }
+
+    fn write_chain(&mut self, value: &[u8]) -> Result<weir_page::overflow::Reference, TxnError> {
+        let next = self.undo_room(64)?;
+        let announce = Announce { undo_page: next.page, first: next.first };
+        let reference = overflow::write(self.storage(), value, announce);
+        // Even a chain that could not be finished has been announced, unless nothing was written.
+        if reference.is_ok() {
+            self.undo_pushed(false);
+        }
+        Ok(reference?)
+    }
+
+    fn write_inline(
+        &mut self,
+        tree: Tree,
+        key: &[u8],
+        op: Op<'_>,
+        value: Option<Inline<'_>>,
+    ) -> Result<Outcome, TxnError> {
+        let next = self.next_undo()?;
+        let mut next = next;
+        let mut absent_pages = 0;
+        loop {
+            match self.attempt(tree, key, op, value, next) {
+                Ok(Attempt::Done { old, purge_work }) => {
+                    self.undo_pushed(purge_work);
+                    let old = old.map(|(o, b)| super::read::whole(self.storage(), tree, o, &b));
+                    return Ok(Outcome::Done(old.transpose()?));
+                }
+                Ok(Attempt::Exists) => return Ok(Outcome::Exists),
+                Ok(Attempt::Absent) => return Ok(Outcome::Absent),
+                Ok(Attempt::Held(owner)) => self.lock_row(tree, key, Mode::Exclusive, owner)?,
+                Ok(Attempt::LeafFull) => {
+                    self.shared.advance_horizon();
+                    tree.make_room(self.storage(), key, self.shared.horizon())?;
+                }
+                Ok(Attempt::UndoFull) => {
+                    self.extend_lane()?;
+                    next = self.next_undo()?;
+                }
+                Err(Restart::Stop(Stop::Retry)) => {}
+                Err(Restart::Stop(Stop::Load(page))) => {
+                    if !self.storage().load(page)? {
+                        absent_pages += 1;
+                        if absent_pages > 1000 {
+                            let what = "a tree refers to a page that isn't stored";
+                            return Err(Fault::page(page, what).into());
+                        }
+                    }
+                }
+                Err(Restart::Error(fault)) => return Err(fault.into()),
+            }
+        }
+    }
+
+    #[inline]
+    fn attempt(
+        &self,
+        tree: Tree,
+        key: &[u8],
+        op: Op<'_>,
+        value: Option<Inline<'_>>,
+        next: NextUndo,
+    ) -> Result<Attempt, Restart<Fault>> {
+        let s: &Storage = self.storage();
+        // The old value goes into the log once (as a delta at worst), the new one at most twice.
+        let log_bytes = 160 + key.len() + value.map_or(0, |v| v.bytes.len()) + MAX_INLINE;
+        let mut mtr = s.mtr(Need::log(log_bytes))?;
+        let at = tree.slot(&mut mtr, key)?;
+        if let Some(held) = self.held_by_other(tree, key, &at, &mtr) {
+            return Ok(held);
+        }
+        let alive = at.entry(&mtr).is_some_and(|e| !e.flags.deleted);
+        match op {
+            Op::Insert(_) if alive => return Ok(Attempt::Exists),
+            Op::Update(_) | Op::Delete if !alive => return Ok(Attempt::Absent),
+            _ => {}
+        }
+        match (at.found, value) {
+            (false, Some(value)) => self.insert(mtr, tree, key, at, value, next),
+            (true, Some(value)) => self.update(mtr, tree, key, at, value, next, alive),
+            (true, None) => self.delete(mtr, tree, key, at, next),
+            (false, None) => Ok(Attempt::Absent),
+        }
+    }
+
+    fn held_by_other(
+        &self,
+        tree: Tree,
+        key: &[u8],
+        at: &LeafSlot,
+        mtr: &Mtr<'_>,
+    ) -> Option<Attempt> {
+        if let Some(v) = at.entry(mtr).and_then(|e| e.version) {
+            if v.txn == self.id {
+                return None;
+            }
+            if self.shared.is_active(v.txn) {
+                return Some(Attempt::Held(Some(v.txn)));
+            }
+        }
+        let locked = self.shared.locks.conflicts(self.id, tree.id, key, Mode::Exclusive);
+        locked.then_some(Attempt::Held(None))
+    }
+
+    #[inline]
+    fn insert(
+        &self,
+        mut mtr: Mtr<'_>,
+        tree: Tree,
+        key: &[u8],
+        at: LeafSlot,
+        value: Inline<'_>,
+        next: NextUndo,
+    ) -> Result<Attempt, Restart<Fault>> {
+        if !at.fits(&mtr, key, value.bytes.len(), true) {
+            return Ok(Attempt::LeafFull);
+        }
+        let flags = Flags { deleted: false, overflow: value.overflow };
+        let change = Change::Insert { flags, value: value.bytes };
+        if !self.log_write(&mut mtr, tree, key, at, change, next)? {
+            return Ok(Attempt::UndoFull);
+        }
+        mtr.commit();
+        Ok(Attempt::Done { old: None, purge_work: false })
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one place, named for what they are")]
+    fn update(
+        &self,
+        mut mtr: Mtr<'_>,
+        tree: Tree,
+        key: &[u8],
+        at: LeafSlot,
+        value: Inline<'_>,
+        next: NextUndo,
+        alive: bool,
+    ) -> Result<Attempt, Restart<Fault>> {
+        if !at.fits(&mtr, key, value.bytes.len(), true) {
+            return Ok(Attempt::LeafFull);
+        }
+        let e = at.entry(&mtr).expect("an update is of a key that is there");
+        let (old_flags, old_version, old) = (e.flags, e.version, e.value.to_vec());
+        let new = value.bytes;
+        // A reference to a chain stays readable in the undo record: purge frees the chain by it.
+        let Delta { front, back, middle: new_middle } = match old_flags.overflow {
+            true => Delta::whole(new),
+            false => Delta::between(&old, new),
+        };
+        let change = Change::Update {
+            old_flags,
+            old_version,
+            flags: Flags { deleted: false, overflow: value.overflow },
+            front,
+            back,
+            old_middle: &old[front..old.len() - back],
+            new_middle,
+        };
+        if !self.log_write(&mut mtr, tree, key, at, change, next)? {
+            return Ok(Attempt::UndoFull);
+        }
+        mtr.commit();
+        Ok(Attempt::Done { old: alive.then_some((old_flags.overflow, old)), purge_work: true })
+    }
+
+    fn delete(
+        &self,
+        mut mtr: Mtr<'_>,
+        tree: Tree,
+        key: &[u8],
+        at: LeafSlot,
+        next: NextUndo,
+    ) -> Result<Attempt, Restart<Fault>> {
+        let e = at.entry(&mtr).expect("a delete is of a key that is there");
+        let (old_flags, old_version, old) = (e.flags, e.version, e.value.to_vec());
+        if !at.fits(&mtr, key, old.len(), true) {
+            return Ok(Attempt::LeafFull);
+        }
+        let change = Change::Delete { old_flags, old_version };
+        if !self.log_write(&mut mtr, tree, key, at, change, next)? {
+            return Ok(Attempt::UndoFull);
+        }
+        mtr.commit();
+        Ok(Attempt::Done { old: Some((old_flags.overflow, old)), purge_work: true })
+    }
+
+    /// Latches the undo page and logs the write, if the page has room.
+    #[inline]
+    fn log_write(
+        &self,
+        mtr: &mut Mtr<'_>,
+        tree: Tree,
+        key: &[u8],
+        at: LeafSlot,
+        change: Change<'_>,
+        next: NextUndo,
+    ) -> Result<bool, Stop> {
+        let mut write = Write {
+            leaf: at.leaf,
+            slot: at.slot as u16,
+            undo: UndoPtr { page: next.page, offset: 0 },
+            first: next.first.is_some(),
+            txn: self.id,
+            tree: tree.id,
+            key,
+            change,
+        };
+        let size = write.undo_record().size();
+        if !Txn::latch_undo(mtr, next, size)? {
+            return Ok(false);
+        }
+        write.undo.offset = weir_page::undo::used(mtr.page(next.page)) as u16;
+        at.write(mtr, &write);
+        Ok(true)
+    }
+}

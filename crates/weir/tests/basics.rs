@@ -1,0 +1,174 @@
+//! The public interface, end to end.
+
+use weir::{
+    Bounds, Database, Direction, Durability, Error, IndexRef, Isolation, Options, Schema, Shutdown,
+    Type, Value,
+};
+
+fn options() -> Options {
+    Options::default()
+        .memory_bytes(8 << 20)
+        .redo_capacity_bytes(4 << 20)
+        .durability(Durability::Write)
+}
+
+fn people() -> Schema {
+    Schema::builder()
+        .column("id", Type::U64)
+        .column("name", Type::Text)
+        .column("age", Type::I64)
+        .primary_key(&["id"])
+        .index("by_age", &["age"])
+        .unique_index("by_name", &["name"])
+        .build()
+        .unwrap()
+}
+
+fn insert(db: &Database, table: &weir::Table, ids: std::ops::Range<u64>) {
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    for id in ids {
+        let name = format!("name {id}");
+        let age = Value::I64((id % 100) as i64);
+        txn.insert(table, &[Value::U64(id), Value::Text(&name), age]).unwrap();
+    }
+    txn.commit().unwrap();
+}
+
+fn count(db: &Database, table: &weir::Table, index: IndexRef<'_>) -> usize {
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    let mut cursor = txn.scan_keys(table, index, Bounds::all(), Direction::Forward).unwrap();
+    let mut n = 0;
+    while cursor.next().unwrap().is_some() {
+        n += 1;
+    }
+    n
+}
+
+#[test]
+fn rows_survive_reopening() {
+    let dir = tempfile::tempdir().unwrap();
+    {
+        let db = Database::open(dir.path(), options()).unwrap();
+        let table = db.create_table("people", people()).unwrap();
+        for part in 0..200 {
+            insert(&db, &table, part * 100..(part + 1) * 100);
+        }
+        assert_eq!(count(&db, &table, IndexRef::Primary), 20_000);
+        assert_eq!(count(&db, &table, "by_age".into()), 20_000);
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        txn.insert(&table, &[Value::U64(1 << 40), Value::Text("loser"), Value::I64(1)]).unwrap();
+        std::mem::forget(txn);
+        db.sync().unwrap();
+    }
+    for how in [Shutdown::Fast, Shutdown::Clean, Shutdown::Fast] {
+        // The forgotten transaction keeps the first handle's state alive; its lock is the process's.
+        let db = match Database::open(dir.path(), options()) {
+            Ok(db) => db,
+            Err(error) => {
+                assert!(error.to_string().contains("lock"), "{error}");
+                return;
+            }
+        };
+        let table = db.table("people").unwrap();
+        assert_eq!(count(&db, &table, IndexRef::Primary), 20_000);
+        db.close(how, &mut |_| {}).unwrap();
+    }
+}
+
+#[test]
+fn a_duplicate_undoes_its_statement_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), options()).unwrap();
+    let table = db.create_table("people", people()).unwrap();
+    insert(&db, &table, 0..10);
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    txn.insert(&table, &[Value::U64(100), Value::Text("new"), Value::I64(5)]).unwrap();
+    let error = txn.insert(&table, &[Value::U64(101), Value::Text("name 3"), Value::I64(5)]);
+    assert!(
+        matches!(error, Err(Error::Duplicate { ref index, .. }) if index == "by_name"),
+        "{error:?}"
+    );
+    let error = txn.insert(&table, &[Value::U64(3), Value::Text("x"), Value::I64(5)]);
+    assert!(matches!(error, Err(Error::Duplicate { ref index, .. }) if index == "primary"));
+    txn.commit().unwrap();
+    assert_eq!(count(&db, &table, IndexRef::Primary), 11);
+    assert_eq!(count(&db, &table, "by_age".into()), 11);
+    assert_eq!(count(&db, &table, "by_name".into()), 11);
+}
+
+#[test]
+fn snapshots_do_not_see_what_comes_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), options()).unwrap();
+    let table = db.create_table("people", people()).unwrap();
+    insert(&db, &table, 0..1000);
+    let mut reader = db.begin(Isolation::RepeatableRead).unwrap();
+    assert!(reader.get(&table, &[Value::U64(1)]).unwrap().is_some());
+    let mut writer = db.begin(Isolation::RepeatableRead).unwrap();
+    for id in 0..1000 {
+        if id % 2 == 0 {
+            assert!(writer.delete(&table, &[Value::U64(id)]).unwrap());
+        } else {
+            let name = format!("renamed {id}");
+            let row = [Value::U64(id), Value::Text(&name), Value::I64(-1)];
+            assert!(writer.update(&table, &row).unwrap());
+        }
+    }
+    writer.commit().unwrap();
+    db.purge_all().unwrap();
+    for id in 0..1000 {
+        let row = reader.get(&table, &[Value::U64(id)]).unwrap().unwrap();
+        assert_eq!(row.get(1), Value::Text(&format!("name {id}")));
+    }
+    let mut cursor = reader
+        .scan(&table, "by_age", Bounds::prefix(&[Value::I64(7)]), Direction::Backward)
+        .unwrap();
+    let mut ids = Vec::new();
+    while let Some(row) = cursor.next().unwrap() {
+        ids.push(row.get(0).unwrap().as_u64().unwrap());
+    }
+    assert_eq!(ids, (0..10).rev().map(|n| n * 100 + 7).collect::<Vec<_>>());
+    drop(reader);
+    db.purge_all().unwrap();
+    assert_eq!(count(&db, &table, IndexRef::Primary), 500);
+    assert_eq!(count(&db, &table, "by_age".into()), 500);
+    assert_eq!(db.status().history_list_length, 0);
+}
+
+#[test]
+fn long_values_and_indexes_on_filled_tables() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), options()).unwrap();
+    let schema = Schema::builder()
+        .column("id", Type::U64)
+        .column("body", Type::Bytes)
+        .column("n", Type::U64)
+        .primary_key(&["id"])
+        .build()
+        .unwrap();
+    let table = db.create_table("docs", schema).unwrap();
+    let body = |id: u64| vec![id as u8; (id as usize % 7) * 9000];
+    for id in 0..300u64 {
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        let row = [Value::U64(id), Value::Bytes(&body(id)), Value::U64(1000 - id)];
+        txn.insert(&table, &row).unwrap();
+        if id % 3 == 2 { txn.rollback().unwrap() } else { txn.commit().unwrap() }
+    }
+    db.create_index(&table, "by_n", &["n"], true).unwrap();
+    assert_eq!(count(&db, &table, "by_n".into()), 200);
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    let mut cursor = txn.scan(&table, "by_n", Bounds::all(), Direction::Backward).unwrap();
+    let mut last = 0;
+    while let Some(row) = cursor.next().unwrap() {
+        let id = row.get(0).unwrap().as_u64().unwrap();
+        assert!(last <= id);
+        last = id;
+        assert_eq!(row.get(1).unwrap(), Value::Bytes(&body(id)));
+    }
+    txn.commit().unwrap();
+    db.drop_index(&table, "by_n").unwrap();
+    db.drop_table(&table).unwrap();
+    db.purge_all().unwrap();
+    assert!(db.table("docs").is_none());
+    assert!(db.status().pages_allocated < 10, "{}", db.status().pages_allocated);
+}
