@@ -1,2 +1,42 @@
-//! The `weir` command.
-fn main() {}
+//! The `weir` command: one file per subcommand.
+//!
+//! Results go to standard output, progress and errors to standard error. Exit codes: 0 when all went
+//! well, 1 when something failed, 2 when the command line makes no sense.
+
+mod bench;
+mod bench_compare;
+mod bench_insert;
+mod check;
+mod output;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "weir", version, about = "Weir: a transactional storage engine")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run benchmarks.
+    #[command(subcommand)]
+    Bench(bench::Bench),
+    /// Check the structure of a database.
+    Check(check::Check),
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let done = match arguments.command {
+        Command::Bench(bench) => bench.run(),
+        Command::Check(check) => check.run(),
+    };
+    match done {
+        Ok(code) => code,
+        Err(error) => output::fail(&error),
+    }
+}

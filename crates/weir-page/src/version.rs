@@ -59,6 +59,13 @@ impl Version {
     }
 }
 
+impl UndoPtr {
+    /// Where the record is, or was: without the mark of an insert.
+    pub fn place(self) -> UndoPtr {
+        UndoPtr { offset: self.offset & !INSERTED, ..self }
+    }
+}
+
 /// Flags of an entry, beside its version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Flags {
@@ -150,6 +157,13 @@ mod tests {
         };
         assert_eq!(v.to_bytes(), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
         assert_eq!(Version::from_bytes(&v.to_bytes()), v);
+    }
+
+    #[test]
+    fn a_pointer_to_an_insert_says_so() {
+        let at = UndoPtr { page: PageId(3), offset: 16_000 };
+        assert!(!at.is_insert() && at.of_insert().is_insert());
+        assert_eq!((at.place(), at.of_insert().place()), (at, at));
     }
 
     #[test]

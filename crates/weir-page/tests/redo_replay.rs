@@ -88,6 +88,7 @@ fn write(leaf: &mut Triple, lane: &mut Triple, key: &[u8], new: Option<&EntrySta
         (None, None) => return true,
         (None, Some(new)) => {
             let change = Change::Insert { flags: new.flags, value: &new.value };
+            let version = Some(Version { txn, undo: undo.of_insert() });
             (change, Entry { version, ..new.entry() })
         }
         (Some(old), Some(new)) => {

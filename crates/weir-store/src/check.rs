@@ -9,9 +9,9 @@ use weir_page::PageId;
 const PAGES_AT_ONCE: usize = 1024;
 
 impl Store {
-    /// Looks at everything that is stored and reports each finding: map against bitmap, extents
-    /// against one another, every image against its checksum, id and LSN. For a quiet store: what
-    /// moves meanwhile is skipped.
+    /// Looks at everything that is stored and reports each finding: what [`Store::check_space`]
+    /// does, and every image against its checksum, id and LSN. For a quiet store: what moves
+    /// meanwhile is skipped.
     pub fn check(&self, report: &mut dyn FnMut(String)) {
         self.check_space(report);
         let pages: Vec<PageId> = self.map.stored().map(|(page, _)| page).collect();
@@ -29,7 +29,13 @@ impl Store {
         }
     }
 
-    fn check_space(&self, report: &mut dyn FnMut(String)) {
+    /// Page ids that are handed out, ascending.
+    pub fn allocated_pages(&self) -> Vec<PageId> {
+        self.ids.lock().iter().collect()
+    }
+
+    /// Reports where map, bitmap and page ids disagree, and extents that overlap. Reads nothing.
+    pub fn check_space(&self, report: &mut dyn FnMut(String)) {
         let file = self.data.name();
         let space = self.space.lock();
         let ids = self.ids.lock();

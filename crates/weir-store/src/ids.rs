@@ -82,6 +82,14 @@ impl IdSet {
         self.levels[0].get(index / 64).is_some_and(|word| word >> (index % 64) & 1 == 1)
     }
 
+    /// The ids in use, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = PageId> + '_ {
+        let bits = |word: u64| (0..64).filter(move |bit| word >> bit & 1 == 1);
+        let words = self.levels[0].iter().enumerate();
+        let ids = words.flat_map(move |(at, &word)| bits(word).map(move |bit| at * 64 + bit));
+        ids.skip(1).map(|id| PageId(id as u32))
+    }
+
     /// Number of ids in use.
     pub fn len(&self) -> u64 {
         self.used
@@ -113,6 +121,7 @@ mod tests {
             }
             assert_eq!(ids.len(), model.len() as u64);
         }
+        assert!(ids.iter().map(|page| page.0).eq(model.iter().copied()));
         let high = PageId(u32::MAX);
         assert!(ids.mark(high) && ids.contains(high) && !ids.mark(high) && ids.unmark(high));
     }

@@ -10,8 +10,7 @@
 //! | nullable, NULL | 00 |
 //! | nullable, other | 01, then as below |
 //! | bool | 00 or 01 |
-//! | i64 | 8, big-endian, sign bit flipped |
-//! | u64 | 8, big-endian |
+//! | i64, u64 | 1 to 9, see [`integer`] |
 //! | f64 | 8, big-endian; sign bit flipped if positive, else all bits (IEEE 754 total order) |
 //! | text, bytes | each 00 as 00 FF; then 00 01 |
 //!
@@ -26,6 +25,7 @@
 //! The last line lets any number of rows have NULL in a unique index. A primary key is never empty, so
 //! an empty value tells the two forms apart.
 
+mod integer;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -112,8 +112,8 @@ fn put_part(column: &Column, value: Value<'_>, out: &mut Vec<u8>) -> Result<(), 
     }
     match (column.column_type(), value) {
         (Type::Bool, Value::Bool(v)) => out.push(u8::from(v)),
-        (Type::I64, Value::I64(v)) => out.extend_from_slice(&(v as u64 ^ SIGN).to_be_bytes()),
-        (Type::U64, Value::U64(v)) => out.extend_from_slice(&v.to_be_bytes()),
+        (Type::I64, Value::I64(v)) => integer::put_i64(v, out),
+        (Type::U64, Value::U64(v)) => integer::put_u64(v, out),
         (Type::F64, Value::F64(v)) => out.extend_from_slice(&ordered_bits(v).to_be_bytes()),
         (Type::Text, Value::Text(v)) => put_escaped(v.as_bytes(), out),
         (Type::Bytes, Value::Bytes(v)) => put_escaped(v, out),
@@ -156,7 +156,9 @@ pub(crate) fn split_part<'a>(column: &Column, key: &'a [u8]) -> Option<(&'a [u8]
     }
     len += match column.column_type() {
         Type::Bool => 1,
-        Type::I64 | Type::U64 | Type::F64 => 8,
+        Type::I64 => integer::len_i64(*key.get(len)?)?,
+        Type::U64 => integer::len_u64(*key.get(len)?),
+        Type::F64 => 8,
         Type::Text | Type::Bytes => escaped_len(&key[len..])?,
     };
     key.split_at_checked(len)
@@ -199,8 +201,8 @@ pub(crate) fn decode_part<'a>(column: &Column, part: &'a [u8]) -> Option<Decoded
             [1] => Value::Bool(true),
             _ => return None,
         },
-        Type::I64 => Value::I64((word()? ^ SIGN) as i64),
-        Type::U64 => Value::U64(word()?),
+        Type::I64 => Value::I64(integer::get_i64(part)?),
+        Type::U64 => Value::U64(integer::get_u64(part)?),
         Type::F64 => Value::F64(from_ordered_bits(word()?)),
         Type::Text | Type::Bytes => return decode_escaped(column, part),
     }))

@@ -2,6 +2,7 @@
 
 #![allow(missing_docs)]
 
+pub mod check;
 mod engine;
 mod governor;
 pub mod key;

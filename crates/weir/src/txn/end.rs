@@ -6,6 +6,7 @@ use super::{Durability, Savepoint, State, Txn, TxnError};
 use crate::storage::{Fault, Mtr, Need, Restart, Stop, Storage, retry};
 use crate::tree::{Tree, overflow};
 use std::sync::atomic::Ordering;
+use weir_page::overflow::Reference;
 use weir_page::undo::{self, State as LaneState};
 use weir_page::version::{Delta, Entry, Flags, UndoPtr, Version};
 use weir_page::{PageId, Redo, TreeId, TxnId, Undo};
@@ -44,6 +45,18 @@ impl OwnedDelta {
     fn as_delta(&self) -> Delta<'_> {
         Delta { front: self.front, back: self.back, middle: &self.middle }
     }
+}
+
+/// What an attempt to put an entry back came to.
+enum Restored {
+    Done {
+        tail: PageId,
+        sparse: bool,
+    },
+    /// The leaf has no room for the former state.
+    NoRoom,
+    /// The entry goes, and with it its chain, all of which but the first page is to be freed before.
+    ChainFirst(PageId),
 }
 
 impl OwnedUndo {
@@ -296,21 +309,25 @@ impl Txn {
         key: &[u8],
         taken: &Taken,
     ) -> Result<PageId, TxnError> {
+        let mut chain = None;
         loop {
-            let restored = retry(s, || self.try_restore(s, lane, tree, key, taken))?;
-            match restored {
-                Some((tail, sparse)) => {
+            match retry(s, || self.try_restore(s, lane, tree, key, taken, chain))? {
+                Restored::Done { tail, sparse } => {
                     if sparse {
                         tree.merge(s, key)?;
                     }
                     return Ok(tail);
                 }
-                None => tree.make_room(s, key, self.shared.horizon())?,
+                Restored::NoRoom => tree.make_room(s, key, self.shared.horizon())?,
+                Restored::ChainFirst(first) => {
+                    overflow::free_rest(s, first)?;
+                    chain = Some(first);
+                }
             }
         }
     }
 
-    /// `None` if the leaf has no room for the former state.
+    /// `chain`: the first page of the chain that goes with the entry, the rest of it being freed.
     fn try_restore(
         &self,
         s: &Storage,
@@ -318,7 +335,8 @@ impl Txn {
         tree: Tree,
         key: &[u8],
         taken: &Taken,
-    ) -> Result<Option<(PageId, bool)>, Restart<Fault>> {
+        chain: Option<PageId>,
+    ) -> Result<Restored, Restart<Fault>> {
         let mut mtr = s.mtr(Need::log(256 + key.len() + 2 * weir_page::node::MAX_INLINE))?;
         let at = tree.slot(&mut mtr, key)?;
         let place = UndoPtr { page: lane.tail, offset: taken.at };
@@ -341,11 +359,21 @@ impl Txn {
             OwnedUndo::Delete { flags, version, .. } => (*flags, *version, e.value.to_vec()),
             _ => (Flags { deleted: true, overflow: false }, None, Vec::new()),
         };
-        // What was dead before, and seen to be dead by everybody, need not come back.
-        let seen_by_all = version.is_none_or(|v| v.txn < self.shared.horizon());
-        let gone = flags.deleted && !flags.overflow && seen_by_all;
+        // What was dead before, and seen to be dead by everybody, must not come back: purge may have
+        // passed by already.
+        let gone = flags.deleted && version.is_none_or(|v| self.shared.seen_by_all(v.txn));
         if !gone && !at.fits(&mtr, key, value.len(), version.is_some()) {
-            return Ok(None);
+            return Ok(Restored::NoRoom);
+        }
+        let first = match gone && flags.overflow {
+            true => Reference::from_bytes(&value).map(|reference| reference.first),
+            false => None,
+        };
+        if let Some(first) = first {
+            if chain != Some(first) {
+                return Ok(Restored::ChainFirst(first));
+            }
+            mtr.latch(first)?;
         }
         mtr_latch_pop(&mut mtr, lane, taken)?;
         let sparse = if gone {
@@ -354,9 +382,12 @@ impl Txn {
             at.set(&mut mtr, key, Entry { flags, version, value: &value });
             false
         };
+        if let Some(first) = first {
+            mtr.free(first);
+        }
         let tail = self.pop(&mut mtr, lane, taken)?;
         mtr.commit();
-        Ok(Some((tail, sparse)))
+        Ok(Restored::Done { tail, sparse })
     }
 
     /// Takes the last record off the lane; returns the lane's last page then.

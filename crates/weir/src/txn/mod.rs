@@ -136,6 +136,12 @@ impl Transactions {
         snapshots.keys().next().copied().unwrap_or_else(|| self.clock.load(Ordering::Acquire))
     }
 
+    /// Whether every snapshot, live or to come, sees what `txn` wrote. Once it does, it always will.
+    fn seen_by_all(&self, txn: TxnId) -> bool {
+        txn < self.horizon()
+            || matches!(self.status.get(txn), State::Committed(at) if at <= self.oldest_snapshot())
+    }
+
     fn begin_snapshot(&self) -> u64 {
         let mut snapshots = self.snapshots.lock();
         let now = self.clock.load(Ordering::Acquire);

@@ -57,7 +57,11 @@ impl Transactions {
 
     fn purge(&self, history: &History) -> Result<(), TxnError> {
         let s = &*self.storage;
-        let mut page = history.begin.page;
+        let mut page = self.lane_head(s, history.lane)?;
+        // A transaction that was rolled back may have left a page behind that no history names.
+        while page != history.begin.page {
+            page = self.free_head(s, history.lane, page)?;
+        }
         let mut from = history.begin.used;
         loop {
             let last_page = page == history.end.page;
@@ -107,6 +111,13 @@ impl Transactions {
         })
     }
 
+    fn lane_head(&self, s: &Storage, lane: u16) -> Result<PageId, Fault> {
+        retry(s, || {
+            let directory = s.read(LANE_DIRECTORY, false)?;
+            Ok::<_, Restart<Fault>>(lanes::get(&directory, lane).0)
+        })
+    }
+
     /// Frees the lane's first page, which purge has been through; returns the next.
     fn free_head(&self, s: &Storage, lane: u16, page: PageId) -> Result<PageId, Fault> {
         retry(s, || {
@@ -117,6 +128,9 @@ impl Transactions {
             let (head, _) = lanes::get(mtr.page(LANE_DIRECTORY), lane);
             if head != page {
                 return Err(Fault::page(page, format!("is not the first of lane {lane}")).into());
+            }
+            if next == PageId::NONE {
+                return Err(Fault::page(page, format!("ends lane {lane} too early")).into());
             }
             set_ends(&mut mtr, lane, |_, tail| (next, tail));
             mtr.free(page);

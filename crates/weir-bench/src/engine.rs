@@ -1,0 +1,260 @@
+//! What the benchmark asks of a storage engine.
+//!
+//! An [`Engine`] is one open database. A [`Session`] is one client's connection to one table, made,
+//! used and dropped on the client's own thread. Tables are numbered from 0, one per client.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::row::{IndexKey, Row, Secondary};
+
+/// What is lost when the process or the machine dies right after a commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Durability {
+    /// Nothing: the log is synced before commit returns.
+    Sync,
+    /// Nothing when the process dies; what the system had not yet written when the machine dies.
+    Write,
+    /// About a second of commits.
+    Relaxed,
+}
+
+impl FromStr for Durability {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "sync" => Ok(Durability::Sync),
+            "write" => Ok(Durability::Write),
+            "relaxed" => Ok(Durability::Relaxed),
+            _ => Err(format!("`{text}` is no durability; use sync, write or relaxed")),
+        }
+    }
+}
+
+impl fmt::Display for Durability {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(match self {
+            Durability::Sync => "sync",
+            Durability::Write => "write",
+            Durability::Relaxed => "relaxed",
+        })
+    }
+}
+
+/// How to open an engine. Every engine gets the same figures.
+#[derive(Debug, Clone)]
+pub struct EngineOptions {
+    /// An empty directory of its own.
+    pub dir: PathBuf,
+    /// Memory for cached data and whatever else the engine keeps in proportion to it.
+    pub memory_bytes: u64,
+    /// Log that may be needed for recovery: where the engine has such a limit, it is this.
+    pub redo_bytes: u64,
+    /// What commit promises.
+    pub durability: Durability,
+    /// How many tables there will be, and client threads.
+    pub clients: u32,
+}
+
+/// What ran, for the report.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EngineInfo {
+    /// Name as in the `engine` column.
+    pub name: String,
+    /// Version of the library in use.
+    pub version: String,
+    /// How it was configured, in its own terms.
+    pub settings: Vec<String>,
+    /// What a reader has to know to compare it fairly.
+    pub notes: Vec<String>,
+}
+
+/// The primary key or one of the secondary indexes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Index {
+    /// The primary key, with whole rows.
+    Primary,
+    /// A secondary index.
+    Secondary(Secondary),
+}
+
+impl Index {
+    /// The primary key, then the secondary indexes.
+    pub const ALL: [Index; 4] = [
+        Index::Primary,
+        Index::Secondary(Secondary::ALL[0]),
+        Index::Secondary(Secondary::ALL[1]),
+        Index::Secondary(Secondary::ALL[2]),
+    ];
+
+    /// Its name in reports, and in engines that name indexes.
+    pub fn name(self) -> &'static str {
+        match self {
+            Index::Primary => "primary",
+            Index::Secondary(index) => index.name(),
+        }
+    }
+}
+
+/// One entry of a secondary index, as a covering scan returns it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct IndexEntry {
+    /// The index's columns.
+    pub key: IndexKey,
+    /// The primary key.
+    pub id: u64,
+}
+
+/// What a full scan saw.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Scanned {
+    /// Entries.
+    pub rows: u64,
+    /// Sum of their primary keys, wrapping: proof that each entry was looked at.
+    pub id_sum: u64,
+}
+
+/// One open database.
+pub trait Engine: Send + Sync {
+    /// What it is and how it was configured.
+    fn info(&self) -> EngineInfo;
+    /// Creates a table with its primary key, and with the secondary indexes when `indexed`.
+    fn create_table(&self, table: u32, indexed: bool) -> Result<()>;
+    /// Connects to a table, for the calling thread.
+    fn session(&self, table: u32) -> Result<Box<dyn Session + '_>>;
+    /// Figures worth a line per second, such as the checkpoint age.
+    fn status(&self) -> Vec<(String, f64)> {
+        Vec::new()
+    }
+    /// Reads of the device so far, where the engine counts them itself.
+    fn device_reads(&self) -> Option<u64> {
+        None
+    }
+    /// Closes the database as an application would, keeping what was committed.
+    fn close(self: Box<Self>) -> Result<()>;
+}
+
+/// One client's connection to its table.
+pub trait Session {
+    /// Creates and fills the secondary indexes of the table.
+    fn create_indexes(&mut self) -> Result<()>;
+    /// Inserts `rows` and deletes the rows with the ids `delete`, with all their index entries, in one
+    /// transaction. The deleted rows were committed before.
+    ///
+    /// # Errors
+    /// Also when a row to be deleted is not there; nothing is changed then.
+    fn write(&mut self, rows: &[Row], delete: Range<u64>) -> Result<()>;
+    /// Reads a whole index from one end to the other.
+    fn scan(&mut self, index: Index) -> Result<Scanned>;
+    /// Reads up to `limit` entries of an index from the first at or after `start` into `out`, from the
+    /// index alone.
+    fn range(
+        &mut self,
+        index: Secondary,
+        start: &IndexKey,
+        limit: usize,
+        out: &mut Vec<IndexEntry>,
+    ) -> Result<()>;
+    /// Reads the row with primary key `id`.
+    fn get(&mut self, id: u64) -> Result<Option<Row>>;
+}
+
+/// The engines that this benchmark knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EngineKind {
+    /// Weir itself.
+    Weir,
+    /// RocksDB.
+    RocksDb,
+    /// LMDB.
+    Lmdb,
+    /// WiredTiger.
+    WiredTiger,
+    /// SQLite.
+    Sqlite,
+    /// Ordered maps in memory: what the benchmark itself costs, and what tests compare with.
+    Model,
+}
+
+impl EngineKind {
+    /// All engines, also those not built in.
+    pub const ALL: [EngineKind; 6] = [
+        EngineKind::Weir,
+        EngineKind::RocksDb,
+        EngineKind::Lmdb,
+        EngineKind::WiredTiger,
+        EngineKind::Sqlite,
+        EngineKind::Model,
+    ];
+
+    /// Name on the command line and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            EngineKind::Weir => "weir",
+            EngineKind::RocksDb => "rocksdb",
+            EngineKind::Lmdb => "lmdb",
+            EngineKind::WiredTiger => "wiredtiger",
+            EngineKind::Sqlite => "sqlite",
+            EngineKind::Model => "model",
+        }
+    }
+
+    /// Whether this build has it.
+    pub fn is_built_in(self) -> bool {
+        match self {
+            EngineKind::RocksDb => cfg!(feature = "rocksdb"),
+            EngineKind::Lmdb => cfg!(feature = "lmdb"),
+            EngineKind::WiredTiger => cfg!(feature = "wiredtiger"),
+            EngineKind::Sqlite => cfg!(feature = "sqlite"),
+            EngineKind::Weir | EngineKind::Model => true,
+        }
+    }
+
+    /// The names of all engines of this build.
+    pub fn built_in() -> String {
+        let names: Vec<_> =
+            Self::ALL.iter().filter(|kind| kind.is_built_in()).map(|kind| kind.name()).collect();
+        names.join(", ")
+    }
+
+    /// Checks that this build has it.
+    ///
+    /// # Errors
+    /// How to get a build that has.
+    pub fn require(self) -> Result<()> {
+        if self.is_built_in() {
+            return Ok(());
+        }
+        let name = self.name();
+        Err(Error::Usage(format!(
+            "this build has no engine `{name}` (it has: {}); install its library with scripts/peers \
+             and build with `--features {name}` or `--features peers`",
+            Self::built_in()
+        )))
+    }
+}
+
+impl FromStr for EngineKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        Self::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| {
+            let names: Vec<_> = Self::ALL.iter().map(|kind| kind.name()).collect();
+            format!("`{text}` is no engine; use one of {}", names.join(", "))
+        })
+    }
+}
+
+impl fmt::Display for EngineKind {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,215 @@
+//! Rows with three secondary indexes on engines that only know keys and values.
+//!
+//! A [`Store`] is one client's connection to such an engine, with one key space per index of the
+//! client's table. [`KvSession`] keeps the indexes on top of it: each row is put with its three index
+//! entries in the same transaction; a delete reads the row first, to know which entries go with it.
+//!
+//! Indexes of a filled table are built from sorted keys, which is what every engine here does best. Keys
+//! are sorted in memory, in several runs when they take more than a quarter of the engine's memory.
+
+use std::ops::Range;
+
+use super::codec::{self, Key, Value};
+use crate::engine::{Index, IndexEntry, Scanned, Session};
+use crate::error::{Error, Result};
+use crate::row::{IndexKey, Row, Secondary};
+
+/// How often a transaction is tried that the engine itself rolls back.
+const ATTEMPTS: u32 = 1000;
+
+/// A connection to ordered maps of bytes, for one table.
+pub trait Store {
+    /// The engine's name.
+    const NAME: &'static str;
+
+    /// Whether the table has its secondary indexes.
+    fn is_indexed(&self) -> bool;
+    /// Tells the engine that the table has its secondary indexes from now on.
+    fn set_indexed(&mut self);
+    /// Begins a transaction that may write.
+    fn begin(&mut self) -> Result<()>;
+    /// Puts a new key.
+    fn put(&mut self, index: Index, key: &[u8], value: &[u8]) -> Result<()>;
+    /// Reads the row's value inside the transaction.
+    fn read(&mut self, key: &[u8]) -> Result<Option<Value>>;
+    /// Deletes a key that is there.
+    fn delete(&mut self, index: Index, key: &[u8]) -> Result<()>;
+    /// Commits with the engine's durability.
+    fn commit(&mut self) -> Result<()>;
+    /// Undoes what was done since [`Store::begin`].
+    fn abort(&mut self);
+
+    /// Reads a row's value by a snapshot of its own.
+    fn get<T>(&mut self, key: &[u8], with: impl FnOnce(&[u8]) -> T) -> Result<Option<T>>;
+    /// Visits keys and values from the first at or after `from` in order, by one snapshot, until `visit`
+    /// says no. Long ones are told apart so that engines can read ahead.
+    fn iterate(
+        &mut self,
+        index: Index,
+        from: &[u8],
+        long: bool,
+        visit: impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<()>;
+    /// Fills an index with sorted keys; `whole` when they are all it will get.
+    fn fill(&mut self, index: Secondary, keys: &[Key], whole: bool) -> Result<()>;
+    /// How many keys may be sorted in memory at a time.
+    fn sort_limit(&self) -> usize;
+}
+
+/// A session on a [`Store`].
+pub struct KvSession<S> {
+    store: S,
+}
+
+impl<S: Store> KvSession<S> {
+    /// A session of the client that `store` belongs to.
+    pub fn new(store: S) -> Self {
+        KvSession { store }
+    }
+
+    fn write_once(&mut self, rows: &[Row], delete: Range<u64>) -> Result<()> {
+        self.store.begin()?;
+        let written = self.apply(rows, delete).and_then(|()| self.store.commit());
+        if written.is_err() {
+            self.store.abort();
+        }
+        written
+    }
+
+    fn apply(&mut self, rows: &[Row], delete: Range<u64>) -> Result<()> {
+        let indexed = self.store.is_indexed();
+        for row in rows {
+            let id = row.transactionid;
+            let value = codec::row_value(row);
+            self.store.put(Index::Primary, &codec::primary_key(id), value.as_slice())?;
+            if indexed {
+                self.put_entries(row)?;
+            }
+        }
+        for id in delete {
+            self.delete(id, indexed)?;
+        }
+        Ok(())
+    }
+
+    fn put_entries(&mut self, row: &Row) -> Result<()> {
+        for index in Secondary::ALL {
+            let key = codec::index_key(index, &index.key(row), row.transactionid);
+            self.store.put(Index::Secondary(index), key.as_slice(), &[])?;
+        }
+        Ok(())
+    }
+
+    fn delete(&mut self, id: u64, indexed: bool) -> Result<()> {
+        let key = codec::primary_key(id);
+        let value = self.store.read(&key)?;
+        let row = value.and_then(|value| codec::row(id, value.as_slice()));
+        let row = row.ok_or_else(|| contents::<S>(format!("no row {id} to delete")))?;
+        self.store.delete(Index::Primary, &key)?;
+        if indexed {
+            for index in Secondary::ALL {
+                let key = codec::index_key(index, &index.key(&row), id);
+                self.store.delete(Index::Secondary(index), key.as_slice())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn create_index(&mut self, index: Secondary) -> Result<()> {
+        let limit = self.store.sort_limit().max(1);
+        let (mut keys, mut next, mut first) = (Vec::new(), 0, true);
+        loop {
+            keys.clear();
+            let mut broken = None;
+            self.store.iterate(Index::Primary, &codec::primary_key(next), true, |key, value| {
+                let row = codec::id_of(key).and_then(|id| codec::row(id, value));
+                match row {
+                    Some(row) => {
+                        keys.push(codec::index_key(index, &index.key(&row), row.transactionid));
+                        next = row.transactionid + 1;
+                    }
+                    None => broken = Some(key.to_vec()),
+                }
+                broken.is_none() && keys.len() < limit
+            })?;
+            if let Some(key) = broken {
+                return Err(contents::<S>(format!("no row of this benchmark at key {key:02x?}")));
+            }
+            let last = keys.len() < limit;
+            keys.sort_unstable();
+            if !keys.is_empty() {
+                self.store.fill(index, &keys, first && last)?;
+            }
+            if last {
+                return Ok(());
+            }
+            first = false;
+        }
+    }
+}
+
+impl<S: Store> Session for KvSession<S> {
+    fn create_indexes(&mut self) -> Result<()> {
+        for index in Secondary::ALL {
+            self.create_index(index)?;
+        }
+        self.store.set_indexed();
+        Ok(())
+    }
+
+    fn write(&mut self, rows: &[Row], delete: Range<u64>) -> Result<()> {
+        for _ in 1..ATTEMPTS {
+            match self.write_once(rows, delete.clone()) {
+                Err(Error::Conflict { .. }) => {}
+                done => return done,
+            }
+        }
+        self.write_once(rows, delete)
+    }
+
+    fn scan(&mut self, index: Index) -> Result<Scanned> {
+        let mut scanned = Scanned::default();
+        self.store.iterate(index, &[], true, |key, _| {
+            scanned.rows += 1;
+            scanned.id_sum = scanned.id_sum.wrapping_add(codec::id_of(key).unwrap_or(0));
+            true
+        })?;
+        Ok(scanned)
+    }
+
+    fn range(
+        &mut self,
+        index: Secondary,
+        start: &IndexKey,
+        limit: usize,
+        out: &mut Vec<IndexEntry>,
+    ) -> Result<()> {
+        let from = codec::index_key(index, start, 0);
+        let mut left = limit;
+        let mut broken = false;
+        self.store.iterate(Index::Secondary(index), from.as_slice(), false, |key, _| {
+            match codec::index_entry(index, key) {
+                Some(entry) => out.push(entry),
+                None => broken = true,
+            }
+            left -= 1;
+            left > 0 && !broken
+        })?;
+        if broken {
+            return Err(contents::<S>(format!("no entry of {} in its place", index.name())));
+        }
+        Ok(())
+    }
+
+    fn get(&mut self, id: u64) -> Result<Option<Row>> {
+        let row = self.store.get(&codec::primary_key(id), |value| codec::row(id, value))?;
+        match row {
+            Some(None) => Err(contents::<S>(format!("row {id} is none of this benchmark"))),
+            found => Ok(found.flatten()),
+        }
+    }
+}
+
+fn contents<S: Store>(message: String) -> Error {
+    Error::Contents { engine: S::NAME, message }
+}

@@ -1,0 +1,53 @@
+//! The engines, one file each.
+//!
+//! | engine       | secondary indexes            | file            |
+//! |--------------|------------------------------|-----------------|
+//! | `weir`       | the engine's own             | `weir.rs`       |
+//! | `rocksdb`    | kept here, see [`kv`]        | `rocksdb.rs`    |
+//! | `lmdb`       | kept here, see [`kv`]        | `lmdb.rs`       |
+//! | `wiredtiger` | kept here, see [`kv`]        | `wiredtiger.rs` |
+//! | `sqlite`     | the engine's own             | `sqlite.rs`     |
+//! | `model`      | ordered maps                 | `model.rs`      |
+//!
+//! Each is configured as somebody would who knows it and wants it to look good, within the memory and
+//! durability that all engines get. Where that can't be the same for all, [`EngineInfo::notes`] says so.
+//!
+//! [`EngineInfo::notes`]: crate::engine::EngineInfo::notes
+
+pub mod codec;
+#[cfg(any(feature = "lmdb", feature = "rocksdb", feature = "sqlite", feature = "wiredtiger"))]
+mod every_second;
+pub mod kv;
+#[cfg(feature = "lmdb")]
+mod lmdb;
+mod model;
+#[cfg(feature = "rocksdb")]
+mod rocksdb;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+mod weir;
+#[cfg(feature = "wiredtiger")]
+mod wiredtiger;
+
+use crate::engine::{Engine, EngineKind, EngineOptions};
+use crate::error::Result;
+
+/// Opens a new database of `kind` in an empty directory.
+///
+/// # Errors
+/// When this build does not have the engine, and whatever the engine says.
+pub fn open(kind: EngineKind, options: &EngineOptions) -> Result<Box<dyn Engine>> {
+    kind.require()?;
+    match kind {
+        EngineKind::Weir => Ok(Box::new(weir::Weir::open(options)?)),
+        #[cfg(feature = "rocksdb")]
+        EngineKind::RocksDb => Ok(Box::new(rocksdb::RocksDb::open(options)?)),
+        #[cfg(feature = "lmdb")]
+        EngineKind::Lmdb => Ok(Box::new(lmdb::Lmdb::open(options)?)),
+        #[cfg(feature = "wiredtiger")]
+        EngineKind::WiredTiger => Ok(Box::new(wiredtiger::WiredTiger::open(options)?)),
+        #[cfg(feature = "sqlite")]
+        EngineKind::Sqlite => Ok(Box::new(sqlite::Sqlite::open(options)?)),
+        _ => Ok(Box::new(model::Model::new(options))),
+    }
+}

@@ -1,0 +1,119 @@
+//! Where a benchmark ran: without it, figures can't be compared.
+
+use std::fs;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+/// The machine, its software, and the time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Environment {
+    /// Processor model.
+    pub cpu: String,
+    /// Processors that this process may use.
+    pub cores: usize,
+    /// Physical memory, bytes.
+    pub memory_bytes: u64,
+    /// Kernel release.
+    pub kernel: String,
+    /// Operating system.
+    pub system: String,
+    /// File system of the database, its device and mount point.
+    pub filesystem: String,
+    /// Version of this benchmark.
+    pub version: String,
+    /// Whether it was built with optimisation.
+    pub optimised: bool,
+    /// When it started, UTC.
+    pub started: String,
+}
+
+impl Environment {
+    /// Looks at this machine, with the database in `dir`.
+    pub fn look(dir: &Path) -> Self {
+        let read = |path| fs::read_to_string(path).unwrap_or_default();
+        let info = read("/proc/cpuinfo");
+        let memory = read("/proc/meminfo");
+        Environment {
+            cpu: value(&info, "model name", ':').unwrap_or("unknown").to_string(),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_bytes: value(&memory, "MemTotal", ':')
+                .and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok())
+                .map_or(0, |kilobytes| kilobytes * 1024),
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_string(),
+            system: value(&read("/etc/os-release"), "PRETTY_NAME", '=')
+                .unwrap_or("unknown")
+                .trim_matches('"')
+                .to_string(),
+            filesystem: filesystem(&read("/proc/self/mountinfo"), dir),
+            version: env!("CARGO_PKG_VERSION").to_string(),
+            optimised: !cfg!(debug_assertions),
+            started: utc(SystemTime::now()),
+        }
+    }
+}
+
+/// `time` as `2024-02-29T13:05:00Z`.
+pub fn utc(time: SystemTime) -> String {
+    let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let (year, month, day) = civil(seconds / 86_400);
+    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// The date of a day counted from 1970-01-01, in years that begin in March (Hinnant, "chrono-
+/// compatible low-level date algorithms").
+fn civil(days: u64) -> (u64, u64, u64) {
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let march_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * march_month + 2) / 5 + 1;
+    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+    (year_of_era + era * 400 + u64::from(month <= 2), month, day)
+}
+
+fn value<'a>(text: &'a str, name: &str, separator: char) -> Option<&'a str> {
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    Some(line.split_once(separator)?.1.trim())
+}
+
+/// The mount with the longest mount point that is a prefix of `dir`.
+fn filesystem(mounts: &str, dir: &Path) -> String {
+    let dir = fs::canonicalize(dir).unwrap_or_else(|_| dir.to_path_buf());
+    let parse = |line: &str| {
+        let (left, right) = line.split_once(" - ")?;
+        let point = left.split(' ').nth(4)?.to_string();
+        let mut right = right.split(' ');
+        Some((point, right.next()?.to_string(), right.next()?.to_string()))
+    };
+    let mounts = mounts.lines().filter_map(parse);
+    let longest =
+        mounts.filter(|(point, ..)| dir.starts_with(point)).max_by_key(|(point, ..)| point.len());
+    longest.map_or("unknown".into(), |(point, kind, device)| format!("{kind} on {device}, {point}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn times() {
+        let at = |seconds| utc(UNIX_EPOCH + Duration::from_secs(seconds));
+        assert_eq!(at(0), "1970-01-01T00:00:00Z");
+        assert_eq!(at(951_827_696), "2000-02-29T12:34:56Z");
+        assert_eq!(at(1_735_689_599), "2024-12-31T23:59:59Z");
+    }
+
+    #[test]
+    fn longest_mount_point_wins() {
+        let mounts =
+            "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 0:9 / /nowhere rw shared:1 - tmpfs tmpfs rw";
+        assert_eq!(filesystem(mounts, Path::new("/nowhere/x")), "tmpfs on tmpfs, /nowhere");
+        assert_eq!(filesystem(mounts, Path::new("/else")), "ext4 on /dev/sda1, /");
+    }
+}

@@ -1,0 +1,74 @@
+//! What may go wrong while a benchmark runs.
+
+use std::io;
+
+/// Result of a benchmark operation.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// An error of the benchmark, its engine or its surroundings.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The engine refused or failed.
+    #[error("{engine}: {operation}: {message}")]
+    Engine {
+        /// The engine's name.
+        engine: &'static str,
+        /// What was asked of it.
+        operation: String,
+        /// Its own words.
+        message: String,
+    },
+    /// The engine rolled the transaction back and asks for it to be run again.
+    #[error("{engine}: transaction rolled back by the engine, again and again: {message}")]
+    Conflict {
+        /// The engine's name.
+        engine: &'static str,
+        /// Its own words.
+        message: String,
+    },
+    /// The request makes no sense.
+    #[error("{0}")]
+    Usage(String),
+    /// A table does not hold what was put into it.
+    #[error("{engine}: wrong contents: {message}")]
+    Contents {
+        /// The engine's name.
+        engine: &'static str,
+        /// What was expected and what was found.
+        message: String,
+    },
+    /// A file or a process of the benchmark itself.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried, on what.
+        what: String,
+        /// The system's reason.
+        #[source]
+        source: io::Error,
+    },
+    /// A result file that can't be read.
+    #[error("{what}: {source}")]
+    Json {
+        /// Which file.
+        what: String,
+        /// The parser's reason.
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+impl Error {
+    /// An error of an engine.
+    pub fn engine(
+        engine: &'static str,
+        operation: impl Into<String>,
+        message: impl ToString,
+    ) -> Self {
+        Error::Engine { engine, operation: operation.into(), message: message.to_string() }
+    }
+
+    /// An error of the system, with what was tried.
+    pub fn io(what: impl Into<String>, source: io::Error) -> Self {
+        Error::Io { what: what.into(), source }
+    }
+}

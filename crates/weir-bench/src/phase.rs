@@ -1,0 +1,276 @@
+//! Several clients at work at the same time, and somebody who looks at the clock.
+//!
+//! All clients connect first; then a gate opens and time begins. The calling thread samples the
+//! process once a second and reports progress until the last client is done.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Barrier, OnceLock, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::accounting::{Usage, resident_bytes, size_bytes, thread_cpu};
+use crate::engine::{Engine, Session};
+use crate::error::Result;
+use crate::result::{Measured, Second};
+use crate::series::Series;
+
+/// What every phase of a run shares.
+pub struct Context<'a> {
+    /// The open database.
+    pub engine: &'a dyn Engine,
+    /// Where its files are.
+    pub dir: &'a Path,
+    /// Set when the run is to end early.
+    pub stop: &'a AtomicBool,
+    /// Called once a second.
+    pub progress: &'a mut dyn FnMut(&Progress),
+}
+
+/// A look at a running phase.
+#[derive(Debug, Clone, Default)]
+pub struct Progress {
+    /// The step, and which part of it.
+    pub title: String,
+    /// Since the phase's start.
+    pub elapsed: Duration,
+    /// Part of the work that is done, when that is known.
+    pub share: Option<f64>,
+    /// Rows inserted in the last second.
+    pub inserts: f64,
+    /// Queries answered in the last second.
+    pub queries: f64,
+    /// The longest commit of the last second.
+    pub insert_us_max: u64,
+    /// Megabytes sent to the device in the last second.
+    pub write_mb: f64,
+    /// Resident memory.
+    pub resident_bytes: u64,
+}
+
+/// Counters that clients add to now and then, for the progress line only.
+#[derive(Default)]
+pub struct Live {
+    /// Rows inserted.
+    pub inserts: AtomicU64,
+    /// Queries answered.
+    pub queries: AtomicU64,
+    /// Longest commit since somebody looked.
+    pub insert_us_max: AtomicU64,
+    /// Rows that will have been inserted in the end; 0 when not known.
+    pub inserts_expected: u64,
+}
+
+/// What a client brings back.
+pub struct Done<T> {
+    /// Its result.
+    pub value: T,
+    /// Processor time it spent outside the engine.
+    pub client_cpu: Duration,
+}
+
+/// A client's work: called with its connection and the common start.
+pub type Work<'a, T> = Box<dyn FnOnce(&mut dyn Session, Instant) -> Result<Done<T>> + Send + 'a>;
+
+/// A client's work on a table.
+pub struct Job<'a, T> {
+    /// Whose table.
+    pub table: u32,
+    /// The work.
+    pub work: Work<'a, T>,
+}
+
+/// What came of a phase.
+pub struct Phase<T> {
+    /// The clients' results, in the order of the jobs.
+    pub results: Vec<T>,
+    /// Time and resources.
+    pub measured: Measured,
+    /// One sample per second.
+    pub samples: Vec<Second>,
+}
+
+/// Runs all jobs at the same time, each on a thread of its own.
+///
+/// # Errors
+/// The first client's error; the others are told to stop and waited for.
+pub fn run<T: Send>(
+    context: &mut Context,
+    title: &str,
+    live: &Live,
+    jobs: Vec<Job<T>>,
+) -> Result<Phase<T>> {
+    let gate = Gate { barrier: Barrier::new(jobs.len() + 1), start: OnceLock::new() };
+    let (sender, receiver) = mpsc::channel();
+    let (engine, stop, count) = (context.engine, context.stop, jobs.len());
+    thread::scope(|scope| {
+        for (client, job) in jobs.into_iter().enumerate() {
+            let (sender, gate) = (sender.clone(), &gate);
+            scope.spawn(move || {
+                let session = engine.session(job.table);
+                let start = gate.pass();
+                let done = session.and_then(|mut session| (job.work)(session.as_mut(), start));
+                if done.is_err() {
+                    stop.store(true, Ordering::Relaxed);
+                }
+                // The receiver outlives the scope, so that sending can't fail.
+                let _ = sender.send((client, done));
+            });
+        }
+        let mut sampler = Sampler::new(context, title, live)?;
+        let start = gate.pass();
+        sampler.begin(start)?;
+        let mut results: Vec<Option<Result<Done<T>>>> = (0..count).map(|_| None).collect();
+        let mut missing = count;
+        while missing > 0 {
+            match receiver.recv_timeout(sampler.until_next()) {
+                Ok((client, done)) => {
+                    results[client] = Some(done);
+                    missing -= 1;
+                }
+                Err(_) => sampler.sample()?,
+            }
+        }
+        let (mut measured, samples) = sampler.finish()?;
+        let results: Result<Vec<_>> =
+            results.into_iter().map(|done| done.expect("every client reported")).collect();
+        let results = results?;
+        for done in &results {
+            measured.client_cpu_us += done.client_cpu.as_micros() as u64;
+        }
+        let results = results.into_iter().map(|done| done.value).collect();
+        Ok(Phase { results, measured, samples })
+    })
+}
+
+struct Gate {
+    barrier: Barrier,
+    start: OnceLock<Instant>,
+}
+
+impl Gate {
+    fn pass(&self) -> Instant {
+        self.barrier.wait();
+        *self.start.get_or_init(Instant::now)
+    }
+}
+
+struct Sampler<'a, 'b> {
+    context: &'a mut Context<'b>,
+    live: &'a Live,
+    progress: Progress,
+    start: Instant,
+    first: Usage,
+    first_reads: u64,
+    last: Usage,
+    last_at: Instant,
+    own_cpu: Duration,
+    resident_max: u64,
+    inserts: u64,
+    queries: u64,
+    samples: Vec<Second>,
+}
+
+impl<'a, 'b> Sampler<'a, 'b> {
+    fn new(context: &'a mut Context<'b>, title: &str, live: &'a Live) -> Result<Self> {
+        let now = Instant::now();
+        Ok(Sampler {
+            context,
+            live,
+            progress: Progress { title: title.to_string(), ..Progress::default() },
+            start: now,
+            first: Usage::default(),
+            first_reads: 0,
+            last: Usage::default(),
+            last_at: now,
+            own_cpu: Duration::ZERO,
+            resident_max: 0,
+            inserts: 0,
+            queries: 0,
+            samples: Vec::new(),
+        })
+    }
+
+    fn begin(&mut self, start: Instant) -> Result<()> {
+        (self.start, self.last_at, self.own_cpu) = (start, start, thread_cpu());
+        self.first = Usage::now()?;
+        self.first_reads = self.context.engine.device_reads().unwrap_or(0);
+        self.last = self.first;
+        Ok(())
+    }
+
+    fn until_next(&self) -> Duration {
+        let next = self.start + Duration::from_secs(self.samples.len() as u64 + 1);
+        next.saturating_duration_since(Instant::now())
+    }
+
+    fn sample(&mut self) -> Result<()> {
+        let (now, usage) = (Instant::now(), Usage::now()?);
+        let resident_bytes = resident_bytes()?;
+        let second = Second {
+            second: self.samples.len() as u32,
+            usage: usage.since(&self.last),
+            sample_seconds: (now - self.last_at).as_secs_f64(),
+            resident_bytes,
+            engine: self.context.engine.status().into_iter().collect::<BTreeMap<_, _>>(),
+            ..Second::default()
+        };
+        (self.last, self.last_at) = (usage, now);
+        self.resident_max = self.resident_max.max(resident_bytes);
+        self.report(now, &second);
+        self.samples.push(second);
+        Ok(())
+    }
+
+    fn report(&mut self, now: Instant, second: &Second) {
+        let inserts = self.live.inserts.load(Ordering::Relaxed);
+        let queries = self.live.queries.load(Ordering::Relaxed);
+        let per_second = 1.0 / second.sample_seconds.max(0.001);
+        let progress = &mut self.progress;
+        progress.elapsed = now - self.start;
+        progress.inserts = (inserts - self.inserts) as f64 * per_second;
+        progress.queries = (queries - self.queries) as f64 * per_second;
+        progress.insert_us_max = self.live.insert_us_max.swap(0, Ordering::Relaxed);
+        progress.write_mb = second.usage.write_bytes as f64 / 1048576.0 * per_second;
+        progress.resident_bytes = second.resident_bytes;
+        let expected = self.live.inserts_expected;
+        progress.share = (expected > 0).then(|| inserts as f64 / expected as f64);
+        (self.inserts, self.queries) = (inserts, queries);
+        (self.context.progress)(&self.progress);
+    }
+
+    fn finish(mut self) -> Result<(Measured, Vec<Second>)> {
+        let seconds = self.start.elapsed().as_secs_f64();
+        self.sample()?;
+        let reads = self.context.engine.device_reads();
+        let measured = Measured {
+            seconds,
+            usage: self.last.since(&self.first),
+            device_reads: reads.map(|reads| reads - self.first_reads),
+            client_cpu_us: thread_cpu().saturating_sub(self.own_cpu).as_micros() as u64,
+            resident_bytes_max: self.resident_max,
+            size_bytes: size_bytes(self.context.dir),
+        };
+        Ok((measured, self.samples))
+    }
+}
+
+/// Puts the clients' exact counts per second beside the samples.
+pub fn join(mut samples: Vec<Second>, inserts: &Series, queries: &Series) -> Vec<Second> {
+    let len = samples.len().max(inserts.cells.len()).max(queries.cells.len());
+    // Operations that end after the last sample make one more second: what it lacks is as before.
+    let last = samples.last().cloned().unwrap_or_default();
+    let lacking = Second { usage: Usage::default(), sample_seconds: 0.0, ..last };
+    samples.resize(len, lacking);
+    for (second, sample) in samples.iter_mut().enumerate() {
+        sample.second = second as u32;
+        if let Some(cell) = inserts.cells.get(second) {
+            (sample.inserts, sample.insert_us_max) = (cell.done, cell.latency_us_max);
+        }
+        if let Some(cell) = queries.cells.get(second) {
+            (sample.queries, sample.query_us_max) = (cell.done, cell.latency_us_max);
+        }
+    }
+    samples
+}

@@ -1,0 +1,122 @@
+//! Background inserts at a given rate, without catching up.
+//!
+//! Time is divided into slots of `rows per commit / rate`. Each slot admits one commit. A slot that
+//! passes while an earlier commit is still running is lost: after a stall the client goes on at its
+//! rate, no faster, so the stall shows as missing inserts. A commit that merely starts late within
+//! its own slot moves nothing: the slots stay where they are, and sleeping too long by
+//! microseconds does not add up.
+
+use std::time::Duration;
+
+/// Whether a commit may start now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// Start it.
+    Go,
+    /// The next slot begins after this time.
+    Wait(Duration),
+}
+
+/// Slots in time, each good for one commit.
+#[derive(Debug, Clone)]
+pub struct Limiter {
+    slot: Duration,
+    next: u64,
+    lost: u64,
+}
+
+impl Limiter {
+    /// A limiter of `rows_per_second`, in commits of `rows_per_commit`.
+    ///
+    /// # Panics
+    /// When either is zero, or a slot is shorter than a microsecond.
+    pub fn new(rows_per_second: u64, rows_per_commit: u32) -> Self {
+        assert!(rows_per_second > 0 && rows_per_commit > 0, "a rate is not zero");
+        let slot =
+            Duration::from_secs(1) * rows_per_commit / rows_per_second.min(u32::MAX.into()) as u32;
+        assert!(slot >= Duration::from_micros(1), "a slot takes a microsecond or more");
+        Limiter { slot, next: 0, lost: 0 }
+    }
+
+    /// Asks for a commit at `now`, the time since the start.
+    pub fn poll(&mut self, now: Duration) -> Turn {
+        let current = (now.as_nanos() / self.slot.as_nanos()) as u64;
+        if self.next > current {
+            let begins = self.slot.as_nanos() * u128::from(self.next);
+            return Turn::Wait(Duration::from_nanos((begins - now.as_nanos()) as u64));
+        }
+        self.lost += current - self.next;
+        self.next = current + 1;
+        Turn::Go
+    }
+
+    /// Slots that passed unused.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Runs commits of the given lengths on a simulated clock; returns their start times.
+    fn starts(
+        limiter: &mut Limiter,
+        until: Duration,
+        length: impl Fn(Duration) -> Duration,
+    ) -> Vec<Duration> {
+        let (mut now, mut starts) = (Duration::ZERO, Vec::new());
+        while now < until {
+            match limiter.poll(now) {
+                Turn::Wait(time) => now += time,
+                Turn::Go => {
+                    starts.push(now);
+                    now += length(now);
+                }
+            }
+        }
+        starts
+    }
+
+    #[test]
+    fn keeps_the_rate_when_commits_are_quick() {
+        let mut limiter = Limiter::new(1000, 50);
+        let starts = starts(&mut limiter, 10 * SECOND, |_| Duration::from_millis(1));
+        assert_eq!(starts.len(), 200);
+        assert_eq!(limiter.lost(), 0);
+    }
+
+    #[test]
+    fn a_stall_is_not_caught_up() {
+        let mut limiter = Limiter::new(1000, 50);
+        let stalls = |at: Duration| if at == 3 * SECOND { 2 * SECOND } else { SECOND / 1000 };
+        let starts = starts(&mut limiter, 10 * SECOND, stalls);
+        assert_eq!(starts.len(), 200 - 39, "a stall of 2 s costs the 39 slots inside it");
+        assert_eq!(limiter.lost(), 39);
+        let after = starts.iter().filter(|&&at| at >= 5 * SECOND && at < 6 * SECOND).count();
+        assert_eq!(after, 20, "the second after the stall is no faster than any other");
+    }
+
+    #[test]
+    fn oversleeping_does_not_add_up() {
+        let mut limiter = Limiter::new(100, 1);
+        let (mut now, mut commits) = (Duration::ZERO, 0);
+        while now < 10 * SECOND {
+            match limiter.poll(now) {
+                Turn::Wait(time) => now += time + Duration::from_millis(4),
+                Turn::Go => commits += 1,
+            }
+        }
+        assert_eq!(commits, 1000);
+    }
+
+    #[test]
+    fn a_slow_engine_gets_every_slot_it_can_start_in() {
+        let mut limiter = Limiter::new(1000, 50);
+        let starts = starts(&mut limiter, 10 * SECOND, |_| Duration::from_millis(75));
+        assert!((133..=135).contains(&starts.len()), "{}", starts.len());
+    }
+}

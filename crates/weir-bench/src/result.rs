@@ -1,0 +1,226 @@
+//! What a run leaves behind: one JSON document with everything that was measured.
+//!
+//! Units are in the names; what is not named otherwise is a count. The document's [`FORMAT`] changes
+//! when a field changes its meaning or goes away, not when one is added.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::{fs, io};
+
+use serde::{Deserialize, Serialize};
+
+use crate::accounting::Usage;
+use crate::engine::{Durability, EngineInfo, EngineKind};
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::series::Latency;
+use crate::step::Step;
+
+/// Version of the document.
+pub const FORMAT: u32 = 1;
+
+/// What was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    /// The engine.
+    pub engine: EngineKind,
+    /// Client threads, each with a table of its own.
+    pub clients: u32,
+    /// Rows of the first load, all tables together.
+    pub rows: u64,
+    /// The steps.
+    pub steps: Vec<Step>,
+    /// Memory for the engine.
+    pub memory_bytes: u64,
+    /// Redo log, where the engine has such a limit.
+    pub redo_bytes: u64,
+    /// What commit promises.
+    pub durability: Durability,
+    /// Whether inserts delete the oldest row, where the step doesn't say otherwise.
+    pub delete: bool,
+    /// Seed of the rows and queries.
+    pub seed: u64,
+}
+
+/// One run: one engine, several steps.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// What was asked for.
+    pub settings: Settings,
+    /// Where it ran.
+    pub environment: Environment,
+    /// What ran.
+    pub engine: EngineInfo,
+    /// What each step measured, in order.
+    pub steps: Vec<StepResult>,
+    /// How long it took to close the database.
+    pub close_seconds: f64,
+    /// Whether it was ended before all steps were done.
+    pub interrupted: bool,
+}
+
+/// What one step measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StepResult {
+    /// The step as it was asked for.
+    pub step: Step,
+    /// Its name in reports.
+    pub name: String,
+    /// Inserts: also the background inserts of queries, and for `l.x` the rows indexed.
+    pub inserts: Option<Throughput>,
+    /// Rows deleted.
+    pub deletes: u64,
+    /// Queries.
+    pub queries: Option<Queries>,
+    /// The rate asked of the background inserts, all clients together, and how it went.
+    pub background: Option<Background>,
+    /// Full scans.
+    pub scans: Vec<ScanResult>,
+    /// Time and resources; for scans their sum.
+    pub measured: Measured,
+    /// Every second; for scans see there.
+    pub series: Vec<Second>,
+}
+
+/// Rate and latency of inserts or queries.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Throughput {
+    /// Rows or queries.
+    pub total: u64,
+    /// Mean per second.
+    pub rate_mean: f64,
+    /// The rate that 99 % of the seconds reach.
+    pub rate_99: Option<f64>,
+    /// Of commits or queries.
+    pub latency: Latency,
+}
+
+/// What queries did.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Queries {
+    /// Rate and latency.
+    #[serde(flatten)]
+    pub throughput: Throughput,
+    /// Rows or entries read.
+    pub rows: u64,
+    /// Lookups of rows that had been deleted meanwhile.
+    pub missed: u64,
+    /// Processor time of the query threads alone, inside the engine, microseconds.
+    pub thread_cpu_us: u64,
+}
+
+/// Rate-limited inserts beside queries.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Background {
+    /// Inserts per second that were asked for.
+    pub rate_asked: f64,
+    /// Inserts per second that were done.
+    pub rate_done: f64,
+    /// Whether at least 95 % of the asked rate was done.
+    pub held: bool,
+    /// Commits left out because an earlier one was still running.
+    pub commits_lost: u64,
+}
+
+/// One full scan of an index, by all clients at the same time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ScanResult {
+    /// The index's name.
+    pub index: String,
+    /// Entries read.
+    pub rows: u64,
+    /// Time and resources.
+    pub measured: Measured,
+    /// Every second.
+    pub series: Vec<Second>,
+}
+
+/// Time and resources that something took.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// From the common start to the end of the last client.
+    pub seconds: f64,
+    /// Of the whole process.
+    pub usage: Usage,
+    /// Reads of the device, where the engine counts them itself.
+    pub device_reads: Option<u64>,
+    /// The part of the processor time that went into making rows and keys, and into this
+    /// program's own sampling; the rest is the engine's.
+    pub client_cpu_us: u64,
+    /// Largest resident memory.
+    pub resident_bytes_max: u64,
+    /// Allocated space of the database's files at the end.
+    pub size_bytes: u64,
+}
+
+impl Measured {
+    /// Device reads: the engine's count, or else what the process's accounting tells.
+    pub fn reads(&self) -> u64 {
+        self.device_reads.unwrap_or_else(|| self.usage.reads())
+    }
+
+    /// Processor time of the engine: its threads, and clients' threads while they are inside it.
+    pub fn engine_cpu_us(&self) -> u64 {
+        self.usage.cpu_us.saturating_sub(self.client_cpu_us)
+    }
+}
+
+/// One second of a step.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Second {
+    /// Seconds since the step's start; the next field's figures belong to the second that follows.
+    pub second: u32,
+    /// Rows inserted.
+    pub inserts: u64,
+    /// The longest commit that ended in this second.
+    pub insert_us_max: u64,
+    /// Queries answered.
+    pub queries: u64,
+    /// The longest query that ended in this second.
+    pub query_us_max: u64,
+    /// What the process used, sampled once a second.
+    pub usage: Usage,
+    /// The time that `usage` covers: 1 but for scheduling.
+    pub sample_seconds: f64,
+    /// Resident memory.
+    pub resident_bytes: u64,
+    /// The engine's own figures.
+    pub engine: BTreeMap<String, f64>,
+}
+
+impl Run {
+    /// Writes the document to `path`, with its directory.
+    ///
+    /// # Errors
+    /// When the file can't be written.
+    pub fn save(&self, path: &Path) -> Result<()> {
+        let what = || format!("writing {}", path.display());
+        let write = || -> io::Result<()> {
+            if let Some(parent) = path.parent() {
+                fs::create_dir_all(parent)?;
+            }
+            let mut text = serde_json::to_vec(self)?;
+            text.push(b'\n');
+            fs::write(path, text)
+        };
+        write().map_err(|error| Error::io(what(), error))
+    }
+
+    /// Reads a document back.
+    ///
+    /// # Errors
+    /// When it can't be read, or is of another format.
+    pub fn load(path: &Path) -> Result<Self> {
+        let what = format!("reading {}", path.display());
+        let text = fs::read(path).map_err(|error| Error::io(what.clone(), error))?;
+        let run: Run = serde_json::from_slice(&text)
+            .map_err(|source| Error::Json { what: what.clone(), source })?;
+        if run.format != FORMAT {
+            let message = format!("{what}: format {}, this program reads {FORMAT}", run.format);
+            return Err(Error::Usage(message));
+        }
+        Ok(run)
+    }
+}

@@ -1,0 +1,355 @@
+//! A whole run: open an engine, do the steps, close it.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::client::{Client, Queried, TableIds, WritePlan, Written};
+use crate::engine::{EngineOptions, Index};
+use crate::engines;
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::percentile::rate_99;
+use crate::phase::{self, Context, Done, Job, Live, Phase, Progress, Work};
+use crate::result::{
+    Background, FORMAT, Measured, Queries, Run, ScanResult, Settings, StepResult, Throughput,
+};
+use crate::row::Generator;
+use crate::series::Series;
+use crate::step::{Step, StepKind, check_order};
+
+/// Rows per commit of the loads, where the step doesn't say otherwise.
+const LOAD_COMMIT: u32 = 100;
+/// Length of query steps, where the step doesn't say otherwise.
+const QUERY_SECONDS: u64 = 10;
+/// The part of the asked rate that counts as having held it.
+const HELD: f64 = 0.95;
+
+/// Runs the steps of `settings` on a database in the empty directory `dir`. When `stop` is set the
+/// current step ends early and the rest is left out.
+///
+/// # Errors
+/// Settings that make no sense, and whatever the engine says.
+pub fn run(
+    settings: &Settings,
+    dir: &Path,
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(&Progress),
+) -> Result<Run> {
+    check(settings)?;
+    let environment = Environment::look(dir);
+    let engine = engines::open(
+        settings.engine,
+        &EngineOptions {
+            dir: dir.to_path_buf(),
+            memory_bytes: settings.memory_bytes,
+            redo_bytes: settings.redo_bytes,
+            durability: settings.durability,
+            clients: settings.clients,
+        },
+    )?;
+    let info = engine.info();
+    let mut steps = Vec::new();
+    let mut runner = Runner {
+        settings,
+        tables: (0..settings.clients).map(|_| TableIds::empty()).collect(),
+        generator: Generator::new(settings.seed),
+        context: Context { engine: engine.as_ref(), dir, stop, progress },
+    };
+    for step in &settings.steps {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        steps.push(runner.step(step)?);
+    }
+    let began = Instant::now();
+    engine.close()?;
+    Ok(Run {
+        format: FORMAT,
+        settings: settings.clone(),
+        environment,
+        engine: info,
+        steps,
+        close_seconds: began.elapsed().as_secs_f64(),
+        interrupted: stop.load(Ordering::Relaxed),
+    })
+}
+
+/// Checks what can be checked before anything is created.
+///
+/// # Errors
+/// What makes no sense.
+pub fn check(settings: &Settings) -> Result<()> {
+    let usage = |message: String| Err(Error::Usage(message));
+    settings.engine.require()?;
+    check_order(&settings.steps).map_err(Error::Usage)?;
+    if !(1..=1024).contains(&settings.clients) {
+        return usage(format!("{} clients: use 1 to 1024", settings.clients));
+    }
+    if settings.rows < u64::from(settings.clients) {
+        let (rows, clients) = (settings.rows, settings.clients);
+        return usage(format!("{rows} rows for {clients} clients: each needs at least one"));
+    }
+    if settings.memory_bytes < 16 << 20 {
+        return usage("memory: at least 16M".into());
+    }
+    if settings.redo_bytes < 8 << 20 {
+        return usage("redo: at least 8M".into());
+    }
+    for step in &settings.steps {
+        let rate = step.rate.unwrap_or(0);
+        if rate > 0 && rate < u64::from(commit_rows(step)) / 60 {
+            return usage(format!("`{step}`: less than one commit per minute"));
+        }
+    }
+    Ok(())
+}
+
+/// Rows per commit of `step`: by default what the field uses, and for background inserts what makes
+/// at most 20 commits per second.
+fn commit_rows(step: &Step) -> u32 {
+    step.commit.unwrap_or(match step.kind {
+        StepKind::Insert1 => 50,
+        StepKind::Insert2 => 5,
+        kind if kind.is_query() => (step.rate.unwrap_or(0) / 20).clamp(1, 50) as u32,
+        _ => LOAD_COMMIT,
+    })
+}
+
+struct Runner<'a> {
+    settings: &'a Settings,
+    tables: Vec<TableIds>,
+    generator: Generator,
+    context: Context<'a>,
+}
+
+/// A thread's result in steps where some write and some query.
+enum Either {
+    Wrote(Written),
+    Queried(Queried),
+}
+
+impl Runner<'_> {
+    fn step(&mut self, step: &Step) -> Result<StepResult> {
+        match step.kind {
+            StepKind::Load | StepKind::LoadIndexed => {
+                for table in 0..self.settings.clients {
+                    let indexed = step.kind == StepKind::LoadIndexed;
+                    self.context.engine.create_table(table, indexed)?;
+                }
+                self.inserts(step, Some(step.rows.unwrap_or(self.settings.rows)))
+            }
+            StepKind::Insert1 => self.inserts(step, rows_or(step, self.settings.rows / 2)),
+            StepKind::Insert2 => self.inserts(step, rows_or(step, self.settings.rows / 10)),
+            StepKind::CreateIndexes => self.create_indexes(step),
+            StepKind::Scan => self.scan(step),
+            StepKind::RangeQueries | StepKind::PointQueries => self.query(step),
+        }
+    }
+
+    /// Runs `roles` threads per table, each with the work that `make` gives it.
+    fn phase<T: Send>(
+        &mut self,
+        title: &str,
+        live: &Live,
+        roles: usize,
+        make: impl for<'c> Fn(Client<'c>, usize) -> Work<'c, T>,
+    ) -> Result<Phase<T>> {
+        let mut jobs = Vec::new();
+        for role in 0..roles {
+            for (table, ids) in (0..).zip(&self.tables) {
+                let client = Client {
+                    engine: self.settings.engine.name(),
+                    table,
+                    ids,
+                    generator: self.generator,
+                    live,
+                    stop: self.context.stop,
+                };
+                jobs.push(Job { table, work: make(client, role) });
+            }
+        }
+        phase::run(&mut self.context, title, live, jobs)
+    }
+
+    fn result(&self, step: &Step, measured: Measured) -> StepResult {
+        StepResult {
+            step: step.clone(),
+            name: step.name(),
+            inserts: None,
+            deletes: 0,
+            queries: None,
+            background: None,
+            scans: Vec::new(),
+            measured,
+            series: Vec::new(),
+        }
+    }
+
+    fn inserts(&mut self, step: &Step, rows: Option<u64>) -> Result<StepResult> {
+        let clients = self.settings.clients;
+        let live = Live { inserts_expected: rows.unwrap_or(0), ..Live::default() };
+        let plan = |table| WritePlan {
+            rows: rows.map_or(u64::MAX, |rows| share(rows, table, clients)),
+            commit: commit_rows(step),
+            delete: !step.kind.creates_tables() && step.delete.unwrap_or(self.settings.delete),
+            rate: None,
+            time: step.seconds.map(Duration::from_secs),
+        };
+        let phase = self.phase(&step.name(), &live, 1, |client, _| {
+            let plan = plan(client.table);
+            Box::new(move |session, start| client.write(session, start, plan))
+        })?;
+        let series = Series::merge(phase.results.iter().map(|written| &written.recorder));
+        let mut result = self.result(step, phase.measured);
+        result.inserts = Some(throughput(&series, rate_99(&series.rates())));
+        result.deletes = phase.results.iter().map(|written| written.deletes).sum();
+        result.series = phase::join(phase.samples, &series, &Series::merge([]));
+        Ok(result)
+    }
+
+    fn create_indexes(&mut self, step: &Step) -> Result<StepResult> {
+        let live = Live::default();
+        let phase = self.phase(&step.name(), &live, 1, |_, _| {
+            Box::new(|session, _| {
+                session.create_indexes()?;
+                Ok(Done { value: (), client_cpu: Duration::ZERO })
+            })
+        })?;
+        let rows: u64 = self.tables.iter().map(|ids| ids.range().end - ids.range().start).sum();
+        let mut result = self.result(step, phase.measured);
+        result.inserts = Some(Throughput {
+            total: rows,
+            rate_mean: rows as f64 / phase.measured.seconds,
+            rate_99: None,
+            latency: Default::default(),
+        });
+        result.series = phase.samples;
+        Ok(result)
+    }
+
+    fn scan(&mut self, step: &Step) -> Result<StepResult> {
+        let mut scans: Vec<ScanResult> = Vec::new();
+        let mut sum = Measured::default();
+        for index in Index::ALL.into_iter().chain([Index::Primary]) {
+            if self.context.stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let title = format!("{} {}", step.name(), index.name());
+            let phase = self.phase(&title, &Live::default(), 1, |client, _| {
+                Box::new(move |session, _| client.scan(session, index))
+            })?;
+            add(&mut sum, &phase.measured);
+            scans.push(ScanResult {
+                index: index.name().into(),
+                rows: phase.results.iter().sum(),
+                measured: phase.measured,
+                series: phase.samples,
+            });
+        }
+        let mut result = self.result(step, sum);
+        result.scans = scans;
+        Ok(result)
+    }
+
+    fn query(&mut self, step: &Step) -> Result<StepResult> {
+        let clients = self.settings.clients;
+        let rate = step.rate.unwrap_or(0);
+        let time = Duration::from_secs(step.seconds.unwrap_or(QUERY_SECONDS));
+        let delete = step.delete.unwrap_or(self.settings.delete);
+        let plan = WritePlan {
+            rows: u64::MAX,
+            commit: commit_rows(step),
+            delete,
+            rate: Some(rate),
+            time: Some(time),
+        };
+        let deletes = delete && rate > 0;
+        let live = Live::default();
+        let roles = if rate > 0 { 2 } else { 1 };
+        let kind = step.kind;
+        let phase = self.phase(&step.name(), &live, roles, |client, role| {
+            if role == 0 {
+                return Box::new(move |session, start| {
+                    let done = match kind {
+                        StepKind::RangeQueries => client.range_queries(session, start, time)?,
+                        _ => client.point_queries(session, start, time, deletes)?,
+                    };
+                    Ok(Done { value: Either::Queried(done.value), client_cpu: done.client_cpu })
+                });
+            }
+            Box::new(move |session, start| {
+                let done = client.write(session, start, plan)?;
+                Ok(Done { value: Either::Wrote(done.value), client_cpu: done.client_cpu })
+            })
+        })?;
+        Ok(self.query_result(step, phase, rate * u64::from(clients)))
+    }
+
+    fn query_result(&self, step: &Step, phase: Phase<Either>, rate: u64) -> StepResult {
+        let (mut wrote, mut queried) = (Vec::new(), Vec::new());
+        for result in phase.results {
+            match result {
+                Either::Wrote(written) => wrote.push(written),
+                Either::Queried(done) => queried.push(done),
+            }
+        }
+        let inserts = Series::merge(wrote.iter().map(|written| &written.recorder));
+        let queries = Series::merge(queried.iter().map(|done| &done.recorder));
+        let mut result = self.result(step, phase.measured);
+        result.queries = Some(Queries {
+            throughput: throughput(&queries, rate_99(&queries.rates())),
+            rows: queried.iter().map(|done| done.rows).sum(),
+            missed: queried.iter().map(|done| done.missed).sum(),
+            thread_cpu_us: queried.iter().map(|done| done.thread_cpu.as_micros() as u64).sum(),
+        });
+        if rate > 0 {
+            let done = inserts.done() as f64 / phase.measured.seconds;
+            result.inserts = Some(Throughput {
+                rate_mean: done,
+                ..throughput(&inserts, rate_99(&inserts.rates()))
+            });
+            result.background = Some(Background {
+                rate_asked: rate as f64,
+                rate_done: done,
+                held: done >= HELD * rate as f64,
+                commits_lost: wrote.iter().map(|written| written.commits_lost).sum(),
+            });
+        }
+        result.deletes = wrote.iter().map(|written| written.deletes).sum();
+        result.series = phase::join(phase.samples, &inserts, &queries);
+        result
+    }
+}
+
+fn throughput(series: &Series, rate_99: Option<f64>) -> Throughput {
+    Throughput {
+        total: series.done(),
+        rate_mean: series.mean(),
+        rate_99,
+        latency: series.latency(),
+    }
+}
+
+/// The rows of a step that may be ended by rows or by time: with only a time, no limit of rows.
+fn rows_or(step: &Step, rows: u64) -> Option<u64> {
+    match (step.rows, step.seconds) {
+        (None, Some(_)) => None,
+        (given, _) => Some(given.unwrap_or(rows.max(1))),
+    }
+}
+
+/// The part of `rows` that falls to the client of `table`.
+fn share(rows: u64, table: u32, clients: u32) -> u64 {
+    let (table, clients) = (u64::from(table), u64::from(clients));
+    rows / clients + u64::from(table < rows % clients)
+}
+
+fn add(sum: &mut Measured, part: &Measured) {
+    sum.seconds += part.seconds;
+    sum.client_cpu_us += part.client_cpu_us;
+    sum.resident_bytes_max = sum.resident_bytes_max.max(part.resident_bytes_max);
+    sum.size_bytes = part.size_bytes;
+    sum.usage = sum.usage.plus(&part.usage);
+    sum.device_reads = part.device_reads.map(|reads| sum.device_reads.unwrap_or(0) + reads);
+}

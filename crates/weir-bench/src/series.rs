@@ -1,0 +1,193 @@
+//! One value per second: throughput and worst latency.
+//!
+//! Each client records into its own [`Recorder`]; a completed operation counts for the second in
+//! which it completed. Nothing is shared, so recording costs a few nanoseconds and the bounds of the
+//! seconds are exact, however late a sampling thread would have run.
+
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+/// What one client, or all of them, did in one second.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cell {
+    /// Rows inserted, or queries answered.
+    pub done: u64,
+    /// The longest commit, or query, that ended in this second; microseconds.
+    pub latency_us_max: u64,
+}
+
+/// Times and counts of one client's operations.
+pub struct Recorder {
+    start: Instant,
+    cells: Vec<Cell>,
+    latency_ns: Histogram<u64>,
+    end: Duration,
+}
+
+impl Recorder {
+    /// A recorder whose first second begins at `start`.
+    pub fn new(start: Instant) -> Self {
+        let latency_ns =
+            Histogram::new_with_bounds(100, 3_600_000_000_000, 2).expect("bounds are valid");
+        Recorder { start, cells: Vec::with_capacity(256), latency_ns, end: Duration::ZERO }
+    }
+
+    /// Records an operation of `done` rows or queries that ran from `began` to `ended`.
+    pub fn record(&mut self, began: Instant, ended: Instant, done: u64) {
+        let latency = ended.saturating_duration_since(began);
+        self.end = ended.saturating_duration_since(self.start);
+        let second = self.end.as_secs() as usize;
+        if second >= self.cells.len() {
+            self.cells.resize(second + 1, Cell::default());
+        }
+        let cell = &mut self.cells[second];
+        cell.done += done;
+        cell.latency_us_max = cell.latency_us_max.max(latency.as_micros() as u64);
+        self.latency_ns.saturating_record(latency.as_nanos() as u64);
+    }
+}
+
+/// All clients' recorders put together.
+pub struct Series {
+    /// Every second from the start, the last one usually not whole.
+    pub cells: Vec<Cell>,
+    /// When the first client was done: from here on, fewer of them were working.
+    pub first_end: Duration,
+    /// When the last one was done.
+    pub last_end: Duration,
+    latency_ns: Histogram<u64>,
+}
+
+impl Series {
+    /// Adds up the recorders of one kind of operation.
+    pub fn merge<'a>(recorders: impl IntoIterator<Item = &'a Recorder>) -> Self {
+        let latency_ns =
+            Histogram::new_with_bounds(100, 3_600_000_000_000, 2).expect("bounds are valid");
+        let mut series = Series {
+            cells: Vec::new(),
+            first_end: Duration::MAX,
+            last_end: Duration::ZERO,
+            latency_ns,
+        };
+        for recorder in recorders {
+            series.add(recorder);
+        }
+        series.first_end = series.first_end.min(series.last_end);
+        series
+    }
+
+    fn add(&mut self, recorder: &Recorder) {
+        if self.cells.len() < recorder.cells.len() {
+            self.cells.resize(recorder.cells.len(), Cell::default());
+        }
+        for (sum, cell) in self.cells.iter_mut().zip(&recorder.cells) {
+            sum.done += cell.done;
+            sum.latency_us_max = sum.latency_us_max.max(cell.latency_us_max);
+        }
+        self.first_end = self.first_end.min(recorder.end);
+        self.last_end = self.last_end.max(recorder.end);
+        self.latency_ns.add(&recorder.latency_ns).expect("histograms have the same bounds");
+    }
+
+    /// Rows or queries in all.
+    pub fn done(&self) -> u64 {
+        self.cells.iter().map(|cell| cell.done).sum()
+    }
+
+    /// The rates of all whole seconds in which every client was at work; when there is none, the mean
+    /// rate as the only one.
+    pub fn rates(&self) -> Vec<f64> {
+        let whole = self.first_end.as_secs() as usize;
+        if whole == 0 {
+            return vec![self.mean()];
+        }
+        let cell = |second| self.cells.get(second).copied().unwrap_or_default();
+        (0..whole).map(|second| cell(second).done as f64).collect()
+    }
+
+    /// Rows or queries per second from the start until the last client was done.
+    pub fn mean(&self) -> f64 {
+        let seconds = self.last_end.as_secs_f64();
+        if seconds > 0.0 { self.done() as f64 / seconds } else { 0.0 }
+    }
+
+    /// The distribution of latencies.
+    pub fn latency(&self) -> Latency {
+        let max_us = self.cells.iter().map(|cell| cell.latency_us_max).max().unwrap_or(0) as f64;
+        // The histogram rounds up to the end of a bucket, which may lie above the largest value.
+        let at = |quantile| {
+            (self.latency_ns.value_at_quantile(quantile) as f64 / 1000.0).min(max_us.max(1.0))
+        };
+        Latency {
+            count: self.latency_ns.len(),
+            mean_us: if self.latency_ns.is_empty() { 0.0 } else { self.latency_ns.mean() / 1000.0 },
+            p50_us: at(0.50),
+            p99_us: at(0.99),
+            p999_us: at(0.999),
+            max_us,
+        }
+    }
+}
+
+/// Latencies of commits or queries, in microseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    /// How many were measured.
+    pub count: u64,
+    /// Mean.
+    pub mean_us: f64,
+    /// Half of them are no slower.
+    pub p50_us: f64,
+    /// 99 % of them are no slower.
+    pub p99_us: f64,
+    /// 99.9 % of them are no slower.
+    pub p999_us: f64,
+    /// The slowest of all.
+    pub max_us: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recorder(start: Instant, operations: &[(u64, u64, u64)]) -> Recorder {
+        let mut recorder = Recorder::new(start);
+        for &(began, ended, done) in operations {
+            let at = |ms| start + Duration::from_millis(ms);
+            recorder.record(at(began), at(ended), done);
+        }
+        recorder
+    }
+
+    #[test]
+    fn a_stall_shows_as_empty_seconds_and_a_long_latency() {
+        let start = Instant::now();
+        let recorder = recorder(start, &[(0, 900, 50), (900, 3500, 50), (3500, 4100, 50)]);
+        let series = Series::merge([&recorder]);
+        let done: Vec<_> = series.cells.iter().map(|cell| cell.done).collect();
+        assert_eq!(done, [50, 0, 0, 50, 50]);
+        assert_eq!(series.cells[3].latency_us_max, 2_600_000);
+        assert_eq!(series.rates(), [50.0, 0.0, 0.0, 50.0]);
+        assert_eq!(series.latency().max_us, 2_600_000.0);
+    }
+
+    #[test]
+    fn seconds_after_the_first_client_is_done_do_not_count() {
+        let start = Instant::now();
+        let quick = recorder(start, &[(0, 500, 10), (500, 1500, 10), (1500, 2100, 10)]);
+        let slow = recorder(start, &[(0, 1000, 10), (1000, 2000, 10), (2000, 4000, 10)]);
+        let series = Series::merge([&quick, &slow]);
+        assert_eq!(series.rates(), [10.0, 20.0]);
+        assert_eq!(series.mean(), 60.0 / 4.0);
+    }
+
+    #[test]
+    fn shorter_than_a_second_gives_the_mean() {
+        let start = Instant::now();
+        let series = Series::merge([&recorder(start, &[(0, 250, 10)])]);
+        assert_eq!(series.rates(), [40.0]);
+        assert!(Series::merge([]).rates() == [0.0]);
+    }
+}

@@ -1,0 +1,80 @@
+//! `weir bench`: what its subcommands have in common.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use weir_bench::quantity::{parse_bytes, parse_count};
+use weir_bench::{Durability, Step};
+
+use crate::{bench_compare, bench_insert};
+
+/// What `--steps` says about itself.
+pub const STEPS_HELP: &str = "\
+Steps, separated by commas; parameters follow after colons, as in l.i1:rows=2M:delete
+  l.i0   load with the primary key only               rows= commit=
+  l.x    create the three secondary indexes
+  l.i1   inserts with all indexes, 50 per commit      rows= seconds= commit= delete
+  l.i2   the same, 5 per commit                       rows= seconds= commit= delete
+  load   load with all indexes from the start         rows= commit=
+  scan   full scans: primary, each index, primary
+  qr100  range queries beside 100 inserts/s           seconds= commit= delete
+  qp100  primary key lookups beside 100 inserts/s     seconds= commit= delete
+Rows are those of all clients together, rates those of one client. A second that misses
+its rate is not made up for later.";
+
+#[derive(Subcommand)]
+pub enum Bench {
+    /// Run the Insert Benchmark on one engine.
+    Insert(bench_insert::Insert),
+    /// Run the Insert Benchmark on several engines, each in its own process.
+    Compare(bench_compare::Compare),
+}
+
+impl Bench {
+    pub fn run(self) -> Result<ExitCode> {
+        match self {
+            Bench::Insert(insert) => insert.run(),
+            Bench::Compare(compare) => compare.run(),
+        }
+    }
+}
+
+/// What is the same for one engine and for several.
+#[derive(Args)]
+pub struct Common {
+    /// Rows of the first load, all clients together
+    #[arg(long, default_value = "2M", value_parser = parse_count)]
+    pub rows: u64,
+
+    /// Memory for the engine
+    #[arg(long, default_value = "1G", value_parser = parse_bytes)]
+    pub memory: u64,
+
+    /// Redo log capacity, where the engine has such a limit
+    #[arg(long, default_value = "512M", value_parser = parse_bytes)]
+    pub redo: u64,
+
+    /// What commit promises: sync (survives the machine), write (survives the process), relaxed
+    /// (about a second may be lost)
+    #[arg(long, default_value = "write")]
+    pub durability: Durability,
+
+    /// Delete the oldest row for each row inserted, in l.i1, l.i2, qr and qp
+    #[arg(long)]
+    pub delete: bool,
+
+    /// Seed of rows and queries
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// Steps as one argument.
+pub fn parse_steps(text: &str) -> Result<Vec<Step>, String> {
+    text.split(',').map(|step| step.trim().parse()).collect()
+}
+
+/// Steps as one argument again.
+pub fn format_steps(steps: &[Step]) -> String {
+    steps.iter().map(Step::to_string).collect::<Vec<_>>().join(",")
+}

@@ -1,0 +1,172 @@
+//! `weir bench insert`: the Insert Benchmark on one engine.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use weir_bench::{EngineKind, Error, Settings, Step, environment, report, run};
+
+use crate::bench::{Common, STEPS_HELP, parse_steps};
+use crate::output::{ProgressLine, print, tell};
+
+/// Everything, in about two minutes on two cores.
+const STEPS: &str = "l.i0,l.x,l.i1,l.i2,scan,qr1000,qp1000,qr100,qp100";
+
+#[derive(Args)]
+#[command(after_help = STEPS_HELP)]
+pub struct Insert {
+    /// The engine; others than weir and model need a build with their feature
+    #[arg(long, default_value = "weir")]
+    engine: EngineKind,
+
+    /// Client threads, each with a table of its own
+    #[arg(long, default_value_t = 2)]
+    clients: u32,
+
+    #[command(flatten)]
+    common: Common,
+
+    /// Steps to run, in order; see below
+    #[arg(long, default_value = STEPS, value_parser = parse_steps, value_name = "STEPS")]
+    steps: std::vec::Vec<Step>,
+
+    /// Directory of the database, new or empty; a temporary one by default
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+
+    /// Keep the database afterwards
+    #[arg(long)]
+    keep: bool,
+
+    /// Where the result goes; by default a new file in bench-results/
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// No progress line
+    #[arg(long)]
+    quiet: bool,
+}
+
+impl Insert {
+    pub fn run(self) -> Result<ExitCode> {
+        let settings = self.settings();
+        run::check(&settings)?;
+        let home = Home::new(self.dir.as_deref(), self.keep)?;
+        let stop = stop_on_interrupt()?;
+        let mut line = ProgressLine::new();
+        let quiet = self.quiet;
+        let result = run::run(&settings, home.path(), &stop, &mut |progress| {
+            if !quiet {
+                line.show(&progress.title, &report::progress_line(progress));
+            }
+        });
+        line.end();
+        let result = result?;
+        if self.keep {
+            tell(&format!("database kept in {}", home.path().display()));
+        }
+        home.remove()?;
+        let json = self.json.unwrap_or_else(|| default_json(&settings));
+        result.save(&json)?;
+        print(&format!("{}\nEvery second of it: {}\n", report::summary(&result), json.display()))?;
+        Ok(ExitCode::from(if result.interrupted { 130 } else { 0 }))
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            engine: self.engine,
+            clients: self.clients,
+            rows: self.common.rows,
+            steps: self.steps.clone(),
+            memory_bytes: self.common.memory,
+            redo_bytes: self.common.redo,
+            durability: self.common.durability,
+            delete: self.common.delete,
+            seed: self.common.seed,
+        }
+    }
+}
+
+fn default_json(settings: &Settings) -> PathBuf {
+    let time = environment::utc(SystemTime::now()).replace([':', '-'], "");
+    PathBuf::from(format!("bench-results/insert-{}-{time}.json", settings.engine))
+}
+
+/// The first interrupt ends the run at once but in order, with the results so far; the second kills.
+fn stop_on_interrupt() -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&stop);
+    ctrlc::set_handler(move || {
+        if flag.swap(true, Ordering::Relaxed) {
+            std::process::exit(130);
+        }
+        tell("\nending; once more to end at once and leave the files behind");
+    })
+    .context("installing the interrupt handler")?;
+    Ok(stop)
+}
+
+/// The directory of the database, removed when it is no longer needed, also after an error.
+struct Home {
+    path: PathBuf,
+    remove: bool,
+    created: bool,
+}
+
+impl Home {
+    fn new(dir: Option<&Path>, keep: bool) -> Result<Self> {
+        let Some(dir) = dir else {
+            let temporary = tempfile::Builder::new().prefix("weir-bench-").tempdir();
+            let path = temporary.context("creating a temporary directory")?.keep();
+            return Ok(Home { path, remove: !keep, created: true });
+        };
+        let what = || format!("preparing {}", dir.display());
+        let created = !dir.exists();
+        if created {
+            fs::create_dir_all(dir).with_context(what)?;
+        } else if fs::read_dir(dir).with_context(what)?.next().is_some() {
+            let message = format!("{} is not empty: use a new or empty directory", dir.display());
+            return Err(Error::Usage(message).into());
+        }
+        Ok(Home { path: dir.to_path_buf(), remove: !keep, created })
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn remove(mut self) -> Result<()> {
+        self.remove_now().with_context(|| format!("removing {}", self.path.display()))
+    }
+
+    fn remove_now(&mut self) -> std::io::Result<()> {
+        if !std::mem::replace(&mut self.remove, false) {
+            return Ok(());
+        }
+        if self.created {
+            return fs::remove_dir_all(&self.path);
+        }
+        for entry in fs::read_dir(&self.path)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                fs::remove_dir_all(entry.path())?;
+            } else {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        if let Err(error) = self.remove_now() {
+            tell(&format!("weir: removing {}: {error}", self.path.display()));
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! The command as a user meets it: help, refusals, exit codes, files left and files removed.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails panics")]
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+fn weir(arguments: &[&str], dir: &Path) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(arguments).current_dir(dir).env("TMPDIR", dir).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let mut names: Vec<_> = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+const TINY: [&str; 12] = [
+    "bench",
+    "insert",
+    "--engine",
+    "model",
+    "--rows",
+    "2k",
+    "--steps",
+    "l.i0,l.x,l.i1,l.i2:delete,scan,qr100:seconds=1",
+    "--clients",
+    "2",
+    "--quiet",
+    "--json=out/run.json",
+];
+
+#[test]
+fn a_run_prints_the_fields_columns_and_leaves_only_its_document() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = weir(&TINY, dir.path());
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{err}");
+    let columns = "ips.av ips.99 r/i rKB/i wKB/i Mcpu/i size rss r/s rMB/s wMB/s cpu engine";
+    let squeezed = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(out.lines().any(|line| squeezed(line) == format!("step {columns}")), "{out}");
+    assert!(out.lines().any(|line| squeezed(line).starts_with("step QPS.av QPS.99 rKB/q CPU/q")));
+    assert!(out.lines().any(|line| squeezed(line).starts_with("scan secs rMB/s rKB/o rGB Mcpu/o")));
+    assert_eq!(names(dir.path()), ["out"]);
+    assert_eq!(names(&dir.path().join("out")), ["run.json"]);
+}
+
+#[test]
+fn a_given_directory_is_emptied_again_unless_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    let run = |more: &[&str]| {
+        let arguments: Vec<_> = TINY.iter().chain(more).copied().collect();
+        weir(&arguments, dir.path())
+    };
+    assert!(run(&["--dir", "data"]).status.success());
+    assert!(names(&data).is_empty());
+    let output = run(&["--dir", "new", "--keep"]);
+    assert!(output.status.success() && dir.path().join("new").exists());
+    assert!(text(&output.stderr).contains("database kept in new"));
+    assert!(run(&["--dir", "other"]).status.success());
+    assert!(!dir.path().join("other").exists());
+}
+
+#[test]
+fn a_directory_with_files_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("precious"), "x").unwrap();
+    let arguments: Vec<_> = TINY.iter().chain(&["--dir", "."]).copied().collect();
+    let output = weir(&arguments, dir.path());
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("is not empty"));
+    assert_eq!(names(dir.path()), ["precious"]);
+}
+
+#[test]
+fn nonsense_ends_with_code_2_and_a_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let cases: [(&[&str], &str); 10] = [
+        (&["bench", "insert", "--engine", "oracle"], "`oracle` is no engine"),
+        (&["bench", "insert", "--rows", "many"], "not a number"),
+        (&["bench", "insert", "--memory", "5Q"], "unknown unit"),
+        (&["bench", "insert", "--durability", "maybe"], "use sync, write or relaxed"),
+        (&["bench", "insert", "--steps", "l.i0,scan:fast"], "takes no parameters"),
+        (&["bench", "insert", "--engine", "model", "--steps", "scan"], "begin with l.i0 or load"),
+        (&["bench", "insert", "--engine", "model", "--clients", "0"], "0 clients"),
+        (&["bench", "insert", "--engine", "model", "--rows", "1"], "at least one"),
+        (&["bench", "compare", "--engines", "model,", "--quiet"], "is no engine"),
+        (&["no-such-command"], "unrecognized subcommand"),
+    ];
+    for (arguments, reason) in cases {
+        let output = weir(arguments, dir.path());
+        let err = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {err}");
+        assert!(err.contains(reason), "{arguments:?}: {err}");
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+    }
+    assert!(names(dir.path()).is_empty(), "nothing was created");
+}
+
+#[test]
+fn an_engine_that_is_not_built_in_says_how_to_get_it() {
+    if cfg!(feature = "sqlite") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let output = weir(&["bench", "insert", "--engine", "sqlite"], dir.path());
+    let err = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(err.contains("scripts/peers") && err.contains("--features sqlite"), "{err}");
+}
+
+#[test]
+fn failures_end_with_code_1_and_the_cause() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = weir(&["check", "no-such-directory"], dir.path());
+    assert_eq!(output.status.code(), Some(1));
+    let err = text(&output.stderr);
+    assert!(err.contains("no-such-directory") && err.contains("because: No such file"), "{err}");
+    std::fs::write(dir.path().join("out"), "a file where a directory is needed").unwrap();
+    let output = weir(&TINY, dir.path());
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("writing out/run.json"));
+}
+
+#[test]
+fn help_names_every_step() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = weir(&["bench", "insert", "--help"], dir.path());
+    assert!(output.status.success());
+    let help = text(&output.stdout);
+    for word in ["l.i0", "l.x", "l.i1", "l.i2", "load", "scan", "qr100", "qp100", "--durability"] {
+        assert!(help.contains(word), "{word}");
+    }
+}
+
+#[test]
+fn a_closed_pipe_is_no_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(TINY).current_dir(dir.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_comparison_runs_each_in_its_own_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let steps = "load,scan,qp100:seconds=1";
+    let arguments = [
+        "bench",
+        "compare",
+        "--engines",
+        "model",
+        "--clients",
+        "1,2",
+        "--rows",
+        "2k",
+        "--steps",
+        steps,
+        "--quiet",
+        "--results",
+        "out",
+    ];
+    let output = weir(&arguments, dir.path());
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{err}");
+    assert!(out.contains("vs.model") && out.contains("scan.5.primary"), "{out}");
+    assert_eq!(names(&dir.path().join("out")), ["model-1.json", "model-2.json"]);
+    assert_eq!(names(dir.path()), ["out"]);
+}

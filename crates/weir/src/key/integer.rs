@@ -1,0 +1,126 @@
+//! Integers as bytes whose order is theirs, short ones in few bytes.
+//!
+//! u64, after the variable-length integers of SQLite 4:
+//!
+//! | value | bytes |
+//! |---|---|
+//! | 0..=240 | the value |
+//! | 241..=2287 | 241 + (v - 240) / 256, (v - 240) % 256 |
+//! | 2288..=67823 | 249, v - 2288 in 2 bytes |
+//! | to 2^24, 2^32, ... 2^64 | 250, 251, ... 255, then v in 3, 4, ... 8 bytes |
+//!
+//! i64: 0x80 + n for v >= 0 and 0x7f - n for v < 0, then the low n bytes of v, big-endian; n is the
+//! least number of bytes that v (or !v) takes, 0 to 8.
+
+/// Appends a u64.
+#[inline]
+pub fn put_u64(v: u64, out: &mut Vec<u8>) {
+    match v {
+        0..=240 => out.push(v as u8),
+        241..=2287 => out.extend_from_slice(&[(241 + (v - 240) / 256) as u8, (v - 240) as u8]),
+        2288..=67823 => {
+            let [high, low] = ((v - 2288) as u16).to_be_bytes();
+            out.extend_from_slice(&[249, high, low]);
+        }
+        _ => {
+            let n = significant(v).max(3);
+            out.push((247 + n) as u8);
+            out.extend_from_slice(&v.to_be_bytes()[8 - n..]);
+        }
+    }
+}
+
+/// Appends an i64.
+#[inline]
+pub fn put_i64(v: i64, out: &mut Vec<u8>) {
+    let (n, tag) = if v >= 0 {
+        let n = significant(v as u64);
+        (n, 0x80 + n)
+    } else {
+        let n = significant(!v as u64);
+        (n, 0x7f - n)
+    };
+    out.push(tag as u8);
+    out.extend_from_slice(&v.to_be_bytes()[8 - n..]);
+}
+
+fn significant(v: u64) -> usize {
+    8 - v.leading_zeros() as usize / 8
+}
+
+/// Length of a u64 that begins with `tag`.
+pub fn len_u64(tag: u8) -> usize {
+    match tag {
+        0..=240 => 1,
+        241..=248 => 2,
+        _ => tag as usize - 246,
+    }
+}
+
+/// Length of an i64 that begins with `tag`; `None` if none does.
+pub fn len_i64(tag: u8) -> Option<usize> {
+    let n = if tag >= 0x80 { tag - 0x80 } else { 0x7f - tag };
+    (n <= 8).then_some(1 + n as usize)
+}
+
+/// The u64 that `bytes` are; `None` if they are none.
+pub fn get_u64(bytes: &[u8]) -> Option<u64> {
+    let (&tag, rest) = bytes.split_first()?;
+    if bytes.len() != len_u64(tag) {
+        return None;
+    }
+    let low = big_endian(rest, 0);
+    Some(match tag {
+        0..=240 => u64::from(tag),
+        241..=248 => 240 + 256 * u64::from(tag - 241) + low,
+        249 => 2288 + low,
+        _ => low,
+    })
+}
+
+/// The i64 that `bytes` are; `None` if they are none.
+pub fn get_i64(bytes: &[u8]) -> Option<i64> {
+    let (&tag, rest) = bytes.split_first()?;
+    if Some(bytes.len()) != len_i64(tag) {
+        return None;
+    }
+    let above = if tag >= 0x80 { 0 } else { u64::MAX };
+    Some(big_endian(rest, above) as i64)
+}
+
+fn big_endian(bytes: &[u8], above: u64) -> u64 {
+    bytes.iter().fold(above, |v, &b| v << 8 | u64::from(b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn edges() -> Vec<u64> {
+        let mut values: Vec<u64> = (0..64)
+            .flat_map(|bit| [(1u64 << bit).wrapping_sub(1), 1 << bit, (1 << bit) + 1])
+            .chain([240, 241, 2287, 2288, 67823, 67824, u64::MAX - 1, u64::MAX])
+            .collect();
+        values.sort_unstable();
+        values.dedup();
+        values
+    }
+
+    #[test]
+    fn order_and_value_are_kept() {
+        let bytes = |put: &dyn Fn(&mut Vec<u8>)| {
+            let mut out = Vec::new();
+            put(&mut out);
+            out
+        };
+        let unsigned: Vec<_> = edges().iter().map(|&v| (v, bytes(&|o| put_u64(v, o)))).collect();
+        assert!(unsigned.is_sorted_by(|a, b| a.1 < b.1));
+        assert!(unsigned.iter().all(|(v, b)| get_u64(b) == Some(*v) && b.len() == len_u64(b[0])));
+        let mut signed: Vec<i64> = edges().iter().map(|&v| v as i64).collect();
+        signed.sort_unstable();
+        let signed: Vec<_> = signed.iter().map(|&v| (v, bytes(&|o| put_i64(v, o)))).collect();
+        assert!(signed.is_sorted_by(|a, b| a.1 < b.1));
+        let whole = |b: &[u8]| Some(b.len()) == len_i64(b[0]);
+        assert!(signed.iter().all(|(v, b)| get_i64(b) == Some(*v) && whole(b)));
+    }
+}
