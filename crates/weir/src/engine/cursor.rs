@@ -1,12 +1,12 @@
 //! Ordered reads of a table.
 
 use super::catalog::TableDef;
-use super::error::{Result, inconsistent};
+use super::error::{Error, Result, inconsistent};
 use super::transaction::{Transaction, tree_of};
 use crate::key::KeyRange;
 use crate::row::{RowError, RowRef, primary_key_of_entry};
 use crate::schema::{KeyOf, Schema};
-use crate::txn::{Direction, Range, Scan, View, whole};
+use crate::txn::{Direction, HeldSnapshot, Range, Scan, View, whole};
 use crate::value::Value;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -66,6 +66,8 @@ pub struct Cursor<'t> {
     def: Arc<TableDef>,
     of: KeyOf,
     view: View,
+    /// The transaction may take another snapshot meanwhile, or end in a deadlock.
+    _held: Option<HeldSnapshot>,
     scan: Scan,
     keys_only: bool,
     key: Vec<u8>,
@@ -87,8 +89,10 @@ impl<'t> Cursor<'t> {
     ) -> Self {
         let tree = tree_of(&def, of);
         let scan = Scan::new(transaction.shared().clone(), tree, range, direction, FIRST_FETCH);
+        let covers_all = view.snapshot == View::EVERYTHING;
+        let _held = (!covers_all).then(|| transaction.shared().hold_snapshot(view.snapshot));
         let (key, value) = (Vec::new(), Vec::new());
-        Cursor { transaction, def, of, view, scan, keys_only, key, value }
+        Cursor { transaction, def, of, view, _held, scan, keys_only, key, value }
     }
 
     /// The next row; it lives until the next call.
@@ -98,9 +102,22 @@ impl<'t> Cursor<'t> {
     #[expect(clippy::should_implement_trait, reason = "rows borrow from the cursor")]
     #[inline]
     pub fn next(&mut self) -> Result<Option<RowRef<'_>>> {
+        if self.transaction.has_ended() {
+            return Err(Error::Ended);
+        }
+        match self.of {
+            KeyOf::Index(n) if !self.keys_only => self.next_by_index(n),
+            of => self.next_entry(of),
+        }
+    }
+
+    /// The next entry of the tree itself.
+    #[inline]
+    fn next_entry(&mut self, of: KeyOf) -> Result<Option<RowRef<'_>>> {
         let schema = &self.def.schema;
         let Some(entry) = self.scan.next(self.view)? else { return Ok(None) };
-        match self.of {
+        match of {
+            KeyOf::Index(n) => Ok(Some(RowRef::index(schema, n, entry.key, entry.value))),
             KeyOf::Primary if !entry.overflow => {
                 Ok(Some(RowRef::primary(schema, entry.key, entry.value)))
             }
@@ -109,19 +126,28 @@ impl<'t> Cursor<'t> {
                 self.value = whole(storage, self.def.primary, true, entry.value)?;
                 Ok(Some(RowRef::primary(schema, entry.key, &self.value)))
             }
-            KeyOf::Index(n) if self.keys_only => {
-                Ok(Some(RowRef::index(schema, n, entry.key, entry.value)))
+        }
+    }
+
+    /// The row that the next entry of the index refers to.
+    fn next_by_index(&mut self, n: usize) -> Result<Option<RowRef<'_>>> {
+        while let Some(entry) = self.scan.next(self.view)? {
+            self.key.clear();
+            primary_key_of_entry(&self.def.schema, n, entry.key, entry.value, &mut self.key)?;
+            if let Some(row) =
+                self.transaction.get_encoded(self.view, self.def.primary, &self.key)?
+            {
+                self.value = row;
+                return Ok(Some(RowRef::primary(&self.def.schema, &self.key, &self.value)));
             }
-            KeyOf::Index(n) => {
-                self.key.clear();
-                primary_key_of_entry(schema, n, entry.key, entry.value, &mut self.key)?;
-                let row = self.transaction.get_encoded(self.view, self.def.primary, &self.key)?;
-                self.value = row.ok_or_else(|| {
-                    inconsistent(tree_of(&self.def, self.of), "an entry of the index has no row")
-                })?;
-                Ok(Some(RowRef::primary(schema, &self.key, &self.value)))
+            // What isn't committed may change between the two looks: others' rows, or our own when
+            // rows are deleted while they are scanned.
+            if self.view.is_committed() {
+                let tree = tree_of(&self.def, self.of);
+                return Err(inconsistent(tree, "an entry of the index has no row"));
             }
         }
+        Ok(None)
     }
 
     /// The transaction that scans.

@@ -460,6 +460,10 @@ impl Transaction {
         Ok(self.txn()?.get_in(view, tree, key)?)
     }
 
+    pub(super) fn has_ended(&self) -> bool {
+        self.txn.is_none()
+    }
+
     pub(super) fn shared(&self) -> &Arc<crate::txn::Transactions> {
         &self.db.shared
     }

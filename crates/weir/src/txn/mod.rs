@@ -91,6 +91,18 @@ pub struct Transactions {
     pub figures: TxnFigures,
 }
 
+/// Keeps what a snapshot sees, whatever becomes of the transaction that took it.
+pub struct HeldSnapshot {
+    shared: Arc<Transactions>,
+    snapshot: u64,
+}
+
+impl Drop for HeldSnapshot {
+    fn drop(&mut self) {
+        self.shared.end_snapshot(self.snapshot);
+    }
+}
+
 /// Counted since the database was opened.
 #[derive(Debug, Default)]
 pub struct TxnFigures {
@@ -147,6 +159,13 @@ impl Transactions {
         let now = self.clock.load(Ordering::Acquire);
         *snapshots.entry(now).or_default() += 1;
         now
+    }
+
+    /// Holds a live snapshot longer than its transaction might. The caller's transaction has it.
+    pub fn hold_snapshot(self: &Arc<Self>, snapshot: u64) -> HeldSnapshot {
+        let count = &mut *self.snapshots.lock();
+        *count.get_mut(&snapshot).expect("only a live snapshot can be held") += 1;
+        HeldSnapshot { shared: self.clone(), snapshot }
     }
 
     fn end_snapshot(&self, snapshot: u64) {
