@@ -194,8 +194,12 @@ impl Transactions {
         }
         self.horizon.store(at, Ordering::Release);
         if at / 4096 != from / 4096 || next - at > 8192 {
-            let snapshots: Vec<u64> = self.snapshots.lock().keys().copied().collect();
-            self.status.trim(TxnId(at), &snapshots);
+            let (snapshots, now) = {
+                let snapshots = self.snapshots.lock();
+                let now = self.clock.load(Ordering::Acquire);
+                (snapshots.keys().copied().collect::<Vec<u64>>(), now)
+            };
+            self.status.trim(TxnId(at), &snapshots, now);
         }
     }
 
