@@ -236,8 +236,7 @@ impl Database {
     /// # Errors
     /// Storage errors.
     pub fn purge_all(&self) -> Result<()> {
-        while self.0.shared.purge_step(64)? > 0 {}
-        Ok(())
+        Ok(self.0.shared.purge_all()?)
     }
 
     /// Closes the database. Other handles must not be used any more; running transactions are rolled

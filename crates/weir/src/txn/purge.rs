@@ -11,6 +11,7 @@ use super::lane::{LANE_DIRECTORY, UndoPlace, set_ends};
 use super::{Transactions, TxnError};
 use crate::storage::{Fault, Need, Restart, Storage, retry};
 use crate::tree::{Tree, overflow};
+use parking_lot::MutexGuard;
 use std::sync::atomic::Ordering;
 use weir_page::overflow::Reference;
 use weir_page::undo;
@@ -42,7 +43,21 @@ impl Transactions {
     /// # Errors
     /// Faults of the storage.
     pub fn purge_step(&self, most: usize) -> Result<usize, TxnError> {
-        let Some(_one) = self.purging.try_lock() else { return Ok(0) };
+        let Some(one) = self.purging.try_lock() else { return Ok(0) };
+        self.purge_some(&one, most)
+    }
+
+    /// Purges what no snapshot needs now, after whoever is at it.
+    ///
+    /// # Errors
+    /// Faults of the storage.
+    pub fn purge_all(&self) -> Result<(), TxnError> {
+        let one = self.purging.lock();
+        while self.purge_some(&one, 64)? > 0 {}
+        Ok(())
+    }
+
+    fn purge_some(&self, _one: &MutexGuard<'_, ()>, most: usize) -> Result<usize, TxnError> {
         self.advance_horizon();
         let oldest = self.oldest_snapshot();
         for done in 0..most {
