@@ -203,7 +203,7 @@ impl Pool {
     /// Whether a frame still holds `page`.
     #[inline]
     pub fn holds(&self, frame: u32, page: PageId) -> bool {
-        self.frame(frame).page.load(Ordering::Relaxed) == page.0
+        self.frame(frame).page.load(Ordering::Acquire) == page.0
     }
 
     /// Version of the frame if it holds `page`, for a read without latch.
@@ -299,7 +299,8 @@ impl Pool {
         state.level.store(u32::from(page.level()), Ordering::Relaxed);
         state.hits.store(hits, Ordering::Relaxed);
         state.state.store(0, Ordering::Relaxed);
-        state.page.store(claim.page.0, Ordering::Relaxed);
+        // Who finds the page in the frame, by whatever way it came, sees its bytes.
+        state.page.store(claim.page.0, Ordering::Release);
         let published =
             slot.frame.compare_exchange(NO_FRAME, frame, Ordering::Release, Ordering::Relaxed);
         if published.is_err() {
@@ -312,7 +313,10 @@ impl Pool {
     /// cleared and its slot empty; the caller holds its latch or is the only one to know it.
     pub fn retire(&self, frame: u32) {
         let free = self.free.clone();
-        epoch::pin().defer(move || free.push(frame).expect("the queue holds all frames"));
+        let guard = epoch::pin();
+        guard.defer(move || free.push(frame).expect("the queue holds all frames"));
+        // Left in this thread's own bag, frames would be lost for as long as the thread is idle.
+        guard.flush();
     }
 
     /// Lets retired frames become free soon.
