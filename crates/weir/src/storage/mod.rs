@@ -10,6 +10,7 @@ mod checkpoint;
 mod evict;
 mod figures;
 mod flush;
+mod free;
 pub mod latch;
 pub mod mtr;
 pub mod pool;
@@ -254,7 +255,7 @@ impl Storage {
 
     fn return_frames(&self, frames: Vec<u32>) {
         for frame in frames {
-            self.pool.free.push(frame).expect("the queue holds all frames");
+            self.pool.free.push(frame);
         }
     }
 

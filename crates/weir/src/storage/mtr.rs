@@ -327,7 +327,7 @@ fn drop_page(storage: &Storage, held: &Held, rec_lsn: Lsn, lsn: Lsn) {
 impl Drop for Mtr<'_> {
     fn drop(&mut self) {
         for frame in self.frames.drain(..) {
-            self.storage.pool.free.push(frame).expect("the queue holds all frames");
+            self.storage.pool.free.push(frame);
         }
         let Some(mut scratch) = self.scratch.take() else { return };
         if !scratch.group.is_empty() {

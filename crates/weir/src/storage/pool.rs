@@ -10,9 +10,9 @@
 //! as [`Stop::Load`]; the caller gives up its latches, calls [`super::Storage::load`], and starts anew.
 
 use super::flush::FlushList;
+use super::free::FreeFrames;
 use super::latch::{Latch, Seen};
 use crossbeam_epoch as epoch;
-use crossbeam_queue::ArrayQueue;
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashSet;
 use std::ops::Deref;
@@ -73,7 +73,7 @@ impl Frame {
 pub struct Pool {
     region: Region,
     pub(super) frames: Box<[Frame]>,
-    pub(super) free: Arc<ArrayQueue<u32>>,
+    pub(super) free: Arc<FreeFrames>,
     pub(super) flush: Mutex<FlushList>,
     loading: Mutex<HashSet<PageId>>,
     loaded: Condvar,
@@ -121,14 +121,10 @@ impl Pool {
     /// When the memory can't be had.
     pub fn new(frames: usize, bucket_bytes: u64) -> Result<Pool, weir_os::DiskError> {
         let region = Region::map(frames * PAGE_SIZE)?;
-        let free = ArrayQueue::new(frames);
-        for frame in 0..frames as u32 {
-            free.push(frame).expect("the queue holds all frames");
-        }
         Ok(Pool {
             region,
             frames: (0..frames).map(|_| Frame::default()).collect(),
-            free: Arc::new(free),
+            free: Arc::new(FreeFrames::all(frames)),
             flush: Mutex::new(FlushList::new(bucket_bytes)),
             loading: Mutex::default(),
             loaded: Condvar::new(),
@@ -305,7 +301,7 @@ impl Pool {
             slot.frame.compare_exchange(NO_FRAME, frame, Ordering::Release, Ordering::Relaxed);
         if published.is_err() {
             state.page.store(0, Ordering::Relaxed);
-            self.free.push(frame).expect("the queue holds all frames");
+            self.free.push(frame);
         }
     }
 
@@ -314,7 +310,7 @@ impl Pool {
     pub fn retire(&self, frame: u32) {
         let free = self.free.clone();
         let guard = epoch::pin();
-        guard.defer(move || free.push(frame).expect("the queue holds all frames"));
+        guard.defer(move || free.push(frame));
         // Left in this thread's own bag, frames would be lost for as long as the thread is idle.
         guard.flush();
     }
