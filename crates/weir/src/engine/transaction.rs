@@ -9,7 +9,7 @@ use crate::key::{encode_key, encode_primary_key};
 use crate::lock::Mode;
 use crate::row::{Row, RowRef, encode_value, index_entry};
 use crate::schema::KeyOf;
-use crate::tree::Tree;
+use crate::tree::{Hint, Tree};
 use crate::txn::{Direction, Durability, Op, Outcome, Savepoint, Txn, View};
 use crate::value::Value;
 use std::sync::Arc;
@@ -65,6 +65,8 @@ pub struct Transaction {
     key: Vec<u8>,
     value: Vec<u8>,
     entries: Entries,
+    /// Where the entries go, found before anything is written so that the CPU can fetch the leaves.
+    hints: Vec<Hint>,
 }
 
 /// Keys and values of a row's index entries, end to end.
@@ -130,6 +132,7 @@ impl Transaction {
             key: Vec::new(),
             value: Vec::new(),
             entries: Entries::default(),
+            hints: Vec::new(),
         }
     }
 
@@ -214,8 +217,12 @@ impl Transaction {
     fn insert_encoded(&mut self, table: &Table, def: &TableDef) -> Result<()> {
         let txn = self.txn.as_mut().ok_or(Error::Ended)?;
         let storage = &self.db.shared.storage;
+        self.hints.clear();
         for (n, index) in def.indexes.iter().enumerate() {
-            index.tree.prefetch(storage, self.entries.get(n).0);
+            self.hints.push(index.tree.locate(storage, self.entries.get(n).0));
+        }
+        for hint in &self.hints {
+            hint.prefetch_slots(storage);
         }
         let outcome = txn.write(def.primary, &self.key, Op::Insert(&self.value))?;
         if outcome == Outcome::Exists {
@@ -223,7 +230,8 @@ impl Transaction {
         }
         for (n, index) in def.indexes.iter().enumerate() {
             let (key, value) = self.entries.get(n);
-            if txn.write(index.tree, key, Op::Insert(value))? == Outcome::Exists {
+            let hint = self.hints[n];
+            if txn.write_at(index.tree, key, Op::Insert(value), hint)? == Outcome::Exists {
                 return Err(duplicate(table, def.schema.indexes()[n].name()));
             }
         }

@@ -19,6 +19,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use weir_os::Region;
+use weir_page::node::SLOT;
+use weir_page::page::BODY;
 use weir_page::{Lsn, PAGE_SIZE, Page, PageId, SharedPage};
 use weir_store::{MapSlot, Store};
 
@@ -41,6 +43,19 @@ pub enum Stop {
     Retry,
 }
 
+/// Tells the CPU that it will need the cache line at `address`.
+#[inline]
+fn prefetch(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch has no effect but on caches, whatever the address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
 /// State of one frame.
 #[repr(align(64))]
 #[derive(Default)]
@@ -53,6 +68,8 @@ pub struct Frame {
     pub level: AtomicU32,
     /// [`DIRTY`], [`WRITING`], [`FREED`]; changed under the flush list's mutex.
     pub state: AtomicU32,
+    /// Number of slots when the page was last changed, for prefetches only.
+    pub slots: AtomicU32,
     /// Recent uses, for replacement.
     pub hits: AtomicU32,
     /// First change not in the image; meaningful while dirty. For `FREED`: LSN of the free.
@@ -177,23 +194,23 @@ impl Pool {
         }
     }
 
-    /// Tells the CPU that a leaf is about to be used.
+    /// Tells the CPU that a frame is about to be used: its state and the first bytes of its page.
     #[inline]
-    pub fn prefetch(&self, frame: u32) {
-        #[cfg(target_arch = "x86_64")]
-        {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let state: *const Frame = self.frame(frame);
-            let page = self.ptr(frame).cast_const().cast::<i8>();
-            // SAFETY: prefetches of addresses inside the frame; they have no effect but on caches.
-            unsafe {
-                _mm_prefetch::<_MM_HINT_T0>(state.cast());
-                _mm_prefetch::<_MM_HINT_T0>(page);
-                _mm_prefetch::<_MM_HINT_T0>(page.add(64));
-            }
+    pub fn prefetch_frame(&self, frame: u32) {
+        prefetch(std::ptr::from_ref(self.frame(frame)).cast());
+        let page = self.ptr(frame).cast_const().cast::<u8>();
+        prefetch(page);
+        prefetch(page.wrapping_add(64));
+    }
+
+    /// Tells the CPU where a binary search of the frame's leaf will look first.
+    #[inline]
+    pub fn prefetch_slots(&self, frame: u32) {
+        let bytes = SLOT * self.frame(frame).slots.load(Ordering::Relaxed) as usize;
+        let page = self.ptr(frame).cast_const().cast::<u8>();
+        for eighth in 1..8 {
+            prefetch(page.wrapping_add(BODY + bytes * eighth / 8));
         }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = frame;
     }
 
     /// Whether a frame still holds `page`.
