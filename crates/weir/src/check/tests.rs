@@ -766,3 +766,17 @@ fn a_dropped_tree_that_is_listed_is_found() {
     let (head, _) = lanes::get(&bed.page(LANE_DIRECTORY), 0);
     bed.assert_found(&[(head, "is dropped, but it is listed as t0")]);
 }
+
+#[test]
+fn recovery_of_more_pages_than_frames_needs_no_background_threads() {
+    let mut bed = Bed::with_frames(5, 1, 400);
+    bed.fill(1500);
+    let disk = bed.disk.crash(1);
+    let (done, opened) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let options = StorageOptions { inline: false, ..options(64) };
+        let opened = Storage::open(Arc::new(disk), &options, &mut |_| {}).is_ok();
+        done.send(opened).unwrap();
+    });
+    assert_eq!(opened.recv_timeout(Duration::from_secs(60)), Ok(true));
+}
