@@ -95,6 +95,8 @@ pub struct Pool {
     loading: Mutex<HashSet<PageId>>,
     loaded: Condvar,
     pub(super) hand: AtomicUsize,
+    /// Nobody reads beside the one thread: frames are free at once, and runs can be repeated.
+    single_threaded: bool,
 }
 
 /// A page latched shared.
@@ -136,7 +138,11 @@ impl Pool {
     ///
     /// # Errors
     /// When the memory can't be had.
-    pub fn new(frames: usize, bucket_bytes: u64) -> Result<Pool, weir_os::DiskError> {
+    pub fn new(
+        frames: usize,
+        bucket_bytes: u64,
+        single_threaded: bool,
+    ) -> Result<Pool, weir_os::DiskError> {
         let region = Region::map(frames * PAGE_SIZE)?;
         Ok(Pool {
             region,
@@ -146,6 +152,7 @@ impl Pool {
             loading: Mutex::default(),
             loaded: Condvar::new(),
             hand: AtomicUsize::new(0),
+            single_threaded,
         })
     }
 
@@ -325,6 +332,9 @@ impl Pool {
     /// Gives a frame up: it is free once no optimistic reader can know it any more. Its identity is
     /// cleared and its slot empty; the caller holds its latch or is the only one to know it.
     pub fn retire(&self, frame: u32) {
+        if self.single_threaded {
+            return self.free.push(frame);
+        }
         let free = self.free.clone();
         let guard = epoch::pin();
         guard.defer(move || free.push(frame));
