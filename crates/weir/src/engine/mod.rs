@@ -12,11 +12,12 @@ mod transaction;
 
 pub use cursor::{Bounds, Cursor, IndexRef};
 pub use error::{Error, Result};
-pub use options::{OnProgress, Options};
+pub use options::Options;
 pub use status::Status;
 pub use table::Table;
 pub use transaction::{Isolation, Transaction};
 
+use crate::lock::LockInfo;
 use crate::sort;
 use crate::storage::replay::Summary;
 use crate::storage::{Background, Fault, Storage};
@@ -182,6 +183,11 @@ impl Database {
     /// Figures of the moment.
     pub fn status(&self) -> Status {
         Status::of(&self.0.shared, &self.0.recovered)
+    }
+
+    /// Row locks that readers hold or somebody waits for, and who waits for whom.
+    pub fn locks(&self) -> Vec<LockInfo> {
+        self.0.shared.locks.snapshot()
     }
 
     /// Changes the redo capacity of the running database; returns what it is now.

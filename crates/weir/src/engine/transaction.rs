@@ -10,7 +10,7 @@ use crate::lock::Mode;
 use crate::row::{Row, RowRef, encode_value, index_entry};
 use crate::schema::KeyOf;
 use crate::tree::{Hint, Tree};
-use crate::txn::{Direction, Durability, Op, Outcome, Savepoint, Txn, View};
+use crate::txn::{Canceller, Direction, Durability, Op, Outcome, Savepoint, Txn, View};
 use crate::value::Value;
 use std::sync::Arc;
 
@@ -384,6 +384,44 @@ impl Transaction {
         primary_key: &[Value<'_>],
     ) -> Result<Option<Row>> {
         self.get_locked(table, primary_key, Mode::Shared)
+    }
+
+    /// As [`Transaction::get_for_update`], but fails at once if the row is locked by another
+    /// transaction (NOWAIT).
+    ///
+    /// # Errors
+    /// [`Error::LockWaitTimeout`]; [`Error::Row`]; storage errors.
+    pub fn get_for_update_nowait(
+        &mut self,
+        table: &Table,
+        primary_key: &[Value<'_>],
+    ) -> Result<Option<Row>> {
+        let usual = std::mem::take(&mut self.txn()?.lock_timeout);
+        let found = self.get_locked(table, primary_key, Mode::Exclusive);
+        if let Some(txn) = &mut self.txn {
+            txn.lock_timeout = usual;
+        }
+        found
+    }
+
+    /// Gives up the lock on a row that was read under lock and not changed.
+    ///
+    /// # Errors
+    /// [`Error::Row`]; [`Error::Ended`].
+    pub fn unlock(&mut self, table: &Table, primary_key: &[Value<'_>]) -> Result<()> {
+        let def = self.enter(table)?;
+        self.encode_whole_key(&def, primary_key)?;
+        let txn = self.txn.as_mut().ok_or(Error::Ended)?;
+        txn.unlock(def.primary, &self.key);
+        Ok(())
+    }
+
+    /// Ends this transaction's waits for locks, from another thread.
+    ///
+    /// # Errors
+    /// [`Error::Ended`].
+    pub fn canceller(&mut self) -> Result<Canceller> {
+        Ok(self.txn()?.canceller())
     }
 
     fn get_locked(

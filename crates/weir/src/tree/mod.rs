@@ -16,9 +16,9 @@ pub mod overflow;
 mod restructure;
 
 use crate::storage::latch::Seen;
-use crate::storage::{Fault, Mtr, Need, PageRead, Stop, Storage};
+use crate::storage::{Mtr, Need, PageRead, Stop, Storage};
 use weir_page::record::empty_leaf;
-use weir_page::{Kind, PageId, Redo, TreeId, node};
+use weir_page::{Kind, PageId, Redo, TreeId};
 
 /// A tree; its number is that of its root page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -200,23 +200,7 @@ impl Tree {
         if s.pool.frame(parent.frame).latch.validate(parent.seen) { pages } else { Vec::new() }
     }
 
-    /// Levels above the leaves.
-    ///
-    /// # Errors
-    /// Faults of loading pages.
-    pub fn depth(&self, s: &Storage) -> Result<u32, Fault> {
-        crate::storage::retry(s, || {
-            let root = s.read(self.root(), true)?;
-            Ok(u32::from(root.level()))
-        })
-    }
-
     fn restructure_need(pages: usize) -> Need {
         Need::pages(RESTRUCTURE_BYTES, pages)
     }
-}
-
-/// Whether removals have left a leaf so empty that a merge is worth trying.
-pub fn is_sparse(mtr: &Mtr<'_>, leaf: PageId) -> bool {
-    node::is_sparse(mtr.page(leaf))
 }
