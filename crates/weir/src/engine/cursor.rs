@@ -98,30 +98,59 @@ impl<'t> Cursor<'t> {
     #[expect(clippy::should_implement_trait, reason = "rows borrow from the cursor")]
     #[inline]
     pub fn next(&mut self) -> Result<Option<RowRef<'_>>> {
+        let KeyOf::Index(n) = self.of else { return self.next_row() };
+        while let Some(entry) = self.scan.next(self.view)? {
+            if self.keys_only && !entry.outdated {
+                // Borrowed anew: the borrow checker doesn't see that the loop ends here.
+                let entry = self.scan.last();
+                return Ok(Some(RowRef::index(&self.def.schema, n, entry.key, entry.value)));
+            }
+            if !self.find_row(n)? {
+                continue;
+            }
+            let schema = &self.def.schema;
+            if self.keys_only {
+                let entry = self.scan.last();
+                return Ok(Some(RowRef::index(schema, n, entry.key, entry.value)));
+            }
+            return Ok(Some(RowRef::primary(schema, &self.key, &self.value)));
+        }
+        Ok(None)
+    }
+
+    fn next_row(&mut self) -> Result<Option<RowRef<'_>>> {
         let schema = &self.def.schema;
         let Some(entry) = self.scan.next(self.view)? else { return Ok(None) };
-        match self.of {
-            KeyOf::Primary if !entry.overflow => {
-                Ok(Some(RowRef::primary(schema, entry.key, entry.value)))
-            }
-            KeyOf::Primary => {
-                let storage = &self.transaction.shared().storage;
-                self.value = whole(storage, self.def.primary, true, entry.value)?;
-                Ok(Some(RowRef::primary(schema, entry.key, &self.value)))
-            }
-            KeyOf::Index(n) if self.keys_only => {
-                Ok(Some(RowRef::index(schema, n, entry.key, entry.value)))
-            }
-            KeyOf::Index(n) => {
-                self.key.clear();
-                primary_key_of_entry(schema, n, entry.key, entry.value, &mut self.key)?;
-                let row = self.transaction.get_encoded(self.view, self.def.primary, &self.key)?;
-                self.value = row.ok_or_else(|| {
-                    inconsistent(tree_of(&self.def, self.of), "an entry of the index has no row")
-                })?;
-                Ok(Some(RowRef::primary(schema, &self.key, &self.value)))
+        if !entry.overflow {
+            return Ok(Some(RowRef::primary(schema, entry.key, entry.value)));
+        }
+        let storage = &self.transaction.shared().storage;
+        self.value = whole(storage, self.def.primary, true, entry.value)?;
+        Ok(Some(RowRef::primary(schema, entry.key, &self.value)))
+    }
+
+    /// Reads the row of the entry at hand. `false`: the transaction has changed the row from a newer
+    /// version than its snapshot's, so the snapshot's entry is no longer that of the row.
+    fn find_row(&mut self, n: usize) -> Result<bool> {
+        let entry = self.scan.last();
+        let schema = &self.def.schema;
+        self.key.clear();
+        primary_key_of_entry(schema, n, entry.key, entry.value, &mut self.key)?;
+        match self.transaction.get_encoded(self.view, self.def.primary, &self.key)? {
+            Some(row) => self.value = row,
+            None if entry.outdated => return Ok(false),
+            None => {
+                let tree = tree_of(&self.def, self.of);
+                return Err(inconsistent(tree, "an entry of the index has no row"));
             }
         }
+        if !entry.outdated {
+            return Ok(true);
+        }
+        let row = RowRef::primary(schema, &self.key, &self.value);
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        row.index_entry(n, &mut key, &mut value)?;
+        Ok(key == entry.key && value == entry.value)
     }
 
     /// The transaction that scans.
