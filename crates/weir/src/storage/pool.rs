@@ -286,7 +286,8 @@ impl Pool {
     pub fn try_claim(&self, slot: &MapSlot, page: PageId) -> Option<Claim<'_>> {
         let mut loading = self.loading.lock();
         let free = slot.frame.load(Ordering::Acquire) == NO_FRAME && loading.insert(page);
-        free.then_some(Claim { pool: self, page })
+        // Not `then_some`: a claim that is not given must not be made, its drop would take the mutex.
+        free.then(|| Claim { pool: self, page })
     }
 
     /// Makes a filled frame of ours the home of the claimed page; gives it back if the page has
