@@ -297,16 +297,31 @@ impl Transaction {
         }
     }
 
-    /// Replaces the index entries of the old row by those of the new one, where they differ.
+    /// Replaces the index entries of the row that was just replaced, where they differ.
     fn change_entries(&mut self, table: &Table, def: &TableDef, old: &[u8]) -> Result<()> {
+        // An entry that the snapshot doesn't cover must become the transaction's own, like the row.
+        let unseen = self.txn()?.overwrote_unseen;
         let old = entries_of_stored(def, &self.key, old)?;
         for n in 0..def.indexes.len() {
             if old.get(n) != self.entries.get(n) {
                 self.delete_entry(def, n, &old)?;
                 self.insert_entry(table, def, n)?;
+            } else if unseen {
+                self.touch_entry(def, n)?;
             }
         }
         Ok(())
+    }
+
+    /// Writes an entry as it is.
+    fn touch_entry(&mut self, def: &TableDef, n: usize) -> Result<()> {
+        let txn = self.txn.as_mut().ok_or(Error::Ended)?;
+        let (key, value) = self.entries.get(n);
+        let tree = def.indexes[n].tree;
+        match txn.write(tree, key, Op::Update(value))? {
+            Outcome::Done(_) => Ok(()),
+            _ => Err(inconsistent(tree, "the index has no entry for a row of its table")),
+        }
     }
 
     fn delete_entry(&mut self, def: &TableDef, n: usize, entries: &Entries) -> Result<()> {

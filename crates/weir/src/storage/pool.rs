@@ -306,7 +306,7 @@ impl Pool {
     pub fn try_claim(&self, slot: &MapSlot, page: PageId) -> Option<Claim<'_>> {
         let mut loading = self.loading.lock();
         let free = slot.frame.load(Ordering::Acquire) == NO_FRAME && loading.insert(page);
-        // Lazily: a claim that was never made must not be given up.
+        // Not `then_some`: a claim that is not given must not be made, its drop would take the mutex.
         free.then(|| Claim { pool: self, page })
     }
 

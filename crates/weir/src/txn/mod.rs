@@ -212,6 +212,7 @@ impl Transactions {
             snapshot: None,
             undo_records: 0,
             purge_work: false,
+            overwrote_unseen: false,
             lock_timeout: Duration::from_secs(50),
             cancelled: Arc::new(AtomicBool::new(false)),
         }
@@ -229,6 +230,8 @@ pub struct Txn {
     undo_records: u64,
     /// Whether one of them has work for purge.
     purge_work: bool,
+    /// Whether the last write replaced a version that its snapshot doesn't cover.
+    pub overwrote_unseen: bool,
     /// How long to wait for a row lock.
     pub lock_timeout: Duration,
     /// Set to end its wait for a lock.

@@ -1,14 +1,14 @@
 //! Writes: one leaf entry and its undo record, in one mini-transaction.
 
 use super::lane::NextUndo;
-use super::{Txn, TxnError};
+use super::{Txn, TxnError, View};
 use crate::lock::Mode;
 use crate::storage::{Fault, Mtr, Need, Restart, Stop, Storage};
 use crate::tree::cursor::LeafSlot;
 use crate::tree::overflow::{self, Announce};
 use crate::tree::{Hint, Tree};
 use weir_page::node::MAX_INLINE;
-use weir_page::version::{Delta, Flags, UndoPtr};
+use weir_page::version::{Delta, Flags, UndoPtr, Version};
 use weir_page::{Change, TxnId, Write};
 
 /// What is to happen to a key.
@@ -40,6 +40,8 @@ enum Attempt {
     Done {
         old: Option<(bool, Vec<u8>)>,
         purge_work: bool,
+        /// Whether the snapshot doesn't cover the version before.
+        unseen: bool,
     },
     Exists,
     Absent,
@@ -129,8 +131,9 @@ impl Txn {
         let mut absent_pages = 0;
         loop {
             match self.attempt(tree, key, op, value, next, hint.take().unwrap_or_default()) {
-                Ok(Attempt::Done { old, purge_work }) => {
+                Ok(Attempt::Done { old, purge_work, unseen }) => {
                     self.undo_pushed(purge_work);
+                    self.overwrote_unseen = unseen;
                     let old = old.map(|(o, b)| super::read::whole(self.storage(), tree, o, &b));
                     return Ok(Outcome::Done(old.transpose()?));
                 }
@@ -211,6 +214,12 @@ impl Txn {
         locked.then_some(Attempt::Held(None))
     }
 
+    /// Whether the transaction has a snapshot that doesn't cover the version.
+    fn is_unseen(&self, version: Option<Version>) -> bool {
+        let (Some(snapshot), Some(version)) = (self.snapshot, version) else { return false };
+        !self.shared.sees(View { own: self.id, snapshot }, version.txn)
+    }
+
     #[inline]
     fn insert(
         &self,
@@ -230,7 +239,7 @@ impl Txn {
             return Ok(Attempt::UndoFull);
         }
         mtr.commit();
-        Ok(Attempt::Done { old: None, purge_work: false })
+        Ok(Attempt::Done { old: None, purge_work: false, unseen: false })
     }
 
     #[expect(clippy::too_many_arguments, reason = "one place, named for what they are")]
@@ -268,7 +277,9 @@ impl Txn {
             return Ok(Attempt::UndoFull);
         }
         mtr.commit();
-        Ok(Attempt::Done { old: alive.then_some((old_flags.overflow, old)), purge_work: true })
+        let unseen = self.is_unseen(old_version);
+        let old = alive.then_some((old_flags.overflow, old));
+        Ok(Attempt::Done { old, purge_work: true, unseen })
     }
 
     fn delete(
@@ -289,7 +300,7 @@ impl Txn {
             return Ok(Attempt::UndoFull);
         }
         mtr.commit();
-        Ok(Attempt::Done { old: Some((old_flags.overflow, old)), purge_work: true })
+        Ok(Attempt::Done { old: Some((old_flags.overflow, old)), purge_work: true, unseen: false })
     }
 
     /// Latches the undo page and logs the write, if the page has room.
