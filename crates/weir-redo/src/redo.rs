@@ -130,6 +130,8 @@ pub struct Redo {
     pub(crate) checkpoint: Line<AtomicU64>,
     /// Greatest `claimed - checkpoint`. Updated under `maintenance`.
     capacity: Line<AtomicU64>,
+    /// What `User` admission goes by: the capacity, or less before it shrinks. Updated under `maintenance`.
+    user_capacity: Line<AtomicU64>,
     pub(crate) poisoned: AtomicBool,
     pub(crate) cause: OnceLock<DiskError>,
     pub(crate) segments: Segments,
@@ -203,6 +205,7 @@ impl Redo {
             durable: line(end.0),
             checkpoint: line(checkpoint.0),
             capacity: line(capacity * geometry.segment_bytes),
+            user_capacity: line(capacity * geometry.segment_bytes),
             poisoned: AtomicBool::new(false),
             cause: OnceLock::new(),
             segments,
@@ -236,7 +239,7 @@ impl Redo {
             }
             let capacity = self.capacity.load(SeqCst);
             let usable = match class {
-                Admission::User => capacity - user_reserve(capacity),
+                Admission::User => self.usable_by_users(),
                 Admission::System => capacity,
             };
             match self.ring.claim(need, self.checkpoint.load(Acquire) + usable) {
@@ -296,6 +299,15 @@ impl Redo {
     pub fn capacity(&self) -> u64 {
         self.capacity.load(Acquire)
     }
+    /// The capacity that users go by: less than [`Redo::capacity`] after [`Redo::announce_capacity`].
+    pub fn user_capacity(&self) -> u64 {
+        self.user_capacity.load(Acquire)
+    }
+    /// Checkpoint age up to which [`Admission::User`] is given space.
+    pub fn usable_by_users(&self) -> u64 {
+        let capacity = self.user_capacity();
+        capacity - user_reserve(capacity)
+    }
     /// `reserved - checkpoint`, in bytes.
     pub fn checkpoint_age(&self) -> u64 {
         let checkpoint = self.checkpoint().0;
@@ -327,8 +339,21 @@ impl Redo {
         Ok(())
     }
 
+    /// Lets [`Admission::User`] go by a lower capacity, rounded, from now on; returns it. `System` has the
+    /// log as it is: what it writes lets the checkpoint move, so that the capacity can follow. A value
+    /// above the capacity is the capacity.
+    pub fn announce_capacity(&self, bytes: u64) -> u64 {
+        let _alone = self.maintenance.lock();
+        let geometry = self.segments.geometry;
+        let rounded = (geometry.segments(bytes) * geometry.segment_bytes).min(self.capacity());
+        self.user_capacity.store(rounded, Release);
+        self.wake_space_waiters();
+        rounded
+    }
+
     /// Changes the capacity; returns it rounded. Growth makes the new segments, durably, before it gives them
-    /// out. Shrinking takes effect on admission at once; segments that hold nothing are removed now, the
+    /// out. Shrinking takes effect on admission at once, so below the checkpoint age nobody is given space
+    /// any more ([`Redo::announce_capacity`] comes first then); segments that hold nothing are removed now, the
     /// others as the checkpoint passes them.
     ///
     /// # Errors
@@ -354,8 +379,10 @@ impl Redo {
                 return Err(error);
             }
             self.capacity.store(new, SeqCst);
+            self.user_capacity.store(new, Release);
             self.wake_space_waiters();
         } else if new < old {
+            self.user_capacity.store(new, Release);
             self.capacity.store(new, SeqCst);
             self.arrange(checkpoint).map_err(|e| self.fail(e))?;
         }

@@ -183,14 +183,14 @@ impl Database {
         Status::of(&self.0.shared, &self.0.recovered)
     }
 
-    /// Changes the redo capacity of the running database; returns what it is now.
+    /// Changes the redo capacity of the running database; returns what it is now: whole segments, at
+    /// least four. A smaller one is returned when the pages that need the larger one have been written.
     ///
     /// # Errors
-    /// No space for a larger log; nothing changed then.
+    /// [`Error::Options`]; no space for a larger log: nothing changed then. Storage errors.
     pub fn set_redo_capacity(&self, bytes: u64) -> Result<u64> {
-        let shared = &self.0.shared;
-        let capacity = shared.storage.redo.set_capacity(bytes).map_err(Fault::from)?;
-        Ok(capacity)
+        options::check_redo_capacity(bytes)?;
+        Ok(self.0.shared.storage.set_log_capacity(bytes)?)
     }
 
     /// Makes everything that was committed durable on the device.
