@@ -1,0 +1,114 @@
+//! Simulated crashes of the whole engine.
+//!
+//! A seed and a profile make a run: one thread, a simulated disk, several transactions interleaved,
+//! background steps in random order; a power cut or a killed process at any operation of the disk;
+//! recovery, which may crash as well; then the database is compared with a [`model`] that knows
+//! what was acknowledged, what was in doubt, and what was taken back. Then it goes on.
+//!
+//! - `cargo test -p weir --test crash` runs as many seeds as fit `WEIR_CRASH_SECONDS` (90);
+//! - `WEIR_CRASH_SEEDS=n` runs that many instead, from `WEIR_CRASH_FIRST` (0) on;
+//! - a failure prints the command that repeats it.
+
+mod model;
+mod profile;
+mod run;
+mod verify;
+mod work;
+mod world;
+
+use profile::{PROFILES, Profile};
+use std::sync::Mutex;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::{Duration, Instant};
+use world::Counts;
+
+/// One simulation at a time: what a process shares must not differ from run to run.
+static ONE: Mutex<()> = Mutex::new(());
+
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
+}
+
+/// Runs a seed in a thread of its own; `None` if it failed.
+fn run_apart(
+    seed: u64,
+    profile: &'static Profile,
+    run: fn(u64, &'static Profile) -> Counts,
+) -> Option<Counts> {
+    let (send, receive) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        let counts = run(seed, profile);
+        let _ = send.send(counts);
+    });
+    let limit = number("WEIR_CRASH_HANG").unwrap_or(60);
+    match receive.recv_timeout(Duration::from_secs(limit)) {
+        Ok(counts) => {
+            thread.join().expect("the run has ended");
+            Some(counts)
+        }
+        Err(RecvTimeoutError::Disconnected) => None,
+        Err(RecvTimeoutError::Timeout) => {
+            eprintln!(
+                "HANGS: WEIR_CRASH_SEED={seed} WEIR_CRASH_PROFILE={} cargo test -p weir --test crash \
+                 repeat -- --nocapture",
+                profile.name
+            );
+            std::process::abort();
+        }
+    }
+}
+
+/// Runs seeds of all profiles until the time is up or enough have run.
+fn run_many(seconds: u64, run: fn(u64, &'static Profile) -> Counts) -> (Counts, u64) {
+    let first = number("WEIR_CRASH_FIRST").unwrap_or(0);
+    let seeds = number("WEIR_CRASH_SEEDS");
+    let seconds = number("WEIR_CRASH_SECONDS").unwrap_or(seconds);
+    let only = std::env::var("WEIR_CRASH_PROFILE").ok();
+    let started = Instant::now();
+    let (mut counts, mut failed) = (Counts::default(), Vec::new());
+    let mut seed = first;
+    let goes_on = |seed: u64| match seeds {
+        Some(seeds) => seed < first + seeds,
+        None => started.elapsed() < Duration::from_secs(seconds),
+    };
+    while goes_on(seed) && failed.len() < 10 {
+        let profile = match &only {
+            Some(name) => Profile::named(name),
+            None => &PROFILES[seed as usize % PROFILES.len()],
+        };
+        match run_apart(seed, profile, run) {
+            Some(of_run) => counts.add(&of_run),
+            None => failed.push((seed, profile.name)),
+        }
+        seed += 1;
+    }
+    println!(
+        "{} seeds in {:.1} s: {} crashes\n{counts:#?}",
+        seed - first,
+        started.elapsed().as_secs_f64(),
+        counts.crashes()
+    );
+    assert!(failed.is_empty(), "seeds that failed: {failed:?}");
+    (counts, seed - first)
+}
+
+#[test]
+fn crashes_lose_nothing() {
+    let _one = ONE.lock();
+    let (counts, _) = run_many(90, run::run);
+    assert!(counts.crashes() > 0 && counts.recoveries > 0);
+}
+
+/// Repeats one run: see the module.
+#[test]
+fn repeat() {
+    let _one = ONE.lock();
+    let Some(seed) = number("WEIR_CRASH_SEED") else { return };
+    let profile = match std::env::var("WEIR_CRASH_PROFILE") {
+        Ok(name) => Profile::named(&name),
+        Err(_) => &PROFILES[seed as usize % PROFILES.len()],
+    };
+    let counts = run_apart(seed, profile, run::run).expect("the run failed");
+    println!("{counts:#?}");
+}

@@ -1,0 +1,180 @@
+//! The oracle: what was committed, in order, and what of it must have survived.
+//!
+//! Every commit, of rows or of a definition, gets the next number. A key's versions are kept with
+//! the numbers of the commits that made them, so the state after any commit can be told. What is
+//! found after a crash must be the state after one of the commits from a floor on: the last that
+//! was acknowledged as surviving that kind of crash.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+pub type Key = Rc<[u8]>;
+pub type TableId = u32;
+
+/// A row of any of the tables: they all have the same columns.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Row {
+    pub key: Key,
+    /// Different in every row that is ever written.
+    pub stamp: u64,
+    pub a: i64,
+    pub u: Option<u64>,
+    pub t: Vec<u8>,
+    pub body: Vec<u8>,
+}
+
+/// The indexes that a table may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Index {
+    ByA,
+    ByU,
+    ByT,
+    ByTA,
+}
+
+impl Index {
+    pub const ALL: [Index; 4] = [Index::ByA, Index::ByU, Index::ByT, Index::ByTA];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Index::ByA => "by_a",
+            Index::ByU => "by_u",
+            Index::ByT => "by_t",
+            Index::ByTA => "by_ta",
+        }
+    }
+
+    pub fn columns(self) -> &'static [&'static str] {
+        match self {
+            Index::ByA => &["a"],
+            Index::ByU => &["u"],
+            Index::ByT => &["t"],
+            Index::ByTA => &["t", "a"],
+        }
+    }
+
+    pub fn unique(self) -> bool {
+        self == Index::ByU
+    }
+
+    /// Sorts rows as the index does.
+    pub fn sort(self, rows: &mut [Rc<Row>]) {
+        rows.sort_by(|x, y| {
+            let keys = x.key.cmp(&y.key);
+            match self {
+                Index::ByA => x.a.cmp(&y.a).then(keys),
+                Index::ByU => x.u.cmp(&y.u).then(keys),
+                Index::ByT => x.t.cmp(&y.t).then(keys),
+                Index::ByTA => (&x.t, x.a).cmp(&(&y.t, y.a)).then(keys),
+            }
+        });
+    }
+}
+
+/// A table as the catalog has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Def {
+    pub id: TableId,
+    /// In the order of the schema, with the commit that made each.
+    pub indexes: Vec<(Index, u64)>,
+}
+
+pub type Catalog = BTreeMap<String, Def>;
+pub type Change = (TableId, Key, Option<Rc<Row>>);
+type Versions = Vec<(u64, Option<Rc<Row>>)>;
+
+/// See the module.
+#[derive(Default)]
+pub struct Model {
+    tables: BTreeMap<TableId, BTreeMap<Key, Versions>>,
+    catalogs: Vec<(u64, Catalog)>,
+    /// The last commit.
+    pub last: u64,
+    /// Commits up to here survive a power cut.
+    pub floor_power: u64,
+    /// Commits up to here survive a killed process.
+    pub floor_kill: u64,
+}
+
+impl Model {
+    pub fn new() -> Model {
+        Model { catalogs: vec![(0, Catalog::new())], ..Model::default() }
+    }
+
+    pub fn catalog(&self) -> &Catalog {
+        self.catalog_at(u64::MAX)
+    }
+
+    pub fn catalog_at(&self, commit: u64) -> &Catalog {
+        let at = self.catalogs.partition_point(|c| c.0 <= commit);
+        &self.catalogs[at - 1].1
+    }
+
+    /// A transaction's commit.
+    pub fn commit(&mut self, changes: impl IntoIterator<Item = Change>) {
+        self.last += 1;
+        for (table, key, row) in changes {
+            let versions = self.tables.entry(table).or_default().entry(key).or_default();
+            versions.push((self.last, row));
+        }
+    }
+
+    /// The commit of a definition.
+    pub fn define(&mut self, change: impl FnOnce(&mut Catalog, u64)) {
+        self.last += 1;
+        let mut catalog = self.catalog().clone();
+        change(&mut catalog, self.last);
+        self.catalogs.push((self.last, catalog));
+    }
+
+    /// Everything so far survives a power cut.
+    pub fn all_durable(&mut self) {
+        self.floor_power = self.last;
+        self.floor_kill = self.last;
+    }
+
+    /// Everything so far survives the process.
+    pub fn all_written(&mut self) {
+        self.floor_kill = self.last;
+    }
+
+    pub fn get(&self, table: TableId, key: &[u8], commit: u64) -> Option<Rc<Row>> {
+        at(self.tables.get(&table)?.get(key)?, commit)
+    }
+
+    /// All rows after a commit, by key.
+    pub fn rows(&self, table: TableId, commit: u64) -> Vec<Rc<Row>> {
+        let keys = self.tables.get(&table).into_iter().flatten();
+        keys.filter_map(|(_, versions)| at(versions, commit)).collect()
+    }
+
+    pub fn keys(&self, table: TableId) -> Option<&BTreeMap<Key, Versions>> {
+        self.tables.get(&table)
+    }
+
+    /// What is found is the state after `commit`: nothing later happened.
+    pub fn settle(&mut self, commit: u64) {
+        self.catalogs.retain(|c| c.0 <= commit);
+        let catalog = self.catalogs.pop().expect("the first catalog is empty").1;
+        self.catalogs = vec![(0, catalog)];
+        for (_, def) in &mut self.catalogs[0].1 {
+            def.indexes.iter_mut().for_each(|i| i.1 = 0);
+        }
+        let alive: Vec<TableId> = self.catalog().values().map(|d| d.id).collect();
+        self.tables.retain(|id, _| alive.contains(id));
+        for keys in self.tables.values_mut() {
+            keys.retain(|_, versions| {
+                let now = at(versions, commit);
+                versions.clear();
+                versions.push((0, now));
+                versions[0].1.is_some()
+            });
+        }
+        (self.last, self.floor_power, self.floor_kill) = (0, 0, 0);
+    }
+}
+
+fn at(versions: &Versions, commit: u64) -> Option<Rc<Row>> {
+    let at = versions.partition_point(|v| v.0 <= commit);
+    versions[..at].last()?.1.clone()
+}

@@ -1,0 +1,168 @@
+//! What a run does more or less of.
+
+use fastrand::Rng;
+
+/// How keys are made from numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keys {
+    Short,
+    /// From 1 to 3000 bytes.
+    Mixed,
+    Long,
+    /// Ascending.
+    Right,
+}
+
+/// A mix of operations and sizes.
+#[derive(Debug)]
+pub struct Profile {
+    pub name: &'static str,
+    pub keys: Keys,
+    /// Different keys per table.
+    pub key_count: u32,
+    /// Longest body that is usual; `huge` of 256 are longer.
+    pub body: usize,
+    pub huge: u8,
+    pub insert: u32,
+    pub update: u32,
+    pub delete: u32,
+    pub read: u32,
+    pub scan: u32,
+    pub ddl: u32,
+    pub background: u32,
+    /// Writing transactions at once.
+    pub open: usize,
+    pub memory: u64,
+    pub redo: u64,
+    /// Operations until the power fails, at most.
+    pub steps: u32,
+    /// Rows written in one operation, at most.
+    pub burst: u32,
+}
+
+const BASE: Profile = Profile {
+    name: "small-rows",
+    keys: Keys::Short,
+    key_count: 400,
+    body: 60,
+    huge: 1,
+    insert: 30,
+    update: 20,
+    delete: 15,
+    read: 8,
+    scan: 3,
+    ddl: 1,
+    background: 12,
+    open: 4,
+    memory: 3 << 20,
+    redo: 1 << 20,
+    steps: 400,
+    burst: 8,
+};
+
+pub const PROFILES: [Profile; 9] = [
+    BASE,
+    Profile {
+        name: "big-rows",
+        keys: Keys::Mixed,
+        key_count: 150,
+        body: 6000,
+        huge: 60,
+        steps: 150,
+        burst: 3,
+        ..BASE
+    },
+    Profile { name: "hot-keys", key_count: 6, body: 300, huge: 8, update: 50, ..BASE },
+    Profile {
+        name: "delete-heavy",
+        keys: Keys::Mixed,
+        key_count: 300,
+        body: 900,
+        delete: 50,
+        burst: 20,
+        ..BASE
+    },
+    Profile {
+        name: "right-edge",
+        keys: Keys::Right,
+        key_count: 100_000,
+        body: 200,
+        insert: 60,
+        update: 8,
+        burst: 40,
+        ..BASE
+    },
+    Profile {
+        name: "definitions",
+        keys: Keys::Mixed,
+        key_count: 120,
+        body: 700,
+        ddl: 14,
+        huge: 6,
+        steps: 200,
+        ..BASE
+    },
+    Profile {
+        name: "little-memory",
+        keys: Keys::Mixed,
+        key_count: 700,
+        body: 5000,
+        memory: 2 << 20,
+        burst: 12,
+        steps: 200,
+        ..BASE
+    },
+    Profile {
+        name: "little-redo",
+        keys: Keys::Mixed,
+        key_count: 300,
+        body: 3000,
+        huge: 20,
+        background: 25,
+        burst: 12,
+        ..BASE
+    },
+    Profile { name: "long-keys", keys: Keys::Long, key_count: 200, body: 400, ..BASE },
+];
+
+impl Profile {
+    pub fn named(name: &str) -> &'static Profile {
+        PROFILES.iter().find(|p| p.name == name).unwrap_or_else(|| panic!("no profile `{name}`"))
+    }
+
+    /// The `n`-th key: the same bytes for the same number.
+    pub fn key(&self, n: u32) -> Vec<u8> {
+        let mut rng = Rng::with_seed(u64::from(n) + 77);
+        let filler = match self.keys {
+            Keys::Short => rng.usize(..8),
+            Keys::Right => return format!("{n:08}").into_bytes(),
+            Keys::Mixed => match rng.u8(..8) {
+                0 if n < 200 => return vec![n as u8 + 1],
+                0..5 => rng.usize(..40),
+                5 | 6 => rng.usize(..300),
+                _ => rng.usize(..2990),
+            },
+            Keys::Long => rng.usize(1000..2990),
+        };
+        let mut key = vec![b'p'; if rng.bool() { filler } else { 0 }];
+        key.extend_from_slice(format!("{n:06}").as_bytes());
+        key.resize(filler + 6, b'f');
+        key
+    }
+
+    /// Contents of a row.
+    pub fn body(&self, rng: &mut Rng) -> Vec<u8> {
+        let len = match rng.u8(..) {
+            x if x < self.huge => rng.usize(..60_000),
+            x if x < 128 => rng.usize(..=self.body / 8),
+            _ => rng.usize(..=self.body),
+        };
+        let mut body = vec![0; len];
+        let random = if rng.bool() { len } else { len.min(40) };
+        rng.fill(&mut body[..random]);
+        if random < len {
+            (random..len).for_each(|i| body[i] = body[i % random.max(1)]);
+        }
+        body
+    }
+}

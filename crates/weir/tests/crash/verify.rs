@@ -1,0 +1,170 @@
+//! After recovery: is the database the state after one of the commits that may have been the last?
+
+use crate::model::{Catalog, Def, Index, Row};
+use crate::work::same;
+use crate::world::{Weather, World};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use weir::{Bounds, Direction, IndexRef, Isolation, Transaction};
+
+/// A table as found: its indexes, and key and stamp of its rows.
+struct Found {
+    indexes: Vec<&'static str>,
+    stamps: Vec<(Vec<u8>, u64)>,
+}
+
+impl World {
+    /// Finds the last commit that survived, compares everything with it, and goes on from there.
+    pub fn verify(&mut self) {
+        self.weather = Weather::Fair;
+        self.counts.recoveries += 1;
+        let commit = self.surviving_commit();
+        self.counts.commits_lost += self.model.last - commit;
+        self.note(|| format!("commit {commit} was the last"));
+        self.compare(commit);
+        self.model.settle(commit);
+        // What was found must be there after the next power cut.
+        self.model.all_durable();
+        self.check();
+    }
+
+    /// The structural check.
+    pub fn check(&mut self) {
+        let mut findings = Vec::new();
+        let thorough = self.rng.u8(..8) == 0;
+        let report = &mut |finding: weir::check::Finding| findings.push(finding.to_string());
+        let result = match thorough {
+            true => self.db().check(report),
+            false => self.db().check_quickly(report),
+        };
+        let summary = result.unwrap_or_else(|error| panic!("the check failed: {error}"));
+        assert!(findings.is_empty(), "findings: {findings:#?} ({summary:?})");
+    }
+
+    fn found(&self) -> BTreeMap<String, Found> {
+        let mut txn = self.db().begin(Isolation::RepeatableRead).expect("a transaction begins");
+        let mut all = BTreeMap::new();
+        for name in self.db().table_names() {
+            let table = self.db().table(&name).expect("a table that was listed");
+            let mut stamps = Vec::new();
+            let bounds = Bounds::all();
+            let mut cursor = txn
+                .scan(&table, IndexRef::Primary, bounds, Direction::Forward)
+                .unwrap_or_else(|error| panic!("scan of {name}: {error}"));
+            while let Some(row) =
+                cursor.next().unwrap_or_else(|error| panic!("scan of {name}: {error}"))
+            {
+                let key = row.get(0).expect("a key").as_bytes().expect("bytes").to_vec();
+                let stamp = row.get(1).expect("a stamp").as_u64().expect("a number");
+                stamps.push((key, stamp));
+            }
+            let schema = table.schema().expect("the table is there");
+            let names = schema.indexes().iter().map(|i| i.name());
+            let known = |n: &str| Index::ALL.iter().map(|i| i.name()).find(|k| *k == n);
+            let indexes = names.map(|n| known(n).expect("a known index")).collect();
+            all.insert(name, Found { indexes, stamps });
+        }
+        all
+    }
+
+    fn surviving_commit(&mut self) -> u64 {
+        let found = self.found();
+        let (floor, last) = (self.model.floor_kill, self.model.last);
+        let mut why = String::new();
+        for commit in (floor..=last).rev() {
+            match self.differs(&found, commit) {
+                None => return commit,
+                Some(difference) => {
+                    if last - commit < 6 {
+                        why += &format!("\n  from commit {commit}: {difference}");
+                    }
+                }
+            }
+        }
+        let earlier = (0..floor).rev().find(|&c| self.differs(&found, c).is_none());
+        panic!(
+            "the database is in none of the states from commit {floor} to {last}; an earlier one \
+             that it is in: {earlier:?}{why}"
+        );
+    }
+
+    fn differs(&self, found: &BTreeMap<String, Found>, commit: u64) -> Option<String> {
+        let catalog: &Catalog = self.model.catalog_at(commit);
+        if !found.keys().eq(catalog.keys()) {
+            return Some(format!("tables {:?}", found.keys().collect::<Vec<_>>()));
+        }
+        for (name, def) in catalog {
+            let table = &found[name];
+            if !def.indexes.iter().map(|i| i.0.name()).eq(table.indexes.iter().copied()) {
+                return Some(format!("indexes of {name}: {:?}", table.indexes));
+            }
+            let rows = self.model.rows(def.id, commit);
+            let expected = rows.iter().map(|r| (&r.key[..], r.stamp));
+            let is = table.stamps.iter().map(|(k, s)| (&k[..], *s));
+            if !is.clone().eq(expected.clone()) {
+                let missing = expected.clone().find(|e| !is.clone().any(|f| f == *e));
+                let more = is.clone().find(|f| !expected.clone().any(|e| e == *f));
+                let show = |x: Option<(&[u8], u64)>| {
+                    x.map(|(k, s)| format!("{} stamp {s}", k.escape_ascii()))
+                };
+                return Some(format!(
+                    "{name}: {} rows, {} expected; missing {:?}, found instead {:?}",
+                    table.stamps.len(),
+                    rows.len(),
+                    show(missing),
+                    show(more)
+                ));
+            }
+        }
+        None
+    }
+
+    /// Compares every row by every index, in both directions.
+    fn compare(&mut self, commit: u64) {
+        let mut txn = self.db().begin(Isolation::RepeatableRead).expect("a transaction begins");
+        let catalog = self.model.catalog_at(commit).clone();
+        for (name, def) in &catalog {
+            let rows = self.model.rows(def.id, commit);
+            self.counts.rows_verified += rows.len() as u64;
+            self.compare_table(&mut txn, name, def, rows);
+        }
+    }
+
+    fn compare_table(&self, txn: &mut Transaction, name: &str, def: &Def, rows: Vec<Rc<Row>>) {
+        let table = self.db().table(name).expect("the table is there");
+        let orders = def.indexes.iter().map(|i| Some(i.0));
+        for by in [None].into_iter().chain(orders) {
+            let mut expected = rows.clone();
+            if let Some(index) = by {
+                index.sort(&mut expected);
+            }
+            for direction in [Direction::Forward, Direction::Backward] {
+                let index = by.map_or(IndexRef::Primary, |b| IndexRef::Named(b.name()));
+                let whole = by.is_none() || direction == Direction::Forward;
+                let bounds = Bounds::all();
+                let scan = match whole {
+                    true => txn.scan(&table, index, bounds, direction),
+                    false => txn.scan_keys(&table, index, bounds, direction),
+                };
+                let what = format!("scan of {name} by {by:?} {direction:?}");
+                let mut cursor = scan.unwrap_or_else(|error| panic!("{what}: {error}"));
+                let mut at = 0;
+                while let Some(found) =
+                    cursor.next().unwrap_or_else(|error| panic!("{what}: {error}"))
+                {
+                    let row = expected.get(at).unwrap_or_else(|| panic!("{what}: too many rows"));
+                    let is_it = match whole {
+                        true => same(&found, row),
+                        false => found.get(0).expect("a key").as_bytes() == Some(&row.key[..]),
+                    };
+                    assert!(is_it, "{what}: row {at} is not as the model says");
+                    at += 1;
+                }
+                assert_eq!(at, expected.len(), "{what}: rows are missing");
+                if direction == Direction::Forward {
+                    expected.reverse();
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,620 @@
+//! The operations of a run, each checked against the model.
+
+use crate::model::{Def, Index, Key, Row, TableId};
+use crate::world::{Down, Open, Step, World, schema, values};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use weir::{Bounds, Direction, Durability, Error, IndexRef, Isolation, RowRef, Shutdown, Value};
+
+/// Whether a row as read is that of the model.
+pub fn same(found: &RowRef<'_>, row: &Row) -> bool {
+    values(row).iter().enumerate().all(|(i, v)| found.get(i).expect("a whole row") == *v)
+}
+
+fn same_row(found: &weir::Row, row: &Row) -> bool {
+    values(row).iter().enumerate().all(|(i, v)| found.get(i) == *v)
+}
+
+fn short(key: &[u8]) -> String {
+    let text = key.escape_ascii().to_string();
+    match text.len() {
+        0..40 => text,
+        n => format!("{}..{} ({n})", &text[..12], &text[n - 12..]),
+    }
+}
+
+impl World {
+    pub fn step(&mut self) -> Step {
+        self.counts.operations += 1;
+        let p = self.profile;
+        let weights = [p.insert, p.update, p.delete, p.read, p.scan, p.ddl, p.background, 12, 6, 2];
+        let mut n = self.rng.u32(..weights.iter().sum::<u32>());
+        let kind = weights.iter().position(|&w| {
+            let here = n < w;
+            n = n.wrapping_sub(w);
+            here
+        });
+        let kind = kind.expect("a number below the sum");
+        if kind == 5 || self.model.catalog().is_empty() {
+            return self.definition();
+        }
+        if kind == 6 {
+            return self.background();
+        }
+        if self.open.len() < self.profile.open && (self.open.is_empty() || self.rng.u8(..4) == 0) {
+            self.begin()?;
+        }
+        let i = self.rng.usize(..self.open.len());
+        if self.open[i].reader && kind < 3 {
+            return self.scan(i);
+        }
+        match kind {
+            0..3 => {
+                let burst = 1 + self.rng.u32(..self.profile.burst);
+                let Some((name, def)) = self.pick_table() else { return Ok(()) };
+                for _ in 0..burst {
+                    match kind {
+                        0 => self.insert(i, &name, &def)?,
+                        1 => self.update(i, &name, &def)?,
+                        _ => self.delete(i, &name, &def)?,
+                    }
+                }
+                Ok(())
+            }
+            3 => self.get(i),
+            4 => self.scan(i),
+            7 => self.end(i),
+            8 => self.savepoint(i),
+            _ => self.get_for_update(i),
+        }
+    }
+
+    fn begin(&mut self) -> Step {
+        let isolation = match self.rng.u8(..8) {
+            0 => Isolation::ReadUncommitted,
+            1 | 2 => Isolation::ReadCommitted,
+            _ => Isolation::RepeatableRead,
+        };
+        let reader = self.rng.u8(..6) == 0;
+        let isolation = if reader { Isolation::RepeatableRead } else { isolation };
+        let durability = match self.rng.u8(..6) {
+            0..3 => Durability::Sync,
+            3 | 4 => Durability::Write,
+            _ => Durability::Relaxed,
+        };
+        let mut txn = match self.db().begin(isolation) {
+            Ok(txn) => txn,
+            Err(error) => return Err(self.down("begin", error)),
+        };
+        txn.set_durability(durability);
+        self.stamps += 1;
+        let number = self.stamps;
+        self.note(|| format!("begin t{number} {isolation:?} {durability:?} reader {reader}"));
+        self.open.push(Open {
+            txn,
+            number,
+            isolation,
+            durability,
+            snapshot: None,
+            writes: BTreeMap::new(),
+            before: Vec::new(),
+            savepoints: Vec::new(),
+            locks: BTreeSet::new(),
+            used: BTreeSet::new(),
+            reader,
+        });
+        Ok(())
+    }
+
+    fn tables(&self, name: &str) -> weir::Table {
+        self.db().table(name).unwrap_or_else(|| panic!("no table `{name}`"))
+    }
+
+    /// Whether a live row of the newest state, as the transaction may see it, has this `u`.
+    fn unique_clash(&self, i: usize, def: &Def, row: &Row) -> bool {
+        let has = def.indexes.iter().any(|x| x.0 == Index::ByU);
+        let (true, Some(u)) = (has, row.u) else { return false };
+        let keys = self.model.keys(def.id).into_iter().flatten().map(|(k, _)| k);
+        let own = self.open[i].writes.keys().filter(|w| w.0 == def.id).map(|w| &w.1);
+        let candidates: BTreeSet<&Key> = keys.chain(own).filter(|k| **k != row.key).collect();
+        candidates.into_iter().any(|k| self.newest(i, def.id, k).is_some_and(|r| r.u == Some(u)))
+    }
+
+    fn open_clash(&self, i: usize, def: &Def, row: &Row) -> bool {
+        let has = def.indexes.iter().any(|x| x.0 == Index::ByU);
+        let others = self.open.iter().enumerate().filter(|(j, _)| *j != i);
+        let mut written = others.flat_map(|(_, o)| &o.writes);
+        has && row.u.is_some()
+            && written.any(|((t, k), r)| {
+                *t == def.id && *k != row.key && r.as_ref().is_some_and(|r| r.u == row.u)
+            })
+    }
+
+    /// Judges how a write of `row` (or a delete of `key`) ended; `true` if it was done.
+    fn judge<T>(
+        &mut self,
+        i: usize,
+        def: &Def,
+        key: &Key,
+        row: Option<&Rc<Row>>,
+        result: Result<T, Error>,
+    ) -> Result<Option<T>, Down> {
+        let held = self.held_by_other(i, def.id, key);
+        match result {
+            Ok(done) => {
+                assert!(!held, "a row that another transaction holds was written");
+                if let Some(row) = row {
+                    assert!(!self.unique_clash(i, def, row), "a duplicate in a unique index");
+                    assert!(!self.open_clash(i, def, row), "a duplicate with a running transaction");
+                }
+                Ok(Some(done))
+            }
+            Err(Error::LockWaitTimeout) => {
+                self.counts.lock_timeouts += 1;
+                self.open[i].used.insert(def.id);
+                assert!(self.busy_by_other(i, def.id), "nobody else holds anything");
+                Ok(None)
+            }
+            Err(Error::Duplicate { index, .. }) => {
+                self.counts.duplicates += 1;
+                self.open[i].used.insert(def.id);
+                assert!(!held || index != "primary", "a held row counts as a duplicate");
+                let row = row.expect("only rows can be duplicates");
+                let clash = match index.as_str() {
+                    "primary" => self.newest(i, def.id, key).is_some(),
+                    "by_u" => self.unique_clash(i, def, row),
+                    other => panic!("index {other} isn't unique"),
+                };
+                assert!(clash, "no row stands for the duplicate in {index}");
+                Ok(None)
+            }
+            Err(error) => Err(self.down("write", error)),
+        }
+    }
+
+    fn insert(&mut self, i: usize, name: &str, def: &Def) -> Step {
+        let table = self.tables(name);
+        let key = self.some_key(true);
+        let row = self.new_row(key.clone());
+        let old = self.newest(i, def.id, &key);
+        let result = self.open[i].txn.insert(&table, &values(&row));
+        let t = self.open[i].number;
+        let (len, short) = (row.body.len(), short(&key));
+        self.note(|| format!("t{t} insert {name} {short} {len} bytes: {result:?}"));
+        if self.judge(i, def, &key, Some(&row), result)?.is_some() {
+            assert!(old.is_none(), "a row was inserted twice");
+            self.wrote(i, def.id, key, Some(row));
+        }
+        Ok(())
+    }
+
+    fn update(&mut self, i: usize, name: &str, def: &Def) -> Step {
+        let table = self.tables(name);
+        let key = self.some_key(false);
+        let row = self.new_row(key.clone());
+        let old = self.newest(i, def.id, &key);
+        let upsert = self.rng.u8(..3) == 0;
+        let result = match upsert {
+            true => self.open[i].txn.upsert(&table, &values(&row)),
+            false => self.open[i].txn.update(&table, &values(&row)),
+        };
+        let t = self.open[i].number;
+        let (len, short) = (row.body.len(), short(&key));
+        self.note(|| format!("t{t} update {name} {short} {len} bytes, upsert {upsert}: {result:?}"));
+        let judged = old.is_some() || upsert;
+        if let Some(was) = self.judge(i, def, &key, judged.then_some(&row), result)? {
+            assert_eq!(was, old.is_some(), "update saw a row that isn't there, or not one that is");
+            if was || upsert {
+                self.wrote(i, def.id, key, Some(row));
+            }
+        }
+        self.open[i].used.insert(def.id);
+        Ok(())
+    }
+
+    fn delete(&mut self, i: usize, name: &str, def: &Def) -> Step {
+        let table = self.tables(name);
+        let key = self.some_key(false);
+        let old = self.newest(i, def.id, &key);
+        let result = self.open[i].txn.delete(&table, &[Value::Bytes(&key)]);
+        let t = self.open[i].number;
+        let short = short(&key);
+        self.note(|| format!("t{t} delete {name} {short}: {result:?}"));
+        if let Some(was) = self.judge(i, def, &key, None, result)? {
+            assert_eq!(was, old.is_some(), "delete saw a row that isn't there, or not one that is");
+            if was {
+                self.wrote(i, def.id, key, None);
+            }
+        }
+        self.open[i].used.insert(def.id);
+        Ok(())
+    }
+
+    fn get(&mut self, i: usize) -> Step {
+        let Some((name, def)) = self.pick_table() else { return Ok(()) };
+        let table = self.tables(&name);
+        for _ in 0..1 + self.rng.u8(..10) {
+            let key = self.some_key(false);
+            let found = match self.open[i].txn.get(&table, &[Value::Bytes(&key)]) {
+                Ok(found) => found,
+                Err(error) => return Err(self.down("get", error)),
+            };
+            self.has_read(i, def.id);
+            let expected = self.visible(i, def.id, &key);
+            let t = self.open[i].number;
+            let stamps = (found.as_ref().map(|r| r.get(1).to_owned()), expected.as_ref());
+            assert!(
+                match (&found, &expected) {
+                    (None, None) => true,
+                    (Some(found), Some(row)) => same_row(found, row),
+                    _ => false,
+                },
+                "t{t} get of {} in {name}: found, expected {stamps:?}",
+                short(&key)
+            );
+        }
+        Ok(())
+    }
+
+    fn get_for_update(&mut self, i: usize) -> Step {
+        let Some((name, def)) = self.pick_table() else { return Ok(()) };
+        let table = self.tables(&name);
+        let key = self.some_key(false);
+        let found = self.open[i].txn.get_for_update(&table, &[Value::Bytes(&key)]);
+        let (t, short) = (self.open[i].number, short(&key));
+        self.note(|| format!("t{t} get_for_update {name} {short}: {}", found.is_ok()));
+        self.open[i].used.insert(def.id);
+        let held = self.held_by_other(i, def.id, &key);
+        match found {
+            Ok(found) => {
+                assert!(!held, "a row that another transaction holds was locked");
+                let expected = self.newest(i, def.id, &key);
+                let same = match (&found, &expected) {
+                    (None, None) => true,
+                    (Some(found), Some(row)) => same_row(found, row),
+                    _ => false,
+                };
+                assert!(same, "t{t} get_for_update of {short}");
+                self.open[i].locks.insert((def.id, key));
+                Ok(())
+            }
+            Err(Error::LockWaitTimeout) => {
+                assert!(self.busy_by_other(i, def.id), "nobody else holds anything");
+                Ok(())
+            }
+            Err(error) => Err(self.down("get_for_update", error)),
+        }
+    }
+
+    fn scan(&mut self, i: usize) -> Step {
+        let Some((name, def)) = self.pick_table() else { return Ok(()) };
+        let table = self.tables(&name);
+        let by = match self.rng.usize(..=def.indexes.len()) {
+            0 => None,
+            n => Some(def.indexes[n - 1]),
+        };
+        let direction = if self.rng.bool() { Direction::Forward } else { Direction::Backward };
+        let (low, high, a) = (self.some_key(false), self.some_key(false), self.rng.i64(-20..20));
+        let (low, high) = (low.clone().min(high.clone()), low.max(high));
+        let ends = ([Value::Bytes(&low)], [Value::Bytes(&high)]);
+        let only_a = [Value::I64(a)];
+        let part = self.rng.bool();
+        let bounds = match by {
+            None if part => Bounds::new(
+                std::ops::Bound::Included(&ends.0[..]),
+                std::ops::Bound::Excluded(&ends.1[..]),
+            ),
+            Some((Index::ByA, _)) if part => Bounds::prefix(&only_a),
+            _ => Bounds::all(),
+        };
+        let index = by.map_or(IndexRef::Primary, |b| IndexRef::Named(b.0.name()));
+        let result = self.open[i].txn.scan(&table, index, bounds, direction);
+        let mut cursor = match result {
+            Ok(cursor) => cursor,
+            Err(Error::IndexTooNew { .. }) => {
+                drop(result);
+                self.has_read(i, def.id);
+                let since = by.expect("only an index is too new").1;
+                assert!(self.commit_seen(i) < since, "the index is old enough");
+                return Ok(());
+            }
+            Err(error) => return Err(self.down("scan", error)),
+        };
+        let mut found = Vec::new();
+        let end = loop {
+            match cursor.next() {
+                Ok(Some(row)) => found.push(row.to_row().expect("a whole row")),
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        drop(cursor);
+        if let Err(error) = end {
+            return Err(self.down("scan", error));
+        }
+        self.has_read(i, def.id);
+        if let Some((_, since)) = by {
+            assert!(self.commit_seen(i) >= since, "an index newer than the snapshot was used");
+        }
+        let mut expected = self.visible_rows(i, def.id);
+        match by {
+            None if part => expected.retain(|r| low <= r.key && r.key < high),
+            Some((Index::ByA, _)) if part => expected.retain(|r| r.a == a),
+            _ => {}
+        }
+        if let Some((index, _)) = by {
+            index.sort(&mut expected);
+        }
+        if direction == Direction::Backward {
+            expected.reverse();
+        }
+        let (t, snapshot) = (self.open[i].number, self.open[i].snapshot);
+        let describe = |n: usize| format!("row {n} of {}", expected.len());
+        for (n, (found, row)) in found.iter().zip(&expected).enumerate() {
+            assert!(
+                same_row(found, row),
+                "t{t} (snapshot {snapshot:?}) scan of {name} by {by:?} {direction:?}: {}: found {:?}, \
+                 expected stamp {} key {}",
+                describe(n),
+                (found.get(1), short(found.get(0).as_bytes().expect("a key"))),
+                row.stamp,
+                short(&row.key)
+            );
+        }
+        assert_eq!(found.len(), expected.len(), "t{t} scan of {name} by {by:?} {direction:?}");
+        self.note(|| format!("t{t} scan {name} by {by:?} {direction:?}: {}", found.len()));
+        Ok(())
+    }
+
+    fn savepoint(&mut self, i: usize) -> Step {
+        let open = &mut self.open[i];
+        let back = !open.savepoints.is_empty() && self.rng.bool();
+        if !back {
+            let savepoint = open.txn.savepoint().expect("the transaction runs");
+            open.savepoints.push((savepoint, open.before.len()));
+            return Ok(());
+        }
+        let at = self.rng.usize(..open.savepoints.len());
+        let (savepoint, len) = open.savepoints[at];
+        let result = open.txn.rollback_to(savepoint);
+        open.savepoints.truncate(at + 1);
+        for (at, before) in open.before.drain(len..).rev() {
+            match before {
+                Some(row) => drop(open.writes.insert(at, row)),
+                None => drop(open.writes.remove(&at)),
+            }
+        }
+        let t = open.number;
+        self.note(|| format!("t{t} rollback to {len} writes: {result:?}"));
+        result.map_err(|error| self.down("rollback_to", error))
+    }
+
+    /// Ends a transaction, one way or another.
+    fn end(&mut self, i: usize) -> Step {
+        if self.open[i].reader && self.rng.u8(..4) > 0 {
+            return self.scan(i);
+        }
+        let Open { txn, number, durability, writes, .. } = &mut self.open[i];
+        let (t, durability, n) = (*number, *durability, writes.len());
+        let _ = txn;
+        let how = self.rng.u8(..8);
+        let open = self.open.remove(i);
+        let changes = World::changes(&open);
+        match how {
+            0 => {
+                self.note(|| format!("t{t} drop, {n} writes"));
+                self.counts.rollbacks += 1;
+                drop(open.txn);
+                Ok(())
+            }
+            1 => {
+                let result = open.txn.rollback();
+                self.note(|| format!("t{t} rollback, {n} writes: {result:?}"));
+                self.counts.rollbacks += 1;
+                result.map_err(|error| self.down("rollback", error))
+            }
+            _ => {
+                let result = open.txn.commit();
+                if n > 0 {
+                    self.model.commit(changes);
+                    self.counts.commits += 1;
+                }
+                let commit = self.model.last;
+                self.note(|| format!("t{t} commit {commit} {durability:?}, {n} writes: {result:?}"));
+                if let Err(error) = result {
+                    self.counts.in_doubt += u64::from(n > 0);
+                    return Err(self.down("commit", error));
+                }
+                match durability {
+                    // Without writes there was nothing to wait for.
+                    _ if n == 0 => {}
+                    Durability::Sync => self.model.all_durable(),
+                    Durability::Write => self.model.all_written(),
+                    Durability::Relaxed => {}
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn definition(&mut self) -> Step {
+        let count = self.model.catalog().len();
+        let kind = if count == 0 { 0 } else { self.rng.u8(..8) };
+        match kind {
+            0 if count < 4 => self.create_table(),
+            0 | 1 if count > 1 => self.drop_table(),
+            2 => self.rename_table(),
+            3 | 4 => self.drop_index(),
+            _ => self.create_index(),
+        }
+    }
+
+    /// Notes how a change of a definition ended; `true` if it was done.
+    fn defined<T>(
+        &mut self,
+        what: &str,
+        table: Option<TableId>,
+        result: Result<T, Error>,
+        change: impl FnOnce(&mut crate::model::Catalog, u64),
+    ) -> Result<bool, Down> {
+        self.note(|| format!("{what}: {:?}", result.as_ref().map(drop)));
+        let in_use = table.is_some_and(|t| self.open.iter().any(|o| o.used.contains(&t)));
+        match result {
+            Ok(_) => {
+                assert!(!in_use, "{what}: the table is in use");
+                self.counts.definitions += 1;
+                self.model.define(change);
+                self.model.all_durable();
+                Ok(true)
+            }
+            Err(Error::TableInUse(_)) => {
+                assert!(in_use, "{what}: nobody uses the table");
+                Ok(false)
+            }
+            Err(error) => {
+                let down = self.down(what, error);
+                self.counts.in_doubt += 1;
+                self.model.define(change);
+                Err(down)
+            }
+        }
+    }
+
+    fn create_table(&mut self) -> Step {
+        self.tables_made += 1;
+        let (id, name) = (self.tables_made, format!("t{}", self.tables_made));
+        let mut schema = schema();
+        let mut indexes = Vec::new();
+        for index in Index::ALL {
+            if self.rng.u8(..3) == 0 {
+                schema = schema
+                    .with_index(index.name(), index.columns(), index.unique())
+                    .expect("an index of the schema");
+                indexes.push((index, 0));
+            }
+        }
+        let result = self.db().create_table(&name, schema);
+        let what = format!("create table {name} {indexes:?}");
+        self.defined(&what, None, result, |catalog, _| {
+            catalog.insert(name, Def { id, indexes });
+        })?;
+        Ok(())
+    }
+
+    fn drop_table(&mut self) -> Step {
+        let Some((name, def)) = self.pick_table() else { return Ok(()) };
+        let result = self.db().drop_table(&self.tables(&name));
+        self.defined(&format!("drop table {name}"), Some(def.id), result, |catalog, _| {
+            catalog.remove(&name);
+        })?;
+        Ok(())
+    }
+
+    fn rename_table(&mut self) -> Step {
+        let Some((name, def)) = self.pick_table() else { return Ok(()) };
+        let to = format!("{}x", &name[..name.len().min(20)]);
+        let taken = self.model.catalog().contains_key(&to);
+        let result = self.db().rename_table(&self.tables(&name), &to);
+        if taken {
+            assert!(matches!(result, Err(Error::TableExists(_))), "the name is taken");
+            return Ok(());
+        }
+        let what = format!("rename table {name} to {to}");
+        self.defined(&what, Some(def.id), result, |catalog, _| {
+            let def = catalog.remove(&name).expect("the table is there");
+            catalog.insert(to, def);
+        })?;
+        Ok(())
+    }
+
+    fn create_index(&mut self) -> Step {
+        let Some((name, def)) = self.pick_table() else { return Ok(()) };
+        let index = Index::ALL[self.rng.usize(..4)];
+        let table = self.tables(&name);
+        let result =
+            self.db().create_index(&table, index.name(), index.columns(), index.unique());
+        let in_use = self.open.iter().any(|o| o.used.contains(&def.id));
+        match &result {
+            Err(Error::IndexExists { .. }) => {
+                assert!(def.indexes.iter().any(|x| x.0 == index), "no such index");
+                return Ok(());
+            }
+            Err(Error::Duplicate { .. }) => {
+                assert!(index.unique() && !in_use, "index {index:?} has no duplicates");
+                let rows = self.model.rows(def.id, u64::MAX);
+                let all: Vec<u64> = rows.iter().filter_map(|r| r.u).collect();
+                let different: BTreeSet<&u64> = all.iter().collect();
+                assert!(different.len() < all.len(), "there is no duplicate");
+                return Ok(());
+            }
+            _ => {}
+        }
+        let what = format!("create index {} of {name}", index.name());
+        self.defined(&what, Some(def.id), result, |catalog, commit| {
+            let def = catalog.get_mut(&name).expect("the table is there");
+            def.indexes.push((index, commit));
+        })?;
+        Ok(())
+    }
+
+    fn drop_index(&mut self) -> Step {
+        let Some((name, def)) = self.pick_table() else { return Ok(()) };
+        if def.indexes.is_empty() {
+            return Ok(());
+        }
+        let (index, _) = def.indexes[self.rng.usize(..def.indexes.len())];
+        let result = self.db().drop_index(&self.tables(&name), index.name());
+        let what = format!("drop index {} of {name}", index.name());
+        self.defined(&what, Some(def.id), result, |catalog, _| {
+            let def = catalog.get_mut(&name).expect("the table is there");
+            def.indexes.retain(|x| x.0 != index);
+        })?;
+        Ok(())
+    }
+
+    fn background(&mut self) -> Step {
+        let kind = self.rng.u32(..60);
+        if kind == 59 {
+            let bytes = (1 << 20) + (self.rng.u64(..3) << 20);
+            let result = self.db().set_redo_capacity(bytes);
+            self.note(|| format!("redo capacity {bytes}: {result:?}"));
+            self.redo = bytes;
+            return result.map(drop).map_err(|error| self.down("set_redo_capacity", error));
+        }
+        if kind == 58 {
+            let result = self.db().checkpoint();
+            self.note(|| format!("checkpoint: {result:?}"));
+            result.map_err(|error| self.down("checkpoint", error))?;
+            self.model.all_durable();
+            return Ok(());
+        }
+        if kind == 57 {
+            let result = self.db().purge_all();
+            self.note(|| format!("purge_all: {result:?}"));
+            return result.map_err(|error| self.down("purge_all", error));
+        }
+        let result = self.db().background_step(kind);
+        self.note(|| format!("background step {}: {result:?}", kind % 6));
+        result.map_err(|error| self.down("background_step", error))?;
+        if matches!(kind % 6, 1 | 4) {
+            self.model.all_durable();
+        }
+        Ok(())
+    }
+
+    /// Closes the database; transactions that still run are rolled back, before or after.
+    pub fn close(&mut self) -> Step {
+        let how = if self.rng.bool() { Shutdown::Clean } else { Shutdown::Fast };
+        if self.rng.bool() {
+            self.open.clear();
+        }
+        let db = self.db.take().expect("the database is open");
+        let result = db.close(how, &mut |_| {});
+        self.open.clear();
+        self.note(|| format!("close {how:?}: {result:?}"));
+        result.map_err(|error| self.down("close", error))?;
+        self.model.all_durable();
+        self.counts.closes += 1;
+        Ok(())
+    }
+}

@@ -1,0 +1,351 @@
+//! One simulated database, its disk, and what the model knows of both.
+
+use crate::model::{Change, Def, Key, Model, Row, TableId};
+use crate::profile::Profile;
+use fastrand::Rng;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use weir::{
+    Database, Durability, Error, Isolation, Options, Schema, Transaction, Type, Value,
+};
+use weir_os::SimDisk;
+
+/// What was counted over all runs.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Counts {
+    pub power_cuts: u64,
+    pub kills: u64,
+    pub closes: u64,
+    pub recoveries: u64,
+    pub crashed_recoveries: u64,
+    pub commits: u64,
+    pub rollbacks: u64,
+    pub in_doubt: u64,
+    pub commits_lost: u64,
+    pub definitions: u64,
+    pub lock_timeouts: u64,
+    pub duplicates: u64,
+    pub rows_verified: u64,
+    pub operations: u64,
+    pub faults: u64,
+    pub no_space: u64,
+    pub rot_found: u64,
+}
+
+impl Counts {
+    pub fn add(&mut self, o: &Counts) {
+        self.power_cuts += o.power_cuts;
+        self.kills += o.kills;
+        self.closes += o.closes;
+        self.recoveries += o.recoveries;
+        self.crashed_recoveries += o.crashed_recoveries;
+        self.commits += o.commits;
+        self.rollbacks += o.rollbacks;
+        self.in_doubt += o.in_doubt;
+        self.commits_lost += o.commits_lost;
+        self.definitions += o.definitions;
+        self.lock_timeouts += o.lock_timeouts;
+        self.duplicates += o.duplicates;
+        self.rows_verified += o.rows_verified;
+        self.operations += o.operations;
+        self.faults += o.faults;
+        self.no_space += o.no_space;
+        self.rot_found += o.rot_found;
+    }
+
+    /// Simulated crashes: power cuts and killed processes.
+    pub fn crashes(&self) -> u64 {
+        self.power_cuts + self.kills
+    }
+}
+
+/// What may go wrong in the present part of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Weather {
+    /// Only a crash.
+    Fair,
+    /// Operations fail.
+    Faults,
+    /// The device is full.
+    Full,
+}
+
+/// The database can't go on: power cut or fault. The run reopens it.
+#[derive(Debug)]
+pub struct Down;
+
+pub type Step = Result<(), Down>;
+
+/// A running transaction.
+pub struct Open {
+    pub txn: Transaction,
+    pub number: u64,
+    pub isolation: Isolation,
+    pub durability: Durability,
+    /// The last commit that it sees, once it has read.
+    pub snapshot: Option<u64>,
+    pub writes: BTreeMap<(TableId, Key), Option<Rc<Row>>>,
+    /// For each write, what `writes` had before.
+    pub before: Vec<((TableId, Key), Option<Option<Rc<Row>>>)>,
+    pub savepoints: Vec<(weir::Savepoint, usize)>,
+    /// Rows locked by reads.
+    pub locks: BTreeSet<(TableId, Key)>,
+    pub used: BTreeSet<TableId>,
+    /// It only reads, and lasts.
+    pub reader: bool,
+}
+
+pub struct World {
+    pub seed: u64,
+    pub profile: &'static Profile,
+    pub rng: Rng,
+    pub disk: SimDisk,
+    pub db: Option<Database>,
+    pub model: Model,
+    pub open: Vec<Open>,
+    pub weather: Weather,
+    pub counts: Counts,
+    pub trace: VecDeque<String>,
+    pub stamps: u64,
+    pub tables_made: u32,
+    pub right_edge: u32,
+    pub redo: u64,
+    pub bodies: Vec<Rc<Row>>,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the last operations:");
+            for line in &self.trace {
+                eprintln!("  {line}");
+            }
+            eprintln!(
+                "to repeat: WEIR_CRASH_SEED={} WEIR_CRASH_PROFILE={} cargo test -p weir --test crash \
+                 repeat -- --nocapture",
+                self.seed, self.profile.name
+            );
+        }
+        self.disk.power_off();
+        self.open.clear();
+        self.db = None;
+    }
+}
+
+pub fn schema() -> Schema {
+    Schema::builder()
+        .column("k", Type::Bytes)
+        .column("s", Type::U64)
+        .column("a", Type::I64)
+        .nullable_column("u", Type::U64)
+        .column("t", Type::Bytes)
+        .column("body", Type::Bytes)
+        .primary_key(&["k"])
+        .build()
+        .expect("the schema is one")
+}
+
+pub fn values(row: &Row) -> [Value<'_>; 6] {
+    [
+        Value::Bytes(&row.key),
+        Value::U64(row.stamp),
+        Value::I64(row.a),
+        row.u.map_or(Value::Null, Value::U64),
+        Value::Bytes(&row.t),
+        Value::Bytes(&row.body),
+    ]
+}
+
+impl World {
+    pub fn new(seed: u64, profile: &'static Profile) -> World {
+        fastrand::seed(seed);
+        let mut rng = Rng::with_seed(seed);
+        let disk = SimDisk::new(rng.u64(..));
+        World {
+            seed,
+            profile,
+            rng,
+            disk,
+            db: None,
+            model: Model::new(),
+            open: Vec::new(),
+            weather: Weather::Fair,
+            counts: Counts::default(),
+            trace: VecDeque::new(),
+            stamps: 0,
+            tables_made: 0,
+            right_edge: 0,
+            redo: profile.redo,
+            bodies: Vec::new(),
+        }
+    }
+
+    pub fn note(&mut self, what: impl FnOnce() -> String) {
+        if self.trace.len() >= 120 {
+            self.trace.pop_front();
+        }
+        let line = format!("[op {}] {}", self.disk.operations(), what());
+        if std::env::var_os("WEIR_CRASH_VERBOSE").is_some() {
+            eprintln!("{line}");
+        }
+        self.trace.push_back(line);
+    }
+
+    pub fn options(&self) -> Options {
+        Options::default()
+            .memory_bytes(self.profile.memory)
+            .redo_capacity_bytes(self.redo)
+            .lock_wait_timeout(Duration::ZERO)
+            .single_threaded()
+    }
+
+    pub fn db(&self) -> &Database {
+        self.db.as_ref().expect("the database is open")
+    }
+
+    pub fn try_open(&mut self) -> Result<(), Error> {
+        let db = Database::open_on(Arc::new(self.disk.clone()), self.options())?;
+        self.db = Some(db);
+        Ok(())
+    }
+
+    /// An error that the weather explains; anything else is a failure of the test.
+    pub fn down(&mut self, what: &str, error: Error) -> Down {
+        self.note(|| format!("{what}: {error}"));
+        let environment = matches!(error, Error::Storage(_) | Error::Sort(_));
+        let explained = self.disk.is_crashed() || self.weather != Weather::Fair;
+        assert!(environment && explained, "{what} failed: {error} ({error:?})");
+        Down
+    }
+
+    /// A table, if there is any.
+    pub fn pick_table(&mut self) -> Option<(String, Def)> {
+        let catalog = self.model.catalog();
+        if catalog.is_empty() {
+            return None;
+        }
+        let at = self.rng.usize(..catalog.len());
+        catalog.iter().nth(at).map(|(name, def)| (name.clone(), def.clone()))
+    }
+
+    pub fn some_key(&mut self, fresh: bool) -> Key {
+        let count = match self.profile.keys {
+            crate::profile::Keys::Right if fresh => {
+                self.right_edge += 1;
+                return self.profile.key(self.right_edge).into();
+            }
+            crate::profile::Keys::Right => self.right_edge.max(1) + 2,
+            _ => self.profile.key_count,
+        };
+        self.profile.key(self.rng.u32(..count)).into()
+    }
+
+    pub fn new_row(&mut self, key: Key) -> Rc<Row> {
+        self.stamps += 1;
+        let t = match self.rng.u8(..10) {
+            0 => vec![b't'; self.rng.usize(..200)],
+            n => vec![b'a' + n; self.rng.usize(..4)],
+        };
+        // Now and then a body that is nearly that of another row.
+        let body = match self.bodies.last() {
+            Some(other) if self.rng.u8(..4) == 0 && !other.body.is_empty() => {
+                let mut body = other.body.clone();
+                let at = self.rng.usize(..body.len());
+                body[at] ^= 1;
+                body
+            }
+            _ => self.profile.body(&mut self.rng),
+        };
+        let u = self.rng.bool().then(|| self.rng.u64(..u64::from(self.profile.key_count) * 3));
+        let row = Rc::new(Row { key, stamp: self.stamps, a: self.rng.i64(-20..20), u, t, body });
+        self.bodies = vec![row.clone()];
+        row
+    }
+
+    /// Whether another transaction than the `i`-th has written or locked the row.
+    pub fn held_by_other(&self, i: usize, table: TableId, key: &Key) -> bool {
+        let at = (table, key.clone());
+        self.open.iter().enumerate().any(|(j, o)| {
+            j != i && (o.writes.contains_key(&at) || o.locks.contains(&at))
+        })
+    }
+
+    /// Whether any other transaction may hold locks in the table.
+    pub fn busy_by_other(&self, i: usize, table: TableId) -> bool {
+        self.open.iter().enumerate().any(|(j, o)| j != i && o.used.contains(&table))
+    }
+
+    /// The newest version that the `i`-th transaction may overwrite: its own or a committed one.
+    pub fn newest(&self, i: usize, table: TableId, key: &Key) -> Option<Rc<Row>> {
+        match self.open[i].writes.get(&(table, key.clone())) {
+            Some(own) => own.clone(),
+            None => self.model.get(table, key, u64::MAX),
+        }
+    }
+
+    /// What a read of the `i`-th transaction sees of the row.
+    pub fn visible(&self, i: usize, table: TableId, key: &Key) -> Option<Rc<Row>> {
+        let open = &self.open[i];
+        let at = (table, key.clone());
+        if let Some(own) = open.writes.get(&at) {
+            return own.clone();
+        }
+        if open.isolation == Isolation::ReadUncommitted {
+            if let Some(dirty) = self.open.iter().find_map(|o| o.writes.get(&at)) {
+                return dirty.clone();
+            }
+        }
+        self.model.get(table, key, self.commit_seen(i))
+    }
+
+    pub fn commit_seen(&self, i: usize) -> u64 {
+        match self.open[i].isolation {
+            Isolation::RepeatableRead => self.open[i].snapshot.unwrap_or(self.model.last),
+            _ => self.model.last,
+        }
+    }
+
+    /// All rows that a read of the `i`-th transaction sees, by key.
+    pub fn visible_rows(&self, i: usize, table: TableId) -> Vec<Rc<Row>> {
+        let open = &self.open[i];
+        let mut rows: BTreeMap<Key, Option<Rc<Row>>> = BTreeMap::new();
+        for row in self.model.rows(table, self.commit_seen(i)) {
+            rows.insert(row.key.clone(), Some(row));
+        }
+        let dirty = open.isolation == Isolation::ReadUncommitted;
+        let others = self.open.iter().filter(|_| dirty);
+        for o in others.chain([open]) {
+            for ((of, key), row) in &o.writes {
+                if *of == table {
+                    rows.insert(key.clone(), row.clone());
+                }
+            }
+        }
+        rows.into_values().flatten().collect()
+    }
+
+    /// The transaction has read: from now on it sees what was committed by now.
+    pub fn has_read(&mut self, i: usize, table: TableId) {
+        let last = self.model.last;
+        let open = &mut self.open[i];
+        open.used.insert(table);
+        if open.isolation == Isolation::RepeatableRead {
+            open.snapshot.get_or_insert(last);
+        }
+    }
+
+    pub fn wrote(&mut self, i: usize, table: TableId, key: Key, row: Option<Rc<Row>>) {
+        let open = &mut self.open[i];
+        open.used.insert(table);
+        let at = (table, key);
+        let before = open.writes.insert(at.clone(), row);
+        open.before.push((at, before));
+    }
+
+    /// The changes of a transaction, for the model.
+    pub fn changes(open: &Open) -> Vec<Change> {
+        open.writes.iter().map(|((t, k), row)| (*t, k.clone(), row.clone())).collect()
+    }
+}
