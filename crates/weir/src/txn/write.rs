@@ -135,8 +135,7 @@ impl Txn {
                     if !self.storage().load(page)? {
                         absent_pages += 1;
                         if absent_pages > 1000 {
-                            let what = "a tree refers to a page that isn't stored";
-                            return Err(Fault::page(page, what).into());
+                            return Err(self.storage().lost_page(page).into());
                         }
                     }
                 }
