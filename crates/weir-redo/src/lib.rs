@@ -41,8 +41,10 @@
 //! # Invariants
 //! - `checkpoint <= durable <= written <= filled <= reserved <= claimed`, asserted in release builds.
 //! - `claimed - written` fits in the log buffer, `claimed - checkpoint` in the capacity. Exception: after
-//!   the capacity was reduced, nothing is admitted until the checkpoint has caught up.
-//! - The segments `checkpoint / segment_bytes ..= (checkpoint + capacity) / segment_bytes` are present and
+//!   the capacity was reduced, users are not admitted until the checkpoint has caught up; the system is,
+//!   within the capacity as it was, so that it can catch up.
+//! - The segments `checkpoint / segment_bytes ..= (checkpoint + capacity) / segment_bytes` (in the exception:
+//!   the capacity as it was) are present and
 //!   durable, so every claim has its place: one segment more than the capacity.
 //! - A block of the file is only rewritten with bytes of which the old ones are a prefix.
 //! - Before a segment takes its first byte, everything before it is synced: `durable .. written` lies

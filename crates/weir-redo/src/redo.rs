@@ -128,10 +128,11 @@ pub struct Redo {
     pub(crate) durable: Line<AtomicU64>,
     /// Nothing before is needed any more. Updated under `maintenance`.
     pub(crate) checkpoint: Line<AtomicU64>,
-    /// Greatest `claimed - checkpoint`. Updated under `maintenance`.
+    /// Greatest `claimed - checkpoint` for users. Updated under `maintenance`.
     capacity: Line<AtomicU64>,
-    /// What `User` admission goes by: the capacity, or less before it shrinks. Updated under `maintenance`.
-    user_capacity: Line<AtomicU64>,
+    /// The same for the system: the capacity, or more while the log is longer than a reduced one, so
+    /// that the records that move the checkpoint have a place. Updated under `maintenance`.
+    room: Line<AtomicU64>,
     pub(crate) poisoned: AtomicBool,
     pub(crate) cause: OnceLock<DiskError>,
     pub(crate) segments: Segments,
@@ -195,7 +196,11 @@ impl Redo {
         let geometry = segments.geometry;
         let capacity = geometry.segments(o.capacity_bytes);
         let first = geometry.segment(checkpoint.0);
-        segments.arrange(first, (first + capacity).max(geometry.segment(end.0)), spare)?;
+        let age = end.0 - checkpoint.0;
+        let room = capacity.max(geometry.segments(age + user_reserve(age)) + 1);
+        let room =
+            if age > user_limit(capacity * geometry.segment_bytes) { room } else { capacity };
+        segments.arrange(first, first + room, spare)?;
         let writer = Writer::at(&segments, end.0)?;
         let line = |lsn: u64| Line(AtomicU64::new(lsn));
         let redo = Redo {
@@ -205,7 +210,7 @@ impl Redo {
             durable: line(end.0),
             checkpoint: line(checkpoint.0),
             capacity: line(capacity * geometry.segment_bytes),
-            user_capacity: line(capacity * geometry.segment_bytes),
+            room: line(room * geometry.segment_bytes),
             poisoned: AtomicBool::new(false),
             cause: OnceLock::new(),
             segments,
@@ -237,18 +242,22 @@ impl Redo {
             if self.poisoned.load(Relaxed) {
                 return Err(Refused::Poisoned);
             }
-            let capacity = self.capacity.load(SeqCst);
+            let limit = match class {
+                Admission::User => &self.capacity,
+                Admission::System => &self.room,
+            };
+            let most = limit.load(SeqCst);
             let usable = match class {
-                Admission::User => self.usable_by_users(),
-                Admission::System => capacity,
+                Admission::User => user_limit(most),
+                Admission::System => most,
             };
             match self.ring.claim(need, self.checkpoint.load(Acquire) + usable) {
                 Claim::NoBuffer => return Err(Refused::Buffer),
                 Claim::NoCapacity => return Err(Refused::Capacity),
-                // `set_capacity` stores the capacity, then reads `claimed`; we claimed, then read the
-                // capacity again. So either it sees our claim and keeps the segments for it, or we see
-                // the new capacity and ask again under it.
-                Claim::Taken if self.capacity.load(SeqCst) == capacity => {
+                // Who reduces a limit stores it, then reads `claimed`; we claimed, then read the limit
+                // again. So either our claim is seen and the segments for it are kept, or we see the
+                // new limit and ask again under it.
+                Claim::Taken if limit.load(SeqCst) == most => {
                     return Ok(Credit { redo: self, bytes: need });
                 }
                 Claim::Taken => self.ring.unclaim(need),
@@ -299,15 +308,6 @@ impl Redo {
     pub fn capacity(&self) -> u64 {
         self.capacity.load(Acquire)
     }
-    /// The capacity that users go by: less than [`Redo::capacity`] after [`Redo::announce_capacity`].
-    pub fn user_capacity(&self) -> u64 {
-        self.user_capacity.load(Acquire)
-    }
-    /// Checkpoint age up to which [`Admission::User`] is given space.
-    pub fn usable_by_users(&self) -> u64 {
-        let capacity = self.user_capacity();
-        capacity - user_reserve(capacity)
-    }
     /// `reserved - checkpoint`, in bytes.
     pub fn checkpoint_age(&self) -> u64 {
         let checkpoint = self.checkpoint().0;
@@ -332,6 +332,7 @@ impl Redo {
         self.check()?;
         let (old, durable) = (self.checkpoint().0, self.durable().0);
         assert!(old <= lsn.0 && lsn.0 <= durable, "checkpoint {old} to {lsn}, durable {durable}");
+        self.settle_room(lsn.0);
         self.arrange(lsn.0).map_err(|e| self.fail(e))?;
         self.checkpoint.store(lsn.0, Release);
         self.assert_order();
@@ -339,22 +340,9 @@ impl Redo {
         Ok(())
     }
 
-    /// Lets [`Admission::User`] go by a lower capacity, rounded, from now on; returns it. `System` has the
-    /// log as it is: what it writes lets the checkpoint move, so that the capacity can follow. A value
-    /// above the capacity is the capacity.
-    pub fn announce_capacity(&self, bytes: u64) -> u64 {
-        let _alone = self.maintenance.lock();
-        let geometry = self.segments.geometry;
-        let rounded = (geometry.segments(bytes) * geometry.segment_bytes).min(self.capacity());
-        self.user_capacity.store(rounded, Release);
-        self.wake_space_waiters();
-        rounded
-    }
-
     /// Changes the capacity; returns it rounded. Growth makes the new segments, durably, before it gives them
-    /// out. Shrinking takes effect on admission at once, so below the checkpoint age nobody is given space
-    /// any more ([`Redo::announce_capacity`] comes first then); segments that hold nothing are removed now, the
-    /// others as the checkpoint passes them.
+    /// out. Shrinking takes effect on users at once; the segments that are too many are removed once the
+    /// checkpoint age is below the new capacity.
     ///
     /// # Errors
     /// [`RedoError::Poisoned`]; the disk's. When the disk has no space for growth, the capacity is unchanged
@@ -379,21 +367,29 @@ impl Redo {
                 return Err(error);
             }
             self.capacity.store(new, SeqCst);
-            self.user_capacity.store(new, Release);
+            self.room.store(new.max(self.room.load(SeqCst)), SeqCst);
             self.wake_space_waiters();
         } else if new < old {
-            self.user_capacity.store(new, Release);
             self.capacity.store(new, SeqCst);
+            self.settle_room(checkpoint);
             self.arrange(checkpoint).map_err(|e| self.fail(e))?;
         }
         Ok(new)
+    }
+
+    /// Ends the exception for a log that was longer than its capacity, if it fits by now.
+    fn settle_room(&self, checkpoint: u64) {
+        let capacity = self.capacity();
+        if self.ring.claimed() - checkpoint <= user_limit(capacity) {
+            self.room.store(capacity, SeqCst);
+        }
     }
 
     /// Makes the segments what `checkpoint`, the capacity and the claims given out need.
     fn arrange(&self, checkpoint: u64) -> Result<(), RedoError> {
         let geometry = self.segments.geometry;
         let first = geometry.segment(checkpoint);
-        let ahead = first + self.capacity() / geometry.segment_bytes;
+        let ahead = first + self.room.load(SeqCst) / geometry.segment_bytes;
         self.segments.arrange(first, ahead.max(geometry.segment(self.ring.claimed())), Vec::new())
     }
 
@@ -452,6 +448,11 @@ impl Redo {
              written {written}, filled {filled}, reserved {reserved}"
         );
     }
+}
+
+/// What [`Admission::User`] may fill of `capacity`.
+fn user_limit(capacity: u64) -> u64 {
+    capacity - user_reserve(capacity)
 }
 
 /// What [`Admission::User`] leaves of `capacity`.

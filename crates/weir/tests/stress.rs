@@ -55,8 +55,7 @@ impl Bank {
 
     fn put(&self, txn: &mut Transaction, id: u64, branch: i64, balance: i64) -> Result<(), Error> {
         let filler = vec![id as u8; self.filler];
-        let row =
-            [Value::U64(id), Value::I64(branch), Value::I64(balance), Value::Bytes(&filler)];
+        let row = [Value::U64(id), Value::I64(branch), Value::I64(balance), Value::Bytes(&filler)];
         txn.upsert(&self.table, &row).map(|_| ())
     }
 
@@ -590,7 +589,11 @@ fn definitions_change_beside_reads_and_writes() {
                 for id in 0..300 {
                     txn.insert(&other, &values(id, &(0, id.to_string(), vec![7; 9000]))).unwrap();
                 }
-                if rng.bool() { txn.commit().unwrap() } else { txn.rollback().unwrap() }
+                if rng.bool() {
+                    txn.commit().unwrap()
+                } else {
+                    txn.rollback().unwrap()
+                }
                 db.drop_index(table, "extra").unwrap();
                 db.drop_table(&other).unwrap();
                 let mut txn = db.begin(Isolation::RepeatableRead).unwrap();

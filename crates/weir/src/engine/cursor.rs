@@ -105,49 +105,62 @@ impl<'t> Cursor<'t> {
         if self.transaction.has_ended() {
             return Err(Error::Ended);
         }
-        match self.of {
-            KeyOf::Index(n) if !self.keys_only => self.next_by_index(n),
-            of => self.next_entry(of),
+        let KeyOf::Index(n) = self.of else { return self.next_row() };
+        while let Some(entry) = self.scan.next(self.view)? {
+            if self.keys_only && !entry.outdated {
+                // Borrowed anew: the borrow checker doesn't see that the loop ends here.
+                let entry = self.scan.last();
+                return Ok(Some(RowRef::index(&self.def.schema, n, entry.key, entry.value)));
+            }
+            if !self.find_row(n)? {
+                continue;
+            }
+            let schema = &self.def.schema;
+            if self.keys_only {
+                let entry = self.scan.last();
+                return Ok(Some(RowRef::index(schema, n, entry.key, entry.value)));
+            }
+            return Ok(Some(RowRef::primary(schema, &self.key, &self.value)));
         }
+        Ok(None)
     }
 
-    /// The next entry of the tree itself.
-    #[inline]
-    fn next_entry(&mut self, of: KeyOf) -> Result<Option<RowRef<'_>>> {
+    fn next_row(&mut self) -> Result<Option<RowRef<'_>>> {
         let schema = &self.def.schema;
         let Some(entry) = self.scan.next(self.view)? else { return Ok(None) };
-        match of {
-            KeyOf::Index(n) => Ok(Some(RowRef::index(schema, n, entry.key, entry.value))),
-            KeyOf::Primary if !entry.overflow => {
-                Ok(Some(RowRef::primary(schema, entry.key, entry.value)))
-            }
-            KeyOf::Primary => {
-                let storage = &self.transaction.shared().storage;
-                self.value = whole(storage, self.def.primary, true, entry.value)?;
-                Ok(Some(RowRef::primary(schema, entry.key, &self.value)))
-            }
+        if !entry.overflow {
+            return Ok(Some(RowRef::primary(schema, entry.key, entry.value)));
         }
+        let storage = &self.transaction.shared().storage;
+        self.value = whole(storage, self.def.primary, true, entry.value)?;
+        Ok(Some(RowRef::primary(schema, entry.key, &self.value)))
     }
 
-    /// The row that the next entry of the index refers to.
-    fn next_by_index(&mut self, n: usize) -> Result<Option<RowRef<'_>>> {
-        while let Some(entry) = self.scan.next(self.view)? {
-            self.key.clear();
-            primary_key_of_entry(&self.def.schema, n, entry.key, entry.value, &mut self.key)?;
-            if let Some(row) =
-                self.transaction.get_encoded(self.view, self.def.primary, &self.key)?
-            {
-                self.value = row;
-                return Ok(Some(RowRef::primary(&self.def.schema, &self.key, &self.value)));
-            }
+    /// Reads the row of the entry at hand. `false`: the transaction has changed the row from a newer
+    /// version than its snapshot's, so the snapshot's entry is no longer that of the row.
+    fn find_row(&mut self, n: usize) -> Result<bool> {
+        let entry = self.scan.last();
+        let schema = &self.def.schema;
+        self.key.clear();
+        primary_key_of_entry(schema, n, entry.key, entry.value, &mut self.key)?;
+        match self.transaction.get_encoded(self.view, self.def.primary, &self.key)? {
+            Some(row) => self.value = row,
+            None if entry.outdated => return Ok(false),
             // What isn't committed may change between the two looks: others' rows, or our own when
             // rows are deleted while they are scanned.
-            if self.view.is_committed() {
+            None if !self.view.is_committed() => return Ok(false),
+            None => {
                 let tree = tree_of(&self.def, self.of);
                 return Err(inconsistent(tree, "an entry of the index has no row"));
             }
         }
-        Ok(None)
+        if !entry.outdated {
+            return Ok(true);
+        }
+        let row = RowRef::primary(schema, &self.key, &self.value);
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        row.index_entry(n, &mut key, &mut value)?;
+        Ok(key == entry.key && value == entry.value)
     }
 
     /// The transaction that scans.

@@ -12,11 +12,12 @@ mod transaction;
 
 pub use cursor::{Bounds, Cursor, IndexRef};
 pub use error::{Error, Result};
-pub use options::{OnProgress, Options};
+pub use options::Options;
 pub use status::Status;
 pub use table::Table;
 pub use transaction::{Isolation, Transaction};
 
+use crate::lock::LockInfo;
 use crate::sort;
 use crate::storage::replay::Summary;
 use crate::storage::{Background, Fault, Storage};
@@ -187,14 +188,19 @@ impl Database {
         Status::of(&self.0.shared, &self.0.recovered)
     }
 
+    /// Row locks that readers hold or somebody waits for, and who waits for whom.
+    pub fn locks(&self) -> Vec<LockInfo> {
+        self.0.shared.locks.snapshot()
+    }
+
     /// Changes the redo capacity of the running database; returns what it is now: whole segments, at
-    /// least four. A smaller one is returned when the pages that need the larger one have been written.
+    /// least four. Users go by it at once; a longer log shrinks as its pages are written.
     ///
     /// # Errors
     /// [`Error::Options`]; no space for a larger log: nothing changed then. Storage errors.
     pub fn set_redo_capacity(&self, bytes: u64) -> Result<u64> {
         options::check_redo_capacity(bytes)?;
-        Ok(self.0.shared.storage.set_log_capacity(bytes)?)
+        Ok(self.0.shared.storage.redo.set_capacity(bytes).map_err(Fault::from)?)
     }
 
     /// Makes everything that was committed durable on the device.

@@ -15,7 +15,8 @@ impl Storage {
 
     /// The part of the log's capacity that users may fill.
     pub fn user_capacity(&self) -> u64 {
-        self.redo.usable_by_users()
+        let capacity = self.redo.capacity();
+        capacity - (capacity / 8).max(64 << 10).min(capacity / 2)
     }
 
     /// Oldest dirty frames, at most `limit`.
@@ -96,45 +97,7 @@ impl Storage {
             self.redo.set_checkpoint(bound)?;
             self.figures.checkpoints.fetch_add(1, Ordering::Relaxed);
         }
-        self.shrink_log()?;
         Ok(bound)
-    }
-
-    /// Lets the log's capacity follow what was announced, once its age permits.
-    fn shrink_log(&self) -> Result<(), Fault> {
-        let announced = self.redo.user_capacity();
-        if announced < self.redo.capacity()
-            && self.redo.checkpoint_age() <= self.redo.usable_by_users()
-        {
-            self.redo.set_capacity(announced)?;
-        }
-        Ok(())
-    }
-
-    /// Changes the log's capacity; returns it as it is then. To shrink, users are held back first, while
-    /// pages are written until the log's age fits.
-    ///
-    /// # Errors
-    /// No space for a larger log, or for the pages that keep it from shrinking: nothing changed. Failures
-    /// of the storage.
-    pub fn set_log_capacity(&self, bytes: u64) -> Result<u64, Fault> {
-        let announced = self.redo.announce_capacity(bytes);
-        if announced == self.redo.capacity() {
-            let _one = self.checkpointing.lock();
-            return Ok(self.redo.set_capacity(bytes)?);
-        }
-        let mut turns = 0;
-        loop {
-            let _ = self.checkpoint()?;
-            // Or somebody else has changed it meanwhile.
-            if self.redo.capacity() == announced || self.redo.user_capacity() != announced {
-                return Ok(self.redo.capacity());
-            }
-            if let Err(fault) = self.relieve_log(&mut turns) {
-                self.redo.announce_capacity(self.redo.capacity());
-                return Err(fault);
-            }
-        }
     }
 
     /// Lets the control file say how far the log is durable: if it is found to end before, it was damaged.

@@ -77,7 +77,6 @@ impl Storage {
         let redo_options = RedoOptions {
             database_id: control.database_id,
             segment_bytes: control.segment_bytes,
-            capacity_bytes: capacity_for(analysis.end.0 - control.checkpoint.0, &options.redo),
             ..options.redo.clone()
         };
         let redo = weir_redo::Redo::open_at(
@@ -86,11 +85,12 @@ impl Storage {
             control.checkpoint,
             analysis.end,
         )?;
-        // If there is more in the log than it is to hold, it shrinks when its pages have been written.
-        redo.announce_capacity(options.redo.capacity_bytes);
-        let storage = Storage::assemble(disk, store, redo, options, &control)?;
+        let mut storage = Storage::assemble(disk, store, redo, options, &control)?;
+        // No background thread runs yet: recovery frees frames and log space itself.
+        storage.inline = true;
         storage.next_txn.store(analysis.next_txn.0, Ordering::Release);
         let summary = storage.replay(&control, &analysis, progress)?;
+        storage.inline = options.inline;
         Ok((storage, summary))
     }
 
@@ -213,12 +213,6 @@ impl Drop for Touched<'_> {
     fn drop(&mut self) {
         self.pool.frame(self.frame).latch.unlock_exclusive();
     }
-}
-
-/// Capacity with which to open a log of that age: what was asked for, if it leaves recovery a reserve.
-fn capacity_for(age: u64, options: &RedoOptions) -> u64 {
-    let wanted = options.capacity_bytes;
-    if age + wanted / 32 <= wanted { wanted } else { age + age / 8 + (256 << 10) }
 }
 
 fn analyse(

@@ -252,6 +252,7 @@ impl Txn {
 
     /// Takes back the last write; returns whether it was the transaction's first.
     pub(super) fn undo_last(&mut self) -> Result<bool, TxnError> {
+        self.drop_empty_tail()?;
         let lane = self.lane.expect("a transaction with undo has a lane");
         let s = self.shared.storage.clone();
         let taken = retry(&s, || {
@@ -298,6 +299,29 @@ impl Txn {
         }
         self.lane = Some(LaneUse { tail, ..lane });
         Ok(taken.first)
+    }
+
+    /// Frees the lane's last page if nothing was written there since the lane was extended.
+    fn drop_empty_tail(&mut self) -> Result<(), TxnError> {
+        let lane = self.lane.expect("a transaction with undo has a lane");
+        let s = self.shared.storage.clone();
+        let tail = retry(&s, || {
+            let page = s.read(lane.tail, false)?;
+            let prev = undo::prev(&page);
+            if undo::last(&page) != 0 || prev == PageId::NONE {
+                return Ok(lane.tail);
+            }
+            drop(page);
+            let mut mtr = s.mtr(Need::log(256))?;
+            mtr.latch(prev)?;
+            mtr.latch(lane.tail)?;
+            mtr.latch(LANE_DIRECTORY)?;
+            unhang_tail(&mut mtr, lane, prev);
+            mtr.commit();
+            Ok::<_, Restart<Fault>>(prev)
+        })?;
+        self.lane = Some(LaneUse { tail, ..lane });
+        Ok(())
     }
 
     /// Puts an entry back into the state before a write, and takes the record off the lane.
@@ -400,11 +424,16 @@ impl Txn {
             return Ok(lane.tail);
         }
         let prev = undo::prev(mtr.page(lane.tail));
-        mtr.log(&Redo::UndoLink { page: prev, next: PageId::NONE });
-        set_ends(mtr, lane.lane, |head, _| (head, prev));
-        mtr.free(lane.tail);
+        unhang_tail(mtr, lane, prev);
         Ok(prev)
     }
+}
+
+/// Frees the lane's last page; it, the one before and the directory are latched.
+fn unhang_tail(mtr: &mut Mtr<'_>, lane: LaneUse, prev: PageId) {
+    mtr.log(&Redo::UndoLink { page: prev, next: PageId::NONE });
+    set_ends(mtr, lane.lane, |head, _| (head, prev));
+    mtr.free(lane.tail);
 }
 
 /// Whether the record is alone on its page while the transaction has earlier ones.

@@ -212,6 +212,7 @@ impl Transactions {
             snapshot: None,
             undo_records: 0,
             purge_work: false,
+            overwrote_unseen: false,
             lock_timeout: Duration::from_secs(50),
             cancelled: Arc::new(AtomicBool::new(false)),
         }
@@ -229,10 +230,27 @@ pub struct Txn {
     undo_records: u64,
     /// Whether one of them has work for purge.
     purge_work: bool,
+    /// Whether the last write replaced a version that its snapshot doesn't cover.
+    pub overwrote_unseen: bool,
     /// How long to wait for a row lock.
     pub lock_timeout: Duration,
     /// Set to end its wait for a lock.
     cancelled: Arc<AtomicBool>,
+}
+
+/// Ends a transaction's waits for locks; see [`Txn::canceller`].
+pub struct Canceller {
+    shared: Arc<Transactions>,
+    id: TxnId,
+    cancelled: Arc<AtomicBool>,
+}
+
+impl Canceller {
+    /// The wait that is on, or the next one, fails.
+    pub fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Release);
+        self.shared.locks.cancel(self.id);
+    }
 }
 
 /// A point to which a transaction can be rolled back.
@@ -243,11 +261,6 @@ impl Txn {
     /// Its number; 0 until it writes or locks.
     pub fn id(&self) -> TxnId {
         self.id
-    }
-
-    /// What it has of the database's shared state.
-    pub fn shared(&self) -> &Arc<Transactions> {
-        &self.shared
     }
 
     fn storage(&self) -> &Storage {
@@ -274,11 +287,6 @@ impl Txn {
     /// Where it stands.
     pub fn savepoint(&self) -> Savepoint {
         Savepoint(self.undo_records)
-    }
-
-    /// Number of undo records it has written.
-    pub fn weight(&self) -> u64 {
-        self.undo_records
     }
 
     fn ensure_id(&mut self) -> TxnId {
@@ -310,6 +318,17 @@ impl Txn {
             cancelled: Some(&self.cancelled),
         };
         Ok(shared.locks.lock(&request)?)
+    }
+
+    /// Gives up an explicit lock; a row that was written stays held.
+    pub fn unlock(&mut self, tree: Tree, key: &[u8]) {
+        self.shared.locks.release(self.id, tree.id, key);
+    }
+
+    /// Ends its waits for locks, from another thread.
+    pub fn canceller(&mut self) -> Canceller {
+        let id = self.ensure_id();
+        Canceller { shared: self.shared.clone(), id, cancelled: self.cancelled.clone() }
     }
 
     /// Creates a tree; rolled back, it is gone.

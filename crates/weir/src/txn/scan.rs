@@ -39,11 +39,20 @@ pub struct Scan {
     range: Range,
     done: bool,
     bytes: Vec<u8>,
-    /// `(start of key, start of value, end of value, overflow)` in `bytes`.
-    rows: Vec<(u32, u32, u32, bool)>,
+    rows: Vec<Copied>,
     next: usize,
     /// Leaves of the batch to come, at most: small scans stay small.
     most: usize,
+}
+
+/// Where an entry lies in a scan's buffer.
+#[derive(Debug, Clone, Copy)]
+struct Copied {
+    key: u32,
+    value: u32,
+    end: u32,
+    overflow: bool,
+    outdated: bool,
 }
 
 /// An entry that a scan has copied.
@@ -55,6 +64,9 @@ pub struct Row<'a> {
     pub value: &'a [u8],
     /// Whether the value is a reference.
     pub overflow: bool,
+    /// Whether the scan's transaction has written, and the entry is seen as it was before a later
+    /// commit: the transaction's own row may have another entry.
+    pub outdated: bool,
 }
 
 impl Scan {
@@ -83,11 +95,20 @@ impl Scan {
             }
             self.fetch(view)?;
         }
-        let (key, value, end, overflow) = self.rows[self.next];
         self.next += 1;
+        Ok(Some(self.last()))
+    }
+
+    /// The entry that [`Scan::next`] gave last.
+    ///
+    /// # Panics
+    /// If it gave none.
+    #[inline]
+    pub fn last(&self) -> Row<'_> {
+        let Copied { key, value, end, overflow, outdated } = self.rows[self.next - 1];
         let (key, value) =
             (&self.bytes[key as usize..value as usize], &self.bytes[value as usize..end as usize]);
-        Ok(Some(Row { key, value, overflow }))
+        Row { key, value, overflow, outdated }
     }
 
     /// Copies entries of the next leaf that has any.
@@ -208,12 +229,15 @@ impl Scan {
     fn copy(&mut self, leaf: &LeafRead<'_>, slot: usize, view: View) -> Result<(), Restart<Fault>> {
         let entry = leaf.entry(slot);
         let Some((overflow, value)) = self.shared.visible(view, &entry)? else { return Ok(()) };
+        let outdated =
+            view.own.0 != 0 && entry.version.is_some_and(|v| !self.shared.sees(view, v.txn));
         let key = self.bytes.len() as u32;
         self.bytes.extend_from_slice(leaf.prefix());
         self.bytes.extend_from_slice(leaf.suffix(slot));
-        let start = self.bytes.len() as u32;
+        let value_at = self.bytes.len() as u32;
         self.bytes.extend_from_slice(&value);
-        self.rows.push((key, start, self.bytes.len() as u32, overflow));
+        let end = self.bytes.len() as u32;
+        self.rows.push(Copied { key, value: value_at, end, overflow, outdated });
         Ok(())
     }
 }

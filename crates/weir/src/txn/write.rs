@@ -1,14 +1,14 @@
 //! Writes: one leaf entry and its undo record, in one mini-transaction.
 
 use super::lane::NextUndo;
-use super::{Txn, TxnError};
+use super::{Txn, TxnError, View};
 use crate::lock::Mode;
 use crate::storage::{Fault, Mtr, Need, Restart, Stop, Storage};
-use crate::tree::Tree;
 use crate::tree::cursor::LeafSlot;
 use crate::tree::overflow::{self, Announce};
+use crate::tree::{Hint, Tree};
 use weir_page::node::MAX_INLINE;
-use weir_page::version::{Delta, Flags, UndoPtr};
+use weir_page::version::{Delta, Flags, UndoPtr, Version};
 use weir_page::{Change, TxnId, Write};
 
 /// What is to happen to a key.
@@ -40,6 +40,8 @@ enum Attempt {
     Done {
         old: Option<(bool, Vec<u8>)>,
         purge_work: bool,
+        /// Whether the snapshot doesn't cover the version before.
+        unseen: bool,
     },
     Exists,
     Absent,
@@ -72,17 +74,31 @@ impl Txn {
     /// # Errors
     /// Deadlock, lock wait timeout: nothing was written. Faults of the storage.
     pub fn write(&mut self, tree: Tree, key: &[u8], op: Op<'_>) -> Result<Outcome, TxnError> {
+        self.write_at(tree, key, op, Hint::default())
+    }
+
+    /// As [`Txn::write`], with a hint where the leaf is.
+    ///
+    /// # Errors
+    /// As [`Txn::write`].
+    pub fn write_at(
+        &mut self,
+        tree: Tree,
+        key: &[u8],
+        op: Op<'_>,
+        hint: Hint,
+    ) -> Result<Outcome, TxnError> {
         let too_long = |v: &[u8]| key.len() + v.len() > MAX_INLINE;
         match op.value().filter(|v| too_long(v)) {
             None => {
                 let value = op.value().map(|bytes| Inline { bytes, overflow: false });
-                self.write_inline(tree, key, op, value)
+                self.write_inline(tree, key, op, value, hint)
             }
             Some(long) => {
                 let before = self.savepoint();
                 let reference = self.write_chain(long)?.to_bytes();
                 let value = Inline { bytes: &reference, overflow: true };
-                let outcome = self.write_inline(tree, key, op, Some(value));
+                let outcome = self.write_inline(tree, key, op, Some(value), hint);
                 if !matches!(outcome, Ok(Outcome::Done(_))) {
                     self.rollback_to(before)?;
                 }
@@ -108,14 +124,16 @@ impl Txn {
         key: &[u8],
         op: Op<'_>,
         value: Option<Inline<'_>>,
+        hint: Hint,
     ) -> Result<Outcome, TxnError> {
-        let next = self.next_undo()?;
-        let mut next = next;
+        let mut next = self.next_undo()?;
+        let mut hint = Some(hint);
         let mut absent_pages = 0;
         loop {
-            match self.attempt(tree, key, op, value, next) {
-                Ok(Attempt::Done { old, purge_work }) => {
+            match self.attempt(tree, key, op, value, next, hint.take().unwrap_or_default()) {
+                Ok(Attempt::Done { old, purge_work, unseen }) => {
                     self.undo_pushed(purge_work);
+                    self.overwrote_unseen = unseen;
                     let old = old.map(|(o, b)| super::read::whole(self.storage(), tree, o, &b));
                     return Ok(Outcome::Done(old.transpose()?));
                 }
@@ -152,12 +170,13 @@ impl Txn {
         op: Op<'_>,
         value: Option<Inline<'_>>,
         next: NextUndo,
+        hint: Hint,
     ) -> Result<Attempt, Restart<Fault>> {
         let s: &Storage = self.storage();
         // The old value goes into the log once (as a delta at worst), the new one at most twice.
         let log_bytes = 160 + key.len() + value.map_or(0, |v| v.bytes.len()) + MAX_INLINE;
         let mut mtr = s.mtr(Need::log(log_bytes))?;
-        let at = tree.slot(&mut mtr, key)?;
+        let at = tree.slot_at(&mut mtr, key, hint)?;
         if let Some(held) = self.held_by_other(tree, key, &at, &mtr) {
             return Ok(held);
         }
@@ -194,6 +213,12 @@ impl Txn {
         locked.then_some(Attempt::Held(None))
     }
 
+    /// Whether the transaction has a snapshot that doesn't cover the version.
+    fn is_unseen(&self, version: Option<Version>) -> bool {
+        let (Some(snapshot), Some(version)) = (self.snapshot, version) else { return false };
+        !self.shared.sees(View { own: self.id, snapshot }, version.txn)
+    }
+
     #[inline]
     fn insert(
         &self,
@@ -213,7 +238,7 @@ impl Txn {
             return Ok(Attempt::UndoFull);
         }
         mtr.commit();
-        Ok(Attempt::Done { old: None, purge_work: false })
+        Ok(Attempt::Done { old: None, purge_work: false, unseen: false })
     }
 
     #[expect(clippy::too_many_arguments, reason = "one place, named for what they are")]
@@ -251,7 +276,9 @@ impl Txn {
             return Ok(Attempt::UndoFull);
         }
         mtr.commit();
-        Ok(Attempt::Done { old: alive.then_some((old_flags.overflow, old)), purge_work: true })
+        let unseen = self.is_unseen(old_version);
+        let old = alive.then_some((old_flags.overflow, old));
+        Ok(Attempt::Done { old, purge_work: true, unseen })
     }
 
     fn delete(
@@ -272,7 +299,7 @@ impl Txn {
             return Ok(Attempt::UndoFull);
         }
         mtr.commit();
-        Ok(Attempt::Done { old: Some((old_flags.overflow, old)), purge_work: true })
+        Ok(Attempt::Done { old: Some((old_flags.overflow, old)), purge_work: true, unseen: false })
     }
 
     /// Latches the undo page and logs the write, if the page has room.

@@ -140,7 +140,8 @@ pub fn same(expected: &[(u64, Item)], found: &[(u64, Item)], what: &str) {
     let at = expected.iter().zip(found).position(|(x, y)| x != y);
     let at = at.unwrap_or(expected.len().min(found.len()));
     let brief = |rows: &[(u64, Item)]| {
-        rows.get(at).map(|(id, (a, b, body))| format!("id {id}, a {a}, b {b}, {} bytes", body.len()))
+        rows.get(at)
+            .map(|(id, (a, b, body))| format!("id {id}, a {a}, b {b}, {} bytes", body.len()))
     };
     panic!(
         "{what}: {} rows expected, {} found; first difference at {at}: expected {:?}, found {:?}",

@@ -9,6 +9,7 @@
 //! - `WEIR_CRASH_SEEDS=n` runs that many instead, from `WEIR_CRASH_FIRST` (0) on;
 //! - a failure prints the command that repeats it.
 
+mod faults;
 mod model;
 mod profile;
 mod run;
@@ -100,15 +101,33 @@ fn crashes_lose_nothing() {
     assert!(counts.crashes() > 0 && counts.recoveries > 0);
 }
 
+#[test]
+fn faults_lose_nothing() {
+    let _one = ONE.lock();
+    let (counts, _) = run_many(20, faults::run);
+    assert!(counts.faults > 0 && counts.no_space > 0 && counts.rot_found > 0);
+}
+
+/// Repeats one run of [`faults_lose_nothing`].
+#[test]
+fn repeat_faults() {
+    let _one = ONE.lock();
+    repeat_one(faults::run);
+}
+
 /// Repeats one run: see the module.
 #[test]
 fn repeat() {
     let _one = ONE.lock();
+    repeat_one(run::run);
+}
+
+fn repeat_one(run: fn(u64, &'static Profile) -> Counts) {
     let Some(seed) = number("WEIR_CRASH_SEED") else { return };
     let profile = match std::env::var("WEIR_CRASH_PROFILE") {
         Ok(name) => Profile::named(&name),
         Err(_) => &PROFILES[seed as usize % PROFILES.len()],
     };
-    let counts = run_apart(seed, profile, run::run).expect("the run failed");
+    let counts = run_apart(seed, profile, run).expect("the run failed");
     println!("{counts:#?}");
 }

@@ -152,6 +152,16 @@ impl Model {
         self.tables.get(&table)
     }
 
+    /// The last commit turned out not to have happened.
+    pub fn forget_last(&mut self) {
+        let last = self.last;
+        self.catalogs.retain(|c| c.0 < last);
+        for versions in self.tables.values_mut().flat_map(|keys| keys.values_mut()) {
+            versions.retain(|v| v.0 < last);
+        }
+        self.last -= 1;
+    }
+
     /// What is found is the state after `commit`: nothing later happened.
     pub fn settle(&mut self, commit: u64) {
         self.catalogs.retain(|c| c.0 <= commit);

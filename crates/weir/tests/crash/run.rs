@@ -20,7 +20,7 @@ pub fn run(seed: u64, profile: &'static Profile) -> Counts {
 
 impl World {
     /// Creates the database; the power may fail meanwhile.
-    fn create(&mut self) {
+    pub fn create(&mut self) {
         if self.rng.u8(..4) == 0 {
             self.disk.crash_at(self.rng.u64(..60));
         }

@@ -5,10 +5,10 @@ use crate::work::same;
 use crate::world::{Weather, World};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use weir::{Bounds, Direction, IndexRef, Isolation, Transaction};
+use weir::{Bounds, Direction, Error, IndexRef, Isolation, Transaction};
 
 /// A table as found: its indexes, and key and stamp of its rows.
-struct Found {
+pub struct Found {
     indexes: Vec<&'static str>,
     stamps: Vec<(Vec<u8>, u64)>,
 }
@@ -18,10 +18,11 @@ impl World {
     pub fn verify(&mut self) {
         self.weather = Weather::Fair;
         self.counts.recoveries += 1;
-        let commit = self.surviving_commit();
+        let floor = self.model.floor_kill;
+        let commit = self.surviving_commit(floor).unwrap_or_else(|e| panic!("a scan failed: {e}"));
         self.counts.commits_lost += self.model.last - commit;
         self.note(|| format!("commit {commit} was the last"));
-        self.compare(commit);
+        self.compare(commit).unwrap_or_else(|e| panic!("a scan failed: {e}"));
         self.model.settle(commit);
         // What was found must be there after the next power cut.
         self.model.all_durable();
@@ -41,21 +42,17 @@ impl World {
         assert!(findings.is_empty(), "findings: {findings:#?} ({summary:?})");
     }
 
-    fn found(&self) -> BTreeMap<String, Found> {
-        let mut txn = self.db().begin(Isolation::RepeatableRead).expect("a transaction begins");
+    pub fn found(&self) -> Result<BTreeMap<String, Found>, Error> {
+        let mut txn = self.db().begin(Isolation::RepeatableRead)?;
         let mut all = BTreeMap::new();
         for name in self.db().table_names() {
             let table = self.db().table(&name).expect("a table that was listed");
             let mut stamps = Vec::new();
-            let bounds = Bounds::all();
-            let mut cursor = txn
-                .scan(&table, IndexRef::Primary, bounds, Direction::Forward)
-                .unwrap_or_else(|error| panic!("scan of {name}: {error}"));
-            while let Some(row) =
-                cursor.next().unwrap_or_else(|error| panic!("scan of {name}: {error}"))
-            {
-                let key = row.get(0).expect("a key").as_bytes().expect("bytes").to_vec();
-                let stamp = row.get(1).expect("a stamp").as_u64().expect("a number");
+            let mut cursor =
+                txn.scan(&table, IndexRef::Primary, Bounds::all(), Direction::Forward)?;
+            while let Some(row) = cursor.next()? {
+                let key = row.get(0)?.as_bytes().expect("bytes").to_vec();
+                let stamp = row.get(1)?.as_u64().expect("a number");
                 stamps.push((key, stamp));
             }
             let schema = table.schema().expect("the table is there");
@@ -64,16 +61,20 @@ impl World {
             let indexes = names.map(|n| known(n).expect("a known index")).collect();
             all.insert(name, Found { indexes, stamps });
         }
-        all
+        Ok(all)
     }
 
-    fn surviving_commit(&mut self) -> u64 {
-        let found = self.found();
-        let (floor, last) = (self.model.floor_kill, self.model.last);
+    /// The commit after which the database is as it is found, from `floor` on.
+    ///
+    /// # Errors
+    /// Those of the scans.
+    pub fn surviving_commit(&mut self, floor: u64) -> Result<u64, Error> {
+        let found = self.found()?;
+        let last = self.model.last;
         let mut why = String::new();
         for commit in (floor..=last).rev() {
             match self.differs(&found, commit) {
-                None => return commit,
+                None => return Ok(commit),
                 Some(difference) => {
                     if last - commit < 6 {
                         why += &format!("\n  from commit {commit}: {difference}");
@@ -88,7 +89,7 @@ impl World {
         );
     }
 
-    fn differs(&self, found: &BTreeMap<String, Found>, commit: u64) -> Option<String> {
+    pub fn differs(&self, found: &BTreeMap<String, Found>, commit: u64) -> Option<String> {
         let catalog: &Catalog = self.model.catalog_at(commit);
         if !found.keys().eq(catalog.keys()) {
             return Some(format!("tables {:?}", found.keys().collect::<Vec<_>>()));
@@ -120,17 +121,27 @@ impl World {
     }
 
     /// Compares every row by every index, in both directions.
-    fn compare(&mut self, commit: u64) {
-        let mut txn = self.db().begin(Isolation::RepeatableRead).expect("a transaction begins");
+    ///
+    /// # Errors
+    /// Those of the scans.
+    pub fn compare(&mut self, commit: u64) -> Result<(), Error> {
+        let mut txn = self.db().begin(Isolation::RepeatableRead)?;
         let catalog = self.model.catalog_at(commit).clone();
         for (name, def) in &catalog {
             let rows = self.model.rows(def.id, commit);
             self.counts.rows_verified += rows.len() as u64;
-            self.compare_table(&mut txn, name, def, rows);
+            self.compare_table(&mut txn, name, def, rows)?;
         }
+        Ok(())
     }
 
-    fn compare_table(&self, txn: &mut Transaction, name: &str, def: &Def, rows: Vec<Rc<Row>>) {
+    fn compare_table(
+        &self,
+        txn: &mut Transaction,
+        name: &str,
+        def: &Def,
+        rows: Vec<Rc<Row>>,
+    ) -> Result<(), Error> {
         let table = self.db().table(name).expect("the table is there");
         let orders = def.indexes.iter().map(|i| Some(i.0));
         for by in [None].into_iter().chain(orders) {
@@ -142,20 +153,17 @@ impl World {
                 let index = by.map_or(IndexRef::Primary, |b| IndexRef::Named(b.name()));
                 let whole = by.is_none() || direction == Direction::Forward;
                 let bounds = Bounds::all();
-                let scan = match whole {
-                    true => txn.scan(&table, index, bounds, direction),
-                    false => txn.scan_keys(&table, index, bounds, direction),
+                let mut cursor = match whole {
+                    true => txn.scan(&table, index, bounds, direction)?,
+                    false => txn.scan_keys(&table, index, bounds, direction)?,
                 };
                 let what = format!("scan of {name} by {by:?} {direction:?}");
-                let mut cursor = scan.unwrap_or_else(|error| panic!("{what}: {error}"));
                 let mut at = 0;
-                while let Some(found) =
-                    cursor.next().unwrap_or_else(|error| panic!("{what}: {error}"))
-                {
+                while let Some(found) = cursor.next()? {
                     let row = expected.get(at).unwrap_or_else(|| panic!("{what}: too many rows"));
                     let is_it = match whole {
                         true => same(&found, row),
-                        false => found.get(0).expect("a key").as_bytes() == Some(&row.key[..]),
+                        false => found.get(0)?.as_bytes() == Some(&row.key[..]),
                     };
                     assert!(is_it, "{what}: row {at} is not as the model says");
                     at += 1;
@@ -166,5 +174,6 @@ impl World {
                 }
             }
         }
+        Ok(())
     }
 }

@@ -7,9 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use weir::{
-    Database, Durability, Error, Isolation, Options, Schema, Transaction, Type, Value,
-};
+use weir::{Database, Durability, Error, Isolation, Options, Schema, Transaction, Type, Value};
 use weir_os::SimDisk;
 
 /// What was counted over all runs.
@@ -32,6 +30,9 @@ pub struct Counts {
     pub faults: u64,
     pub no_space: u64,
     pub rot_found: u64,
+    pub rot_harmless: u64,
+    pub stopped_when_full: u64,
+    pub wrong_after_lost_write: u64,
 }
 
 impl Counts {
@@ -53,6 +54,9 @@ impl Counts {
         self.faults += o.faults;
         self.no_space += o.no_space;
         self.rot_found += o.rot_found;
+        self.rot_harmless += o.rot_harmless;
+        self.stopped_when_full += o.stopped_when_full;
+        self.wrong_after_lost_write += o.wrong_after_lost_write;
     }
 
     /// Simulated crashes: power cuts and killed processes.
@@ -99,6 +103,8 @@ pub struct Open {
 
 pub struct World {
     pub seed: u64,
+    /// The test that repeats this run.
+    pub repeat: &'static str,
     pub profile: &'static Profile,
     pub rng: Rng,
     pub disk: SimDisk,
@@ -124,14 +130,20 @@ impl Drop for World {
             }
             eprintln!(
                 "to repeat: WEIR_CRASH_SEED={} WEIR_CRASH_PROFILE={} cargo test -p weir --test crash \
-                 repeat -- --nocapture",
-                self.seed, self.profile.name
+                 {} -- --exact --nocapture",
+                self.seed, self.profile.name, self.repeat
             );
         }
         self.disk.power_off();
         self.open.clear();
         self.db = None;
     }
+}
+
+/// Whether an error says that there is no space.
+pub fn says_full(error: &Error) -> bool {
+    let text = error.to_string();
+    text.contains("no space") || text.contains("No space") || text.contains("os error 28")
 }
 
 pub fn schema() -> Schema {
@@ -165,6 +177,7 @@ impl World {
         let disk = SimDisk::new(rng.u64(..));
         World {
             seed,
+            repeat: "repeat",
             profile,
             rng,
             disk,
@@ -215,7 +228,11 @@ impl World {
     pub fn down(&mut self, what: &str, error: Error) -> Down {
         self.note(|| format!("{what}: {error}"));
         let environment = matches!(error, Error::Storage(_) | Error::Sort(_));
-        let explained = self.disk.is_crashed() || self.weather != Weather::Fair;
+        let explained = match self.weather {
+            Weather::Fair => self.disk.is_crashed(),
+            Weather::Faults => true,
+            Weather::Full => says_full(&error),
+        };
         assert!(environment && explained, "{what} failed: {error} ({error:?})");
         Down
     }
@@ -267,9 +284,10 @@ impl World {
     /// Whether another transaction than the `i`-th has written or locked the row.
     pub fn held_by_other(&self, i: usize, table: TableId, key: &Key) -> bool {
         let at = (table, key.clone());
-        self.open.iter().enumerate().any(|(j, o)| {
-            j != i && (o.writes.contains_key(&at) || o.locks.contains(&at))
-        })
+        self.open
+            .iter()
+            .enumerate()
+            .any(|(j, o)| j != i && (o.writes.contains_key(&at) || o.locks.contains(&at)))
     }
 
     /// Whether any other transaction may hold locks in the table.
