@@ -34,6 +34,11 @@ fn fill(db: &Database) -> Table {
     table
 }
 
+/// A directory in memory, if there is one: hundreds of databases are opened, and each open syncs.
+fn scratch() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
 /// A database of `ROWS` rows, some of them only in the log if it was not closed cleanly.
 fn database(dir: &Path, how: Shutdown) {
     let db = Database::open(dir, durable()).unwrap();
@@ -205,7 +210,7 @@ fn nonsense_options() {
 
 #[test]
 fn a_missing_file_is_named_and_nothing_is_destroyed() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let original = dir.path().join("original");
     database(&original, Shutdown::Fast);
     for (n, file) in files(&original).iter().enumerate() {
@@ -282,7 +287,7 @@ fn names_place(message: &str, name: &str) -> bool {
 /// Calls `change` with a copy of a database for each of its files, and the file's path; it must leave
 /// an error that names the file, or all rows (for the log: those of the first transactions).
 fn damage(how: Shutdown, change: impl Fn(&Path)) {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let original = dir.path().join("original");
     database(&original, how);
     for file in files(&original) {
@@ -359,7 +364,7 @@ fn files_overwritten_by_garbage() {
 #[test]
 fn bits_flipped_anywhere() {
     let seed = seed();
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     for how in [Shutdown::Fast, Shutdown::Clean] {
         let original = dir.path().join(format!("{how:?}"));
         database(&original, how);
@@ -442,7 +447,7 @@ fn a_newer_format_is_refused() {
 
 #[test]
 fn files_of_another_database() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let (one, other) = (dir.path().join("one"), dir.path().join("other"));
     database(&one, Shutdown::Fast);
     // The same rows under other names, so that what is taken for a right row can be told.
