@@ -149,7 +149,8 @@ fn what_is_no_directory_or_holds_no_database() {
 #[test]
 fn names_of_all_kinds() {
     let dir = tempfile::tempdir().unwrap();
-    for name in ["with space", "ünï¢ødé 水", "a'\"`\\$x", &"x".repeat(255), "deep/er/and deeper"] {
+    for name in ["with space", "ünï¢ødé 水", "a'\"`\\$x", &"x".repeat(255), "deep/er/and deeper"]
+    {
         let path = dir.path().join(name);
         database(&path, Shutdown::Fast);
         expect_all(&Database::open(&path, durable().create(false)).unwrap(), name);
@@ -465,9 +466,7 @@ fn files_of_another_database() {
     for kind in ["control", "data", "map", "redo-"] {
         let at = dir.path().join(format!("with the other {kind}"));
         copy(&one, &at);
-        let of_kind = |p: &PathBuf| {
-            p.file_name().unwrap().to_str().unwrap().starts_with(kind)
-        };
+        let of_kind = |p: &PathBuf| p.file_name().unwrap().to_str().unwrap().starts_with(kind);
         for file in files(&at).iter().filter(|p| of_kind(p)) {
             fs::remove_file(file).unwrap();
         }

@@ -185,9 +185,7 @@ fn what_was_acknowledged_survives_a_kill() {
         let what = |thread: u64| format!("seed {seed}, round {round}, thread {thread}");
         let db = Database::open(&dir, small()).unwrap_or_else(|e| panic!("{}: {e}", what(0)));
         let found = match db.table("items") {
-            Some(table) => {
-                all_items(&mut db.begin(Isolation::RepeatableRead).unwrap(), &table)
-            }
+            Some(table) => all_items(&mut db.begin(Isolation::RepeatableRead).unwrap(), &table),
             None => Vec::new(),
         };
         for thread in 0..THREADS {

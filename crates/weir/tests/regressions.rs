@@ -209,8 +209,6 @@ fn a_full_log_is_opened_with_a_smaller_capacity() {
     let db = Database::open(dir.path(), options(2 << 20, 1 << 20)).unwrap();
     let table = db.table("items").unwrap();
     same(&expected, &all_items(&mut db.begin(Isolation::RepeatableRead).unwrap(), &table), "small");
-    retried(&db, Isolation::default(), |txn| {
-        txn.insert(&table, &values(1000, &item(1, 1000, 10)))
-    });
+    retried(&db, Isolation::default(), |txn| txn.insert(&table, &values(1000, &item(1, 1000, 10))));
     assert_eq!(db.set_redo_capacity(1 << 20).unwrap(), 1 << 20);
 }

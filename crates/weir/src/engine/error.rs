@@ -43,7 +43,10 @@ pub enum Error {
     #[error("table `{0}` exists already")]
     TableExists(String),
     /// The name of a table is too long. Nothing changed.
-    #[error("the table name `{start}...` has {bytes} bytes; {} are allowed", weir_page::node::MAX_KEY)]
+    #[error(
+        "the table name `{start}...` has {bytes} bytes; {} are allowed",
+        weir_page::node::MAX_KEY
+    )]
     NameTooLong {
         /// How it begins.
         start: String,

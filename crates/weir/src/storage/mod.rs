@@ -80,7 +80,9 @@ pub enum Fault {
     #[error("the database has been closed; open it again")]
     Closed,
     /// A background thread failed; the database must be opened again.
-    #[error("the database has stopped; what was durable is kept: remove the cause and open it again: {0}")]
+    #[error(
+        "the database has stopped; what was durable is kept: remove the cause and open it again: {0}"
+    )]
     Stopped(Arc<Fault>),
 }
 
