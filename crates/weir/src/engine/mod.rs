@@ -194,7 +194,7 @@ impl Database {
     }
 
     /// Changes the redo capacity of the running database; returns what it is now: whole segments, at
-    /// least four. Users go by it at once; a longer log shrinks as its pages are written.
+    /// least four. A smaller one holds back writers until the pages that need the larger one are written.
     ///
     /// # Errors
     /// [`Error::Options`]; no space for a larger log: nothing changed then. Storage errors.
