@@ -8,6 +8,8 @@
 //!
 //! `WEIR_KILLS=1000` for more rounds than 20.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::*;

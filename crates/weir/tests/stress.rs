@@ -643,7 +643,7 @@ fn definitions_change_beside_reads_and_writes() {
     let name = table.name();
     drop((table, db));
     let db = Database::open(dir.path(), small).unwrap();
-    assert_eq!(db.table_names(), [name.clone()]);
+    assert_eq!(db.table_names(), std::slice::from_ref(&name));
     let table = db.table(&name).unwrap();
     let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
     same(&expected, &all_items(&mut txn, &table), "opened again");
