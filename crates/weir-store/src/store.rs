@@ -191,6 +191,11 @@ impl Store {
         Ok((store, control))
     }
 
+    /// Path of the file that the page map is stored in, for messages.
+    pub fn map_name(&self) -> &str {
+        self.map_file.name()
+    }
+
     /// The page map.
     #[inline]
     pub fn map(&self) -> &PageMap {

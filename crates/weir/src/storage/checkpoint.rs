@@ -100,6 +100,16 @@ impl Storage {
         Ok(bound)
     }
 
+    /// Lets the control file say how far the log is durable: if it is found to end before, it was damaged.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn note_durable(&self) -> Result<(), Fault> {
+        let _one = self.checkpointing.lock();
+        let control = self.control(self.redo.checkpoint(), self.redo.durable(), false);
+        Ok(self.store.write_control(&control)?)
+    }
+
     pub(super) fn control(&self, checkpoint: Lsn, durable: Lsn, clean: bool) -> Control {
         Control {
             database_id: self.database_id,

@@ -363,9 +363,7 @@ pub fn retry<T, E: From<Fault>>(
                 }
                 absent += 1;
                 if absent > 1000 {
-                    return Err(
-                        Fault::page(page, "a tree refers to a page that isn't stored").into()
-                    );
+                    return Err(storage.lost_page(page).into());
                 }
             }
         }
