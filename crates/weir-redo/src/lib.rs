@@ -35,7 +35,8 @@
 //! | | 0-7 | zero padding, handed out with the payload |
 //!
 //! Groups follow one another without gaps and may straddle segments. The stream ends at the first place
-//! that does not hold a valid group. A group of an earlier lap is not valid: its LSN was another.
+//! that does not hold a valid group. If that place must have been durable, because a valid group lies in the
+//! next segment or more than 8 MiB on, the log is damaged there, and reading it fails. A group of an earlier lap is not valid: its LSN was another.
 //! Synced when `durable` has passed its end, which is after everything before it.
 //!
 //! # Invariants
