@@ -19,14 +19,13 @@ pub struct Announce {
     pub first: Option<TxnId>,
 }
 
-/// Writes `value` as a chain.
+/// Begins a chain of `value` with its first page, and announces it.
 ///
 /// # Errors
-/// Faults of the storage.
-pub fn write(s: &Storage, value: &[u8], announce: Announce) -> Result<Reference, Fault> {
-    let mut parts = value.chunks(CAPACITY);
-    let data = parts.next().unwrap_or(&[]);
-    let first = retry(s, || {
+/// Faults of the storage: nothing was written.
+pub fn begin(s: &Storage, value: &[u8], announce: Announce) -> Result<PageId, Fault> {
+    let data = value.chunks(CAPACITY).next().unwrap_or(&[]);
+    retry(s, || {
         let mut mtr = s.mtr(Need::pages(LINK_BYTES, 1))?;
         mtr.latch(announce.undo_page)?;
         let page = mtr.create();
@@ -35,9 +34,16 @@ pub fn write(s: &Storage, value: &[u8], announce: Announce) -> Result<Reference,
         mtr.log(&Redo::UndoPush { page: announce.undo_page, first: announce.first, undo });
         mtr.commit();
         Ok::<_, Restart<Fault>>(page)
-    })?;
+    })
+}
+
+/// Writes the rest of a chain that was begun.
+///
+/// # Errors
+/// Faults of the storage: the chain is shorter than it should be.
+pub fn finish(s: &Storage, first: PageId, value: &[u8]) -> Result<Reference, Fault> {
     let mut last = first;
-    for data in parts {
+    for data in value.chunks(CAPACITY).skip(1) {
         last = retry(s, || {
             let mut mtr = s.mtr(Need::pages(LINK_BYTES, 1))?;
             mtr.latch(last)?;

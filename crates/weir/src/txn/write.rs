@@ -82,7 +82,13 @@ impl Txn {
             }
             Some(long) => {
                 let before = self.savepoint();
-                let reference = self.write_chain(long)?.to_bytes();
+                let reference = match self.write_chain(long) {
+                    Ok(reference) => reference.to_bytes(),
+                    Err(error) => {
+                        self.rollback_to(before)?;
+                        return Err(error);
+                    }
+                };
                 let value = Inline { bytes: &reference, overflow: true };
                 let outcome = self.write_inline(tree, key, op, Some(value));
                 if !matches!(outcome, Ok(Outcome::Done(_))) {
@@ -96,12 +102,10 @@ impl Txn {
     fn write_chain(&mut self, value: &[u8]) -> Result<weir_page::overflow::Reference, TxnError> {
         let next = self.undo_room(64)?;
         let announce = Announce { undo_page: next.page, first: next.first };
-        let reference = overflow::write(self.storage(), value, announce);
-        // Even a chain that could not be finished has been announced, unless nothing was written.
-        if reference.is_ok() {
-            self.undo_pushed(false);
-        }
-        Ok(reference?)
+        let first = overflow::begin(self.storage(), value, announce)?;
+        // Even a chain that can't be finished has been announced.
+        self.undo_pushed(false);
+        Ok(overflow::finish(self.storage(), first, value)?)
     }
 
     fn write_inline(
