@@ -3,19 +3,32 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
+use weir::{Database, Options};
+
+use crate::output;
 
 #[derive(Args)]
 pub struct Check {
-    /// Directory of the database
+    /// Directory of the database; nobody else may have it open
     dir: PathBuf,
+    /// Memory to use
+    #[arg(long, default_value = "256M", value_parser = weir_bench::quantity::parse_bytes)]
+    memory: u64,
 }
 
 impl Check {
     pub fn run(self) -> Result<ExitCode> {
         let dir = self.dir.display();
-        std::fs::read_dir(&self.dir).with_context(|| format!("checking {dir}"))?;
-        bail!("checking {dir}: this build has no engine yet");
+        ensure!(self.dir.is_dir(), "checking {dir}: no such directory");
+        let options = Options::default().create(false).memory_bytes(self.memory).single_threaded();
+        let db = Database::open(&self.dir, options).with_context(|| format!("opening {dir}"))?;
+        let mut findings = String::new();
+        let summary = db
+            .check(&mut |finding| findings += &format!("{finding}\n"))
+            .with_context(|| format!("checking {dir}"))?;
+        output::print(&format!("{findings}{summary}\n"))?;
+        Ok(if summary.findings == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }

@@ -213,8 +213,7 @@ impl Reader {
         let far = (end + UNSYNCED_BYTES_MAX).next_multiple_of(GROUP_ALIGN as u64);
         let from = far.min(self.geometry.start(here + 1));
         let segment = self.geometry.segment(from);
-        let opened =
-            segments::open_segment(&*self.disk, self.database_id, self.geometry, segment);
+        let opened = segments::open_segment(&*self.disk, self.database_id, self.geometry, segment);
         let file = match opened {
             Ok(file) => file,
             Err(RedoError::Disk(e)) if e.kind() != std::io::ErrorKind::NotFound => {

@@ -198,7 +198,8 @@ impl Redo {
         let first = geometry.segment(checkpoint.0);
         let age = end.0 - checkpoint.0;
         let room = capacity.max(geometry.segments(age + user_reserve(age)) + 1);
-        let room = if age > user_limit(capacity * geometry.segment_bytes) { room } else { capacity };
+        let room =
+            if age > user_limit(capacity * geometry.segment_bytes) { room } else { capacity };
         segments.arrange(first, first + room, spare)?;
         let writer = Writer::at(&segments, end.0)?;
         let line = |lsn: u64| Line(AtomicU64::new(lsn));

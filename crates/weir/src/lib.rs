@@ -20,11 +20,12 @@ pub use engine::{
     Bounds, Cursor, Database, Error, IndexRef, Isolation, Options, Result, Shutdown, Status, Table,
     Transaction,
 };
+pub use lock::{LockInfo, Mode as LockMode, WaitInfo};
 pub use row::{Row, RowRef};
 pub use schema::Schema;
 pub use storage::Fault;
 pub use storage::replay::Progress;
-pub use txn::{Direction, Durability, Savepoint};
+pub use txn::{Canceller, Direction, Durability, Savepoint};
 pub use value::{OwnedValue, Type, Value};
 pub use weir_os::Backend;
 pub use weir_store::Compression;

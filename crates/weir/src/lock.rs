@@ -315,17 +315,6 @@ impl LockTable {
         }
     }
 
-    /// Acquires a lock if that needs no waiting; the timeout is ignored.
-    pub fn try_lock(&self, req: &Request<'_>) -> bool {
-        let owned = |owner| owner != req.txn && (req.is_active)(owner);
-        if req.implicit_owner.is_some_and(owned) {
-            // A grant that came after the owner wrote the row was never effective.
-            self.release(req.txn, req.tree, req.key);
-            return false;
-        }
-        self.grant_now(self.hash(req.tree, req.key), req)
-    }
-
     /// Releases every lock of a transaction that has ended, also those entered on its behalf, and
     /// grants and wakes those who waited for them. The transaction's end must already be visible
     /// through [`Request::is_active`].

@@ -130,21 +130,6 @@ impl Sorter {
         }
     }
 
-    /// Records pushed.
-    pub fn len(&self) -> u64 {
-        self.len
-    }
-
-    /// Whether nothing was pushed.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Bytes written to temporary files so far.
-    pub fn spilled_bytes(&self) -> u64 {
-        self.spilled_bytes
-    }
-
     /// Adds a record.
     ///
     /// # Errors

@@ -128,6 +128,7 @@ fn snapshots_do_not_see_what_comes_later() {
         ids.push(row.get(0).unwrap().as_u64().unwrap());
     }
     assert_eq!(ids, (0..10).rev().map(|n| n * 100 + 7).collect::<Vec<_>>());
+    drop(cursor);
     drop(reader);
     db.purge_all().unwrap();
     assert_eq!(count(&db, &table, IndexRef::Primary), 500);
@@ -165,6 +166,7 @@ fn long_values_and_indexes_on_filled_tables() {
         last = id;
         assert_eq!(row.get(1).unwrap(), Value::Bytes(&body(id)));
     }
+    drop(cursor);
     txn.commit().unwrap();
     db.drop_index(&table, "by_n").unwrap();
     db.drop_table(&table).unwrap();

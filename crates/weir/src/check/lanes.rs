@@ -68,8 +68,7 @@ impl Check<'_> {
     /// Goes from a lane's head to its tail. A page's link back is stale on the head only.
     fn lane(&mut self, walk: &mut Walk, head: PageId, tail: PageId) -> Result<(), Fault> {
         let (mut at, mut before) = (head, LANE_DIRECTORY);
-        loop {
-            let Some(page) = self.follow(&walk.owner, at, before)? else { break };
+        while let Some(page) = self.follow(&walk.owner, at, before)? {
             if !self.undo_page(walk, at, &page) {
                 break;
             }

@@ -92,6 +92,25 @@ pub struct Summary {
     pub findings: u64,
 }
 
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} trees, {} leaves, {} inner pages, {} overflow pages, {} undo pages; \
+             {} entries, {} dead ones, {} with versions; {} findings",
+            self.trees,
+            self.leaf_pages,
+            self.inner_pages,
+            self.overflow_pages,
+            self.undo_pages,
+            self.entries,
+            self.dead_entries,
+            self.versions,
+            self.findings
+        )
+    }
+}
+
 /// How much is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Depth {

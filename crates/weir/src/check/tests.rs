@@ -404,6 +404,72 @@ fn a_dead_row_that_purge_passed_by_is_gone_after_rollback() {
     }
 }
 
+/// One thread's share of the work: rows whose keys begin with its number.
+fn thread_work(txns: &Arc<Transactions>, tree: Tree, number: u8, turns: usize) -> Rows {
+    let mut rng = Rng::with_seed(u64::from(number));
+    let mut rows = Rows::new();
+    for turn in 0..turns {
+        let mut txn = txns.begin();
+        let mut after = rows.clone();
+        for _ in 0..rng.u32(1..12) {
+            let mut key = random_key(&mut rng);
+            key.insert(0, number);
+            let value = random_value(&mut rng);
+            if rng.u32(..3) == 0 {
+                txn.write(tree, &key, Op::Delete).unwrap();
+                after.remove(&key);
+            } else {
+                txn.write(tree, &key, Op::Upsert(&value)).unwrap();
+                after.insert(key, value);
+            }
+        }
+        match rng.u32(..5) {
+            0 => txn.rollback().unwrap(),
+            _ => {
+                txn.commit(Durability::Relaxed).unwrap();
+                rows = after;
+            }
+        }
+        if turn % 8 == 0 {
+            txns.purge_step(30).unwrap();
+        }
+    }
+    rows
+}
+
+#[test]
+fn nothing_is_found_after_work_of_many_threads() {
+    for seed in 0..3 {
+        let mut bed = Bed::with_frames(seed, 1, 150);
+        let open = StorageOptions { inline: false, ..options(150) };
+        let disk = bed.disk.process_kill();
+        let on: Arc<dyn weir_os::Disk> = Arc::new(disk.clone());
+        let storage = Arc::new(Storage::open(on, &open, &mut |_| {}).unwrap().0);
+        let txns = Transactions::recover(storage.clone(), &mut |_| {}).unwrap();
+        let background = crate::storage::Background::start(&storage).unwrap();
+        let tree = bed.trees[0].0;
+        bed.trees[0].1 = std::thread::scope(|scope| {
+            let work = |n| {
+                let txns = &txns;
+                scope.spawn(move || thread_work(txns, tree, n, 300))
+            };
+            let threads: Vec<_> = (0..4).map(work).collect();
+            threads.into_iter().flat_map(|t| t.join().unwrap()).collect()
+        });
+        bed = Bed { disk, txns, ..bed };
+        bed.assert_rows("after the threads");
+        drop(background);
+        storage.check().unwrap();
+        storage.redo.write_step(true).unwrap();
+        drop(storage);
+        bed = bed.crashed(seed);
+        bed.assert_clean("after a crash");
+        bed.assert_rows("after a crash");
+        bed.purge_all();
+        assert_eq!(bed.assert_clean("after purge").dead_entries, 0);
+    }
+}
+
 /// The same slots in a page that may have other fences, children or tree.
 fn rebuilt(page: &Page, tree: TreeId, lower: &[u8], upper: Option<&[u8]>) -> Box<Page> {
     let mut b = Builder::new(page.id(), tree, page.level(), lower, upper);
@@ -699,4 +765,18 @@ fn a_dropped_tree_that_is_listed_is_found() {
     txn.commit(Durability::Sync).unwrap();
     let (head, _) = lanes::get(&bed.page(LANE_DIRECTORY), 0);
     bed.assert_found(&[(head, "is dropped, but it is listed as t0")]);
+}
+
+#[test]
+fn recovery_of_more_pages_than_frames_needs_no_background_threads() {
+    let mut bed = Bed::with_frames(5, 1, 400);
+    bed.fill(1500);
+    let disk = bed.disk.crash(1);
+    let (done, opened) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let options = StorageOptions { inline: false, ..options(64) };
+        let opened = Storage::open(Arc::new(disk), &options, &mut |_| {}).is_ok();
+        done.send(opened).unwrap();
+    });
+    assert_eq!(opened.recv_timeout(Duration::from_secs(60)), Ok(true));
 }

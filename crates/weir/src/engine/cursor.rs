@@ -1,12 +1,12 @@
 //! Ordered reads of a table.
 
 use super::catalog::TableDef;
-use super::error::{Result, inconsistent};
+use super::error::{Error, Result, inconsistent};
 use super::transaction::{Transaction, tree_of};
 use crate::key::KeyRange;
 use crate::row::{RowError, RowRef, primary_key_of_entry};
 use crate::schema::{KeyOf, Schema};
-use crate::txn::{Direction, Range, Scan, View, whole};
+use crate::txn::{Direction, HeldSnapshot, Range, Scan, View, whole};
 use crate::value::Value;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -66,6 +66,8 @@ pub struct Cursor<'t> {
     def: Arc<TableDef>,
     of: KeyOf,
     view: View,
+    /// The transaction may take another snapshot meanwhile, or end in a deadlock.
+    _held: Option<HeldSnapshot>,
     scan: Scan,
     keys_only: bool,
     key: Vec<u8>,
@@ -87,8 +89,10 @@ impl<'t> Cursor<'t> {
     ) -> Self {
         let tree = tree_of(&def, of);
         let scan = Scan::new(transaction.shared().clone(), tree, range, direction, FIRST_FETCH);
+        let covers_all = view.snapshot == View::EVERYTHING;
+        let _held = (!covers_all).then(|| transaction.shared().hold_snapshot(view.snapshot));
         let (key, value) = (Vec::new(), Vec::new());
-        Cursor { transaction, def, of, view, scan, keys_only, key, value }
+        Cursor { transaction, def, of, view, _held, scan, keys_only, key, value }
     }
 
     /// The next row; it lives until the next call.
@@ -98,6 +102,9 @@ impl<'t> Cursor<'t> {
     #[expect(clippy::should_implement_trait, reason = "rows borrow from the cursor")]
     #[inline]
     pub fn next(&mut self) -> Result<Option<RowRef<'_>>> {
+        if self.transaction.has_ended() {
+            return Err(Error::Ended);
+        }
         let KeyOf::Index(n) = self.of else { return self.next_row() };
         while let Some(entry) = self.scan.next(self.view)? {
             if self.keys_only && !entry.outdated {
@@ -139,6 +146,9 @@ impl<'t> Cursor<'t> {
         match self.transaction.get_encoded(self.view, self.def.primary, &self.key)? {
             Some(row) => self.value = row,
             None if entry.outdated => return Ok(false),
+            // What isn't committed may change between the two looks: others' rows, or our own when
+            // rows are deleted while they are scanned.
+            None if !self.view.is_committed() => return Ok(false),
             None => {
                 let tree = tree_of(&self.def, self.of);
                 return Err(inconsistent(tree, "an entry of the index has no row"));

@@ -12,11 +12,12 @@ mod transaction;
 
 pub use cursor::{Bounds, Cursor, IndexRef};
 pub use error::{Error, Result};
-pub use options::{OnProgress, Options};
+pub use options::Options;
 pub use status::Status;
 pub use table::Table;
 pub use transaction::{Isolation, Transaction};
 
+use crate::lock::LockInfo;
 use crate::sort;
 use crate::storage::replay::Summary;
 use crate::storage::{Background, Fault, Storage};
@@ -184,6 +185,11 @@ impl Database {
         Status::of(&self.0.shared, &self.0.recovered)
     }
 
+    /// Row locks that readers hold or somebody waits for, and who waits for whom.
+    pub fn locks(&self) -> Vec<LockInfo> {
+        self.0.shared.locks.snapshot()
+    }
+
     /// Changes the redo capacity of the running database; returns what it is now.
     ///
     /// # Errors
@@ -237,8 +243,7 @@ impl Database {
     /// # Errors
     /// Storage errors.
     pub fn purge_all(&self) -> Result<()> {
-        while self.0.shared.purge_step(64)? > 0 {}
-        Ok(())
+        Ok(self.0.shared.purge_all()?)
     }
 
     /// Closes the database. Other handles must not be used any more; running transactions are rolled

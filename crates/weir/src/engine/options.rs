@@ -12,7 +12,7 @@ use weir_redo::RedoOptions;
 use weir_store::Compression;
 
 /// Called with the progress of recovery.
-pub type OnProgress = Arc<dyn Fn(Progress) + Send + Sync>;
+pub(super) type OnProgress = Arc<dyn Fn(Progress) + Send + Sync>;
 
 /// How to open a database. Only three numbers matter: memory, redo capacity, durability.
 ///

@@ -3,7 +3,7 @@
 use super::catalog::TableDef;
 use super::error::{Error, Result};
 use crate::schema::Schema;
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -63,12 +63,10 @@ impl Shared {
 
     /// Begins to use the table: its definition stays as it is until [`Shared::leave`].
     pub fn enter(&self, timeout: Duration) -> Result<Arc<TableDef>> {
-        let deadline = Instant::now() + timeout;
+        let deadline = Instant::now().checked_add(timeout);
         let mut users = self.users.lock();
         while users.exclusive {
-            if self.changed.wait_until(&mut users, deadline).timed_out() {
-                return Err(Error::TableInUse(self.name()));
-            }
+            self.wait(&mut users, deadline)?;
         }
         let def = self.def()?;
         users.shared += 1;
@@ -86,24 +84,36 @@ impl Shared {
 
     /// Waits until nobody uses the table, and keeps others out. New users wait meanwhile.
     pub fn exclusive(&self, timeout: Duration) -> Result<Exclusive<'_>> {
-        let deadline = Instant::now() + timeout;
+        let deadline = Instant::now().checked_add(timeout);
         let mut users = self.users.lock();
         while users.exclusive {
-            if self.changed.wait_until(&mut users, deadline).timed_out() {
-                return Err(Error::TableInUse(self.name()));
-            }
+            self.wait(&mut users, deadline)?;
         }
         users.exclusive = true;
         let hold = Exclusive(self);
         while users.shared > 0 {
-            if self.changed.wait_until(&mut users, deadline).timed_out() {
+            if let Err(error) = self.wait(&mut users, deadline) {
+                // The hold takes the mutex when it is given up.
                 drop(users);
                 drop(hold);
-                return Err(Error::TableInUse(self.name()));
+                return Err(error);
             }
         }
         drop(users);
         Ok(hold)
+    }
+
+    /// Waits for a change; without a deadline as long as it takes.
+    fn wait(&self, users: &mut MutexGuard<'_, Users>, deadline: Option<Instant>) -> Result<()> {
+        match deadline {
+            None => self.changed.wait(users),
+            Some(deadline) => {
+                if self.changed.wait_until(users, deadline).timed_out() {
+                    return Err(Error::TableInUse(self.name()));
+                }
+            }
+        }
+        Ok(())
     }
 }
 

@@ -9,8 +9,8 @@ use crate::key::{encode_key, encode_primary_key};
 use crate::lock::Mode;
 use crate::row::{Row, RowRef, encode_value, index_entry};
 use crate::schema::KeyOf;
-use crate::tree::Tree;
-use crate::txn::{Direction, Durability, Op, Outcome, Savepoint, Txn, View};
+use crate::tree::{Hint, Tree};
+use crate::txn::{Canceller, Direction, Durability, Op, Outcome, Savepoint, Txn, View};
 use crate::value::Value;
 use std::sync::Arc;
 
@@ -65,6 +65,8 @@ pub struct Transaction {
     key: Vec<u8>,
     value: Vec<u8>,
     entries: Entries,
+    /// Where the entries go, found before anything is written so that the CPU can fetch the leaves.
+    hints: Vec<Hint>,
 }
 
 /// Keys and values of a row's index entries, end to end.
@@ -130,6 +132,7 @@ impl Transaction {
             key: Vec::new(),
             value: Vec::new(),
             entries: Entries::default(),
+            hints: Vec::new(),
         }
     }
 
@@ -214,8 +217,12 @@ impl Transaction {
     fn insert_encoded(&mut self, table: &Table, def: &TableDef) -> Result<()> {
         let txn = self.txn.as_mut().ok_or(Error::Ended)?;
         let storage = &self.db.shared.storage;
+        self.hints.clear();
         for (n, index) in def.indexes.iter().enumerate() {
-            index.tree.prefetch(storage, self.entries.get(n).0);
+            self.hints.push(index.tree.locate(storage, self.entries.get(n).0));
+        }
+        for hint in &self.hints {
+            hint.prefetch_slots(storage);
         }
         let outcome = txn.write(def.primary, &self.key, Op::Insert(&self.value))?;
         if outcome == Outcome::Exists {
@@ -223,7 +230,8 @@ impl Transaction {
         }
         for (n, index) in def.indexes.iter().enumerate() {
             let (key, value) = self.entries.get(n);
-            if txn.write(index.tree, key, Op::Insert(value))? == Outcome::Exists {
+            let hint = self.hints[n];
+            if txn.write_at(index.tree, key, Op::Insert(value), hint)? == Outcome::Exists {
                 return Err(duplicate(table, def.schema.indexes()[n].name()));
             }
         }
@@ -393,6 +401,44 @@ impl Transaction {
         self.get_locked(table, primary_key, Mode::Shared)
     }
 
+    /// As [`Transaction::get_for_update`], but fails at once if the row is locked by another
+    /// transaction (NOWAIT).
+    ///
+    /// # Errors
+    /// [`Error::LockWaitTimeout`]; [`Error::Row`]; storage errors.
+    pub fn get_for_update_nowait(
+        &mut self,
+        table: &Table,
+        primary_key: &[Value<'_>],
+    ) -> Result<Option<Row>> {
+        let usual = std::mem::take(&mut self.txn()?.lock_timeout);
+        let found = self.get_locked(table, primary_key, Mode::Exclusive);
+        if let Some(txn) = &mut self.txn {
+            txn.lock_timeout = usual;
+        }
+        found
+    }
+
+    /// Gives up the lock on a row that was read under lock and not changed.
+    ///
+    /// # Errors
+    /// [`Error::Row`]; [`Error::Ended`].
+    pub fn unlock(&mut self, table: &Table, primary_key: &[Value<'_>]) -> Result<()> {
+        let def = self.enter(table)?;
+        self.encode_whole_key(&def, primary_key)?;
+        let txn = self.txn.as_mut().ok_or(Error::Ended)?;
+        txn.unlock(def.primary, &self.key);
+        Ok(())
+    }
+
+    /// Ends this transaction's waits for locks, from another thread.
+    ///
+    /// # Errors
+    /// [`Error::Ended`].
+    pub fn canceller(&mut self) -> Result<Canceller> {
+        Ok(self.txn()?.canceller())
+    }
+
     fn get_locked(
         &mut self,
         table: &Table,
@@ -473,6 +519,10 @@ impl Transaction {
         key: &[u8],
     ) -> Result<Option<Vec<u8>>> {
         Ok(self.txn()?.get_in(view, tree, key)?)
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.txn.is_none()
     }
 
     pub(super) fn shared(&self) -> &Arc<crate::txn::Transactions> {

@@ -53,7 +53,7 @@ fn modes_and_owners() {
     assert!(table.conflicts(TxnId(1), TREE, b"k", Mode::Exclusive));
     assert!(!table.conflicts(TxnId(1), TreeId(8), b"k", Mode::Exclusive));
     assert!(!table.conflicts(TxnId(1), TREE, b"kk", Mode::Exclusive));
-    assert!(!table.try_lock(&request(1, b"k", Mode::Exclusive, FOREVER)));
+    assert!(table.lock(&request(1, b"k", Mode::Exclusive, Duration::ZERO)).is_err());
     assert_eq!(lock_inline(&table, 1, b"k", Mode::Exclusive), Err(LockError::Timeout));
     table.release(TxnId(2), TREE, b"k");
     table.release(TxnId(2), TREE, b"k");
@@ -96,7 +96,7 @@ fn readers_do_not_pass_a_waiting_writer() {
             table.release_all(TxnId(2));
         });
         await_waiters(&table, 1);
-        assert!(!table.try_lock(&request(3, b"k", Mode::Shared, FOREVER)));
+        assert!(table.lock(&request(3, b"k", Mode::Shared, Duration::ZERO)).is_err());
         assert!(table.conflicts(TxnId(3), TREE, b"k", Mode::Shared));
         scope.spawn(|| {
             lock(&table, 3, b"k", Mode::Shared).unwrap();
@@ -233,8 +233,6 @@ fn an_implicit_owner_is_waited_for() {
     let mut req = request(2, b"k", Mode::Shared, Duration::ZERO);
     req.implicit_owner = Some(TxnId(1));
     req.is_active = &is_active;
-    assert!(!table.try_lock(&req));
-    assert_empty(&table);
     assert_eq!(table.lock(&req), Err(LockError::Timeout));
     assert!(!table.conflicts(TxnId(1), TREE, b"k", Mode::Exclusive));
     assert!(table.conflicts(TxnId(2), TREE, b"k", Mode::Shared));

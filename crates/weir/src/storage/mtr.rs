@@ -4,7 +4,7 @@
 //! latched, everything that may fail is checked, and records are logged: [`Mtr::log`] changes the
 //! page at once through [`Redo::apply`] and appends the record to the group. [`Mtr::commit`] gives
 //! the group its LSN and lets go. An mtr dropped before its first record has done nothing; after
-//! it, it must be committed (asserted).
+//! it, it must be committed: a panic in between ends the process.
 //!
 //! Latch order: tree pages from the root down and left to right, then undo pages, then the lane
 //! directory.
@@ -15,7 +15,7 @@ use crate::storage::latch::Seen;
 use crossbeam_epoch as epoch;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
-use weir_page::{Lsn, Page, PageId, Redo};
+use weir_page::{Lsn, Page, PageId, Redo, node};
 use weir_redo::{Admission, Appended, Credit};
 
 /// What an mtr may need, at most.
@@ -214,6 +214,7 @@ impl<'s> Mtr<'s> {
             let page = unsafe { &mut *pool.ptr(frame) };
             let prev = page.lsn();
             redo.apply(id, page);
+            state.slots.store(node::count(page) as u32, Ordering::Relaxed);
             state.level.store(u32::from(page.level()), Ordering::Release);
             prev
         } else {
@@ -327,13 +328,14 @@ fn drop_page(storage: &Storage, held: &Held, rec_lsn: Lsn, lsn: Lsn) {
 impl Drop for Mtr<'_> {
     fn drop(&mut self) {
         for frame in self.frames.drain(..) {
-            self.storage.pool.free.push(frame).expect("the queue holds all frames");
+            self.storage.pool.free.push(frame);
         }
         let Some(mut scratch) = self.scratch.take() else { return };
-        if std::thread::panicking() {
-            return;
+        if !scratch.group.is_empty() {
+            // Pages have changed and the log won't tell: nobody may see or write them.
+            eprintln!("weir: a mini-transaction was cut short half done; the process ends");
+            std::process::abort();
         }
-        assert!(scratch.group.is_empty(), "an mtr with records must be committed");
         for held in scratch.held.drain(..).rev() {
             self.storage.pool.frame(held.frame).latch.unlock_unchanged();
         }

@@ -10,15 +10,17 @@
 //! as [`Stop::Load`]; the caller gives up its latches, calls [`super::Storage::load`], and starts anew.
 
 use super::flush::FlushList;
+use super::free::FreeFrames;
 use super::latch::{Latch, Seen};
 use crossbeam_epoch as epoch;
-use crossbeam_queue::ArrayQueue;
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashSet;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use weir_os::Region;
+use weir_page::node::SLOT;
+use weir_page::page::BODY;
 use weir_page::{Lsn, PAGE_SIZE, Page, PageId, SharedPage};
 use weir_store::{MapSlot, Store};
 
@@ -41,6 +43,19 @@ pub enum Stop {
     Retry,
 }
 
+/// Tells the CPU that it will need the cache line at `address`.
+#[inline]
+fn prefetch(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch has no effect but on caches, whatever the address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
 /// State of one frame.
 #[repr(align(64))]
 #[derive(Default)]
@@ -53,6 +68,8 @@ pub struct Frame {
     pub level: AtomicU32,
     /// [`DIRTY`], [`WRITING`], [`FREED`]; changed under the flush list's mutex.
     pub state: AtomicU32,
+    /// Number of slots when the page was last changed, for prefetches only.
+    pub slots: AtomicU32,
     /// Recent uses, for replacement.
     pub hits: AtomicU32,
     /// First change not in the image; meaningful while dirty. For `FREED`: LSN of the free.
@@ -73,11 +90,13 @@ impl Frame {
 pub struct Pool {
     region: Region,
     pub(super) frames: Box<[Frame]>,
-    pub(super) free: Arc<ArrayQueue<u32>>,
+    pub(super) free: Arc<FreeFrames>,
     pub(super) flush: Mutex<FlushList>,
     loading: Mutex<HashSet<PageId>>,
     loaded: Condvar,
     pub(super) hand: AtomicUsize,
+    /// Nobody reads beside the one thread: frames are free at once, and runs can be repeated.
+    single_threaded: bool,
 }
 
 /// A page latched shared.
@@ -119,20 +138,21 @@ impl Pool {
     ///
     /// # Errors
     /// When the memory can't be had.
-    pub fn new(frames: usize, bucket_bytes: u64) -> Result<Pool, weir_os::DiskError> {
+    pub fn new(
+        frames: usize,
+        bucket_bytes: u64,
+        single_threaded: bool,
+    ) -> Result<Pool, weir_os::DiskError> {
         let region = Region::map(frames * PAGE_SIZE)?;
-        let free = ArrayQueue::new(frames);
-        for frame in 0..frames as u32 {
-            free.push(frame).expect("the queue holds all frames");
-        }
         Ok(Pool {
             region,
             frames: (0..frames).map(|_| Frame::default()).collect(),
-            free: Arc::new(free),
+            free: Arc::new(FreeFrames::all(frames)),
             flush: Mutex::new(FlushList::new(bucket_bytes)),
             loading: Mutex::default(),
             loaded: Condvar::new(),
             hand: AtomicUsize::new(0),
+            single_threaded,
         })
     }
 
@@ -181,29 +201,29 @@ impl Pool {
         }
     }
 
-    /// Tells the CPU that a leaf is about to be used.
+    /// Tells the CPU that a frame is about to be used: its state and the first bytes of its page.
     #[inline]
-    pub fn prefetch(&self, frame: u32) {
-        #[cfg(target_arch = "x86_64")]
-        {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let state: *const Frame = self.frame(frame);
-            let page = self.ptr(frame).cast_const().cast::<i8>();
-            // SAFETY: prefetches of addresses inside the frame; they have no effect but on caches.
-            unsafe {
-                _mm_prefetch::<_MM_HINT_T0>(state.cast());
-                _mm_prefetch::<_MM_HINT_T0>(page);
-                _mm_prefetch::<_MM_HINT_T0>(page.add(64));
-            }
+    pub fn prefetch_frame(&self, frame: u32) {
+        prefetch(std::ptr::from_ref(self.frame(frame)).cast());
+        let page = self.ptr(frame).cast_const().cast::<u8>();
+        prefetch(page);
+        prefetch(page.wrapping_add(64));
+    }
+
+    /// Tells the CPU where a binary search of the frame's leaf will look first.
+    #[inline]
+    pub fn prefetch_slots(&self, frame: u32) {
+        let bytes = SLOT * self.frame(frame).slots.load(Ordering::Relaxed) as usize;
+        let page = self.ptr(frame).cast_const().cast::<u8>();
+        for eighth in 1..8 {
+            prefetch(page.wrapping_add(BODY + bytes * eighth / 8));
         }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = frame;
     }
 
     /// Whether a frame still holds `page`.
     #[inline]
     pub fn holds(&self, frame: u32, page: PageId) -> bool {
-        self.frame(frame).page.load(Ordering::Relaxed) == page.0
+        self.frame(frame).page.load(Ordering::Acquire) == page.0
     }
 
     /// Version of the frame if it holds `page`, for a read without latch.
@@ -299,20 +319,27 @@ impl Pool {
         state.level.store(u32::from(page.level()), Ordering::Relaxed);
         state.hits.store(hits, Ordering::Relaxed);
         state.state.store(0, Ordering::Relaxed);
-        state.page.store(claim.page.0, Ordering::Relaxed);
+        // Who finds the page in the frame, by whatever way it came, sees its bytes.
+        state.page.store(claim.page.0, Ordering::Release);
         let published =
             slot.frame.compare_exchange(NO_FRAME, frame, Ordering::Release, Ordering::Relaxed);
         if published.is_err() {
             state.page.store(0, Ordering::Relaxed);
-            self.free.push(frame).expect("the queue holds all frames");
+            self.free.push(frame);
         }
     }
 
     /// Gives a frame up: it is free once no optimistic reader can know it any more. Its identity is
     /// cleared and its slot empty; the caller holds its latch or is the only one to know it.
     pub fn retire(&self, frame: u32) {
+        if self.single_threaded {
+            return self.free.push(frame);
+        }
         let free = self.free.clone();
-        epoch::pin().defer(move || free.push(frame).expect("the queue holds all frames"));
+        let guard = epoch::pin();
+        guard.defer(move || free.push(frame));
+        // Left in this thread's own bag, frames would be lost for as long as the thread is idle.
+        guard.flush();
     }
 
     /// Lets retired frames become free soon.

@@ -82,9 +82,12 @@ impl Storage {
             control.checkpoint,
             analysis.end,
         )?;
-        let storage = Storage::assemble(disk, store, redo, options, &control)?;
+        let mut storage = Storage::assemble(disk, store, redo, options, &control)?;
+        // No background thread runs yet: recovery frees frames and log space itself.
+        storage.inline = true;
         storage.next_txn.store(analysis.next_txn.0, Ordering::Release);
         let summary = storage.replay(&control, &analysis, progress)?;
+        storage.inline = options.inline;
         Ok((storage, summary))
     }
 

@@ -29,11 +29,6 @@ impl<'s> BulkBuilder<'s> {
         BulkBuilder { storage, tree, lower: Vec::new(), bytes: Vec::new(), entries: Vec::new() }
     }
 
-    /// The key that was pushed last.
-    pub fn last_key(&self) -> Option<&[u8]> {
-        self.entries.last().map(|e| &self.bytes[e.0..e.1])
-    }
-
     /// Appends an entry; `key` must be above all before.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! Leaves as the transaction layer sees them: keys and entries, not pages.
 
-use super::{Target, Tree};
+use super::{Hint, Target, Tree};
 use crate::storage::{Mtr, PageRead, Stop, Storage};
 use weir_page::version::Entry;
 use weir_page::{PageId, Redo, Write, node};
@@ -117,7 +117,16 @@ impl Tree {
     /// [`Stop`].
     #[inline]
     pub fn slot(&self, mtr: &mut Mtr<'_>, key: &[u8]) -> Result<LeafSlot, Stop> {
-        let leaf = self.latch_leaf(mtr, key)?;
+        self.slot_at(mtr, key, Hint::default())
+    }
+
+    /// As [`Tree::slot`], with a hint where the leaf is.
+    ///
+    /// # Errors
+    /// [`Stop`]; if the hint was out of date, [`Stop::Retry`].
+    #[inline]
+    pub fn slot_at(&self, mtr: &mut Mtr<'_>, key: &[u8], hint: Hint) -> Result<LeafSlot, Stop> {
+        let leaf = self.latch_leaf(mtr, key, hint)?;
         let page = mtr.page(leaf);
         node::prefetch_slots(page);
         let (slot, found) = node::search(page, key);

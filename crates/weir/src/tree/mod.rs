@@ -16,9 +16,9 @@ pub mod overflow;
 mod restructure;
 
 use crate::storage::latch::Seen;
-use crate::storage::{Fault, Mtr, Need, PageRead, Stop, Storage};
+use crate::storage::{Mtr, Need, PageRead, Stop, Storage};
 use weir_page::record::empty_leaf;
-use weir_page::{Kind, PageId, Redo, TreeId, node};
+use weir_page::{Kind, PageId, Redo, TreeId};
 
 /// A tree; its number is that of its root page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -53,6 +53,21 @@ struct Position {
     page: PageId,
     frame: u32,
     parent: Option<Parent>,
+}
+
+/// Where a key's leaf was a moment ago. Whether it still is there is found out when it is latched: a
+/// frame that has been used otherwise has another version.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Hint(Option<Position>);
+
+impl Hint {
+    /// Tells the CPU where in the leaf a search will look first.
+    #[inline]
+    pub fn prefetch_slots(&self, s: &Storage) {
+        if let Some(at) = self.0 {
+            s.pool.prefetch_slots(at.frame);
+        }
+    }
 }
 
 /// Redo that splitting, merging or filling pages takes at most.
@@ -142,9 +157,12 @@ impl Tree {
     /// # Errors
     /// [`Stop`].
     #[inline]
-    pub fn latch_leaf(&self, mtr: &mut Mtr<'_>, key: &[u8]) -> Result<PageId, Stop> {
+    pub fn latch_leaf(&self, mtr: &mut Mtr<'_>, key: &[u8], hint: Hint) -> Result<PageId, Stop> {
         let s = mtr.storage();
-        let at = self.descend(s, Target::At(key), 0)?;
+        let at = match hint.0 {
+            Some(at) => at,
+            None => self.descend(s, Target::At(key), 0)?,
+        };
         mtr.latch_frame(at.frame, at.page)?;
         if mtr.page(at.page).kind() != Kind::Leaf || !self.still_child(s, &at) {
             return Err(Stop::Retry);
@@ -157,13 +175,15 @@ impl Tree {
         at.parent.is_none_or(|p| s.pool.frame(p.frame).latch.validate(p.seen))
     }
 
-    /// Tells the CPU that the leaf of `key` is about to be used.
+    /// Finds the leaf of `key` and tells the CPU that it is about to be used.
     #[inline]
-    pub fn prefetch(&self, s: &Storage, key: &[u8]) {
+    pub fn locate(&self, s: &Storage, key: &[u8]) -> Hint {
         let _pin = s.pin();
-        if let Ok(at) = self.descend(s, Target::At(key), 0) {
-            s.pool.prefetch(at.frame);
+        let at = self.descend(s, Target::At(key), 0).ok();
+        if let Some(at) = at {
+            s.pool.prefetch_frame(at.frame);
         }
+        Hint(at)
     }
 
     /// Leaves after (or before) the one that covers `key`, as far as their parent knows.
@@ -180,23 +200,7 @@ impl Tree {
         if s.pool.frame(parent.frame).latch.validate(parent.seen) { pages } else { Vec::new() }
     }
 
-    /// Levels above the leaves.
-    ///
-    /// # Errors
-    /// Faults of loading pages.
-    pub fn depth(&self, s: &Storage) -> Result<u32, Fault> {
-        crate::storage::retry(s, || {
-            let root = s.read(self.root(), true)?;
-            Ok(u32::from(root.level()))
-        })
-    }
-
     fn restructure_need(pages: usize) -> Need {
         Need::pages(RESTRUCTURE_BYTES, pages)
     }
-}
-
-/// Whether removals have left a leaf so empty that a merge is worth trying.
-pub fn is_sparse(mtr: &Mtr<'_>, leaf: PageId) -> bool {
-    node::is_sparse(mtr.page(leaf))
 }

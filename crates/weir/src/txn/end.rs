@@ -459,9 +459,7 @@ fn log_tail(mtr: &mut Mtr<'_>, place: UndoPlace, txn: &Txn, state: LaneState) {
 
 impl Drop for Txn {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            return;
-        }
+        // A panic of the caller's is a rollback like any other: locks and snapshot must not stay.
         // A failure here is the storage's: the next open takes back the rest.
         if let Err(error) = self.rollback_all() {
             self.drop_snapshot();

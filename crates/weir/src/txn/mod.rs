@@ -91,6 +91,18 @@ pub struct Transactions {
     pub figures: TxnFigures,
 }
 
+/// Keeps what a snapshot sees, whatever becomes of the transaction that took it.
+pub struct HeldSnapshot {
+    shared: Arc<Transactions>,
+    snapshot: u64,
+}
+
+impl Drop for HeldSnapshot {
+    fn drop(&mut self) {
+        self.shared.end_snapshot(self.snapshot);
+    }
+}
+
 /// Counted since the database was opened.
 #[derive(Debug, Default)]
 pub struct TxnFigures {
@@ -149,6 +161,13 @@ impl Transactions {
         now
     }
 
+    /// Holds a live snapshot longer than its transaction might. The caller's transaction has it.
+    pub fn hold_snapshot(self: &Arc<Self>, snapshot: u64) -> HeldSnapshot {
+        let count = &mut *self.snapshots.lock();
+        *count.get_mut(&snapshot).expect("only a live snapshot can be held") += 1;
+        HeldSnapshot { shared: self.clone(), snapshot }
+    }
+
     fn end_snapshot(&self, snapshot: u64) {
         let mut snapshots = self.snapshots.lock();
         let count = snapshots.get_mut(&snapshot).expect("a snapshot is ended once");
@@ -175,8 +194,12 @@ impl Transactions {
         }
         self.horizon.store(at, Ordering::Release);
         if at / 4096 != from / 4096 || next - at > 8192 {
-            let snapshots: Vec<u64> = self.snapshots.lock().keys().copied().collect();
-            self.status.trim(TxnId(at), &snapshots);
+            let (snapshots, now) = {
+                let snapshots = self.snapshots.lock();
+                let now = self.clock.load(Ordering::Acquire);
+                (snapshots.keys().copied().collect::<Vec<u64>>(), now)
+            };
+            self.status.trim(TxnId(at), &snapshots, now);
         }
     }
 
@@ -215,6 +238,21 @@ pub struct Txn {
     cancelled: Arc<AtomicBool>,
 }
 
+/// Ends a transaction's waits for locks; see [`Txn::canceller`].
+pub struct Canceller {
+    shared: Arc<Transactions>,
+    id: TxnId,
+    cancelled: Arc<AtomicBool>,
+}
+
+impl Canceller {
+    /// The wait that is on, or the next one, fails.
+    pub fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Release);
+        self.shared.locks.cancel(self.id);
+    }
+}
+
 /// A point to which a transaction can be rolled back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Savepoint(u64);
@@ -223,11 +261,6 @@ impl Txn {
     /// Its number; 0 until it writes or locks.
     pub fn id(&self) -> TxnId {
         self.id
-    }
-
-    /// What it has of the database's shared state.
-    pub fn shared(&self) -> &Arc<Transactions> {
-        &self.shared
     }
 
     fn storage(&self) -> &Storage {
@@ -254,11 +287,6 @@ impl Txn {
     /// Where it stands.
     pub fn savepoint(&self) -> Savepoint {
         Savepoint(self.undo_records)
-    }
-
-    /// Number of undo records it has written.
-    pub fn weight(&self) -> u64 {
-        self.undo_records
     }
 
     fn ensure_id(&mut self) -> TxnId {
@@ -290,6 +318,17 @@ impl Txn {
             cancelled: Some(&self.cancelled),
         };
         Ok(shared.locks.lock(&request)?)
+    }
+
+    /// Gives up an explicit lock; a row that was written stays held.
+    pub fn unlock(&mut self, tree: Tree, key: &[u8]) {
+        self.shared.locks.release(self.id, tree.id, key);
+    }
+
+    /// Ends its waits for locks, from another thread.
+    pub fn canceller(&mut self) -> Canceller {
+        let id = self.ensure_id();
+        Canceller { shared: self.shared.clone(), id, cancelled: self.cancelled.clone() }
     }
 
     /// Creates a tree; rolled back, it is gone.

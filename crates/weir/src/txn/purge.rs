@@ -11,6 +11,7 @@ use super::lane::{LANE_DIRECTORY, UndoPlace, set_ends};
 use super::{Transactions, TxnError};
 use crate::storage::{Fault, Need, Restart, Storage, retry};
 use crate::tree::{Tree, overflow};
+use parking_lot::MutexGuard;
 use std::sync::atomic::Ordering;
 use weir_page::overflow::Reference;
 use weir_page::undo;
@@ -42,28 +43,43 @@ impl Transactions {
     /// # Errors
     /// Faults of the storage.
     pub fn purge_step(&self, most: usize) -> Result<usize, TxnError> {
-        let Some(_one) = self.purging.try_lock() else { return Ok(0) };
+        let Some(one) = self.purging.try_lock() else { return Ok(0) };
+        self.purge_some(&one, most)
+    }
+
+    /// Purges what no snapshot needs now, after whoever is at it.
+    ///
+    /// # Errors
+    /// Faults of the storage.
+    pub fn purge_all(&self) -> Result<(), TxnError> {
+        let one = self.purging.lock();
+        while self.purge_some(&one, 64)? > 0 {}
+        Ok(())
+    }
+
+    fn purge_some(&self, _one: &MutexGuard<'_, ()>, most: usize) -> Result<usize, TxnError> {
         self.advance_horizon();
         let oldest = self.oldest_snapshot();
         for done in 0..most {
             let next = self.history.lock().front().copied().filter(|h| h.stamp <= oldest);
             let Some(history) = next else { return Ok(done) };
-            self.purge(&history)?;
+            self.purge(history)?;
             self.history.lock().pop_front();
             self.lanes.pending[history.lane as usize].fetch_sub(1, Ordering::AcqRel);
         }
         Ok(most)
     }
 
-    fn purge(&self, history: &History) -> Result<(), TxnError> {
+    /// Goes through the oldest history. After a failure, the queue says where to go on.
+    fn purge(&self, mut history: History) -> Result<(), TxnError> {
         let s = &*self.storage;
-        let mut page = self.lane_head(s, history.lane)?;
+        let mut head = self.lane_head(s, history.lane)?;
         // A transaction that was rolled back may have left a page behind that no history names.
-        while page != history.begin.page {
-            page = self.free_head(s, history.lane, page)?;
+        while head != history.begin.page {
+            head = self.free_head(s, history.lane, head)?;
         }
-        let mut from = history.begin.used;
         loop {
+            let UndoPlace { page, used: mut from, .. } = history.begin;
             let last_page = page == history.end.page;
             let to = if last_page { history.end.used } else { u16::MAX };
             while let Some(found) = self.next_work(page, from, to, history.work)? {
@@ -74,8 +90,10 @@ impl Transactions {
             if last_page {
                 return Ok(());
             }
-            page = self.free_head(s, history.lane, page)?;
-            from = weir_page::page::BODY as u16;
+            let page = self.free_head(s, history.lane, page)?;
+            history.begin = UndoPlace { page, used: weir_page::page::BODY as u16, last: 0 };
+            let mut queue = self.history.lock();
+            queue.front_mut().expect("a history is queued until it is done").begin = history.begin;
         }
     }
 

@@ -22,6 +22,11 @@ pub struct View {
 impl View {
     /// A snapshot that covers even what isn't committed.
     pub const EVERYTHING: u64 = u64::MAX;
+
+    /// Whether it sees only what is committed, and so never changes.
+    pub fn is_committed(&self) -> bool {
+        self.own == TxnId(0) && self.snapshot != View::EVERYTHING
+    }
 }
 
 /// What an undo record says of the version before.

@@ -108,8 +108,9 @@ impl StatusTable {
     }
 
     /// Drops what is older than `horizon`, below which everybody sees everything, and collapses the
-    /// chunks that the live `snapshots` (ascending) can't tell apart.
-    pub fn trim(&self, horizon: TxnId, snapshots: &[u64]) {
+    /// chunks that no snapshot can tell apart: neither the live ones, nor those to come, none of
+    /// which is before `now`, when `snapshots` were all there were.
+    pub fn trim(&self, horizon: TxnId, snapshots: &[u64], now: u64) {
         let mut inner = self.0.write();
         while inner.chunks.len() > 1 && (inner.first + 1) * CHUNK <= horizon.0 {
             inner.chunks.pop_front();
@@ -118,7 +119,7 @@ impl StatusTable {
         for chunk in &mut inner.chunks {
             let Chunk::Full(entries) = chunk else { continue };
             let Some((oldest, newest)) = bounds(entries) else { break };
-            if snapshots.iter().all(|&s| s < oldest || s >= newest) {
+            if newest <= now && snapshots.iter().all(|&s| s < oldest || s >= newest) {
                 *chunk = Chunk::Collapsed(newest);
             }
         }
@@ -167,10 +168,28 @@ mod tests {
             t.set(TxnId(id), State::Committed(id));
         }
         let old = CHUNK + CHUNK / 2;
-        t.trim(TxnId(old), &[old]);
+        t.trim(TxnId(old), &[old], 10 * CHUNK);
         // The chunk that the snapshot cuts.
         assert_eq!(t.full_chunks(), 1);
         let sees = |id| matches!(t.get(TxnId(id)), State::Committed(stamp) if stamp <= old);
         assert!(sees(CHUNK - 1) && sees(old) && !sees(old + 1) && !sees(5 * CHUNK));
+    }
+
+    #[test]
+    fn a_snapshot_taken_beside_a_trim_sees_no_less() {
+        let t = StatusTable::new(TxnId(1), &[]);
+        for id in 1..CHUNK {
+            t.begin(TxnId(id));
+        }
+        // Snapshot 100 is taken after the live ones were listed; the rest of the chunk commits then.
+        let (listed, now) = ([50], 90);
+        for id in 1..CHUNK {
+            t.set(TxnId(id), State::Committed(id));
+        }
+        t.set(TxnId(0), State::Committed(0));
+        t.trim(TxnId(1), &listed, now);
+        assert_eq!(t.get(TxnId(100)), State::Committed(100));
+        t.trim(TxnId(1), &[], CHUNK);
+        assert_eq!(t.full_chunks(), 0);
     }
 }

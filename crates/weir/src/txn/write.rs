@@ -4,9 +4,9 @@ use super::lane::NextUndo;
 use super::{Txn, TxnError, View};
 use crate::lock::Mode;
 use crate::storage::{Fault, Mtr, Need, Restart, Stop, Storage};
-use crate::tree::Tree;
 use crate::tree::cursor::LeafSlot;
 use crate::tree::overflow::{self, Announce};
+use crate::tree::{Hint, Tree};
 use weir_page::node::MAX_INLINE;
 use weir_page::version::{Delta, Flags, UndoPtr, Version};
 use weir_page::{Change, TxnId, Write};
@@ -74,23 +74,31 @@ impl Txn {
     /// # Errors
     /// Deadlock, lock wait timeout: nothing was written. Faults of the storage.
     pub fn write(&mut self, tree: Tree, key: &[u8], op: Op<'_>) -> Result<Outcome, TxnError> {
+        self.write_at(tree, key, op, Hint::default())
+    }
+
+    /// As [`Txn::write`], with a hint where the leaf is.
+    ///
+    /// # Errors
+    /// As [`Txn::write`].
+    pub fn write_at(
+        &mut self,
+        tree: Tree,
+        key: &[u8],
+        op: Op<'_>,
+        hint: Hint,
+    ) -> Result<Outcome, TxnError> {
         let too_long = |v: &[u8]| key.len() + v.len() > MAX_INLINE;
         match op.value().filter(|v| too_long(v)) {
             None => {
                 let value = op.value().map(|bytes| Inline { bytes, overflow: false });
-                self.write_inline(tree, key, op, value)
+                self.write_inline(tree, key, op, value, hint)
             }
             Some(long) => {
                 let before = self.savepoint();
-                let reference = match self.write_chain(long) {
-                    Ok(reference) => reference.to_bytes(),
-                    Err(error) => {
-                        self.rollback_to(before)?;
-                        return Err(error);
-                    }
-                };
+                let reference = self.write_chain(long)?.to_bytes();
                 let value = Inline { bytes: &reference, overflow: true };
-                let outcome = self.write_inline(tree, key, op, Some(value));
+                let outcome = self.write_inline(tree, key, op, Some(value), hint);
                 if !matches!(outcome, Ok(Outcome::Done(_))) {
                     self.rollback_to(before)?;
                 }
@@ -114,12 +122,13 @@ impl Txn {
         key: &[u8],
         op: Op<'_>,
         value: Option<Inline<'_>>,
+        hint: Hint,
     ) -> Result<Outcome, TxnError> {
-        let next = self.next_undo()?;
-        let mut next = next;
+        let mut next = self.next_undo()?;
+        let mut hint = Some(hint);
         let mut absent_pages = 0;
         loop {
-            match self.attempt(tree, key, op, value, next) {
+            match self.attempt(tree, key, op, value, next, hint.take().unwrap_or_default()) {
                 Ok(Attempt::Done { old, purge_work, unseen }) => {
                     self.undo_pushed(purge_work);
                     self.overwrote_unseen = unseen;
@@ -160,12 +169,13 @@ impl Txn {
         op: Op<'_>,
         value: Option<Inline<'_>>,
         next: NextUndo,
+        hint: Hint,
     ) -> Result<Attempt, Restart<Fault>> {
         let s: &Storage = self.storage();
         // The old value goes into the log once (as a delta at worst), the new one at most twice.
         let log_bytes = 160 + key.len() + value.map_or(0, |v| v.bytes.len()) + MAX_INLINE;
         let mut mtr = s.mtr(Need::log(log_bytes))?;
-        let at = tree.slot(&mut mtr, key)?;
+        let at = tree.slot_at(&mut mtr, key, hint)?;
         if let Some(held) = self.held_by_other(tree, key, &at, &mtr) {
             return Ok(held);
         }

@@ -38,11 +38,7 @@ const CRASHES: Runner = (run::run, "repeat");
 const FAULTS: Runner = (faults::run, "repeat_faults");
 
 /// Runs a seed in a thread of its own; `None` if it failed.
-fn run_apart(
-    seed: u64,
-    profile: &'static Profile,
-    (run, repeat): Runner,
-) -> Option<Counts> {
+fn run_apart(seed: u64, profile: &'static Profile, (run, repeat): Runner) -> Option<Counts> {
     let (send, receive) = std::sync::mpsc::channel();
     let thread = std::thread::spawn(move || {
         let counts = run(seed, profile);

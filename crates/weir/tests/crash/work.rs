@@ -146,7 +146,10 @@ impl World {
                 assert!(!held, "a row that another transaction holds was written");
                 if let Some(row) = row {
                     assert!(!self.unique_clash(i, def, row), "a duplicate in a unique index");
-                    assert!(!self.open_clash(i, def, row), "a duplicate with a running transaction");
+                    assert!(
+                        !self.open_clash(i, def, row),
+                        "a duplicate with a running transaction"
+                    );
                 }
                 Ok(Some(done))
             }
@@ -442,7 +445,9 @@ impl World {
                     self.counts.commits += 1;
                 }
                 let commit = self.model.last;
-                self.note(|| format!("t{t} commit {commit} {durability:?}, {n} writes: {result:?}"));
+                self.note(|| {
+                    format!("t{t} commit {commit} {durability:?}, {n} writes: {result:?}")
+                });
                 if let Err(error) = result {
                     self.counts.in_doubt += u64::from(n > 0);
                     return Err(self.down("commit", error));
@@ -553,8 +558,7 @@ impl World {
         let Some((name, def)) = self.pick_table() else { return Ok(()) };
         let index = Index::ALL[self.rng.usize(..4)];
         let table = self.tables(&name);
-        let result =
-            self.db().create_index(&table, index.name(), index.columns(), index.unique());
+        let result = self.db().create_index(&table, index.name(), index.columns(), index.unique());
         let in_use = self.open.iter().any(|o| o.used.contains(&def.id));
         match &result {
             Err(Error::IndexExists { .. }) => {

@@ -7,9 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use weir::{
-    Database, Durability, Error, Isolation, Options, Schema, Transaction, Type, Value,
-};
+use weir::{Database, Durability, Error, Isolation, Options, Schema, Transaction, Type, Value};
 use weir_os::SimDisk;
 
 /// What was counted over all runs.
@@ -288,9 +286,10 @@ impl World {
     /// Whether another transaction than the `i`-th has written or locked the row.
     pub fn held_by_other(&self, i: usize, table: TableId, key: &Key) -> bool {
         let at = (table, key.clone());
-        self.open.iter().enumerate().any(|(j, o)| {
-            j != i && (o.writes.contains_key(&at) || o.locks.contains(&at))
-        })
+        self.open
+            .iter()
+            .enumerate()
+            .any(|(j, o)| j != i && (o.writes.contains_key(&at) || o.locks.contains(&at)))
     }
 
     /// Whether any other transaction may hold locks in the table.

@@ -1,0 +1,180 @@
+//! What the tests of the public interface share.
+#![allow(dead_code)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use weir::{
+    Bounds, Database, Direction, Durability, Error, IndexRef, Isolation, Options, Row, Schema,
+    Table, Transaction, Type, Value,
+};
+
+/// Aborts the process if it lives longer than a hang can be told from slow work.
+pub struct Watchdog(Arc<AtomicBool>);
+
+impl Watchdog {
+    pub fn new(what: &'static str) -> Watchdog {
+        let done = Arc::new(AtomicBool::new(false));
+        let seen = done.clone();
+        let limit = Duration::from_secs(60 * env_number("WEIR_TEST_MINUTES", 5));
+        std::thread::spawn(move || {
+            let started = Instant::now();
+            while !seen.load(Ordering::Acquire) {
+                if started.elapsed() > limit {
+                    eprintln!("{what}: hangs (no end after {limit:?}); see WEIR_TEST_MINUTES");
+                    std::process::abort();
+                }
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        });
+        Watchdog(done)
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+pub fn env_number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
+}
+
+/// How much longer than usual a test runs.
+pub fn factor() -> u64 {
+    env_number("WEIR_STRESS", 1)
+}
+
+/// The seed of this run; printed when a test fails.
+pub fn seed() -> u64 {
+    let seed = env_number("WEIR_SEED", fastrand::u64(..1 << 32));
+    eprintln!("seed: WEIR_SEED={seed}");
+    seed
+}
+
+pub fn options(memory: u64, redo: u64) -> Options {
+    Options::default()
+        .memory_bytes(memory)
+        .redo_capacity_bytes(redo)
+        .durability(Durability::Relaxed)
+        .lock_wait_timeout(Duration::from_secs(60))
+}
+
+/// `items(id, a, b unique, body)` with indexes `by_a` and `by_b`.
+pub fn items() -> Schema {
+    Schema::builder()
+        .column("id", Type::U64)
+        .column("a", Type::I64)
+        .column("b", Type::Text)
+        .column("body", Type::Bytes)
+        .primary_key(&["id"])
+        .index("by_a", &["a"])
+        .unique_index("by_b", &["b"])
+        .build()
+        .unwrap()
+}
+
+/// A row of `items` as a model keeps it.
+pub type Item = (i64, String, Vec<u8>);
+
+pub fn item_of(row: &Row) -> (u64, Item) {
+    let id = row.get(0).as_u64().unwrap();
+    let b = row.get(2).as_str().unwrap().to_string();
+    (id, (row.get(1).as_i64().unwrap(), b, row.get(3).as_bytes().unwrap().to_vec()))
+}
+
+pub fn values<'a>(id: u64, item: &'a Item) -> [Value<'a>; 4] {
+    [Value::U64(id), Value::I64(item.0), Value::Text(&item.1), Value::Bytes(&item.2)]
+}
+
+/// All rows by an index.
+pub fn rows(
+    txn: &mut Transaction,
+    table: &Table,
+    index: IndexRef<'_>,
+    direction: Direction,
+) -> Result<Vec<Row>, Error> {
+    let mut cursor = txn.scan(table, index, Bounds::all(), direction)?;
+    let mut rows = Vec::new();
+    while let Some(row) = cursor.next()? {
+        rows.push(row.to_row()?);
+    }
+    Ok(rows)
+}
+
+/// All items of one snapshot; fails if any index in any direction tells another story.
+pub fn all_items(txn: &mut Transaction, table: &Table) -> Vec<(u64, Item)> {
+    let by_key: Vec<_> = rows(txn, table, IndexRef::Primary, Direction::Forward)
+        .unwrap()
+        .iter()
+        .map(item_of)
+        .collect();
+    assert!(by_key.is_sorted_by(|x, y| x.0 < y.0), "the primary key is ascending");
+    for index in [IndexRef::Primary, IndexRef::Named("by_a"), IndexRef::Named("by_b")] {
+        for direction in [Direction::Forward, Direction::Backward] {
+            let mut found: Vec<_> =
+                rows(txn, table, index, direction).unwrap().iter().map(item_of).collect();
+            if direction == Direction::Backward {
+                found.reverse();
+            }
+            match index {
+                IndexRef::Named("by_a") => {
+                    assert!(found.is_sorted_by(|x, y| (x.1.0, x.0) < (y.1.0, y.0)), "by_a");
+                }
+                IndexRef::Named(_) => assert!(found.is_sorted_by(|x, y| x.1.1 < y.1.1), "by_b"),
+                IndexRef::Primary => {}
+            }
+            found.sort_by_key(|item| item.0);
+            same(&by_key, &found, &format!("{index:?} {direction:?}"));
+        }
+    }
+    by_key
+}
+
+/// Compares without printing all of both.
+pub fn same(expected: &[(u64, Item)], found: &[(u64, Item)], what: &str) {
+    if expected == found {
+        return;
+    }
+    let at = expected.iter().zip(found).position(|(x, y)| x != y);
+    let at = at.unwrap_or(expected.len().min(found.len()));
+    let brief = |rows: &[(u64, Item)]| {
+        rows.get(at)
+            .map(|(id, (a, b, body))| format!("id {id}, a {a}, b {b}, {} bytes", body.len()))
+    };
+    panic!(
+        "{what}: {} rows expected, {} found; first difference at {at}: expected {:?}, found {:?}",
+        expected.len(),
+        found.len(),
+        brief(expected),
+        brief(found)
+    );
+}
+
+/// What an engine that is in order has nothing left of, once no transaction runs.
+pub fn check_quiet(db: &Database) {
+    db.purge_all().unwrap();
+    let status = db.status();
+    assert_eq!(status.history_list_length, 0, "purge catches up");
+    assert!(status.checkpoint_age <= status.checkpoint_max_age.max(status.checkpoint_age));
+}
+
+/// Runs `step` again and again until it has committed; deadlock victims begin anew.
+pub fn retried<T>(
+    db: &Database,
+    isolation: Isolation,
+    mut step: impl FnMut(&mut Transaction) -> Result<T, Error>,
+) -> T {
+    loop {
+        let mut txn = db.begin(isolation).unwrap();
+        match step(&mut txn) {
+            Ok(done) => {
+                txn.commit().unwrap();
+                return done;
+            }
+            Err(Error::Deadlock) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Faults that were found once, each named after its cause.
+
+mod common;
+
+use common::*;
+use std::time::Duration;
+use weir::{Bounds, Database, Direction, Error, IndexRef, Isolation, Value};
+
+fn item(a: i64, b: impl ToString, body: usize) -> Item {
+    (a, b.to_string(), vec![a as u8; body])
+}
+
+#[test]
+fn purge_frees_undo_pages_that_a_rollback_left_empty() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), options(8 << 20, 8 << 20)).unwrap();
+    let table = db.create_table("items", items()).unwrap();
+    retried(&db, Isolation::default(), |txn| {
+        (0..20).try_for_each(|id| txn.insert(&table, &values(id, &item(0, id, 3000))))
+    });
+    for round in 0..30 {
+        // The first record may need a new page of the lane; rolled back, the page stays its last.
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        txn.update(&table, &values(round % 20, &item(1, round % 20, 2000 + 50 * round as usize)))
+            .unwrap();
+        txn.rollback().unwrap();
+        retried(&db, Isolation::default(), |txn| {
+            (0..20).try_for_each(|id| {
+                txn.update(&table, &values(id, &item(round as i64, id, 3000))).map(|_| ())
+            })
+        });
+    }
+    db.purge_all().unwrap();
+    assert_eq!(db.status().history_list_length, 0);
+}
+
+#[test]
+fn a_scan_keeps_its_snapshot_when_its_transaction_takes_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), options(8 << 20, 8 << 20)).unwrap();
+    let table = db.create_table("items", items()).unwrap();
+    retried(&db, Isolation::default(), |txn| {
+        (0..200).try_for_each(|id| txn.insert(&table, &values(id, &item(id as i64, id, 1500))))
+    });
+    let mut reader = db.begin(Isolation::ReadCommitted).unwrap();
+    let mut cursor =
+        reader.scan(&table, IndexRef::Primary, Bounds::all(), Direction::Forward).unwrap();
+    let mut found = 0;
+    while let Some(row) = cursor.next().unwrap() {
+        let row = item_of(&row.to_row().unwrap());
+        assert_eq!(row, (found, item(found as i64, found, 1500)));
+        found += 1;
+        if found == 5 {
+            for round in 1..4 {
+                retried(&db, Isolation::default(), |txn| {
+                    (0..200).try_for_each(|id| {
+                        let item = item(1000 + round, id, 1200 + round as usize);
+                        txn.update(&table, &values(id, &item)).map(|_| ())
+                    })
+                });
+                // A statement of its own takes a new snapshot.
+                cursor.transaction().get(&table, &[Value::U64(1)]).unwrap();
+                db.purge_all().unwrap();
+            }
+        }
+    }
+    assert_eq!(found, 200);
+}
+
+#[test]
+fn a_scan_of_a_transaction_that_has_ended_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), options(8 << 20, 8 << 20)).unwrap();
+    let table = db.create_table("items", items()).unwrap();
+    retried(&db, Isolation::default(), |txn| {
+        (0..3).try_for_each(|id| txn.insert(&table, &values(id, &item(0, id, 10))))
+    });
+    let mut other = db.begin(Isolation::RepeatableRead).unwrap();
+    // The other has more to lose, so it is not the victim.
+    (1..3).for_each(|id| assert!(other.update(&table, &values(id, &item(1, id, 9))).unwrap()));
+    let mut victim = db.begin(Isolation::RepeatableRead).unwrap();
+    victim.get_for_update(&table, &[Value::U64(0)]).unwrap();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            other.update(&table, &values(0, &item(1, 0, 9))).unwrap();
+            other.commit().unwrap();
+        });
+        while db.status().row_lock_waits == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let mut cursor =
+            victim.scan(&table, IndexRef::Primary, Bounds::all(), Direction::Forward).unwrap();
+        assert!(cursor.next().unwrap().is_some());
+        let error = cursor.transaction().update(&table, &values(1, &item(7, 1, 7))).unwrap_err();
+        assert!(matches!(error, Error::Deadlock), "{error}");
+        assert!(matches!(cursor.next(), Err(Error::Ended)));
+        waiting.join().unwrap();
+    });
+}
+
+#[test]
+fn rows_may_be_deleted_while_they_are_scanned() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), options(8 << 20, 8 << 20)).unwrap();
+    let table = db.create_table("items", items()).unwrap();
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    (0..100u64).for_each(|id| txn.insert(&table, &values(id, &item(5, id, 10))).unwrap());
+    let mut cursor = txn.scan(&table, "by_a", Bounds::all(), Direction::Forward).unwrap();
+    let mut seen = Vec::new();
+    while let Some(row) = cursor.next().unwrap() {
+        let id = row.get(0).unwrap().as_u64().unwrap();
+        seen.push(id);
+        cursor.transaction().delete(&table, &[Value::U64(id)]).unwrap();
+        cursor.transaction().delete(&table, &[Value::U64(id + 1)]).unwrap();
+    }
+    assert_eq!(seen, (0..100).step_by(2).collect::<Vec<u64>>());
+    assert!(all_items(&mut txn, &table).is_empty());
+}
+
+#[test]
+fn a_panic_gives_up_the_locks_of_its_transaction() {
+    let dir = tempfile::tempdir().unwrap();
+    let short = options(8 << 20, 8 << 20).lock_wait_timeout(Duration::from_millis(100));
+    let db = Database::open(dir.path(), short).unwrap();
+    let table = db.create_table("items", items()).unwrap();
+    retried(&db, Isolation::default(), |txn| txn.insert(&table, &values(1, &item(1, "b", 10))));
+    let panicked = std::thread::scope(|scope| {
+        let user = || {
+            let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+            txn.update(&table, &values(1, &item(2, "c", 20))).unwrap();
+            panic!("a mistake of the caller");
+        };
+        scope.spawn(user).join()
+    });
+    assert!(panicked.is_err());
+    retried(&db, Isolation::default(), |txn| {
+        assert_eq!(all_items(txn, &table), [(1, item(1, "b", 10))]);
+        txn.update(&table, &values(1, &item(3, "d", 30))).map(|_| ())
+    });
+    db.drop_table(&table).unwrap();
+}
+
+#[test]
+fn a_wait_may_be_endless() {
+    let dir = tempfile::tempdir().unwrap();
+    let endless = options(8 << 20, 8 << 20).lock_wait_timeout(Duration::MAX);
+    let db = Database::open(dir.path(), endless).unwrap();
+    let table = db.create_table("items", items()).unwrap();
+    retried(&db, Isolation::default(), |txn| txn.insert(&table, &values(1, &item(1, "b", 10))));
+    let mut holder = db.begin(Isolation::RepeatableRead).unwrap();
+    holder.update(&table, &values(1, &item(2, "b", 10))).unwrap();
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            retried(&db, Isolation::default(), |txn| {
+                txn.update(&table, &values(1, &item(3, "b", 10)))
+            })
+        });
+        while db.status().row_lock_waits == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        holder.commit().unwrap();
+        assert!(waiter.join().unwrap());
+    });
+    db.create_index(&table, "extra", &["a", "b"], false).unwrap();
+}
