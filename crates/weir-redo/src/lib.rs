@@ -59,7 +59,7 @@
 //! old one starts, a later recovery would take it for valid. [`Redo::open_at`] therefore makes sure,
 //! durably and before the first append, that no byte of the crashed incarnation at or past `end` is left:
 //!
-//! 1. the files after `end`'s segment are removed, and later made anew;
+//! 1. the files after `end`'s segment are removed, durably, and later made anew;
 //! 2. `end`'s segment is truncated at `end`, synced, then grown to its length (zeros), zeros are
 //!    written over its next 9 MiB (what may be unsynced, and a group), and it is synced.
 //!
