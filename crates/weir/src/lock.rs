@@ -220,32 +220,6 @@ struct QueueShard(Mutex<HashTable<Queue>>);
 struct ListShard(Mutex<HashMap<TxnId, Vec<LockKey>>>);
 
 /// The table of explicit row locks. See the module's head for the protocol.
-///
-/// ```
-/// use std::time::Duration;
-/// use weir::lock::{LockError, LockTable, Mode, Request};
-/// use weir_page::types::{TreeId, TxnId};
-///
-/// let table = LockTable::new();
-/// let request = |txn, mode| Request {
-///     txn: TxnId(txn),
-///     tree: TreeId(1),
-///     key: b"row",
-///     mode,
-///     timeout: Duration::ZERO,
-///     weight: 0,
-///     implicit_owner: None,
-///     is_active: &|_| true,
-///     cancelled: None,
-/// };
-/// assert_eq!(table.lock(&request(1, Mode::Shared)), Ok(()));
-/// assert_eq!(table.lock(&request(2, Mode::Shared)), Ok(()));
-/// assert!(table.conflicts(TxnId(3), TreeId(1), b"row", Mode::Exclusive));
-/// assert_eq!(table.lock(&request(3, Mode::Exclusive)), Err(LockError::Timeout));
-/// table.release_all(TxnId(1));
-/// table.release_all(TxnId(2));
-/// assert_eq!(table.lock(&request(3, Mode::Exclusive)), Ok(()));
-/// ```
 pub struct LockTable {
     /// Keys with an entry: incremented before a queue is made, decremented after it is gone.
     queue_count: AtomicUsize,

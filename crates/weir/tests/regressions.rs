@@ -163,3 +163,52 @@ fn a_wait_may_be_endless() {
     });
     db.create_index(&table, "extra", &["a", "b"], false).unwrap();
 }
+
+/// Fills most of a log with changes of pages that are not written.
+fn fill_log(db: &Database, table: &weir::Table) {
+    let mut round = 0;
+    while db.status().checkpoint_age < db.status().redo_capacity / 8 * 6 {
+        round += 1;
+        retried(db, Isolation::default(), |txn| {
+            (0..100).try_for_each(|id| {
+                txn.upsert(table, &values(id, &item(round, id, 1000))).map(|_| ())
+            })
+        });
+    }
+}
+
+#[test]
+fn a_log_shrinks_below_its_age() {
+    let _watchdog = Watchdog::new("shrinking a full log");
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), options(8 << 20, 1 << 20)).unwrap();
+    let table = db.create_table("items", items()).unwrap();
+    for _ in 0..5 {
+        assert_eq!(db.set_redo_capacity(16 << 20).unwrap(), 16 << 20);
+        fill_log(&db, &table);
+        assert_eq!(db.set_redo_capacity(1 << 20).unwrap(), 1 << 20);
+        // A writer gets on when the log has become short enough.
+        retried(&db, Isolation::default(), |txn| {
+            txn.upsert(&table, &values(1, &item(0, 1, 10))).map(|_| ())
+        });
+        assert!(db.status().checkpoint_age <= 1 << 20);
+    }
+    all_items(&mut db.begin(Isolation::RepeatableRead).unwrap(), &table);
+}
+
+#[test]
+fn a_full_log_is_opened_with_a_smaller_capacity() {
+    let _watchdog = Watchdog::new("opening a full log");
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), options(8 << 20, 1 << 20)).unwrap();
+    let table = db.create_table("items", items()).unwrap();
+    db.set_redo_capacity(16 << 20).unwrap();
+    fill_log(&db, &table);
+    let expected = all_items(&mut db.begin(Isolation::RepeatableRead).unwrap(), &table);
+    drop((table, db));
+    let db = Database::open(dir.path(), options(2 << 20, 1 << 20)).unwrap();
+    let table = db.table("items").unwrap();
+    same(&expected, &all_items(&mut db.begin(Isolation::RepeatableRead).unwrap(), &table), "small");
+    retried(&db, Isolation::default(), |txn| txn.insert(&table, &values(1000, &item(1, 1000, 10))));
+    assert_eq!(db.set_redo_capacity(1 << 20).unwrap(), 1 << 20);
+}

@@ -190,14 +190,14 @@ impl Database {
         self.0.shared.locks.snapshot()
     }
 
-    /// Changes the redo capacity of the running database; returns what it is now.
+    /// Changes the redo capacity of the running database; returns what it is now: whole segments, at
+    /// least four. A smaller one holds back writers until the pages that need the larger one are written.
     ///
     /// # Errors
-    /// No space for a larger log; nothing changed then.
+    /// [`Error::Options`]; no space for a larger log: nothing changed then. Storage errors.
     pub fn set_redo_capacity(&self, bytes: u64) -> Result<u64> {
-        let shared = &self.0.shared;
-        let capacity = shared.storage.redo.set_capacity(bytes).map_err(Fault::from)?;
-        Ok(capacity)
+        options::check_redo_capacity(bytes)?;
+        Ok(self.0.shared.storage.redo.set_capacity(bytes).map_err(Fault::from)?)
     }
 
     /// Makes everything that was committed durable on the device.

@@ -58,6 +58,18 @@ fn overhead_bytes(memory: u64) -> u64 {
     (memory / 16).min(24 << 20)
 }
 
+/// Whether a redo capacity makes sense.
+pub(super) fn check_redo_capacity(bytes: u64) -> Result<()> {
+    let option = "redo_capacity_bytes";
+    if bytes < 1 << 20 {
+        return Err(Error::Options { option, what: format!("{bytes} is below 1 MiB") });
+    }
+    if bytes > 16 << 40 {
+        return Err(Error::Options { option, what: format!("{bytes} is above 16 TiB") });
+    }
+    Ok(())
+}
+
 impl Options {
     /// All memory that the database may use, in bytes; at least 2 MiB.
     pub fn memory_bytes(self, memory_bytes: u64) -> Self {
@@ -120,10 +132,7 @@ impl Options {
         if self.memory_bytes < 2 << 20 {
             return refuse("memory_bytes", format!("{} is below 2 MiB", self.memory_bytes));
         }
-        if self.redo_capacity_bytes < 1 << 20 {
-            let what = format!("{} is below 1 MiB", self.redo_capacity_bytes);
-            return refuse("redo_capacity_bytes", what);
-        }
+        check_redo_capacity(self.redo_capacity_bytes)?;
         let log_buffer = self.log_buffer_bytes();
         let for_frames = self.memory_bytes - log_buffer as u64 - overhead_bytes(self.memory_bytes);
         let frames = for_frames / (PAGE_SIZE as u64 + 128);

@@ -53,7 +53,6 @@ fn modes_and_owners() {
     assert!(table.conflicts(TxnId(1), TREE, b"k", Mode::Exclusive));
     assert!(!table.conflicts(TxnId(1), TreeId(8), b"k", Mode::Exclusive));
     assert!(!table.conflicts(TxnId(1), TREE, b"kk", Mode::Exclusive));
-    assert!(table.lock(&request(1, b"k", Mode::Exclusive, Duration::ZERO)).is_err());
     assert_eq!(lock_inline(&table, 1, b"k", Mode::Exclusive), Err(LockError::Timeout));
     table.release(TxnId(2), TREE, b"k");
     table.release(TxnId(2), TREE, b"k");
