@@ -162,8 +162,7 @@ impl World {
                     self.counts.rot_found += 1;
                 }
             }
-            self.disk.power_off();
-            self.db = None;
+            self.drop_database();
         }
         self.disk = clean;
         self.weather = Weather::Fair;
@@ -192,9 +191,7 @@ impl World {
                 break;
             }
         }
-        self.disk.power_off();
-        self.open.clear();
-        self.db = None;
+        self.drop_database();
         self.disk = self.disk.process_kill();
         self.counts.faults += 1;
         let Ok(()) = self.try_open() else { return };

@@ -64,9 +64,7 @@ impl World {
     /// Cuts the power or kills the process; `disk` is what is found then.
     pub fn crash(&mut self) {
         let killed = !self.disk.is_crashed() && self.rng.u8(..3) == 0;
-        self.disk.power_off();
-        self.open.clear();
-        self.db = None;
+        self.drop_database();
         let seed = self.rng.u64(..);
         let floor = if killed { self.model.floor_kill } else { self.model.floor_power };
         let last = self.model.last;

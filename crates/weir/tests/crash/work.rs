@@ -115,10 +115,13 @@ impl World {
     fn unique_clash(&self, i: usize, def: &Def, row: &Row) -> bool {
         let has = def.indexes.iter().any(|x| x.0 == Index::ByU);
         let (true, Some(u)) = (has, row.u) else { return false };
-        let keys = self.model.keys(def.id).into_iter().flatten().map(|(k, _)| k);
-        let own = self.open[i].writes.keys().filter(|w| w.0 == def.id).map(|w| &w.1);
-        let candidates: BTreeSet<&Key> = keys.chain(own).filter(|k| **k != row.key).collect();
-        candidates.into_iter().any(|k| self.newest(i, def.id, k).is_some_and(|r| r.u == Some(u)))
+        let own = &self.open[i].writes;
+        let same =
+            |r: &Option<Rc<Row>>| r.as_ref().is_some_and(|r| r.u == Some(u) && r.key != row.key);
+        let mut keys = self.model.keys(def.id).into_iter().flatten();
+        keys.any(|(key, versions)| {
+            versions.last().is_some_and(|v| same(&v.1)) && !own.contains_key(&(def.id, key.clone()))
+        }) || own.iter().any(|((table, _), r)| *table == def.id && same(r))
     }
 
     fn open_clash(&self, i: usize, def: &Def, row: &Row) -> bool {

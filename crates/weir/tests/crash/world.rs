@@ -27,6 +27,12 @@ pub struct Counts {
     pub duplicates: u64,
     pub rows_verified: u64,
     pub operations: u64,
+    pub pages_read: u64,
+    pub pages_evicted: u64,
+    pub pages_written: u64,
+    pub checkpoints: u64,
+    pub log_waits: u64,
+    pub purged_records: u64,
     pub faults: u64,
     pub no_space: u64,
     pub rot_found: u64,
@@ -51,6 +57,12 @@ impl Counts {
         self.duplicates += o.duplicates;
         self.rows_verified += o.rows_verified;
         self.operations += o.operations;
+        self.pages_read += o.pages_read;
+        self.pages_evicted += o.pages_evicted;
+        self.pages_written += o.pages_written;
+        self.checkpoints += o.checkpoints;
+        self.log_waits += o.log_waits;
+        self.purged_records += o.purged_records;
         self.faults += o.faults;
         self.no_space += o.no_space;
         self.rot_found += o.rot_found;
@@ -214,6 +226,23 @@ impl World {
             .redo_capacity_bytes(self.redo)
             .lock_wait_timeout(Duration::ZERO)
             .single_threaded()
+    }
+
+    /// Closes the database as it is, after adding its figures to ours.
+    pub fn drop_database(&mut self) {
+        if let Some(db) = &self.db {
+            let status = db.status();
+            self.counts.pages_read += status.pages_read;
+            self.counts.pages_evicted += status.pages_evicted;
+            self.counts.pages_written +=
+                status.pages_written_deadline + status.pages_written_free_frames;
+            self.counts.checkpoints += status.checkpoints;
+            self.counts.log_waits += status.log_waits;
+            self.counts.purged_records += status.purged_records;
+        }
+        self.disk.power_off();
+        self.open.clear();
+        self.db = None;
     }
 
     pub fn db(&self) -> &Database {
