@@ -1,5 +1,7 @@
 //! The public interface, end to end.
 
+#![allow(clippy::unwrap_used, reason = "a failure of a test's own step is a failed test")]
+
 use weir::{
     Bounds, Database, Direction, Durability, Error, IndexRef, Isolation, Options, Schema, Shutdown,
     Type, Value,

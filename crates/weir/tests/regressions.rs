@@ -1,5 +1,7 @@
 //! Faults that were found once, each named after its cause.
 
+#![allow(clippy::unwrap_used, reason = "a failure of a test's own step is a failed test")]
+
 mod common;
 
 use common::*;

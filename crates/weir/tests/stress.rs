@@ -2,6 +2,8 @@
 //!
 //! `WEIR_STRESS=10` runs ten times as long; `WEIR_SEED` repeats a seed as far as threads permit.
 
+#![allow(clippy::unwrap_used, reason = "a failure of a test's own step is a failed test")]
+
 mod common;
 
 use common::*;
