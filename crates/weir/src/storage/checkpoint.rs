@@ -1,6 +1,6 @@
 //! Flushing and checkpoints: what keeps the log's age below its limit.
 
-use super::write::{BATCH_PAGES, Reason};
+use super::write::Reason;
 use super::{Fault, Storage};
 use crate::governor;
 use std::sync::atomic::Ordering;
@@ -50,7 +50,7 @@ impl Storage {
     pub fn flush_step(&self, pages: usize) -> Result<usize, Fault> {
         let mut left = pages;
         while left > 0 {
-            let frames = self.oldest_dirty(left.min(BATCH_PAGES), Lsn(u64::MAX));
+            let frames = self.oldest_dirty(left.min(self.batch_pages()), Lsn(u64::MAX));
             let written = self.write_pages(&frames, Reason::Deadline)?;
             if written == 0 {
                 break;
@@ -121,7 +121,7 @@ impl Storage {
         let end = self.redo.reserved();
         let mut idle = 0;
         while idle < 3 {
-            let frames = self.oldest_dirty(BATCH_PAGES, end);
+            let frames = self.oldest_dirty(self.batch_pages(), end);
             let written = self.write_pages(&frames, Reason::Shutdown)?;
             idle = if written == 0 { idle + 1 } else { 0 };
             progress(self.pool.flush.lock().dirty());

@@ -5,7 +5,7 @@
 //! victims are dropped; cold dirty ones are written, and dropped in a later round.
 
 use super::pool::{DIRTY, NO_FRAME, WRITING};
-use super::write::{BATCH_PAGES, Reason};
+use super::write::Reason;
 use super::{Fault, Storage};
 use std::sync::atomic::Ordering;
 use weir_page::PageId;
@@ -13,7 +13,7 @@ use weir_page::PageId;
 impl Storage {
     /// Number of frames to keep free.
     pub fn frame_reserve(&self) -> usize {
-        (self.pool.frames.len() / 64).clamp(8, 4096)
+        (self.pool.frames.len() / 32).clamp(8, 8192)
     }
 
     /// Frees frames until `wanted` are free or there is nothing to evict. Returns whether it got there.
@@ -26,7 +26,7 @@ impl Storage {
             let cold = self.sweep(wanted.saturating_sub(self.pool.free.len()));
             self.pool.reclaim();
             let mut written = 0;
-            for part in cold.chunks(BATCH_PAGES) {
+            for part in cold.chunks(self.batch_pages()) {
                 written += self.write_pages(part, Reason::FreeFrames)?;
             }
             rounds += 1;
@@ -41,7 +41,7 @@ impl Storage {
     fn sweep(&self, wanted: usize) -> Vec<u32> {
         let frames = self.pool.frames.len();
         let (mut dropped, mut cold) = (0, Vec::new());
-        let cold_limit = (4 * wanted).min(BATCH_PAGES);
+        let cold_limit = (4 * wanted).min(self.batch_pages());
         for _ in 0..frames {
             if dropped >= wanted || cold.len() >= cold_limit {
                 break;

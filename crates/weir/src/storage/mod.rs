@@ -129,6 +129,8 @@ pub struct Storage {
     replayed: AtomicU64,
     flusher: Signal,
     evictor: Signal,
+    /// Buffers of the page writer, used again.
+    copies: Mutex<Vec<Vec<u8>>>,
 }
 
 /// Wakes a background thread before its time.
@@ -201,6 +203,7 @@ impl Storage {
             replayed: AtomicU64::new(u64::MAX),
             flusher: Signal::default(),
             evictor: Signal::default(),
+            copies: Mutex::default(),
         })
     }
 
@@ -299,7 +302,7 @@ impl Storage {
         self.check()?;
         *turns += 1;
         if self.inline {
-            self.flush_step(write::BATCH_PAGES)?;
+            self.flush_step(self.batch_pages())?;
             self.checkpoint()?;
             if *turns > 1000 {
                 return Err(Fault::LogFull { capacity_bytes: self.redo.capacity() });
