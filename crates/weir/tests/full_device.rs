@@ -1,5 +1,7 @@
 //! What a full device leaves behind.
 
+#![allow(clippy::unwrap_used, reason = "a failure of a test's own step is a failed test")]
+
 use std::sync::Arc;
 use weir::{Database, Isolation, Options, Schema, Type, Value};
 use weir_os::SimDisk;

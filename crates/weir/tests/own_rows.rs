@@ -1,6 +1,8 @@
 //! A transaction that changes rows which others changed after its snapshot finds its own rows, and
 //! only those, by every index.
 
+#![allow(clippy::unwrap_used, reason = "a failure of a test's own step is a failed test")]
+
 use std::sync::Arc;
 use weir::{
     Bounds, Database, Direction, Isolation, Options, Schema, Table, Transaction, Type, Value,

@@ -5,9 +5,13 @@
 //! recovery, which may crash as well; then the database is compared with a [`model`] that knows
 //! what was acknowledged, what was in doubt, and what was taken back. Then it goes on.
 //!
-//! - `cargo test -p weir --test crash` runs as many seeds as fit `WEIR_CRASH_SECONDS` (90);
-//! - `WEIR_CRASH_SEEDS=n` runs that many instead, from `WEIR_CRASH_FIRST` (0) on;
-//! - a failure prints the command that repeats it.
+//! [`faults`] has the runs in which the disk misbehaves.
+//!
+//! - `cargo test -p weir --test crash` runs as many seeds as fit `WEIR_CRASH_SECONDS` (90, and 20 of faults);
+//! - `WEIR_CRASH_SEEDS=n` runs that many instead, from `WEIR_CRASH_FIRST` (0) on; about ten crashes each;
+//! - `WEIR_CRASH_PROFILE=name` runs one of the [`profile`]s only;
+//! - a failure prints its last operations and the command that repeats it; with `WEIR_CRASH_VERBOSE=1`
+//!   that prints all operations.
 
 mod faults;
 mod model;

@@ -39,7 +39,7 @@ impl World {
         let steps = self.rng.u32(1..=self.profile.steps) >> self.rng.u32(..3);
         let cut = self.rng.u8(..10) < 7;
         if cut {
-            let most = 2 + (u64::from(steps) * 2 >> self.rng.u32(..6));
+            let most = 2 + ((u64::from(steps) * 2) >> self.rng.u32(..6));
             self.disk.crash_at(self.disk.operations() + self.rng.u64(..most));
         }
         // With a crash to come at an operation of the disk, there are steps enough for it.

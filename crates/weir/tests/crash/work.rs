@@ -422,9 +422,8 @@ impl World {
         if self.open[i].reader && self.rng.u8(..4) > 0 {
             return self.scan(i);
         }
-        let Open { txn, number, durability, writes, .. } = &mut self.open[i];
+        let Open { number, durability, writes, .. } = &self.open[i];
         let (t, durability, n) = (*number, *durability, writes.len());
-        let _ = txn;
         let how = self.rng.u8(..8);
         let open = self.open.remove(i);
         let changes = World::changes(&open);

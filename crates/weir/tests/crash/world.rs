@@ -94,6 +94,9 @@ pub struct Down;
 
 pub type Step = Result<(), Down>;
 
+/// A row written, and what the transaction had written there before.
+type Before = ((TableId, Key), Option<Option<Rc<Row>>>);
+
 /// A running transaction.
 pub struct Open {
     pub txn: Transaction,
@@ -104,7 +107,7 @@ pub struct Open {
     pub snapshot: Option<u64>,
     pub writes: BTreeMap<(TableId, Key), Option<Rc<Row>>>,
     /// For each write, what `writes` had before.
-    pub before: Vec<((TableId, Key), Option<Option<Rc<Row>>>)>,
+    pub before: Vec<Before>,
     pub savepoints: Vec<(weir::Savepoint, usize)>,
     /// Rows locked by reads.
     pub locks: BTreeSet<(TableId, Key)>,
@@ -341,10 +344,10 @@ impl World {
         if let Some(own) = open.writes.get(&at) {
             return own.clone();
         }
-        if open.isolation == Isolation::ReadUncommitted {
-            if let Some(dirty) = self.open.iter().find_map(|o| o.writes.get(&at)) {
-                return dirty.clone();
-            }
+        let dirty = open.isolation == Isolation::ReadUncommitted;
+        let mut others = self.open.iter().filter(|_| dirty);
+        if let Some(row) = others.find_map(|o| o.writes.get(&at)) {
+            return row.clone();
         }
         self.model.get(table, key, self.commit_seen(i))
     }
