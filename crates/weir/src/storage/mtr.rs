@@ -279,7 +279,7 @@ fn register(storage: &Storage, held: &[Held]) -> Option<Lsn> {
     let is_clean = |h: &Held| pool.frame(h.frame).state.load(Ordering::Relaxed) & DIRTY == 0;
     let newly_dirty = |h: &&Held| h.changed && !h.freed && is_clean(h);
     let frees = held.iter().any(|h| h.freed);
-    if !frees && held.iter().filter(newly_dirty).next().is_none() {
+    if !frees && !held.iter().any(|h| newly_dirty(&h)) {
         return None;
     }
     let mut list = pool.flush.lock();

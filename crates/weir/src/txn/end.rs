@@ -131,7 +131,7 @@ impl Txn {
             shared.clock.store(stamp, Ordering::Release);
         }
         shared.figures.commits.fetch_add(1, Ordering::Relaxed);
-        if self.id.0 % 16 == 0 {
+        if self.id.0.is_multiple_of(16) {
             shared.advance_horizon();
         }
         self.release();
