@@ -13,6 +13,7 @@
 //! - a failure prints its last operations and the command that repeats it; with `WEIR_CRASH_VERBOSE=1`
 //!   that prints all operations.
 
+mod definitions;
 mod faults;
 mod model;
 mod profile;
