@@ -61,6 +61,23 @@ pub struct EngineOptions {
     pub durability: Durability,
     /// How many tables there will be, and client threads.
     pub clients: u32,
+    /// How Weir reads and writes files.
+    pub disk: DiskChoice,
+}
+
+/// How Weir reads and writes files, by name; other engines take the defaults only.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskChoice {
+    /// `auto`, `io-uring` or `threads`.
+    pub io: String,
+    /// `fast` (as it is), or a slower device: `slow-ssd`, `sata-ssd`, `two-disks`.
+    pub device: String,
+}
+
+impl Default for DiskChoice {
+    fn default() -> Self {
+        DiskChoice { io: "auto".into(), device: "fast".into() }
+    }
 }
 
 /// What ran, for the report.

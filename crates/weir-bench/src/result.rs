@@ -10,7 +10,7 @@ use std::{fs, io};
 use serde::{Deserialize, Serialize};
 
 use crate::accounting::Usage;
-use crate::engine::{Durability, EngineInfo, EngineKind};
+use crate::engine::{DiskChoice, Durability, EngineInfo, EngineKind};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::series::Latency;
@@ -40,6 +40,9 @@ pub struct Settings {
     pub delete: bool,
     /// Seed of the rows and queries.
     pub seed: u64,
+    /// How Weir reads and writes files, and what device it is to pretend.
+    #[serde(default)]
+    pub disk: DiskChoice,
 }
 
 /// One run: one engine, several steps.

@@ -46,6 +46,7 @@ pub fn run(
             redo_bytes: settings.redo_bytes,
             durability: settings.durability,
             clients: settings.clients,
+            disk: settings.disk.clone(),
         },
     )?;
     let info = engine.info();

@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use weir_bench::engine::{Engine, EngineOptions, Index, IndexEntry, Scanned, Session};
+use weir_bench::engine::{DiskChoice, Engine, EngineOptions, Index, IndexEntry, Scanned, Session};
 use weir_bench::row::{Generator, Row, Secondary};
 use weir_bench::{Durability, EngineKind, Error, Run, Settings, engines, run};
 
@@ -21,6 +21,7 @@ fn options(dir: &Path, durability: Durability) -> EngineOptions {
         redo_bytes: 32 << 20,
         durability,
         clients: 2,
+        disk: DiskChoice::default(),
     }
 }
 
@@ -188,6 +189,7 @@ fn settings(engine: EngineKind, steps: &str) -> Settings {
         durability: Durability::Write,
         delete: false,
         seed: 1,
+        disk: DiskChoice::default(),
     }
 }
 

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Args;
 use weir_bench::compare::{self, Comparison};
+use weir_bench::engine::DiskChoice;
 use weir_bench::{EngineKind, Error, Settings, Step, run};
 
 use crate::bench::{Common, STEPS_HELP, format_steps, parse_steps};
@@ -102,6 +103,7 @@ impl Compare {
             durability: self.common.durability,
             delete: self.common.delete,
             seed: self.common.seed,
+            disk: DiskChoice::default(),
         }
     }
 

@@ -9,6 +9,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use weir_bench::engine::DiskChoice;
 use weir_bench::{EngineKind, Error, Settings, Step, environment, report, run};
 
 use crate::bench::{Common, STEPS_HELP, parse_steps};
@@ -46,6 +47,14 @@ pub struct Insert {
     /// Where the result goes; by default a new file in bench-results/
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+
+    /// How Weir reads and writes files: auto, io-uring or threads
+    #[arg(long, default_value = "auto")]
+    io: String,
+
+    /// Device that Weir is to pretend: fast (as it is), slow-ssd, sata-ssd or two-disks
+    #[arg(long, default_value = "fast")]
+    device: String,
 
     /// No progress line
     #[arg(long)]
@@ -88,6 +97,7 @@ impl Insert {
             durability: self.common.durability,
             delete: self.common.delete,
             seed: self.common.seed,
+            disk: DiskChoice { io: self.io.clone(), device: self.device.clone() },
         }
     }
 }

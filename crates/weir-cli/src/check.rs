@@ -22,7 +22,16 @@ impl Check {
     pub fn run(self) -> Result<ExitCode> {
         let dir = self.dir.display();
         ensure!(self.dir.is_dir(), "checking {dir}: no such directory");
-        let options = Options::default().create(false).memory_bytes(self.memory).single_threaded();
+        let options = Options::default()
+            .create(false)
+            .memory_bytes(self.memory)
+            .single_threaded()
+            .on_progress(|p| {
+                let mib = |bytes: u64| bytes >> 20;
+                let of =
+                    p.end.map_or(String::new(), |end| format!(" of {}", mib(end.0 - p.from.0)));
+                output::tell(&format!("{}: {}{of} MiB of redo", p.phase, mib(p.at.0 - p.from.0)));
+            });
         let db = Database::open(&self.dir, options).with_context(|| format!("opening {dir}"))?;
         let mut findings = String::new();
         let summary = db

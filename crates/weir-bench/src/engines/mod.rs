@@ -29,8 +29,8 @@ mod weir;
 #[cfg(feature = "wiredtiger")]
 mod wiredtiger;
 
-use crate::engine::{Engine, EngineKind, EngineOptions};
-use crate::error::Result;
+use crate::engine::{DiskChoice, Engine, EngineKind, EngineOptions};
+use crate::error::{Error, Result};
 
 /// Opens a new database of `kind` in an empty directory.
 ///
@@ -38,6 +38,11 @@ use crate::error::Result;
 /// When this build does not have the engine, and whatever the engine says.
 pub fn open(kind: EngineKind, options: &EngineOptions) -> Result<Box<dyn Engine>> {
     kind.require()?;
+    if kind != EngineKind::Weir && options.disk != DiskChoice::default() {
+        let what =
+            format!("{kind} uses the system's files; io and device can be chosen for weir only");
+        return Err(Error::Usage(what));
+    }
     match kind {
         EngineKind::Weir => Ok(Box::new(weir::Weir::open(options)?)),
         #[cfg(feature = "rocksdb")]

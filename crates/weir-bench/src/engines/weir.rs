@@ -3,12 +3,15 @@
 //! Reads run in transactions of their own, so that each sees one snapshot; index reads are covering.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use std::ops::Bound;
 
 use weir::{
     Bounds, Database, Direction, IndexRef, Isolation, RowRef, Schema, Shutdown, Table, Type, Value,
 };
+use weir_os::throttle::{Profile, UnknownProfile};
+use weir_os::{Backend, RealClock, ThrottledDisk};
 
 use crate::engine::{
     Durability, Engine, EngineInfo, EngineOptions, Index, IndexEntry, Scanned, Session,
@@ -48,11 +51,13 @@ impl Weir {
             .memory_bytes(options.memory_bytes)
             .redo_capacity_bytes(options.redo_bytes)
             .durability(durability);
-        let database = Database::open(&options.dir, weir_options).map_err(failed("open"))?;
+        let database = open(options, weir_options)?;
         let settings = vec![
             format!("memory={}", format_bytes(options.memory_bytes)),
             format!("redo_capacity={}", format_bytes(options.redo_bytes)),
             format!("durability={}", options.durability),
+            format!("io={}", options.disk.io),
+            format!("device={}", options.disk.device),
         ];
         Ok(Weir { database, settings })
     }
@@ -62,6 +67,28 @@ impl Weir {
         let found = self.database.table(&name);
         found.ok_or_else(|| Error::engine(NAME, "open table", format!("no table {name}")))
     }
+}
+
+/// Opens the database on the disk that was asked for.
+fn open(options: &EngineOptions, weir_options: weir::Options) -> Result<Database> {
+    let backend = match options.disk.io.as_str() {
+        "auto" => Backend::Auto,
+        "io-uring" => Backend::IoUring,
+        "threads" => Backend::Threads,
+        other => {
+            let what = format!("`{other}` is no way of I/O; use auto, io-uring or threads");
+            return Err(Error::Usage(what));
+        }
+    };
+    if options.disk.device == "fast" {
+        return Database::open(&options.dir, weir_options.backend(backend)).map_err(failed("open"));
+    }
+    let profile: Profile =
+        options.disk.device.parse().map_err(|e: UnknownProfile| Error::Usage(e.to_string()))?;
+    let disk = weir_os::open_directory(&options.dir, backend)
+        .map_err(|e| Error::engine(NAME, "open", e))?;
+    let throttled = ThrottledDisk::new(disk, profile, Arc::new(RealClock::new()));
+    Database::open_on(Arc::new(throttled), weir_options).map_err(failed("open"))
 }
 
 fn table_name(table: u32) -> String {

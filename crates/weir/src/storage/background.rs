@@ -105,9 +105,12 @@ fn evictor(storage: &Storage, ending: &AtomicBool) {
     }
 }
 
-/// Syncs the log now and then: `relaxed` commits, and extents waiting for a durable relocation.
+/// Syncs the log now and then: `relaxed` commits, and extents waiting for a durable relocation. Gives
+/// the space of what was dropped back to the file system.
 fn log_keeper(storage: &Storage, ending: &AtomicBool) {
+    const TRIM_EVERY: Duration = Duration::from_secs(5);
     let mut slept = Duration::ZERO;
+    let mut trimmed = Instant::now();
     const TURN: Duration = Duration::from_millis(20);
     while running(storage, ending) {
         std::thread::sleep(TURN);
@@ -117,6 +120,10 @@ fn log_keeper(storage: &Storage, ending: &AtomicBool) {
             slept = Duration::ZERO;
             let synced = storage.redo.write_step(true).map_err(Fault::from);
             survive(storage, synced.map(|durable| storage.store.release(durable)));
+        }
+        if trimmed.elapsed() >= TRIM_EVERY {
+            survive(storage, storage.store.trim().map_err(Fault::from));
+            trimmed = Instant::now();
         }
     }
 }
