@@ -261,7 +261,7 @@ impl Database {
         }
         drop(self.0.threads.lock().take());
         storage.check()?;
-        storage.redo.write_step(true).map_err(Fault::from)?;
+        storage.note_durable()?;
         if how == Shutdown::Clean {
             storage.flush_all(progress)?;
         }
@@ -276,7 +276,7 @@ impl Drop for Inner {
         let had_threads = self.threads.lock().take().is_some();
         if had_threads && self.shared.storage.check().is_ok() {
             // A failure here loses nothing that was promised: `relaxed` commits are on their way.
-            let _ = self.shared.storage.redo.write_step(true);
+            let _ = self.shared.storage.note_durable();
         }
     }
 }

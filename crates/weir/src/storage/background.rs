@@ -108,18 +108,15 @@ fn evictor(storage: &Storage, ending: &AtomicBool) {
 /// Syncs the log now and then: `relaxed` commits, and extents waiting for a durable relocation. Gives
 /// the space of what was dropped back to the file system.
 fn log_keeper(storage: &Storage, ending: &AtomicBool) {
-    const TRIM_EVERY: Duration = Duration::from_secs(5);
-    let mut slept = Duration::ZERO;
-    let mut trimmed = Instant::now();
     const TURN: Duration = Duration::from_millis(20);
+    const SYNC_EVERY: Duration = Duration::from_millis(400);
+    const TRIM_EVERY: Duration = Duration::from_secs(5);
+    let (mut synced, mut trimmed) = (Instant::now(), Instant::now());
     while running(storage, ending) {
         std::thread::sleep(TURN);
-        slept += TURN;
-        let behind = storage.redo.reserved() > storage.redo.durable();
-        if behind && slept >= Duration::from_millis(400) {
-            slept = Duration::ZERO;
-            let synced = storage.redo.write_step(true).map_err(Fault::from);
-            survive(storage, synced.map(|durable| storage.store.release(durable)));
+        if storage.redo.reserved() > storage.redo.durable() && synced.elapsed() >= SYNC_EVERY {
+            survive(storage, storage.note_durable());
+            synced = Instant::now();
         }
         if trimmed.elapsed() >= TRIM_EVERY {
             survive(storage, storage.store.trim().map_err(Fault::from));

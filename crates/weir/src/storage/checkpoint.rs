@@ -100,14 +100,17 @@ impl Storage {
         Ok(bound)
     }
 
-    /// Lets the control file say how far the log is durable: if it is found to end before, it was damaged.
+    /// Syncs the log and notes in the control file how far it is durable, so that a later loss of its
+    /// end is noticed.
     ///
     /// # Errors
-    /// The disk's.
+    /// Of the log and the control file; the database then stops.
     pub fn note_durable(&self) -> Result<(), Fault> {
         let _one = self.checkpointing.lock();
-        let control = self.control(self.redo.checkpoint(), self.redo.durable(), false);
-        Ok(self.store.write_control(&control)?)
+        let durable = self.redo.write_step(true)?;
+        self.store.release(durable);
+        self.store.write_control(&self.control(self.redo.checkpoint(), durable, false))?;
+        Ok(())
     }
 
     pub(super) fn control(&self, checkpoint: Lsn, durable: Lsn, clean: bool) -> Control {
