@@ -56,7 +56,7 @@ pub struct Common {
     pub redo: u64,
 
     /// What commit promises: sync (survives the machine), write (survives the process), relaxed
-    /// (about a second may be lost)
+    /// (about half a second may be lost)
     #[arg(long, default_value = "write")]
     pub durability: Durability,
 

@@ -34,10 +34,11 @@ impl Check {
             });
         let db = Database::open(&self.dir, options).with_context(|| format!("opening {dir}"))?;
         let mut findings = String::new();
-        let summary = db
-            .check(&mut |finding| findings += &format!("{finding}\n"))
-            .with_context(|| format!("checking {dir}"))?;
-        output::print(&format!("{findings}{summary}\n"))?;
+        let checked = db.check(&mut |finding| findings += &format!("{finding}\n"));
+        // What was found before the check had to stop counts as well.
+        output::print(&findings)?;
+        let summary = checked.with_context(|| format!("checking {dir}"))?;
+        output::print(&format!("{summary}\n"))?;
         Ok(if summary.findings == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }

@@ -145,7 +145,45 @@ fn what_is_no_directory_or_holds_no_database() {
     says(Database::open(&empty, durable().create(false)), &["no database", "empty"]);
     assert!(!empty.exists(), "nothing is made when nothing is to be created");
     fs::create_dir(&empty).unwrap();
-    says(Database::open(&empty, durable().create(false)), &["no database", "empty"]);
+    let message = says(Database::open(&empty, durable().create(false)), &["no database", "empty"]);
+    assert!(!message.contains("O_DIRECT"), "{message}");
+    assert_eq!(fs::read_dir(&empty).unwrap().count(), 0, "not even the lock's file is left");
+}
+
+#[test]
+fn who_asks_for_no_redo_capacity_leaves_it_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let small = Options::default().memory_bytes(8 << 20).redo_capacity_bytes(4 << 20);
+    let capacity = Database::open(dir.path(), small).unwrap().status().redo_capacity;
+    let plain = Options::default().memory_bytes(8 << 20);
+    for options in [plain.clone(), plain.clone().single_threaded(), plain] {
+        let db = Database::open(dir.path(), options).unwrap();
+        assert_eq!(db.status().redo_capacity, capacity);
+    }
+}
+
+#[test]
+fn the_check_goes_on_past_pages_that_cant_be_read() {
+    let dir = scratch();
+    let original = dir.path().join("original");
+    database(&original, Shutdown::Clean);
+    let units = fs::metadata(original.join("data")).unwrap().len() / 4096;
+    let mut found = 0;
+    for unit in (0..units).step_by(units as usize / 16 + 1) {
+        let at = dir.path().join("damaged");
+        copy(&original, &at);
+        let data = fs::OpenOptions::new().write(true).open(at.join("data")).unwrap();
+        data.write_all_at(&[0xa5; 4096], unit * 4096).unwrap();
+        let options = durable().create(false).single_threaded();
+        if let Ok(db) = Database::open(&at, options) {
+            let mut findings = Vec::new();
+            let summary = db.check(&mut |finding| findings.push(finding)).unwrap();
+            assert_eq!(summary.findings, findings.len() as u64);
+            found += findings.len();
+        }
+        fs::remove_dir_all(&at).unwrap();
+    }
+    assert!(found > 0, "some of the {units} units hold pages that are needed");
 }
 
 #[test]

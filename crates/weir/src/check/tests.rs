@@ -27,6 +27,7 @@ fn options(frames: usize) -> StorageOptions {
             buffer_bytes: 1 << 20,
             database_id: 7,
         },
+        keep_redo_capacity: false,
         compression: Compression::Lz4,
         inline: true,
     }

@@ -5,7 +5,7 @@ use super::error::Result;
 use super::{Bounds, Database, IndexRef, Isolation, Table};
 use crate::check::{self, Finding, Summary};
 use crate::txn::Direction;
-use weir_page::{PageId, TreeId};
+use weir_page::TreeId;
 
 impl Database {
     /// Checks everything: pages, trees, chains, undo lanes, the page map, free space, checksums of all
@@ -48,35 +48,55 @@ impl Database {
         roots
     }
 
-    /// Whether each index has as many entries as the table has rows, and a row for each.
+    /// Whether each index has an entry for each of the table's rows, as the row asks for it, and no
+    /// others.
     fn check_indexes(&self, table: &Table, report: &mut dyn FnMut(Finding)) -> Result<()> {
         let def = table.0.def()?;
-        let rows = self.count(table, IndexRef::Primary, false)?;
-        for (index, schema) in def.indexes.iter().zip(def.schema.indexes()) {
-            let owner = format!("index `{}` of table `{}`", schema.name(), table.name());
-            let page = PageId(index.tree.id.0);
-            let entries = self.count(table, IndexRef::Named(schema.name()), true);
-            let what = match entries {
-                Ok(entries) if entries == rows => continue,
-                Ok(entries) => format!("{entries} entries, but the table has {rows} rows"),
+        if def.indexes.is_empty() {
+            return Ok(());
+        }
+        let rows = match self.count_rows(table) {
+            Ok(rows) => rows,
+            Err(error) => {
+                let owner = format!("table `{}`", table.name());
+                let what = format!("its indexes can't be compared with its rows: {error}");
+                report(Finding { page: def.primary.root(), place: None, owner, what });
+                return Ok(());
+            }
+        };
+        for (n, (index, schema)) in def.indexes.iter().zip(def.schema.indexes()).enumerate() {
+            let what = match self.compare_index(table, n, schema.name()) {
+                Ok((entries, 0)) if entries == rows => continue,
+                Ok((entries, 0)) => format!("{entries} entries, but the table has {rows} rows"),
+                Ok((_, wrong)) => format!("{wrong} entries differ from what their rows ask for"),
                 Err(error) => error.to_string(),
             };
-            report(Finding { page, place: None, owner, what });
+            let owner = format!("index `{}` of table `{}`", schema.name(), table.name());
+            report(Finding { page: index.tree.root(), place: None, owner, what });
         }
         Ok(())
     }
 
-    fn count(&self, table: &Table, index: IndexRef<'_>, with_rows: bool) -> Result<u64> {
+    fn count_rows(&self, table: &Table) -> Result<u64> {
         let mut txn = self.begin(Isolation::RepeatableRead)?;
-        let forward = Direction::Forward;
-        let mut cursor = match with_rows {
-            true => txn.scan(table, index, Bounds::all(), forward)?,
-            false => txn.scan_keys(table, index, Bounds::all(), forward)?,
-        };
+        let mut rows =
+            txn.scan_keys(table, IndexRef::Primary, Bounds::all(), Direction::Forward)?;
         let mut n = 0;
-        while cursor.next()?.is_some() {
+        while rows.next()?.is_some() {
             n += 1;
         }
         Ok(n)
+    }
+
+    /// Number of entries of index `n`, and of those that aren't what their rows ask for.
+    fn compare_index(&self, table: &Table, n: usize, name: &str) -> Result<(u64, u64)> {
+        let mut txn = self.begin(Isolation::RepeatableRead)?;
+        let mut rows = txn.scan(table, name, Bounds::all(), Direction::Forward)?;
+        let (mut entries, mut wrong) = (0, 0);
+        while rows.next()?.is_some() {
+            entries += 1;
+            wrong += u64::from(!rows.is_entry_of_row(n)?);
+        }
+        Ok((entries, wrong))
     }
 }

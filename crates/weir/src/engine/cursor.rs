@@ -157,7 +157,13 @@ impl<'t> Cursor<'t> {
         if !entry.outdated {
             return Ok(true);
         }
-        let row = RowRef::primary(schema, &self.key, &self.value);
+        self.is_entry_of_row(n)
+    }
+
+    /// Whether index `n`'s entry at hand is the one that the row at hand asks for.
+    pub(super) fn is_entry_of_row(&self, n: usize) -> Result<bool> {
+        let entry = self.scan.last();
+        let row = RowRef::primary(&self.def.schema, &self.key, &self.value);
         let (mut key, mut value) = (Vec::new(), Vec::new());
         row.index_entry(n, &mut key, &mut value)?;
         Ok(key == entry.key && value == entry.value)

@@ -88,7 +88,7 @@ impl Database {
             return Err(Error::NoDatabase { directory: directory.display().to_string() });
         }
         let disk = open_directory(directory, options.backend)?;
-        Database::open_on(disk, options)
+        Database::open_named(disk, &directory.display().to_string(), options)
     }
 
     /// As [`Database::open`], on any disk: simulated, throttled.
@@ -96,17 +96,18 @@ impl Database {
     /// # Errors
     /// As [`Database::open`].
     pub fn open_on(disk: Arc<dyn Disk>, options: Options) -> Result<Database> {
-        // Nonsense is refused before anything is touched.
+        let name = disk.describe();
+        Database::open_named(disk, &name, options)
+    }
+
+    fn open_named(disk: Arc<dyn Disk>, name: &str, options: Options) -> Result<Database> {
+        // Nonsense is refused before anything is touched, the lock's file included.
         options.storage(0)?;
+        if !options.create {
+            exists(&*disk, name, &options)?;
+        }
         let lock = disk.lock()?;
-        let names = disk.list()?;
-        let exists = names.iter().any(|n| n == "control");
-        if !exists && !Storage::may_create(&names) {
-            return Err(Error::Storage(Fault::Lost { directory: disk.describe() }));
-        }
-        if !exists && !options.create {
-            return Err(Error::NoDatabase { directory: disk.describe() });
-        }
+        let exists = exists(&*disk, name, &options)?;
         sort::remove_leftovers(&*disk)?;
         let (storage, recovered) = if exists {
             let storage_options = options.storage(0)?;
@@ -269,6 +270,19 @@ impl Database {
         storage.stop(Fault::Closed);
         Ok(())
     }
+}
+
+/// Whether there is a database. Fails where there is none and none may be created.
+fn exists(disk: &dyn Disk, name: &str, options: &Options) -> Result<bool> {
+    let names = disk.list()?;
+    let exists = names.iter().any(|n| n == "control");
+    if !exists && !Storage::may_create(&names) {
+        return Err(Error::Storage(Fault::Lost { directory: name.to_string() }));
+    }
+    if !exists && !options.create {
+        return Err(Error::NoDatabase { directory: name.to_string() });
+    }
+    Ok(exists)
 }
 
 impl Drop for Inner {

@@ -27,6 +27,8 @@ pub(super) type OnProgress = Arc<dyn Fn(Progress) + Send + Sync>;
 pub struct Options {
     pub(super) memory_bytes: u64,
     pub(super) redo_capacity_bytes: u64,
+    /// Whether nobody has asked for a capacity.
+    pub(super) keep_redo_capacity: bool,
     pub(super) durability: Durability,
     pub(super) compression: Compression,
     pub(super) backend: Backend,
@@ -37,11 +39,12 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// 128 MiB of memory, 512 MiB of redo, commits durable on the device, LZ4.
+    /// 128 MiB of memory, 512 MiB of redo for a new database, commits durable on the device, LZ4.
     fn default() -> Self {
         Options {
             memory_bytes: 128 << 20,
             redo_capacity_bytes: 512 << 20,
+            keep_redo_capacity: true,
             durability: Durability::Sync,
             compression: Compression::Lz4,
             backend: Backend::Auto,
@@ -76,9 +79,10 @@ impl Options {
         Options { memory_bytes, ..self }
     }
 
-    /// Redo capacity in bytes; at least 1 MiB. A larger log means fewer page writes.
+    /// Redo capacity in bytes; at least 1 MiB. A larger log means fewer page writes. Without this, a
+    /// database that exists keeps the capacity that it has.
     pub fn redo_capacity_bytes(self, redo_capacity_bytes: u64) -> Self {
-        Options { redo_capacity_bytes, ..self }
+        Options { redo_capacity_bytes, keep_redo_capacity: false, ..self }
     }
 
     /// When a commit returns.
@@ -147,6 +151,7 @@ impl Options {
                 buffer_bytes: log_buffer,
                 database_id,
             },
+            keep_redo_capacity: self.keep_redo_capacity,
             compression: self.compression,
             inline: self.inline,
         })

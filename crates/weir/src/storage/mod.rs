@@ -105,6 +105,8 @@ pub struct StorageOptions {
     pub frames: usize,
     /// The log.
     pub redo: RedoOptions,
+    /// Whether a log that exists keeps the capacity that its control file says.
+    pub keep_redo_capacity: bool,
     /// Compression of page images.
     pub compression: Compression,
     /// Whether whoever waits does the background work itself.

@@ -77,6 +77,10 @@ impl Storage {
         let redo_options = RedoOptions {
             database_id: control.database_id,
             segment_bytes: control.segment_bytes,
+            capacity_bytes: match options.keep_redo_capacity {
+                true => control.redo_capacity,
+                false => options.redo.capacity_bytes,
+            },
             ..options.redo.clone()
         };
         let redo = weir_redo::Redo::open_at(

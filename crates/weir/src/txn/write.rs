@@ -3,7 +3,7 @@
 use super::lane::NextUndo;
 use super::{Txn, TxnError, View};
 use crate::lock::Mode;
-use crate::storage::{Fault, Mtr, Need, Restart, Stop, Storage};
+use crate::storage::{Fault, Mtr, Need, Restart, Stop, Storage, retry};
 use crate::tree::cursor::LeafSlot;
 use crate::tree::overflow::{self, Announce};
 use crate::tree::{Hint, Tree};
@@ -126,36 +126,27 @@ impl Txn {
     ) -> Result<Outcome, TxnError> {
         let mut next = self.next_undo()?;
         let mut hint = Some(hint);
-        let mut absent_pages = 0;
         loop {
-            match self.attempt(tree, key, op, value, next, hint.take().unwrap_or_default()) {
-                Ok(Attempt::Done { old, purge_work, unseen }) => {
+            match retry(self.storage(), || {
+                self.attempt(tree, key, op, value, next, hint.take().unwrap_or_default())
+            })? {
+                Attempt::Done { old, purge_work, unseen } => {
                     self.undo_pushed(purge_work);
                     self.overwrote_unseen = unseen;
                     let old = old.map(|(o, b)| super::read::whole(self.storage(), tree, o, &b));
                     return Ok(Outcome::Done(old.transpose()?));
                 }
-                Ok(Attempt::Exists) => return Ok(Outcome::Exists),
-                Ok(Attempt::Absent) => return Ok(Outcome::Absent),
-                Ok(Attempt::Held(owner)) => self.lock_row(tree, key, Mode::Exclusive, owner)?,
-                Ok(Attempt::LeafFull) => {
+                Attempt::Exists => return Ok(Outcome::Exists),
+                Attempt::Absent => return Ok(Outcome::Absent),
+                Attempt::Held(owner) => self.lock_row(tree, key, Mode::Exclusive, owner)?,
+                Attempt::LeafFull => {
                     self.shared.advance_horizon();
                     tree.make_room(self.storage(), key, self.shared.horizon())?;
                 }
-                Ok(Attempt::UndoFull) => {
+                Attempt::UndoFull => {
                     self.extend_lane()?;
                     next = self.next_undo()?;
                 }
-                Err(Restart::Stop(Stop::Retry)) => {}
-                Err(Restart::Stop(Stop::Load(page))) => {
-                    if !self.storage().load(page)? {
-                        absent_pages += 1;
-                        if absent_pages > 1000 {
-                            return Err(self.storage().lost_page(page).into());
-                        }
-                    }
-                }
-                Err(Restart::Error(fault)) => return Err(fault.into()),
             }
         }
     }
