@@ -176,3 +176,33 @@ fn long_values_and_indexes_on_filled_tables() {
     assert!(db.table("docs").is_none());
     assert!(db.status().pages_allocated < 10, "{}", db.status().pages_allocated);
 }
+
+/// A reader of uncommitted rows must not take the pages of a chain that has been freed for the chain.
+#[test]
+fn a_dirty_reader_meets_no_foreign_chain() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), options()).unwrap();
+    let schema = Schema::builder()
+        .column("id", Type::U64)
+        .column("body", Type::Text)
+        .primary_key(&["id"])
+        .build()
+        .unwrap();
+    let table = db.create_table("docs", schema).unwrap();
+    let write = |id: u64, body: &str| {
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        txn.upsert(&table, &[Value::U64(id), Value::Text(body)]).unwrap();
+        txn.commit().unwrap();
+    };
+    write(1, "a");
+    write(2, &"x".repeat(100_000));
+    let mut reader = db.begin(Isolation::ReadUncommitted).unwrap();
+    let mut cursor =
+        reader.scan(&table, IndexRef::Primary, Bounds::all(), Direction::Forward).unwrap();
+    assert!(cursor.next().unwrap().is_some());
+    write(2, "short");
+    db.purge_all().unwrap();
+    write(3, &"y".repeat(100_000));
+    let row = cursor.next().unwrap().unwrap();
+    assert_eq!(row.get(1).unwrap(), Value::Text("short"));
+}

@@ -126,14 +126,23 @@ impl<'t> Cursor<'t> {
     }
 
     fn next_row(&mut self) -> Result<Option<RowRef<'_>>> {
-        let schema = &self.def.schema;
-        let Some(entry) = self.scan.next(self.view)? else { return Ok(None) };
-        if !entry.overflow {
-            return Ok(Some(RowRef::primary(schema, entry.key, entry.value)));
+        while let Some(entry) = self.scan.next(self.view)? {
+            if !entry.overflow {
+                // Borrowed anew: the borrow checker doesn't see that the loop ends here.
+                let entry = self.scan.last();
+                return Ok(Some(RowRef::primary(&self.def.schema, entry.key, entry.value)));
+            }
+            // The entry was copied a while ago: a version that isn't committed may have gone with its
+            // chain since, so the row is looked up anew.
+            self.key.clear();
+            self.key.extend_from_slice(entry.key);
+            let row = self.transaction.get_encoded(self.view, self.def.primary, &self.key)?;
+            if let Some(row) = row {
+                self.value = row;
+                return Ok(Some(RowRef::primary(&self.def.schema, &self.key, &self.value)));
+            }
         }
-        let storage = &self.transaction.shared().storage;
-        self.value = whole(storage, self.def.primary, true, entry.value)?;
-        Ok(Some(RowRef::primary(schema, entry.key, &self.value)))
+        Ok(None)
     }
 
     /// Reads the row of the entry at hand. `false`: the transaction has changed the row from a newer

@@ -113,8 +113,36 @@ impl Txn {
     /// # Errors
     /// Faults of the storage.
     pub fn get_in(&self, view: View, tree: Tree, key: &[u8]) -> Result<Option<Vec<u8>>, TxnError> {
+        let mut found = self.find_in(view, tree, key)?;
+        loop {
+            let bytes = match found {
+                None => return Ok(None),
+                Some((false, bytes)) => return Ok(Some(bytes)),
+                Some((true, bytes)) => bytes,
+            };
+            let value = whole(self.storage(), tree, true, &bytes);
+            if view.is_committed() {
+                return Ok(Some(value?));
+            }
+            // The chain of a version that isn't committed may go while it is read; then so does the
+            // entry.
+            let again = self.find_in(view, tree, key)?;
+            if again.as_ref().is_some_and(|(overflows, now)| *overflows && *now == bytes) {
+                return Ok(Some(value?));
+            }
+            found = again;
+        }
+    }
+
+    /// What `view` sees of `key`: whether it overflows, and its bytes in the leaf.
+    fn find_in(
+        &self,
+        view: View,
+        tree: Tree,
+        key: &[u8],
+    ) -> Result<Option<(bool, Vec<u8>)>, Fault> {
         let s = self.storage();
-        let found = retry(s, || {
+        retry(s, || {
             let leaf = tree.leaf(s, Target::At(key), false)?;
             let (slot, found) = leaf.seek(key);
             if !found {
@@ -123,12 +151,7 @@ impl Txn {
             let entry = leaf.entry(slot);
             let seen = self.shared.visible(view, &entry)?;
             Ok::<_, Restart<Fault>>(seen.map(|(overflows, bytes)| (overflows, bytes.into_owned())))
-        })?;
-        match found {
-            None => Ok(None),
-            Some((false, bytes)) => Ok(Some(bytes)),
-            Some((true, bytes)) => Ok(Some(whole(s, tree, true, &bytes)?)),
-        }
+        })
     }
 
     /// Locks `key` and returns its newest value, its own or a committed one.
