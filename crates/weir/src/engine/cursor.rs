@@ -6,7 +6,7 @@ use super::transaction::{Transaction, tree_of};
 use crate::key::KeyRange;
 use crate::row::{RowError, RowRef, primary_key_of_entry};
 use crate::schema::{KeyOf, Schema};
-use crate::txn::{Direction, HeldSnapshot, Range, Scan, View, whole};
+use crate::txn::{Direction, HeldSnapshot, Range, Scan, View};
 use crate::value::Value;
 use std::ops::Bound;
 use std::sync::Arc;
