@@ -112,7 +112,7 @@ impl Tree {
         }
     }
 
-    /// Number of leaves, but 0 if there is no entry. Reads no leaf unless it is the root.
+    /// Number of leaves, but 0 if there is no entry. Reads no leaf unless it is the only one.
     ///
     /// # Errors
     /// Faults of the storage.
@@ -123,9 +123,15 @@ impl Tree {
             total += leaves;
             match upper {
                 Some(upper) => key = upper,
+                None if total == 1 && retry(s, || self.is_one_empty_leaf(s))? => return Ok(0),
                 None => return Ok(total),
             }
         }
+    }
+
+    fn is_one_empty_leaf(&self, s: &Storage) -> Result<bool, Restart<Fault>> {
+        let leaf = self.leaf(s, Target::Last, true)?;
+        Ok(leaf.len() == 0 && leaf.lower().is_empty() && leaf.upper().is_none())
     }
 
     /// Leaves below the lowest inner page on the way to `key`, and where the next begins.
@@ -136,7 +142,7 @@ impl Tree {
     ) -> Result<(usize, Option<Vec<u8>>), Restart<Fault>> {
         let root = s.read(self.root(), true)?;
         if root.level() == 0 {
-            return Ok((node::count(&root).min(1), None));
+            return Ok((1, None));
         }
         drop(root);
         let _pin = s.pin();

@@ -68,12 +68,14 @@ impl MergedScan {
     /// If it gave none.
     #[inline]
     pub fn last(&self) -> Row<'_> {
-        match &self.staged {
-            Some(staged) if self.last_is_staged => staged.scan.last(),
-            _ => self.main.last(),
+        if !self.last_is_staged {
+            return self.main.last();
         }
+        self.staged.as_ref().expect("the entry was staged").scan.last()
     }
 
+    #[cold]
+    #[inline(never)]
     fn next_of_two(&mut self, view: View) -> Result<Option<Row<'_>>, Fault> {
         let staged = self.staged.as_mut().expect("the scan has a staging tree");
         loop {
