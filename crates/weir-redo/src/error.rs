@@ -40,7 +40,10 @@ pub enum RedoError {
         directory: String,
     },
     /// A segment that recovery needs is not there.
-    #[error("{file}: this redo segment, which holds LSN {lsn}, is missing")]
+    #[error(
+        "{file}: this redo segment, which holds LSN {lsn}, is missing; the checkpoint in `control` \
+         needs it. Nothing was changed: restore it"
+    )]
     SegmentMissing {
         /// The file's name.
         file: String,
@@ -78,7 +81,8 @@ pub enum RedoError {
     },
     /// The log was written by a newer release.
     #[error(
-        "{file} at offset {offset}: redo format version {found}, this release knows up to {expected}"
+        "{file} at offset {offset}: redo format version {found}, newer than {expected} known here: \
+         upgrade Weir"
     )]
     NewerVersion {
         /// The file's name.

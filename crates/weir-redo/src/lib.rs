@@ -35,7 +35,8 @@
 //! | | 0-7 | zero padding, handed out with the payload |
 //!
 //! Groups follow one another without gaps and may straddle segments. The stream ends at the first place
-//! that does not hold a valid group. A group of an earlier lap is not valid: its LSN was another.
+//! that does not hold a valid group. If that place must have been durable, because a valid group lies in the
+//! next segment or more than 8 MiB on, the log is damaged there, and reading it fails. A group of an earlier lap is not valid: its LSN was another.
 //! Synced when `durable` has passed its end, which is after everything before it.
 //!
 //! # Invariants
@@ -58,7 +59,7 @@
 //! old one starts, a later recovery would take it for valid. [`Redo::open_at`] therefore makes sure,
 //! durably and before the first append, that no byte of the crashed incarnation at or past `end` is left:
 //!
-//! 1. the files after `end`'s segment are removed, and later made anew;
+//! 1. the files after `end`'s segment are removed, durably, and later made anew;
 //! 2. `end`'s segment is truncated at `end`, synced, then grown to its length (zeros), zeros are
 //!    written over its next 9 MiB (what may be unsynced, and a group), and it is synced.
 //!

@@ -12,6 +12,7 @@ use crate::format::{
     place, segment_name, u32_at,
 };
 use crate::segments;
+use crate::writer::UNSYNCED_BYTES_MAX;
 
 /// Most bytes in one read.
 const READ_BYTES: usize = 1 << 20;
@@ -128,7 +129,8 @@ impl Reader {
     /// The next group; `None` at the log's end.
     ///
     /// # Errors
-    /// [`RedoError::Cut`] when the log ends before the durable hint; the disk's.
+    /// [`RedoError::Cut`] when the log ends before the durable hint, or before a group that was only
+    /// written once this place was durable: it is damaged here; the disk's.
     #[expect(clippy::should_implement_trait, reason = "the group borrows from the reader")]
     pub fn next(&mut self) -> Result<Option<Group<'_>>, RedoError> {
         if self.ended.is_none() {
@@ -140,7 +142,11 @@ impl Reader {
                     let payload = &self.window[first + GROUP_HEADER_BYTES..first + len];
                     return Ok(Some(Group { start: Lsn(start), end: Lsn(self.at), payload }));
                 }
-                Err(why) => self.ended = Some(why),
+                Err(why) => {
+                    let later = self.later_group()?;
+                    self.durable_hint = self.durable_hint.max(later);
+                    self.ended = Some(why);
+                }
             }
         }
         let why = self.ended.clone().expect("the end was just found");
@@ -193,6 +199,44 @@ impl Reader {
             return Ok(Err(EndReason::BadChecksum { expected, found }));
         }
         Ok(Ok(bytes))
+    }
+
+    /// A valid group that proves, by being there, that the group at `at` was durable: one in the segment
+    /// after it, or farther from it than what may be unsynced. 0 if none is found.
+    fn later_group(&self) -> Result<u64, RedoError> {
+        // Where the group ends if its length is right; the length is within one segment.
+        let first = (self.at - self.window_start) as usize;
+        let len = self.window.get(first..first + 4).map_or(0, |_| u32_at(&self.window, first));
+        let len = if len as usize <= MAX_GROUP_BYTES { len.max(8) } else { 8 };
+        let end = self.at + u64::from(len);
+        let here = self.geometry.segment(end - 1);
+        let far = (end + UNSYNCED_BYTES_MAX).next_multiple_of(GROUP_ALIGN as u64);
+        let from = far.min(self.geometry.start(here + 1));
+        let segment = self.geometry.segment(from);
+        let opened = segments::open_segment(&*self.disk, self.database_id, self.geometry, segment);
+        let file = match opened {
+            Ok(file) => file,
+            Err(RedoError::Disk(e)) if e.kind() != std::io::ErrorKind::NotFound => {
+                return Err(e.into());
+            }
+            Err(_) => return Ok(0),
+        };
+        let offset = self.geometry.file_offset(from);
+        let stored = file.len()?.saturating_sub(offset).min(2 * MAX_GROUP_BYTES as u64) as usize;
+        if stored == 0 {
+            return Ok(0);
+        }
+        let bytes = file.read(offset, AlignedBuf::zeroed(stored))?;
+        let is_group = |at: &usize| {
+            let (len, crc) = (u32_at(&bytes, *at), u32_at(&bytes, at + 4));
+            let end = at + len as usize;
+            len as usize >= GROUP_HEADER_BYTES
+                && (len as usize).is_multiple_of(GROUP_ALIGN)
+                && end <= bytes.len().min(at + MAX_GROUP_BYTES)
+                && group_crc(from + *at as u64, len, &bytes[at + GROUP_HEADER_BYTES..end]) == crc
+        };
+        let places = (0..stored.saturating_sub(GROUP_HEADER_BYTES)).step_by(GROUP_ALIGN);
+        Ok(places.into_iter().find(is_group).map_or(0, |at| from + at as u64))
     }
 
     /// Reads on until the window holds `bytes` from `at` on.

@@ -136,6 +136,8 @@ impl Segments {
         for &number in numbers.iter().filter(|&&n| n >= kept) {
             self.disk.remove(&segment_name(number))?;
         }
+        // Before the truncation: groups in them would make its zeros look like damage.
+        self.disk.sync_dir()?;
         for (number, file) in (first..).zip(&files) {
             if number == last {
                 file.set_len(self.geometry.file_offset(end.0))?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use weir_os::{AlignedBuf, Create, Disk, Mode, SimDisk};
 use weir_page::Lsn;
-use weir_redo::{Admission, Reader, Redo, RedoOptions};
+use weir_redo::{Admission, Reader, Redo, RedoError, RedoOptions};
 
 const SEGMENT: u64 = 8192;
 
@@ -37,11 +37,20 @@ fn write(disk: &SimDisk, number: u64, offset: u64, bytes: &[u8]) {
     file.write(offset, AlignedBuf::copy_of(bytes)).expect("written");
 }
 
-/// Reads from `from` to the end or an error; the groups must be contiguous. Returns the end.
+/// Reads from `from` to the end or a cut; the groups must be contiguous. Returns the end.
 fn read(disk: &SimDisk, from: Lsn) -> Option<Lsn> {
     let mut reader = Reader::open(Arc::new(disk.clone()), 1, from).ok()?;
     let mut at = from;
-    while let Some(group) = reader.next().expect("the disk works") {
+    loop {
+        let group = match reader.next() {
+            Ok(Some(group)) => group,
+            Ok(None) => break,
+            Err(RedoError::Cut { lsn, expected_at_least, .. }) => {
+                assert!(lsn == at && lsn < expected_at_least);
+                break;
+            }
+            Err(error) => panic!("{error}"),
+        };
         assert_eq!(group.start, at);
         assert!(group.end > at);
         at = group.end;
@@ -61,6 +70,15 @@ fn damaged_logs_end_before_the_damage() {
         disk.rot(&format!("redo-{number:010}"), offset, rng.u8(..8)).expect("there");
         let intact = ends.iter().rev().find(|end| end.0 <= at).copied();
         assert_eq!(read(&disk, Lsn(SEGMENT)), intact);
+        // Where the next segment has been written, the damage is told from the log's end.
+        let next = ends.iter().find(|end| end.0 > at).expect("the damage is in a group");
+        let last_start = ends[ends.len() - 2].0;
+        if next.0.next_multiple_of(SEGMENT) <= last_start {
+            let mut reader = Reader::open(Arc::new(disk.clone()), 1, Lsn(SEGMENT)).expect("opens");
+            let cut = std::iter::repeat_with(|| reader.next().map(|g| g.is_some()))
+                .find(|more| !matches!(more, Ok(true)));
+            assert!(matches!(cut, Some(Err(RedoError::Cut { .. }))), "damage at {at}: {cut:?}");
+        }
         // From anywhere, a group's start or not, aligned or not.
         read(&disk, Lsn(rng.u64(..6 * SEGMENT)));
     }

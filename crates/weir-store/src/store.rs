@@ -122,6 +122,8 @@ pub struct Store {
     pub(crate) growth: Mutex<()>,
     pub(crate) map_io: Mutex<MapIo>,
     pub(crate) encoders: Mutex<Vec<Encoder>>,
+    /// Buffers of batches that were written, used again.
+    pub(crate) spare_segments: Mutex<Vec<AlignedBuf>>,
     pub(crate) counters: Counters,
     pub(crate) recovered: AtomicBool,
     poison: OnceLock<String>,
@@ -180,6 +182,7 @@ impl Store {
             growth: Mutex::new(()),
             map_io: Mutex::new(MapIo { map_bytes: 0, control_version, broken_slots: Vec::new() }),
             encoders: Mutex::default(),
+            spare_segments: Mutex::default(),
             counters: Counters::default(),
             recovered: AtomicBool::new(false),
             poison: OnceLock::new(),
@@ -189,6 +192,11 @@ impl Store {
         };
         store.load_map(&control)?;
         Ok((store, control))
+    }
+
+    /// Path of the file that the page map is stored in, for messages.
+    pub fn map_name(&self) -> &str {
+        self.map_file.name()
     }
 
     /// The page map.

@@ -5,6 +5,7 @@ use crate::extent::{Extent, FILE_UNITS_MAX, Relocation, UNIT};
 use crate::image::Encoder;
 use crate::space::no_space;
 use crate::store::Store;
+use parking_lot::Mutex;
 use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
 use weir_os::{AlignedBuf, DiskError, Io};
@@ -14,6 +15,8 @@ use weir_page::{Lsn, PAGE_SIZE, PageId};
 pub const BATCH_PAGES_MAX: usize = 8192;
 /// Bytes of the largest write.
 const SEGMENT: usize = 1 << 20;
+/// Buffers of that size kept for the next batch.
+const SPARE_SEGMENTS: usize = 4;
 
 /// A page of a batch: where its image lies in memory.
 struct Packed {
@@ -32,11 +35,16 @@ struct Packing {
 }
 
 impl Packing {
-    fn add(&mut self, encoder: &mut Encoder, page: PageId, lsn: Lsn, bytes: &[u8]) {
+    fn add(
+        &mut self,
+        encoder: &mut Encoder,
+        spare: &Mutex<Vec<AlignedBuf>>,
+        (page, lsn, bytes): (PageId, Lsn, &[u8]),
+    ) {
         assert!(self.pages.len() < BATCH_PAGES_MAX, "a batch of more than {BATCH_PAGES_MAX} pages");
         let used = self.segments.last().map_or(SEGMENT, |s| s.len());
         if used + PAGE_SIZE > SEGMENT {
-            let mut segment = AlignedBuf::zeroed(SEGMENT);
+            let mut segment = spare.lock().pop().unwrap_or_else(|| AlignedBuf::zeroed(SEGMENT));
             segment.set_len(0);
             self.segments.push(segment);
         }
@@ -109,8 +117,8 @@ impl Store {
         let mut encoder =
             self.encoders.lock().pop().unwrap_or_else(|| Encoder::new(self.options.compression));
         let mut packing = Packing::default();
-        for (page, lsn, bytes) in pages {
-            packing.add(&mut encoder, page, lsn, bytes);
+        for page in pages {
+            packing.add(&mut encoder, &self.spare_segments, page);
         }
         self.encoders.lock().push(encoder);
         if packing.pages.is_empty() {
@@ -126,8 +134,9 @@ impl Store {
         let bytes = packing.total_units() * UNIT as u64;
         let writes = packing.into_writes(&extents);
         let count = writes.len() as u64;
-        if let Err(error) = self.data.run(writes) {
-            return Err(self.write_failed(error, &extents, bytes));
+        match self.data.run(writes) {
+            Ok(buffers) => self.keep_segments(buffers),
+            Err(error) => return Err(self.write_failed(error, &extents, bytes)),
         }
         self.data.sync().map_err(|e| self.poisoned(e))?;
         self.counters.batches.fetch_add(1, Ordering::Relaxed);
@@ -135,6 +144,13 @@ impl Store {
         self.counters.writes.fetch_add(count, Ordering::Relaxed);
         self.counters.page_bytes_out.fetch_add(bytes, Ordering::Relaxed);
         Ok(relocations)
+    }
+
+    /// Keeps a few buffers for batches to come: fresh memory costs a page fault every 4 KiB.
+    fn keep_segments(&self, buffers: Vec<AlignedBuf>) {
+        let mut spare = self.spare_segments.lock();
+        let room = SPARE_SEGMENTS.saturating_sub(spare.len());
+        spare.extend(buffers.into_iter().filter(|b| b.capacity() == SEGMENT).take(room));
     }
 
     /// A full device can't take a write into a punched hole. Nothing refers to the places, so that

@@ -1,6 +1,33 @@
-//! Weir: a transactional B+tree storage engine.
-
-#![allow(missing_docs)]
+//! Weir: a transactional B+tree storage engine, embedded.
+//!
+//! [`Database`] is a directory that one process has open; [`Table`] has a clustered primary key and any
+//! number of secondary indexes, which the engine keeps; [`Transaction`] reads and writes rows. Begin
+//! with [`Database::open`]. How it works inside: `ARCHITECTURE.md`, and the heads of the modules.
+//!
+//! ```
+//! # let dir = tempfile::tempdir()?;
+//! use weir::{Bounds, Database, Direction, Isolation, Options, Schema, Type, Value};
+//!
+//! let db = Database::open(dir.path(), Options::default().memory_bytes(16 << 20))?;
+//! let schema = Schema::builder()
+//!     .column("id", Type::U64)
+//!     .column("city", Type::Text)
+//!     .primary_key(&["id"])
+//!     .index("by_city", &["city"])
+//!     .build()?;
+//! let people = db.create_table("people", schema)?;
+//!
+//! let mut txn = db.begin(Isolation::RepeatableRead)?;
+//! txn.insert(&people, &[Value::U64(1), Value::Text("Rome")])?;
+//! txn.insert(&people, &[Value::U64(2), Value::Text("Oslo")])?;
+//! txn.commit()?;
+//!
+//! let mut txn = db.begin(Isolation::ReadCommitted)?;
+//! let mut rows = txn.scan(&people, "by_city", Bounds::all(), Direction::Forward)?;
+//! let first = rows.next()?.expect("there are two").get(0)?.as_u64();
+//! assert_eq!(first, Some(2));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod check;
 mod engine;

@@ -81,21 +81,6 @@ pub fn remove_leftovers(disk: &dyn Disk) -> weir_os::Result<usize> {
 }
 
 /// Collects records.
-///
-/// ```
-/// use std::sync::Arc;
-/// use weir::sort::Sorter;
-///
-/// let disk = Arc::new(weir_os::SimDisk::new(1));
-/// let mut sorter = Sorter::new(disk, "by_name", 1 << 20);
-/// sorter.push(b"b", b"2")?;
-/// sorter.push(b"a", b"1")?;
-/// let mut sorted = sorter.finish()?;
-/// assert_eq!(sorted.next()?, Some((&b"a"[..], &b"1"[..])));
-/// assert_eq!(sorted.next()?, Some((&b"b"[..], &b"2"[..])));
-/// assert_eq!(sorted.next()?, None);
-/// # Ok::<(), weir::sort::SortError>(())
-/// ```
 pub struct Sorter {
     arena: Arena,
     runs: VecDeque<Run>,

@@ -23,3 +23,28 @@ pub fn spin_hint(turns: &mut u32) {
         }
     }
 }
+
+#[cfg(not(feature = "shuttle"))]
+pub use parking_lot::RwLock;
+
+/// Shuttle's lock with the interface of the one that it stands for.
+#[cfg(feature = "shuttle")]
+pub struct RwLock<T>(shuttle::sync::RwLock<T>);
+
+#[cfg(feature = "shuttle")]
+impl<T> RwLock<T> {
+    /// A lock that nobody holds.
+    pub fn new(value: T) -> Self {
+        RwLock(shuttle::sync::RwLock::new(value))
+    }
+
+    /// Waits for writers.
+    pub fn read(&self) -> shuttle::sync::RwLockReadGuard<'_, T> {
+        self.0.read().expect("no holder panics")
+    }
+
+    /// Waits for everybody.
+    pub fn write(&self) -> shuttle::sync::RwLockWriteGuard<'_, T> {
+        self.0.write().expect("no holder panics")
+    }
+}

@@ -496,7 +496,8 @@ fn an_old_snapshot_outlives_purge_and_churn() {
                     let mut churn = Churn::new(db, table, thread, 3, seed);
                     churn.keys = 100;
                     churn.body = 400;
-                    for _ in 0..1200 * factor() {
+                    // The chains of versions that old snapshots walk grow with it.
+                    for _ in 0..1200 * factor().min(3) {
                         churn.step();
                     }
                 })
@@ -642,7 +643,7 @@ fn definitions_change_beside_reads_and_writes() {
     let name = table.name();
     drop((table, db));
     let db = Database::open(dir.path(), small).unwrap();
-    assert_eq!(db.table_names(), [name.clone()]);
+    assert_eq!(db.table_names(), std::slice::from_ref(&name));
     let table = db.table(&name).unwrap();
     let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
     same(&expected, &all_items(&mut txn, &table), "opened again");

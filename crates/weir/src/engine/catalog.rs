@@ -137,6 +137,7 @@ pub fn create(storage: &Arc<Storage>) -> std::result::Result<Arc<Transactions>, 
     Tree::init(&mut mtr, root);
     let end = mtr.commit().end;
     storage.redo.wait_durable(end)?;
+    storage.note_durable()?;
     Ok(Transactions::first(storage.clone()))
 }
 

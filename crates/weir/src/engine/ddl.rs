@@ -14,13 +14,15 @@ use crate::tree::Tree;
 use crate::tree::bulk::BulkBuilder;
 use crate::txn::{Direction, Durability, HeldStaging, Range, Scan, Staging, Txn, whole};
 use std::sync::Arc;
+use weir_page::node::MAX_KEY;
 
 impl Database {
     /// Creates a table.
     ///
     /// # Errors
-    /// [`Error::TableExists`]; storage errors. Nothing changed then.
+    /// [`Error::TableExists`], [`Error::NameTooLong`]; storage errors. Nothing changed then.
     pub fn create_table(&self, name: &str, schema: Schema) -> Result<Table> {
+        check_name(name)?;
         let _one = self.0.ddl.lock();
         if self.table(name).is_some() {
             return Err(Error::TableExists(name.into()));
@@ -65,9 +67,10 @@ impl Database {
     /// Gives a table another name.
     ///
     /// # Errors
-    /// [`Error::TableExists`], [`Error::TableInUse`], [`Error::NoSuchTable`]; storage errors. Nothing
-    /// changed then.
+    /// [`Error::TableExists`], [`Error::NameTooLong`], [`Error::TableInUse`], [`Error::NoSuchTable`];
+    /// storage errors. Nothing changed then.
     pub fn rename_table(&self, table: &Table, to: &str) -> Result<()> {
+        check_name(to)?;
         let _one = self.0.ddl.lock();
         if self.table(to).is_some() {
             return Err(Error::TableExists(to.into()));
@@ -217,4 +220,13 @@ fn drop_trees(txn: &mut Txn, index: &IndexDef) -> Result<()> {
 /// Keeps entries of these indexes from being moved.
 fn hold_stagings(indexes: &[IndexDef]) -> Vec<HeldStaging<'_>> {
     indexes.iter().filter_map(|index| index.staging.as_ref()).map(|s| s.hold()).collect()
+}
+
+/// Whether a name can be a table's: it is a key of the catalog.
+fn check_name(name: &str) -> Result<()> {
+    if name.len() <= MAX_KEY {
+        return Ok(());
+    }
+    let start = name.chars().take(20).collect();
+    Err(Error::NameTooLong { start, bytes: name.len() })
 }

@@ -42,6 +42,17 @@ pub enum Error {
     /// There is such a table already.
     #[error("table `{0}` exists already")]
     TableExists(String),
+    /// The name of a table is too long. Nothing changed.
+    #[error(
+        "the table name `{start}...` has {bytes} bytes; {} are allowed",
+        weir_page::node::MAX_KEY
+    )]
+    NameTooLong {
+        /// How it begins.
+        start: String,
+        /// Its length.
+        bytes: usize,
+    },
     /// There is no such table, or it has been dropped.
     #[error("no table `{0}`")]
     NoSuchTable(String),

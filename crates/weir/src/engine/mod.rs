@@ -83,7 +83,8 @@ impl Database {
     /// format. What is durable stays as it is.
     pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<Database> {
         let directory = directory.as_ref();
-        if !options.create && !directory.join("control").exists() {
+        options.storage(0)?;
+        if !options.create && !directory.exists() {
             return Err(Error::NoDatabase { directory: directory.display().to_string() });
         }
         let disk = open_directory(directory, options.backend)?;
@@ -95,14 +96,16 @@ impl Database {
     /// # Errors
     /// As [`Database::open`].
     pub fn open_on(disk: Arc<dyn Disk>, options: Options) -> Result<Database> {
+        // Nonsense is refused before anything is touched.
+        options.storage(0)?;
         let lock = disk.lock()?;
         let names = disk.list()?;
         let exists = names.iter().any(|n| n == "control");
+        if !exists && !Storage::may_create(&names) {
+            return Err(Error::Storage(Fault::Lost { directory: disk.describe() }));
+        }
         if !exists && !options.create {
             return Err(Error::NoDatabase { directory: disk.describe() });
-        }
-        if !exists && names.iter().any(|n| n == "data" || n == "map") {
-            return Err(Error::Storage(Fault::Lost { directory: disk.describe() }));
         }
         sort::remove_leftovers(&*disk)?;
         let (storage, recovered) = if exists {
@@ -132,11 +135,11 @@ impl Database {
         } else {
             Some(Background::start(&storage).map_err(start_failed)?)
         };
-        // A crash between the creation of the files and of the first pages leaves neither page.
-        let shared = if storage.load(crate::txn::LANE_DIRECTORY)? {
-            Transactions::recover(storage, &mut |_| {})?
-        } else {
+        // A crash between the creation of the files and of the first pages leaves an empty log.
+        let shared = if storage.is_new() {
             catalog::create(&storage)?
+        } else {
+            Transactions::recover(storage, &mut |_| {})?
         };
         let most = options.staging_leaves.unwrap_or(shared.storage.pool.frames() / 4);
         shared.staging.configure(most, options.staging);
@@ -272,6 +275,8 @@ impl Database {
         if how == Shutdown::Clean {
             storage.flush_all(progress)?;
         }
+        // Nobody does the background work any more: who would wait for it gets an error.
+        storage.stop(Fault::Closed);
         Ok(())
     }
 }

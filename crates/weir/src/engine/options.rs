@@ -61,7 +61,7 @@ impl Default for Options {
 
 /// Memory for what isn't frames: buffers of the page writer, tables, the map.
 fn overhead_bytes(memory: u64) -> u64 {
-    (memory / 16).min(24 << 20)
+    (memory / 8).min(40 << 20)
 }
 
 /// Whether a redo capacity makes sense.

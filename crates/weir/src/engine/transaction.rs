@@ -147,9 +147,8 @@ impl Transaction {
 
     /// The table's definition, fixed from its first use to the end of the transaction.
     fn enter(&mut self, table: &Table) -> Result<Arc<TableDef>> {
-        if self.txn.is_none() {
-            return Err(Error::Ended);
-        }
+        // What a statement could not take back for want of space is taken back before the next.
+        self.txn()?.finish_rollback()?;
         if let Some(used) = self.used.iter().find(|u| Arc::ptr_eq(&u.shared, &table.0)) {
             return Ok(used.def.clone());
         }
@@ -541,7 +540,9 @@ impl Transaction {
     /// # Errors
     /// [`Error::Ended`].
     pub fn savepoint(&mut self) -> Result<Savepoint> {
-        Ok(self.txn()?.savepoint())
+        let txn = self.txn()?;
+        txn.finish_rollback()?;
+        Ok(txn.savepoint())
     }
 
     /// Takes back what was done since the savepoint; locks are kept.

@@ -1,6 +1,5 @@
 //! The threads that run the storage layer's steps.
 
-use super::write::BATCH_PAGES;
 use super::{Fault, Storage};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -81,10 +80,10 @@ fn flusher(storage: &Storage, ending: &AtomicBool) {
         owed += storage.wanted_write_rate(log_rate.max(rate)) * seconds;
         idle_turns += 1;
         if urgent {
-            owed = owed.max(BATCH_PAGES as f64);
+            owed = owed.max(storage.batch_pages() as f64);
         }
         if owed >= 64.0 || (owed >= 1.0 && idle_turns >= 10) {
-            let pages = owed.min(8.0 * BATCH_PAGES as f64) as usize;
+            let pages = owed.min(8.0 * storage.batch_pages() as f64) as usize;
             owed = 0.0;
             idle_turns = 0;
             survive(storage, storage.flush_step(pages).map(|_| ()));

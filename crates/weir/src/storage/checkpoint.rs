@@ -1,6 +1,6 @@
 //! Flushing and checkpoints: what keeps the log's age below its limit.
 
-use super::write::{BATCH_PAGES, Reason};
+use super::write::Reason;
 use super::{Fault, Storage};
 use crate::governor;
 use std::sync::atomic::Ordering;
@@ -50,7 +50,7 @@ impl Storage {
     pub fn flush_step(&self, pages: usize) -> Result<usize, Fault> {
         let mut left = pages;
         while left > 0 {
-            let frames = self.oldest_dirty(left.min(BATCH_PAGES), Lsn(u64::MAX));
+            let frames = self.oldest_dirty(left.min(self.batch_pages()), Lsn(u64::MAX));
             let written = self.write_pages(&frames, Reason::Deadline)?;
             if written == 0 {
                 break;
@@ -100,6 +100,16 @@ impl Storage {
         Ok(bound)
     }
 
+    /// Lets the control file say how far the log is durable: if it is found to end before, it was damaged.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn note_durable(&self) -> Result<(), Fault> {
+        let _one = self.checkpointing.lock();
+        let control = self.control(self.redo.checkpoint(), self.redo.durable(), false);
+        Ok(self.store.write_control(&control)?)
+    }
+
     pub(super) fn control(&self, checkpoint: Lsn, durable: Lsn, clean: bool) -> Control {
         Control {
             database_id: self.database_id,
@@ -121,7 +131,7 @@ impl Storage {
         let end = self.redo.reserved();
         let mut idle = 0;
         while idle < 3 {
-            let frames = self.oldest_dirty(BATCH_PAGES, end);
+            let frames = self.oldest_dirty(self.batch_pages(), end);
             let written = self.write_pages(&frames, Reason::Shutdown)?;
             idle = if written == 0 { idle + 1 } else { 0 };
             progress(self.pool.flush.lock().dirty());

@@ -5,7 +5,7 @@
 //! victims are dropped; cold dirty ones are written, and dropped in a later round.
 
 use super::pool::{DIRTY, NO_FRAME, WRITING};
-use super::write::{BATCH_PAGES, Reason};
+use super::write::Reason;
 use super::{Fault, Storage};
 use std::sync::atomic::Ordering;
 use weir_page::PageId;
@@ -13,7 +13,7 @@ use weir_page::PageId;
 impl Storage {
     /// Number of frames to keep free.
     pub fn frame_reserve(&self) -> usize {
-        (self.pool.frames.len() / 64).clamp(8, 4096)
+        (self.pool.frames.len() / 32).clamp(8, 8192)
     }
 
     /// Whether pages have to be evicted for others to come in.
@@ -29,12 +29,13 @@ impl Storage {
     pub fn evict_step(&self, wanted: usize) -> Result<bool, Fault> {
         let mut rounds = 0;
         while self.pool.free.len() < wanted {
-            let cold = self.sweep(wanted.saturating_sub(self.pool.free.len()));
+            let missing = wanted.saturating_sub(self.pool.free.len());
+            let (_, cold) = self.sweep(missing, (4 * missing).min(self.batch_pages()));
             self.pool.reclaim();
-            let mut written = 0;
-            for part in cold.chunks(BATCH_PAGES) {
-                written += self.write_pages(part, Reason::FreeFrames)?;
-            }
+            let written = match self.write_pages(&cold, Reason::FreeFrames) {
+                Err(fault) if fault.is_no_space() => return self.evict_clean(wanted, fault),
+                written => written?,
+            };
             rounds += 1;
             if rounds > 8 && written == 0 {
                 return Ok(false);
@@ -43,11 +44,24 @@ impl Storage {
         Ok(true)
     }
 
-    /// One turn of the hand at most: drops up to `wanted` clean pages; returns cold dirty ones.
-    fn sweep(&self, wanted: usize) -> Vec<u32> {
+    /// What is left on a full device: clean pages go, so that those who only read can go on.
+    fn evict_clean(&self, wanted: usize, full: Fault) -> Result<bool, Fault> {
+        for _ in 0..4 {
+            let missing = wanted.saturating_sub(self.pool.free.len());
+            let (dropped, _) = self.sweep(missing, usize::MAX);
+            self.pool.reclaim();
+            if missing == 0 || dropped > 0 {
+                return Ok(missing == 0);
+            }
+        }
+        Err(full)
+    }
+
+    /// One turn of the hand at most: drops up to `wanted` clean pages, and says how many; collects cold
+    /// dirty ones, up to `cold_limit`.
+    fn sweep(&self, wanted: usize, cold_limit: usize) -> (usize, Vec<u32>) {
         let frames = self.pool.frames.len();
         let (mut dropped, mut cold) = (0, Vec::new());
-        let cold_limit = (4 * wanted).min(BATCH_PAGES);
         for _ in 0..frames {
             if dropped >= wanted || cold.len() >= cold_limit {
                 break;
@@ -70,7 +84,7 @@ impl Storage {
             }
         }
         self.figures.evicted.fetch_add(dropped as u64, Ordering::Relaxed);
-        cold
+        (dropped, cold)
     }
 
     fn drop_clean(&self, frame: u32) -> bool {

@@ -131,3 +131,6 @@ impl Latch {
         self.0.store(word & !EXCLUSIVE, Ordering::Release);
     }
 }
+
+#[cfg(all(test, feature = "shuttle"))]
+mod interleavings;

@@ -28,7 +28,7 @@ use pool::Pool;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use weir_os::{Disk, DiskError};
+use weir_os::{Create, Disk, DiskError};
 use weir_page::{Lsn, PageId, TxnId};
 use weir_redo::{Credit, Redo, RedoError, RedoOptions, Refused};
 use weir_store::{Compression, Control, Store, StoreError, StoreOptions};
@@ -69,14 +69,20 @@ pub enum Fault {
     },
     /// There are pages but no control file.
     #[error(
-        "{directory}: data files without a control file; restore it, or remove them to begin anew"
+        "{directory}: there are files of a database, but no `control` file; nothing was changed: \
+         restore the file, or remove the others to begin anew"
     )]
     Lost {
         /// The directory.
         directory: String,
     },
+    /// The database was closed, by this handle or another.
+    #[error("the database has been closed; open it again")]
+    Closed,
     /// A background thread failed; the database must be opened again.
-    #[error("the database has stopped: {0}")]
+    #[error(
+        "the database has stopped; what was durable is kept: remove the cause and open it again: {0}"
+    )]
     Stopped(Arc<Fault>),
 }
 
@@ -129,6 +135,18 @@ pub struct Storage {
     replayed: AtomicU64,
     flusher: Signal,
     evictor: Signal,
+    /// Buffers of the page writer, used again.
+    copies: Mutex<Vec<Vec<u8>>>,
+}
+
+/// A file that is there, durably, while the others of a new database are being made.
+const CREATING: &str = "creating";
+
+/// The database is complete, which its control file says, too.
+fn forget_creation(disk: &dyn Disk) -> Result<(), Fault> {
+    disk.remove(CREATING)?;
+    disk.sync_dir()?;
+    Ok(())
 }
 
 /// Wakes a background thread before its time.
@@ -161,6 +179,8 @@ impl Storage {
     /// # Errors
     /// The disk's; a directory left half made can be created anew.
     pub fn create(disk: Arc<dyn Disk>, options: &StorageOptions) -> Result<Storage, Fault> {
+        disk.open(CREATING, Create::IfAbsent, weir_os::Mode::Cached)?;
+        disk.sync_dir()?;
         weir_redo::remove_all(&*disk)?;
         let redo = Redo::create(disk.clone(), &options.redo)?;
         let control = Control {
@@ -175,7 +195,18 @@ impl Storage {
         };
         let store_options = StoreOptions { compression: options.compression };
         let store = Store::create(disk.clone(), store_options, &control)?;
+        forget_creation(&*disk)?;
         Storage::assemble(disk, store, redo, options, &control)
+    }
+
+    /// Whether a database may be created beside files of these names, none of them `control`: there
+    /// are none of ours, or a creation was cut short. Files of a database that has lost its control
+    /// file are not touched.
+    pub fn may_create(names: &[String]) -> bool {
+        let ours = |n: &String| {
+            ["data", "map", "control.new"].contains(&n.as_str()) || n.starts_with("redo-")
+        };
+        names.iter().any(|n| n == CREATING) || !names.iter().any(ours)
     }
 
     fn assemble(
@@ -201,7 +232,20 @@ impl Storage {
             replayed: AtomicU64::new(u64::MAX),
             flusher: Signal::default(),
             evictor: Signal::default(),
+            copies: Mutex::default(),
         })
+    }
+
+    /// Whether nothing was ever logged.
+    pub fn is_new(&self) -> bool {
+        self.redo.reserved() == self.redo.checkpoint()
+            && self.redo.checkpoint().0 == self.redo.segment_bytes()
+    }
+
+    /// A page is referred to, but nowhere to be found.
+    pub fn lost_page(&self, page: PageId) -> Fault {
+        let map = self.store.map_name();
+        Fault::page(page, format!("is needed, but {map} says at no offset where it is stored"))
     }
 
     /// Whether whoever waits does the background work itself.
@@ -216,6 +260,7 @@ impl Storage {
     pub fn check(&self) -> Result<(), Fault> {
         match self.stopped.get() {
             None => Ok(()),
+            Some(cause) if matches!(**cause, Fault::Closed) => Err(Fault::Closed),
             Some(cause) => Err(Fault::Stopped(cause.clone())),
         }
     }
@@ -299,7 +344,7 @@ impl Storage {
         self.check()?;
         *turns += 1;
         if self.inline {
-            self.flush_step(write::BATCH_PAGES)?;
+            self.flush_step(self.batch_pages())?;
             self.checkpoint()?;
             if *turns > 1000 {
                 return Err(Fault::LogFull { capacity_bytes: self.redo.capacity() });

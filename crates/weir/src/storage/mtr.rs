@@ -279,7 +279,7 @@ fn register(storage: &Storage, held: &[Held]) -> Option<Lsn> {
     let is_clean = |h: &Held| pool.frame(h.frame).state.load(Ordering::Relaxed) & DIRTY == 0;
     let newly_dirty = |h: &&Held| h.changed && !h.freed && is_clean(h);
     let frees = held.iter().any(|h| h.freed);
-    if !frees && held.iter().filter(newly_dirty).next().is_none() {
+    if !frees && !held.iter().any(|h| newly_dirty(&h)) {
         return None;
     }
     let mut list = pool.flush.lock();
@@ -363,9 +363,7 @@ pub fn retry<T, E: From<Fault>>(
                 }
                 absent += 1;
                 if absent > 1000 {
-                    return Err(
-                        Fault::page(page, "a tree refers to a page that isn't stored").into()
-                    );
+                    return Err(storage.lost_page(page).into());
                 }
             }
         }

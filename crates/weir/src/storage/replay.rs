@@ -65,6 +65,9 @@ impl Storage {
         options: &StorageOptions,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(Storage, Summary), Fault> {
+        if disk.list()?.iter().any(|n| n == super::CREATING) {
+            super::forget_creation(&*disk)?;
+        }
         let store_options = StoreOptions { compression: options.compression };
         let (store, control) = Store::open(disk.clone(), store_options)?;
         // What was read must be durable before anything relies on it.
@@ -176,7 +179,7 @@ impl Storage {
                 bytes.reset(page, weir_page::Kind::Blank, 0);
                 self.pool.publish(slot, claim, frame, 1);
             } else if !self.load(page)? {
-                return Err(Fault::page(page, "the log changes it, but it isn't stored"));
+                return Err(self.lost_page(page));
             }
         }
     }

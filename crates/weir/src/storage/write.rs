@@ -11,9 +11,6 @@ use std::sync::atomic::Ordering;
 use weir_page::{Lsn, PAGE_SIZE, Page, PageId, Redo};
 use weir_store::{Relocation, StoreError};
 
-/// Most pages written together.
-pub const BATCH_PAGES: usize = 128;
-
 /// Why pages are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
@@ -38,11 +35,28 @@ impl Storage {
     /// # Errors
     /// No space: the pages are dirty as before. Everything else stops the database.
     pub fn write_pages(&self, frames: &[u32], reason: Reason) -> Result<usize, Fault> {
-        assert!(frames.len() <= BATCH_PAGES, "a batch has at most {BATCH_PAGES} pages");
-        let mut bytes = vec![0u8; 0];
+        assert!(frames.len() <= self.batch_pages(), "a batch has its limit");
+        let mut bytes = self.copies.lock().pop().unwrap_or_default();
+        let written = self.write_copies(frames, reason, &mut bytes);
+        bytes.clear();
+        self.copies.lock().push(bytes);
+        written
+    }
+
+    /// Most pages written together: one sync for many, in buffers that are small beside the pool.
+    pub(super) fn batch_pages(&self) -> usize {
+        (self.pool.frames() / 64).clamp(16, 256)
+    }
+
+    fn write_copies(
+        &self,
+        frames: &[u32],
+        reason: Reason,
+        bytes: &mut Vec<u8>,
+    ) -> Result<usize, Fault> {
         let mut copied = Vec::with_capacity(frames.len());
         for &frame in frames {
-            self.copy_page(frame, &mut copied, &mut bytes);
+            self.copy_page(frame, &mut copied, bytes);
         }
         let Some(guard) = copied.iter().map(|c| c.rec_lsn).min() else { return Ok(0) };
         self.pool.flush.lock().guard(guard);

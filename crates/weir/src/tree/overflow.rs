@@ -19,14 +19,13 @@ pub struct Announce {
     pub first: Option<TxnId>,
 }
 
-/// Writes `value` as a chain.
+/// Writes the first page of a chain for `value`, and its announcement.
 ///
 /// # Errors
-/// Faults of the storage.
-pub fn write(s: &Storage, value: &[u8], announce: Announce) -> Result<Reference, Fault> {
-    let mut parts = value.chunks(CAPACITY);
-    let data = parts.next().unwrap_or(&[]);
-    let first = retry(s, || {
+/// Faults of the storage: nothing was written or announced then.
+pub fn begin(s: &Storage, value: &[u8], announce: Announce) -> Result<PageId, Fault> {
+    let data = value.chunks(CAPACITY).next().unwrap_or(&[]);
+    retry(s, || {
         let mut mtr = s.mtr(Need::pages(LINK_BYTES, 1))?;
         mtr.latch(announce.undo_page)?;
         let page = mtr.create();
@@ -35,9 +34,16 @@ pub fn write(s: &Storage, value: &[u8], announce: Announce) -> Result<Reference,
         mtr.log(&Redo::UndoPush { page: announce.undo_page, first: announce.first, undo });
         mtr.commit();
         Ok::<_, Restart<Fault>>(page)
-    })?;
+    })
+}
+
+/// Writes the rest of the chain for `value` that begins with page `first`.
+///
+/// # Errors
+/// Faults of the storage: the chain is shorter then, and found by its announcement.
+pub fn finish(s: &Storage, value: &[u8], first: PageId) -> Result<Reference, Fault> {
     let mut last = first;
-    for data in parts {
+    for data in value.chunks(CAPACITY).skip(1) {
         last = retry(s, || {
             let mut mtr = s.mtr(Need::pages(LINK_BYTES, 1))?;
             mtr.latch(last)?;

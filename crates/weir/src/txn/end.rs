@@ -104,6 +104,7 @@ impl Txn {
 
     /// Makes the transaction's writes visible; returns where its end is in the log.
     fn commit_visibly(&mut self) -> Result<Option<Appended>, TxnError> {
+        self.finish_rollback()?;
         self.drop_snapshot();
         if self.undo_records == 0 {
             self.end(State::Aborted);
@@ -130,7 +131,7 @@ impl Txn {
             shared.clock.store(stamp, Ordering::Release);
         }
         shared.figures.commits.fetch_add(1, Ordering::Relaxed);
-        if self.id.0 % 16 == 0 {
+        if self.id.0.is_multiple_of(16) {
             shared.advance_horizon();
         }
         self.release();
@@ -235,19 +236,35 @@ impl Txn {
         }
         self.id = TxnId(0);
         self.undo_records = 0;
+        self.unfinished = None;
         self.purge_work = false;
     }
 
     /// Takes back what was written since the savepoint; locks are kept.
     ///
     /// # Errors
-    /// Faults of the storage; the call may be repeated.
+    /// Faults of the storage. The transaction can't commit before the rest is taken back: by the call
+    /// repeated, or by [`Txn::finish_rollback`].
     pub fn rollback_to(&mut self, to: Savepoint) -> Result<(), TxnError> {
+        let to = self.unfinished.map_or(to, |earlier| Savepoint(earlier.0.min(to.0)));
+        self.unfinished = Some(to);
         while self.undo_records > to.0 {
             self.undo_last()?;
             self.undo_records -= 1;
         }
+        self.unfinished = None;
         Ok(())
+    }
+
+    /// Takes back the rest of what a failed [`Txn::rollback_to`] left, if there is any.
+    ///
+    /// # Errors
+    /// Faults of the storage.
+    pub fn finish_rollback(&mut self) -> Result<(), TxnError> {
+        match self.unfinished {
+            None => Ok(()),
+            Some(to) => self.rollback_to(to),
+        }
     }
 
     /// Takes back the last write; returns whether it was the transaction's first.

@@ -217,6 +217,7 @@ impl Transactions {
             lane: None,
             snapshot: None,
             undo_records: 0,
+            unfinished: None,
             purge_work: false,
             overwrote_unseen: false,
             lock_timeout: Duration::from_secs(50),
@@ -234,6 +235,8 @@ pub struct Txn {
     snapshot: Option<u64>,
     /// Undo records written and not taken back.
     undo_records: u64,
+    /// Where a rollback that failed was to end.
+    unfinished: Option<Savepoint>,
     /// Whether one of them has work for purge.
     purge_work: bool,
     /// Whether the last write replaced a version that its snapshot doesn't cover.

@@ -29,6 +29,9 @@ impl View {
     }
 }
 
+/// What a view sees of an entry: whether the value is a reference to a chain, and its bytes.
+pub type Seen<'e> = Option<(bool, Cow<'e, [u8]>)>;
+
 /// What an undo record says of the version before.
 enum Before {
     /// The same value.
@@ -51,11 +54,7 @@ impl Transactions {
     ///
     /// # Errors
     /// [`Restart`]: an undo page must be loaded first; undo that doesn't fit the entry.
-    pub fn visible<'e>(
-        &self,
-        view: View,
-        entry: &Entry<'e>,
-    ) -> Result<Option<(bool, Cow<'e, [u8]>)>, Restart<Fault>> {
+    pub fn visible<'e>(&self, view: View, entry: &Entry<'e>) -> Result<Seen<'e>, Restart<Fault>> {
         let mut flags = entry.flags;
         let mut version = entry.version;
         let mut value = Cow::Borrowed(entry.value);

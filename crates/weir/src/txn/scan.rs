@@ -178,7 +178,7 @@ impl Scan {
                     self.read_ahead(s, page);
                     absent = if s.load(page)? { 0 } else { absent + 1 };
                     if absent > 1000 {
-                        return Err(Fault::page(page, "a tree refers to a page that isn't stored"));
+                        return Err(s.lost_page(page));
                     }
                 }
             }

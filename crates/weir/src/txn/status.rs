@@ -5,12 +5,15 @@
 //! tell transactions apart are collapsed to one number, so memory grows with the number of live
 //! snapshots, not with the number of transactions.
 
-use parking_lot::RwLock;
+use crate::sync::{AtomicU64, Ordering, RwLock};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
 use weir_page::TxnId;
 
+#[cfg(not(feature = "shuttle"))]
 const CHUNK: u64 = 4096;
+/// Small enough for chunks to end within a schedule.
+#[cfg(feature = "shuttle")]
+const CHUNK: u64 = 4;
 const ACTIVE: u64 = 0;
 const ABORTED: u64 = u64::MAX;
 
@@ -144,6 +147,9 @@ fn bounds(entries: &[AtomicU64]) -> Option<(u64, u64)> {
     }
     Some((oldest.min(newest), newest))
 }
+
+#[cfg(all(test, feature = "shuttle"))]
+mod interleavings;
 
 #[cfg(test)]
 mod tests {

@@ -110,12 +110,10 @@ impl Txn {
     fn write_chain(&mut self, value: &[u8]) -> Result<weir_page::overflow::Reference, TxnError> {
         let next = self.undo_room(64)?;
         let announce = Announce { undo_page: next.page, first: next.first };
-        let reference = overflow::write(self.storage(), value, announce);
-        // Even a chain that could not be finished has been announced, unless nothing was written.
-        if reference.is_ok() {
-            self.undo_pushed(false);
-        }
-        Ok(reference?)
+        let first = overflow::begin(self.storage(), value, announce)?;
+        // Announced, whether or not it can be finished.
+        self.undo_pushed(false);
+        Ok(overflow::finish(self.storage(), value, first)?)
     }
 
     fn write_inline(
@@ -153,8 +151,7 @@ impl Txn {
                     if !self.storage().load(page)? {
                         absent_pages += 1;
                         if absent_pages > 1000 {
-                            let what = "a tree refers to a page that isn't stored";
-                            return Err(Fault::page(page, what).into());
+                            return Err(self.storage().lost_page(page).into());
                         }
                     }
                 }

@@ -5,10 +5,15 @@
 //! recovery, which may crash as well; then the database is compared with a [`model`] that knows
 //! what was acknowledged, what was in doubt, and what was taken back. Then it goes on.
 //!
-//! - `cargo test -p weir --test crash` runs as many seeds as fit `WEIR_CRASH_SECONDS` (90);
-//! - `WEIR_CRASH_SEEDS=n` runs that many instead, from `WEIR_CRASH_FIRST` (0) on;
-//! - a failure prints the command that repeats it.
+//! [`faults`] has the runs in which the disk misbehaves.
+//!
+//! - `cargo test -p weir --test crash` runs as many seeds as fit `WEIR_CRASH_SECONDS` (90, and 20 of faults);
+//! - `WEIR_CRASH_SEEDS=n` runs that many instead, from `WEIR_CRASH_FIRST` (0) on; about ten crashes each;
+//! - `WEIR_CRASH_PROFILE=name` runs one of the [`profile`]s only;
+//! - a failure prints its last operations and the command that repeats it; with `WEIR_CRASH_VERBOSE=1`
+//!   that prints all operations.
 
+mod definitions;
 mod faults;
 mod model;
 mod profile;
@@ -31,12 +36,14 @@ fn number(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
 }
 
+/// What runs a seed, and the test that repeats it.
+type Runner = (fn(u64, &'static Profile) -> Counts, &'static str);
+
+const CRASHES: Runner = (run::run, "repeat");
+const FAULTS: Runner = (faults::run, "repeat_faults");
+
 /// Runs a seed in a thread of its own; `None` if it failed.
-fn run_apart(
-    seed: u64,
-    profile: &'static Profile,
-    run: fn(u64, &'static Profile) -> Counts,
-) -> Option<Counts> {
+fn run_apart(seed: u64, profile: &'static Profile, (run, repeat): Runner) -> Option<Counts> {
     let (send, receive) = std::sync::mpsc::channel();
     let thread = std::thread::spawn(move || {
         let counts = run(seed, profile);
@@ -52,7 +59,7 @@ fn run_apart(
         Err(RecvTimeoutError::Timeout) => {
             eprintln!(
                 "HANGS: WEIR_CRASH_SEED={seed} WEIR_CRASH_PROFILE={} cargo test -p weir --test crash \
-                 repeat -- --nocapture",
+                 {repeat} -- --exact --nocapture",
                 profile.name
             );
             std::process::abort();
@@ -61,7 +68,7 @@ fn run_apart(
 }
 
 /// Runs seeds of all profiles until the time is up or enough have run.
-fn run_many(seconds: u64, run: fn(u64, &'static Profile) -> Counts) -> (Counts, u64) {
+fn run_many(seconds: u64, run: Runner) -> (Counts, u64) {
     let first = number("WEIR_CRASH_FIRST").unwrap_or(0);
     let seeds = number("WEIR_CRASH_SEEDS");
     let seconds = number("WEIR_CRASH_SECONDS").unwrap_or(seconds);
@@ -97,14 +104,14 @@ fn run_many(seconds: u64, run: fn(u64, &'static Profile) -> Counts) -> (Counts, 
 #[test]
 fn crashes_lose_nothing() {
     let _one = ONE.lock();
-    let (counts, _) = run_many(90, run::run);
+    let (counts, _) = run_many(90, CRASHES);
     assert!(counts.crashes() > 0 && counts.recoveries > 0);
 }
 
 #[test]
 fn faults_lose_nothing() {
     let _one = ONE.lock();
-    let (counts, _) = run_many(20, faults::run);
+    let (counts, _) = run_many(20, FAULTS);
     assert!(counts.faults > 0 && counts.no_space > 0 && counts.rot_found > 0);
 }
 
@@ -112,17 +119,17 @@ fn faults_lose_nothing() {
 #[test]
 fn repeat_faults() {
     let _one = ONE.lock();
-    repeat_one(faults::run);
+    repeat_one(FAULTS);
 }
 
 /// Repeats one run: see the module.
 #[test]
 fn repeat() {
     let _one = ONE.lock();
-    repeat_one(run::run);
+    repeat_one(CRASHES);
 }
 
-fn repeat_one(run: fn(u64, &'static Profile) -> Counts) {
+fn repeat_one(run: Runner) {
     let Some(seed) = number("WEIR_CRASH_SEED") else { return };
     let profile = match std::env::var("WEIR_CRASH_PROFILE") {
         Ok(name) => Profile::named(&name),

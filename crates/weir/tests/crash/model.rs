@@ -167,7 +167,7 @@ impl Model {
         self.catalogs.retain(|c| c.0 <= commit);
         let catalog = self.catalogs.pop().expect("the first catalog is empty").1;
         self.catalogs = vec![(0, catalog)];
-        for (_, def) in &mut self.catalogs[0].1 {
+        for def in self.catalogs[0].1.values_mut() {
             def.indexes.iter_mut().for_each(|i| i.1 = 0);
         }
         let alive: Vec<TableId> = self.catalog().values().map(|d| d.id).collect();

@@ -60,7 +60,7 @@ const BASE: Profile = Profile {
     burst: 8,
 };
 
-pub const PROFILES: [Profile; 9] = [
+pub const PROFILES: [Profile; 10] = [
     BASE,
     Profile {
         name: "big-rows",
@@ -120,6 +120,20 @@ pub const PROFILES: [Profile; 9] = [
         huge: 20,
         background: 25,
         burst: 12,
+        ..BASE
+    },
+    // Builds of indexes that take more memory than they have, and sort in files.
+    Profile {
+        name: "index-builds",
+        keys: Keys::Long,
+        key_count: 700,
+        body: 100,
+        insert: 60,
+        delete: 3,
+        ddl: 8,
+        burst: 80,
+        open: 2,
+        steps: 60,
         ..BASE
     },
     Profile { name: "long-keys", keys: Keys::Long, key_count: 200, body: 400, ..BASE },

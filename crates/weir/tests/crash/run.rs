@@ -39,7 +39,7 @@ impl World {
         let steps = self.rng.u32(1..=self.profile.steps) >> self.rng.u32(..3);
         let cut = self.rng.u8(..10) < 7;
         if cut {
-            let most = 2 + (u64::from(steps) * 2 >> self.rng.u32(..6));
+            let most = 2 + ((u64::from(steps) * 2) >> self.rng.u32(..6));
             self.disk.crash_at(self.disk.operations() + self.rng.u64(..most));
         }
         // With a crash to come at an operation of the disk, there are steps enough for it.
@@ -64,9 +64,7 @@ impl World {
     /// Cuts the power or kills the process; `disk` is what is found then.
     pub fn crash(&mut self) {
         let killed = !self.disk.is_crashed() && self.rng.u8(..3) == 0;
-        self.disk.power_off();
-        self.open.clear();
-        self.db = None;
+        self.drop_database();
         let seed = self.rng.u64(..);
         let floor = if killed { self.model.floor_kill } else { self.model.floor_power };
         let last = self.model.last;

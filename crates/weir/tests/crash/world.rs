@@ -27,6 +27,12 @@ pub struct Counts {
     pub duplicates: u64,
     pub rows_verified: u64,
     pub operations: u64,
+    pub pages_read: u64,
+    pub pages_evicted: u64,
+    pub pages_written: u64,
+    pub checkpoints: u64,
+    pub log_waits: u64,
+    pub purged_records: u64,
     pub faults: u64,
     pub no_space: u64,
     pub rot_found: u64,
@@ -53,6 +59,12 @@ impl Counts {
         self.duplicates += o.duplicates;
         self.rows_verified += o.rows_verified;
         self.operations += o.operations;
+        self.pages_read += o.pages_read;
+        self.pages_evicted += o.pages_evicted;
+        self.pages_written += o.pages_written;
+        self.checkpoints += o.checkpoints;
+        self.log_waits += o.log_waits;
+        self.purged_records += o.purged_records;
         self.faults += o.faults;
         self.no_space += o.no_space;
         self.rot_found += o.rot_found;
@@ -86,6 +98,9 @@ pub struct Down;
 
 pub type Step = Result<(), Down>;
 
+/// A row written, and what the transaction had written there before.
+type Before = ((TableId, Key), Option<Option<Rc<Row>>>);
+
 /// A running transaction.
 pub struct Open {
     pub txn: Transaction,
@@ -96,11 +111,13 @@ pub struct Open {
     pub snapshot: Option<u64>,
     pub writes: BTreeMap<(TableId, Key), Option<Rc<Row>>>,
     /// For each write, what `writes` had before.
-    pub before: Vec<((TableId, Key), Option<Option<Rc<Row>>>)>,
+    pub before: Vec<Before>,
     pub savepoints: Vec<(weir::Savepoint, usize)>,
     /// Rows locked by reads.
     pub locks: BTreeSet<(TableId, Key)>,
     pub used: BTreeSet<TableId>,
+    /// Values of the unique column in rows that it has written or replaced.
+    pub uniques: BTreeSet<(TableId, u64)>,
     /// It only reads, and lasts.
     pub reader: bool,
 }
@@ -225,6 +242,23 @@ impl World {
             .single_threaded()
     }
 
+    /// Closes the database as it is, after adding its figures to ours.
+    pub fn drop_database(&mut self) {
+        if let Some(db) = &self.db {
+            let status = db.status();
+            self.counts.pages_read += status.pages_read;
+            self.counts.pages_evicted += status.pages_evicted;
+            self.counts.pages_written +=
+                status.pages_written_deadline + status.pages_written_free_frames;
+            self.counts.checkpoints += status.checkpoints;
+            self.counts.log_waits += status.log_waits;
+            self.counts.purged_records += status.purged_records;
+        }
+        self.disk.power_off();
+        self.open.clear();
+        self.db = None;
+    }
+
     pub fn db(&self) -> &Database {
         self.db.as_ref().expect("the database is open")
     }
@@ -321,10 +355,10 @@ impl World {
         if let Some(own) = open.writes.get(&at) {
             return own.clone();
         }
-        if open.isolation == Isolation::ReadUncommitted {
-            if let Some(dirty) = self.open.iter().find_map(|o| o.writes.get(&at)) {
-                return dirty.clone();
-            }
+        let dirty = open.isolation == Isolation::ReadUncommitted;
+        let mut others = self.open.iter().filter(|_| dirty);
+        if let Some(row) = others.find_map(|o| o.writes.get(&at)) {
+            return row.clone();
         }
         self.model.get(table, key, self.commit_seen(i))
     }
@@ -366,8 +400,11 @@ impl World {
     }
 
     pub fn wrote(&mut self, i: usize, table: TableId, key: Key, row: Option<Rc<Row>>) {
+        let old = self.newest(i, table, &key);
         let open = &mut self.open[i];
         open.used.insert(table);
+        let values = [&old, &row].into_iter().flatten().filter_map(|r| r.u);
+        open.uniques.extend(values.map(|u| (table, u)));
         let at = (table, key);
         let before = open.writes.insert(at.clone(), row);
         open.before.push((at, before));

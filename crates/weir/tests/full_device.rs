@@ -1,0 +1,46 @@
+//! What a full device leaves behind.
+
+#![allow(clippy::unwrap_used, reason = "a failure of a test's own step is a failed test")]
+
+use std::sync::Arc;
+use weir::{Database, Isolation, Options, Schema, Type, Value};
+use weir_os::SimDisk;
+
+/// The chain's announcement is the first thing that the transaction writes; the device fills up while
+/// the chain is written.
+#[test]
+fn a_chain_that_could_not_be_finished_is_taken_back() {
+    for spare in (0..40).map(|n| n * 37_000) {
+        let disk = SimDisk::new(1);
+        let options =
+            Options::default().memory_bytes(2 << 20).redo_capacity_bytes(1 << 20).single_threaded();
+        let db = Database::open_on(Arc::new(disk.clone()), options).unwrap();
+        let schema = Schema::builder()
+            .column("id", Type::U64)
+            .column("body", Type::Bytes)
+            .primary_key(&["id"])
+            .build()
+            .unwrap();
+        let table = db.create_table("t", schema).unwrap();
+        disk.set_capacity(Some(disk.used_bytes() + spare));
+        let mut rng = fastrand::Rng::with_seed(7);
+        let mut body = vec![0; 250_000];
+        let error = (0..1000u64).find_map(|id| {
+            rng.fill(&mut body);
+            let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+            let done = txn.insert(&table, &[Value::U64(id), Value::Bytes(&body)]);
+            let error = done.err();
+            match error {
+                // What is on the device can be freed only where there is space to write.
+                Some(_) => disk.set_capacity(None),
+                None => txn.commit().unwrap(),
+            }
+            error
+        });
+        let error = error.expect("the device is full").to_string();
+        assert!(error.contains("no space"), "{error}");
+        let mut findings = Vec::new();
+        db.check(&mut |finding| findings.push(finding.to_string())).unwrap();
+        assert!(findings.is_empty(), "with {spare} bytes: {findings:#?}");
+    }
+}

@@ -1,0 +1,209 @@
+//! A real process under load, killed at random moments and opened again.
+//!
+//! Threads of a child process commit transactions that follow from seed, thread and number alone,
+//! and note each commit that has returned in a file. The parent kills the child, opens the database
+//! itself, and compares: what was acknowledged is there; of each thread's next transaction all or
+//! nothing; what was rolled back is not there; indexes agree; the structure is sound. The next child
+//! goes on from there. Some are killed while they recover.
+//!
+//! `WEIR_KILLS=1000` for more rounds than 20.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::*;
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use weir::{Database, Durability, Error, Isolation, Options, Table, Transaction, Value};
+
+const THREADS: u64 = 4;
+const KEYS: u64 = 150;
+
+type Model = BTreeMap<u64, Item>;
+
+fn small() -> Options {
+    options(2 << 20, 1 << 20)
+}
+
+/// What a thread's transaction of that number does.
+struct Plan {
+    ops: Vec<(u64, Option<Item>)>,
+    commits: bool,
+    durability: Durability,
+}
+
+fn plan(seed: u64, thread: u64, number: u64) -> Plan {
+    let mut rng = fastrand::Rng::with_seed(seed ^ thread << 56 ^ number << 20);
+    let most = if rng.u8(..40) == 0 { 150 } else { 10 };
+    let ops = (0..rng.u32(1..most))
+        .map(|n| {
+            let id = rng.u64(..KEYS) * THREADS + thread;
+            let long = if rng.u8(..30) == 0 { 40_000 } else { 500 };
+            let body = vec![rng.u8(..); rng.usize(..long)];
+            let item = (rng.i64(-9..9), format!("{number}.{n} of {thread}"), body);
+            (id, (rng.u8(..4) != 0).then_some(item))
+        })
+        .collect();
+    let durability = if rng.bool() { Durability::Sync } else { Durability::Write };
+    Plan { ops, commits: rng.u8(..6) != 0, durability }
+}
+
+impl Plan {
+    fn apply(&self, model: &mut Model) {
+        if !self.commits {
+            return;
+        }
+        for (id, item) in &self.ops {
+            match item {
+                Some(item) => drop(model.insert(*id, item.clone())),
+                None => drop(model.remove(id)),
+            }
+        }
+    }
+
+    fn run(&self, txn: &mut Transaction, table: &Table) -> Result<(), Error> {
+        for (id, item) in &self.ops {
+            match item {
+                Some(item) => drop(txn.upsert(table, &values(*id, item))?),
+                None => drop(txn.delete(table, &[Value::U64(*id)])?),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn acks(dir: &Path, thread: u64) -> PathBuf {
+    dir.with_extension(format!("acks-{thread}"))
+}
+
+/// Runs until it is killed. `next` is each thread's first number.
+fn child(dir: &Path, seed: u64, next: &[u64]) {
+    let db = Database::open(dir, small()).unwrap();
+    let table = match db.table("items") {
+        Some(table) => table,
+        None => db.create_table("items", items()).unwrap(),
+    };
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (db, table, mut number) = (&db, &table, next[thread as usize]);
+            scope.spawn(move || {
+                let path = acks(dir, thread);
+                let mut file = OpenOptions::new().append(true).create(true).open(path).unwrap();
+                loop {
+                    let plan = plan(seed, thread, number);
+                    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+                    txn.set_durability(plan.durability);
+                    plan.run(&mut txn, table).unwrap();
+                    if plan.commits {
+                        txn.commit().unwrap();
+                    } else {
+                        txn.rollback().unwrap();
+                    }
+                    file.write_all(&number.to_le_bytes()).unwrap();
+                    number += 1;
+                }
+            });
+        }
+        let (db, table) = (&db, &table);
+        scope.spawn(move || {
+            for round in 0.. {
+                std::thread::sleep(Duration::from_millis(20));
+                match round % 4 {
+                    0 => db.set_redo_capacity(4 << 20).map(drop).unwrap(),
+                    1 => db.set_redo_capacity(1 << 20).map(drop).unwrap(),
+                    2 if table.schema().unwrap().indexes().len() == 2 => {
+                        db.create_index(table, "extra", &["a", "b"], true).unwrap();
+                    }
+                    2 => db.drop_index(table, "extra").unwrap(),
+                    _ => {
+                        let other = db.create_table("passing", items());
+                        if let Some(other) = other.ok().or_else(|| db.table("passing")) {
+                            db.drop_table(&other).unwrap();
+                        }
+                    }
+                }
+            }
+        });
+    });
+}
+
+/// The last number that the thread has noted, if any.
+fn acknowledged(dir: &Path, thread: u64) -> Option<u64> {
+    let bytes = fs::read(acks(dir, thread)).ok()?;
+    let whole = bytes.len() / 8 * 8;
+    let last = bytes[..whole].last_chunk::<8>()?;
+    Some(u64::from_le_bytes(*last))
+}
+
+#[test]
+fn what_was_acknowledged_survives_a_kill() {
+    if let Ok(next) = std::env::var("WEIR_TEST_CHILD") {
+        let next: Vec<u64> = next.split(',').map(|n| n.parse().unwrap()).collect();
+        let dir = std::env::var_os("WEIR_TEST_DIR").unwrap();
+        child(Path::new(&dir), env_number("WEIR_SEED", 0), &next);
+    }
+    let _watchdog = Watchdog::new("kills");
+    let (seed, scratch) = (seed(), tempfile::tempdir().unwrap());
+    let dir = scratch.path().join("db");
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut next = [0u64; THREADS as usize];
+    let mut models: Vec<Model> = vec![Model::new(); THREADS as usize];
+    for round in 0..env_number("WEIR_KILLS", 20) {
+        let numbers: Vec<String> = next.iter().map(u64::to_string).collect();
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "what_was_acknowledged_survives_a_kill", "--nocapture"])
+            .env("WEIR_TEST_CHILD", numbers.join(","))
+            .env("WEIR_TEST_DIR", &dir)
+            .env("WEIR_SEED", seed.to_string())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let wait_ms = if rng.u8(..3) == 0 { rng.u64(..30) } else { rng.u64(..500) };
+        std::thread::sleep(Duration::from_millis(wait_ms));
+        let ended = child.try_wait().unwrap();
+        child.kill().unwrap();
+        let output = child.wait_with_output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(ended.is_none(), "round {round}: the child ended by itself: {told}");
+
+        for thread in 0..THREADS {
+            let last = acknowledged(&dir, thread);
+            while last.is_some_and(|last| next[thread as usize] <= last) {
+                plan(seed, thread, next[thread as usize]).apply(&mut models[thread as usize]);
+                next[thread as usize] += 1;
+            }
+        }
+        // What was in doubt is done again by the next child, which changes nothing if it was done.
+        if rng.u8(..4) == 0 {
+            // Left for the next child to recover, perhaps to be killed in the midst of it.
+            continue;
+        }
+        let what = |thread: u64| format!("seed {seed}, round {round}, thread {thread}");
+        let db = Database::open(&dir, small()).unwrap_or_else(|e| panic!("{}: {e}", what(0)));
+        let found = match db.table("items") {
+            Some(table) => all_items(&mut db.begin(Isolation::RepeatableRead).unwrap(), &table),
+            None => Vec::new(),
+        };
+        for thread in 0..THREADS {
+            let (at, model) = (thread as usize, &mut models[thread as usize]);
+            let found: Vec<_> =
+                found.iter().filter(|(id, _)| id % THREADS == thread).cloned().collect();
+            let as_rows = |model: &Model| model.clone().into_iter().collect::<Vec<_>>();
+            if found != as_rows(model) {
+                // The transaction in flight may have been committed, and then all of it.
+                plan(seed, thread, next[at]).apply(model);
+                next[at] += 1;
+                same(&as_rows(model), &found, &what(thread));
+            }
+        }
+        check_quiet(&db);
+    }
+    assert!(next.iter().sum::<u64>() > 0, "something was committed");
+    eprintln!("transactions: {next:?}");
+}
