@@ -61,12 +61,14 @@ impl IndexDef {
         value: &[u8],
         hint: Hint,
     ) -> std::result::Result<Outcome, TxnError> {
-        if let Some(staging) = &self.staging {
-            if txn.is_staged(staging, &hint) && key.len() + value.len() <= MAX_STAGED {
-                return txn.insert_staged(staging, key, value);
+        match &self.staging {
+            Some(staging)
+                if txn.is_staged(staging, &hint) && key.len() + value.len() <= MAX_STAGED =>
+            {
+                txn.insert_staged(staging, key, value)
             }
+            _ => txn.write_at(self.tree, key, Op::Insert(value), hint),
         }
-        txn.write_at(self.tree, key, Op::Insert(value), hint)
     }
 
     /// Updates or deletes an entry, whose row the transaction holds, where it is.

@@ -490,8 +490,8 @@ impl World {
         let before = self.db().status();
         let result = self.db().background_step(kind);
         let after = self.db().status();
-        // Steps come often: few inserts between two of them are not counted.
         self.counts.moved += after.staged_entries_moved - before.staged_entries_moved;
+        // The most that one life of the database staged.
         self.counts.staged = self.counts.staged.max(after.staged_entries);
         self.note(|| format!("background step {}: {result:?}", kind % 7));
         result.map_err(|error| self.down("background_step", error))?;
