@@ -341,7 +341,7 @@ fn little_memory_stages() {
     assert!(status.staged_entries > 2_000, "{} staged", status.staged_entries);
     compare(&mut db.begin(Isolation::RepeatableRead).unwrap(), &table, &model, "the end");
     assert_sound(&db);
-    drop(db);
+    db.close(Shutdown::Fast, &mut |_| {}).unwrap();
     let db = Database::open(dir.path(), small.staging(false).single_threaded()).unwrap();
     let table = db.table("items").unwrap();
     compare(&mut db.begin(Isolation::RepeatableRead).unwrap(), &table, &model, "switched off");
