@@ -171,6 +171,10 @@ fn figures(status: &weir::Status) -> Vec<(String, f64)> {
         log_wait_us,
         buffer_pool_wait_free,
         history_list_length,
+        staged_entries,
+        staging_pages,
+        staged_entries_moved,
+        staging_moves,
         data_file_bytes,
         data_used_bytes,
     ];

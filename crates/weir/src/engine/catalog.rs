@@ -3,8 +3,10 @@
 use super::error::{Error, Result};
 use crate::schema::Schema;
 use crate::storage::{Fault, Need, Storage};
-use crate::tree::Tree;
-use crate::txn::{Direction, Durability, Op, Outcome, Range, Scan, Transactions, Txn};
+use crate::tree::{Hint, Tree};
+use crate::txn::{
+    Direction, Durability, Op, Outcome, Range, Scan, Staging, Transactions, Txn, TxnError,
+};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use weir_page::{PageId, TreeId};
@@ -17,10 +19,15 @@ pub const CATALOG: Tree = Tree { id: TreeId(2) };
 struct Stored {
     primary: u32,
     indexes: Vec<u32>,
+    /// Staging trees of the indexes, 0 for none.
+    staging: Vec<u32>,
     schema: Vec<u8>,
 }
 
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
+
+/// Longest entry that is staged, in bytes: it fits a leaf, so none of its bytes are elsewhere.
+const MAX_STAGED: usize = 3600;
 
 /// A table's schema and its trees.
 #[derive(Debug, Clone)]
@@ -33,13 +40,54 @@ pub struct TableDef {
     pub indexes: Vec<IndexDef>,
 }
 
-/// An index's tree.
-#[derive(Debug, Clone, Copy)]
+/// An index's trees.
+#[derive(Debug, Clone)]
 pub struct IndexDef {
     /// The tree.
     pub tree: Tree,
+    /// The tree for entries whose leaf isn't in memory; none for a unique index.
+    pub staging: Option<Arc<Staging>>,
     /// Snapshots before this one can't use it: it was built from newer rows.
     pub since: u64,
+}
+
+impl IndexDef {
+    /// Inserts an entry, whose row the transaction holds. `hint` is of the main tree.
+    #[inline]
+    pub fn insert(
+        &self,
+        txn: &mut Txn,
+        key: &[u8],
+        value: &[u8],
+        hint: Hint,
+    ) -> std::result::Result<Outcome, TxnError> {
+        match &self.staging {
+            Some(staging)
+                if txn.is_staged(staging, &hint) && key.len() + value.len() <= MAX_STAGED =>
+            {
+                txn.insert_staged(staging, key, value)
+            }
+            _ => txn.write_at(self.tree, key, Op::Insert(value), hint),
+        }
+    }
+
+    /// Updates or deletes an entry, whose row the transaction holds, where it is.
+    #[inline]
+    pub fn change(
+        &self,
+        txn: &mut Txn,
+        key: &[u8],
+        op: Op<'_>,
+    ) -> std::result::Result<Outcome, TxnError> {
+        // In this order: entries move from the staging tree to the main tree.
+        if let Some(staging) = self.staging.as_ref().filter(|staging| !staging.is_empty()) {
+            let outcome = txn.write(staging.tree, key, op)?;
+            if outcome != Outcome::Absent {
+                return Ok(outcome);
+            }
+        }
+        txn.write(self.tree, key, op)
+    }
 }
 
 impl TableDef {
@@ -47,6 +95,11 @@ impl TableDef {
         let stored = Stored {
             primary: self.primary.id.0,
             indexes: self.indexes.iter().map(|i| i.tree.id.0).collect(),
+            staging: self
+                .indexes
+                .iter()
+                .map(|i| i.staging.as_ref().map_or(0, |s| s.tree.id.0))
+                .collect(),
             schema: self.schema.encode(),
         };
         postcard::to_extend(&stored, vec![FORMAT]).expect("writing to memory does not fail")
@@ -60,15 +113,19 @@ impl TableDef {
         }
         let stored: Stored = postcard::from_bytes(rest).map_err(|e| damaged(e.to_string()))?;
         let schema = Schema::decode(&stored.schema)?;
-        if schema.indexes().len() != stored.indexes.len() {
+        let trees = [stored.indexes.len(), stored.staging.len()];
+        if trees != [schema.indexes().len(); 2] {
             return Err(damaged("numbers of indexes and trees differ".into()));
         }
         let tree = |root: u32| Tree::new(TreeId(root));
-        let index = |root: &u32| IndexDef { tree: tree(*root), since: 0 };
+        let index = |(&root, &staging): (&u32, &u32)| {
+            let staging = (staging != 0).then(|| Arc::new(Staging::new(tree(root), tree(staging))));
+            IndexDef { tree: tree(root), staging, since: 0 }
+        };
         Ok(TableDef {
             schema,
             primary: tree(stored.primary),
-            indexes: stored.indexes.iter().map(index).collect(),
+            indexes: stored.indexes.iter().zip(&stored.staging).map(index).collect(),
         })
     }
 }

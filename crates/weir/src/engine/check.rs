@@ -41,7 +41,11 @@ impl Database {
             let Ok(def) = table.0.def() else { continue };
             roots.push((def.primary.id, format!("table `{name}`")));
             for (index, schema) in def.indexes.iter().zip(def.schema.indexes()) {
-                roots.push((index.tree.id, format!("index `{}` of table `{name}`", schema.name())));
+                let owner = format!("index `{}` of table `{name}`", schema.name());
+                if let Some(staging) = &index.staging {
+                    roots.push((staging.tree.id, format!("staging of {owner}")));
+                }
+                roots.push((index.tree.id, owner));
             }
         }
         roots.sort();

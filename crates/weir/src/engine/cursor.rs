@@ -6,7 +6,7 @@ use super::transaction::{Transaction, tree_of};
 use crate::key::KeyRange;
 use crate::row::{RowError, RowRef, primary_key_of_entry};
 use crate::schema::{KeyOf, Schema};
-use crate::txn::{Direction, HeldSnapshot, Range, Scan, View};
+use crate::txn::{Direction, HeldSnapshot, MergedScan, Range, View};
 use crate::value::Value;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ pub struct Cursor<'t> {
     view: View,
     /// The transaction may take another snapshot meanwhile, or end in a deadlock.
     _held: Option<HeldSnapshot>,
-    scan: Scan,
+    scan: MergedScan,
     keys_only: bool,
     key: Vec<u8>,
     value: Vec<u8>,
@@ -88,7 +88,12 @@ impl<'t> Cursor<'t> {
         keys_only: bool,
     ) -> Self {
         let tree = tree_of(&def, of);
-        let scan = Scan::new(transaction.shared().clone(), tree, range, direction, FIRST_FETCH);
+        let staging = match of {
+            KeyOf::Primary => None,
+            KeyOf::Index(n) => def.indexes[n].staging.as_deref(),
+        };
+        let shared = transaction.shared();
+        let scan = MergedScan::new(shared, tree, staging, range, direction, FIRST_FETCH);
         let covers_all = view.snapshot == View::EVERYTHING;
         let _held = (!covers_all).then(|| transaction.shared().hold_snapshot(view.snapshot));
         let (key, value) = (Vec::new(), Vec::new());

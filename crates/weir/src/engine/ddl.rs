@@ -12,7 +12,7 @@ use crate::schema::Schema;
 use crate::sort::{Sorted, Sorter};
 use crate::tree::Tree;
 use crate::tree::bulk::BulkBuilder;
-use crate::txn::{Direction, Durability, Range, Scan, Txn, whole};
+use crate::txn::{Direction, Durability, HeldStaging, Range, Scan, Staging, Txn, whole};
 use std::sync::Arc;
 use weir_page::node::MAX_KEY;
 
@@ -30,12 +30,13 @@ impl Database {
         let mut txn = self.0.shared.begin();
         let primary = txn.create_tree()?;
         let mut indexes = Vec::new();
-        for _ in schema.indexes() {
-            indexes.push(IndexDef { tree: txn.create_tree()?, since: 0 });
+        for index in schema.indexes() {
+            indexes.push(create_trees(&mut txn, index.unique())?);
         }
         let def = TableDef { schema, primary, indexes };
         catalog::put(&mut txn, name, &def, PutOp::New)?;
         txn.commit(Durability::Sync)?;
+        self.add_stagings(&def.indexes);
         let table = Table(Arc::new(Shared::new(name.to_string(), def)));
         self.0.tables.write().insert(name.to_string(), table.clone());
         Ok(table)
@@ -49,13 +50,15 @@ impl Database {
         let _one = self.0.ddl.lock();
         let _hold = table.0.exclusive(self.0.options.lock_wait_timeout)?;
         let (def, name) = (table.0.def()?, table.name());
+        let held = hold_stagings(&def.indexes);
         let mut txn = self.0.shared.begin();
         catalog::remove(&mut txn, &name)?;
         txn.drop_tree(def.primary)?;
         for index in &def.indexes {
-            txn.drop_tree(index.tree)?;
+            drop_trees(&mut txn, index)?;
         }
         txn.commit(Durability::Sync)?;
+        held.into_iter().for_each(HeldStaging::retire);
         table.0.set_def(None);
         self.0.tables.write().remove(&name);
         Ok(())
@@ -105,13 +108,15 @@ impl Database {
         }
         let schema = old.schema.with_index(index, columns, unique)?;
         let mut txn = self.0.shared.begin();
-        let tree = txn.create_tree()?;
+        let new = create_trees(&mut txn, unique)?;
+        let tree = new.tree;
         let mut def = TableDef { schema, primary: old.primary, indexes: old.indexes.clone() };
-        def.indexes.push(IndexDef { tree, since: 0 });
+        def.indexes.push(new);
         let entries = self.sort_entries(&mut txn, &def)?;
         self.build(table, index, tree, entries)?;
         catalog::put(&mut txn, &name, &def, PutOp::Changed)?;
         txn.commit(Durability::Sync)?;
+        self.add_stagings(&def.indexes[old.indexes.len()..]);
         let since = self.0.shared.now();
         def.indexes.last_mut().expect("an index was pushed").since = since;
         table.0.set_def(Some(def));
@@ -175,13 +180,46 @@ impl Database {
         let gone = indexes.remove(at);
         let schema = old.schema.without_index(index);
         let def = TableDef { schema, primary: old.primary, indexes };
+        let gone = [gone];
+        let held = hold_stagings(&gone);
         let mut txn = self.0.shared.begin();
         catalog::put(&mut txn, &name, &def, PutOp::Changed)?;
-        txn.drop_tree(gone.tree)?;
+        drop_trees(&mut txn, &gone[0])?;
         txn.commit(Durability::Sync)?;
+        held.into_iter().for_each(HeldStaging::retire);
         table.0.set_def(Some(def));
         Ok(())
     }
+
+    fn add_stagings(&self, indexes: &[IndexDef]) {
+        for staging in indexes.iter().filter_map(|index| index.staging.clone()) {
+            self.0.shared.staging.add(staging);
+        }
+    }
+}
+
+/// Creates the trees of an index.
+fn create_trees(txn: &mut Txn, unique: bool) -> Result<IndexDef> {
+    let tree = txn.create_tree()?;
+    let staging = match unique {
+        true => None,
+        false => Some(Arc::new(Staging::new(tree, txn.create_tree()?))),
+    };
+    Ok(IndexDef { tree, staging, since: 0 })
+}
+
+/// Drops the trees of an index.
+fn drop_trees(txn: &mut Txn, index: &IndexDef) -> Result<()> {
+    txn.drop_tree(index.tree)?;
+    if let Some(staging) = &index.staging {
+        txn.drop_tree(staging.tree)?;
+    }
+    Ok(())
+}
+
+/// Keeps entries of these indexes from being moved.
+fn hold_stagings(indexes: &[IndexDef]) -> Vec<HeldStaging<'_>> {
+    indexes.iter().filter_map(|index| index.staging.as_ref()).map(|s| s.hold()).collect()
 }
 
 /// Whether a name can be a table's: it is a key of the catalog.

@@ -21,7 +21,7 @@ use crate::lock::LockInfo;
 use crate::sort;
 use crate::storage::replay::Summary;
 use crate::storage::{Background, Fault, Storage};
-use crate::txn::Transactions;
+use crate::txn::{Transactions, TxnError};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::path::Path;
@@ -60,17 +60,17 @@ pub(crate) struct Inner {
 }
 
 struct Threads {
-    purge: Option<JoinHandle<()>>,
+    of_transactions: Vec<JoinHandle<()>>,
     ending: Arc<AtomicBool>,
-    /// Ends after purge.
+    /// Ends after the others.
     _storage: Background,
 }
 
 impl Drop for Threads {
     fn drop(&mut self) {
         self.ending.store(true, Ordering::Release);
-        if let Some(purge) = self.purge.take() {
-            let _ = purge.join();
+        for thread in self.of_transactions.drain(..) {
+            let _ = thread.join();
         }
     }
 }
@@ -142,14 +142,22 @@ impl Database {
         } else {
             Transactions::recover(storage, &mut |_| {})?
         };
+        let most = options.staging_leaves.unwrap_or(shared.storage.pool.frames() / 4);
+        shared.staging.configure(most, options.staging);
+        if options.staging_eager {
+            shared.staging.be_eager();
+        }
         let threads = match background {
             None => None,
-            Some(background) => Some(start_purge(&shared, background).map_err(start_failed)?),
+            Some(background) => Some(Threads::start(&shared, background).map_err(start_failed)?),
         };
-        let tables = catalog::load(&shared)?
-            .into_iter()
-            .map(|(name, def)| (name.clone(), Table(Arc::new(Shared::new(name, def)))))
-            .collect();
+        let mut tables = HashMap::new();
+        for (name, def) in catalog::load(&shared)? {
+            for staging in def.indexes.iter().filter_map(|index| index.staging.clone()) {
+                shared.staging.add(staging);
+            }
+            tables.insert(name.clone(), Table(Arc::new(Shared::new(name, def))));
+        }
         Ok(Database(Arc::new(Inner {
             shared,
             options,
@@ -222,13 +230,14 @@ impl Database {
     }
 
     /// One step of what threads do otherwise, by number, for a single-threaded database: 0 writes
-    /// pages, 1 moves the checkpoint, 2 purges, 3 frees frames, 4 syncs the log, 5 trims the file.
+    /// pages, 1 moves the checkpoint, 2 purges, 3 frees frames, 4 syncs the log, 5 trims the file,
+    /// 6 merges staged index entries.
     ///
     /// # Errors
     /// Storage errors.
     pub fn background_step(&self, step: u32) -> Result<()> {
         let storage = &self.0.shared.storage;
-        match step % 6 {
+        match step % 7 {
             0 => drop(storage.flush_step(16)?),
             1 => drop(storage.checkpoint()?),
             2 => drop(self.0.shared.purge_step(4)?),
@@ -237,7 +246,8 @@ impl Database {
                 let durable = storage.redo.write_step(true).map_err(Fault::from)?;
                 storage.store.release(durable);
             }
-            _ => storage.store.trim().map_err(Fault::from)?,
+            5 => storage.store.trim().map_err(Fault::from)?,
+            _ => drop(self.0.shared.staging_step()?),
         }
         Ok(())
     }
@@ -299,21 +309,37 @@ fn start_failed(error: std::io::Error) -> Error {
     weir_os::DiskError::new("start of background threads", "", 0, error).into()
 }
 
-fn start_purge(shared: &Arc<Transactions>, background: Background) -> std::io::Result<Threads> {
-    let ending = Arc::new(AtomicBool::new(false));
-    let (shared, end) = (shared.clone(), ending.clone());
-    let purge = std::thread::Builder::new().name("weir-purge".into()).spawn(move || {
-        while !end.load(Ordering::Acquire) && shared.storage.check().is_ok() {
-            match shared.purge_step(64) {
-                Ok(64) => {}
-                Ok(_) => std::thread::sleep(Duration::from_millis(5)),
-                Err(crate::txn::TxnError::Fault(fault)) if fault.is_no_space() => {
-                    std::thread::sleep(Duration::from_millis(50));
+impl Threads {
+    fn start(shared: &Arc<Transactions>, background: Background) -> std::io::Result<Threads> {
+        let ending = Arc::new(AtomicBool::new(false));
+        let mut threads = Threads { of_transactions: Vec::new(), ending, _storage: background };
+        threads.spawn("weir-purge", shared, |shared| Ok(shared.purge_step(64)? == 64))?;
+        threads.spawn("weir-staging", shared, Transactions::staging_step)?;
+        Ok(threads)
+    }
+
+    /// Starts a thread that repeats `step`, which says whether there is more to do at once.
+    fn spawn(
+        &mut self,
+        name: &str,
+        shared: &Arc<Transactions>,
+        step: fn(&Transactions) -> std::result::Result<bool, TxnError>,
+    ) -> std::io::Result<()> {
+        let (shared, end) = (shared.clone(), self.ending.clone());
+        let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
+            while !end.load(Ordering::Acquire) && shared.storage.check().is_ok() {
+                match step(&shared) {
+                    Ok(true) => {}
+                    Ok(false) => std::thread::sleep(Duration::from_millis(5)),
+                    Err(TxnError::Fault(fault)) if fault.is_no_space() => {
+                        std::thread::sleep(Duration::from_millis(50));
+                    }
+                    Err(TxnError::Fault(fault)) => shared.storage.stop(fault),
+                    Err(_) => {}
                 }
-                Err(crate::txn::TxnError::Fault(fault)) => shared.storage.stop(fault),
-                Err(_) => {}
             }
-        }
-    })?;
-    Ok(Threads { purge: Some(purge), ending, _storage: background })
+        })?;
+        self.of_transactions.push(thread);
+        Ok(())
+    }
 }

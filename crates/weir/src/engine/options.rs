@@ -35,6 +35,9 @@ pub struct Options {
     pub(super) create: bool,
     pub(super) lock_wait_timeout: Duration,
     pub(super) inline: bool,
+    pub(super) staging: bool,
+    pub(super) staging_leaves: Option<usize>,
+    pub(super) staging_eager: bool,
     pub(super) on_progress: Option<OnProgress>,
 }
 
@@ -51,6 +54,9 @@ impl Default for Options {
             create: true,
             lock_wait_timeout: Duration::from_secs(50),
             inline: false,
+            staging: true,
+            staging_leaves: None,
+            staging_eager: false,
             on_progress: None,
         }
     }
@@ -108,6 +114,19 @@ impl Options {
     /// How long to wait for a locked row; 50 s by default.
     pub fn lock_wait_timeout(self, lock_wait_timeout: Duration) -> Self {
         Options { lock_wait_timeout, ..self }
+    }
+
+    /// Whether inserts into secondary indexes that would have to read a leaf are staged, to be merged
+    /// with others later; on by default. Off is for comparisons.
+    pub fn staging(self, staging: bool) -> Self {
+        Options { staging, ..self }
+    }
+
+    /// Leaves that staged entries may fill before they are merged, for tests; by default a quarter
+    /// of the memory. Most entries are staged then, also those whose leaf is in memory.
+    #[doc(hidden)]
+    pub fn staging_leaves(self, leaves: usize) -> Self {
+        Options { staging_leaves: Some(leaves), staging_eager: true, ..self }
     }
 
     /// Is told of the progress of recovery.

@@ -58,6 +58,14 @@ pub struct Status {
     pub history_list_length: u64,
     /// Undo records that purge has been through.
     pub purged_records: u64,
+    /// Index entries inserted into staging trees.
+    pub staged_entries: u64,
+    /// Leaves of staging trees, when last counted.
+    pub staging_pages: u64,
+    /// Staged entries moved into the main trees.
+    pub staged_entries_moved: u64,
+    /// Changes of main leaves that this took.
+    pub staging_moves: u64,
     /// Row locks that had to be waited for.
     pub row_lock_waits: u64,
     /// How long, in microseconds.
@@ -110,6 +118,10 @@ impl Status {
             transactions_rolled_back: shared.figures.rollbacks.load(Relaxed),
             history_list_length: shared.history_len() as u64,
             purged_records: shared.figures.purged.load(Relaxed),
+            staged_entries: shared.staging.figures.staged.load(Relaxed),
+            staging_pages: shared.staging.figures.leaves.load(Relaxed),
+            staged_entries_moved: shared.staging.figures.moved.load(Relaxed),
+            staging_moves: shared.staging.figures.moves.load(Relaxed),
             row_lock_waits: locks.waits,
             row_lock_time_us: locks.wait_time_us,
             deadlocks: locks.deadlocks,

@@ -1,7 +1,7 @@
 //! Transactions as users see them: rows in, rows out, indexes kept.
 
 use super::Inner;
-use super::catalog::{IndexDef, TableDef};
+use super::catalog::TableDef;
 use super::cursor::{Bounds, Cursor, IndexRef};
 use super::error::{Error, Result, inconsistent};
 use super::table::{Shared, Table};
@@ -229,8 +229,7 @@ impl Transaction {
         }
         for (n, index) in def.indexes.iter().enumerate() {
             let (key, value) = self.entries.get(n);
-            let hint = self.hints[n];
-            if txn.write_at(index.tree, key, Op::Insert(value), hint)? == Outcome::Exists {
+            if index.insert(txn, key, value, self.hints[n])? == Outcome::Exists {
                 return Err(duplicate(table, def.schema.indexes()[n].name()));
             }
         }
@@ -290,7 +289,11 @@ impl Transaction {
     fn insert_entry(&mut self, table: &Table, def: &TableDef, n: usize) -> Result<()> {
         let txn = self.txn.as_mut().ok_or(Error::Ended)?;
         let (key, value) = self.entries.get(n);
-        match txn.write(def.indexes[n].tree, key, Op::Insert(value))? {
+        let hint = match def.indexes[n].staging {
+            Some(_) => def.indexes[n].tree.locate(&self.db.shared.storage, key),
+            None => Hint::default(),
+        };
+        match def.indexes[n].insert(txn, key, value, hint)? {
             Outcome::Exists => Err(duplicate(table, def.schema.indexes()[n].name())),
             _ => Ok(()),
         }
@@ -316,18 +319,22 @@ impl Transaction {
     fn touch_entry(&mut self, def: &TableDef, n: usize) -> Result<()> {
         let txn = self.txn.as_mut().ok_or(Error::Ended)?;
         let (key, value) = self.entries.get(n);
-        let tree = def.indexes[n].tree;
-        match txn.write(tree, key, Op::Update(value))? {
+        match def.indexes[n].change(txn, key, Op::Update(value))? {
             Outcome::Done(_) => Ok(()),
-            _ => Err(inconsistent(tree, "the index has no entry for a row of its table")),
+            _ => Err(inconsistent(
+                def.indexes[n].tree,
+                "the index has no entry for a row of its table",
+            )),
         }
     }
 
     fn delete_entry(&mut self, def: &TableDef, n: usize, entries: &Entries) -> Result<()> {
-        let tree = def.indexes[n].tree;
-        match self.txn()?.write(tree, entries.get(n).0, Op::Delete)? {
+        match def.indexes[n].change(self.txn()?, entries.get(n).0, Op::Delete)? {
             Outcome::Done(_) => Ok(()),
-            _ => Err(inconsistent(tree, "the index has no entry for a row of its table")),
+            _ => Err(inconsistent(
+                def.indexes[n].tree,
+                "the index has no entry for a row of its table",
+            )),
         }
     }
 
@@ -599,9 +606,6 @@ fn unexpected(def: &TableDef, outcome: &Outcome) -> Error {
 pub(super) fn tree_of(def: &TableDef, of: KeyOf) -> Tree {
     match of {
         KeyOf::Primary => def.primary,
-        KeyOf::Index(n) => {
-            let IndexDef { tree, .. } = def.indexes[n];
-            tree
-        }
+        KeyOf::Index(n) => def.indexes[n].tree,
     }
 }

@@ -16,6 +16,12 @@ impl Storage {
         (self.pool.frames.len() / 32).clamp(8, 8192)
     }
 
+    /// Whether pages have to be evicted for others to come in.
+    #[inline]
+    pub fn is_short_of_frames(&self) -> bool {
+        self.pool.free.len() < 2 * self.frame_reserve()
+    }
+
     /// Frees frames until `wanted` are free or there is nothing to evict. Returns whether it got there.
     ///
     /// # Errors

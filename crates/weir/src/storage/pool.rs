@@ -220,6 +220,12 @@ impl Pool {
         }
     }
 
+    /// Whether a frame's page has unwritten changes.
+    #[inline]
+    pub fn is_dirty(&self, frame: u32) -> bool {
+        self.frame(frame).state.load(Ordering::Relaxed) & DIRTY != 0
+    }
+
     /// Whether a frame still holds `page`.
     #[inline]
     pub fn holds(&self, frame: u32, page: PageId) -> bool {

@@ -14,6 +14,9 @@ pub mod cursor;
 pub mod destroy;
 pub mod overflow;
 mod restructure;
+mod transfer;
+
+pub use transfer::Moved;
 
 use crate::storage::latch::Seen;
 use crate::storage::{Mtr, Need, PageRead, Stop, Storage};
@@ -58,13 +61,28 @@ struct Position {
 /// Where a key's leaf was a moment ago. Whether it still is there is found out when it is latched: a
 /// frame that has been used otherwise has another version.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Hint(Option<Position>);
+pub struct Hint {
+    at: Option<Position>,
+    missing: bool,
+}
 
 impl Hint {
+    /// Whether a page on the way, or the leaf itself, was not in memory.
+    #[inline]
+    pub fn is_missing(&self) -> bool {
+        self.missing
+    }
+
+    /// Whether the leaf was in memory and has no unwritten change: a change of it costs a write.
+    #[inline]
+    pub fn is_clean(&self, s: &Storage) -> bool {
+        self.at.is_some_and(|at| !s.pool.is_dirty(at.frame))
+    }
+
     /// Tells the CPU where in the leaf a search will look first.
     #[inline]
     pub fn prefetch_slots(&self, s: &Storage) {
-        if let Some(at) = self.0 {
+        if let Some(at) = self.at {
             s.pool.prefetch_slots(at.frame);
         }
     }
@@ -159,7 +177,7 @@ impl Tree {
     #[inline]
     pub fn latch_leaf(&self, mtr: &mut Mtr<'_>, key: &[u8], hint: Hint) -> Result<PageId, Stop> {
         let s = mtr.storage();
-        let at = match hint.0 {
+        let at = match hint.at {
             Some(at) => at,
             None => self.descend(s, Target::At(key), 0)?,
         };
@@ -179,11 +197,13 @@ impl Tree {
     #[inline]
     pub fn locate(&self, s: &Storage, key: &[u8]) -> Hint {
         let _pin = s.pin();
-        let at = self.descend(s, Target::At(key), 0).ok();
-        if let Some(at) = at {
-            s.pool.prefetch_frame(at.frame);
+        match self.descend(s, Target::At(key), 0) {
+            Ok(at) => {
+                s.pool.prefetch_frame(at.frame);
+                Hint { at: Some(at), missing: false }
+            }
+            Err(stop) => Hint { at: None, missing: matches!(stop, Stop::Load(_)) },
         }
-        Hint(at)
     }
 
     /// Leaves after (or before) the one that covers `key`, as far as their parent knows.

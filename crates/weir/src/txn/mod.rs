@@ -14,16 +14,20 @@
 
 mod end;
 mod lane;
+mod merged;
 mod purge;
 mod read;
 mod recover;
 mod scan;
+mod staging;
 mod status;
 mod write;
 
 pub use lane::LANE_DIRECTORY;
+pub use merged::MergedScan;
 pub use read::{View, whole};
-pub use scan::{Direction, Range, Scan};
+pub use scan::{Direction, Range, Row, Scan};
+pub use staging::{HeldStaging, Staging, Stagings};
 pub use status::State;
 pub use write::{Op, Outcome};
 
@@ -87,6 +91,8 @@ pub struct Transactions {
     lanes: Lanes,
     history: Mutex<VecDeque<History>>,
     purging: Mutex<()>,
+    /// Staging trees of secondary indexes.
+    pub staging: Stagings,
     /// Counters.
     pub figures: TxnFigures,
 }

@@ -3,7 +3,7 @@
 use super::lane::{LANE_DIRECTORY, LaneUse, Lanes, UndoPlace};
 use super::purge::History;
 use super::status::StatusTable;
-use super::{Transactions, Txn, TxnError, TxnFigures};
+use super::{Stagings, Transactions, Txn, TxnError, TxnFigures};
 use crate::lock::LockTable;
 use crate::storage::{Fault, Mtr, Restart, Storage, retry};
 use parking_lot::Mutex;
@@ -56,6 +56,7 @@ impl Transactions {
             lanes: Lanes::new(tails, taken),
             history: Mutex::new(VecDeque::new()),
             purging: Mutex::default(),
+            staging: Stagings::default(),
             figures: TxnFigures::default(),
         })
     }

@@ -105,10 +105,58 @@ impl Scan {
     /// If it gave none.
     #[inline]
     pub fn last(&self) -> Row<'_> {
-        let Copied { key, value, end, overflow, outdated } = self.rows[self.next - 1];
+        self.row(self.next - 1)
+    }
+
+    #[inline]
+    fn row(&self, at: usize) -> Row<'_> {
+        let Copied { key, value, end, overflow, outdated } = self.rows[at];
         let (key, value) =
             (&self.bytes[key as usize..value as usize], &self.bytes[value as usize..end as usize]);
         Row { key, value, overflow, outdated }
+    }
+
+    /// Makes sure that there is an entry to give, unless the range is at its end; returns it.
+    pub(super) fn fill(&mut self, view: View) -> Result<Option<Row<'_>>, Fault> {
+        while self.next == self.rows.len() && !self.done {
+            self.fetch(view)?;
+        }
+        Ok(self.peek())
+    }
+
+    /// Copies more entries, all that were copied having been given; none at the end of the range.
+    pub(super) fn refill(&mut self, view: View) -> Result<(), Fault> {
+        assert_eq!(self.next, self.rows.len(), "copied entries are given before more are");
+        if !self.done {
+            return self.fetch(view);
+        }
+        self.rows.clear();
+        self.next = 0;
+        Ok(())
+    }
+
+    /// The next entry, if it has been copied.
+    #[inline]
+    pub(super) fn peek(&self) -> Option<Row<'_>> {
+        (self.next < self.rows.len()).then(|| self.row(self.next))
+    }
+
+    /// Counts the next entry, which has been copied, as given.
+    #[inline]
+    pub(super) fn skip(&mut self) {
+        self.next += 1;
+    }
+
+    /// The part of the range behind what has been copied.
+    pub(super) fn unread(&self) -> Option<&Range> {
+        (!self.done).then_some(&self.range)
+    }
+
+    /// Goes on with another range, all of the one before having been given.
+    pub(super) fn restart(&mut self, range: Range) {
+        assert!(self.done && self.next == self.rows.len(), "a range is read to its end");
+        self.done = range.high.as_ref().is_some_and(|h| *h <= range.low);
+        self.range = range;
     }
 
     /// Copies entries of the next leaf that has any.

@@ -53,8 +53,14 @@ pub fn seed() -> u64 {
     seed
 }
 
+/// `WEIR_STAGING_LEAVES=n` stages most index entries and merges them past that many leaves.
 pub fn options(memory: u64, redo: u64) -> Options {
-    Options::default()
+    let options = Options::default();
+    let options = match std::env::var("WEIR_STAGING_LEAVES") {
+        Ok(leaves) => options.staging_leaves(leaves.parse().unwrap()),
+        Err(_) => options,
+    };
+    options
         .memory_bytes(memory)
         .redo_capacity_bytes(redo)
         .durability(Durability::Relaxed)

@@ -104,8 +104,9 @@ fn run_many(seconds: u64, run: Runner) -> (Counts, u64) {
 #[test]
 fn crashes_lose_nothing() {
     let _one = ONE.lock();
-    let (counts, _) = run_many(90, CRASHES);
+    let (counts, seeds) = run_many(90, CRASHES);
     assert!(counts.crashes() > 0 && counts.recoveries > 0);
+    assert!(seeds < 60 || (counts.staged > 0 && counts.moved > 0), "entries are staged and moved");
 }
 
 #[test]

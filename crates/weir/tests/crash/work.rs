@@ -487,10 +487,15 @@ impl World {
             self.note(|| format!("purge_all: {result:?}"));
             return result.map_err(|error| self.down("purge_all", error));
         }
+        let before = self.db().status();
         let result = self.db().background_step(kind);
-        self.note(|| format!("background step {}: {result:?}", kind % 6));
+        let after = self.db().status();
+        self.counts.moved += after.staged_entries_moved - before.staged_entries_moved;
+        // The most that one life of the database staged.
+        self.counts.staged = self.counts.staged.max(after.staged_entries);
+        self.note(|| format!("background step {}: {result:?}", kind % 7));
         result.map_err(|error| self.down("background_step", error))?;
-        if matches!(kind % 6, 1 | 4) {
+        if matches!(kind % 7, 1 | 4) {
             self.model.all_durable();
         }
         Ok(())

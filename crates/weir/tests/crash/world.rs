@@ -39,6 +39,8 @@ pub struct Counts {
     pub rot_harmless: u64,
     pub stopped_when_full: u64,
     pub wrong_after_lost_write: u64,
+    pub staged: u64,
+    pub moved: u64,
 }
 
 impl Counts {
@@ -69,6 +71,8 @@ impl Counts {
         self.rot_harmless += o.rot_harmless;
         self.stopped_when_full += o.stopped_when_full;
         self.wrong_after_lost_write += o.wrong_after_lost_write;
+        self.staged += o.staged;
+        self.moved += o.moved;
     }
 
     /// Simulated crashes: power cuts and killed processes.
@@ -224,7 +228,14 @@ impl World {
     }
 
     pub fn options(&self) -> Options {
-        Options::default()
+        let options = Options::default();
+        let options = match self.seed / 9 % 4 {
+            0 => options,
+            1 => options.staging_leaves(0),
+            2 => options.staging_leaves(4),
+            _ => options.staging_leaves(1000),
+        };
+        options
             .memory_bytes(self.profile.memory)
             .redo_capacity_bytes(self.redo)
             .lock_wait_timeout(Duration::ZERO)

@@ -1,0 +1,156 @@
+//! Moving entries from one tree into another that holds the same kind of entries.
+//!
+//! A step takes the entries of one leaf that go into one leaf of the other tree: an mtr latches
+//! both, the receiving one first, and moves what it may. So an entry is in one of the two trees at
+//! every moment, also after a crash, and each leaf is changed once for many entries.
+
+use super::{Hint, Target, Tree};
+use crate::storage::{Fault, Need, Restart, Stop, Storage, retry};
+use weir_page::node;
+use weir_page::{Entry, Flags, PageId, Redo};
+
+/// Redo of the entries that one step moves, at most.
+const MOVE_BYTES: usize = 32 << 10;
+/// Redo of an entry beside its key and value, at most, its removal included.
+const PER_ENTRY: usize = 96;
+
+/// What a step came to.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Moved {
+    /// That many entries were moved.
+    Entries {
+        /// Their number.
+        count: u64,
+        /// Where to go on; `None` at the end of the tree.
+        next: Option<Vec<u8>>,
+        /// Whether the leaf that they came from has become sparse.
+        sparse: bool,
+    },
+    /// The receiving leaf has no room for this key.
+    Full(Vec<u8>),
+}
+
+impl Tree {
+    /// Moves entries from `key` on into `to`: those of one leaf that go to one leaf, as far as
+    /// `movable` says so and `to` has none under their keys. They arrive without versions.
+    ///
+    /// # Errors
+    /// [`Restart`].
+    pub fn move_step(
+        &self,
+        s: &Storage,
+        to: Tree,
+        key: &[u8],
+        movable: &dyn Fn(&Entry<'_>) -> bool,
+    ) -> Result<Moved, Restart<Fault>> {
+        let first = {
+            let leaf = self.leaf(s, Target::At(key), true)?;
+            let from = leaf.seek(key).0;
+            match (from..leaf.len()).find(|&slot| movable(&leaf.entry(slot))) {
+                Some(slot) => [leaf.prefix(), leaf.suffix(slot)].concat(),
+                None => {
+                    let next = leaf.upper().map(<[u8]>::to_vec);
+                    return Ok(Moved::Entries { count: 0, next, sparse: false });
+                }
+            }
+        };
+        let mut mtr = s.mtr(Need::log(MOVE_BYTES + 1024))?;
+        let into = to.latch_leaf(&mut mtr, &first, Hint::default())?;
+        let from = self.latch_leaf(&mut mtr, &first, Hint::default())?;
+        let upper = node::upper(mtr.page(into)).map(<[u8]>::to_vec);
+        let (mut slot, _) = node::search(mtr.page(from), &first);
+        let (mut count, mut bytes) = (0, 0);
+        let next = loop {
+            let page = mtr.page(from);
+            if slot == node::count(page) {
+                break node::upper(page).map(<[u8]>::to_vec);
+            }
+            let key = node::key(page, slot);
+            if upper.as_ref().is_some_and(|upper| key >= *upper) {
+                break Some(key);
+            }
+            let entry = node::entry(page, slot);
+            let (at, found) = node::search(mtr.page(into), &key);
+            if !movable(&entry) || found {
+                assert!(
+                    !found || entry.flags.deleted || node::entry(mtr.page(into), at).flags.deleted,
+                    "an entry is alive in one of two trees"
+                );
+                slot += 1;
+                continue;
+            }
+            let value = entry.value.to_vec();
+            bytes += PER_ENTRY + key.len() + value.len();
+            if !node::fits_insert(mtr.page(into), key.len(), value.len(), false) {
+                if count == 0 {
+                    return Ok(Moved::Full(key));
+                }
+                break Some(key);
+            }
+            if bytes > MOVE_BYTES {
+                break Some(key);
+            }
+            let flags = Flags { deleted: false, overflow: false };
+            let entry = Entry { flags, version: None, value: &value };
+            mtr.log(&Redo::Set { page: into, slot: at as u16, insert: true, key: &key, entry });
+            mtr.log(&Redo::Remove { page: from, slot: slot as u16 });
+            count += 1;
+        };
+        let sparse = node::is_sparse(mtr.page(from));
+        if count > 0 {
+            mtr.commit();
+        }
+        Ok(Moved::Entries { count, next, sparse: sparse && count > 0 })
+    }
+
+    /// The page that a descent to `key` lacks first.
+    pub fn missing_page(&self, s: &Storage, key: &[u8]) -> Option<PageId> {
+        let _pin = s.pin();
+        match self.descend(s, Target::At(key), 0) {
+            Err(Stop::Load(page)) => Some(page),
+            _ => None,
+        }
+    }
+
+    /// Number of leaves, but 0 if there is no entry. Reads no leaf unless it is the only one.
+    ///
+    /// # Errors
+    /// Faults of the storage.
+    pub fn leaves(&self, s: &Storage) -> Result<usize, Fault> {
+        let (mut total, mut key) = (0, Vec::new());
+        loop {
+            let (leaves, upper) = retry(s, || self.leaves_below(s, &key))?;
+            total += leaves;
+            match upper {
+                Some(upper) => key = upper,
+                None if total == 1 && retry(s, || self.is_one_empty_leaf(s))? => return Ok(0),
+                None => return Ok(total),
+            }
+        }
+    }
+
+    fn is_one_empty_leaf(&self, s: &Storage) -> Result<bool, Restart<Fault>> {
+        let leaf = self.leaf(s, Target::Last, true)?;
+        Ok(leaf.len() == 0 && leaf.lower().is_empty() && leaf.upper().is_none())
+    }
+
+    /// Leaves below the lowest inner page on the way to `key`, and where the next begins.
+    fn leaves_below(
+        &self,
+        s: &Storage,
+        key: &[u8],
+    ) -> Result<(usize, Option<Vec<u8>>), Restart<Fault>> {
+        let root = s.read(self.root(), true)?;
+        if root.level() == 0 {
+            return Ok((1, None));
+        }
+        drop(root);
+        let _pin = s.pin();
+        let at = self.descend(s, Target::At(key), 1)?;
+        let page = s.pool.read_frame(at.frame, at.page, true).ok_or(Stop::Retry)?;
+        if page.level() != 1 || !self.still_child(s, &at) {
+            return Err(Stop::Retry.into());
+        }
+        Ok((node::count(&page), node::upper(&page).map(<[u8]>::to_vec)))
+    }
+}

@@ -1,0 +1,352 @@
+//! Staged index entries: what is spread over two trees reads as one, whatever moves meanwhile.
+
+#![allow(clippy::unwrap_used, reason = "a failure of a test's own step is a failed test")]
+
+mod common;
+
+use common::*;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use weir::{
+    Bounds, Database, Direction, IndexRef, Isolation, Options, Shutdown, Table, Transaction, Value,
+};
+
+type Model = BTreeMap<u64, Item>;
+
+fn eager(memory: u64, leaves: usize) -> Options {
+    options(memory, 64 << 20).staging_leaves(leaves)
+}
+
+fn item(rng: &mut fastrand::Rng, id: u64) -> Item {
+    (rng.i64(-50..50), format!("{id}-{}", rng.u32(..)), vec![id as u8; rng.usize(..40)])
+}
+
+/// A random change of a row and of its model.
+fn change(
+    txn: &mut Transaction,
+    table: &Table,
+    model: &mut Model,
+    rng: &mut fastrand::Rng,
+    id: u64,
+) {
+    let new = item(rng, id);
+    match (model.contains_key(&id), rng.u8(..4)) {
+        (true, 0 | 1) => {
+            assert!(txn.delete(table, &[Value::U64(id)]).unwrap());
+            model.remove(&id);
+        }
+        (true, _) => {
+            assert!(txn.update(table, &values(id, &new)).unwrap());
+            model.insert(id, new);
+        }
+        (false, _) => {
+            txn.insert(table, &values(id, &new)).unwrap();
+            model.insert(id, new);
+        }
+    }
+}
+
+fn compare(txn: &mut Transaction, table: &Table, model: &Model, what: &str) {
+    let expected: Vec<(u64, Item)> = model.iter().map(|(k, v)| (*k, v.clone())).collect();
+    same(&expected, &all_items(txn, table), what);
+}
+
+fn assert_sound(db: &Database) {
+    let mut findings = Vec::new();
+    db.check(&mut |finding| findings.push(finding.to_string())).unwrap();
+    assert!(findings.is_empty(), "{findings:#?}");
+}
+
+/// Keys of `by_a` entries between two values, in order.
+fn range(
+    txn: &mut Transaction,
+    table: &Table,
+    low: i64,
+    high: i64,
+    way: Direction,
+) -> Vec<(i64, u64)> {
+    use std::ops::Bound::{Excluded, Included};
+    let (low, high) = ([Value::I64(low)], [Value::I64(high)]);
+    let bounds = Bounds::new(Included(&low), Excluded(&high));
+    let mut cursor = txn.scan_keys(table, "by_a", bounds, way).unwrap();
+    let mut found = Vec::new();
+    while let Some(row) = cursor.next().unwrap() {
+        found.push((row.get(1).unwrap().as_i64().unwrap(), row.get(0).unwrap().as_u64().unwrap()));
+    }
+    found
+}
+
+/// One thread, all kinds of changes, steps in random order; old snapshots stay what they were.
+#[test]
+fn model_with_rollbacks_savepoints_and_old_snapshots() {
+    let seed = seed();
+    for round in 0..6 * factor() {
+        let mut rng = fastrand::Rng::with_seed(seed + round);
+        let dir = tempfile::tempdir().unwrap();
+        let leaves = [0, 0, 3, 40][rng.usize(..4)];
+        let db = Database::open(dir.path(), eager(4 << 20, leaves).single_threaded()).unwrap();
+        let table = db.create_table("items", items()).unwrap();
+        let mut model = Model::new();
+        let mut old: Vec<(Transaction, Model)> = Vec::new();
+        for _ in 0..120 {
+            let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+            let mut after = model.clone();
+            for _ in 0..rng.usize(1..40) {
+                let (savepoint, before) = (txn.savepoint().unwrap(), after.clone());
+                for _ in 0..rng.usize(1..6) {
+                    let id = rng.u64(..600);
+                    change(&mut txn, &table, &mut after, &mut rng, id);
+                }
+                if rng.u8(..4) == 0 {
+                    txn.rollback_to(savepoint).unwrap();
+                    after = before;
+                }
+                db.background_step(if rng.bool() { 6 } else { rng.u32(..7) }).unwrap();
+            }
+            if rng.u8(..4) == 0 {
+                compare(&mut txn, &table, &after, "own writes");
+            }
+            if rng.u8(..3) == 0 {
+                txn.rollback().unwrap();
+            } else {
+                txn.commit().unwrap();
+                model = after;
+            }
+            if old.len() < 3 && rng.u8(..3) == 0 {
+                let mut reader = db.begin(Isolation::RepeatableRead).unwrap();
+                assert_eq!(
+                    reader.get(&table, &[Value::U64(1)]).unwrap().is_some(),
+                    model.contains_key(&1)
+                );
+                old.push((reader, model.clone()));
+            }
+            if !old.is_empty() && rng.u8(..3) == 0 {
+                let at = rng.usize(..old.len());
+                let (txn, then) = &mut old[at];
+                compare(txn, &table, then, "an old snapshot");
+                if rng.bool() {
+                    old.swap_remove(at);
+                }
+            }
+            let (low, high) = (rng.i64(-60..60), rng.i64(-60..60));
+            let mut expected: Vec<(i64, u64)> = model
+                .iter()
+                .map(|(id, x)| (x.0, *id))
+                .filter(|x| (low..high).contains(&x.0))
+                .collect();
+            expected.sort_unstable();
+            let mut txn = db.begin(Isolation::ReadCommitted).unwrap();
+            assert_eq!(range(&mut txn, &table, low, high, Direction::Forward), expected);
+            expected.reverse();
+            assert_eq!(range(&mut txn, &table, low, high, Direction::Backward), expected);
+        }
+        old.clear();
+        assert!(db.status().staged_entries > 100);
+        assert_sound(&db);
+        for _ in 0..200 {
+            db.purge_all().unwrap();
+            db.background_step(6).unwrap();
+        }
+        assert_sound(&db);
+        if leaves == 0 {
+            assert_eq!(db.status().staging_pages, 0, "everything has been moved");
+        }
+        db.close(Shutdown::Fast, &mut |_| {}).unwrap();
+        let db = Database::open(dir.path(), eager(4 << 20, 0).single_threaded()).unwrap();
+        let table = db.table("items").unwrap();
+        compare(&mut db.begin(Isolation::RepeatableRead).unwrap(), &table, &model, "reopened");
+        for _ in 0..100 {
+            db.background_step(6).unwrap();
+        }
+        assert_eq!(db.status().staging_pages, 0, "what an earlier life staged is moved");
+        compare(&mut db.begin(Isolation::RepeatableRead).unwrap(), &table, &model, "moved");
+        assert_sound(&db);
+    }
+}
+
+/// Rows of another transaction that a snapshot doesn't cover, overwritten: each is seen once.
+#[test]
+fn overwritten_unseen_entries_are_seen_once() {
+    let seed = seed();
+    for round in 0..40 * factor() {
+        let mut rng = fastrand::Rng::with_seed(seed + round);
+        let dir = tempfile::tempdir().unwrap();
+        let db = Database::open(dir.path(), eager(4 << 20, 0).single_threaded()).unwrap();
+        let table = db.create_table("items", items()).unwrap();
+        let mut rows = Model::new();
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        for id in 0..20 {
+            // Few values: entries die and come back under the same key.
+            let new = (rng.i64(..3), format!("{id}"), Vec::new());
+            txn.insert(&table, &values(id, &new)).unwrap();
+            rows.insert(id, new);
+        }
+        txn.commit().unwrap();
+        db.background_step(6).unwrap();
+        let mut reader = db.begin(Isolation::RepeatableRead).unwrap();
+        let mut seen = rows.clone();
+        compare(&mut reader, &table, &seen, "the snapshot");
+        for _ in 0..5 {
+            let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+            for _ in 0..10 {
+                let id = rng.u64(..20);
+                let new = (rng.i64(..3), format!("{id}"), Vec::new());
+                txn.upsert(&table, &values(id, &new)).unwrap();
+                rows.insert(id, new);
+            }
+            txn.commit().unwrap();
+            db.background_step(6).unwrap();
+        }
+        for _ in 0..10 {
+            let id = rng.u64(..20);
+            if rng.bool() && rows.remove(&id).is_some() {
+                assert!(reader.delete(&table, &[Value::U64(id)]).unwrap());
+                seen.remove(&id);
+            } else {
+                let new = (rng.i64(..3), format!("{id}"), Vec::new());
+                reader.upsert(&table, &values(id, &new)).unwrap();
+                rows.insert(id, new.clone());
+                seen.insert(id, new);
+            }
+            db.background_step(rng.u32(..7)).unwrap();
+        }
+        compare(&mut reader, &table, &seen, "the snapshot and what was written over it");
+    }
+}
+
+/// Writers, readers in both directions, moves, purge and evictions, all at once.
+#[test]
+fn scans_miss_nothing_while_entries_move() {
+    let _watchdog = Watchdog::new("scans_miss_nothing_while_entries_move");
+    let seed = seed();
+    for leaves in [0, 8] {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Database::open(dir.path(), eager(6 << 20, leaves)).unwrap();
+        let table = db.create_table("items", items()).unwrap();
+        let running = AtomicBool::new(true);
+        std::thread::scope(|scope| {
+            let readers: Vec<_> = (0..2)
+                .map(|_| {
+                    let (db, table, running) = (&db, &table, &running);
+                    scope.spawn(move || {
+                        let mut scans = 0;
+                        while running.load(Ordering::Relaxed) || scans < 5 {
+                            let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+                            let first = all_items(&mut txn, table);
+                            std::thread::sleep(Duration::from_millis(20));
+                            same(&first, &all_items(&mut txn, table), "the same snapshot");
+                            scans += 1;
+                        }
+                    })
+                })
+                .collect();
+            let writers: Vec<_> = (0..2)
+                .map(|n| {
+                    let (db, table) = (&db, &table);
+                    scope.spawn(move || {
+                        let mut rng = fastrand::Rng::with_seed(seed + n);
+                        let mut model = Model::new();
+                        for _ in 0..400 * factor() {
+                            let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+                            let mut after = model.clone();
+                            for _ in 0..30 {
+                                let id = rng.u64(..8000) * 2 + n;
+                                change(&mut txn, table, &mut after, &mut rng, id);
+                            }
+                            match rng.u8(..5) {
+                                0 => txn.rollback().unwrap(),
+                                _ => {
+                                    txn.commit().unwrap();
+                                    model = after;
+                                }
+                            }
+                        }
+                        model
+                    })
+                })
+                .collect();
+            let mut model = Model::new();
+            for writer in writers {
+                model.extend(writer.join().unwrap());
+            }
+            running.store(false, Ordering::Relaxed);
+            for reader in readers {
+                reader.join().unwrap();
+            }
+            compare(&mut db.begin(Isolation::RepeatableRead).unwrap(), &table, &model, "the end");
+        });
+        let status = db.status();
+        assert!(status.staged_entries > 1000, "{} staged", status.staged_entries);
+        assert!(leaves > 0 || status.staged_entries_moved > 500, "{status:?}");
+        check_quiet(&db);
+        db.close(Shutdown::Clean, &mut |_| {}).unwrap();
+        let db = Database::open(dir.path(), eager(6 << 20, 0).single_threaded()).unwrap();
+        assert_sound(&db);
+    }
+}
+
+/// Indexes and tables come and go while their entries are moved.
+#[test]
+fn definitions_change_while_entries_move() {
+    let _watchdog = Watchdog::new("definitions_change_while_entries_move");
+    let seed = seed();
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), eager(6 << 20, 0)).unwrap();
+    for round in 0..12 * factor() {
+        let table = db.create_table("items", items()).unwrap();
+        let mut model = Model::new();
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        for id in 0..2000 {
+            change(&mut txn, &table, &mut model, &mut rng, id);
+        }
+        txn.commit().unwrap();
+        std::thread::sleep(Duration::from_millis(rng.u64(..12)));
+        db.drop_index(&table, "by_a").unwrap();
+        db.create_index(&table, "by_a", &["a"], false).unwrap();
+        compare(&mut db.begin(Isolation::RepeatableRead).unwrap(), &table, &model, "a new index");
+        if round % 2 == 0 {
+            db.rename_table(&table, &format!("kept{round}")).unwrap();
+        } else {
+            db.drop_table(&table).unwrap();
+        }
+    }
+    db.close(Shutdown::Fast, &mut |_| {}).unwrap();
+    let db = Database::open(dir.path(), eager(6 << 20, 0).single_threaded()).unwrap();
+    db.purge_all().unwrap();
+    assert_sound(&db);
+}
+
+/// With little memory and without any test's help: inserts are staged because leaves are missing.
+#[test]
+fn little_memory_stages() {
+    let dir = tempfile::tempdir().unwrap();
+    let small = options(4 << 20, 16 << 20);
+    let db = Database::open(dir.path(), small.clone().single_threaded()).unwrap();
+    let table = db.create_table("items", items()).unwrap();
+    let mut rng = fastrand::Rng::with_seed(1);
+    let mut model = Model::new();
+    for from in (0..120_000).step_by(100) {
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        for id in from..from + 100 {
+            let new = (rng.i64(..), format!("{id}"), vec![1; 4]);
+            txn.insert(&table, &values(id, &new)).unwrap();
+            model.insert(id, new);
+        }
+        txn.commit().unwrap();
+        db.background_step(6).unwrap();
+    }
+    let status = db.status();
+    assert!(status.staged_entries > 2_000, "{} staged", status.staged_entries);
+    compare(&mut db.begin(Isolation::RepeatableRead).unwrap(), &table, &model, "the end");
+    assert_sound(&db);
+    db.close(Shutdown::Fast, &mut |_| {}).unwrap();
+    let db = Database::open(dir.path(), small.staging(false).single_threaded()).unwrap();
+    let table = db.table("items").unwrap();
+    compare(&mut db.begin(Isolation::RepeatableRead).unwrap(), &table, &model, "switched off");
+    let mut cursor_of = db.begin(Isolation::RepeatableRead).unwrap();
+    let n =
+        rows(&mut cursor_of, &table, IndexRef::Named("by_a"), Direction::Backward).unwrap().len();
+    assert_eq!(n, model.len());
+}
