@@ -64,7 +64,8 @@ impl Default for Options {
 
 /// Memory for what isn't frames: buffers of the page writer, tables, the map.
 fn overhead_bytes(memory: u64) -> u64 {
-    (memory / 8).min(40 << 20)
+    let fixed = if memory >= 64 << 20 { 12 << 20 } else { 0 };
+    (memory / 8).min(40 << 20) + fixed
 }
 
 /// Whether a redo capacity makes sense.
