@@ -21,7 +21,8 @@ struct Entry {
     seq: u64,
     inode: u64,
     change: Change,
-    /// A directory sync failed since: no later sync makes it durable.
+    /// A directory sync failed since: no later sync makes it durable, but with a later change of the
+    /// same name or file.
     doubtful: bool,
 }
 
@@ -40,6 +41,11 @@ impl Entry {
             Change::Rename { from, to } => (from, Some(to)),
         };
         std::iter::once(first).chain(second)
+    }
+
+    /// Whether both change a name or move a file in common.
+    fn touches(&self, other: &Entry) -> bool {
+        self.inode == other.inode || self.names().any(|n| other.names().any(|m| m == n))
     }
 
     fn apply(&self, names: &mut Names) {
@@ -81,7 +87,8 @@ impl Directory {
     }
 
     pub(super) fn sync(&mut self) {
-        let log = std::mem::take(&mut self.log);
+        let mut log = std::mem::take(&mut self.log);
+        settle(&mut log);
         self.log = replay(&mut self.durable, log, |entry| !entry.doubtful);
     }
 
@@ -113,6 +120,18 @@ impl Directory {
     }
 }
 
+/// Takes the doubt from changes that later ones, which are being synced, build on: a file system
+/// keeps changes of a name in order.
+fn settle(log: &mut [Entry]) {
+    for at in (0..log.len()).rev() {
+        let (earlier, later) = log.split_at_mut(at + 1);
+        let entry = &mut earlier[at];
+        if later.iter().any(|l| !l.doubtful && l.touches(entry)) {
+            entry.doubtful = false;
+        }
+    }
+}
+
 /// Applies the survivors in order and returns the others; what depends on one of these joins them.
 fn replay(
     names: &mut Names,
@@ -121,9 +140,7 @@ fn replay(
 ) -> Vec<Entry> {
     let mut lost: Vec<Entry> = Vec::new();
     for entry in log {
-        let depends = lost.iter().any(|earlier| {
-            earlier.inode == entry.inode || earlier.names().any(|n| entry.names().any(|m| m == n))
-        });
+        let depends = lost.iter().any(|earlier| earlier.touches(&entry));
         if !depends && survives(&entry) {
             entry.apply(names);
         } else {

@@ -346,18 +346,23 @@ impl Drop for Mtr<'_> {
 /// Runs `step` until it neither needs a page nor meets a change of the tree.
 ///
 /// # Errors
-/// What `step` fails with otherwise, and faults of loading pages.
+/// What `step` fails with otherwise, and faults of loading pages; no space, if the device is full and
+/// too few frames are clean for the step.
 pub fn retry<T, E: From<Fault>>(
     storage: &Storage,
     mut step: impl FnMut() -> Result<T, Restart<E>>,
 ) -> Result<T, E> {
-    let mut absent = 0;
+    let (mut absent, mut loads) = (0, 0);
     loop {
         match step() {
             Ok(done) => return Ok(done),
             Err(Restart::Error(error)) => return Err(error),
             Err(Restart::Stop(Stop::Retry)) => {}
             Err(Restart::Stop(Stop::Load(page))) => {
+                // On a full device the few clean frames may not hold all that a step needs: each page
+                // loaded then takes the place of another.
+                loads += 1;
+                storage.fail_if_full(loads / 50)?;
                 if storage.load(page)? {
                     continue;
                 }
