@@ -353,6 +353,20 @@ fn a_failed_directory_sync_is_not_made_good_by_the_next() {
 }
 
 #[test]
+fn a_later_synced_change_of_a_name_settles_an_earlier_one() {
+    let disk = SimDisk::new(1);
+    open(&disk, "a");
+    disk.inject(Fault::Io { on: Some(OpKind::Sync), at: 0, times: Times::Once });
+    disk.sync_dir().unwrap_err();
+    disk.remove("a").unwrap();
+    open(&disk, "a");
+    disk.sync_dir().unwrap();
+    for seed in 0..SEEDS {
+        assert_eq!(disk.crash(seed).list().unwrap(), ["a"], "seed {seed}");
+    }
+}
+
+#[test]
 fn a_full_disk_leaves_lengths_unchanged() {
     let (disk, file) = disk_with("f", 2);
     disk.set_capacity(Some(4 * BLOCK as u64));
