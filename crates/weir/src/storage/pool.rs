@@ -323,6 +323,7 @@ impl Pool {
         // SAFETY: the frame is ours until it is published.
         let page = unsafe { &*self.ptr(frame) };
         state.level.store(u32::from(page.level()), Ordering::Relaxed);
+        state.slots.store(weir_page::node::count(page) as u32, Ordering::Relaxed);
         state.hits.store(hits, Ordering::Relaxed);
         state.state.store(0, Ordering::Relaxed);
         // Who finds the page in the frame, by whatever way it came, sees its bytes.

@@ -163,6 +163,8 @@ impl Tree {
     ) -> Result<PageRead<'s>, Stop> {
         let _pin = s.pin();
         let at = self.descend(s, target, 0)?;
+        s.pool.prefetch_frame(at.frame);
+        s.pool.prefetch_slots(at.frame);
         let leaf = s.pool.read_frame(at.frame, at.page, scan).ok_or(Stop::Retry)?;
         if leaf.kind() != Kind::Leaf || !self.still_child(s, &at) {
             return Err(Stop::Retry);
