@@ -44,7 +44,7 @@ impl Bench {
 #[derive(Args)]
 pub struct Common {
     /// Rows of the first load, all clients together
-    #[arg(long, default_value = "2M", value_parser = parse_count)]
+    #[arg(long, default_value = "4M", value_parser = parse_count)]
     pub rows: u64,
 
     /// Memory for the engine
