@@ -15,7 +15,7 @@ use weir_bench::{EngineKind, Error, Settings, Step, environment, report, run};
 use crate::bench::{Common, STEPS_HELP, parse_steps};
 use crate::output::{ProgressLine, print, tell};
 
-/// Everything, in about two minutes on two cores.
+/// Everything, in a minute or two on two cores.
 const STEPS: &str = "l.i0,l.x,l.i1,l.i2,scan,qr1000,qp1000,qr100,qp100";
 
 #[derive(Args)]

@@ -206,3 +206,24 @@ fn a_dirty_reader_meets_no_foreign_chain() {
     let row = cursor.next().unwrap().unwrap();
     assert_eq!(row.get(1).unwrap(), Value::Text("short"));
 }
+
+#[test]
+fn a_locked_row_is_refused_at_once_until_it_is_unlocked() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), options()).unwrap();
+    let table = db.create_table("people", people()).unwrap();
+    insert(&db, &table, 0..3);
+    let key = [Value::U64(1)];
+    let mut holder = db.begin(Isolation::ReadCommitted).unwrap();
+    assert!(holder.get_for_update(&table, &key).unwrap().is_some());
+    assert_eq!(db.locks().len(), 1);
+    let mut other = db.begin(Isolation::ReadCommitted).unwrap();
+    let refused = other.get_for_update_nowait(&table, &key);
+    assert!(matches!(refused, Err(Error::LockWaitTimeout)), "{refused:?}");
+    holder.unlock(&table, &key).unwrap();
+    assert!(other.get_for_update_nowait(&table, &key).unwrap().is_some());
+    // A wait that is cancelled ends, though the lock is never given up.
+    holder.canceller().unwrap().cancel();
+    let ended = holder.get_for_update(&table, &key);
+    assert!(matches!(ended, Err(Error::Cancelled)), "{ended:?}");
+}

@@ -147,33 +147,3 @@ fn wrong_rows_name_the_column_and_change_nothing() {
     let error = encode_value(&schema, &good[..3], &mut Vec::new()).unwrap_err();
     assert_eq!(error.to_string(), "the row has 6 columns; 3 values were given");
 }
-
-/// `cargo test --release -p weir -- --ignored --nocapture encoding_speed`
-#[test]
-#[ignore = "prints figures; asserts nothing"]
-fn encoding_speed() {
-    let schema = small();
-    let row =
-        [1u64.into(), 2000.into(), 1.0.into(), "some text".into(), true.into(), 300u64.into()];
-    let (key, value) = encode(&schema, &row);
-    let rounds = 10_000_000u32;
-    let mut out = Vec::with_capacity(64);
-    let began = std::time::Instant::now();
-    for _ in 0..rounds {
-        out.clear();
-        encode_value(&schema, std::hint::black_box(&row), &mut out).unwrap();
-    }
-    println!("encode_value {:?}", began.elapsed() / rounds);
-    let began = std::time::Instant::now();
-    for _ in 0..rounds {
-        out.clear();
-        encode_primary_key(&schema, std::hint::black_box(&row), &mut out).unwrap();
-    }
-    println!("encode_primary_key {:?}", began.elapsed() / rounds);
-    let began = std::time::Instant::now();
-    for _ in 0..rounds {
-        let row = RowRef::primary(&schema, std::hint::black_box(&key), &value);
-        std::hint::black_box(row.get(5).unwrap());
-    }
-    println!("get of the last column {:?}", began.elapsed() / rounds);
-}
