@@ -241,18 +241,7 @@ impl Transaction {
     /// # Errors
     /// [`Error::Duplicate`] for a unique index; [`Error::Row`]; lock and storage errors.
     pub fn update(&mut self, table: &Table, row: &[Value<'_>]) -> Result<bool> {
-        let def = self.enter(table)?;
-        self.encode_row(&def, row)?;
-        self.statement(|t| {
-            let value = std::mem::take(&mut t.value);
-            let outcome = t.write_primary(&def, Op::Update(&value));
-            t.value = value;
-            match outcome? {
-                Outcome::Done(Some(old)) => t.change_entries(table, &def, &old).map(|()| true),
-                Outcome::Absent => Ok(false),
-                other => Err(unexpected(&def, &other)),
-            }
-        })
+        self.put(table, row, |value| Op::Update(value))
     }
 
     /// Inserts the row, or replaces the one with the same primary key; `true` if one was replaced.
@@ -260,16 +249,27 @@ impl Transaction {
     /// # Errors
     /// As [`Transaction::update`].
     pub fn upsert(&mut self, table: &Table, row: &[Value<'_>]) -> Result<bool> {
+        self.put(table, row, |value| Op::Upsert(value))
+    }
+
+    /// Writes a row by `op` and keeps its index entries; whether one was replaced.
+    fn put(
+        &mut self,
+        table: &Table,
+        row: &[Value<'_>],
+        op: for<'v> fn(&'v [u8]) -> Op<'v>,
+    ) -> Result<bool> {
         let def = self.enter(table)?;
         self.encode_row(&def, row)?;
         self.statement(|t| {
             let value = std::mem::take(&mut t.value);
-            let outcome = t.write_primary(&def, Op::Upsert(&value));
+            let outcome = t.write_primary(&def, op(&value));
             t.value = value;
             match outcome? {
                 Outcome::Done(Some(old)) => t.change_entries(table, &def, &old).map(|()| true),
                 Outcome::Done(None) => t.insert_entries(table, &def).map(|()| false),
-                other => Err(unexpected(&def, &other)),
+                Outcome::Absent => Ok(false),
+                Outcome::Exists => Err(unexpected(&def, &Outcome::Exists)),
             }
         })
     }
