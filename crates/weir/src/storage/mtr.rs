@@ -15,7 +15,7 @@ use crate::storage::latch::Seen;
 use crossbeam_epoch as epoch;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
-use weir_page::{Lsn, Page, PageId, Redo, node};
+use weir_page::{Lsn, Page, PageId, Redo};
 use weir_redo::{Admission, Appended, Credit};
 
 /// What an mtr may need, at most.
@@ -214,7 +214,7 @@ impl<'s> Mtr<'s> {
             let page = unsafe { &mut *pool.ptr(frame) };
             let prev = page.lsn();
             redo.apply(id, page);
-            state.slots.store(node::count(page) as u32, Ordering::Relaxed);
+            state.note_hole(page);
             state.level.store(u32::from(page.level()), Ordering::Release);
             prev
         } else {
