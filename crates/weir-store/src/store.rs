@@ -111,6 +111,8 @@ pub(crate) struct MapIo {
 /// ```
 pub struct Store {
     pub(crate) options: StoreOptions,
+    /// Stamped on images and map blocks.
+    pub(crate) database_id: u64,
     pub(crate) data: Arc<dyn File>,
     pub(crate) map_file: Arc<dyn File>,
     pub(crate) control: Arc<dyn File>,
@@ -175,6 +177,7 @@ impl Store {
         let (control, control_version) = read_control(&*control_file)?;
         let store = Store {
             options,
+            database_id: control.database_id,
             space: Mutex::new(Space::new(0)),
             map: PageMap::new(),
             blocks: Mutex::default(),

@@ -114,8 +114,11 @@ impl Store {
     ) -> Result<Vec<Relocation>> {
         self.assert_recovered();
         self.check_poison()?;
-        let mut encoder =
-            self.encoders.lock().pop().unwrap_or_else(|| Encoder::new(self.options.compression));
+        let mut encoder = self
+            .encoders
+            .lock()
+            .pop()
+            .unwrap_or_else(|| Encoder::new(self.options.compression, self.database_id));
         let mut packing = Packing::default();
         for page in pages {
             packing.add(&mut encoder, &self.spare_segments, page);
