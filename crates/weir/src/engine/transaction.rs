@@ -9,7 +9,7 @@ use crate::key::{encode_key, encode_primary_key};
 use crate::lock::Mode;
 use crate::row::{Row, RowRef, encode_value, index_entry};
 use crate::schema::KeyOf;
-use crate::tree::{Approached, Hint, Tree};
+use crate::tree::{Hint, Tree};
 use crate::txn::{Canceller, Direction, Durability, Op, Outcome, Savepoint, Txn, View};
 use crate::value::Value;
 use std::sync::Arc;
@@ -67,7 +67,6 @@ pub struct Transaction {
     entries: Entries,
     /// Where the entries go, found before anything is written so that the CPU can fetch the leaves.
     hints: Vec<Hint>,
-    approached: Vec<Approached>,
 }
 
 /// Keys and values of a row's index entries, end to end.
@@ -134,7 +133,6 @@ impl Transaction {
             value: Vec::new(),
             entries: Entries::default(),
             hints: Vec::new(),
-            approached: Vec::new(),
         }
     }
 
@@ -220,9 +218,11 @@ impl Transaction {
         let storage = &self.db.shared.storage;
         self.hints.clear();
         for (n, index) in def.indexes.iter().enumerate() {
-            self.approached.push(index.tree.approach(storage, self.entries.get(n).0));
+            self.hints.push(index.tree.approach(storage, self.entries.get(n).0));
         }
-        self.hints.extend(self.approached.drain(..).map(|leaf| leaf.arrive(storage)));
+        for hint in &mut self.hints {
+            hint.arrive(storage);
+        }
         for hint in &self.hints {
             hint.prefetch_leaf(storage);
         }
@@ -292,13 +292,9 @@ impl Transaction {
     fn insert_entry(&mut self, table: &Table, def: &TableDef, n: usize) -> Result<()> {
         let txn = self.txn.as_mut().ok_or(Error::Ended)?;
         let (key, value) = self.entries.get(n);
-        let hint = match def.indexes[n].staging {
-            Some(_) => {
-                let storage = &self.db.shared.storage;
-                def.indexes[n].tree.approach(storage, key).arrive(storage)
-            }
-            None => Hint::default(),
-        };
+        let storage = &self.db.shared.storage;
+        let mut hint = def.indexes[n].tree.approach(storage, key);
+        hint.arrive(storage);
         match def.indexes[n].insert(txn, key, value, hint)? {
             Outcome::Exists => Err(duplicate(table, def.schema.indexes()[n].name())),
             _ => Ok(()),

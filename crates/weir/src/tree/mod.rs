@@ -62,11 +62,26 @@ struct Position {
 /// frame that has been used otherwise has another version.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Hint {
+    /// A leaf that its parent names; not looked at yet.
+    approached: Option<Approach>,
     at: Option<Position>,
     missing: bool,
 }
 
 impl Hint {
+    /// Finds the frame of the leaf that was approached and tells the CPU that it is about to be used.
+    #[inline]
+    pub fn arrive(&mut self, s: &Storage) {
+        let Some(Approach { page, parent }) = self.approached else { return };
+        match s.pool.find(&s.store, page) {
+            Ok(frame) => {
+                s.pool.prefetch_frame(frame);
+                self.at = Some(Position { page, frame, parent });
+            }
+            Err(_) => self.missing = true,
+        }
+    }
+
     /// Whether a page on the way, or the leaf itself, was not in memory.
     #[inline]
     pub fn is_missing(&self) -> bool {
@@ -88,33 +103,11 @@ impl Hint {
     }
 }
 
-/// A leaf that its parent names; not looked at yet.
+/// A leaf that its parent names.
 #[derive(Debug, Clone, Copy)]
 struct Approach {
     page: PageId,
     parent: Option<Parent>,
-}
-
-/// What [`Tree::approach`] came to.
-#[derive(Debug, Clone, Copy)]
-pub struct Approached(Result<Approach, Stop>);
-
-impl Approached {
-    /// Finds the leaf's frame and tells the CPU that it is about to be used.
-    #[inline]
-    pub fn arrive(self, s: &Storage) -> Hint {
-        let found = self.0.and_then(|Approach { page, parent }| {
-            let frame = s.pool.find(&s.store, page)?;
-            Ok(Position { page, frame, parent })
-        });
-        match found {
-            Ok(at) => {
-                s.pool.prefetch_frame(at.frame);
-                Hint { at: Some(at), missing: false }
-            }
-            Err(stop) => Hint { at: None, missing: matches!(stop, Stop::Load(_)) },
-        }
-    }
 }
 
 /// Where a descent goes on.
@@ -275,16 +268,18 @@ impl Tree {
     }
 
     /// Finds the number of `key`'s leaf and tells the CPU that it is about to be looked up. With
-    /// [`Approached::arrive`] it makes up the search for a leaf in two halves: whoever has several to
-    /// find does the first half for all of them, so that the waits for memory overlap.
+    /// [`Hint::arrive`] it makes up the search for a leaf in two halves: whoever has several to find
+    /// does the first half for all of them, so that the waits for memory overlap.
     #[inline]
-    pub fn approach(&self, s: &Storage, key: &[u8]) -> Approached {
+    pub fn approach(&self, s: &Storage, key: &[u8]) -> Hint {
         let _pin = s.pin();
-        let approached = self.approach_leaf(s, key);
-        if let Ok(at) = &approached {
-            s.pool.prefetch_slot(s.store.map().slot(at.page));
+        match self.approach_leaf(s, key) {
+            Ok(approach) => {
+                s.pool.prefetch_slot(s.store.map().slot(approach.page));
+                Hint { approached: Some(approach), ..Hint::default() }
+            }
+            Err(stop) => Hint { missing: matches!(stop, Stop::Load(_)), ..Hint::default() },
         }
-        Approached(approached)
     }
 
     /// Leaves after (or before) the one that covers `key`, as far as their parent knows.
