@@ -4,14 +4,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate, and the crates of ours that it may use.
-const CRATES: [(&str, &[&str]); 7] = [
+const CRATES: [(&str, &[&str]); 9] = [
     ("weir-os", &[]),
     ("weir-page", &[]),
     ("weir-redo", &["weir-os", "weir-page"]),
     ("weir-store", &["weir-os", "weir-page"]),
-    ("weir", &["weir-os", "weir-page", "weir-redo", "weir-store"]),
+    ("weir-status", &[]),
+    ("weir", &["weir-os", "weir-page", "weir-redo", "weir-store", "weir-status"]),
     ("weir-bench", &["weir", "weir-os"]),
-    ("weir-cli", &["weir", "weir-bench", "weir-os"]),
+    ("weir-report", &["weir-bench"]),
+    ("weir-cli", &["weir", "weir-bench", "weir-os", "weir-report", "weir-status"]),
 ];
 
 /// Modules of crate `weir`, and those that they must not use.

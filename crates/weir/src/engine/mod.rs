@@ -31,6 +31,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use table::Shared;
 use weir_os::{Disk, open_directory};
+use weir_status::{Address, Server};
 
 /// How a database is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -55,6 +56,7 @@ pub(crate) struct Inner {
     ddl: Mutex<()>,
     recovered: Summary,
     threads: Mutex<Option<Threads>>,
+    endpoint: Mutex<Option<Server>>,
     /// Held last: nobody else opens the directory before everything has ended.
     _lock: Box<dyn Send + Sync>,
 }
@@ -151,6 +153,8 @@ impl Database {
             None => None,
             Some(background) => Some(Threads::start(&shared, background).map_err(start_failed)?),
         };
+        let endpoint = options.status_listen.as_ref();
+        let endpoint = endpoint.map(|at| listen(at, &shared, &recovered)).transpose()?;
         let mut tables = HashMap::new();
         for (name, def) in catalog::load(&shared)? {
             for staging in def.indexes.iter().filter_map(|index| index.staging.clone()) {
@@ -165,6 +169,7 @@ impl Database {
             ddl: Mutex::default(),
             recovered,
             threads: Mutex::new(threads),
+            endpoint: Mutex::new(endpoint),
             _lock: lock,
         })))
     }
@@ -195,6 +200,11 @@ impl Database {
     /// Figures of the moment.
     pub fn status(&self) -> Status {
         Status::of(&self.0.shared, &self.0.recovered)
+    }
+
+    /// Where [`Options::status_listen`] listens; `None` when it wasn't asked for.
+    pub fn status_address(&self) -> Option<Address> {
+        self.0.endpoint.lock().as_ref().map(|endpoint| endpoint.address().clone())
     }
 
     /// Row locks that readers hold or somebody waits for, and who waits for whom.
@@ -270,6 +280,7 @@ impl Database {
         if how == Shutdown::Clean {
             self.purge_all()?;
         }
+        drop(self.0.endpoint.lock().take());
         drop(self.0.threads.lock().take());
         storage.check()?;
         storage.note_durable()?;
@@ -297,12 +308,20 @@ fn exists(disk: &dyn Disk, name: &str, options: &Options) -> Result<bool> {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        drop(self.endpoint.lock().take());
         let had_threads = self.threads.lock().take().is_some();
         if had_threads && self.shared.storage.check().is_ok() {
             // A failure here loses nothing that was promised: `relaxed` commits are on their way.
             let _ = self.shared.storage.note_durable();
         }
     }
+}
+
+/// Starts the endpoint that tells the database's figures.
+fn listen(at: &Address, shared: &Arc<Transactions>, recovered: &Summary) -> Result<Server> {
+    let (shared, recovered) = (shared.clone(), recovered.clone());
+    Server::start(at, move || Status::of(&shared, &recovered).figures())
+        .map_err(|error| Error::Options { option: "status_listen", what: format!("{at}: {error}") })
 }
 
 fn start_failed(error: std::io::Error) -> Error {

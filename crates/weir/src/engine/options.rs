@@ -9,6 +9,7 @@ use std::time::Duration;
 use weir_os::Backend;
 use weir_page::PAGE_SIZE;
 use weir_redo::RedoOptions;
+use weir_status::Address;
 use weir_store::Compression;
 
 /// Called with the progress of recovery.
@@ -39,6 +40,7 @@ pub struct Options {
     pub(super) staging_leaves: Option<usize>,
     pub(super) staging_eager: bool,
     pub(super) on_progress: Option<OnProgress>,
+    pub(super) status_listen: Option<Address>,
 }
 
 impl Default for Options {
@@ -58,6 +60,7 @@ impl Default for Options {
             staging_leaves: None,
             staging_eager: false,
             on_progress: None,
+            status_listen: None,
         }
     }
 }
@@ -133,6 +136,18 @@ impl Options {
     /// Is told of the progress of recovery.
     pub fn on_progress(self, on_progress: impl Fn(Progress) + Send + Sync + 'static) -> Self {
         Options { on_progress: Some(Arc::new(on_progress)), ..self }
+    }
+
+    /// Gives the figures of the open database to whoever asks at this address, in Prometheus' text
+    /// format: `http://ADDRESS/metrics`, or the same on a Unix socket; see [`Address`]. Nobody has to
+    /// authenticate. With port 0, [`super::Database::status_address`] tells which one was found.
+    ///
+    /// ```
+    /// use weir::{Options, StatusAddress};
+    /// let options = Options::default().status_listen(StatusAddress::loopback(9104));
+    /// ```
+    pub fn status_listen(self, address: impl Into<Address>) -> Self {
+        Options { status_listen: Some(address.into()), ..self }
     }
 
     /// Starts no threads: whoever has to wait does the background work itself. For simulation: one
