@@ -63,6 +63,8 @@ pub struct EngineOptions {
     pub clients: u32,
     /// How Weir reads and writes files.
     pub disk: DiskChoice,
+    /// Where Weir tells its figures while it runs.
+    pub status_listen: Option<String>,
 }
 
 /// How Weir reads and writes files, by name; other engines take the defaults only.

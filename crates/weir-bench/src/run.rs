@@ -47,6 +47,7 @@ pub fn run(
             durability: settings.durability,
             clients: settings.clients,
             disk: settings.disk.clone(),
+            status_listen: settings.status_listen.clone(),
         },
     )?;
     let info = engine.info();

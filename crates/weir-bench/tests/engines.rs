@@ -22,6 +22,7 @@ fn options(dir: &Path, durability: Durability) -> EngineOptions {
         durability,
         clients: 2,
         disk: DiskChoice::default(),
+        status_listen: None,
     }
 }
 
@@ -190,6 +191,7 @@ fn settings(engine: EngineKind, steps: &str) -> Settings {
         delete: false,
         seed: 1,
         disk: DiskChoice::default(),
+        status_listen: None,
     }
 }
 
@@ -235,6 +237,10 @@ fn the_document_has_every_second_and_reads_back() {
     for (step, what) in [(insert, "inserts"), (query, "queries")] {
         let series = step["series"].as_array().unwrap();
         assert!(series.len() >= 2, "a step of two seconds has two");
+        let which = if what == "inserts" { "insert" } else { "query" };
+        let latency = |second: &serde_json::Value, of| second[format!("{which}_us_{of}")].as_u64();
+        assert!(series.iter().all(|second| latency(second, "99") <= latency(second, "max")));
+        assert!(series.iter().any(|second| latency(second, "max") > Some(0)));
         let sum: u64 = series.iter().map(|second| second[what].as_u64().unwrap()).sum();
         assert_eq!(step[what]["total"], sum);
         for (number, second) in series.iter().enumerate() {

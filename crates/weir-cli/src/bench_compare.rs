@@ -104,6 +104,7 @@ impl Compare {
             delete: self.common.delete,
             seed: self.common.seed,
             disk: DiskChoice::default(),
+            status_listen: None,
         }
     }
 

@@ -56,6 +56,11 @@ pub struct Insert {
     #[arg(long, default_value = "fast")]
     device: String,
 
+    /// Where Weir tells its figures while it runs, for `weir top` and Prometheus: a port of the
+    /// loopback interface, ADDRESS:PORT, or unix:FILE
+    #[arg(long, value_name = "ADDRESS")]
+    status_listen: Option<String>,
+
     /// No progress line
     #[arg(long)]
     quiet: bool,
@@ -98,6 +103,7 @@ impl Insert {
             delete: self.common.delete,
             seed: self.common.seed,
             disk: DiskChoice { io: self.io.clone(), device: self.device.clone() },
+            status_listen: self.status_listen.clone(),
         }
     }
 }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::ops::Bound;
 
 use weir::{
-    Bounds, Database, Direction, IndexRef, Isolation, RowRef, Schema, Shutdown, Table, Type, Value,
+    Bounds, Database, Direction, IndexRef, Isolation, RowRef, Schema, Shutdown, StatusAddress,
+    Table, Type, Value,
 };
 use weir_os::throttle::{Profile, UnknownProfile};
 use weir_os::{Backend, RealClock, ThrottledDisk};
@@ -51,6 +52,10 @@ impl Weir {
             .memory_bytes(options.memory_bytes)
             .redo_capacity_bytes(options.redo_bytes)
             .durability(durability);
+        let weir_options = match &options.status_listen {
+            Some(address) => weir_options.status_listen(status_address(address)?),
+            None => weir_options,
+        };
         let database = open(options, weir_options)?;
         let settings = vec![
             format!("memory={}", format_bytes(options.memory_bytes)),
@@ -67,6 +72,10 @@ impl Weir {
         let found = self.database.table(&name);
         found.ok_or_else(|| Error::engine(NAME, "open table", format!("no table {name}")))
     }
+}
+
+fn status_address(text: &str) -> Result<StatusAddress> {
+    text.parse().map_err(|error| Error::Usage(format!("status-listen: {error}")))
 }
 
 /// Opens the database on the disk that was asked for.
@@ -145,50 +154,8 @@ impl Engine for Weir {
 
 /// The figures of each second: levels as they are, counters since the database was opened.
 fn figures(status: &weir::Status) -> Vec<(String, f64)> {
-    macro_rules! figures {
-        ($($name:ident),* $(,)?) => {
-            vec![$((stringify!($name).to_string(), status.$name as f64)),*]
-        };
-    }
-    let mut figures = figures![
-        checkpoint_age,
-        checkpoint_max_age,
-        lsn_current,
-        lsn_flushed,
-        lsn_last_checkpoint,
-        buffer_pool_pages_total,
-        buffer_pool_pages_free,
-        buffer_pool_pages_dirty,
-        pages_written_deadline,
-        pages_written_free_frames,
-        pages_read,
-        pages_read_ahead,
-        pages_evicted,
-        page_bytes_uncompressed,
-        page_bytes_written,
-        checkpoints,
-        log_waits,
-        log_wait_us,
-        buffer_pool_wait_free,
-        history_list_length,
-        staged_entries,
-        staging_pages,
-        staged_entries_moved,
-        staging_moves,
-        data_file_bytes,
-        data_used_bytes,
-    ];
-    let disk = &status.disk;
-    for (name, value) in [
-        ("disk_reads", disk.reads),
-        ("disk_writes", disk.writes),
-        ("disk_syncs", disk.syncs),
-        ("disk_read_bytes", disk.read_bytes),
-        ("disk_write_bytes", disk.write_bytes),
-    ] {
-        figures.push((name.to_string(), value as f64));
-    }
-    figures
+    let figures = status.figures().into_iter();
+    figures.map(|figure| (figure.name.to_string(), figure.value as f64)).collect()
 }
 
 struct WeirSession<'a> {
