@@ -65,19 +65,15 @@ fn running(storage: &Storage, ending: &AtomicBool) -> bool {
 /// Follows the governor: writes the oldest pages at the lowest rate that meets every deadline.
 fn flusher(storage: &Storage, ending: &AtomicBool) {
     const TURN: Duration = Duration::from_millis(10);
-    let mut before = (Instant::now(), storage.redo.reserved().0);
-    let mut log_rate = 0.0;
+    let mut before = Instant::now();
     let mut owed = 0.0;
     let mut idle_turns = 0;
     while running(storage, ending) {
         let urgent = storage.flusher.wait(TURN);
-        let now = (Instant::now(), storage.redo.reserved().0);
-        let seconds = (now.0 - before.0).as_secs_f64().max(1e-6);
-        let rate = (now.1 - before.1) as f64 / seconds;
-        let weight = (seconds / 0.5).min(1.0);
-        log_rate += (rate - log_rate) * weight;
+        let now = Instant::now();
+        let seconds = (now - before).as_secs_f64().max(1e-6);
         before = now;
-        owed += storage.wanted_write_rate(log_rate.max(rate)) * seconds;
+        owed += storage.wanted_write_rate(seconds) * seconds;
         idle_turns += 1;
         if urgent {
             owed = owed.max(storage.batch_pages() as f64);

@@ -2,17 +2,12 @@
 
 use super::write::Reason;
 use super::{Fault, Storage};
-use crate::governor;
 use std::sync::atomic::Ordering;
+use weir_governor::{Load, Policy};
 use weir_page::{Lsn, PageId, TxnId};
 use weir_store::Control;
 
 impl Storage {
-    /// Age that no dirty page may pass: nine tenths of what users may fill.
-    fn age_target(&self) -> u64 {
-        self.user_capacity() / 10 * 9
-    }
-
     /// The part of the log's capacity that users may fill.
     pub fn user_capacity(&self) -> u64 {
         let capacity = self.redo.capacity();
@@ -32,15 +27,23 @@ impl Storage {
             .collect()
     }
 
-    /// Pages per second that the governor asks for, with the log growing at `log_rate` bytes/s.
-    pub fn wanted_write_rate(&self, log_rate: f64) -> f64 {
-        let deadlines = self.pool.flush.lock().deadlines();
-        governor::write_rate(&governor::Input {
-            deadlines,
-            log_end: self.redo.reserved().0,
-            log_rate,
-            age_target: self.age_target(),
-        })
+    /// Pages per second that the governor asks for, `seconds` after it was asked last.
+    pub fn wanted_write_rate(&self, seconds: f64) -> f64 {
+        let (deadlines, dirty_pages) = {
+            let list = self.pool.flush.lock();
+            (list.deadlines(), list.dirty())
+        };
+        let log_end = self.redo.reserved().0;
+        let load = Load {
+            seconds,
+            log_end,
+            age: log_end - self.redo.checkpoint().0,
+            age_max: self.user_capacity(),
+            deadlines: &deadlines,
+            dirty_pages,
+            ..Load::IDLE
+        };
+        self.governor.lock().plan(&load).deadline_rate
     }
 
     /// Writes up to `pages` of the oldest dirty pages, then moves the checkpoint if that frees much.

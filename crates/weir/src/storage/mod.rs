@@ -28,6 +28,7 @@ use pool::Pool;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use weir_governor::Governor;
 use weir_os::{Create, Disk, DiskError};
 use weir_page::{Lsn, PageId, TxnId};
 use weir_redo::{Credit, Redo, RedoError, RedoOptions, Refused};
@@ -135,6 +136,7 @@ pub struct Storage {
     checkpointing: Mutex<()>,
     /// While the log is replayed: how far.
     replayed: AtomicU64,
+    governor: Mutex<Governor>,
     flusher: Signal,
     evictor: Signal,
     /// Buffers of the page writer, used again.
@@ -232,6 +234,7 @@ impl Storage {
             stopped: OnceLock::new(),
             checkpointing: Mutex::default(),
             replayed: AtomicU64::new(u64::MAX),
+            governor: Mutex::new(Governor::new()),
             flusher: Signal::default(),
             evictor: Signal::default(),
             copies: Mutex::default(),
