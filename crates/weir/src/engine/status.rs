@@ -1,5 +1,6 @@
 //! Figures of a database at one moment. Names follow InnoDB's where the thing is the same.
 
+use crate::storage::Cause;
 use crate::storage::replay::Summary;
 use crate::txn::Transactions;
 use std::sync::atomic::Ordering::Relaxed;
@@ -26,10 +27,16 @@ pub struct Status {
     pub buffer_pool_pages_free: u64,
     /// Frames whose page has unwritten changes.
     pub buffer_pool_pages_dirty: u64,
+    /// Most that may have.
+    pub buffer_pool_pages_dirty_max: u64,
     /// Pages written because the log needed their space.
     pub pages_written_deadline: u64,
+    /// Pages written because too many were dirty.
+    pub pages_written_dirty_limit: u64,
     /// Pages written to free frames.
     pub pages_written_free_frames: u64,
+    /// Pages written because [`super::Database::checkpoint`] was called.
+    pub pages_written_checkpoint: u64,
     /// Pages written at shutdown.
     pub pages_written_shutdown: u64,
     /// Pages read because somebody needed them.
@@ -48,6 +55,26 @@ pub struct Status {
     pub log_waits: u64,
     /// How long, in microseconds.
     pub log_wait_us: u64,
+    /// Writers that wait for log space now.
+    pub log_waiting: u64,
+    /// How often a writer was held back so that the page writer can follow.
+    pub admission_waits: u64,
+    /// How long, in microseconds.
+    pub admission_wait_us: u64,
+    /// Writers that are held back now.
+    pub admission_waiting: u64,
+    /// How often a writer waited because too many pages were dirty.
+    pub dirty_limit_waits: u64,
+    /// How long, in microseconds.
+    pub dirty_limit_wait_us: u64,
+    /// Writers that wait for that now.
+    pub dirty_limit_waiting: u64,
+    /// Pages per second that the governor asks for.
+    pub flush_rate_target: u64,
+    /// Pages per second that the device has been seen to write.
+    pub device_pages_per_second: u64,
+    /// Bytes of redo per second that writers may use; 0 while they are not held back.
+    pub log_rate_max: u64,
     /// How often somebody found no free frame.
     pub buffer_pool_wait_free: u64,
     /// Committed transactions.
@@ -102,8 +129,11 @@ impl Status {
             buffer_pool_pages_total: s.pool.frames() as u64,
             buffer_pool_pages_free: s.pool.free_frames() as u64,
             buffer_pool_pages_dirty: s.pool.dirty_pages(),
+            buffer_pool_pages_dirty_max: s.dirty.limit(),
             pages_written_deadline: f.written_for_deadline.load(Relaxed),
+            pages_written_dirty_limit: f.written_for_dirty_limit.load(Relaxed),
             pages_written_free_frames: f.written_for_frames.load(Relaxed),
+            pages_written_checkpoint: f.written_for_checkpoint.load(Relaxed),
             pages_written_shutdown: f.written_for_shutdown.load(Relaxed),
             pages_read: f.pages_loaded.load(Relaxed),
             pages_read_ahead: f.pages_read_ahead.load(Relaxed),
@@ -111,8 +141,18 @@ impl Status {
             page_bytes_uncompressed: store.page_bytes_in,
             page_bytes_written: store.page_bytes_out,
             checkpoints: f.checkpoints.load(Relaxed),
-            log_waits: f.log_waits.load(Relaxed),
-            log_wait_us: f.log_wait_us.load(Relaxed),
+            log_waits: f.log_waits.count(),
+            log_wait_us: f.log_waits.us(),
+            log_waiting: s.gate.waiting(Cause::Log),
+            admission_waits: f.admission_waits.count(),
+            admission_wait_us: f.admission_waits.us(),
+            admission_waiting: s.gate.waiting(Cause::Pace),
+            dirty_limit_waits: f.dirty_limit_waits.count(),
+            dirty_limit_wait_us: f.dirty_limit_waits.us(),
+            dirty_limit_waiting: s.gate.waiting(Cause::DirtyLimit),
+            flush_rate_target: f.flush_rate_target.load(Relaxed),
+            device_pages_per_second: f.device_pages_per_second.load(Relaxed),
+            log_rate_max: f.log_rate_max.load(Relaxed),
             buffer_pool_wait_free: f.frame_waits.load(Relaxed),
             transactions_committed: shared.figures.commits.load(Relaxed),
             transactions_rolled_back: shared.figures.rollbacks.load(Relaxed),

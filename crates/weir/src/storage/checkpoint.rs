@@ -3,7 +3,6 @@
 use super::write::Reason;
 use super::{Fault, Storage};
 use std::sync::atomic::Ordering;
-use weir_governor::{Load, Policy};
 use weir_page::{Lsn, PageId, TxnId};
 use weir_store::Control;
 
@@ -27,25 +26,6 @@ impl Storage {
             .collect()
     }
 
-    /// Pages per second that the governor asks for, `seconds` after it was asked last.
-    pub fn wanted_write_rate(&self, seconds: f64) -> f64 {
-        let (deadlines, dirty_pages) = {
-            let list = self.pool.flush.lock();
-            (list.deadlines(), list.dirty())
-        };
-        let log_end = self.redo.reserved().0;
-        let load = Load {
-            seconds,
-            log_end,
-            age: log_end - self.redo.checkpoint().0,
-            age_max: self.user_capacity(),
-            deadlines: &deadlines,
-            dirty_pages,
-            ..Load::IDLE
-        };
-        self.governor.lock().plan(&load).deadline_rate
-    }
-
     /// Writes up to `pages` of the oldest dirty pages, then moves the checkpoint if that frees much.
     ///
     /// # Errors
@@ -53,20 +33,34 @@ impl Storage {
     pub fn flush_step(&self, pages: usize) -> Result<usize, Fault> {
         let mut left = pages;
         while left > 0 {
-            let frames = self.oldest_dirty(left.min(self.batch_pages()), Lsn(u64::MAX));
-            let written = self.write_pages(&frames, Reason::Deadline)?;
+            let written = self.write_oldest(left.min(self.batch_pages()), Reason::Deadline)?;
             if written == 0 {
                 break;
             }
             left -= written.min(left);
         }
+        self.checkpoint_if_due()?;
+        Ok(pages - left)
+    }
+
+    /// Writes a batch of the oldest dirty pages.
+    ///
+    /// # Errors
+    /// Those of writing pages.
+    pub(super) fn write_oldest(&self, pages: usize, reason: Reason) -> Result<usize, Fault> {
+        let frames = self.oldest_dirty(pages, Lsn(u64::MAX));
+        self.write_pages(&frames, reason)
+    }
+
+    /// Moves the checkpoint if that frees much.
+    pub(super) fn checkpoint_if_due(&self) -> Result<(), Fault> {
         let age = self.redo.reserved().0 - self.redo.checkpoint().0;
         let movable = self.checkpoint_bound().0.saturating_sub(self.redo.checkpoint().0);
         let capacity = self.redo.capacity();
         if movable >= capacity / 16 || (age > capacity / 4 && movable >= capacity / 64) {
             self.checkpoint()?;
         }
-        Ok(pages - left)
+        Ok(())
     }
 
     /// How far dirty pages would let the checkpoint go.
@@ -133,14 +127,14 @@ impl Storage {
     ///
     /// # Errors
     /// As [`Storage::flush_step`].
-    pub fn flush_all(&self, progress: &mut dyn FnMut(u64)) -> Result<(), Fault> {
+    pub fn flush_all(&self, reason: Reason, progress: &mut dyn FnMut(u64)) -> Result<(), Fault> {
         let end = self.redo.reserved();
         let mut idle = 0;
         while idle < 3 {
             let frames = self.oldest_dirty(self.batch_pages(), end);
-            let written = self.write_pages(&frames, Reason::Shutdown)?;
+            let written = self.write_pages(&frames, reason)?;
             idle = if written == 0 { idle + 1 } else { 0 };
-            progress(self.pool.flush.lock().dirty());
+            progress(self.pool.dirty_pages());
         }
         for _ in 0..3 {
             self.checkpoint()?;
