@@ -5,6 +5,10 @@
 //! batch reserves its time on arrival, runs on the disk beneath at once, and returns when both are
 //! done. So threads share the device fairly, and the disk's own latency comes off the wait.
 //!
+//! Writes of files that go through the page cache ([`Mode::Cached`]) cost device time when they are synced,
+//! as the stretch of the file that they cover; before that only what a file has unsynced beyond
+//! [`CACHED_BYTES_MAX`].
+//!
 //! A caller that works alone loses a little at each wait (sleeps overshoot); [`BURST`] lets the
 //! device catch up that much.
 
@@ -20,6 +24,9 @@ const IOPS_UNIT: usize = 16 * 1024;
 
 /// Idle time that the device makes up for at most.
 pub const BURST: Duration = Duration::from_millis(1);
+
+/// Bytes of a file that the page cache takes before they have to go to the device.
+pub const CACHED_BYTES_MAX: u64 = 16 << 20;
 
 /// The limits of a device. The default has none.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -159,7 +166,8 @@ impl Disk for ThrottledDisk {
     fn open(&self, name: &str, create: Create, mode: Mode) -> Result<Arc<dyn File>> {
         let file = self.disk.open(name, create, mode)?;
         let id = self.device.file_next.fetch_add(1, Ordering::Relaxed);
-        Ok(Arc::new(ThrottledFile { file, id, device: self.device.clone() }))
+        let cached = (mode == Mode::Cached).then(Mutex::default);
+        Ok(Arc::new(ThrottledFile { file, id, cached, device: self.device.clone() }))
     }
 
     fn remove(&self, name: &str) -> Result<()> {
@@ -200,21 +208,71 @@ impl Disk for ThrottledDisk {
 struct ThrottledFile {
     file: Arc<dyn File>,
     id: u64,
+    /// What the page cache holds, for files that go through it.
+    cached: Option<Mutex<Unsynced>>,
     device: Arc<Device>,
+}
+
+/// The stretch of a file that was written and not synced.
+#[derive(Default)]
+struct Unsynced {
+    start: u64,
+    end: u64,
+    /// Sum of the writes; less than the stretch if they are far apart.
+    bytes: u64,
+}
+
+impl Unsynced {
+    fn add(&mut self, offset: u64, bytes: u64) {
+        if self.bytes == 0 {
+            self.start = offset;
+        }
+        self.start = self.start.min(offset);
+        self.end = self.end.max(offset.saturating_add(bytes));
+        self.bytes += bytes;
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes.min(self.end - self.start)
+    }
+}
+
+impl ThrottledFile {
+    /// Device time of a batch.
+    fn cost(&self, batch: &[Io], state: &mut State) -> Duration {
+        let mut total = Duration::ZERO;
+        for op in batch {
+            let bytes = op.buf().len();
+            if let (Some(cached), Io::Write { offset, .. }) = (&self.cached, op) {
+                let mut cached = cached.lock();
+                cached.add(*offset, bytes as u64);
+                if cached.bytes() > CACHED_BYTES_MAX {
+                    total += self.write_back(&mut cached, state);
+                }
+                continue;
+            }
+            let contiguous = state.last == (self.id, op.offset());
+            total += state.profile.cost(bytes, contiguous);
+            state.last = (self.id, op.offset().saturating_add(bytes as u64));
+        }
+        total
+    }
+
+    /// Device time of what the page cache holds.
+    fn write_back(&self, cached: &mut Unsynced, state: &mut State) -> Duration {
+        let held = std::mem::take(cached);
+        if held.bytes == 0 {
+            return Duration::ZERO;
+        }
+        let contiguous = state.last == (self.id, held.start);
+        state.last = (self.id, held.end);
+        state.profile.cost(held.bytes() as usize, contiguous)
+    }
 }
 
 impl File for ThrottledFile {
     fn run(&self, batch: Vec<Io>) -> Result<Vec<AlignedBuf>> {
-        let end = self.device.reserve(|state| {
-            let mut total = Duration::ZERO;
-            for op in &batch {
-                let bytes = op.buf().len();
-                let contiguous = state.last == (self.id, op.offset());
-                total += state.profile.cost(bytes, contiguous);
-                state.last = (self.id, op.offset().saturating_add(bytes as u64));
-            }
-            total
-        });
+        let end = self.device.reserve(|state| self.cost(&batch, state));
         let result = self.file.run(batch);
         self.device.wait_until(end);
         result
@@ -233,7 +291,10 @@ impl File for ThrottledFile {
     }
 
     fn sync(&self) -> Result<()> {
-        let end = self.device.reserve(|state| state.profile.sync_latency);
+        let end = self.device.reserve(|state| {
+            let held = self.cached.as_ref().map(|c| self.write_back(&mut c.lock(), state));
+            held.unwrap_or_default() + state.profile.sync_latency
+        });
         let result = self.file.sync();
         self.device.wait_until(end);
         result
@@ -326,6 +387,19 @@ mod tests {
         disk.set_profile(Profile::FAST);
         assert_eq!(took(&clock, write_one), 0);
         assert!(disk.describe().starts_with("throttled (fast) simulated"));
+    }
+
+    #[test]
+    fn the_page_cache_takes_writes_until_they_are_synced() {
+        let (disk, clock, _) = setup("slow-ssd");
+        let file = disk.open("cached", Create::New, Mode::Cached).unwrap();
+        let log = || (0..100).for_each(|i| drop(file.run(vec![write(i / 10, PAGE)]).unwrap()));
+        assert_eq!(took(&clock, log), 0);
+        assert_eq!(took(&clock, || file.sync().unwrap()), 1000, "ten different pages");
+        assert_eq!(took(&clock, || file.sync().unwrap()), 0);
+        let large = || drop(file.write(0, AlignedBuf::zeroed((17 << 20) - PAGE)).unwrap());
+        assert_eq!(took(&clock, large), 108_700, "more than it takes");
+        assert_eq!(took(&clock, || drop(file.read(0, AlignedBuf::zeroed(PAGE)).unwrap())), 100);
     }
 
     #[test]

@@ -105,6 +105,7 @@ pub const CHARTS: &[Chart] = &[
             line("written_deadline", "deadline", 1),
             line("written_dirty_limit", "dirty limit", 4),
             line("written_free_frames", "free frames", 3),
+            line("written_checkpoint", "checkpoint", 2),
             line("written_shutdown", "shutdown", 5),
         ],
         overlay: false,

@@ -164,6 +164,7 @@ impl Context<'_> {
             ("written_deadline", rate("pages_written_deadline")),
             ("written_dirty_limit", rate("pages_written_dirty_limit")),
             ("written_free_frames", rate("pages_written_free_frames")),
+            ("written_checkpoint", rate("pages_written_checkpoint")),
             ("written_shutdown", rate("pages_written_shutdown")),
             ("redo_mb", mb(self.rate("lsn_current", None))),
             ("device_read_mb", mb(process(rate("disk_read_bytes"), usage.read_bytes))),

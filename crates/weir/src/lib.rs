@@ -31,7 +31,6 @@
 
 pub mod check;
 mod engine;
-mod governor;
 pub mod key;
 mod lock;
 pub mod row;

@@ -67,6 +67,7 @@ pub const PANELS: &[Panel] = &[
             rate("deadline", "weir_pages_written_deadline_total"),
             rate("dirty limit", "weir_pages_written_dirty_limit_total"),
             rate("free frames", "weir_pages_written_free_frames_total"),
+            rate("checkpoint", "weir_pages_written_checkpoint_total"),
             rate("shutdown", "weir_pages_written_shutdown_total"),
         ],
     },

@@ -13,7 +13,8 @@ use super::figures::{Line, PANELS, Panel, headline, number};
 use super::history::History;
 
 /// Colours that differ in lightness too.
-const COLOURS: [Color; 4] = [Color::Cyan, Color::Yellow, Color::Magenta, Color::Green];
+const COLOURS: [Color; 5] =
+    [Color::Cyan, Color::Yellow, Color::Magenta, Color::Green, Color::LightRed];
 /// Panels are at least this wide and high; on smaller terminals the last ones are left out.
 const WIDTH_MIN: u16 = 38;
 const HEIGHT_MIN: u16 = 8;

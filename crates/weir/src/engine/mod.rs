@@ -20,7 +20,7 @@ pub use transaction::{Isolation, Transaction};
 use crate::lock::LockInfo;
 use crate::sort;
 use crate::storage::replay::Summary;
-use crate::storage::{Background, Fault, Storage};
+use crate::storage::{Background, Fault, Reason, Storage};
 use crate::txn::{Transactions, TxnError};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
@@ -219,7 +219,18 @@ impl Database {
     /// [`Error::Options`]; no space for a larger log: nothing changed then. Storage errors.
     pub fn set_redo_capacity(&self, bytes: u64) -> Result<u64> {
         options::check_redo_capacity(bytes)?;
-        Ok(self.0.shared.storage.redo.set_capacity(bytes).map_err(Fault::from)?)
+        Ok(self.0.shared.storage.set_redo_capacity(bytes)?)
+    }
+
+    /// Changes the share of memory whose pages may have unwritten changes, from 0.0 to 1.0; see
+    /// [`Options::dirty_limit`]. A smaller one holds back writers until enough pages are written.
+    ///
+    /// # Errors
+    /// [`Error::Options`]: nothing changed.
+    pub fn set_dirty_limit(&self, share: f64) -> Result<()> {
+        options::check_dirty_limit(share)?;
+        self.0.shared.storage.set_dirty_limit(share);
+        Ok(())
     }
 
     /// Makes everything that was committed durable on the device.
@@ -236,7 +247,7 @@ impl Database {
     /// # Errors
     /// Storage errors.
     pub fn checkpoint(&self) -> Result<()> {
-        Ok(self.0.shared.storage.flush_all(&mut |_| {})?)
+        Ok(self.0.shared.storage.flush_all(Reason::Checkpoint, &mut |_| {})?)
     }
 
     /// One step of what threads do otherwise, by number, for a single-threaded database: 0 writes
@@ -285,7 +296,7 @@ impl Database {
         storage.check()?;
         storage.note_durable()?;
         if how == Shutdown::Clean {
-            storage.flush_all(progress)?;
+            storage.flush_all(Reason::Shutdown, progress)?;
         }
         // Nobody does the background work any more: who would wait for it gets an error.
         storage.stop(Fault::Closed);

@@ -3,6 +3,7 @@
 //! The table below is the only place that names them: the fields of [`Status`], what they are, and
 //! [`Status::figures`], from which the endpoint, `weir top` and the benchmark take them.
 
+use crate::storage::Cause;
 use crate::storage::replay::Summary;
 use crate::txn::Transactions;
 use std::sync::atomic::Ordering::Relaxed;
@@ -58,10 +59,16 @@ status! {
     buffer_pool_pages_free: gauge count,
     /// Frames whose page has unwritten changes.
     buffer_pool_pages_dirty: gauge count,
+    /// Most frames whose page may have unwritten changes.
+    buffer_pool_pages_dirty_max: gauge count,
     /// Pages written because the log needed their space.
     pages_written_deadline: counter count,
+    /// Pages written because too many were dirty.
+    pages_written_dirty_limit: counter count,
     /// Pages written to free frames.
     pages_written_free_frames: counter count,
+    /// Pages written because a checkpoint was asked for.
+    pages_written_checkpoint: counter count,
     /// Pages written at shutdown.
     pages_written_shutdown: counter count,
     /// Pages read because somebody needed them.
@@ -80,6 +87,26 @@ status! {
     log_waits: counter count,
     /// Time that writers waited for log space.
     log_wait_us: counter microseconds,
+    /// Writers that wait for log space now.
+    log_waiting: gauge count,
+    /// How often a writer was held back so that the page writer can follow.
+    admission_waits: counter count,
+    /// Time that writers were held back so that the page writer can follow.
+    admission_wait_us: counter microseconds,
+    /// Writers that are held back now.
+    admission_waiting: gauge count,
+    /// How often a writer waited because too many pages were dirty.
+    dirty_limit_waits: counter count,
+    /// Time that writers waited because too many pages were dirty.
+    dirty_limit_wait_us: counter microseconds,
+    /// Writers that wait because too many pages are dirty.
+    dirty_limit_waiting: gauge count,
+    /// Pages per second that the governor asks for.
+    flush_rate_target: gauge count,
+    /// Pages per second that the device has been seen to write.
+    device_pages_per_second: gauge count,
+    /// Bytes of redo per second that writers may use; 0 while they are not held back.
+    log_rate_max: gauge bytes,
     /// How often somebody found no free frame.
     buffer_pool_wait_free: counter count,
     /// Committed transactions.
@@ -153,8 +180,11 @@ impl Status {
             buffer_pool_pages_total: s.pool.frames() as u64,
             buffer_pool_pages_free: s.pool.free_frames() as u64,
             buffer_pool_pages_dirty: s.pool.dirty_pages(),
+            buffer_pool_pages_dirty_max: s.dirty.limit(),
             pages_written_deadline: f.written_for_deadline.load(Relaxed),
+            pages_written_dirty_limit: f.written_for_dirty_limit.load(Relaxed),
             pages_written_free_frames: f.written_for_frames.load(Relaxed),
+            pages_written_checkpoint: f.written_for_checkpoint.load(Relaxed),
             pages_written_shutdown: f.written_for_shutdown.load(Relaxed),
             pages_read: f.pages_loaded.load(Relaxed),
             pages_read_ahead: f.pages_read_ahead.load(Relaxed),
@@ -162,8 +192,18 @@ impl Status {
             page_bytes_uncompressed: store.page_bytes_in,
             page_bytes_written: store.page_bytes_out,
             checkpoints: f.checkpoints.load(Relaxed),
-            log_waits: f.log_waits.load(Relaxed),
-            log_wait_us: f.log_wait_us.load(Relaxed),
+            log_waits: f.log_waits.count(),
+            log_wait_us: f.log_waits.us(),
+            log_waiting: s.gate.waiting(Cause::Log),
+            admission_waits: f.admission_waits.count(),
+            admission_wait_us: f.admission_waits.us(),
+            admission_waiting: s.gate.waiting(Cause::Pace),
+            dirty_limit_waits: f.dirty_limit_waits.count(),
+            dirty_limit_wait_us: f.dirty_limit_waits.us(),
+            dirty_limit_waiting: s.gate.waiting(Cause::DirtyLimit),
+            flush_rate_target: f.flush_rate_target.load(Relaxed),
+            device_pages_per_second: f.device_pages_per_second.load(Relaxed),
+            log_rate_max: f.log_rate_max.load(Relaxed),
             buffer_pool_wait_free: f.frame_waits.load(Relaxed),
             transactions_committed: shared.figures.commits.load(Relaxed),
             transactions_rolled_back: shared.figures.rollbacks.load(Relaxed),
