@@ -187,6 +187,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_metric_is_one_that_a_database_tells() {
+        let told: Vec<String> =
+            weir::Status::default().figures().iter().map(|figure| figure.metric()).collect();
+        for line in PANELS.iter().flat_map(|panel| panel.lines) {
+            assert!(told.iter().any(|metric| metric == line.metric), "{}", line.metric);
+        }
+    }
+
+    #[test]
     fn numbers() {
         let shown = [0.0, 0.25, 3.15159, 42.0, 123.4, 12_345_678.0].map(number);
         assert_eq!(shown, ["0", "0.250", "3.2", "42", "123", "12.3M"]);
