@@ -330,7 +330,7 @@ impl Drop for Inner {
 
 /// Starts the endpoint that tells the database's figures.
 fn listen(at: &Address, shared: &Arc<Transactions>, recovered: &Summary) -> Result<Server> {
-    let (shared, recovered) = (shared.clone(), recovered.clone());
+    let (shared, recovered) = (shared.clone(), *recovered);
     Server::start(at, move || Status::of(&shared, &recovered).figures())
         .map_err(|error| Error::Options { option: "status_listen", what: format!("{at}: {error}") })
 }
