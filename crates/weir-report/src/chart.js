@@ -102,23 +102,34 @@ const Chart = (() => {
     return { line, dots, vertices };
   }
 
-  // The area between two lines.
+  // The area between two lines at `places` that follow each other.
   function area(lower, upper, places, x, y) {
-    if (places.length === 0) return "";
     const point = (values) => (place) => `${x(place).toFixed(1)} ${y(values[place]).toFixed(1)}`;
     const up = places.map(point(upper)).join("L");
     const back = [...places].reverse().map(point(lower)).join("L");
     return `M${up}L${back}Z`;
   }
 
-  // Sums of the lines from below; a missing value counts as nothing.
+  // Sums of the lines from below. A missing value counts as nothing; where all are missing there is no
+  // sum.
   function stacked(lines, len) {
-    const levels = [new Array(len).fill(0)];
+    const known = (i) => lines.some((line) => (line.values[i] ?? null) !== null);
+    const levels = [Array.from({ length: len }, (_, i) => (known(i) ? 0 : null))];
     for (const line of lines) {
       const below = levels[levels.length - 1];
-      levels.push(below.map((sum, i) => sum + (line.values[i] ?? 0)));
+      levels.push(below.map((sum, i) => (sum === null ? null : sum + (line.values[i] ?? 0))));
     }
     return levels;
+  }
+
+  // The places that have a value, in groups that follow each other.
+  function groups(values, places) {
+    const all = [[]];
+    for (const place of places) {
+      if (values[place] === null) all.push([]);
+      else all[all.length - 1].push(place);
+    }
+    return all.filter((group) => group.length > 0);
   }
 
   // Least (above 0) and greatest value of a panel between two places, for scales that panels share.
@@ -188,11 +199,12 @@ const Chart = (() => {
     let vertices = 0;
     if (to > from && panel.shape === "stack") {
       const total = panel.levels[panel.levels.length - 1];
-      const places = chosen(total, from, to, pixels);
+      const parts = groups(total, chosen(total, from, to, pixels));
       panel.lines.forEach((line, i) => {
-        const d = area(panel.levels[i], panel.levels[i + 1], places, x, scale.at);
-        svg.append(element("path", { class: `area ${line.class}`, d }));
-        if (line.count > 0) vertices += places.length;
+        if (line.count === 0) return;
+        const d = parts.map((part) => area(panel.levels[i], panel.levels[i + 1], part, x, scale.at));
+        svg.append(element("path", { class: `area ${line.class}`, d: d.join("") }));
+        vertices += parts.reduce((sum, part) => sum + part.length, 0);
       });
     } else if (to > from) {
       for (const line of panel.lines) {

@@ -5,7 +5,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::symbols::Marker;
 use ratatui::text::{Line as Text, Span};
-use ratatui::widgets::{Axis, Block, Chart, Dataset, GraphType, Paragraph};
+use ratatui::widgets::{Axis, Block, Chart, Dataset, GraphType, Paragraph, Wrap};
 
 use weir_status::Address;
 
@@ -53,9 +53,11 @@ impl Screen<'_> {
         let block = Block::bordered().title(format!(" {} ({}) ", panel.title, panel.unit));
         let inside = block.inner(area);
         frame.render_widget(block, area);
+        let text = self.legend(panel, &told);
+        let rows = if text.width() > usize::from(inside.width) { 2 } else { 1 };
         let [legend, chart] =
-            Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(inside);
-        frame.render_widget(Paragraph::new(self.legend(panel, &told)), legend);
+            Layout::vertical([Constraint::Length(rows), Constraint::Fill(1)]).areas(inside);
+        frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: true }), legend);
         self.chart(frame, panel, &told, chart);
     }
 
@@ -86,7 +88,7 @@ impl Screen<'_> {
             })
             .collect();
         let values = points.iter().flatten().map(|(_, value)| *value);
-        let top = values.fold(0.0, f64::max).max(1e-3) * 1.05;
+        let top = values.fold(0.0, f64::max).max(1.0) * 1.05;
         let datasets = points.iter().zip(COLOURS).map(|(points, colour)| {
             Dataset::default()
                 .marker(Marker::Braille)
