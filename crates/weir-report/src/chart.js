@@ -17,7 +17,11 @@ const Chart = (() => {
   function number(value) {
     if (value === null || value === undefined) return "\u2013";
     const size = Math.abs(value);
-    for (const [unit, factor] of [["G", 1e9], ["M", 1e6], ["k", 1e4]]) {
+    for (const [unit, factor] of [
+      ["G", 1e9],
+      ["M", 1e6],
+      ["k", 1e4],
+    ]) {
       if (size >= factor) {
         const scaled = value / (unit === "k" ? 1e3 : factor);
         return `${Number(scaled.toPrecision(3))}${unit}`;
@@ -76,7 +80,10 @@ const Chart = (() => {
       let gap = -1;
       for (let i = begin; i < end; i += 1) {
         const value = weights[i];
-        if (value === null || value === undefined) { gap = i; continue; }
+        if (value === null || value === undefined) {
+          gap = i;
+          continue;
+        }
         if (least < 0 || value < weights[least]) least = i;
         if (most < 0 || value > weights[most]) most = i;
       }
@@ -84,6 +91,22 @@ const Chart = (() => {
       places.push(...found);
     }
     return places;
+  }
+
+  // Means of equal parts of the values from..to: for many lines over each other, whose levels are to be
+  // compared. Returns places, each the first of its part, and a value for each.
+  function means(values, from, to, parts) {
+    const [places, means] = [[], []];
+    for (let part = 0; part < parts; part += 1) {
+      const [begin, end] = [part, part + 1].map(
+        (p) => from + Math.floor((p * (to - from)) / parts),
+      );
+      const known = values.slice(begin, end).filter((value) => (value ?? null) !== null);
+      places.push(begin);
+      means[begin] =
+        known.length > 0 ? known.reduce((sum, value) => sum + value, 0) / known.length : null;
+    }
+    return { places, values: means };
   }
 
   // The path through the values at `places`, with gaps where there is none, and the path of dots for
@@ -95,7 +118,10 @@ const Chart = (() => {
       if (!known(place)) return;
       vertices += 1;
       const point = `${x(place).toFixed(1)} ${y(values[place]).toFixed(1)}`;
-      const [before, after] = [i > 0 && known(places[i - 1]), i + 1 < places.length && known(places[i + 1])];
+      const [before, after] = [
+        i > 0 && known(places[i - 1]),
+        i + 1 < places.length && known(places[i + 1]),
+      ];
       if (!before && !after) dots += `M${point}h0`;
       else line += before ? `L${point}` : `M${point}`;
     });
@@ -154,7 +180,9 @@ const Chart = (() => {
     const step = TIME_STEPS.find((s) => span / s <= fit) ?? Math.ceil(span / fit / 3600) * 3600;
     for (let t = Math.ceil(view.from / step) * step; t <= view.to; t += step) {
       const at = x(t).toFixed(1);
-      svg.append(element("path", { class: "grid", d: `M${at} ${MARGIN.top}V${height - MARGIN.bottom}` }));
+      svg.append(
+        element("path", { class: "grid", d: `M${at} ${MARGIN.top}V${height - MARGIN.bottom}` }),
+      );
       const place = { x: at, y: height - 6, "text-anchor": "middle" };
       svg.append(element("text", place, time(t)));
     }
@@ -163,7 +191,9 @@ const Chart = (() => {
   function drawValues(svg, view, scale) {
     for (const mark of scale.marks) {
       const at = scale.at(mark).toFixed(1);
-      svg.append(element("path", { class: "grid", d: `M${MARGIN.left} ${at}H${view.width - MARGIN.right}` }));
+      svg.append(
+        element("path", { class: "grid", d: `M${MARGIN.left} ${at}H${view.width - MARGIN.right}` }),
+      );
       const place = { x: MARGIN.left - 6, y: Number(at) + 4, "text-anchor": "end" };
       svg.append(element("text", place, number(mark)));
     }
@@ -174,7 +204,12 @@ const Chart = (() => {
     panel.bounds.forEach((bound, i) => {
       if (bound.at < view.from || bound.at >= view.to) return;
       const at = x(bound.at);
-      svg.append(element("path", { class: "bound", d: `M${at.toFixed(1)} ${MARGIN.top - 10}V${height - MARGIN.bottom}` }));
+      svg.append(
+        element("path", {
+          class: "bound",
+          d: `M${at.toFixed(1)} ${MARGIN.top - 10}V${height - MARGIN.bottom}`,
+        }),
+      );
       const end = i + 1 < panel.bounds.length ? x(panel.bounds[i + 1].at) : view.width;
       if (at + 3 + bound.name.length * 6.5 > Math.min(end, view.width)) return;
       svg.append(element("text", { x: (at + 3).toFixed(1), y: 11 }, bound.name));
@@ -189,12 +224,16 @@ const Chart = (() => {
     svg.replaceChildren();
     svg.setAttribute("viewBox", `0 0 ${view.width} ${height}`);
     const inner = view.width - MARGIN.left - MARGIN.right;
-    const x = (second) => MARGIN.left + (inner * (second - view.from)) / Math.max(1, view.to - view.from);
+    const x = (second) =>
+      MARGIN.left + (inner * (second - view.from)) / Math.max(1, view.to - view.from);
     const scale = scaleOf(panel.shape, view.low, view.high, height);
     drawValues(svg, view, scale);
     drawTimes(svg, view, x, height);
     drawBounds(svg, panel, view, x, height);
-    const [from, to] = [Math.max(0, Math.floor(view.from)), Math.min(panel.len, Math.ceil(view.to) + 1)];
+    const [from, to] = [
+      Math.max(0, Math.floor(view.from)),
+      Math.min(panel.len, Math.ceil(view.to) + 1),
+    ];
     const pixels = Math.max(50, Math.floor(inner / 2));
     let vertices = 0;
     if (to > from && panel.shape === "stack") {
@@ -202,15 +241,22 @@ const Chart = (() => {
       const parts = groups(total, chosen(total, from, to, pixels));
       panel.lines.forEach((line, i) => {
         if (line.count === 0) return;
-        const d = parts.map((part) => area(panel.levels[i], panel.levels[i + 1], part, x, scale.at));
+        const d = parts.map((part) =>
+          area(panel.levels[i], panel.levels[i + 1], part, x, scale.at),
+        );
         svg.append(element("path", { class: `area ${line.class}`, d: d.join("") }));
         vertices += parts.reduce((sum, part) => sum + part.length, 0);
       });
     } else if (to > from) {
       for (const line of panel.lines) {
-        const path = curve(line.values, chosen(line.values, from, to, pixels), x, scale.at);
+        const drawn =
+          panel.means && to - from > 2 * pixels
+            ? means(line.values, from, to, Math.floor(pixels / 2))
+            : { places: chosen(line.values, from, to, pixels), values: line.values };
+        const path = curve(drawn.values, drawn.places, x, scale.at);
         svg.append(element("path", { class: `curve ${line.class}`, d: path.line }));
-        if (path.dots !== "") svg.append(element("path", { class: `curve dots ${line.class}`, d: path.dots }));
+        if (path.dots !== "")
+          svg.append(element("path", { class: `curve dots ${line.class}`, d: path.dots }));
         vertices += path.vertices;
       }
     }
@@ -219,7 +265,12 @@ const Chart = (() => {
       svg.append(element("text", place, panel.absent));
     }
     panel.cursor = element("path", { class: "cursor" });
-    panel.choice = element("rect", { class: "choice", y: MARGIN.top, height: height - MARGIN.top - MARGIN.bottom, width: 0 });
+    panel.choice = element("rect", {
+      class: "choice",
+      y: MARGIN.top,
+      height: height - MARGIN.top - MARGIN.bottom,
+      width: 0,
+    });
     svg.append(panel.choice, panel.cursor);
     return vertices;
   }
@@ -240,7 +291,10 @@ const Chart = (() => {
   function showCursor(panel, view, second) {
     const hidden = second === null || second < view.from || second > view.to;
     const at = hidden ? 0 : xOf(view, second).toFixed(1);
-    panel.cursor.setAttribute("d", hidden ? "" : `M${at} ${MARGIN.top}V${view.height - MARGIN.bottom}`);
+    panel.cursor.setAttribute(
+      "d",
+      hidden ? "" : `M${at} ${MARGIN.top}V${view.height - MARGIN.bottom}`,
+    );
   }
 
   function showChoice(panel, view, from, to) {

@@ -97,7 +97,9 @@
 
   // All panels of a chart have one scale, so that their heights can be compared.
   function drawChart(chart) {
-    const all = chart.panels.map((panel) => Chart.extremes(panel, Math.floor(shown.from), Math.ceil(shown.to) + 1));
+    const all = chart.panels.map((panel) =>
+      Chart.extremes(panel, Math.floor(shown.from), Math.ceil(shown.to) + 1),
+    );
     chart.extremes = {
       low: Math.min(...all.map((e) => e.low)),
       high: Math.max(...all.map((e) => e.high)),
@@ -165,7 +167,10 @@
     shown.cursor = second;
     if (pending) return;
     pending = true;
-    requestAnimationFrame(() => { pending = false; showCursor(); });
+    requestAnimationFrame(() => {
+      pending = false;
+      showCursor();
+    });
   }
 
   // --- The reader -------------------------------------------------------------------------------
@@ -224,18 +229,20 @@
   // --- Building -----------------------------------------------------------------------------------
 
   function buildPanel(chart, run) {
-    const name = run === null ? "all runs" : data.runs[run].name;
+    const name = run === null ? "all runs; means where seconds are too many" : data.runs[run].name;
     const svg = Chart.element("svg", { class: "panel", tabindex: "0", role: "img" });
     svg.setAttribute("aria-label", `${chart.title}, ${name}`);
     svg.dataset.chart = chart.id;
     svg.dataset.run = run === null ? "all" : run;
     const output = html("output", {});
     const title = html("span", { class: "name" }, name);
-    if (run !== null && chart.overlay) title.prepend(html("span", { class: `chip ${lookOfRun(run)}` }));
+    if (run !== null && chart.overlay)
+      title.prepend(html("span", { class: `chip ${lookOfRun(run)}` }));
     const single = data.runs.length === 1;
     const caption = html("figcaption", {}, ...(single ? [] : [title]), output);
     const shape = chart.shape;
-    const panel = { svg, output, run, shape, lines: [], len: 0, count: 0 };
+    const means = run === null;
+    const panel = { svg, output, run, shape, means, lines: [], len: 0, count: 0 };
     listen(panel);
     return { panel, figure: html("figure", {}, caption, svg) };
   }
@@ -250,8 +257,18 @@
 
   function buildChart(spec) {
     const chart = { ...spec, panels: [], extremes: { low: 1, high: 1 } };
-    const heading = html("h3", {}, `${spec.title} `, html("span", { class: "unit" }, `(${spec.unit})`));
-    const section = html("section", { class: "chart", id: `chart-${spec.id}` }, heading, html("p", {}, spec.about));
+    const heading = html(
+      "h3",
+      {},
+      `${spec.title} `,
+      html("span", { class: "unit" }, `(${spec.unit})`),
+    );
+    const section = html(
+      "section",
+      { class: "chart", id: `chart-${spec.id}` },
+      heading,
+      html("p", {}, spec.about),
+    );
     const several = data.runs.length > 1;
     if (spec.overlay && several) {
       const { panel, figure } = buildPanel(chart, null);
@@ -263,6 +280,7 @@
       section.append(legend(spec.lines.map((line) => [lookOf(line), line.label])));
     }
     const grid = html("div", { class: several ? "panels" : "panels single" });
+    grid.style.setProperty("--columns", data.runs.length === 4 ? 2 : Math.min(3, data.runs.length));
     data.runs.forEach((_, run) => {
       const { panel, figure } = buildPanel(chart, run);
       chart.panels.push(panel);
@@ -274,7 +292,11 @@
   }
 
   function buildControls() {
-    const steps = [...new Set(data.runs.flatMap((run) => run.segments.filter((s) => s.len > 0).map((s) => s.name)))];
+    const steps = [
+      ...new Set(
+        data.runs.flatMap((run) => run.segments.filter((s) => s.len > 0).map((s) => s.name)),
+      ),
+    ];
     const select = html("select", { id: "step" }, html("option", { value: WHOLE }, "whole run"));
     for (const step of steps) select.append(html("option", { value: step }, step));
     select.addEventListener("change", () => showStep(select.value));
