@@ -56,7 +56,7 @@ const Chart = (() => {
       const end = marks[marks.length - 1];
       return { marks, at: (value) => bottom - (bottom - top) * Math.min(1, value / end) };
     }
-    const from = Math.floor(Math.log10(low > 0 ? low : 0.1));
+    const from = Math.floor(Math.log10(Number.isFinite(low) && low > 0 ? low : 0.1));
     const to = Math.max(from + 1, Math.ceil(Math.log10(high > 0 ? high : 1)));
     const every = Math.ceil((to - from) / 5);
     const marks = [];
