@@ -10,7 +10,7 @@ use std::{fs, io};
 use serde::{Deserialize, Serialize};
 
 use crate::accounting::Usage;
-use crate::engine::{DiskChoice, Durability, EngineInfo, EngineKind};
+use crate::engine::{DiskChoice, Durability, EngineInfo, EngineKind, FlushChoice};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::series::Latency;
@@ -43,6 +43,9 @@ pub struct Settings {
     /// How Weir reads and writes files, and what device it is to pretend.
     #[serde(default)]
     pub disk: DiskChoice,
+    /// When Weir writes pages.
+    #[serde(default)]
+    pub flush: FlushChoice,
 }
 
 /// One run: one engine, several steps.
@@ -85,6 +88,9 @@ pub struct StepResult {
     pub measured: Measured,
     /// Every second; for scans see there.
     pub series: Vec<Second>,
+    /// Seconds of the series in which all clients were at work from beginning to end.
+    #[serde(default)]
+    pub whole_seconds: usize,
 }
 
 /// Rate and latency of inserts or queries.

@@ -6,7 +6,9 @@
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use weir_bench::engine::{DiskChoice, Engine, EngineOptions, Index, IndexEntry, Scanned, Session};
+use weir_bench::engine::{
+    DiskChoice, Engine, EngineOptions, FlushChoice, Index, IndexEntry, Scanned, Session,
+};
 use weir_bench::row::{Generator, Row, Secondary};
 use weir_bench::{Durability, EngineKind, Error, Run, Settings, engines, run};
 
@@ -22,6 +24,7 @@ fn options(dir: &Path, durability: Durability) -> EngineOptions {
         durability,
         clients: 2,
         disk: DiskChoice::default(),
+        flush: FlushChoice::default(),
     }
 }
 
@@ -190,6 +193,7 @@ fn settings(engine: EngineKind, steps: &str) -> Settings {
         delete: false,
         seed: 1,
         disk: DiskChoice::default(),
+        flush: FlushChoice::default(),
     }
 }
 

@@ -11,7 +11,7 @@ const CRATES: [(&str, &[&str]); 8] = [
     ("weir-redo", &["weir-os", "weir-page"]),
     ("weir-store", &["weir-os", "weir-page"]),
     ("weir", &["weir-governor", "weir-os", "weir-page", "weir-redo", "weir-store"]),
-    ("weir-bench", &["weir", "weir-os"]),
+    ("weir-bench", &["weir", "weir-governor", "weir-os"]),
     ("weir-cli", &["weir", "weir-bench", "weir-os"]),
 ];
 
