@@ -10,7 +10,7 @@ use std::{fs, io};
 use serde::{Deserialize, Serialize};
 
 use crate::accounting::Usage;
-use crate::engine::{DiskChoice, Durability, EngineInfo, EngineKind};
+use crate::engine::{DiskChoice, Durability, EngineInfo, EngineKind, FlushChoice};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::series::Latency;
@@ -46,6 +46,9 @@ pub struct Settings {
     /// Where Weir tells its figures while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status_listen: Option<String>,
+    /// When Weir writes pages.
+    #[serde(default)]
+    pub flush: FlushChoice,
 }
 
 /// One run: one engine, several steps.
@@ -88,6 +91,9 @@ pub struct StepResult {
     pub measured: Measured,
     /// Every second; for scans see there.
     pub series: Vec<Second>,
+    /// Seconds of the series in which all clients were at work from beginning to end.
+    #[serde(default)]
+    pub whole_seconds: usize,
 }
 
 /// Rate and latency of inserts or queries.

@@ -6,7 +6,9 @@
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use weir_bench::engine::{DiskChoice, Engine, EngineOptions, Index, IndexEntry, Scanned, Session};
+use weir_bench::engine::{
+    DiskChoice, Engine, EngineOptions, FlushChoice, Index, IndexEntry, Scanned, Session,
+};
 use weir_bench::row::{Generator, Row, Secondary};
 use weir_bench::{Durability, EngineKind, Error, Run, Settings, engines, run};
 
@@ -23,6 +25,7 @@ fn options(dir: &Path, durability: Durability) -> EngineOptions {
         clients: 2,
         disk: DiskChoice::default(),
         status_listen: None,
+        flush: FlushChoice::default(),
     }
 }
 
@@ -192,6 +195,7 @@ fn settings(engine: EngineKind, steps: &str) -> Settings {
         seed: 1,
         disk: DiskChoice::default(),
         status_listen: None,
+        flush: FlushChoice::default(),
     }
 }
 

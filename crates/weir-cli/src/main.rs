@@ -5,6 +5,7 @@
 
 mod bench;
 mod bench_compare;
+mod bench_experiment;
 mod bench_insert;
 mod check;
 mod output;

@@ -12,7 +12,7 @@ const CRATES: [(&str, &[&str]); 10] = [
     ("weir-store", &["weir-os", "weir-page"]),
     ("weir-status", &[]),
     ("weir", &["weir-governor", "weir-os", "weir-page", "weir-redo", "weir-store", "weir-status"]),
-    ("weir-bench", &["weir", "weir-os"]),
+    ("weir-bench", &["weir", "weir-governor", "weir-os"]),
     ("weir-report", &["weir-bench"]),
     ("weir-cli", &["weir", "weir-bench", "weir-os", "weir-report", "weir-status"]),
 ];

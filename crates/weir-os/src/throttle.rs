@@ -84,15 +84,24 @@ impl Profile {
 
 /// A profile's name is not known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown disk profile `{0}`: one of fast, slow-ssd, sata-ssd, two-disks is expected")]
+#[error(
+    "unknown disk profile `{0}`: fast, slow-ssd, sata-ssd, two-disks, or a number of operations per second as \
+     in iops-3000 is expected"
+)]
 pub struct UnknownProfile(String);
 
 impl FromStr for Profile {
     type Err = UnknownProfile;
 
     fn from_str(name: &str) -> std::result::Result<Self, UnknownProfile> {
-        let found = Profile::PRESETS.iter().find(|(preset, _)| *preset == name);
-        found.map(|(_, profile)| *profile).ok_or_else(|| UnknownProfile(name.to_string()))
+        if let Some((_, profile)) = Profile::PRESETS.iter().find(|(preset, _)| *preset == name) {
+            return Ok(*profile);
+        }
+        let number = name.strip_prefix("iops-").and_then(|n| n.parse::<u32>().ok());
+        match number.filter(|&n| n > 0) {
+            Some(iops) => Ok(Profile { iops: Some(f64::from(iops)), ..Profile::FAST }),
+            None => Err(UnknownProfile(name.to_string())),
+        }
     }
 }
 
@@ -145,11 +154,14 @@ impl ThrottledDisk {
 }
 
 impl Device {
-    /// Reserves device time; the time at which it ends.
+    /// Reserves device time; the time at which it ends. What costs nothing doesn't wait for the device.
     fn reserve(&self, cost_of: impl FnOnce(&mut State) -> Duration) -> Duration {
         let now = self.clock.now();
         let mut state = self.state.lock();
         let cost = cost_of(&mut state);
+        if cost.is_zero() {
+            return now;
+        }
         state.free_at = state.free_at.max(now.saturating_sub(BURST)) + cost;
         state.free_at
     }
@@ -393,8 +405,10 @@ mod tests {
     fn the_page_cache_takes_writes_until_they_are_synced() {
         let (disk, clock, _) = setup("slow-ssd");
         let file = disk.open("cached", Create::New, Mode::Cached).unwrap();
+        disk.device.reserve(|_| Duration::from_millis(50));
         let log = || (0..100).for_each(|i| drop(file.run(vec![write(i / 10, PAGE)]).unwrap()));
-        assert_eq!(took(&clock, log), 0);
+        assert_eq!(took(&clock, log), 0, "though the device is busy");
+        clock.advance(Duration::from_millis(50));
         assert_eq!(took(&clock, || file.sync().unwrap()), 1000, "ten different pages");
         assert_eq!(took(&clock, || file.sync().unwrap()), 0);
         let large = || drop(file.write(0, AlignedBuf::zeroed((17 << 20) - PAGE)).unwrap());
@@ -415,6 +429,9 @@ mod tests {
         for (name, profile) in Profile::PRESETS {
             assert_eq!(name.parse::<Profile>().unwrap(), profile);
         }
+        let limited = "iops-3000".parse::<Profile>().unwrap();
+        assert_eq!(limited, Profile { iops: Some(3000.0), ..Profile::FAST });
+        assert!("iops-0".parse::<Profile>().is_err());
         let error = "floppy".parse::<Profile>().unwrap_err();
         assert!(error.to_string().contains("floppy"), "{error}");
     }

@@ -111,6 +111,15 @@ pub const CHARTS: &[Chart] = &[
         overlay: false,
     },
     Chart {
+        id: "governor",
+        title: "Governor",
+        unit: "pages/s",
+        about: "Pages that the governor asks for, and what the device has been seen to write.",
+        shape: Shape::Lines,
+        lines: &[line("flush_target", "asked", 1), line("device_pages", "device", 0)],
+        overlay: false,
+    },
+    Chart {
         id: "dirty",
         title: "Dirty Pages",
         unit: "% of frames",

@@ -56,6 +56,10 @@ fn properties(run: &Run) -> Vec<(&'static str, String)> {
     if !place.optimised {
         remarks.push("built without optimisation: its figures mean nothing".into());
     }
+    let (disk, flush) = (&settings.disk, &settings.flush);
+    let load_device = disk.load_device.as_ref();
+    let load_device = load_device.map_or(String::new(), |device| format!(" ({device} at first)"));
+    let limit = flush.dirty_limit_percent.map(|percent| format!(", at most {percent} % dirty"));
     let steps: Vec<_> = settings.steps.iter().map(|step| step.to_string()).collect();
     let gib = place.memory_bytes as f64 / f64::from(1 << 30);
     vec![
@@ -65,7 +69,8 @@ fn properties(run: &Run) -> Vec<(&'static str, String)> {
         ("memory", format_bytes(settings.memory_bytes)),
         ("redo", format_bytes(settings.redo_bytes)),
         ("durability", settings.durability.to_string()),
-        ("device", format!("{}, I/O {}", settings.disk.device, settings.disk.io)),
+        ("device", format!("{}{load_device}, I/O {}", disk.device, disk.io)),
+        ("flushing", format!("{}{}", flush.policy, limit.unwrap_or_default())),
         ("steps", steps.join(", ")),
         ("configured", run.engine.settings.join(", ")),
         ("machine", format!("{}, {} cores, {gib:.0} GiB", place.cpu, place.cores)),

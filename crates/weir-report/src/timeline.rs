@@ -142,6 +142,8 @@ impl Context<'_> {
         vec![
             ("checkpoint_age", mib("checkpoint_age")),
             ("checkpoint_max_age", mib("checkpoint_max_age")),
+            ("flush_target", level("flush_rate_target")),
+            ("device_pages", level("device_pages_per_second")),
             ("dirty_share", share(dirty)),
             ("dirty_limit", share(level("buffer_pool_pages_dirty_max"))),
             ("pool_dirty", dirty.map(|pages| pages * PAGE_MIB)),
@@ -219,6 +221,7 @@ mod tests {
             scans: Vec::new(),
             measured: Measured::default(),
             series: Vec::new(),
+            whole_seconds: Default::default(),
         }
     }
 

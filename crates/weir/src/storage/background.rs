@@ -105,10 +105,11 @@ fn evictor(storage: &Storage, shared: &Shared) {
     }
 }
 
-/// Syncs the log now and then: `relaxed` commits, and extents waiting for a durable relocation. Gives
+/// Syncs the log now and then: what was written, `relaxed` commits, and extents waiting for a durable relocation. Gives
 /// the space of what was dropped back to the file system.
 fn log_keeper(storage: &Storage, shared: &Shared) {
-    const TURN: Duration = Duration::from_millis(20);
+    const TURN: Duration = Duration::from_millis(5);
+    const SYNC_BYTES: u64 = 512 << 10;
     const SYNC_EVERY: Duration = Duration::from_millis(400);
     const TRIM_EVERY: Duration = Duration::from_secs(5);
     let (mut synced, mut trimmed) = (Instant::now(), Instant::now());
@@ -117,6 +118,11 @@ fn log_keeper(storage: &Storage, shared: &Shared) {
         if storage.redo.reserved() > storage.redo.durable() && synced.elapsed() >= SYNC_EVERY {
             survive(storage, storage.note_durable());
             synced = Instant::now();
+        }
+        // Little by little, so that who has to sync a segment's end has little to wait for.
+        if storage.redo.written().0 - storage.redo.durable().0 >= SYNC_BYTES {
+            let durable = storage.redo.write_step(true).map_err(Fault::from);
+            survive(storage, durable.map(|durable| storage.store.release(durable)));
         }
         if trimmed.elapsed() >= TRIM_EVERY {
             survive(storage, storage.store.trim().map_err(Fault::from));

@@ -20,7 +20,7 @@ const BATCH_SECONDS: f64 = 0.05;
 
 /// Pages in flight are what the device writes in this time: enough to keep it busy, and others who
 /// need it don't wait long.
-const IN_FLIGHT_SECONDS: f64 = 0.05;
+const IN_FLIGHT_SECONDS: f64 = 0.02;
 
 /// Fewest pages in a batch when more are wanted.
 const BATCH_PAGES_MIN: usize = 64;
