@@ -234,7 +234,7 @@ fn zoom_hover_steps_and_theme() {
 fn texts_from_results_stay_texts() {
     let dir = tempfile::tempdir().unwrap();
     let mut run = long_run(dir.path(), 3);
-    let evil = "</script><img src=x onerror=\"document.documentElement.dataset.bad=1\">'\"&<b>";
+    let evil = "<img src=x onerror=\"document.documentElement.dataset.bad=1\">'\"&</script><b>";
     run.engine.name = evil.into();
     run.engine.notes = vec![evil.into()];
     run.environment.cpu = evil.into();
