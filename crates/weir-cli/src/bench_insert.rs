@@ -100,7 +100,8 @@ impl Insert {
         home.remove()?;
         let json = self.json.unwrap_or_else(|| default_json(&settings));
         result.save(&json)?;
-        print(&format!("{}\nEvery second of it: {}\n", report::summary(&result), json.display()))?;
+        let (summary, json) = (report::summary(&result), json.display());
+        print(&format!("{summary}\nEvery second of it: {json}\nAs a page: weir report {json}\n"))?;
         Ok(ExitCode::from(if result.interrupted { 130 } else { 0 }))
     }
 

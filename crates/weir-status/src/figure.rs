@@ -37,7 +37,7 @@ pub struct Figure {
 
 impl Figure {
     /// Name as a metric: `weir_` in front, the unit behind where the name doesn't tell it, and `_total`
-    /// for counters, as Prometheus has it.
+    /// for counters and nothing else, as Prometheus has it.
     pub fn metric(&self) -> String {
         let unit = match self.unit {
             Unit::Bytes if !self.name.contains("bytes") => "_bytes",
@@ -45,7 +45,8 @@ impl Figure {
             Unit::Bytes | Unit::Count => "",
         };
         let total = if self.kind == Kind::Counter { "_total" } else { "" };
-        format!("weir_{}{unit}{total}", self.name.trim_end_matches("_us"))
+        let name = self.name.trim_end_matches("_us").trim_end_matches("_total");
+        format!("weir_{name}{unit}{total}")
     }
 
     /// Value as a metric: times are in seconds.
@@ -73,6 +74,7 @@ mod tests {
         let (counter, gauge) = (Kind::Counter, Kind::Gauge);
         assert_eq!(metric("checkpoint_age", gauge, Unit::Bytes), "weir_checkpoint_age_bytes");
         assert_eq!(metric("data_file_bytes", gauge, Unit::Bytes), "weir_data_file_bytes");
+        assert_eq!(metric("pages_total", gauge, Unit::Count), "weir_pages");
         assert_eq!(metric("pages_read", counter, Unit::Count), "weir_pages_read_total");
         assert_eq!(
             metric("log_wait_us", counter, Unit::Microseconds),

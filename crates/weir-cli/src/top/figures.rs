@@ -79,7 +79,7 @@ pub const PANELS: &[Panel] = &[
             level("dirty", "weir_buffer_pool_pages_dirty"),
             level("dirty limit", "weir_buffer_pool_pages_dirty_max"),
             level("free", "weir_buffer_pool_pages_free"),
-            level("total", "weir_buffer_pool_pages_total"),
+            level("total", "weir_buffer_pool_pages"),
         ],
     },
     Panel {
