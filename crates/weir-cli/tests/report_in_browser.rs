@@ -208,6 +208,7 @@ fn zoom_hover_steps_and_theme() {
             step.value = "l.i1";
             step.dispatchEvent(new Event("change"));
             say("step", svg.dataset.points);
+            say("hidden", document.getElementById("chart-queries").hidden);
             const before = root.dataset.theme;
             document.getElementById("theme").click();
             say("themes", `${before} ${root.dataset.theme}`);
@@ -226,6 +227,7 @@ fn zoom_hover_steps_and_theme() {
     assert_eq!(number("back"), whole);
     assert!(get("hover").contains("0:0"), "{}", get("hover"));
     assert!(number("step") > 0 && number("step") < whole);
+    assert_eq!(get("hidden"), "true", "a chart without anything in this step");
     let themes = get("themes");
     assert!(themes == "light dark" || themes == "dark light", "{themes}");
 }

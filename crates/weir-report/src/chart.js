@@ -3,7 +3,7 @@
 
 const Chart = (() => {
   const NS = "http://www.w3.org/2000/svg";
-  const MARGIN = { left: 54, right: 10, top: 16, bottom: 20 };
+  const MARGIN = { left: 54, right: 18, top: 16, bottom: 20 };
   const TIME_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200];
 
   function element(name, attributes, text) {

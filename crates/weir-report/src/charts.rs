@@ -114,7 +114,7 @@ pub const CHARTS: &[Chart] = &[
         id: "governor",
         title: "Governor",
         unit: "pages/s",
-        about: "Pages that the governor asks for, and what the device has been seen to write.",
+        about: "Pages that the governor asks for, and what the device can write; 0 while not known.",
         shape: Shape::Lines,
         lines: &[line("flush_target", "asked", 1), line("device_pages", "device", 0)],
         overlay: false,

@@ -125,7 +125,11 @@
 
   function showStep(step) {
     shown.step = step;
-    for (const chart of charts) for (const panel of chart.panels) fill(panel, chart);
+    for (const chart of charts) {
+      for (const panel of chart.panels) fill(panel, chart);
+      // What no run has in this step is not worth an empty frame.
+      chart.section.hidden = chart.panels.every((panel) => panel.count === 0);
+    }
     zoom(0, Infinity);
   }
 
@@ -288,6 +292,7 @@
     });
     section.append(grid);
     document.getElementById("charts").append(section);
+    chart.section = section;
     charts.push(chart);
   }
 

@@ -120,17 +120,16 @@ fn side_by_side(sources: &[Source], tables: &[Option<TextTable>]) -> String {
         for (run, row) in lines {
             let class = if base.is_none() { " class=first" } else { "" };
             let _ = write!(text, "<tr{class}>");
+            let chip = format!("<span class=\"chip run{}\"></span>", run % RUN_COLOURS);
             for (place, (head, cell)) in first.heads.iter().zip(&row.cells).enumerate() {
                 let against = base.and_then(|base| base.cells[place].value);
-                text += &figure(head, cell, against);
+                // On narrow screens the run's name is out of sight.
+                let mark = if place == 0 && sources.len() > 1 { &chip } else { "" };
+                text += &figure(head, cell, against, mark);
             }
             if sources.len() > 1 {
                 let name = escape(&sources[run].name);
-                let colour = run % RUN_COLOURS;
-                let _ = write!(
-                    text,
-                    "<td class=text><span class=\"chip run{colour}\"></span>{name}</td>"
-                );
+                let _ = write!(text, "<td class=text>{chip}{name}</td>");
             }
             text += "</tr>";
             base = base.or(Some(row));
@@ -154,9 +153,9 @@ fn class_of(head: &str) -> &'static str {
     if TEXT_COLUMNS.contains(&head) { " class=text" } else { "" }
 }
 
-/// A cell, and below it what it is of the first run's figure.
-fn figure(head: &str, cell: &Cell, base: Option<f64>) -> String {
-    let mut text = format!("<td{}>{}", class_of(head), escape(&cell.text));
+/// A cell with a mark in front, and below it what it is of the first run's figure.
+fn figure(head: &str, cell: &Cell, base: Option<f64>, mark: &str) -> String {
+    let mut text = format!("<td{}>{mark}{}", class_of(head), escape(&cell.text));
     if let Some((value, base)) = cell.value.zip(base.filter(|base| *base > 0.0)) {
         let ratio = value / base;
         let class = match verdict(head, ratio) {
@@ -197,9 +196,10 @@ mod tests {
     fn relative_figures_come_from_unrounded_ones() {
         let cell = Cell { text: "0.00".into(), value: Some(0.003) };
         assert!(
-            figure("size", &cell, Some(0.001)).contains("<small class=worse>3.00\u{d7}</small>")
+            figure("size", &cell, Some(0.001), "")
+                .contains("<small class=worse>3.00\u{d7}</small>")
         );
-        assert!(!figure("size", &cell, None).contains("small"));
-        assert!(!figure("size", &cell, Some(0.0)).contains("small"), "nothing to compare with");
+        assert!(!figure("size", &cell, None, "").contains("small"));
+        assert!(!figure("size", &cell, Some(0.0), "").contains("small"), "nothing to compare with");
     }
 }
