@@ -5,9 +5,12 @@
 
 mod bench;
 mod bench_compare;
+mod bench_experiment;
 mod bench_insert;
 mod check;
 mod output;
+mod report;
+mod top;
 
 use std::process::ExitCode;
 
@@ -27,6 +30,10 @@ enum Command {
     Bench(bench::Bench),
     /// Check the structure of a database.
     Check(check::Check),
+    /// Make one HTML page of the results of benchmarks.
+    Report(report::Report),
+    /// Watch a running database in the terminal.
+    Top(top::Top),
 }
 
 fn main() -> ExitCode {
@@ -34,6 +41,8 @@ fn main() -> ExitCode {
     let done = match arguments.command {
         Command::Bench(bench) => bench.run(),
         Command::Check(check) => check.run(),
+        Command::Report(report) => report.run(),
+        Command::Top(top) => top.run(),
     };
     match done {
         Ok(code) => code,

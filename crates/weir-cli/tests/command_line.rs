@@ -133,6 +133,73 @@ fn failures_end_with_code_1_and_the_cause() {
 }
 
 #[test]
+fn a_report_is_one_page() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(weir(&TINY, dir.path()).status.success());
+    let output = weir(&["report", "out/run.json"], dir.path());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout), "report.html\n");
+    assert_eq!(names(dir.path()), ["out", "report.html"]);
+    let page = std::fs::read_to_string(dir.path().join("report.html")).unwrap();
+    for word in ["ips.av", "QPS.av", "secs", "Mcpu/i", "model", "</html>"] {
+        assert!(page.contains(word), "{word}");
+    }
+}
+
+#[test]
+fn a_report_of_what_is_no_result_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(weir(&TINY, dir.path()).status.success());
+    let run = std::fs::read_to_string(dir.path().join("out/run.json")).unwrap();
+    let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+    write("foreign.json", "{\"rows\": 1}");
+    write("list.json", "[1, 2]");
+    write("broken.json", &run[..run.len() / 2]);
+    write("newer.json", &run.replacen("\"format\":1", "\"format\":7", 1));
+    write("lacking.json", "{\"format\": 1}");
+    let good = "out/run.json";
+    let cases: [(&[&str], i32, &str); 9] = [
+        (&["missing.json"], 1, "reading missing.json: No such file"),
+        (&[good, "foreign.json"], 2, "foreign.json: no result of `weir bench`"),
+        (&["list.json"], 2, "list.json: no result of `weir bench`"),
+        (&["broken.json"], 1, "broken.json: EOF"),
+        (&[good, "newer.json"], 2, "newer.json: format 7, this program reads 1"),
+        (&["lacking.json"], 1, "lacking.json: missing field"),
+        (&[good, "-o", good], 2, "would replace this result"),
+        (&[good, "-o", "no-such/page.html"], 1, "writing no-such/page.html"),
+        (&[], 2, "required"),
+    ];
+    for (arguments, code, reason) in cases {
+        let output = weir(&[&["report"], arguments].concat(), dir.path());
+        let err = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {err}");
+        assert!(err.contains(reason), "{arguments:?}: {err}");
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+    }
+    assert!(!names(dir.path()).contains(&"report.html".to_string()));
+    assert_eq!(std::fs::read_to_string(dir.path().join(good)).unwrap(), run);
+}
+
+#[test]
+fn figures_are_told_where_they_can_be() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = ["bench", "insert", "--rows", "100", "--steps", "load", "--quiet"];
+    let cases = [
+        (&["--engine", "model", "--status-listen", "0"], "model has no status endpoint"),
+        (&["--engine", "weir", "--status-listen", "nowhere"], "`nowhere` is no address"),
+    ];
+    for (more, reason) in cases {
+        let output = weir(&[&base[..], more].concat(), dir.path());
+        assert_eq!(output.status.code(), Some(2), "{more:?}");
+        assert!(text(&output.stderr).contains(reason), "{}", text(&output.stderr));
+    }
+    let more = ["--json=run.json", "--status-listen", "unix:weir.sock"];
+    let output = weir(&[&base[..], &more].concat(), dir.path());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(names(dir.path()), ["run.json"], "the socket is gone");
+}
+
+#[test]
 fn help_names_every_step() {
     let dir = tempfile::tempdir().unwrap();
     let output = weir(&["bench", "insert", "--help"], dir.path());

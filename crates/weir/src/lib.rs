@@ -31,7 +31,6 @@
 
 pub mod check;
 mod engine;
-mod governor;
 pub mod key;
 mod lock;
 pub mod row;
@@ -55,4 +54,5 @@ pub use storage::replay::Progress;
 pub use txn::{Canceller, Direction, Durability, Savepoint};
 pub use value::{OwnedValue, Type, Value};
 pub use weir_os::Backend;
+pub use weir_status::{Address as StatusAddress, Figure, Kind as FigureKind, Unit as FigureUnit};
 pub use weir_store::Compression;

@@ -20,7 +20,7 @@ pub use transaction::{Isolation, Transaction};
 use crate::lock::LockInfo;
 use crate::sort;
 use crate::storage::replay::Summary;
-use crate::storage::{Background, Fault, Storage};
+use crate::storage::{Background, Fault, Reason, Storage};
 use crate::txn::{Transactions, TxnError};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
@@ -31,6 +31,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use table::Shared;
 use weir_os::{Disk, open_directory};
+use weir_status::{Address, Server};
 
 /// How a database is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -55,6 +56,7 @@ pub(crate) struct Inner {
     ddl: Mutex<()>,
     recovered: Summary,
     threads: Mutex<Option<Threads>>,
+    endpoint: Mutex<Option<Server>>,
     /// Held last: nobody else opens the directory before everything has ended.
     _lock: Box<dyn Send + Sync>,
 }
@@ -151,6 +153,8 @@ impl Database {
             None => None,
             Some(background) => Some(Threads::start(&shared, background).map_err(start_failed)?),
         };
+        let endpoint = options.status_listen.as_ref();
+        let endpoint = endpoint.map(|at| listen(at, &shared, &recovered)).transpose()?;
         let mut tables = HashMap::new();
         for (name, def) in catalog::load(&shared)? {
             for staging in def.indexes.iter().filter_map(|index| index.staging.clone()) {
@@ -165,6 +169,7 @@ impl Database {
             ddl: Mutex::default(),
             recovered,
             threads: Mutex::new(threads),
+            endpoint: Mutex::new(endpoint),
             _lock: lock,
         })))
     }
@@ -197,6 +202,11 @@ impl Database {
         Status::of(&self.0.shared, &self.0.recovered)
     }
 
+    /// Where [`Options::status_listen`] listens; `None` when it wasn't asked for.
+    pub fn status_address(&self) -> Option<Address> {
+        self.0.endpoint.lock().as_ref().map(|endpoint| endpoint.address().clone())
+    }
+
     /// Row locks that readers hold or somebody waits for, and who waits for whom.
     pub fn locks(&self) -> Vec<LockInfo> {
         self.0.shared.locks.snapshot()
@@ -209,7 +219,18 @@ impl Database {
     /// [`Error::Options`]; no space for a larger log: nothing changed then. Storage errors.
     pub fn set_redo_capacity(&self, bytes: u64) -> Result<u64> {
         options::check_redo_capacity(bytes)?;
-        Ok(self.0.shared.storage.redo.set_capacity(bytes).map_err(Fault::from)?)
+        Ok(self.0.shared.storage.set_redo_capacity(bytes)?)
+    }
+
+    /// Changes the share of memory whose pages may have unwritten changes, from 0.0 to 1.0; see
+    /// [`Options::dirty_limit`]. A smaller one holds back writers until enough pages are written.
+    ///
+    /// # Errors
+    /// [`Error::Options`]: nothing changed.
+    pub fn set_dirty_limit(&self, share: f64) -> Result<()> {
+        options::check_dirty_limit(share)?;
+        self.0.shared.storage.set_dirty_limit(share);
+        Ok(())
     }
 
     /// Makes everything that was committed durable on the device.
@@ -226,7 +247,7 @@ impl Database {
     /// # Errors
     /// Storage errors.
     pub fn checkpoint(&self) -> Result<()> {
-        Ok(self.0.shared.storage.flush_all(&mut |_| {})?)
+        Ok(self.0.shared.storage.flush_all(Reason::Checkpoint, &mut |_| {})?)
     }
 
     /// One step of what threads do otherwise, by number, for a single-threaded database: 0 writes
@@ -270,11 +291,12 @@ impl Database {
         if how == Shutdown::Clean {
             self.purge_all()?;
         }
+        drop(self.0.endpoint.lock().take());
         drop(self.0.threads.lock().take());
         storage.check()?;
         storage.note_durable()?;
         if how == Shutdown::Clean {
-            storage.flush_all(progress)?;
+            storage.flush_all(Reason::Shutdown, progress)?;
         }
         // Nobody does the background work any more: who would wait for it gets an error.
         storage.stop(Fault::Closed);
@@ -297,12 +319,20 @@ fn exists(disk: &dyn Disk, name: &str, options: &Options) -> Result<bool> {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        drop(self.endpoint.lock().take());
         let had_threads = self.threads.lock().take().is_some();
         if had_threads && self.shared.storage.check().is_ok() {
             // A failure here loses nothing that was promised: `relaxed` commits are on their way.
             let _ = self.shared.storage.note_durable();
         }
     }
+}
+
+/// Starts the endpoint that tells the database's figures.
+fn listen(at: &Address, shared: &Arc<Transactions>, recovered: &Summary) -> Result<Server> {
+    let (shared, recovered) = (shared.clone(), *recovered);
+    Server::start(at, move || Status::of(&shared, &recovered).figures())
+        .map_err(|error| Error::Options { option: "status_listen", what: format!("{at}: {error}") })
 }
 
 fn start_failed(error: std::io::Error) -> Error {

@@ -143,13 +143,13 @@ impl Drop for Claim<'_> {
 }
 
 impl Pool {
-    /// `frames` empty frames.
+    /// `frames` empty frames, and a list of the dirty ones.
     ///
     /// # Errors
     /// When the memory can't be had.
     pub fn new(
         frames: usize,
-        bucket_bytes: u64,
+        flush: FlushList,
         single_threaded: bool,
     ) -> Result<Pool, weir_os::DiskError> {
         let region = Region::map(frames * PAGE_SIZE)?;
@@ -157,7 +157,7 @@ impl Pool {
             region,
             frames: (0..frames).map(|_| Frame::default()).collect(),
             free: Arc::new(FreeFrames::all(frames)),
-            flush: Mutex::new(FlushList::new(bucket_bytes)),
+            flush: Mutex::new(flush),
             loading: Mutex::default(),
             loaded: Condvar::new(),
             hand: AtomicUsize::new(0),
@@ -181,9 +181,9 @@ impl Pool {
         self.free.len()
     }
 
-    /// Number of dirty pages.
+    /// Number of pages whose image lacks changes: dirty or being written.
     pub fn dirty_pages(&self) -> u64 {
-        self.flush.lock().dirty()
+        self.flush.lock().unwritten()
     }
 
     /// Address of a frame's bytes.

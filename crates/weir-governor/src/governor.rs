@@ -1,0 +1,244 @@
+//! The governor itself.
+//!
+//! # Deadlines
+//! A page first changed at `x` must be written before the log reaches `x + A`, `A` being the age
+//! target. With `n(x)` dirty pages at or before `x`, the log at `L` growing at rate `v`, the lowest
+//! constant rate that meets every deadline is `v * max over x of n(x) / (x + A - L)`: the smoothest
+//! schedule for jobs that are all present (Yao, Demers, Shenker, FOCS 1995). `v` is averaged over up
+//! to half the time until each deadline ([`crate::log_rate`]): a burst of the load that is short
+//! against a deadline's horizon is spread over it.
+//!
+//! # Admission
+//! Turned around: with `C` pages per second, the log may grow at `V = C / max over x of n(x) / (x + A - L)`.
+//! That is a mean over the time until the deadline; so a load that was below it before may exceed it
+//! for a while, by as much as it was below: `2 V - v`.
+//!
+//! # Past the target
+//! The target lies below what must not be passed by a *headroom*. What is late takes up the headroom's
+//! first half, and the rate asked for grows without bound towards its end; over the second half
+//! admission goes to nothing, so that writers are slowed down and never stopped.
+
+use crate::log_rate::{LogRate, Rates};
+use crate::{Load, Plan, Policy};
+
+/// The headroom is at least this share of the largest age...
+const HEADROOM_MIN: f64 = 0.05;
+/// ... and at most this one.
+const HEADROOM_MAX: f64 = 0.25;
+/// Time that a page takes besides its write: until the next plan, and until the next checkpoint.
+const REACTION_SECONDS: f64 = 0.1;
+/// Deadlines closer than this are treated as if they were this far away, so that a page that is late
+/// by a moment is no reason to hurry: in seconds of log...
+const CLOSEST_SECONDS: f64 = 0.1;
+/// ... and as a share of the target, at least and at most.
+const CLOSEST: (f64, f64) = (1.0 / 256.0, 1.0 / 4.0);
+/// Pages past their deadline are written within this time even if the log stands still.
+const LATE_SECONDS: f64 = 1.0;
+/// Writers are held back when they use this share of what they may.
+const HELD_BACK: f64 = 0.9;
+/// While they are, the device is asked for this much more than it is known to do.
+const PROBE: f64 = 1.25;
+/// From this share of the dirty limit on, pages are written for its sake...
+const DIRTY_FROM: f64 = 0.9;
+/// ... and at this share, as many as become dirty.
+const DIRTY_FULL: f64 = 0.97;
+/// Time in which the reserve of free frames is to be filled again.
+const FREE_SECONDS: f64 = 0.5;
+/// Share of the device that neither deadlines nor free frames can take from one another.
+const RESERVED: f64 = 0.5;
+/// Span over which rates of pages are averaged, in seconds.
+const PAGES_SECONDS: f64 = 0.5;
+
+/// The flush governor. Nothing to set.
+#[derive(Debug, Clone, Default)]
+pub struct Governor {
+    log_rate: LogRate,
+    /// Pages that become dirty per second.
+    dirtying: Average,
+    /// Frames taken per second.
+    frames: Average,
+    /// What the last plan allowed.
+    log_rate_max: Option<f64>,
+    dirty_rate_max: Option<f64>,
+}
+
+/// What the deadlines ask for.
+struct Need {
+    /// Pages per second.
+    rate: f64,
+    /// Bytes of log per second for which the device suffices.
+    log_rate_max: f64,
+}
+
+impl Governor {
+    /// A governor that has seen nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What lies between the age target and the largest age: what the log grows while a write takes
+    /// unusually long.
+    fn headroom(load: &Load, rates: &Rates) -> f64 {
+        let max = load.age_max as f64;
+        let slow_write = rates.slow() * (load.device.latency_bound() + REACTION_SECONDS);
+        (2.0 * slow_write).clamp(HEADROOM_MIN * max, HEADROOM_MAX * max)
+    }
+
+    /// Goes through all deadlines. `capacity` is what the device can do for them.
+    fn need(load: &Load, rates: &Rates, horizon: &Horizon, capacity: Option<f64>) -> Need {
+        let mut need = Need { rate: 0.0, log_rate_max: f64::INFINITY };
+        let thresholds = rates.thresholds();
+        let mut span = 0;
+        for &(x, pages) in load.deadlines {
+            let pages = pages.saturating_sub(load.writing) as f64;
+            if pages == 0.0 {
+                continue;
+            }
+            let bytes = horizon.bytes(x, load.log_end);
+            while span < thresholds.len() && bytes >= thresholds[span] {
+                span += 1;
+            }
+            let log_rate = rates.by_span[span];
+            let per_byte = pages / bytes;
+            need.rate = need.rate.max(per_byte * log_rate);
+            if horizon.is_late(x, load.log_end) {
+                need.rate = need.rate.max(pages / LATE_SECONDS);
+            }
+            if let Some(capacity) = capacity {
+                let even = capacity / per_byte;
+                need.log_rate_max = need.log_rate_max.min(even + (even - log_rate).max(0.0));
+            }
+        }
+        need
+    }
+
+    /// How much of what the deadlines allow is left when the age comes close to what must not be.
+    fn brake(load: &Load, headroom: f64) -> f64 {
+        let room = load.age_max.saturating_sub(load.age) as f64;
+        (room / (headroom / 2.0)).min(1.0)
+    }
+
+    fn held_back(last: Option<f64>, rate: f64) -> bool {
+        last.is_some_and(|max| rate >= HELD_BACK * max)
+    }
+
+    /// Pages per second for the dirty limit's sake, given those written anyway; and the rate at which
+    /// pages may become dirty.
+    fn dirty_limit(&mut self, load: &Load, written: f64) -> (f64, f64) {
+        let limit = load.dirty_limit as f64;
+        let dirty = load.dirty_pages as f64;
+        let dirtying = self.dirtying.observe(load.dirtied as f64, load.seconds);
+        let urgency = (dirty / limit - DIRTY_FROM) / (DIRTY_FULL - DIRTY_FROM);
+        if urgency <= 0.0 {
+            return (0.0, f64::INFINITY);
+        }
+        let Some(capacity) = load.device.pages_per_second else {
+            return ((urgency * dirtying - written).max(0.0), f64::INFINITY);
+        };
+        let room = (limit - dirty).max(0.0) / (limit * (1.0 - DIRTY_FULL));
+        let allowed = capacity * room;
+        let held_back = Self::held_back(self.dirty_rate_max, dirtying);
+        let probe = if held_back { PROBE * capacity } else { 0.0 };
+        let rate = (urgency * dirtying).max(probe * urgency.min(1.0));
+        ((rate - written).max(0.0), allowed)
+    }
+
+    /// Dirty pages per second that have to be written so that their frames become free.
+    fn free_frames(&mut self, load: &Load) -> f64 {
+        let taken = self.frames.observe(load.frames_taken as f64, load.seconds);
+        if load.frames == 0 {
+            return 0.0;
+        }
+        let missing = load.free_target.saturating_sub(load.free_frames) as f64;
+        let dirty_share = (load.dirty_pages as f64 / load.frames as f64).min(1.0);
+        (taken + missing / FREE_SECONDS) * dirty_share
+    }
+}
+
+impl Policy for Governor {
+    fn name(&self) -> String {
+        "governor".into()
+    }
+
+    fn plan(&mut self, load: &Load) -> Plan {
+        assert!(load.seconds > 0.0, "time passes between plans");
+        let rates = self.log_rate.observe(load.log_end, load.seconds);
+        let headroom = Self::headroom(load, &rates);
+        let age_target = load.age_max - headroom as u64;
+        let horizon = Horizon::new(age_target as f64, headroom, &rates);
+        let device = load.device.pages_per_second;
+
+        let wanted_free = self.free_frames(load);
+        let for_deadlines = device.map(|all| all - wanted_free.min(RESERVED * all));
+        let need = Self::need(load, &rates, &horizon, for_deadlines);
+        let mut log_rate_max = need.log_rate_max;
+        let brake = Self::brake(load, headroom);
+        if brake < 1.0 {
+            // A log that stands still may start again.
+            let rate = rates.max.max(headroom / LATE_SECONDS);
+            log_rate_max = log_rate_max.min(rate) * brake;
+        }
+        let held_back = Self::held_back(self.log_rate_max, rates.by_span[0]);
+        let probe = if held_back { PROBE * for_deadlines.unwrap_or(0.0) } else { 0.0 };
+        let deadline_rate = need.rate.max(probe);
+
+        let for_free = device.map_or(f64::INFINITY, |all| all - deadline_rate.min(RESERVED * all));
+        let free_frame_rate = wanted_free.min(for_free);
+        let written = deadline_rate + free_frame_rate;
+        let (dirty_limit_rate, dirty_rate_max) = self.dirty_limit(load, written);
+        self.log_rate_max = Some(log_rate_max);
+        self.dirty_rate_max = Some(dirty_rate_max);
+        Plan {
+            deadline_rate,
+            dirty_limit_rate,
+            free_frame_rate,
+            log_rate_max,
+            dirty_rate_max,
+            age_target,
+        }
+    }
+}
+
+/// Turns a recovery LSN into the bytes of log that are left for it.
+struct Horizon {
+    target: f64,
+    closest: f64,
+    /// How far past the target a deadline may be before it is due at once.
+    grace: f64,
+}
+
+impl Horizon {
+    fn new(target: f64, headroom: f64, rates: &Rates) -> Self {
+        let (least, most) = (CLOSEST.0 * target, CLOSEST.1 * target);
+        let closest = (rates.max * CLOSEST_SECONDS).clamp(least.max(1.0), most.max(1.0));
+        Horizon { target, closest, grace: headroom / 2.0 }
+    }
+
+    /// Whether the deadline is over.
+    fn is_late(&self, x: u64, log_end: u64) -> bool {
+        log_end.saturating_sub(x) as f64 > self.target
+    }
+
+    /// Bytes until the deadline; past it, until the grace is over. Never less than one.
+    fn bytes(&self, x: u64, log_end: u64) -> f64 {
+        let left = self.target - log_end.saturating_sub(x) as f64;
+        if left >= self.closest {
+            return left;
+        }
+        (self.closest * (left + self.grace) / (self.closest + self.grace)).max(1.0)
+    }
+}
+
+/// A mean rate over the last moments.
+#[derive(Debug, Clone, Default)]
+struct Average {
+    rate: f64,
+}
+
+impl Average {
+    fn observe(&mut self, count: f64, seconds: f64) -> f64 {
+        let share = -(-seconds / PAGES_SECONDS).exp_m1();
+        self.rate += (count / seconds - self.rate) * share;
+        self.rate
+    }
+}
