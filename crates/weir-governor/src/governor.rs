@@ -22,6 +22,11 @@
 //! use up nearly all of it, so that they don't feel each moment of the device; what they may use of `V`
 //! falls with the cube of how far the age has come, to nothing at the end: they are slowed down and
 //! never stopped.
+//!
+//! # A smaller log
+//! When the largest age shrinks below the age, the governor follows it gradually: as fast as the device has
+//! time for besides the load, and within [`SHRINK_SECONDS`] at the latest. Whoever gives out log space
+//! must let the old limit stand until then.
 
 use crate::log_rate::{LogRate, Rates};
 use crate::{Load, Plan, Policy};
@@ -57,6 +62,10 @@ const DIRTY_FULL: f64 = 0.97;
 const FREE_SECONDS: f64 = 0.5;
 /// Share of the device that neither deadlines nor free frames can take from one another.
 const RESERVED: f64 = 0.5;
+/// A largest age that shrinks is followed at what this share of the device can do...
+const SHRINK_SHARE: f64 = 0.8;
+/// ... and at least in this time.
+const SHRINK_SECONDS: f64 = 60.0;
 /// Span over which rates of pages are averaged, in seconds.
 const PAGES_SECONDS: f64 = 0.5;
 
@@ -64,6 +73,8 @@ const PAGES_SECONDS: f64 = 0.5;
 #[derive(Debug, Clone, Default)]
 pub struct Governor {
     log_rate: LogRate,
+    /// The largest age that is kept to now.
+    age_max: Option<f64>,
     /// Pages that become dirty per second.
     dirtying: Average,
     /// Frames taken per second.
@@ -89,10 +100,23 @@ impl Governor {
         Self::default()
     }
 
+    /// The largest age, if that has shrunk: what is kept to on the way there.
+    fn follow_age_max(&mut self, load: &Load, rates: &Rates) -> f64 {
+        let asked = load.age_max as f64;
+        // Nothing is in the way of going down to what the age leaves as headroom.
+        let free = asked.max(load.age as f64 / (1.0 - HEADROOM_MIN));
+        let before = self.age_max.map_or(asked, |before| before.min(free));
+        let even = self.log_rate_max.filter(|max| max.is_finite());
+        let spare = even.map_or(rates.slow(), |even| SHRINK_SHARE * even - rates.slow());
+        let fall = spare.max(before / SHRINK_SECONDS) * load.seconds;
+        let now = asked.max(before - fall);
+        self.age_max = Some(now);
+        now
+    }
+
     /// What lies between the age target and the largest age: what the log grows while a write takes
     /// unusually long.
-    fn headroom(load: &Load, rates: &Rates) -> f64 {
-        let max = load.age_max as f64;
+    fn headroom(load: &Load, rates: &Rates, max: f64) -> f64 {
         let slow_write = 2.0 * (load.device.latency_bound() + REACTION_SECONDS);
         let slow_device = SLOW_SECONDS * load.device.variation;
         let bytes = rates.slow() * (slow_write + slow_device);
@@ -137,8 +161,8 @@ impl Governor {
     }
 
     /// How far the age has come from its target (0) to what must not be passed (1).
-    fn overrun(load: &Load, headroom: f64) -> f64 {
-        let room = load.age_max.saturating_sub(load.age) as f64;
+    fn overrun(load: &Load, age_max: f64, headroom: f64) -> f64 {
+        let room = age_max - load.age as f64;
         (1.0 - room / headroom).clamp(0.0, 1.0)
     }
 
@@ -198,15 +222,16 @@ impl Policy for Governor {
     fn plan(&mut self, load: &Load) -> Plan {
         assert!(load.seconds > 0.0, "time passes between plans");
         let rates = self.log_rate.observe(load.log_end, load.seconds);
-        let headroom = Self::headroom(load, &rates);
-        let age_target = load.age_max - headroom as u64;
-        let horizon = Horizon::new(age_target as f64, headroom, &rates);
+        let age_max = self.follow_age_max(load, &rates);
+        let headroom = Self::headroom(load, &rates, age_max);
+        let age_target = age_max - headroom;
+        let horizon = Horizon::new(age_target, headroom, &rates);
         let device = load.device.pages_per_second;
 
         let wanted_free = self.free_frames(load);
         let for_deadlines = device.map(|all| all - wanted_free.min(RESERVED * all));
         let need = self.need(load, &rates, &horizon, for_deadlines);
-        let overrun = Self::overrun(load, headroom);
+        let overrun = Self::overrun(load, age_max, headroom);
         let log_rate_max = Self::admission(need.log_rate_max, overrun, &rates, headroom);
         let held_back = Self::held_back(self.log_rate_max, rates.by_span[0]);
         let probe = if held_back { PROBE * for_deadlines.unwrap_or(0.0) } else { 0.0 };
@@ -224,7 +249,7 @@ impl Policy for Governor {
             free_frame_rate,
             log_rate_max,
             dirty_rate_max,
-            age_target,
+            age_target: age_target as u64,
         }
     }
 }
