@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::Result;
-use weir_bench::engine::{DiskChoice, EngineInfo};
+use anyhow::{Context, Result};
+use serde_json::json;
 use weir_bench::environment::Environment;
 use weir_bench::percentile::rate_99;
-use weir_bench::result::{FORMAT, Measured, Second, StepResult, Throughput};
+use weir_bench::result::{FORMAT, Measured, Second};
 use weir_bench::series::Latency;
-use weir_bench::{Durability, EngineKind, Run, Settings, Step};
+use weir_bench::{Durability, EngineKind, Run, Step};
 use weir_sim::PAGE_BYTES;
 
 /// Writes `run`, which was made under `label`, to a file of its own in `dir`.
@@ -20,57 +20,55 @@ pub fn save(dir: &Path, label: &str, run: &weir_sim::run::Run) -> Result<()> {
     let name = format!("{label} {}", run.policy);
     let name: String =
         name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' }).collect();
-    document(label, run).save(&dir.join(format!("{}.json", name.replace("--", "-"))))?;
+    document(label, run)?.save(&dir.join(format!("{}.json", name.replace("--", "-"))))?;
     Ok(())
 }
 
-fn document(label: &str, run: &weir_sim::run::Run) -> Run {
+/// A document as an earlier program might have written it: what it lacks has its default.
+fn document(label: &str, run: &weir_sim::run::Run) -> Result<Run> {
     let setup = &run.setup;
     let step: Step = "l.i1".parse().expect("it is a step");
     let rates: Vec<f64> = run.seconds.iter().map(|s| s.operations).collect();
     let total: f64 = rates.iter().sum();
-    let inserts = Throughput {
-        total: total as u64,
-        rate_mean: total / rates.len() as f64,
-        rate_99: rate_99(&rates),
-        latency: Latency::default(),
-    };
-    let result = StepResult {
-        name: label.to_string(),
-        step: step.clone(),
-        inserts: Some(inserts),
-        deletes: 0,
-        queries: None,
-        background: None,
-        scans: Vec::new(),
-        measured: Measured { seconds: rates.len() as f64, ..Measured::default() },
-        series: series(run),
-    };
-    Run {
-        format: FORMAT,
-        settings: Settings {
-            engine: EngineKind::Model,
-            clients: 1,
-            rows: total as u64,
-            steps: vec![step],
-            memory_bytes: setup.memory_bytes,
-            redo_bytes: setup.redo_bytes,
-            durability: Durability::Write,
-            delete: false,
-            seed: setup.seed,
-            disk: DiskChoice { io: "simulated".into(), device: setup.device.name.clone() },
+    let document = json!({
+        "format": FORMAT,
+        "settings": {
+            "engine": EngineKind::Model,
+            "clients": 1,
+            "rows": total as u64,
+            "steps": [step],
+            "memory_bytes": setup.memory_bytes,
+            "redo_bytes": setup.redo_bytes,
+            "durability": Durability::Write,
+            "delete": false,
+            "seed": setup.seed,
+            "disk": { "io": "simulated", "device": setup.device.name },
         },
-        environment: Environment::look(Path::new(".")),
-        engine: EngineInfo {
-            name: format!("sim {}", run.policy),
-            version: env!("CARGO_PKG_VERSION").into(),
-            settings: vec![format!("dirty_limit={}%", setup.dirty_limit_percent)],
-            notes: vec!["a simulation: nothing was written".into()],
+        "environment": Environment::look(Path::new(".")),
+        "engine": {
+            "name": format!("sim {}", run.policy),
+            "version": env!("CARGO_PKG_VERSION"),
+            "settings": [format!("dirty_limit={}%", setup.dirty_limit_percent)],
+            "notes": ["a simulation: nothing was written"],
         },
-        steps: vec![result],
-        close_seconds: 0.0,
-        interrupted: false,
-    }
+        "steps": [{
+            "step": step,
+            "name": label,
+            "inserts": {
+                "total": total as u64,
+                "rate_mean": total / rates.len() as f64,
+                "rate_99": rate_99(&rates),
+                "latency": Latency::default(),
+            },
+            "deletes": 0,
+            "scans": [],
+            "measured": Measured { seconds: rates.len() as f64, ..Measured::default() },
+            "series": series(run),
+        }],
+        "close_seconds": 0.0,
+        "interrupted": false,
+    });
+    serde_json::from_value(document).context("making a document of a simulation")
 }
 
 /// Levels as they are, counters from the start, by the engine's names.
