@@ -98,7 +98,7 @@ impl Sim {
         for policy in &self.policies {
             let run = simulate(&setup, policy);
             progress.show("sim", &format!("{}: done", run.policy));
-            table.row(summary::row(&run));
+            line(&mut table, summary::row(&run));
             if let Some(dir) = &self.results {
                 sim_results::save(dir, self.workload.name(), &run)?;
             }
@@ -183,6 +183,10 @@ impl Sim {
     }
 }
 
+fn line(table: &mut TextTable, cells: Vec<String>) {
+    table.row(cells);
+}
+
 fn save_all(dir: &Path, outcome: &Outcome) -> Result<()> {
     for (label, run) in &outcome.runs {
         sim_results::save(dir, label, run)?;
@@ -199,7 +203,7 @@ fn study_text(outcome: &Outcome) -> String {
         let mut row = vec![label.clone()];
         row.extend(summary::row(run));
         row.push(format!("{:.2}", written_kb(run)));
-        table.row(row);
+        line(&mut table, row);
     }
     let mut text = format!("{}\n\n{}", outcome.title, table.render(&["case", "policy"]));
     text += "\nWhat the study found, and what the model gives:\n";
@@ -224,7 +228,7 @@ fn advice(setup: &Setup, kind: WorkloadKind) -> String {
         "",
     ]);
     for row in &rows {
-        table.row(vec![
+        let cells = vec![
             format_bytes(row.redo_bytes),
             format!("{:.0}", row.rate),
             format!("{:.4}", row.pages_per_operation),
@@ -234,7 +238,8 @@ fn advice(setup: &Setup, kind: WorkloadKind) -> String {
             row.recovery_pages.to_string(),
             format!("{:.0} s", row.recovery_seconds),
             if row.advised { "<- enough".into() } else { String::new() },
-        ]);
+        ];
+        line(&mut table, cells);
     }
     let advised = rows.iter().find(|row| row.advised).expect("one is advised");
     format!(
