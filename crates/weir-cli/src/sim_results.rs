@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde_json::json;
+use weir_bench::accounting::Usage;
 use weir_bench::environment::Environment;
 use weir_bench::percentile::rate_99;
 use weir_bench::result::{FORMAT, Measured, Second};
@@ -30,6 +31,19 @@ fn document(label: &str, run: &weir_sim::run::Run) -> Result<Run> {
     let step: Step = "l.i1".parse().expect("it is a step");
     let rates: Vec<f64> = run.seconds.iter().map(|s| s.operations).collect();
     let total: f64 = rates.iter().sum();
+    let series = series(run);
+    let sum = |value: fn(&Usage) -> u64| series.iter().map(|s| value(&s.usage)).sum::<u64>();
+    let usage = Usage {
+        read_bytes: sum(|u| u.read_bytes),
+        write_bytes: sum(|u| u.write_bytes),
+        ..Usage::default()
+    };
+    let measured = Measured {
+        seconds: rates.len() as f64,
+        usage,
+        device_reads: Some(usage.read_bytes / PAGE_BYTES),
+        ..Measured::default()
+    };
     let document = json!({
         "format": FORMAT,
         "settings": {
@@ -62,8 +76,8 @@ fn document(label: &str, run: &weir_sim::run::Run) -> Result<Run> {
             },
             "deletes": 0,
             "scans": [],
-            "measured": Measured { seconds: rates.len() as f64, ..Measured::default() },
-            "series": series(run),
+            "measured": measured,
+            "series": series,
         }],
         "close_seconds": 0.0,
         "interrupted": false,
@@ -77,6 +91,8 @@ fn series(run: &weir_sim::run::Run) -> Vec<Second> {
     let frames = run.setup.memory_bytes / PAGE_BYTES;
     let mut out = Vec::with_capacity(run.seconds.len());
     for (at, second) in run.seconds.iter().enumerate() {
+        let read_bytes = second.reads * PAGE_BYTES as f64;
+        let write_bytes = second.pages_written() * PAGE_BYTES as f64 + second.log_bytes;
         for (name, value) in [
             ("lsn_current", second.log_bytes),
             ("pages_written_deadline", second.written[0]),
@@ -84,9 +100,9 @@ fn series(run: &weir_sim::run::Run) -> Vec<Second> {
             ("pages_written_free_frames", second.written[2]),
             ("pages_read", second.reads),
             ("disk_reads", second.reads),
-            ("disk_read_bytes", second.reads * PAGE_BYTES as f64),
+            ("disk_read_bytes", read_bytes),
             ("disk_writes", second.pages_written()),
-            ("disk_write_bytes", second.pages_written() * PAGE_BYTES as f64 + second.log_bytes),
+            ("disk_write_bytes", write_bytes),
             ("admission_wait_us", 1e6 * second.paced),
             ("log_wait_us", 1e6 * second.stalled),
         ] {
@@ -104,6 +120,11 @@ fn series(run: &weir_sim::run::Run) -> Vec<Second> {
         out.push(Second {
             second: at as u32,
             inserts: second.operations as u64,
+            usage: Usage {
+                read_bytes: read_bytes as u64,
+                write_bytes: write_bytes as u64,
+                ..Usage::default()
+            },
             sample_seconds: 1.0,
             engine: engine.map(|(name, value)| (name.to_string(), value.round())).collect(),
             ..Second::default()
