@@ -245,8 +245,8 @@ fn advice(setup: &Setup, kind: WorkloadKind) -> String {
     format!(
         "{} on {}: {} op/s wanted of {} bytes of redo, memory {}\n\n{}\n\
          Take {}: twice as much saves less than {:.0} % of the bytes written, or costs throughput, or is\n\
-         more than the data. Queries need not wait for recovery, whatever the size; `reading them` is\n\
-         the device's time for all pages to redo.\n",
+         more than the data. After a crash, `redo to read` is read and `pages to redo` are brought up to\n\
+         date; `reading them` is the device's time for it. Pages are counted uncompressed.\n",
         kind.name(),
         setup.device.name,
         setup.workload.rate,
