@@ -10,6 +10,8 @@ mod bench_insert;
 mod check;
 mod output;
 mod report;
+mod sim;
+mod sim_results;
 mod top;
 
 use std::process::ExitCode;
@@ -34,6 +36,7 @@ enum Command {
     Report(report::Report),
     /// Watch a running database in the terminal.
     Top(top::Top),
+    Sim(Box<sim::Sim>),
 }
 
 fn main() -> ExitCode {
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
         Command::Check(check) => check.run(),
         Command::Report(report) => report.run(),
         Command::Top(top) => top.run(),
+        Command::Sim(sim) => sim.run(),
     };
     match done {
         Ok(code) => code,

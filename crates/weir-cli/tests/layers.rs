@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate, and the crates of ours that it may use.
-const CRATES: [(&str, &[&str]); 10] = [
+const CRATES: [(&str, &[&str]); 11] = [
     ("weir-governor", &[]),
     ("weir-os", &[]),
     ("weir-page", &[]),
@@ -14,7 +14,8 @@ const CRATES: [(&str, &[&str]); 10] = [
     ("weir", &["weir-governor", "weir-os", "weir-page", "weir-redo", "weir-store", "weir-status"]),
     ("weir-bench", &["weir", "weir-governor", "weir-os"]),
     ("weir-report", &["weir-bench"]),
-    ("weir-cli", &["weir", "weir-bench", "weir-os", "weir-report", "weir-status"]),
+    ("weir-sim", &["weir-governor"]),
+    ("weir-cli", &["weir", "weir-bench", "weir-os", "weir-report", "weir-sim", "weir-status"]),
 ];
 
 /// Modules of crate `weir`, and those that they must not use.

@@ -7,7 +7,7 @@
 //! - The *age* is the end of the log less the checkpoint. It must stay below `age_max`.
 //! - The *age target* is a little less: `age_max` less a *headroom* for what the log grows while a
 //!   slow write is under way.
-//! - A page's *deadline* is its recovery LSN plus the age target; its *horizon* the bytes of log left
+//! - A page's *deadline* is its recovery LSN plus the age target; its *runway* the bytes of log left
 //!   until then.
 //! - The *load* is what happened since the last call, the *plan* what to do until the next.
 //!
@@ -88,6 +88,8 @@ pub struct Load<'a> {
     pub free_target: u64,
     /// Free frames that were taken since the last call.
     pub frames_taken: u64,
+    /// Dirty pages that were written since the last call to free their frames.
+    pub written_for_frames: u64,
     /// What the device has been seen to do.
     pub device: Device,
 }
@@ -108,6 +110,7 @@ impl Load<'_> {
         free_frames: 0,
         free_target: 0,
         frames_taken: 0,
+        written_for_frames: 0,
         device: Device::UNKNOWN,
     };
 }
