@@ -17,12 +17,14 @@ pub struct Device {
     pub latency: f64,
     /// The same: mean deviation.
     pub latency_deviation: f64,
+    /// How far `pages_per_second` of moments is from that of some seconds: mean, as a share.
+    pub variation: f64,
 }
 
 impl Device {
     /// Nothing is known.
     pub const UNKNOWN: Device =
-        Device { pages_per_second: None, latency: 0.0, latency_deviation: 0.0 };
+        Device { pages_per_second: None, latency: 0.0, latency_deviation: 0.0, variation: 0.0 };
 
     /// A time that a write rarely exceeds: the mean and four deviations, as TCP's retransmission timer
     /// (Jacobson, SIGCOMM 1988).
@@ -37,8 +39,11 @@ const FULL: f64 = 0.9;
 const WINDOW: f64 = 0.1;
 /// ... and has at least this many batches.
 const WINDOW_BATCHES: u32 = 4;
-/// Time in which an old rate is forgotten, in seconds.
-const MEMORY: f64 = 0.4;
+/// Time in which an old rate is forgotten, in seconds: that of the moment, and the one that is told.
+const MEMORY: (f64, f64) = (0.4, 4.0);
+/// When the rate of the moment has been off by more than this factor, for this many seconds, the
+/// device has changed.
+const CHANGED: (f64, f64) = (1.5, 0.5);
 /// Weight of one batch in the averages of latency.
 const LATENCY_WEIGHT: f64 = 1.0 / 16.0;
 
@@ -46,6 +51,12 @@ const LATENCY_WEIGHT: f64 = 1.0 / 16.0;
 #[derive(Debug, Clone)]
 pub struct DeviceMeter {
     device: Device,
+    /// Pages per second at the moment.
+    current: f64,
+    /// For how long that has been quite another than the one that is told.
+    off_seconds: f64,
+    /// How long the device has been the same.
+    same_seconds: f64,
     seconds: f64,
     full_seconds: f64,
     pages: u64,
@@ -65,6 +76,9 @@ impl DeviceMeter {
     pub fn new() -> Self {
         DeviceMeter {
             device: Device::UNKNOWN,
+            current: 0.0,
+            off_seconds: 0.0,
+            same_seconds: 0.0,
             seconds: 0.0,
             full_seconds: 0.0,
             pages: 0,
@@ -103,8 +117,8 @@ impl DeviceMeter {
         if self.seconds >= WINDOW && (self.batches >= WINDOW_BATCHES || !full) {
             self.learn(self.pages as f64 / self.seconds, full);
             self.open_window();
-        } else if full && self.batches < WINDOW_BATCHES {
-            self.doubt();
+        } else if full {
+            self.doubt(seconds);
         }
     }
 
@@ -113,27 +127,56 @@ impl DeviceMeter {
     }
 
     fn learn(&mut self, rate: f64, full: bool) {
-        let known = self.device.pages_per_second;
-        self.device.pages_per_second = match known {
-            Some(before) if full => {
-                // In ratios, so that a drop to a tenth is followed as fast as a rise to tenfold.
-                let weight = -(-self.seconds / MEMORY).exp_m1();
-                Some(before * (rate.max(1e-3) / before).powf(weight))
+        let rate = rate.max(SLOWEST);
+        let Some(known) = self.device.pages_per_second else {
+            if full {
+                self.current = rate;
+                self.device.pages_per_second = Some(rate);
             }
-            Some(before) => Some(before.max(rate)),
-            None if full && rate > 0.0 => Some(rate),
-            None => None,
+            return;
         };
+        if full || rate > known {
+            self.current = towards(self.current, rate, self.seconds / MEMORY.0);
+            self.settle(known, self.seconds);
+        }
     }
 
     /// A full queue from which nothing comes: even if a batch were done right now, the rate would be
     /// lower than what is known.
-    fn doubt(&mut self) {
+    fn doubt(&mut self, seconds: f64) {
         let possible = (self.pages + self.batch_pages) as f64 / self.seconds;
-        if let Some(known) = &mut self.device.pages_per_second {
-            *known = known.min(possible.max(1e-3));
+        if let Some(known) = self.device.pages_per_second
+            && possible < self.current
+        {
+            self.current = possible.max(SLOWEST);
+            self.settle(known, seconds);
         }
     }
+
+    /// Follows the rate of the moment: slowly, or at once if it has been quite another for a while. A
+    /// device that hangs for a moment is the same device.
+    fn settle(&mut self, known: f64, seconds: f64) {
+        let off = (self.current / known).ln().abs();
+        self.off_seconds = if off > CHANGED.0.ln() { self.off_seconds + seconds } else { 0.0 };
+        if self.off_seconds >= CHANGED.1 {
+            self.device.pages_per_second = Some(self.current);
+            (self.off_seconds, self.same_seconds) = (0.0, 0.0);
+            return;
+        }
+        self.same_seconds += seconds;
+        let times = seconds / self.same_seconds.clamp(MEMORY.0, MEMORY.1);
+        self.device.pages_per_second = Some(towards(known, self.current, times));
+        self.device.variation += (off - self.device.variation) * -(-times).exp_m1();
+    }
+}
+
+/// No device is slower than this, in pages per second.
+const SLOWEST: f64 = 1e-3;
+
+/// From one rate towards another, in ratios, so that a drop to a tenth is followed as fast as a rise
+/// to tenfold.
+fn towards(from: f64, to: f64, times: f64) -> f64 {
+    from * (to / from).powf(-(-times).exp_m1())
 }
 
 #[cfg(test)]
@@ -171,8 +214,8 @@ mod tests {
         assert!((rate(&meter) / 10_000.0 - 1.0).abs() < 0.05, "{}", rate(&meter));
         run(&mut meter, 300.0, 64, 10.0, false);
         assert!((rate(&meter) / 10_000.0 - 1.0).abs() < 0.1, "{}", rate(&meter));
-        run(&mut meter, 20_000.0, 64, 1.0, false);
-        assert!(rate(&meter) > 19_000.0, "what is done can be done");
+        run(&mut meter, 20_000.0, 64, 3.0, false);
+        assert!(rate(&meter) > 18_000.0, "what is done can be done: {}", rate(&meter));
     }
 
     #[test]
@@ -192,7 +235,11 @@ mod tests {
     fn a_device_that_hangs_is_noticed_before_it_answers() {
         let mut meter = DeviceMeter::new();
         run(&mut meter, 10_000.0, 64, 2.0, true);
-        for _ in 0..100 {
+        for _ in 0..10 {
+            meter.elapsed(0.01, 0.01);
+        }
+        assert!(rate(&meter) > 9_000.0, "a moment is nothing: {}", rate(&meter));
+        for _ in 0..200 {
             meter.elapsed(0.01, 0.01);
         }
         assert!(rate(&meter) < 300.0, "{}", rate(&meter));

@@ -8,15 +8,20 @@
 //! to half the time until each deadline ([`crate::log_rate`]): a burst of the load that is short
 //! against a deadline's horizon is spread over it.
 //!
+//! Pages that are written to free their frames need no deadline any more. If each is with probability `p`
+//! per second, what is left of `n / t` over a time `t` is `n p / (e^(p t) - 1)`.
+//!
 //! # Admission
 //! Turned around: with `C` pages per second, the log may grow at `V = C / max over x of n(x) / (x + A - L)`.
 //! That is a mean over the time until the deadline; so a load that was below it before may exceed it
 //! for a while, by as much as it was below: `2 V - v`.
 //!
 //! # Past the target
-//! The target lies below what must not be passed by a *headroom*. What is late takes up the headroom's
-//! first half, and the rate asked for grows without bound towards its end; over the second half
-//! admission goes to nothing, so that writers are slowed down and never stopped.
+//! The target lies below what must not be passed by a *headroom*: what the log grows while the device
+//! is slower than usual. In its first half the rate that is asked for rises without bound. Writers may
+//! use up nearly all of it, so that they don't feel each moment of the device; what they may use of `V`
+//! falls with the cube of how far the age has come, to nothing at the end: they are slowed down and
+//! never stopped.
 
 use crate::log_rate::{LogRate, Rates};
 use crate::{Load, Plan, Policy};
@@ -27,6 +32,12 @@ const HEADROOM_MIN: f64 = 0.05;
 const HEADROOM_MAX: f64 = 0.25;
 /// Time that a page takes besides its write: until the next plan, and until the next checkpoint.
 const REACTION_SECONDS: f64 = 0.1;
+/// A device that is slower than usual is so for this long.
+const SLOW_SECONDS: f64 = 8.0;
+/// Share of the headroom that writers may use up.
+const USABLE: f64 = 0.9;
+/// While nothing is known of the device, writers are held back from this part of the headroom on.
+const CAREFUL: f64 = 0.25;
 /// Deadlines closer than this are treated as if they were this far away, so that a page that is late
 /// by a moment is no reason to hurry: in seconds of log...
 const CLOSEST_SECONDS: f64 = 0.1;
@@ -37,7 +48,7 @@ const LATE_SECONDS: f64 = 1.0;
 /// Writers are held back when they use this share of what they may.
 const HELD_BACK: f64 = 0.9;
 /// While they are, the device is asked for this much more than it is known to do.
-const PROBE: f64 = 1.25;
+const PROBE: f64 = 2.0;
 /// From this share of the dirty limit on, pages are written for its sake...
 const DIRTY_FROM: f64 = 0.9;
 /// ... and at this share, as many as become dirty.
@@ -57,6 +68,8 @@ pub struct Governor {
     dirtying: Average,
     /// Frames taken per second.
     frames: Average,
+    /// Dirty pages written per second to free their frames.
+    written_for_frames: Average,
     /// What the last plan allowed.
     log_rate_max: Option<f64>,
     dirty_rate_max: Option<f64>,
@@ -80,12 +93,22 @@ impl Governor {
     /// unusually long.
     fn headroom(load: &Load, rates: &Rates) -> f64 {
         let max = load.age_max as f64;
-        let slow_write = rates.slow() * (load.device.latency_bound() + REACTION_SECONDS);
-        (2.0 * slow_write).clamp(HEADROOM_MIN * max, HEADROOM_MAX * max)
+        let slow_write = 2.0 * (load.device.latency_bound() + REACTION_SECONDS);
+        let slow_device = SLOW_SECONDS * load.device.variation;
+        let bytes = rates.slow() * (slow_write + slow_device);
+        bytes.clamp(HEADROOM_MIN * max, HEADROOM_MAX * max)
     }
 
     /// Goes through all deadlines. `capacity` is what the device can do for them.
-    fn need(load: &Load, rates: &Rates, horizon: &Horizon, capacity: Option<f64>) -> Need {
+    fn need(
+        &mut self,
+        load: &Load,
+        rates: &Rates,
+        horizon: &Horizon,
+        capacity: Option<f64>,
+    ) -> Need {
+        let freed = self.written_for_frames.observe(load.written_for_frames as f64, load.seconds);
+        let freed_share = freed / load.dirty_pages.max(1) as f64;
         let mut need = Need { rate: 0.0, log_rate_max: f64::INFINITY };
         let thresholds = rates.thresholds();
         let mut span = 0;
@@ -99,23 +122,35 @@ impl Governor {
                 span += 1;
             }
             let log_rate = rates.by_span[span];
+            let pages = pages * left_over(freed_share * bytes / log_rate);
             let per_byte = pages / bytes;
             need.rate = need.rate.max(per_byte * log_rate);
             if horizon.is_late(x, load.log_end) {
                 need.rate = need.rate.max(pages / LATE_SECONDS);
             }
             if let Some(capacity) = capacity {
-                let even = capacity / per_byte;
+                let even = capacity * horizon.usable_bytes(x, load.log_end) / pages;
                 need.log_rate_max = need.log_rate_max.min(even + (even - log_rate).max(0.0));
             }
         }
         need
     }
 
-    /// How much of what the deadlines allow is left when the age comes close to what must not be.
-    fn brake(load: &Load, headroom: f64) -> f64 {
+    /// How far the age has come from its target (0) to what must not be passed (1).
+    fn overrun(load: &Load, headroom: f64) -> f64 {
         let room = load.age_max.saturating_sub(load.age) as f64;
-        (room / (headroom / 2.0)).min(1.0)
+        (1.0 - room / headroom).clamp(0.0, 1.0)
+    }
+
+    /// What writers may use, when the deadlines allow `even` and the age has overrun its target.
+    fn admission(even: f64, overrun: f64, rates: &Rates, headroom: f64) -> f64 {
+        if even.is_infinite() && overrun <= CAREFUL {
+            return even;
+        }
+        // A log that stands still may start again.
+        let unknown = rates.max.max(headroom / LATE_SECONDS);
+        let even = if even.is_infinite() { unknown } else { even };
+        even * (1.0 - overrun.powi(3))
     }
 
     fn held_back(last: Option<f64>, rate: f64) -> bool {
@@ -170,14 +205,9 @@ impl Policy for Governor {
 
         let wanted_free = self.free_frames(load);
         let for_deadlines = device.map(|all| all - wanted_free.min(RESERVED * all));
-        let need = Self::need(load, &rates, &horizon, for_deadlines);
-        let mut log_rate_max = need.log_rate_max;
-        let brake = Self::brake(load, headroom);
-        if brake < 1.0 {
-            // A log that stands still may start again.
-            let rate = rates.max.max(headroom / LATE_SECONDS);
-            log_rate_max = log_rate_max.min(rate) * brake;
-        }
+        let need = self.need(load, &rates, &horizon, for_deadlines);
+        let overrun = Self::overrun(load, headroom);
+        let log_rate_max = Self::admission(need.log_rate_max, overrun, &rates, headroom);
         let held_back = Self::held_back(self.log_rate_max, rates.by_span[0]);
         let probe = if held_back { PROBE * for_deadlines.unwrap_or(0.0) } else { 0.0 };
         let deadline_rate = need.rate.max(probe);
@@ -205,18 +235,25 @@ struct Horizon {
     closest: f64,
     /// How far past the target a deadline may be before it is due at once.
     grace: f64,
+    /// How far past the target writers may bring it.
+    usable: f64,
 }
 
 impl Horizon {
     fn new(target: f64, headroom: f64, rates: &Rates) -> Self {
         let (least, most) = (CLOSEST.0 * target, CLOSEST.1 * target);
         let closest = (rates.max * CLOSEST_SECONDS).clamp(least.max(1.0), most.max(1.0));
-        Horizon { target, closest, grace: headroom / 2.0 }
+        Horizon { target, closest, grace: headroom / 2.0, usable: USABLE * headroom }
     }
 
     /// Whether the deadline is over.
     fn is_late(&self, x: u64, log_end: u64) -> bool {
         log_end.saturating_sub(x) as f64 > self.target
+    }
+
+    /// Bytes until writers may not bring the log any further; never less than one.
+    fn usable_bytes(&self, x: u64, log_end: u64) -> f64 {
+        (self.target + self.usable - log_end.saturating_sub(x) as f64).max(1.0)
     }
 
     /// Bytes until the deadline; past it, until the grace is over. Never less than one.
@@ -227,6 +264,13 @@ impl Horizon {
         }
         (self.closest * (left + self.grace) / (self.closest + self.grace)).max(1.0)
     }
+}
+
+/// Share of a rate that is still needed over a time in which `times` of what there is goes away by
+/// itself.
+fn left_over(times: f64) -> f64 {
+    // Also when the log stands still: no time is long enough then.
+    if times > 1e-3 && times.is_finite() { times / times.exp_m1() } else { 1.0 }
 }
 
 /// A mean rate over the last moments.

@@ -11,13 +11,16 @@
 //!
 //! The sum is cut at `io_capacity_max`. Rates are averaged over `flushing_avg_loops` seconds. Past the
 //! *synchronous* limit writers stop, and pages are written as fast as the device can until the age is
-//! below it.
+//! below it. Without adaptive flushing, as before 2010, `io_capacity` pages are written per second while
+//! too many are dirty, and else none.
 
 use crate::{Load, Plan, Policy};
 
 /// InnoDB's settings, by their names there.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InnodbSettings {
+    /// Whether the age counts before writers have to stop.
+    pub adaptive_flushing: bool,
     /// Pages per second for background work.
     pub io_capacity: f64,
     /// Pages per second at most.
@@ -35,6 +38,7 @@ pub struct InnodbSettings {
 impl Default for InnodbSettings {
     fn default() -> Self {
         InnodbSettings {
+            adaptive_flushing: true,
             io_capacity: 200.0,
             io_capacity_max: 2000.0,
             adaptive_flushing_lwm: 10.0,
@@ -142,6 +146,11 @@ impl InnodbAdaptive {
             self.average.reset();
         }
         let dirty = 100.0 * load.dirty_pages as f64 / load.frames.max(1) as f64;
+        if !self.settings.adaptive_flushing {
+            let too_many = dirty > self.settings.max_dirty_pages_pct;
+            self.rate = if too_many { self.settings.io_capacity } else { 0.0 };
+            return;
+        }
         let age = self.percent_for_age(load.age as f64, log_bytes);
         let percent = age.max(self.percent_for_dirty(dirty));
         let share = percent / 100.0 * self.settings.io_capacity;
@@ -152,7 +161,11 @@ impl InnodbAdaptive {
 
 impl Policy for InnodbAdaptive {
     fn name(&self) -> String {
-        format!("innodb-{}/{}", self.settings.io_capacity, self.settings.io_capacity_max)
+        let s = &self.settings;
+        match s.adaptive_flushing {
+            true => format!("innodb:{}/{}", s.io_capacity, s.io_capacity_max),
+            false => format!("innodb-plain:{}", s.io_capacity),
+        }
     }
 
     fn plan(&mut self, load: &Load) -> Plan {
@@ -256,6 +269,23 @@ mod tests {
         // 10,000 * 0.81 * 15/16 = 7593.75.
         let plan = policy.plan(&Load { log_end: 7600, age: 7600, ..load });
         assert_eq!((plan.deadline_rate, plan.log_rate_max), (9000.0, 0.0));
+    }
+
+    #[test]
+    fn without_adaptive_flushing_only_too_many_dirty_pages_count() {
+        let mut policy = policy(100.0, 100.0);
+        policy.settings.adaptive_flushing = false;
+        policy.settings.max_dirty_pages_pct = 20.0;
+        let load = Load {
+            seconds: 1.0,
+            age: 5000,
+            age_max: 10_000,
+            dirty_pages: 20,
+            frames: 100,
+            ..Load::IDLE
+        };
+        assert_eq!(policy.plan(&load).deadline_rate, 0.0);
+        assert_eq!(policy.plan(&Load { dirty_pages: 21, ..load }).deadline_rate, 100.0);
     }
 
     #[test]

@@ -88,6 +88,8 @@ pub struct Load<'a> {
     pub free_target: u64,
     /// Free frames that were taken since the last call.
     pub frames_taken: u64,
+    /// Dirty pages that were written since the last call to free their frames.
+    pub written_for_frames: u64,
     /// What the device has been seen to do.
     pub device: Device,
 }
@@ -108,6 +110,7 @@ impl Load<'_> {
         free_frames: 0,
         free_target: 0,
         frames_taken: 0,
+        written_for_frames: 0,
         device: Device::UNKNOWN,
     };
 }

@@ -54,7 +54,7 @@ impl FixedRate {
 
 impl Policy for FixedRate {
     fn name(&self) -> String {
-        format!("fixed-{}", self.pages_per_second)
+        format!("fixed:{}", self.pages_per_second)
     }
 
     fn plan(&mut self, load: &Load) -> Plan {
