@@ -82,7 +82,11 @@ impl Regulator {
         self.at = now;
         let device = self.measure(storage, seconds);
         let plan = self.plan(storage, seconds, device);
-        let rates = Rates { log: plan.log_rate_max, dirty: plan.dirty_rate_max };
+        let rates = match storage.is_full() {
+            // Nothing gets written, however slowly they go.
+            true => Rates::NO_LIMIT,
+            false => Rates { log: plan.log_rate_max, dirty: plan.dirty_rate_max },
+        };
         storage.gate.set_rates(rates, storage.progress(), now);
         let figures = &storage.figures;
         let rate = plan.deadline_rate + plan.dirty_limit_rate;
@@ -106,7 +110,9 @@ impl Regulator {
             let mean = (syncs.1 - before.1) as f64 / 1e6 / (syncs.0 - before.0) as f64;
             self.sync_seconds += (mean - self.sync_seconds) * (seconds / SYNC_MEMORY).min(1.0);
         }
-        self.meter.elapsed(seconds, if self.was_full { seconds } else { 0.0 });
+        // A device without space is no slow one.
+        let was_full = self.was_full && !storage.is_full();
+        self.meter.elapsed(seconds, if was_full { seconds } else { 0.0 });
         self.meter.device()
     }
 
