@@ -9,6 +9,8 @@ mod bench_experiment;
 mod bench_insert;
 mod check;
 mod output;
+mod sim;
+mod sim_results;
 
 use std::process::ExitCode;
 
@@ -28,6 +30,7 @@ enum Command {
     Bench(bench::Bench),
     /// Check the structure of a database.
     Check(check::Check),
+    Sim(Box<sim::Sim>),
 }
 
 fn main() -> ExitCode {
@@ -35,6 +38,7 @@ fn main() -> ExitCode {
     let done = match arguments.command {
         Command::Bench(bench) => bench.run(),
         Command::Check(check) => check.run(),
+        Command::Sim(sim) => sim.run(),
     };
     match done {
         Ok(code) => code,

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate, and the crates of ours that it may use.
-const CRATES: [(&str, &[&str]); 8] = [
+const CRATES: [(&str, &[&str]); 9] = [
     ("weir-governor", &[]),
     ("weir-os", &[]),
     ("weir-page", &[]),
@@ -12,7 +12,8 @@ const CRATES: [(&str, &[&str]); 8] = [
     ("weir-store", &["weir-os", "weir-page"]),
     ("weir", &["weir-governor", "weir-os", "weir-page", "weir-redo", "weir-store"]),
     ("weir-bench", &["weir", "weir-governor", "weir-os"]),
-    ("weir-cli", &["weir", "weir-bench", "weir-os"]),
+    ("weir-sim", &["weir-governor"]),
+    ("weir-cli", &["weir", "weir-bench", "weir-os", "weir-sim"]),
 ];
 
 /// Modules of crate `weir`, and those that they must not use.

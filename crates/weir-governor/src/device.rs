@@ -37,13 +37,15 @@ impl Device {
 const FULL: f64 = 0.9;
 /// A window is at least this long, in seconds...
 const WINDOW: f64 = 0.1;
-/// ... and has at least this many batches.
-const WINDOW_BATCHES: u32 = 4;
+/// ... and has at least this many pages, or is as long as that.
+const WINDOW_PAGES: (u64, f64) = (32, 1.0);
+/// What one window shows is at most this much slower than what is known.
+const SLOWER: f64 = 8.0;
 /// Time in which an old rate is forgotten, in seconds: that of the moment, and the one that is told.
 const MEMORY: (f64, f64) = (0.4, 4.0);
 /// When the rate of the moment has been off by more than this factor, for this many seconds, the
 /// device has changed.
-const CHANGED: (f64, f64) = (1.5, 0.5);
+const CHANGED: (f64, f64) = (1.5, 1.0);
 /// Weight of one batch in the averages of latency.
 const LATENCY_WEIGHT: f64 = 1.0 / 16.0;
 
@@ -60,7 +62,6 @@ pub struct DeviceMeter {
     seconds: f64,
     full_seconds: f64,
     pages: u64,
-    batches: u32,
     /// Pages of the last batch, which the next one may be expected to have.
     batch_pages: u64,
 }
@@ -82,7 +83,6 @@ impl DeviceMeter {
             seconds: 0.0,
             full_seconds: 0.0,
             pages: 0,
-            batches: 0,
             batch_pages: 0,
         }
     }
@@ -95,7 +95,6 @@ impl DeviceMeter {
     /// A batch of `pages` is durable, `latency` seconds after it was issued.
     pub fn batch_done(&mut self, pages: u64, latency: f64) {
         self.pages += pages;
-        self.batches = self.batches.saturating_add(1);
         self.batch_pages = pages;
         let device = &mut self.device;
         if device.latency == 0.0 {
@@ -114,7 +113,8 @@ impl DeviceMeter {
         self.seconds += seconds;
         self.full_seconds += full_seconds;
         let full = self.full_seconds >= FULL * self.seconds;
-        if self.seconds >= WINDOW && (self.batches >= WINDOW_BATCHES || !full) {
+        let enough = self.pages >= WINDOW_PAGES.0 || self.seconds >= WINDOW_PAGES.1;
+        if self.seconds >= WINDOW && (enough || !full) {
             self.learn(self.pages as f64 / self.seconds, full);
             self.open_window();
         } else if full {
@@ -123,34 +123,35 @@ impl DeviceMeter {
     }
 
     fn open_window(&mut self) {
-        (self.seconds, self.full_seconds, self.pages, self.batches) = (0.0, 0.0, 0, 0);
+        (self.seconds, self.full_seconds, self.pages) = (0.0, 0.0, 0);
     }
 
     fn learn(&mut self, rate: f64, full: bool) {
-        let rate = rate.max(SLOWEST);
-        let Some(known) = self.device.pages_per_second else {
-            if full {
+        match self.device.pages_per_second {
+            None if full && rate > 0.0 => {
                 self.current = rate;
                 self.device.pages_per_second = Some(rate);
             }
-            return;
-        };
-        if full || rate > known {
-            self.current = towards(self.current, rate, self.seconds / MEMORY.0);
-            self.settle(known, self.seconds);
+            Some(known) if full || rate > known => self.follow(known, rate, self.seconds),
+            _ => {}
         }
     }
 
     /// A full queue from which nothing comes: even if a batch were done right now, the rate would be
     /// lower than what is known.
     fn doubt(&mut self, seconds: f64) {
-        let possible = (self.pages + self.batch_pages) as f64 / self.seconds;
+        let possible = (self.pages + self.batch_pages.max(WINDOW_PAGES.0)) as f64 / self.seconds;
         if let Some(known) = self.device.pages_per_second
             && possible < self.current
         {
-            self.current = possible.max(SLOWEST);
-            self.settle(known, seconds);
+            self.follow(known, possible, seconds);
         }
+    }
+
+    fn follow(&mut self, known: f64, rate: f64, seconds: f64) {
+        let rate = rate.max(self.current / SLOWER);
+        self.current = towards(self.current, rate, seconds / MEMORY.0);
+        self.settle(known, seconds);
     }
 
     /// Follows the rate of the moment: slowly, or at once if it has been quite another for a while. A
@@ -169,9 +170,6 @@ impl DeviceMeter {
         self.device.variation += (off - self.device.variation) * -(-times).exp_m1();
     }
 }
-
-/// No device is slower than this, in pages per second.
-const SLOWEST: f64 = 1e-3;
 
 /// From one rate towards another, in ratios, so that a drop to a tenth is followed as fast as a rise
 /// to tenfold.
@@ -242,7 +240,7 @@ mod tests {
         for _ in 0..200 {
             meter.elapsed(0.01, 0.01);
         }
-        assert!(rate(&meter) < 300.0, "{}", rate(&meter));
+        assert!(rate(&meter) < 1_000.0, "{}", rate(&meter));
         run(&mut meter, 10_000.0, 64, 3.0, true);
         assert!(rate(&meter) > 8_000.0, "{}", rate(&meter));
     }

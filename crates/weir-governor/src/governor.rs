@@ -6,7 +6,7 @@
 //! constant rate that meets every deadline is `v * max over x of n(x) / (x + A - L)`: the smoothest
 //! schedule for jobs that are all present (Yao, Demers, Shenker, FOCS 1995). `v` is averaged over up
 //! to half the time until each deadline ([`crate::log_rate`]): a burst of the load that is short
-//! against a deadline's horizon is spread over it.
+//! against a deadline's runway is spread over it.
 //!
 //! Pages that are written to free their frames need no deadline any more. If each is with probability `p`
 //! per second, what is left of `n / t` over a time `t` is `n p / (e^(p t) - 1)`.
@@ -18,10 +18,15 @@
 //!
 //! # Past the target
 //! The target lies below what must not be passed by a *headroom*: what the log grows while the device
-//! is slower than usual. In its first half the rate that is asked for rises without bound. Writers may
+//! is slower than usual, and too slow. In its first half the rate that is asked for rises without bound. Writers may
 //! use up nearly all of it, so that they don't feel each moment of the device; what they may use of `V`
 //! falls with the cube of how far the age has come, to nothing at the end: they are slowed down and
 //! never stopped.
+//!
+//! # A smaller log
+//! When the largest age shrinks below the age, the governor follows it gradually: as fast as the device has
+//! time for besides the load, and within [`SHRINK_SECONDS`] at the latest. Whoever gives out log space
+//! must let the old limit stand until then.
 
 use crate::log_rate::{LogRate, Rates};
 use crate::{Load, Plan, Policy};
@@ -30,10 +35,12 @@ use crate::{Load, Plan, Policy};
 const HEADROOM_MIN: f64 = 0.05;
 /// ... and at most this one.
 const HEADROOM_MAX: f64 = 0.25;
+/// Time over which it is averaged, in seconds.
+const HEADROOM_SECONDS: f64 = 16.0;
 /// Time that a page takes besides its write: until the next plan, and until the next checkpoint.
 const REACTION_SECONDS: f64 = 0.1;
-/// A device that is slower than usual is so for this long.
-const SLOW_SECONDS: f64 = 8.0;
+/// A device that is slower than usual is so by this many mean deviations, for so many seconds.
+const SLOW: (f64, f64) = (2.5, 3.2);
 /// Share of the headroom that writers may use up.
 const USABLE: f64 = 0.9;
 /// While nothing is known of the device, writers are held back from this part of the headroom on.
@@ -57,6 +64,10 @@ const DIRTY_FULL: f64 = 0.97;
 const FREE_SECONDS: f64 = 0.5;
 /// Share of the device that neither deadlines nor free frames can take from one another.
 const RESERVED: f64 = 0.5;
+/// A largest age that shrinks is followed at what this share of the device can do...
+const SHRINK_SHARE: f64 = 0.8;
+/// ... and at least in this time.
+const SHRINK_SECONDS: f64 = 60.0;
 /// Span over which rates of pages are averaged, in seconds.
 const PAGES_SECONDS: f64 = 0.5;
 
@@ -64,6 +75,12 @@ const PAGES_SECONDS: f64 = 0.5;
 #[derive(Debug, Clone, Default)]
 pub struct Governor {
     log_rate: LogRate,
+    /// The largest age that is kept to now.
+    age_max: Option<f64>,
+    /// Headroom as a share of the largest age; 0 before the first plan.
+    headroom: f64,
+    /// Pages per second that deadlines asked for.
+    needed: Average,
     /// Pages that become dirty per second.
     dirtying: Average,
     /// Frames taken per second.
@@ -89,24 +106,38 @@ impl Governor {
         Self::default()
     }
 
+    /// The largest age, if that has shrunk: what is kept to on the way there.
+    fn follow_age_max(&mut self, load: &Load, rates: &Rates) -> f64 {
+        let asked = load.age_max as f64;
+        // Nothing is in the way of going down to what the age leaves as headroom.
+        let free = asked.max(load.age as f64 / (1.0 - HEADROOM_MIN));
+        let before = self.age_max.map_or(asked, |before| before.min(free));
+        let even = self.log_rate_max.filter(|max| max.is_finite());
+        let spare = even.map_or(rates.slow(), |even| SHRINK_SHARE * even - rates.slow());
+        let fall = spare.max(before / SHRINK_SECONDS) * load.seconds;
+        let now = asked.max(before - fall);
+        self.age_max = Some(now);
+        now
+    }
+
     /// What lies between the age target and the largest age: what the log grows while a write takes
     /// unusually long.
-    fn headroom(load: &Load, rates: &Rates) -> f64 {
-        let max = load.age_max as f64;
+    fn headroom(&mut self, load: &Load, rates: &Rates, max: f64) -> f64 {
         let slow_write = 2.0 * (load.device.latency_bound() + REACTION_SECONDS);
-        let slow_device = SLOW_SECONDS * load.device.variation;
-        let bytes = rates.slow() * (slow_write + slow_device);
-        bytes.clamp(HEADROOM_MIN * max, HEADROOM_MAX * max)
+        // A device that has time to spare may be slower for a while.
+        let used = load.device.pages_per_second.map_or(0.0, |all| self.needed.rate / all);
+        let missing = used.min(1.0) - (1.0 - SLOW.0 * load.device.variation);
+        let bytes = rates.slow() * (slow_write + SLOW.1 * missing.max(0.0));
+        let share = (bytes / max).clamp(HEADROOM_MIN, HEADROOM_MAX);
+        // Slowly: a target that moves with what it makes necessary would swing.
+        let weight = -(-load.seconds / HEADROOM_SECONDS).exp_m1();
+        self.headroom = self.headroom.max(HEADROOM_MIN);
+        self.headroom += (share - self.headroom) * weight;
+        self.headroom * max
     }
 
     /// Goes through all deadlines. `capacity` is what the device can do for them.
-    fn need(
-        &mut self,
-        load: &Load,
-        rates: &Rates,
-        horizon: &Horizon,
-        capacity: Option<f64>,
-    ) -> Need {
+    fn need(&mut self, load: &Load, rates: &Rates, runway: &Runway, capacity: Option<f64>) -> Need {
         let freed = self.written_for_frames.observe(load.written_for_frames as f64, load.seconds);
         let freed_share = freed / load.dirty_pages.max(1) as f64;
         let mut need = Need { rate: 0.0, log_rate_max: f64::INFINITY };
@@ -117,7 +148,7 @@ impl Governor {
             if pages == 0.0 {
                 continue;
             }
-            let bytes = horizon.bytes(x, load.log_end);
+            let bytes = runway.bytes(x, load.log_end);
             while span < thresholds.len() && bytes >= thresholds[span] {
                 span += 1;
             }
@@ -125,11 +156,11 @@ impl Governor {
             let pages = pages * left_over(freed_share * bytes / log_rate);
             let per_byte = pages / bytes;
             need.rate = need.rate.max(per_byte * log_rate);
-            if horizon.is_late(x, load.log_end) {
+            if runway.is_late(x, load.log_end) {
                 need.rate = need.rate.max(pages / LATE_SECONDS);
             }
             if let Some(capacity) = capacity {
-                let even = capacity * horizon.usable_bytes(x, load.log_end) / pages;
+                let even = capacity * runway.usable_bytes(x, load.log_end) / pages;
                 need.log_rate_max = need.log_rate_max.min(even + (even - log_rate).max(0.0));
             }
         }
@@ -137,8 +168,8 @@ impl Governor {
     }
 
     /// How far the age has come from its target (0) to what must not be passed (1).
-    fn overrun(load: &Load, headroom: f64) -> f64 {
-        let room = load.age_max.saturating_sub(load.age) as f64;
+    fn overrun(load: &Load, age_max: f64, headroom: f64) -> f64 {
+        let room = age_max - load.age as f64;
         (1.0 - room / headroom).clamp(0.0, 1.0)
     }
 
@@ -198,15 +229,17 @@ impl Policy for Governor {
     fn plan(&mut self, load: &Load) -> Plan {
         assert!(load.seconds > 0.0, "time passes between plans");
         let rates = self.log_rate.observe(load.log_end, load.seconds);
-        let headroom = Self::headroom(load, &rates);
-        let age_target = load.age_max - headroom as u64;
-        let horizon = Horizon::new(age_target as f64, headroom, &rates);
+        let age_max = self.follow_age_max(load, &rates);
+        let headroom = self.headroom(load, &rates, age_max);
+        let age_target = age_max - headroom;
+        let runway = Runway::new(age_target, headroom, &rates);
         let device = load.device.pages_per_second;
 
         let wanted_free = self.free_frames(load);
         let for_deadlines = device.map(|all| all - wanted_free.min(RESERVED * all));
-        let need = self.need(load, &rates, &horizon, for_deadlines);
-        let overrun = Self::overrun(load, headroom);
+        let need = self.need(load, &rates, &runway, for_deadlines);
+        self.needed.observe(need.rate.min(1e12) * load.seconds, load.seconds);
+        let overrun = Self::overrun(load, age_max, headroom);
         let log_rate_max = Self::admission(need.log_rate_max, overrun, &rates, headroom);
         let held_back = Self::held_back(self.log_rate_max, rates.by_span[0]);
         let probe = if held_back { PROBE * for_deadlines.unwrap_or(0.0) } else { 0.0 };
@@ -224,13 +257,13 @@ impl Policy for Governor {
             free_frame_rate,
             log_rate_max,
             dirty_rate_max,
-            age_target,
+            age_target: age_target as u64,
         }
     }
 }
 
 /// Turns a recovery LSN into the bytes of log that are left for it.
-struct Horizon {
+struct Runway {
     target: f64,
     closest: f64,
     /// How far past the target a deadline may be before it is due at once.
@@ -239,11 +272,11 @@ struct Horizon {
     usable: f64,
 }
 
-impl Horizon {
+impl Runway {
     fn new(target: f64, headroom: f64, rates: &Rates) -> Self {
         let (least, most) = (CLOSEST.0 * target, CLOSEST.1 * target);
         let closest = (rates.max * CLOSEST_SECONDS).clamp(least.max(1.0), most.max(1.0));
-        Horizon { target, closest, grace: headroom / 2.0, usable: USABLE * headroom }
+        Runway { target, closest, grace: headroom / 2.0, usable: USABLE * headroom }
     }
 
     /// Whether the deadline is over.

@@ -7,7 +7,7 @@
 //! - The *age* is the end of the log less the checkpoint. It must stay below `age_max`.
 //! - The *age target* is a little less: `age_max` less a *headroom* for what the log grows while a
 //!   slow write is under way.
-//! - A page's *deadline* is its recovery LSN plus the age target; its *horizon* the bytes of log left
+//! - A page's *deadline* is its recovery LSN plus the age target; its *runway* the bytes of log left
 //!   until then.
 //! - The *load* is what happened since the last call, the *plan* what to do until the next.
 //!

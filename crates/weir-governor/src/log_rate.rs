@@ -2,14 +2,14 @@
 //!
 //! A deadline that is near asks for what the log does now; one that is far away for what it does on
 //! average until then. So the rate is kept as exponential averages over spans of 1/8 s to 16 s, and
-//! each horizon uses the one that fits it.
+//! each runway uses the one that fits it.
 
 /// Averages.
 pub const SPANS: usize = 8;
 /// The shortest span, in seconds; each further one is twice as long.
 const SHORTEST: f64 = 0.125;
-/// A horizon is this many spans of its average long.
-const SPANS_PER_HORIZON: f64 = 2.0;
+/// A runway is this many spans of its average long.
+const SPANS_PER_RUNWAY: f64 = 2.0;
 
 /// Averages of the log's growth, in bytes per second.
 #[derive(Debug, Clone, Default)]
@@ -65,11 +65,11 @@ impl Rates {
         self.by_span[SPANS - 1]
     }
 
-    /// Horizons, in bytes, from which on each average but the first is used; ascending. A longer
-    /// average that has begun to see a burst needs a longer horizon at once.
+    /// Runways, in bytes, from which on each average but the first is used; ascending. A longer
+    /// average that has begun to see a burst needs a longer runway at once.
     pub fn thresholds(&self) -> [f64; SPANS - 1] {
         let mut thresholds: [f64; SPANS - 1] =
-            std::array::from_fn(|k| SPANS_PER_HORIZON * span(k + 1) * self.by_span[k + 1]);
+            std::array::from_fn(|k| SPANS_PER_RUNWAY * span(k + 1) * self.by_span[k + 1]);
         for k in (0..SPANS - 2).rev() {
             thresholds[k] = thresholds[k].min(thresholds[k + 1]);
         }

@@ -212,6 +212,29 @@ fn a_device_that_slows_to_a_tenth_never_stops_writers() {
 }
 
 #[test]
+fn a_log_made_smaller_and_larger_again_stops_nobody() {
+    for known in [false, true] {
+        let mut model = Model::new(2_000_000_000);
+        (model.device, model.known) = (3000.0, known);
+        model.run(20.0 * MB, 50.0 / MB, 300.0);
+        assert!(model.age() > 1_800_000_000);
+        model.age_max = 200_000_000;
+        for second in 0..90 {
+            let before = model.log_end;
+            let plans = model.run(20.0 * MB, 50.0 / MB, 1.0);
+            let grown = model.log_end - before;
+            assert!(grown > 15_000_000, "second {second}: {grown}");
+            let rates = means(&plans, 1.0, |p| p.deadline_rate.min(3000.0));
+            assert!(second > 0 || rates[0] < 2900.0, "all at once: {rates:?}");
+        }
+        assert!(model.age() <= 200_000_000, "{}", model.age());
+        model.age_max = 2_000_000_000;
+        let rates = means(&model.run(20.0 * MB, 50.0 / MB, 20.0), 1.0, |p| p.deadline_rate);
+        assert!(rates.iter().all(|&r| r < 300.0), "nothing is urgent now: {rates:?}");
+    }
+}
+
+#[test]
 fn the_dirty_limit_is_approached_and_not_reached() {
     for device in [f64::INFINITY, 400.0] {
         let mut model = Model::new(100_000_000_000);
