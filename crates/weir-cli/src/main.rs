@@ -36,6 +36,7 @@ enum Command {
     Report(report::Report),
     /// Watch a running database in the terminal.
     Top(top::Top),
+    /// Simulate page writing on models of devices and workloads.
     Sim(Box<sim::Sim>),
 }
 

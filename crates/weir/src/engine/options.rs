@@ -109,7 +109,7 @@ impl Options {
     }
 
     /// Share of the frames in memory whose pages may have unwritten changes, from 0.0 to 1.0 but never
-    /// fewer than 8 pages; 0.9 by default. It is never exceeded: at the limit writers wait, in order, for
+    /// fewer than 16 pages; 0.9 by default. It is never exceeded: at the limit writers wait, in order, for
     /// pages to be written. A lower one costs page writes and needs no setting for even throughput.
     pub fn dirty_limit(self, share: f64) -> Self {
         Options { dirty_limit: share, ..self }

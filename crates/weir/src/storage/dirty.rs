@@ -20,16 +20,22 @@
 //! the accesses that this needs are those of sequential consistency; shuttle tests them.
 //!
 //! Small limits have no stripes: M is zero then.
+//!
+//! # Reserve
+//! A share of the limit is for rollback alone ([`on_reserve`]): at the limit it waits like all, but on a full
+//! device, where no page gets clean, it is what lets a transaction be taken back. So L above is the limit less
+//! the reserve for all others.
 
 use super::pool::NO_FRAME;
 use crate::sync::{AtomicU64, Ordering::SeqCst};
 use std::cell::Cell;
+use std::marker::PhantomData;
 
 /// Credits that each mtr reserves: the most pages that one may dirty.
 pub const PER_MTR: u64 = 4;
 
 /// The smallest limit, in pages.
-pub const LIMIT_MIN: u64 = 2 * PER_MTR;
+pub const LIMIT_MIN: u64 = 4 * PER_MTR;
 
 const STRIPES: usize = 8;
 /// Credits reserved in one stripe at most: two mtrs' at once.
@@ -74,9 +80,35 @@ fn own_stripe() -> usize {
 }
 
 fn usable(limit: u64) -> u64 {
-    match limit >= STRIPED_FROM {
-        true => (limit - STRIPES as u64 * QUOTA) | STRIPED,
-        false => limit,
+    let users = limit - reserve(limit);
+    match users >= STRIPED_FROM {
+        true => (users - STRIPES as u64 * QUOTA) | STRIPED,
+        false => users,
+    }
+}
+
+/// What is for rollback alone.
+fn reserve(limit: u64) -> u64 {
+    (limit / 16).clamp(PER_MTR, 1024)
+}
+
+thread_local! {
+    /// How many [`OnReserve`] this thread has.
+    static ON_RESERVE: Cell<u32> = const { Cell::new(0) };
+}
+
+/// While it lives, mtrs of this thread may use the reserve.
+pub struct OnReserve(PhantomData<*const ()>);
+
+/// Lets mtrs of this thread use the reserve.
+pub fn on_reserve() -> OnReserve {
+    ON_RESERVE.with(|n| n.set(n.get() + 1));
+    OnReserve(PhantomData)
+}
+
+impl Drop for OnReserve {
+    fn drop(&mut self) {
+        ON_RESERVE.with(|n| n.set(n.get() - 1));
     }
 }
 
@@ -134,8 +166,12 @@ impl DirtyCredits {
     fn reserve_directly(&self) -> Option<Reserved<'_>> {
         loop {
             let usable = self.usable.load(SeqCst);
+            let most = match ON_RESERVE.with(Cell::get) {
+                0 => usable & !STRIPED,
+                _ => (usable & !STRIPED) + reserve(self.limit.load(SeqCst)),
+            };
             let given = self.taken.0.fetch_update(SeqCst, SeqCst, |taken| {
-                (taken + PER_MTR <= usable & !STRIPED).then_some(taken + PER_MTR)
+                (taken + PER_MTR <= most).then_some(taken + PER_MTR)
             });
             given.ok()?;
             if self.usable.load(SeqCst) == usable {
@@ -191,7 +227,7 @@ mod tests {
 
     #[test]
     fn unused_credits_go_back() {
-        for limit in [10, STRIPED_FROM] {
+        for limit in [LIMIT_MIN, 2 * STRIPED_FROM] {
             let credits = DirtyCredits::new(limit);
             drop(credits.try_reserve().unwrap());
             assert_eq!(credits.outstanding(), 0);
@@ -204,24 +240,41 @@ mod tests {
 
     #[test]
     fn the_limit_is_reached_and_not_passed() {
-        for limit in [LIMIT_MIN, 9, 100, STRIPED_FROM] {
+        for limit in [LIMIT_MIN, 33, 100, STRIPED_FROM, 2 * STRIPED_FROM] {
             let credits = DirtyCredits::new(limit);
             while let Some(reserved) = credits.try_reserve() {
                 reserved.spend(1);
                 assert!(credits.outstanding() <= limit);
             }
-            let unused = limit - credits.outstanding();
+            let unused = limit - reserve(limit) - credits.outstanding();
             assert!(unused < PER_MTR + STRIPES as u64 * QUOTA, "{unused} of {limit} are unused");
         }
     }
 
     #[test]
     fn a_full_stripe_is_no_reason_to_refuse() {
-        let credits = DirtyCredits::new(STRIPED_FROM);
+        let credits = DirtyCredits::new(2 * STRIPED_FROM);
         let held: Vec<_> = (0..100).map(|_| credits.try_reserve().unwrap()).collect();
         assert_eq!(credits.outstanding(), 100 * PER_MTR);
         drop(held);
         assert_eq!(credits.outstanding(), 0);
+    }
+
+    #[test]
+    fn rollback_has_a_reserve_within_the_limit() {
+        let credits = DirtyCredits::new(100);
+        while let Some(reserved) = credits.try_reserve() {
+            reserved.spend(PER_MTR);
+        }
+        let reserve = on_reserve();
+        credits.try_reserve().unwrap().spend(PER_MTR);
+        while let Some(reserved) = credits.try_reserve() {
+            reserved.spend(PER_MTR);
+        }
+        assert!(credits.outstanding() <= 100);
+        drop(reserve);
+        credits.give_back(2 * PER_MTR);
+        assert!(credits.try_reserve().is_none());
     }
 
     #[test]
@@ -234,7 +287,8 @@ mod tests {
         }
         credits.set_limit(100);
         assert!(credits.try_reserve().is_none());
-        credits.give_back(taken - 97);
+        let users = 100 - reserve(100);
+        credits.give_back(taken - (users - PER_MTR + 1));
         assert!(credits.try_reserve().is_none());
         credits.give_back(1);
         assert!(credits.try_reserve().is_some());

@@ -29,8 +29,8 @@ const BURST: Duration = Duration::from_millis(100);
 /// Most writers in the queue.
 const QUEUE_MAX: u32 = 1 << 20;
 
-/// Least rate: writers are never stopped for good.
-const RATE_MIN: f64 = 1.0;
+/// Least rates: pacing slows writers down, what stops them are the limits themselves.
+const RATES_MIN: Rates = Rates { log: 100e3, dirty: 50.0 };
 
 /// Flag in `state`: writers are paced.
 const PACED: u32 = 1 << 31;
@@ -165,8 +165,8 @@ impl Gate {
 
     /// Holds writers to `rates` from `now` on.
     pub fn set_rates(&self, rates: Rates, at: Progress, now: Instant) {
-        self.log.set_rate(rates.log, at.log_end, now);
-        self.dirty.set_rate(rates.dirty, at.dirtied, now);
+        self.log.set_rate(rates.log.max(RATES_MIN.log), at.log_end, now);
+        self.dirty.set_rate(rates.dirty.max(RATES_MIN.dirty), at.dirtied, now);
         match rates.log.is_infinite() && rates.dirty.is_infinite() {
             true => self.state.fetch_and(!PACED, Ordering::Relaxed),
             false => self.state.fetch_or(PACED, Ordering::Relaxed),
@@ -197,7 +197,7 @@ impl Pace {
             true => count as f64,
             false => line.allowed(count, now),
         };
-        *line = Line { rate: rate.max(RATE_MIN), time: now, count: allowed };
+        *line = Line { rate, time: now, count: allowed };
         self.open_until.store(line.open_until(), Ordering::Relaxed);
     }
 

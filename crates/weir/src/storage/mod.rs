@@ -22,6 +22,7 @@ mod write;
 mod writers;
 
 pub use background::Background;
+pub use dirty::on_reserve;
 pub use figures::Figures;
 pub use gate::Cause;
 pub use mtr::{Mtr, Need, Restart, retry};
@@ -409,6 +410,8 @@ impl Storage {
             if let Some((delay, why)) = turn.delay(self.progress()) {
                 turn.waits_for(*cause.insert(why));
                 self.check()?;
+                turns += 1;
+                self.fail_if_full(turns)?;
                 std::thread::sleep(delay.min(Duration::from_millis(5)));
                 continue;
             }
@@ -508,6 +511,11 @@ impl Storage {
         self.pool.flush.lock().set_bucket_bytes(bucket_bytes(capacity));
         self.flusher.raise();
         Ok(capacity)
+    }
+
+    /// Whether the device had no space for the last batch.
+    fn is_full(&self) -> bool {
+        self.full.lock().is_some()
     }
 
     fn fail_if_full(&self, turns: u32) -> Result<(), Fault> {

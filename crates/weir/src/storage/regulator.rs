@@ -18,12 +18,19 @@ pub const TURN: Duration = Duration::from_millis(10);
 /// At a low rate, a batch takes the pages of this time.
 const BATCH_SECONDS: f64 = 0.05;
 
-/// Pages in flight are what the device writes in this time: enough to keep it busy, and others who
-/// need it don't wait long.
-const IN_FLIGHT_SECONDS: f64 = 0.02;
+/// A batch is what the device writes in at least and at most this time: others who need the device, the
+/// log's syncs above all, shall not wait long for it...
+const BATCH_DEVICE_SECONDS: (f64, f64) = (0.008, 0.06);
 
-/// Fewest pages in a batch when more are wanted.
-const BATCH_PAGES_MIN: usize = 64;
+/// ... but so many times as long as its sync takes, and at least so many pages.
+const BATCH_SYNCS: f64 = 3.0;
+const BATCH_PAGES_MIN: usize = 24;
+
+/// Batches in flight: one that the device writes, one that waits for it, one that is compressed.
+const IN_FLIGHT: usize = 3;
+
+/// Time over which the length of syncs is averaged, in seconds.
+const SYNC_MEMORY: f64 = 1.0;
 
 /// See the module.
 pub struct Regulator {
@@ -33,9 +40,13 @@ pub struct Regulator {
     at: Instant,
     /// Whether the queue was full then.
     was_full: bool,
+    /// Batches and the time of their syncs so far; the mean lately.
+    syncs: (u64, u64),
+    sync_seconds: f64,
     deadlines: Vec<(u64, u64)>,
     dirtied: u64,
     frames_taken: u64,
+    written_for_frames: u64,
     /// Pages that are due, fractions included.
     owed: f64,
     /// Since when they are.
@@ -51,9 +62,12 @@ impl Regulator {
             meter: DeviceMeter::new(),
             at: now,
             was_full: false,
+            syncs: (0, 0),
+            sync_seconds: 0.0,
             deadlines: Vec::new(),
             dirtied: 0,
             frames_taken: 0,
+            written_for_frames: 0,
             owed: 0.0,
             owed_since: now,
         }
@@ -68,7 +82,11 @@ impl Regulator {
         self.at = now;
         let device = self.measure(storage, seconds);
         let plan = self.plan(storage, seconds, device);
-        let rates = Rates { log: plan.log_rate_max, dirty: plan.dirty_rate_max };
+        let rates = match storage.is_full() {
+            // Nothing gets written, however slowly they go.
+            true => Rates::NO_LIMIT,
+            false => Rates { log: plan.log_rate_max, dirty: plan.dirty_rate_max },
+        };
         storage.gate.set_rates(rates, storage.progress(), now);
         let figures = &storage.figures;
         let rate = plan.deadline_rate + plan.dirty_limit_rate;
@@ -86,7 +104,15 @@ impl Regulator {
             let latency = done.ended.saturating_duration_since(done.began).as_secs_f64();
             self.meter.batch_done(done.pages as u64, latency);
         }
-        self.meter.elapsed(seconds, if self.was_full { seconds } else { 0.0 });
+        let syncs = storage.store.batch_syncs();
+        let before = std::mem::replace(&mut self.syncs, syncs);
+        if syncs.0 > before.0 {
+            let mean = (syncs.1 - before.1) as f64 / 1e6 / (syncs.0 - before.0) as f64;
+            self.sync_seconds += (mean - self.sync_seconds) * (seconds / SYNC_MEMORY).min(1.0);
+        }
+        // A device without space is no slow one.
+        let was_full = self.was_full && !storage.is_full();
+        self.meter.elapsed(seconds, if was_full { seconds } else { 0.0 });
         self.meter.device()
     }
 
@@ -99,6 +125,7 @@ impl Regulator {
         let dirtied = storage.figures.dirtied.load(Relaxed);
         let log_end = storage.redo.reserved().0;
         let taken = storage.pool.free.taken();
+        let for_frames = storage.figures.written_for_frames.load(Relaxed);
         let load = Load {
             seconds,
             log_end,
@@ -113,9 +140,20 @@ impl Regulator {
             free_frames: storage.pool.free_frames() as u64,
             free_target: storage.frame_reserve() as u64,
             frames_taken: taken - std::mem::replace(&mut self.frames_taken, taken),
+            written_for_frames: for_frames
+                - std::mem::replace(&mut self.written_for_frames, for_frames),
             device,
         };
         self.policy.plan(&load)
+    }
+
+    /// Most pages in a batch.
+    fn batch_pages(&self, storage: &Storage, device: Device) -> usize {
+        let most = storage.batch_pages();
+        let Some(rate) = device.pages_per_second else { return most };
+        let (least, longest) = BATCH_DEVICE_SECONDS;
+        let seconds = (BATCH_SYNCS * self.sync_seconds).clamp(least, longest);
+        ((rate * seconds) as usize).clamp(BATCH_PAGES_MIN.min(most), most)
     }
 
     /// Hands out what is due, in batches, as far as the queue has room.
@@ -128,8 +166,9 @@ impl Regulator {
         device: Device,
     ) {
         let rate = plan.deadline_rate + plan.dirty_limit_rate;
-        let depth = depth(storage, device);
-        let batch = (rate * BATCH_SECONDS).clamp(1.0, batch_pages(storage, depth) as f64);
+        let most = self.batch_pages(storage, device);
+        let depth = IN_FLIGHT * most;
+        let batch = (rate * BATCH_SECONDS).clamp(1.0, most as f64);
         if self.owed < 1.0 {
             self.owed_since = self.at;
         }
@@ -153,19 +192,4 @@ impl Regulator {
         // What the queue has no room for is asked for again.
         self.owed = self.owed.min(batch);
     }
-}
-
-/// Pages that may be in flight.
-fn depth(storage: &Storage, device: Device) -> usize {
-    let most = super::writers::THREADS * storage.batch_pages();
-    match device.pages_per_second {
-        Some(rate) => ((rate * IN_FLIGHT_SECONDS) as usize).clamp(BATCH_PAGES_MIN.min(most), most),
-        None => most,
-    }
-}
-
-/// Most pages in a batch.
-fn batch_pages(storage: &Storage, depth: usize) -> usize {
-    let least = BATCH_PAGES_MIN.min(depth);
-    (depth / 2).clamp(least, depth).min(storage.batch_pages())
 }

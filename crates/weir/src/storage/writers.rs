@@ -93,7 +93,7 @@ impl Writers {
     /// Writes batches until the end; `survive` is told what came of each.
     pub fn run(&self, storage: &Storage, survive: impl Fn(&Storage, Result<(), Fault>)) {
         while let Some(batch) = self.next() {
-            let written = storage.write_oldest(batch.pages, batch.reason);
+            let written = write(storage, batch);
             {
                 let mut state = self.state.lock();
                 state.running -= 1;
@@ -102,6 +102,19 @@ impl Writers {
             storage.flusher.raise();
             storage.checkpointer.raise();
             survive(storage, written.map(drop));
+        }
+    }
+}
+
+/// Writes a batch; fewer pages if there is no space for all of them.
+fn write(storage: &Storage, batch: Batch) -> Result<usize, Fault> {
+    let mut pages = batch.pages;
+    loop {
+        match storage.write_oldest(pages, batch.reason) {
+            Err(fault) if fault.is_no_space() && pages > 1 => {
+                pages = pages.div_ceil(2).min(pages - 1)
+            }
+            written => return written,
         }
     }
 }

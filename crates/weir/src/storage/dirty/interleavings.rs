@@ -24,10 +24,13 @@ impl Frames {
     }
 }
 
-/// `STRIPED_FROM` less what keeps the limit near: a few credits are left.
+/// With stripes.
+const LIMIT: u64 = 2 * STRIPED_FROM;
+
+/// `LIMIT` less what keeps the limit near: a few credits are left.
 fn nearly_full(limit: u64, frames: &Frames) -> DirtyCredits {
     let credits = DirtyCredits::new(limit);
-    let dirty = limit - STRIPES as u64 * QUOTA - 3;
+    let dirty = limit - reserve(limit) - STRIPES as u64 * QUOTA - 3;
     credits.taken.0.store(dirty, SeqCst);
     frames.dirty.store(dirty, SeqCst);
     credits
@@ -37,7 +40,7 @@ fn nearly_full(limit: u64, frames: &Frames) -> DirtyCredits {
 fn stripes_and_direct_reservations_keep_the_limit() {
     check(|| {
         let frames = Arc::new(Frames::default());
-        let credits = Arc::new(nearly_full(STRIPED_FROM, &frames));
+        let credits = Arc::new(nearly_full(LIMIT, &frames));
         let threads: Vec<_> = (0..3)
             .map(|stripe| {
                 let (frames, credits) = (frames.clone(), credits.clone());
@@ -46,7 +49,7 @@ fn stripes_and_direct_reservations_keep_the_limit() {
                         let given = credits.reserve_in(stripe % 2);
                         let given = given.or_else(|| credits.reserve_directly());
                         if let Some(reserved) = given {
-                            frames.change(&credits, reserved, PER_MTR, STRIPED_FROM);
+                            frames.change(&credits, reserved, PER_MTR, LIMIT - reserve(LIMIT));
                         }
                     }
                 })
@@ -61,8 +64,8 @@ fn stripes_and_direct_reservations_keep_the_limit() {
 fn a_lower_limit_is_kept_once_the_sum_says_so() {
     check(|| {
         let frames = Arc::new(Frames::default());
-        let credits = Arc::new(DirtyCredits::new(16));
-        let settled = Arc::new(AtomicU64::new(16));
+        let credits = Arc::new(DirtyCredits::new(32));
+        let settled = Arc::new(AtomicU64::new(32));
         let writers: Vec<_> = (0..2)
             .map(|_| {
                 let (frames, credits, settled) = (frames.clone(), credits.clone(), settled.clone());
@@ -76,9 +79,9 @@ fn a_lower_limit_is_kept_once_the_sum_says_so() {
                 })
             })
             .collect();
-        credits.set_limit(8);
-        if credits.outstanding() <= 8 {
-            settled.store(8, SeqCst);
+        credits.set_limit(16);
+        if credits.outstanding() <= 16 {
+            settled.store(16, SeqCst);
         }
         writers.into_iter().for_each(|t| t.join().expect("no thread fails"));
     });
