@@ -27,7 +27,7 @@ impl World {
         change: impl FnOnce(&mut Catalog, u64),
     ) -> Result<bool, Down> {
         self.note(|| format!("{what}: {:?}", result.as_ref().map(drop)));
-        let in_use = table.is_some_and(|t| self.open.iter().any(|o| o.used.contains(&t)));
+        let in_use = table.is_some_and(|t| self.in_use(t));
         match result {
             Ok(_) => {
                 assert!(!in_use, "{what}: the table is in use");
@@ -101,7 +101,7 @@ impl World {
         let index = Index::ALL[self.rng.usize(..4)];
         let table = self.tables(&name);
         let result = self.db().create_index(&table, index.name(), index.columns(), index.unique());
-        let in_use = self.open.iter().any(|o| o.used.contains(&def.id));
+        let in_use = self.in_use(def.id);
         match &result {
             Err(Error::IndexExists { .. }) => {
                 assert!(def.indexes.iter().any(|x| x.0 == index), "no such index");
