@@ -4,6 +4,7 @@ use super::catalog::CATALOG;
 use super::error::Result;
 use super::{Bounds, Database, IndexRef, Isolation, Table};
 use crate::check::{self, Finding, Summary};
+use crate::schema::Layout;
 use crate::txn::Direction;
 use weir_page::TreeId;
 
@@ -15,6 +16,7 @@ impl Database {
     /// # Errors
     /// What keeps the check from going on. Pages that can't be read are findings.
     pub fn check(&self, report: &mut dyn FnMut(Finding)) -> Result<Summary> {
+        self.0.roll_back_orphans();
         let mut summary = check::check(&self.0.shared.storage, &self.roots(), report)?;
         for name in self.table_names() {
             let Some(table) = self.table(&name) else { continue };
@@ -31,6 +33,7 @@ impl Database {
     /// # Errors
     /// As [`Database::check`].
     pub fn check_quickly(&self, report: &mut dyn FnMut(Finding)) -> Result<Summary> {
+        self.0.roll_back_orphans();
         Ok(check::check_quickly(&self.0.shared.storage, &self.roots(), report)?)
     }
 
@@ -40,8 +43,8 @@ impl Database {
         for (name, table) in self.0.tables.read().iter() {
             let Ok(def) = table.0.def() else { continue };
             roots.push((def.primary.id, format!("table `{name}`")));
-            for (index, schema) in def.indexes.iter().zip(def.schema.indexes()) {
-                let owner = format!("index `{}` of table `{name}`", schema.name());
+            for (n, index) in def.indexes.iter().enumerate() {
+                let owner = format!("index `{}` of table `{name}`", def.layout.index_name(n));
                 if let Some(staging) = &index.staging {
                     roots.push((staging.tree.id, format!("staging of {owner}")));
                 }
@@ -53,9 +56,10 @@ impl Database {
     }
 
     /// Whether each index has an entry for each of the table's rows, as the row asks for it, and no
-    /// others.
+    /// others. Only the caller knows what the rows of a raw table ask for.
     fn check_indexes(&self, table: &Table, report: &mut dyn FnMut(Finding)) -> Result<()> {
         let def = table.0.def()?;
+        let Layout::Typed(schema) = &def.layout else { return Ok(()) };
         if def.indexes.is_empty() {
             return Ok(());
         }
@@ -68,7 +72,7 @@ impl Database {
                 return Ok(());
             }
         };
-        for (n, (index, schema)) in def.indexes.iter().zip(def.schema.indexes()).enumerate() {
+        for (n, (index, schema)) in def.indexes.iter().zip(schema.indexes()).enumerate() {
             let what = match self.compare_index(table, n, schema.name()) {
                 Ok((entries, 0)) if entries == rows => continue,
                 Ok((entries, 0)) => format!("{entries} entries, but the table has {rows} rows"),

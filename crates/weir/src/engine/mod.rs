@@ -5,17 +5,30 @@ mod check;
 mod cursor;
 mod ddl;
 mod error;
+mod indexes;
+mod lock;
 mod options;
+mod prepared;
+mod raw;
+mod scan;
+mod statistics;
 mod status;
 mod table;
 mod transaction;
+mod typed;
+mod write;
 
 pub use cursor::{Bounds, Cursor, IndexRef};
 pub use error::{Error, Result};
+pub use indexes::EntryOf;
+pub use lock::{Lock, Wait};
 pub use options::Options;
-pub use status::Status;
+pub use prepared::{Committed, MAX_XID};
+pub use scan::{RawEntry, RawRange, RawScan};
+pub use status::{Status, TransactionInfo, TransactionState};
 pub use table::Table;
 pub use transaction::{Isolation, Transaction};
+pub use write::Entry;
 
 use crate::lock::LockInfo;
 use crate::sort;
@@ -23,6 +36,7 @@ use crate::storage::replay::Summary;
 use crate::storage::{Background, Fault, Reason, Storage};
 use crate::txn::{Transactions, TxnError};
 use parking_lot::{Mutex, RwLock};
+use prepared::Registry;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -30,6 +44,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use table::Shared;
+use transaction::Orphan;
 use weir_os::{Disk, open_directory};
 use weir_status::{Address, Server};
 
@@ -54,6 +69,9 @@ pub(crate) struct Inner {
     tables: RwLock<HashMap<String, Table>>,
     /// One definition changes at a time.
     ddl: Mutex<()>,
+    prepared: Registry,
+    orphans: Mutex<Vec<Orphan>>,
+    has_orphans: AtomicBool,
     recovered: Summary,
     threads: Mutex<Option<Threads>>,
     endpoint: Mutex<Option<Server>>,
@@ -139,8 +157,8 @@ impl Database {
             Some(Background::start(&storage).map_err(start_failed)?)
         };
         // A crash between the creation of the files and of the first pages leaves an empty log.
-        let shared = if storage.is_new() {
-            catalog::create(&storage)?
+        let (shared, prepared) = if storage.is_new() {
+            (catalog::create(&storage)?, Vec::new())
         } else {
             Transactions::recover(storage, &mut |_| {})?
         };
@@ -162,8 +180,12 @@ impl Database {
             }
             tables.insert(name.clone(), Table(Arc::new(Shared::new(name, def))));
         }
+        let prepared = Registry::recovered(prepared, tables.values())?;
         Ok(Database(Arc::new(Inner {
             shared,
+            prepared,
+            orphans: Mutex::default(),
+            has_orphans: AtomicBool::new(false),
             options,
             tables: RwLock::new(tables),
             ddl: Mutex::default(),
@@ -180,6 +202,7 @@ impl Database {
     /// The database has stopped after a failure.
     pub fn begin(&self, isolation: Isolation) -> Result<Transaction> {
         self.0.shared.storage.check()?;
+        self.0.roll_back_orphans();
         let mut txn = self.0.shared.begin();
         txn.lock_timeout = self.0.options.lock_wait_timeout;
         Ok(Transaction::new(self.0.clone(), txn, isolation))
@@ -207,7 +230,14 @@ impl Database {
         self.0.endpoint.lock().as_ref().map(|endpoint| endpoint.address().clone())
     }
 
-    /// Row locks that readers hold or somebody waits for, and who waits for whom.
+    /// Transactions that have written and not ended, oldest first. Who has only read isn't among them; the
+    /// locks that it holds are in [`Database::locks`].
+    pub fn transactions(&self) -> Vec<TransactionInfo> {
+        TransactionInfo::all(&self.0.shared)
+    }
+
+    /// Row and range locks that readers hold or somebody waits for, and who waits for whom. Those in tree
+    /// 0 are waits for the end of the transaction that the key names.
     pub fn locks(&self) -> Vec<LockInfo> {
         self.0.shared.locks.snapshot()
     }
@@ -261,7 +291,10 @@ impl Database {
         match step % 7 {
             0 => drop(storage.flush_step(16)?),
             1 => drop(storage.checkpoint()?),
-            2 => drop(self.0.shared.purge_step(4)?),
+            2 => {
+                self.0.roll_back_orphans();
+                self.0.shared.purge_step(4)?;
+            }
             3 => drop(storage.evict_step(storage.frame_reserve())?),
             4 => {
                 let durable = storage.redo.write_step(true).map_err(Fault::from)?;
@@ -320,6 +353,7 @@ fn exists(disk: &dyn Disk, name: &str, options: &Options) -> Result<bool> {
 impl Drop for Inner {
     fn drop(&mut self) {
         drop(self.endpoint.lock().take());
+        self.leave_orphans();
         let had_threads = self.threads.lock().take().is_some();
         if had_threads && self.shared.storage.check().is_ok() {
             // A failure here loses nothing that was promised: `relaxed` commits are on their way.

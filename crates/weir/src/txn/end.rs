@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use weir_page::overflow::Reference;
 use weir_page::undo::{self, State as LaneState};
 use weir_page::version::{Delta, Entry, Flags, UndoPtr, Version};
-use weir_page::{PageId, Redo, TreeId, TxnId, Undo};
+use weir_page::{Lsn, PageId, Redo, TreeId, TxnId, Undo};
 use weir_redo::Appended;
 
 /// Most undo pages that a commit gives up itself; more are left to purge.
@@ -91,19 +91,18 @@ impl Txn {
     /// # Errors
     /// The log has failed: whether the transaction is durable is not known.
     pub fn commit(mut self, durability: Durability) -> Result<(), TxnError> {
-        let ended = self.commit_visibly()?;
-        let Some(appended) = ended else { return Ok(()) };
-        let redo = &self.storage().redo;
-        match durability {
-            Durability::Sync => redo.wait_durable(appended.end).map_err(Fault::from)?,
-            Durability::Write => redo.wait_written(appended.end).map_err(Fault::from)?,
-            Durability::Relaxed => {}
+        match self.commit_visibly()? {
+            Some(end) => self.shared.wait_for_log(end, durability),
+            None => Ok(()),
         }
-        Ok(())
     }
 
-    /// Makes the transaction's writes visible; returns where its end is in the log.
-    fn commit_visibly(&mut self) -> Result<Option<Appended>, TxnError> {
+    /// Makes the transaction's writes visible; returns where its end is in the log, if it has
+    /// written. It isn't durable yet.
+    ///
+    /// # Errors
+    /// Faults of the storage: it has not committed.
+    pub fn commit_visibly(&mut self) -> Result<Option<Lsn>, TxnError> {
         self.finish_rollback()?;
         self.drop_snapshot();
         if self.undo_records == 0 {
@@ -135,7 +134,7 @@ impl Txn {
             shared.advance_horizon();
         }
         self.release();
-        Ok(Some(appended))
+        Ok(Some(appended.end))
     }
 
     /// Logs the end of the transaction. Its undo goes at once if nobody can need it; else the part of
@@ -203,12 +202,19 @@ impl Txn {
     /// Takes everything back.
     ///
     /// # Errors
-    /// Faults of the storage: the rest is taken back when the database is opened next.
+    /// As [`Txn::roll_back`]; then the storage has been stopped.
     pub fn rollback(mut self) -> Result<(), TxnError> {
-        self.rollback_all()
+        self.roll_back()
     }
 
-    pub(super) fn rollback_all(&mut self) -> Result<(), TxnError> {
+    /// Takes everything back; a transaction that was rolled back has done nothing.
+    ///
+    /// # Errors
+    /// Faults of the storage: the rest is taken back by the call repeated, or when the database is opened
+    /// next.
+    pub fn roll_back(&mut self) -> Result<(), TxnError> {
+        // From here on there is nothing left to decide, whatever fails.
+        self.prepared = false;
         self.drop_snapshot();
         self.rollback_to(Savepoint(0))?;
         if self.id.0 != 0 {
@@ -238,9 +244,11 @@ impl Txn {
         self.undo_records = 0;
         self.unfinished = None;
         self.purge_work = false;
+        self.prepared = false;
     }
 
-    /// Takes back what was written since the savepoint; locks are kept.
+    /// Takes back what was written since the savepoint. Locks of reads are kept; rows that were only
+    /// written since are free for others again.
     ///
     /// # Errors
     /// Faults of the storage. The transaction can't commit before the rest is taken back: by the call
@@ -252,6 +260,8 @@ impl Txn {
         while self.undo_records > to.0 {
             self.undo_last()?;
             self.undo_records -= 1;
+            let lane = self.lane.expect("a transaction with undo has a lane");
+            self.shared.lanes.tenant(lane.lane).count(self.undo_records);
         }
         self.unfinished = None;
         Ok(())
@@ -355,10 +365,11 @@ impl Txn {
         loop {
             match retry(s, || self.try_restore(s, lane, tree, key, taken, chain))? {
                 Restored::Done { tail, sparse } => {
-                    if sparse {
-                        tree.merge(s, key)?;
+                    match if sparse { tree.merge(s, key) } else { Ok(()) } {
+                        // The record is off the lane: to fail now would be to take it back twice.
+                        Err(fault) if !fault.is_no_space() => return Err(fault.into()),
+                        _ => return Ok(tail),
                     }
-                    return Ok(tail);
                 }
                 Restored::NoRoom => tree.make_room(s, key, self.shared.horizon())?,
                 Restored::ChainFirst(first) => {
@@ -477,9 +488,12 @@ fn log_tail(mtr: &mut Mtr<'_>, place: UndoPlace, txn: &Txn, state: LaneState) {
 
 impl Drop for Txn {
     fn drop(&mut self) {
+        if self.prepared {
+            return;
+        }
         // A panic of the caller's is a rollback like any other: locks and snapshot must not stay.
         // A failure here is the storage's: the next open takes back the rest.
-        if let Err(error) = self.rollback_all() {
+        if let Err(error) = self.roll_back() {
             self.drop_snapshot();
             if let TxnError::Fault(fault) = error {
                 self.shared.storage.stop(fault);

@@ -6,8 +6,7 @@
 //! window was opened is found in one of them, or in both, under the same key: then it is given once.
 
 use super::staging::Staging;
-use super::{Direction, Range, Row, Scan, Transactions, View};
-use crate::storage::Fault;
+use super::{Direction, Look, Range, Row, Scan, ScanStop, Transactions};
 use crate::tree::Tree;
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -28,8 +27,8 @@ struct Staged {
 }
 
 impl MergedScan {
-    /// A scan of `range`; `most` rows are fetched at first, more later. The view that it is for was
-    /// taken before.
+    /// A scan of `range`; `most` rows are fetched at first, more later. `newest`: it looks at the newest
+    /// versions; else the view that it is for was taken before.
     pub fn new(
         shared: &Arc<Transactions>,
         tree: Tree,
@@ -37,32 +36,35 @@ impl MergedScan {
         range: Range,
         direction: Direction,
         most: usize,
+        newest: bool,
     ) -> MergedScan {
         // What an empty staging tree gets from now on, the view doesn't see.
-        let Some(staging) = staging.filter(|staging| !staging.is_empty()) else {
+        let Some(staging) = staging.filter(|staging| newest || !staging.is_empty()) else {
             let main = Scan::new(shared.clone(), tree, range, direction, most);
             return MergedScan { main, staged: None, last_is_staged: false };
         };
         let nothing = Range { low: range.low.clone(), high: Some(range.low.clone()) };
         let main = Scan::new(shared.clone(), tree, nothing, direction, most);
-        let scan = Scan::new(shared.clone(), staging.tree, range.clone(), direction, most);
+        // Between the looks at the two trees an entry may move: what is read of the first is locked of both.
+        let scan = Scan::new(shared.clone(), staging.tree, range.clone(), direction, most)
+            .locking_too(tree);
         let staged = Some(Box::new(Staged { scan, rest: range, direction }));
         MergedScan { main, staged, last_is_staged: false }
     }
 
-    /// The next entry that `view` sees.
+    /// The next entry that a look gives.
     ///
     /// # Errors
-    /// Faults of the storage.
+    /// [`ScanStop`].
     #[inline]
-    pub fn next(&mut self, view: View) -> Result<Option<Row<'_>>, Fault> {
+    pub fn look(&mut self, look: Look) -> Result<Option<Row<'_>>, ScanStop> {
         match &mut self.staged {
-            None => self.main.next(view),
-            Some(_) => self.next_of_two(view),
+            None => self.main.look(look),
+            Some(_) => self.next_of_two(look),
         }
     }
 
-    /// The entry that [`MergedScan::next`] gave last.
+    /// The entry that [`MergedScan::look`] gave last.
     ///
     /// # Panics
     /// If it gave none.
@@ -76,14 +78,14 @@ impl MergedScan {
 
     #[cold]
     #[inline(never)]
-    fn next_of_two(&mut self, view: View) -> Result<Option<Row<'_>>, Fault> {
+    fn next_of_two(&mut self, look: Look) -> Result<Option<Row<'_>>, ScanStop> {
         let staged = self.staged.as_mut().expect("the scan has a staging tree");
         loop {
             // The staging tree's part of a window is always read before the main tree's.
-            let of_main = self.main.fill(view)?;
+            let of_main = self.main.fill(look)?;
             let take_staged = match (of_main, staged.scan.peek()) {
                 (None, None) => {
-                    if !staged.open_window(&mut self.main, view)? {
+                    if !staged.open_window(&mut self.main, look)? {
                         return Ok(None);
                     }
                     continue;
@@ -120,11 +122,11 @@ impl MergedScan {
 
 impl Staged {
     /// Reads the staging tree's next leaf and lets `main` read the same range; `false` at the end.
-    fn open_window(&mut self, main: &mut Scan, view: View) -> Result<bool, Fault> {
+    fn open_window(&mut self, main: &mut Scan, look: Look) -> Result<bool, ScanStop> {
         if self.rest.high.as_ref().is_some_and(|high| *high <= self.rest.low) {
             return Ok(false);
         }
-        self.scan.refill(view)?;
+        self.scan.refill(look)?;
         let unread = self.scan.unread();
         let rest = match (self.direction, unread) {
             (Direction::Forward, Some(range)) => {
