@@ -55,5 +55,6 @@ pub use storage::replay::Progress;
 pub use txn::{Canceller, Direction, Durability, Savepoint};
 pub use value::{OwnedValue, Type, Value};
 pub use weir_os::Backend;
+pub use weir_page::{TreeId, TxnId};
 pub use weir_status::{Address as StatusAddress, Figure, Kind as FigureKind, Unit as FigureUnit};
 pub use weir_store::Compression;
