@@ -1,8 +1,9 @@
 //! Indexes added to filled tables, and dropped, in one atomic change.
 //!
 //! Entries are made from the rows of a snapshot, sorted, and built into new trees. Writers are kept
-//! out meanwhile; readers go on, with the indexes that they know. The table's users are waited for
-//! only when the definition is exchanged.
+//! out meanwhile. Beside a change of a raw table, whose caller sees to it that nobody who reads then
+//! wants to write, readers go on with the indexes that they know, and the table's users are waited for
+//! only when the definition is exchanged. Of a typed table all users are waited for first.
 
 use super::Database;
 use super::catalog::{self, IndexDef, PutOp, TableDef};
@@ -31,6 +32,12 @@ struct Change {
     added: usize,
 }
 
+/// Who may use the table while indexes are built.
+enum Beside {
+    Nobody,
+    Readers,
+}
+
 /// Sorted entries of a new index.
 struct Entries {
     sorted: Sorted,
@@ -39,8 +46,8 @@ struct Entries {
 }
 
 impl Database {
-    /// Creates an index on a typed table, which may be filled. Readers go on while it is built; the
-    /// transactions that use the table are waited for in the end.
+    /// Creates an index on a typed table, which may be filled, after waiting for those who use the
+    /// table. Others wait meanwhile.
     ///
     /// # Errors
     /// [`Error::IndexExists`], [`Error::Duplicate`] if `unique` doesn't hold, [`Error::TableInUse`],
@@ -62,7 +69,7 @@ impl Database {
         let entry_of = &mut |def: &TableDef, n: usize, key: &[u8], row: &[u8], out: Entry<'_>| {
             Ok(RowRef::primary(def.schema(), key, row).index_entry(n, out.0, out.1)?)
         };
-        self.change_indexes(table, change, entry_of)
+        self.change_indexes(table, Beside::Nobody, change, entry_of)
     }
 
     /// Drops an index of a typed table, after waiting for those who use the table.
@@ -76,13 +83,14 @@ impl Database {
             let layout = Layout::Typed(typed(old, name)?.without_index(index));
             Ok(Change { layout, dropped, added: 0 })
         };
-        self.change_indexes(table, change, &mut |_, _, _, _, _| Ok(()))
+        self.change_indexes(table, Beside::Nobody, change, &mut |_, _, _, _, _| Ok(()))
     }
 
     /// Drops and adds indexes of a raw table, and replaces its meta if another is given, all or nothing.
     /// New indexes come after those that stay; `entry_of` makes their entries from rows. Readers go on
-    /// meanwhile; the transactions that use the table are waited for in the end. A snapshot from before
-    /// can't use a new index ([`Error::IndexTooNew`]).
+    /// meanwhile; the transactions that use the table are waited for in the end. One that reads and then
+    /// wants to write waits for the change, which waits for it: one of the two times out. A snapshot from
+    /// before can't use a new index ([`Error::IndexTooNew`]).
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -140,12 +148,13 @@ impl Database {
             entry_of(n - kept.get(), key, row, out.0, out.1)?;
             check_key(def.layout.index_name(n), out.0)
         };
-        self.change_indexes(table, change, entry_of)
+        self.change_indexes(table, Beside::Readers, change, entry_of)
     }
 
     fn change_indexes(
         &self,
         table: &Table,
+        beside: Beside,
         change: impl FnOnce(&TableDef, &str) -> Result<Change>,
         entry_of: &mut OfIndex<'_>,
     ) -> Result<()> {
@@ -162,7 +171,10 @@ impl Database {
         }
         let mut def = TableDef { layout, primary: old.primary, indexes };
         if added > 0 {
-            hold.wait_for_writers(timeout)?;
+            match beside {
+                Beside::Nobody => hold.wait_for_all(timeout)?,
+                Beside::Readers => hold.wait_for_writers(timeout)?,
+            }
             let entries = self.sort_entries(&mut txn, &def, first, entry_of)?;
             for (n, entries) in (first..).zip(entries) {
                 self.build(&mut txn, table, &def, n, entries)?;

@@ -63,20 +63,25 @@ struct Users {
     shared: usize,
     /// Those of them that may have written to it.
     writers: usize,
-    /// Whether nobody new may write to it: its definition is about to change.
+    /// Whether somebody is about to change its definition.
     changing: bool,
+    /// Whether nobody new may write to it.
+    closed: bool,
     /// Whether nobody new may use it: its definition changes.
     exclusive: bool,
 }
 
-/// A hold on a table's definition: nobody else changes it, and nobody new writes to the table.
+/// A hold on a table's definition: nobody else changes it.
 pub(super) struct Hold<'a>(&'a Shared);
 
 impl Hold<'_> {
-    /// Waits until nobody has written to the table who still may take it back.
+    /// Waits until nobody has written to the table who still may take it back, and lets nobody begin to
+    /// write. A transaction that reads the table before it writes to it then waits for the change, which
+    /// will wait for it: one of the two times out.
     pub fn wait_for_writers(&mut self, timeout: Duration) -> Result<()> {
         let deadline = Instant::now().checked_add(timeout);
         let mut users = self.0.users.lock();
+        users.closed = true;
         while users.writers > 0 {
             self.0.wait(&mut users, deadline)?;
         }
@@ -98,7 +103,7 @@ impl Hold<'_> {
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
         let mut users = self.0.users.lock();
-        (users.changing, users.exclusive) = (false, false);
+        (users.changing, users.closed, users.exclusive) = (false, false, false);
         drop(users);
         self.0.changed.notify_all();
     }
@@ -143,7 +148,7 @@ impl Shared {
     fn enter_to_write(&self, timeout: Duration) -> Result<()> {
         let deadline = Instant::now().checked_add(timeout);
         let mut users = self.users.lock();
-        while users.changing {
+        while users.closed {
             self.wait(&mut users, deadline)?;
         }
         users.writers += 1;
@@ -161,7 +166,7 @@ impl Shared {
         }
     }
 
-    /// Keeps others from changing the definition and new writers out; waits for nobody else.
+    /// Keeps others from changing the definition; waits for nobody else.
     pub fn change(&self, timeout: Duration) -> Result<Hold<'_>> {
         let deadline = Instant::now().checked_add(timeout);
         let mut users = self.users.lock();
