@@ -1,0 +1,244 @@
+//! Tables: definition, removal, figures.
+
+use crate::bytes::{WeirBytes, WeirBytesCallback};
+use crate::database::WeirDatabase;
+use crate::error::{failed, handle, result, WeirResult};
+use crate::scan::{bound, WeirBound};
+use std::ffi::c_void;
+use weir::schema::RawIndex;
+use weir::{Database, Error, KeyOf, RawRange, Schema, Table};
+
+/// A table.
+pub struct WeirTable {
+    pub(crate) table: Table,
+    pub(crate) database: Database,
+}
+
+/// An index of a table that is made.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct WeirIndex {
+    /// Its name.
+    pub name: WeirBytes,
+    /// Whether a key may occur once only.
+    pub unique: bool,
+}
+
+/// Stands for the primary key where an index is named by its position.
+pub const WEIR_PRIMARY: u32 = u32::MAX;
+
+pub(crate) fn key_of(index: u32) -> KeyOf {
+    if index == WEIR_PRIMARY {
+        KeyOf::Primary
+    } else {
+        KeyOf::Index(index as usize)
+    }
+}
+
+/// # Safety
+/// `indexes` points to `count` indexes whose names are readable.
+unsafe fn indexes(indexes: *const WeirIndex, count: usize) -> Vec<RawIndex> {
+    if count == 0 {
+        return Vec::new();
+    }
+    // SAFETY: the caller's promise.
+    let indexes = unsafe { std::slice::from_raw_parts(indexes, count) };
+    // SAFETY: the caller's promise.
+    let of = |i: &WeirIndex| RawIndex::new(unsafe { i.name.text() }, i.unique);
+    indexes.iter().map(of).collect()
+}
+
+/// Creates a table. `meta` is kept for the caller.
+///
+/// # Safety
+/// `database` is a handle; `name`, `meta` and the `count` indexes are readable.
+#[no_mangle]
+pub unsafe extern "C" fn weir_table_create(
+    database: *const WeirDatabase,
+    name: WeirBytes,
+    index: *const WeirIndex,
+    count: usize,
+    meta: WeirBytes,
+) -> WeirResult {
+    // SAFETY: the caller's promises.
+    let (database, name, meta) = unsafe { (&*database, name.text(), meta.slice().to_vec()) };
+    // SAFETY: the caller's promise.
+    let indexes = unsafe { indexes(index, count) };
+    let create = || database.0.create_table(&name, Schema::raw(indexes, meta)?).map(drop);
+    result(create())
+}
+
+fn find(database: &Database, name: &str) -> weir::Result<Table> {
+    database.table(name).ok_or_else(|| Error::NoSuchTable(name.to_string()))
+}
+
+/// Finds a table.
+///
+/// # Safety
+/// `database` is a handle; `name` is readable; `out` may be written.
+#[no_mangle]
+pub unsafe extern "C" fn weir_table_open(
+    database: *const WeirDatabase,
+    name: WeirBytes,
+    out: *mut *mut WeirTable,
+) -> WeirResult {
+    // SAFETY: the caller's promises.
+    let (database, name) = unsafe { (&(*database).0, name.text()) };
+    let table = find(database, &name).map(|table| WeirTable { table, database: database.clone() });
+    // SAFETY: the caller's promise.
+    unsafe { handle(table, out) }
+}
+
+/// Gives back a table's handle.
+///
+/// # Safety
+/// `table` is a handle, given back by this, or null.
+#[no_mangle]
+pub unsafe extern "C" fn weir_table_close(table: *mut WeirTable) {
+    if !table.is_null() {
+        // SAFETY: the caller's promise.
+        drop(unsafe { Box::from_raw(table) });
+    }
+}
+
+/// Drops a table.
+///
+/// # Safety
+/// `database` is a handle; `name` is readable.
+#[no_mangle]
+pub unsafe extern "C" fn weir_table_drop(
+    database: *const WeirDatabase,
+    name: WeirBytes,
+) -> WeirResult {
+    // SAFETY: the caller's promises.
+    let (database, name) = unsafe { (&(*database).0, name.text()) };
+    result(find(database, &name).and_then(|table| database.drop_table(&table)))
+}
+
+/// Gives a table another name.
+///
+/// # Safety
+/// `database` is a handle; the names are readable.
+#[no_mangle]
+pub unsafe extern "C" fn weir_table_rename(
+    database: *const WeirDatabase,
+    from: WeirBytes,
+    to: WeirBytes,
+) -> WeirResult {
+    // SAFETY: the caller's promises.
+    let (database, from, to) = unsafe { (&(*database).0, from.text(), to.text()) };
+    result(find(database, &from).and_then(|table| database.rename_table(&table, &to)))
+}
+
+/// Removes all rows at once.
+///
+/// # Safety
+/// `table` is a handle.
+#[no_mangle]
+pub unsafe extern "C" fn weir_table_truncate(table: *const WeirTable) -> WeirResult {
+    // SAFETY: the caller's promise.
+    let table = unsafe { &*table };
+    result(table.database.truncate_table(&table.table))
+}
+
+/// Hands out the bytes that the caller keeps with the table.
+///
+/// # Safety
+/// `table` is a handle; `callback` may be called with `context`.
+#[no_mangle]
+pub unsafe extern "C" fn weir_table_meta(
+    table: *const WeirTable,
+    callback: WeirBytesCallback,
+    context: *mut c_void,
+) -> WeirResult {
+    // SAFETY: the caller's promise.
+    match unsafe { &*table }.table.meta() {
+        Ok(meta) => {
+            callback(context, meta.as_slice().into());
+            WeirResult::Ok
+        }
+        Err(error) => failed(&error),
+    }
+}
+
+/// Replaces the bytes that the caller keeps with the table.
+///
+/// # Safety
+/// `table` is a handle; `meta` is readable.
+#[no_mangle]
+pub unsafe extern "C" fn weir_table_set_meta(
+    table: *const WeirTable,
+    meta: WeirBytes,
+) -> WeirResult {
+    // SAFETY: the caller's promises.
+    let (table, meta) = unsafe { (&*table, meta.slice()) };
+    result(table.database.set_meta(&table.table, meta.to_vec()))
+}
+
+/// Hands out the names of a table's indexes, in their order.
+///
+/// # Safety
+/// `table` is a handle; `callback` may be called with `context`.
+#[no_mangle]
+pub unsafe extern "C" fn weir_table_indexes(
+    table: *const WeirTable,
+    callback: WeirBytesCallback,
+    context: *mut c_void,
+) -> WeirResult {
+    // SAFETY: the caller's promise.
+    match unsafe { &*table }.table.raw_schema() {
+        Ok(schema) => {
+            for index in schema.indexes() {
+                callback(context, index.name().as_bytes().into());
+            }
+            WeirResult::Ok
+        }
+        Err(error) => failed(&error),
+    }
+}
+
+/// About how many rows it has.
+///
+/// # Safety
+/// `table` is a handle.
+#[no_mangle]
+pub unsafe extern "C" fn weir_table_rows(table: *const WeirTable) -> u64 {
+    // SAFETY: the caller's promise.
+    let table = unsafe { &*table };
+    table.table.estimate_rows().unwrap_or(0)
+}
+
+/// About how many bytes its rows ([`WEIR_PRIMARY`]) or an index take.
+///
+/// # Safety
+/// `table` is a handle.
+#[no_mangle]
+pub unsafe extern "C" fn weir_table_size(table: *const WeirTable, index: u32) -> u64 {
+    // SAFETY: the caller's promise.
+    let table = unsafe { &*table };
+    table.table.size_bytes(key_of(index)).unwrap_or(0)
+}
+
+/// About how many entries lie between two bounds.
+///
+/// # Safety
+/// `table` is a handle; the bounds are readable; `out` may be written.
+#[no_mangle]
+pub unsafe extern "C" fn weir_table_range(
+    table: *const WeirTable,
+    index: u32,
+    low: WeirBound,
+    high: WeirBound,
+    out: *mut u64,
+) -> WeirResult {
+    // SAFETY: the caller's promises.
+    let (table, low, high) = unsafe { (&*table, bound(low), bound(high)) };
+    match table.table.estimate_range(key_of(index), RawRange::prefixes(low, high)) {
+        Ok(entries) => {
+            // SAFETY: the caller's promise.
+            unsafe { *out = entries };
+            WeirResult::Ok
+        }
+        Err(error) => failed(&error),
+    }
+}

@@ -1,0 +1,44 @@
+/*
+  What all handlers of a table share: its handle in the engine, where its indexes are there, counters.
+*/
+#pragma once
+
+#include "keys.h"
+#include <atomic>
+
+namespace weir {
+
+class Share : public Handler_share
+{
+public:
+  ~Share() override { weir_table_close(table); }
+  // Finds the table and its indexes.
+  int open(const Bytes &name, TABLE *form);
+
+  WeirTable *table= nullptr;
+  Bytes name;
+  // Position in the engine of each of the server's indexes; WEIR_PRIMARY for the primary key.
+  std::vector<uint32_t> positions;
+  // Next key of a table without primary key, 0 if not known yet; next value of AUTO_INCREMENT.
+  std::atomic<ulonglong> next_hidden{0}, next_auto{0};
+  std::atomic<bool> auto_is_known{false};
+  // Rows for each distinct value of each index's first parts; see `analyze`.
+  std::vector<std::vector<ulong>> rows_per_key;
+};
+
+// Name in the engine of a table that the server names by a path.
+Bytes table_name(const char *path);
+
+// What the engine keeps for the server with a table.
+struct Meta
+{
+  ulonglong auto_increment= 0;
+  Bytes version; // the definition's unique id
+
+  Bytes encode() const;
+  bool decode(WeirBytes from);
+};
+
+Meta meta_of(const WeirTable *table);
+
+} // namespace weir
