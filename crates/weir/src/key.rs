@@ -364,7 +364,7 @@ impl KeyRange {
 }
 
 /// The least bytes greater than all that begin with `prefix`; `None` if there are none.
-fn after_prefix(mut prefix: Vec<u8>) -> Option<Vec<u8>> {
+pub(crate) fn after_prefix(mut prefix: Vec<u8>) -> Option<Vec<u8>> {
     while prefix.pop_if(|last| *last == 0xff).is_some() {}
     *prefix.last_mut()? += 1;
     Some(prefix)

@@ -44,12 +44,12 @@ mod txn;
 pub mod value;
 
 pub use engine::{
-    Bounds, Cursor, Database, Error, IndexRef, Isolation, Options, Result, Shutdown, Status, Table,
-    Transaction,
+    Bounds, Committed, Cursor, Database, Entry, Error, IndexRef, Isolation, Lock, MAX_XID, Options,
+    RawEntry, RawRange, RawScan, Result, Shutdown, Status, Table, Transaction, Wait,
 };
 pub use lock::{LockInfo, Mode as LockMode, WaitInfo};
 pub use row::{Row, RowRef};
-pub use schema::Schema;
+pub use schema::{KeyOf, RawIndex, RawSchema, Schema};
 pub use storage::Fault;
 pub use storage::replay::Progress;
 pub use txn::{Canceller, Direction, Durability, Savepoint};

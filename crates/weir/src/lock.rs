@@ -96,6 +96,9 @@ pub struct Request<'a> {
     pub key: &'a [u8],
     /// Mode wanted.
     pub mode: Mode,
+    /// Whether to wait at all: else the lock is granted at once or [`LockError::Timeout`] comes, and
+    /// no deadlock is looked for.
+    pub wait: bool,
     /// How long to wait at most; zero never parks the thread, yet detects deadlocks.
     pub timeout: Duration,
     /// What rolling the transaction back would cost: undo records written so far.
@@ -399,6 +402,9 @@ impl LockTable {
                     self.enlist(req.txn, queue.key());
                 }
                 return Ok(None);
+            }
+            if !req.wait {
+                return Err(LockError::Timeout);
             }
             queue.push(Waiting {
                 txn: req.txn,

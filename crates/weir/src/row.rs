@@ -59,6 +59,12 @@ pub enum RowError {
         /// Encoded bytes, up to the column that is too much.
         bytes: usize,
     },
+    /// A raw key has no byte.
+    #[error("{key}: a key has at least one byte")]
+    EmptyKey {
+        /// Which key.
+        key: String,
+    },
     /// An index does not have the column.
     #[error("the column `{column}` is not in the {index}")]
     NotCovered {

@@ -9,6 +9,10 @@
 //! | 0 | 1 | format version, [`FORMAT`] |
 //! | 1 | rest | columns (name, type, nullable), primary key, indexes (name, columns, unique) |
 
+mod raw;
+
+pub use raw::{Layout, MAX_META, RawIndex, RawSchema};
+
 use crate::value::Type;
 use serde::{Deserialize, Serialize};
 
@@ -67,6 +71,9 @@ pub enum SchemaError {
     /// A name is empty or longer than [`MAX_NAME`] bytes.
     #[error("`{0}` is not a name: 1 to {MAX_NAME} bytes are allowed")]
     BadName(String),
+    /// [`RawSchema::meta`] is longer than [`MAX_META`].
+    #[error("{0} bytes of meta; {MAX_META} are allowed")]
+    MetaTooLong(usize),
     /// The bytes were written by a later version.
     #[error("the schema has format version {found}; this program reads up to {FORMAT}")]
     UnknownFormat {
@@ -186,6 +193,14 @@ impl Schema {
     /// Starts with no columns.
     pub fn builder() -> SchemaBuilder {
         SchemaBuilder::default()
+    }
+
+    /// The schema of a raw table: the caller encodes keys, rows and entries.
+    ///
+    /// # Errors
+    /// [`SchemaError`]: names, too many indexes, too long a `meta`.
+    pub fn raw(indexes: Vec<RawIndex>, meta: Vec<u8>) -> Result<RawSchema, SchemaError> {
+        RawSchema::new(indexes, meta)
     }
 
     /// The columns, in order.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::storage::{Need, Restart, StorageOptions, retry};
 use crate::tree::Tree;
-use crate::txn::{Durability, LANE_DIRECTORY, Op, Outcome, Transactions, Txn, TxnError};
+use crate::txn::{Durability, LANE_DIRECTORY, Op, Outcome, Transactions, Txn, TxnError, View};
 use fastrand::Rng;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,6 +39,11 @@ struct Bed {
     frames: usize,
     txns: Arc<Transactions>,
     trees: Vec<(Tree, Rows)>,
+}
+
+fn get_in(txn: &Txn, view: View, tree: Tree, key: &[u8]) -> Option<Vec<u8>> {
+    let mut value = Vec::new();
+    txn.get_into(view, tree, key, &mut value).unwrap().then_some(value)
 }
 
 impl Bed {
@@ -99,7 +104,7 @@ impl Bed {
         let view = txn.view();
         for (tree, rows) in &self.trees {
             for (key, value) in rows {
-                let got = txn.get_in(view, *tree, key).unwrap();
+                let got = get_in(&txn, view, *tree, key);
                 assert!(got.as_ref() == Some(value), "{when}: key {key:?} of tree {}", tree.id);
             }
         }
@@ -115,7 +120,7 @@ impl Bed {
         let disk = self.disk.crash(seed);
         let on: Arc<dyn weir_os::Disk> = Arc::new(disk.clone());
         let (storage, _) = Storage::open(on, &options(self.frames), &mut |_| {}).unwrap();
-        let txns = Transactions::recover(Arc::new(storage), &mut |_| {}).unwrap();
+        let (txns, _) = Transactions::recover(Arc::new(storage), &mut |_| {}).unwrap();
         Bed { disk, txns, ..self }
     }
 
@@ -315,7 +320,7 @@ fn random_work(bed: &mut Bed, rng: &mut Rng, steps: usize) -> Vec<Open> {
                 for ((tree, _), rows) in bed.trees.iter().zip(&rows) {
                     for n in 0..100 {
                         let key = random_key(rng);
-                        let got = txn.get_in(view, *tree, &key).unwrap();
+                        let got = get_in(&txn, view, *tree, &key);
                         let want = rows.get(&key);
                         if got.as_ref() != want {
                             retry(bed.storage(), || {
@@ -446,7 +451,7 @@ fn nothing_is_found_after_work_of_many_threads() {
         let disk = bed.disk.process_kill();
         let on: Arc<dyn weir_os::Disk> = Arc::new(disk.clone());
         let storage = Arc::new(Storage::open(on, &open, &mut |_| {}).unwrap().0);
-        let txns = Transactions::recover(storage.clone(), &mut |_| {}).unwrap();
+        let (txns, _) = Transactions::recover(storage.clone(), &mut |_| {}).unwrap();
         let background = crate::storage::Background::start(&storage).unwrap();
         let tree = bed.trees[0].0;
         bed.trees[0].1 = std::thread::scope(|scope| {

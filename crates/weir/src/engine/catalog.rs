@@ -1,7 +1,7 @@
 //! The catalog: a tree that maps table names to schemas and roots.
 
 use super::error::{Error, Result};
-use crate::schema::Schema;
+use crate::schema::{Layout, Schema};
 use crate::storage::{Fault, Need, Storage};
 use crate::tree::{Hint, Tree};
 use crate::txn::{
@@ -21,10 +21,13 @@ struct Stored {
     indexes: Vec<u32>,
     /// Staging trees of the indexes, 0 for none.
     staging: Vec<u32>,
-    schema: Vec<u8>,
+    /// [`Layout::encode`]; in format 2, [`Schema::encode`].
+    layout: Vec<u8>,
 }
 
-const FORMAT: u8 = 2;
+const FORMAT: u8 = 3;
+/// The format before there were raw tables.
+const TYPED_ONLY: u8 = 2;
 
 /// Longest entry that is staged, in bytes: it fits a leaf, so none of its bytes are elsewhere.
 const MAX_STAGED: usize = 3600;
@@ -32,8 +35,8 @@ const MAX_STAGED: usize = 3600;
 /// A table's schema and its trees.
 #[derive(Debug, Clone)]
 pub struct TableDef {
-    /// Columns, keys.
-    pub schema: Schema,
+    /// What its bytes are.
+    pub layout: Layout,
     /// Rows by primary key.
     pub primary: Tree,
     /// One tree for each index of the schema, and the snapshot from which it can be used.
@@ -91,6 +94,27 @@ impl IndexDef {
 }
 
 impl TableDef {
+    /// The columns of a typed table.
+    ///
+    /// # Panics
+    /// If it is a raw one: who asks has made sure.
+    #[inline]
+    pub fn schema(&self) -> &Schema {
+        match &self.layout {
+            Layout::Typed(schema) => schema,
+            Layout::Raw(_) => panic!("only a typed table has columns"),
+        }
+    }
+
+    /// All its trees.
+    pub fn trees(&self) -> impl Iterator<Item = Tree> + '_ {
+        let of_index = |index: &IndexDef| {
+            let staging = index.staging.as_ref().map(|staging| staging.tree);
+            [Some(index.tree), staging].into_iter().flatten()
+        };
+        std::iter::once(self.primary).chain(self.indexes.iter().flat_map(of_index))
+    }
+
     fn encode(&self) -> Vec<u8> {
         let stored = Stored {
             primary: self.primary.id.0,
@@ -100,7 +124,7 @@ impl TableDef {
                 .iter()
                 .map(|i| i.staging.as_ref().map_or(0, |s| s.tree.id.0))
                 .collect(),
-            schema: self.schema.encode(),
+            layout: self.layout.encode(),
         };
         postcard::to_extend(&stored, vec![FORMAT]).expect("writing to memory does not fail")
     }
@@ -108,13 +132,16 @@ impl TableDef {
     fn decode(name: &str, bytes: &[u8]) -> Result<TableDef> {
         let damaged = |what: String| Error::Catalog(format!("table `{name}`: {what}"));
         let (&format, rest) = bytes.split_first().ok_or_else(|| damaged("no entry".into()))?;
-        if format != FORMAT {
-            return Err(damaged(format!("format {format} is newer than {FORMAT}")));
+        if !(TYPED_ONLY..=FORMAT).contains(&format) {
+            return Err(Error::CatalogFormat { table: name.into(), found: format, newest: FORMAT });
         }
         let stored: Stored = postcard::from_bytes(rest).map_err(|e| damaged(e.to_string()))?;
-        let schema = Schema::decode(&stored.schema)?;
+        let layout = match format {
+            TYPED_ONLY => Layout::Typed(Schema::decode(&stored.layout)?),
+            _ => Layout::decode(&stored.layout)?,
+        };
         let trees = [stored.indexes.len(), stored.staging.len()];
-        if trees != [schema.indexes().len(); 2] {
+        if trees != [layout.index_count(); 2] {
             return Err(damaged("numbers of indexes and trees differ".into()));
         }
         let tree = |root: u32| Tree::new(TreeId(root));
@@ -123,7 +150,7 @@ impl TableDef {
             IndexDef { tree: tree(root), staging, since: 0 }
         };
         Ok(TableDef {
-            schema,
+            layout,
             primary: tree(stored.primary),
             indexes: stored.indexes.iter().zip(&stored.staging).map(index).collect(),
         })
@@ -188,4 +215,67 @@ pub fn load(shared: &Arc<Transactions>) -> Result<Vec<(String, TableDef)>> {
     }
     txn.commit(Durability::Relaxed)?;
     Ok(tables)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::RawIndex;
+    use crate::value::Type;
+
+    fn tree(id: u32) -> Tree {
+        Tree::new(TreeId(id))
+    }
+
+    fn typed() -> Schema {
+        Schema::builder().column("a", Type::I64).primary_key(&["a"]).build().unwrap()
+    }
+
+    #[test]
+    fn a_raw_table_s_entry_is_golden() {
+        let indexes = vec![RawIndex::new("u", true), RawIndex::new("n", false)];
+        let staging = Some(Arc::new(Staging::new(tree(8), tree(9))));
+        let def = TableDef {
+            layout: Schema::raw(indexes, vec![5]).unwrap().into(),
+            primary: tree(6),
+            indexes: vec![
+                IndexDef { tree: tree(7), staging: None, since: 0 },
+                IndexDef { tree: tree(8), staging, since: 4 },
+            ],
+        };
+        let layout = [1, 1, 2, 1, b'u', 1, 1, b'n', 0, 1, 5];
+        let golden = [&[3, 6, 2, 7, 8, 2, 0, 9, layout.len() as u8][..], &layout].concat();
+        assert_eq!(def.encode(), golden);
+        let back = TableDef::decode("t", &golden).unwrap();
+        assert_eq!((back.layout.clone(), back.primary), (def.layout, tree(6)));
+        assert_eq!(back.indexes.iter().map(|i| i.tree).collect::<Vec<_>>(), [tree(7), tree(8)]);
+        assert_eq!(back.indexes[1].staging.as_ref().unwrap().tree, tree(9));
+    }
+
+    #[test]
+    fn an_entry_of_format_2_is_read() {
+        let schema = typed();
+        let old = [&[2, 6, 0, 0, schema.encode().len() as u8][..], &schema.encode()].concat();
+        let def = TableDef::decode("t", &old).unwrap();
+        assert_eq!(*def.schema(), schema);
+        assert_eq!(def.encode()[0], FORMAT);
+    }
+
+    #[test]
+    fn other_formats_are_refused_with_a_reason() {
+        let message = |format: u8| {
+            let schema = typed().encode();
+            let bytes = [&[format, 6, 0, 0, schema.len() as u8][..], &schema].concat();
+            TableDef::decode("t", &bytes).unwrap_err().to_string()
+        };
+        for format in [1, 4] {
+            assert_eq!(
+                message(format),
+                format!(
+                    "table `t`: its catalog entry has format {format}, this program reads up to 3: \
+                     open the database with the version that wrote it"
+                )
+            );
+        }
+    }
 }

@@ -4,6 +4,7 @@ use super::catalog::CATALOG;
 use super::error::Result;
 use super::{Bounds, Database, IndexRef, Isolation, Table};
 use crate::check::{self, Finding, Summary};
+use crate::schema::Layout;
 use crate::txn::Direction;
 use weir_page::TreeId;
 
@@ -40,8 +41,8 @@ impl Database {
         for (name, table) in self.0.tables.read().iter() {
             let Ok(def) = table.0.def() else { continue };
             roots.push((def.primary.id, format!("table `{name}`")));
-            for (index, schema) in def.indexes.iter().zip(def.schema.indexes()) {
-                let owner = format!("index `{}` of table `{name}`", schema.name());
+            for (n, index) in def.indexes.iter().enumerate() {
+                let owner = format!("index `{}` of table `{name}`", def.layout.index_name(n));
                 if let Some(staging) = &index.staging {
                     roots.push((staging.tree.id, format!("staging of {owner}")));
                 }
@@ -53,9 +54,10 @@ impl Database {
     }
 
     /// Whether each index has an entry for each of the table's rows, as the row asks for it, and no
-    /// others.
+    /// others. Only the caller knows what the rows of a raw table ask for.
     fn check_indexes(&self, table: &Table, report: &mut dyn FnMut(Finding)) -> Result<()> {
         let def = table.0.def()?;
+        let Layout::Typed(schema) = &def.layout else { return Ok(()) };
         if def.indexes.is_empty() {
             return Ok(());
         }
@@ -68,7 +70,7 @@ impl Database {
                 return Ok(());
             }
         };
-        for (n, (index, schema)) in def.indexes.iter().zip(def.schema.indexes()).enumerate() {
+        for (n, (index, schema)) in def.indexes.iter().zip(schema.indexes()).enumerate() {
             let what = match self.compare_index(table, n, schema.name()) {
                 Ok((entries, 0)) if entries == rows => continue,
                 Ok((entries, 0)) => format!("{entries} entries, but the table has {rows} rows"),

@@ -8,7 +8,7 @@ use super::catalog::{self, IndexDef, PutOp, TableDef};
 use super::error::{Error, Result};
 use super::table::{Shared, Table};
 use crate::row::RowRef;
-use crate::schema::Schema;
+use crate::schema::{Layout, Schema};
 use crate::sort::{Sorted, Sorter};
 use crate::tree::Tree;
 use crate::tree::bulk::BulkBuilder;
@@ -17,11 +17,12 @@ use std::sync::Arc;
 use weir_page::node::MAX_KEY;
 
 impl Database {
-    /// Creates a table.
+    /// Creates a table: typed, of a [`Schema`], or raw, of a [`crate::schema::RawSchema`].
     ///
     /// # Errors
     /// [`Error::TableExists`], [`Error::NameTooLong`]; storage errors. Nothing changed then.
-    pub fn create_table(&self, name: &str, schema: Schema) -> Result<Table> {
+    pub fn create_table(&self, name: &str, schema: impl Into<Layout>) -> Result<Table> {
+        let layout = schema.into();
         check_name(name)?;
         let _one = self.0.ddl.lock();
         if self.table(name).is_some() {
@@ -30,10 +31,10 @@ impl Database {
         let mut txn = self.0.shared.begin();
         let primary = txn.create_tree()?;
         let mut indexes = Vec::new();
-        for index in schema.indexes() {
-            indexes.push(create_trees(&mut txn, index.unique())?);
+        for n in 0..layout.index_count() {
+            indexes.push(create_trees(&mut txn, layout.index_unique(n))?);
         }
-        let def = TableDef { schema, primary, indexes };
+        let def = TableDef { layout, primary, indexes };
         catalog::put(&mut txn, name, &def, PutOp::New)?;
         txn.commit(Durability::Sync)?;
         self.add_stagings(&def.indexes);
@@ -103,14 +104,15 @@ impl Database {
         let _one = self.0.ddl.lock();
         let _hold = table.0.exclusive(self.0.options.lock_wait_timeout)?;
         let (old, name) = (table.0.def()?, table.name());
-        if old.schema.index_index(index).is_some() {
+        if old.layout.index_index(index).is_some() {
             return Err(Error::IndexExists { table: name, index: index.into() });
         }
-        let schema = old.schema.with_index(index, columns, unique)?;
+        let schema = typed(&old, &name)?.with_index(index, columns, unique)?;
         let mut txn = self.0.shared.begin();
         let new = create_trees(&mut txn, unique)?;
         let tree = new.tree;
-        let mut def = TableDef { schema, primary: old.primary, indexes: old.indexes.clone() };
+        let layout = Layout::Typed(schema);
+        let mut def = TableDef { layout, primary: old.primary, indexes: old.indexes.clone() };
         def.indexes.push(new);
         let entries = self.sort_entries(&mut txn, &def)?;
         self.build(table, index, tree, entries)?;
@@ -138,10 +140,10 @@ impl Database {
             value.clear();
             if row.overflow {
                 let bytes = whole(&shared.storage, def.primary, true, row.value)?;
-                let row = RowRef::primary(&def.schema, row.key, &bytes);
+                let row = RowRef::primary(def.schema(), row.key, &bytes);
                 row.index_entry(index, &mut key, &mut value)?;
             } else {
-                let row = RowRef::primary(&def.schema, row.key, row.value);
+                let row = RowRef::primary(def.schema(), row.key, row.value);
                 row.index_entry(index, &mut key, &mut value)?;
             }
             sorter.push(&key, &value)?;
@@ -173,13 +175,13 @@ impl Database {
         let _hold = table.0.exclusive(self.0.options.lock_wait_timeout)?;
         let (old, name) = (table.0.def()?, table.name());
         let at = old
-            .schema
+            .layout
             .index_index(index)
             .ok_or_else(|| Error::NoSuchIndex { table: name.clone(), index: index.into() })?;
         let mut indexes = old.indexes.clone();
         let gone = indexes.remove(at);
-        let schema = old.schema.without_index(index);
-        let def = TableDef { schema, primary: old.primary, indexes };
+        let layout = Layout::Typed(typed(&old, &name)?.without_index(index));
+        let def = TableDef { layout, primary: old.primary, indexes };
         let gone = [gone];
         let held = hold_stagings(&gone);
         let mut txn = self.0.shared.begin();
@@ -195,6 +197,14 @@ impl Database {
         for staging in indexes.iter().filter_map(|index| index.staging.clone()) {
             self.0.shared.staging.add(staging);
         }
+    }
+}
+
+/// The columns of a table that has some.
+fn typed<'a>(def: &'a TableDef, name: &str) -> Result<&'a Schema> {
+    match &def.layout {
+        Layout::Typed(schema) => Ok(schema),
+        Layout::Raw(_) => Err(Error::NotTyped(name.to_string())),
     }
 }
 

@@ -39,6 +39,27 @@ pub enum Error {
     /// The transaction has ended, by itself or by a deadlock.
     #[error("the transaction has ended")]
     Ended,
+    /// The transaction is prepared: it can only be committed or rolled back.
+    #[error("the transaction is prepared: it can only be committed or rolled back")]
+    Prepared,
+    /// The transaction isn't prepared.
+    #[error("the transaction is not prepared")]
+    NotPrepared,
+    /// A prepared transaction's name is empty or too long. Nothing changed.
+    #[error(
+        "a prepared transaction can't have a name of {bytes} bytes: 1 to {} are allowed",
+        super::MAX_XID
+    )]
+    BadXid {
+        /// Its length.
+        bytes: usize,
+    },
+    /// There is a prepared transaction of that name, and it belongs to somebody. Nothing changed.
+    #[error("the name of the prepared transaction is in use")]
+    XidInUse,
+    /// There is no prepared transaction of that name.
+    #[error("no prepared transaction has that name")]
+    NoSuchXid,
     /// There is such a table already.
     #[error("table `{0}` exists already")]
     TableExists(String),
@@ -56,6 +77,15 @@ pub enum Error {
     /// There is no such table, or it has been dropped.
     #[error("no table `{0}`")]
     NoSuchTable(String),
+    /// There is no row with that key. The statement did nothing; the transaction goes on.
+    #[error("table `{0}` has no row with that key")]
+    NoSuchRow(String),
+    /// The table's rows are bytes: only the raw interface makes sense of them.
+    #[error("table `{0}` is a raw table")]
+    NotTyped(String),
+    /// The table's rows have columns: only the typed interface writes them.
+    #[error("table `{0}` is not a raw table")]
+    NotRaw(String),
     /// There is such an index already.
     #[error("index `{index}` of table `{table}` exists already")]
     IndexExists {
@@ -96,6 +126,19 @@ pub enum Error {
         option: &'static str,
         /// What is wrong with it.
         what: String,
+    },
+    /// Another version wrote a table's entry of the catalog. Nothing changed.
+    #[error(
+        "table `{table}`: its catalog entry has format {found}, this program reads up to {newest}: \
+         open the database with the version that wrote it"
+    )]
+    CatalogFormat {
+        /// The table.
+        table: String,
+        /// The entry's format.
+        found: u8,
+        /// The newest that is known.
+        newest: u8,
     },
     /// What the catalog says makes no sense.
     #[error("the catalog is damaged: {0}")]

@@ -5,17 +5,27 @@ mod check;
 mod cursor;
 mod ddl;
 mod error;
+mod lock;
 mod options;
+mod prepared;
+mod raw;
+mod scan;
 mod status;
 mod table;
 mod transaction;
+mod typed;
+mod write;
 
 pub use cursor::{Bounds, Cursor, IndexRef};
 pub use error::{Error, Result};
+pub use lock::{Lock, Wait};
 pub use options::Options;
+pub use prepared::{Committed, MAX_XID};
+pub use scan::{RawEntry, RawRange, RawScan};
 pub use status::Status;
 pub use table::Table;
 pub use transaction::{Isolation, Transaction};
+pub use write::Entry;
 
 use crate::lock::LockInfo;
 use crate::sort;
@@ -23,6 +33,7 @@ use crate::storage::replay::Summary;
 use crate::storage::{Background, Fault, Storage};
 use crate::txn::{Transactions, TxnError};
 use parking_lot::{Mutex, RwLock};
+use prepared::Registry;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -53,6 +64,7 @@ pub(crate) struct Inner {
     tables: RwLock<HashMap<String, Table>>,
     /// One definition changes at a time.
     ddl: Mutex<()>,
+    prepared: Registry,
     recovered: Summary,
     threads: Mutex<Option<Threads>>,
     /// Held last: nobody else opens the directory before everything has ended.
@@ -137,8 +149,8 @@ impl Database {
             Some(Background::start(&storage).map_err(start_failed)?)
         };
         // A crash between the creation of the files and of the first pages leaves an empty log.
-        let shared = if storage.is_new() {
-            catalog::create(&storage)?
+        let (shared, prepared) = if storage.is_new() {
+            (catalog::create(&storage)?, Vec::new())
         } else {
             Transactions::recover(storage, &mut |_| {})?
         };
@@ -158,8 +170,10 @@ impl Database {
             }
             tables.insert(name.clone(), Table(Arc::new(Shared::new(name, def))));
         }
+        let prepared = Registry::recovered(prepared, tables.values())?;
         Ok(Database(Arc::new(Inner {
             shared,
+            prepared,
             options,
             tables: RwLock::new(tables),
             ddl: Mutex::default(),

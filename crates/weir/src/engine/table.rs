@@ -2,7 +2,7 @@
 
 use super::catalog::TableDef;
 use super::error::{Error, Result};
-use crate::schema::Schema;
+use crate::schema::{Layout, Schema};
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,6 +10,30 @@ use std::time::{Duration, Instant};
 /// A table of a [`super::Database`]; cheap to clone.
 #[derive(Clone)]
 pub struct Table(pub(super) Arc<Shared>);
+
+/// A transaction's use of a table: its definition stays as it is.
+pub(super) struct Use {
+    shared: Arc<Shared>,
+    pub def: Arc<TableDef>,
+}
+
+impl Use {
+    /// Begins to use a table, after waiting for whoever changes it.
+    pub fn of(table: &Table, timeout: Duration) -> Result<Use> {
+        let def = table.0.enter(timeout)?;
+        Ok(Use { shared: table.0.clone(), def })
+    }
+
+    pub fn is_of(&self, table: &Table) -> bool {
+        Arc::ptr_eq(&self.shared, &table.0)
+    }
+}
+
+impl Drop for Use {
+    fn drop(&mut self) {
+        self.shared.leave();
+    }
+}
 
 /// What all handles of a table share.
 pub(super) struct Shared {
@@ -62,7 +86,7 @@ impl Shared {
     }
 
     /// Begins to use the table: its definition stays as it is until [`Shared::leave`].
-    pub fn enter(&self, timeout: Duration) -> Result<Arc<TableDef>> {
+    fn enter(&self, timeout: Duration) -> Result<Arc<TableDef>> {
         let deadline = Instant::now().checked_add(timeout);
         let mut users = self.users.lock();
         while users.exclusive {
@@ -74,7 +98,7 @@ impl Shared {
     }
 
     /// Ends a use.
-    pub fn leave(&self) {
+    fn leave(&self) {
         let mut users = self.users.lock();
         users.shared -= 1;
         if users.shared == 0 {
@@ -126,9 +150,12 @@ impl Table {
     /// Its columns and keys.
     ///
     /// # Errors
-    /// [`Error::NoSuchTable`] once it has been dropped.
+    /// [`Error::NotTyped`]; [`Error::NoSuchTable`] once it has been dropped.
     pub fn schema(&self) -> Result<Schema> {
-        Ok(self.0.def()?.schema.clone())
+        match &self.0.def()?.layout {
+            Layout::Typed(schema) => Ok(schema.clone()),
+            Layout::Raw(_) => Err(Error::NotTyped(self.name())),
+        }
     }
 }
 

@@ -1,18 +1,21 @@
-//! Transactions as users see them: rows in, rows out, indexes kept.
+//! Transactions as users see them. Their statements: [`super::typed`], [`super::raw`].
 
 use super::Inner;
 use super::catalog::TableDef;
-use super::cursor::{Bounds, Cursor, IndexRef};
-use super::error::{Error, Result, inconsistent};
-use super::table::{Shared, Table};
-use crate::key::{encode_key, encode_primary_key};
+use super::error::{Error, Result};
+use super::lock::{Lock, Wait};
+use super::prepared::Committed;
+use super::scan::{Begin, RawScan, Reads};
+use super::table::{Table, Use};
+use super::typed::Encoded;
+use super::write::Writer;
 use crate::lock::Mode;
-use crate::row::{Row, RowRef, encode_value, index_entry};
 use crate::schema::KeyOf;
 use crate::tree::{Hint, Tree};
-use crate::txn::{Canceller, Direction, Durability, Op, Outcome, Savepoint, Txn, View};
-use crate::value::Value;
+use crate::txn::{Canceller, Direction, Durability, Range, Savepoint, Txn, TxnError, View};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// What a transaction's reads see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -26,13 +29,7 @@ pub enum Isolation {
     RepeatableRead,
 }
 
-/// A table that the transaction uses, with its definition.
-struct Used {
-    shared: Arc<Shared>,
-    def: Arc<TableDef>,
-}
-
-/// A transaction. Dropped without commit, it is rolled back.
+/// A transaction. Dropped without commit, it is rolled back; a prepared one is left to the database.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -60,65 +57,17 @@ pub struct Transaction {
     txn: Option<Txn>,
     isolation: Isolation,
     durability: Durability,
-    used: Vec<Used>,
-    /// Key and value of the row at hand, then of its index entries.
-    key: Vec<u8>,
-    value: Vec<u8>,
-    entries: Entries,
-    /// Where the entries go, found before anything is written so that the CPU can fetch the leaves.
+    used: Vec<Use>,
+    /// Its name, once it is prepared.
+    xid: Option<Vec<u8>>,
+    /// Tells it from all others of the process.
+    serial: u64,
+    /// The row at hand.
+    row: Encoded,
     hints: Vec<Hint>,
 }
 
-/// Keys and values of a row's index entries, end to end.
-#[derive(Default)]
-struct Entries {
-    bytes: Vec<u8>,
-    /// End of key and end of value of each.
-    ends: Vec<(usize, usize)>,
-}
-
-impl Entries {
-    fn get(&self, n: usize) -> (&[u8], &[u8]) {
-        let start = if n == 0 { 0 } else { self.ends[n - 1].1 };
-        let (key_end, end) = self.ends[n];
-        (&self.bytes[start..key_end], &self.bytes[key_end..end])
-    }
-
-    fn clear(&mut self) {
-        self.bytes.clear();
-        self.ends.clear();
-    }
-
-    fn push(&mut self, value: &mut Vec<u8>, key_end: usize) {
-        self.bytes.append(value);
-        self.ends.push((key_end, self.bytes.len()));
-    }
-}
-
-/// The entries that a row has in a table's indexes.
-fn entries_of(def: &TableDef, row: &[Value<'_>], out: &mut Entries) -> Result<()> {
-    out.clear();
-    let mut value = Vec::new();
-    for index in 0..def.indexes.len() {
-        index_entry(&def.schema, index, row, &mut out.bytes, &mut value)?;
-        let key_end = out.bytes.len();
-        out.push(&mut value, key_end);
-    }
-    Ok(())
-}
-
-/// The entries that a stored row has.
-fn entries_of_stored(def: &TableDef, key: &[u8], value: &[u8]) -> Result<Entries> {
-    let mut out = Entries::default();
-    let row = RowRef::primary(&def.schema, key, value);
-    let mut of_entry = Vec::new();
-    for index in 0..def.indexes.len() {
-        row.index_entry(index, &mut out.bytes, &mut of_entry)?;
-        let key_end = out.bytes.len();
-        out.push(&mut of_entry, key_end);
-    }
-    Ok(out)
-}
+static SERIAL: AtomicU64 = AtomicU64::new(0);
 
 impl Transaction {
     pub(super) fn new(db: Arc<Inner>, txn: Txn, isolation: Isolation) -> Self {
@@ -129,9 +78,9 @@ impl Transaction {
             isolation,
             durability,
             used: Vec::new(),
-            key: Vec::new(),
-            value: Vec::new(),
-            entries: Entries::default(),
+            xid: None,
+            serial: SERIAL.fetch_add(1, Ordering::Relaxed),
+            row: Encoded::default(),
             hints: Vec::new(),
         }
     }
@@ -141,33 +90,99 @@ impl Transaction {
         self.durability = durability;
     }
 
+    /// When its commit returns.
+    pub fn durability(&self) -> Durability {
+        self.durability
+    }
+
     fn txn(&mut self) -> Result<&mut Txn> {
+        self.check_running()?;
         self.txn.as_mut().ok_or(Error::Ended)
     }
 
+    /// Whether it takes statements.
+    pub(super) fn check_running(&self) -> Result<()> {
+        match (&self.txn, &self.xid) {
+            (None, _) => Err(Error::Ended),
+            (Some(_), Some(_)) => Err(Error::Prepared),
+            (Some(_), None) => Ok(()),
+        }
+    }
+
+    pub(super) fn is_prepared(&self) -> bool {
+        self.xid.is_some()
+    }
+
+    pub(super) fn prepare_as(&mut self, xid: &[u8]) -> Result<()> {
+        let durability = self.durability;
+        let txn = self.txn()?;
+        let result = txn.prepare(xid, durability);
+        if txn.is_prepared() {
+            self.xid = Some(xid.to_vec());
+        }
+        Ok(result?)
+    }
+
+    pub(super) fn db(&self) -> &Inner {
+        &self.db
+    }
+
     /// The table's definition, fixed from its first use to the end of the transaction.
-    fn enter(&mut self, table: &Table) -> Result<Arc<TableDef>> {
+    pub(super) fn enter(&mut self, table: &Table) -> Result<Arc<TableDef>> {
         // What a statement could not take back for want of space is taken back before the next.
         self.txn()?.finish_rollback()?;
-        if let Some(used) = self.used.iter().find(|u| Arc::ptr_eq(&u.shared, &table.0)) {
+        if let Some(used) = self.used.iter().find(|used| used.is_of(table)) {
             return Ok(used.def.clone());
         }
-        let def = table.0.enter(self.db.options.lock_wait_timeout)?;
-        self.used.push(Used { shared: table.0.clone(), def: def.clone() });
+        let used = Use::of(table, self.db.options.lock_wait_timeout)?;
+        let def = used.def.clone();
+        self.used.push(used);
         Ok(def)
     }
 
-    /// What a statement that begins now sees.
-    fn view(&mut self) -> Result<View> {
+    /// Sets how long its statements wait for a lock.
+    ///
+    /// # Errors
+    /// [`Error::Ended`].
+    pub fn set_lock_wait_timeout(&mut self, timeout: Duration) -> Result<()> {
+        self.txn()?.lock_timeout = timeout;
+        Ok(())
+    }
+
+    /// Begins a statement of several raw reads: under [`Isolation::ReadCommitted`] they see what is
+    /// committed now. A typed read is a statement of its own.
+    ///
+    /// # Errors
+    /// [`Error::Ended`].
+    pub fn begin_statement(&mut self) -> Result<()> {
+        self.renew_snapshot()
+    }
+
+    /// Takes the snapshot now that the first read would take otherwise (CONSISTENT SNAPSHOT).
+    ///
+    /// # Errors
+    /// [`Error::Ended`].
+    pub fn take_snapshot(&mut self) -> Result<()> {
+        self.txn()?.take_snapshot();
+        Ok(())
+    }
+
+    pub(super) fn renew_snapshot(&mut self) -> Result<()> {
+        let isolation = self.isolation;
+        let txn = self.txn()?;
+        if isolation == Isolation::ReadCommitted {
+            txn.drop_snapshot();
+        }
+        Ok(())
+    }
+
+    /// What the statement sees.
+    pub(super) fn view(&mut self) -> Result<View> {
         let isolation = self.isolation;
         let txn = self.txn()?;
         Ok(match isolation {
             Isolation::ReadUncommitted => View { own: txn.id(), snapshot: View::EVERYTHING },
-            Isolation::ReadCommitted => {
-                txn.drop_snapshot();
-                txn.view()
-            }
-            Isolation::RepeatableRead => txn.view(),
+            Isolation::ReadCommitted | Isolation::RepeatableRead => txn.view(),
         })
     }
 
@@ -188,343 +203,134 @@ impl Transaction {
         }
     }
 
-    fn statement<T>(&mut self, run: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+    pub(super) fn statement<T>(&mut self, run: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let before = self.txn()?.savepoint();
         let result = run(self);
         self.conclude(before, result)
     }
 
-    /// Inserts a row: one value for each column, in the order of the schema.
-    ///
-    /// # Errors
-    /// [`Error::Duplicate`], [`Error::Row`]; lock and storage errors.
-    pub fn insert(&mut self, table: &Table, row: &[Value<'_>]) -> Result<()> {
-        let def = self.enter(table)?;
-        self.encode_row(&def, row)?;
-        self.statement(|t| t.insert_encoded(table, &def))
-    }
-
-    /// Key, value and index entries of a row into the buffers.
-    fn encode_row(&mut self, def: &TableDef, row: &[Value<'_>]) -> Result<()> {
-        self.key.clear();
-        self.value.clear();
-        encode_primary_key(&def.schema, row, &mut self.key)?;
-        encode_value(&def.schema, row, &mut self.value)?;
-        entries_of(def, row, &mut self.entries)
-    }
-
-    fn insert_encoded(&mut self, table: &Table, def: &TableDef) -> Result<()> {
-        let txn = self.txn.as_mut().ok_or(Error::Ended)?;
-        let storage = &self.db.shared.storage;
-        self.hints.clear();
-        for (n, index) in def.indexes.iter().enumerate() {
-            self.hints.push(index.tree.locate(storage, self.entries.get(n).0));
-        }
-        for hint in &self.hints {
-            hint.prefetch_slots(storage);
-        }
-        let outcome = txn.write(def.primary, &self.key, Op::Insert(&self.value))?;
-        if outcome == Outcome::Exists {
-            return Err(duplicate(table, "primary"));
-        }
-        for (n, index) in def.indexes.iter().enumerate() {
-            let (key, value) = self.entries.get(n);
-            if index.insert(txn, key, value, self.hints[n])? == Outcome::Exists {
-                return Err(duplicate(table, def.schema.indexes()[n].name()));
-            }
-        }
-        Ok(())
-    }
-
-    /// Replaces the row with the same primary key; `false` if there is none.
-    ///
-    /// # Errors
-    /// [`Error::Duplicate`] for a unique index; [`Error::Row`]; lock and storage errors.
-    pub fn update(&mut self, table: &Table, row: &[Value<'_>]) -> Result<bool> {
-        self.put(table, row, |value| Op::Update(value))
-    }
-
-    /// Inserts the row, or replaces the one with the same primary key; `true` if one was replaced.
-    ///
-    /// # Errors
-    /// As [`Transaction::update`].
-    pub fn upsert(&mut self, table: &Table, row: &[Value<'_>]) -> Result<bool> {
-        self.put(table, row, |value| Op::Upsert(value))
-    }
-
-    /// Writes a row by `op` and keeps its index entries; whether one was replaced.
-    fn put(
+    /// What may wait for a lock, as a statement.
+    pub(super) fn waiting<T>(
         &mut self,
-        table: &Table,
-        row: &[Value<'_>],
-        op: for<'v> fn(&'v [u8]) -> Op<'v>,
+        wait: impl FnOnce(&mut Txn) -> std::result::Result<T, TxnError>,
+    ) -> Result<T> {
+        self.statement(|t| Ok(wait(t.txn()?)?))
+    }
+
+    /// What a statement writes with, and the row that was encoded.
+    pub(super) fn writer<'a>(
+        &'a mut self,
+        table: &'a Table,
+        def: &'a TableDef,
+    ) -> Result<(Writer<'a>, &'a Encoded)> {
+        let txn = self.txn.as_mut().ok_or(Error::Ended)?;
+        let (storage, hints) = (&*self.db.shared.storage, &mut self.hints);
+        Ok((Writer { txn, storage, table, def, hints }, &self.row))
+    }
+
+    pub(super) fn encoded(&mut self) -> &mut Encoded {
+        &mut self.row
+    }
+
+    /// Takes the buffers of key and value, to be given back.
+    pub(super) fn take_buffers(&mut self) -> (Vec<u8>, Vec<u8>) {
+        (std::mem::take(&mut self.row.key), std::mem::take(&mut self.row.value))
+    }
+
+    pub(super) fn put_buffers(&mut self, key: Vec<u8>, value: Vec<u8>) {
+        (self.row.key, self.row.value) = (key, value);
+    }
+
+    /// Reads a row by its key, in place of what is in `out`; whether there is one.
+    pub(super) fn read_row(
+        &mut self,
+        def: &TableDef,
+        key: &[u8],
+        lock: Lock,
+        out: &mut Vec<u8>,
     ) -> Result<bool> {
-        let def = self.enter(table)?;
-        self.encode_row(&def, row)?;
-        self.statement(|t| {
-            let value = std::mem::take(&mut t.value);
-            let outcome = t.write_primary(&def, op(&value));
-            t.value = value;
-            match outcome? {
-                Outcome::Done(Some(old)) => t.change_entries(table, &def, &old).map(|()| true),
-                Outcome::Done(None) => t.insert_entries(table, &def).map(|()| false),
-                Outcome::Absent => Ok(false),
-                Outcome::Exists => Err(unexpected(&def, &Outcome::Exists)),
-            }
-        })
-    }
-
-    fn write_primary(&mut self, def: &TableDef, op: Op<'_>) -> Result<Outcome> {
-        let txn = self.txn.as_mut().ok_or(Error::Ended)?;
-        Ok(txn.write(def.primary, &self.key, op)?)
-    }
-
-    fn insert_entries(&mut self, table: &Table, def: &TableDef) -> Result<()> {
-        for n in 0..def.indexes.len() {
-            self.insert_entry(table, def, n)?;
-        }
-        Ok(())
-    }
-
-    fn insert_entry(&mut self, table: &Table, def: &TableDef, n: usize) -> Result<()> {
-        let txn = self.txn.as_mut().ok_or(Error::Ended)?;
-        let (key, value) = self.entries.get(n);
-        let hint = match def.indexes[n].staging {
-            Some(_) => def.indexes[n].tree.locate(&self.db.shared.storage, key),
-            None => Hint::default(),
-        };
-        match def.indexes[n].insert(txn, key, value, hint)? {
-            Outcome::Exists => Err(duplicate(table, def.schema.indexes()[n].name())),
-            _ => Ok(()),
-        }
-    }
-
-    /// Replaces the index entries of the row that was just replaced, where they differ.
-    fn change_entries(&mut self, table: &Table, def: &TableDef, old: &[u8]) -> Result<()> {
-        // An entry that the snapshot doesn't cover must become the transaction's own, like the row.
-        let unseen = self.txn()?.overwrote_unseen;
-        let old = entries_of_stored(def, &self.key, old)?;
-        for n in 0..def.indexes.len() {
-            if old.get(n) != self.entries.get(n) {
-                self.delete_entry(def, n, &old)?;
-                self.insert_entry(table, def, n)?;
-            } else if unseen {
-                self.touch_entry(def, n)?;
+        match lock.mode() {
+            Some((mode, wait)) => self.get_locked(def.primary, key, mode, wait, out),
+            None => {
+                let view = self.view()?;
+                self.get_in(view, def.primary, key, out)
             }
         }
-        Ok(())
     }
 
-    /// Writes an entry as it is.
-    fn touch_entry(&mut self, def: &TableDef, n: usize) -> Result<()> {
-        let txn = self.txn.as_mut().ok_or(Error::Ended)?;
-        let (key, value) = self.entries.get(n);
-        match def.indexes[n].change(txn, key, Op::Update(value))? {
-            Outcome::Done(_) => Ok(()),
-            _ => Err(inconsistent(
-                def.indexes[n].tree,
-                "the index has no entry for a row of its table",
-            )),
-        }
-    }
-
-    fn delete_entry(&mut self, def: &TableDef, n: usize, entries: &Entries) -> Result<()> {
-        match def.indexes[n].change(self.txn()?, entries.get(n).0, Op::Delete)? {
-            Outcome::Done(_) => Ok(()),
-            _ => Err(inconsistent(
-                def.indexes[n].tree,
-                "the index has no entry for a row of its table",
-            )),
-        }
-    }
-
-    /// Deletes the row with that primary key; `false` if there is none.
-    ///
-    /// # Errors
-    /// [`Error::Row`]; lock and storage errors.
-    pub fn delete(&mut self, table: &Table, primary_key: &[Value<'_>]) -> Result<bool> {
-        let def = self.enter(table)?;
-        self.encode_whole_key(&def, primary_key)?;
-        self.statement(|t| match t.write_primary(&def, Op::Delete)? {
-            Outcome::Done(Some(old)) => {
-                let entries = entries_of_stored(&def, &t.key, &old)?;
-                for n in 0..def.indexes.len() {
-                    t.delete_entry(&def, n, &entries)?;
-                }
-                Ok(true)
-            }
-            Outcome::Absent => Ok(false),
-            other => Err(unexpected(&def, &other)),
-        })
-    }
-
-    fn encode_whole_key(&mut self, def: &TableDef, primary_key: &[Value<'_>]) -> Result<()> {
-        let expected = def.schema.primary_key().len();
-        if primary_key.len() != expected {
-            let what = "the primary key".to_string();
-            return Err(
-                crate::row::RowError::Count { what, expected, found: primary_key.len() }.into()
-            );
-        }
-        self.key.clear();
-        Ok(encode_key(&def.schema, KeyOf::Primary, primary_key, &mut self.key)?)
-    }
-
-    /// The row with that primary key, as the transaction's isolation sees it.
-    ///
-    /// # Errors
-    /// [`Error::Row`]; storage errors.
-    pub fn get(&mut self, table: &Table, primary_key: &[Value<'_>]) -> Result<Option<Row>> {
-        let def = self.enter(table)?;
-        self.encode_whole_key(&def, primary_key)?;
-        let view = self.view()?;
-        let txn = self.txn.as_mut().ok_or(Error::Ended)?;
-        let Some(value) = txn.get_in(view, def.primary, &self.key)? else { return Ok(None) };
-        Ok(Some(RowRef::primary(&def.schema, &self.key, &value).to_row()?))
-    }
-
-    /// As [`Transaction::get`], but the newest committed version, locked against all others.
-    ///
-    /// # Errors
-    /// [`Error::Row`]; lock and storage errors.
-    pub fn get_for_update(
-        &mut self,
-        table: &Table,
-        primary_key: &[Value<'_>],
-    ) -> Result<Option<Row>> {
-        self.get_locked(table, primary_key, Mode::Exclusive)
-    }
-
-    /// As [`Transaction::get`], but the newest committed version, locked against writers.
-    ///
-    /// # Errors
-    /// [`Error::Row`]; lock and storage errors.
-    pub fn get_for_share(
-        &mut self,
-        table: &Table,
-        primary_key: &[Value<'_>],
-    ) -> Result<Option<Row>> {
-        self.get_locked(table, primary_key, Mode::Shared)
-    }
-
-    /// As [`Transaction::get_for_update`], but fails at once if the row is locked by another
-    /// transaction (NOWAIT).
-    ///
-    /// # Errors
-    /// [`Error::LockWaitTimeout`]; [`Error::Row`]; storage errors.
-    pub fn get_for_update_nowait(
-        &mut self,
-        table: &Table,
-        primary_key: &[Value<'_>],
-    ) -> Result<Option<Row>> {
-        let usual = std::mem::take(&mut self.txn()?.lock_timeout);
-        let found = self.get_locked(table, primary_key, Mode::Exclusive);
-        if let Some(txn) = &mut self.txn {
-            txn.lock_timeout = usual;
-        }
-        found
-    }
-
-    /// Gives up the lock on a row that was read under lock and not changed.
-    ///
-    /// # Errors
-    /// [`Error::Row`]; [`Error::Ended`].
-    pub fn unlock(&mut self, table: &Table, primary_key: &[Value<'_>]) -> Result<()> {
-        let def = self.enter(table)?;
-        self.encode_whole_key(&def, primary_key)?;
-        let txn = self.txn.as_mut().ok_or(Error::Ended)?;
-        txn.unlock(def.primary, &self.key);
-        Ok(())
-    }
-
-    /// Ends this transaction's waits for locks, from another thread.
-    ///
-    /// # Errors
-    /// [`Error::Ended`].
-    pub fn canceller(&mut self) -> Result<Canceller> {
-        Ok(self.txn()?.canceller())
-    }
-
-    fn get_locked(
-        &mut self,
-        table: &Table,
-        primary_key: &[Value<'_>],
-        mode: Mode,
-    ) -> Result<Option<Row>> {
-        let def = self.enter(table)?;
-        self.encode_whole_key(&def, primary_key)?;
-        let found = self.statement(|t| {
-            let txn = t.txn.as_mut().ok_or(Error::Ended)?;
-            Ok(txn.get_locked(def.primary, &t.key, mode)?)
-        })?;
-        let Some(value) = found else { return Ok(None) };
-        Ok(Some(RowRef::primary(&def.schema, &self.key, &value).to_row()?))
-    }
-
-    /// Rows in the order of an index.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchIndex`], [`Error::IndexTooNew`], [`Error::Row`]; storage errors.
-    pub fn scan<'t, 'i>(
-        &'t mut self,
-        table: &Table,
-        index: impl Into<IndexRef<'i>>,
-        bounds: Bounds<'_>,
-        direction: Direction,
-    ) -> Result<Cursor<'t>> {
-        self.cursor(table, index.into(), bounds, direction, false)
-    }
-
-    /// Entries of an index alone: only its columns and those of the primary key can be read. Needs no
-    /// look at the rows.
-    ///
-    /// # Errors
-    /// As [`Transaction::scan`].
-    pub fn scan_keys<'t, 'i>(
-        &'t mut self,
-        table: &Table,
-        index: impl Into<IndexRef<'i>>,
-        bounds: Bounds<'_>,
-        direction: Direction,
-    ) -> Result<Cursor<'t>> {
-        self.cursor(table, index.into(), bounds, direction, true)
-    }
-
-    fn cursor<'t>(
-        &'t mut self,
-        table: &Table,
-        index: IndexRef<'_>,
-        bounds: Bounds<'_>,
-        direction: Direction,
-        keys_only: bool,
-    ) -> Result<Cursor<'t>> {
-        let def = self.enter(table)?;
-        let view = self.view()?;
-        let of = match index {
-            IndexRef::Primary => KeyOf::Primary,
-            IndexRef::Named(name) => {
-                let at = def.schema.index_index(name).ok_or_else(|| Error::NoSuchIndex {
-                    table: table.name(),
-                    index: name.to_string(),
-                })?;
-                if view.snapshot < def.indexes[at].since {
-                    let index = name.to_string();
-                    return Err(Error::IndexTooNew { table: table.name(), index });
-                }
-                KeyOf::Index(at)
-            }
-        };
-        let range = bounds.encode(&def.schema, of)?;
-        Ok(Cursor::new(self, def, of, view, range, direction, keys_only))
-    }
-
-    pub(super) fn get_encoded(
+    pub(super) fn get_in(
         &mut self,
         view: View,
         tree: Tree,
         key: &[u8],
-    ) -> Result<Option<Vec<u8>>> {
-        Ok(self.txn()?.get_in(view, tree, key)?)
+        out: &mut Vec<u8>,
+    ) -> Result<bool> {
+        Ok(self.txn()?.get_into(view, tree, key, out)?)
+    }
+
+    /// Locks a row and reads its newest version; whether there is one, and it isn't passed over.
+    pub(super) fn get_locked(
+        &mut self,
+        tree: Tree,
+        key: &[u8],
+        mode: Mode,
+        wait: Wait,
+        out: &mut Vec<u8>,
+    ) -> Result<bool> {
+        let waits = wait == Wait::ForTimeout;
+        match self.waiting(|txn| txn.get_locked(tree, key, mode, waits)) {
+            Ok(Some(value)) => {
+                *out = value;
+                Ok(true)
+            }
+            Ok(None) => Ok(false),
+            Err(Error::LockWaitTimeout) if wait == Wait::Skip => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) fn unlock_key(&mut self, tree: Tree, key: &[u8]) -> Result<()> {
+        self.txn()?.unlock(tree, key);
+        Ok(())
+    }
+
+    /// Begins a scan of a table that it has entered.
+    pub(super) fn begin_scan(
+        &mut self,
+        table: &Table,
+        def: Arc<TableDef>,
+        of: KeyOf,
+        range: Range,
+        direction: Direction,
+        lock: Lock,
+    ) -> Result<RawScan> {
+        let reads = match lock.mode() {
+            Some((mode, wait)) => Reads::Locked(mode, wait),
+            None => Reads::View(self.view()?),
+        };
+        if let (KeyOf::Index(n), Reads::View(view)) = (of, reads)
+            && view.snapshot < def.indexes[n].since
+        {
+            let index = def.layout.index_name(n).to_string();
+            return Err(Error::IndexTooNew { table: table.name(), index });
+        }
+        // Under the other levels the transaction keeps its snapshot as long as the scan can go on.
+        let held = match reads {
+            Reads::View(view) if self.isolation == Isolation::ReadCommitted => {
+                Some(self.shared().hold_snapshot(view.snapshot))
+            }
+            _ => None,
+        };
+        Ok(RawScan::new(self, Begin { def, of, range, direction, reads }, held))
+    }
+
+    pub(super) fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    /// Its number.
+    pub(super) fn own_id(&mut self) -> Result<weir_page::TxnId> {
+        Ok(self.txn()?.id())
     }
 
     pub(super) fn has_ended(&self) -> bool {
@@ -533,6 +339,14 @@ impl Transaction {
 
     pub(super) fn shared(&self) -> &Arc<crate::txn::Transactions> {
         &self.db.shared
+    }
+
+    /// Ends this transaction's waits for locks, from another thread.
+    ///
+    /// # Errors
+    /// [`Error::Ended`].
+    pub fn canceller(&mut self) -> Result<Canceller> {
+        Ok(self.txn()?.canceller())
     }
 
     /// Where the transaction stands.
@@ -553,59 +367,70 @@ impl Transaction {
         Ok(self.txn()?.rollback_to(savepoint)?)
     }
 
-    fn end<T>(
-        &mut self,
-        how: impl FnOnce(Txn) -> std::result::Result<T, crate::txn::TxnError>,
-    ) -> Result<T> {
+    fn end<T>(&mut self, how: impl FnOnce(Txn) -> std::result::Result<T, TxnError>) -> Result<T> {
         let txn = self.txn.take().ok_or(Error::Ended)?;
         let result = how(txn);
-        self.leave_tables();
+        self.forget();
         Ok(result?)
     }
 
-    fn leave_tables(&mut self) {
-        for used in self.used.drain(..) {
-            used.shared.leave();
+    /// It has ended: its tables and its name are free.
+    fn forget(&mut self) {
+        self.txn = None;
+        self.used.clear();
+        if let Some(xid) = self.xid.take() {
+            self.db.prepared.remove(&xid);
         }
+    }
+
+    fn commit_visibly(&mut self) -> Result<Committed> {
+        let txn = self.txn.as_mut().ok_or(Error::Ended)?;
+        let end = txn.commit_visibly()?;
+        self.forget();
+        Ok(Committed { end, durability: self.durability })
     }
 
     /// Commits. Returns when the transaction is as durable as was asked for.
     ///
     /// # Errors
-    /// [`Error::Ended`]; storage errors: then it isn't known whether it is durable.
+    /// [`Error::Ended`]; storage errors: then it isn't known whether it is durable. A prepared
+    /// transaction that could not be committed is left to the database.
     pub fn commit(mut self) -> Result<()> {
-        let durability = self.durability;
-        self.end(|txn| txn.commit(durability))
+        let committed = self.commit_visibly()?;
+        let Some(end) = committed.end else { return Ok(()) };
+        Ok(self.db.shared.wait_for_log(end, committed.durability)?)
     }
 
-    /// Takes everything back.
+    /// Commits without waiting: others see it when this returns, in the order of these calls. It is
+    /// durable after [`super::Database::wait`], or with a later commit that is.
+    ///
+    /// # Errors
+    /// As [`Transaction::commit`].
+    pub fn commit_in_order(mut self) -> Result<Committed> {
+        self.commit_visibly()
+    }
+
+    /// Takes everything back. For a prepared transaction, returns when that is as durable as its commit
+    /// was to be.
     ///
     /// # Errors
     /// [`Error::Ended`]; storage errors.
     pub fn rollback(mut self) -> Result<()> {
-        self.end(Txn::rollback)
+        let durability = self.durability;
+        match self.is_prepared() {
+            true => self.end(|txn| txn.rollback_durably(durability)),
+            false => self.end(Txn::rollback),
+        }
     }
 }
 
 impl Drop for Transaction {
     fn drop(&mut self) {
-        drop(self.txn.take());
-        self.leave_tables();
-    }
-}
-
-fn duplicate(table: &Table, index: &str) -> Error {
-    Error::Duplicate { table: table.name(), index: index.to_string() }
-}
-
-fn unexpected(def: &TableDef, outcome: &Outcome) -> Error {
-    inconsistent(def.primary, &format!("a write came to {outcome:?}"))
-}
-
-/// The index's tree.
-pub(super) fn tree_of(def: &TableDef, of: KeyOf) -> Tree {
-    match of {
-        KeyOf::Primary => def.primary,
-        KeyOf::Index(n) => def.indexes[n].tree,
+        let Some(txn) = self.txn.take() else { return };
+        match self.xid.take() {
+            Some(xid) => self.db.prepared.put(xid, txn, std::mem::take(&mut self.used)),
+            // Rolled back before its tables may change.
+            None => drop(txn),
+        }
     }
 }

@@ -13,6 +13,7 @@ fn request(txn: u64, key: &[u8], mode: Mode, timeout: Duration) -> Request<'_> {
         tree: TREE,
         key,
         mode,
+        wait: true,
         timeout,
         weight: txn,
         implicit_owner: None,

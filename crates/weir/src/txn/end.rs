@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use weir_page::overflow::Reference;
 use weir_page::undo::{self, State as LaneState};
 use weir_page::version::{Delta, Entry, Flags, UndoPtr, Version};
-use weir_page::{PageId, Redo, TreeId, TxnId, Undo};
+use weir_page::{Lsn, PageId, Redo, TreeId, TxnId, Undo};
 use weir_redo::Appended;
 
 /// Most undo pages that a commit gives up itself; more are left to purge.
@@ -91,19 +91,18 @@ impl Txn {
     /// # Errors
     /// The log has failed: whether the transaction is durable is not known.
     pub fn commit(mut self, durability: Durability) -> Result<(), TxnError> {
-        let ended = self.commit_visibly()?;
-        let Some(appended) = ended else { return Ok(()) };
-        let redo = &self.storage().redo;
-        match durability {
-            Durability::Sync => redo.wait_durable(appended.end).map_err(Fault::from)?,
-            Durability::Write => redo.wait_written(appended.end).map_err(Fault::from)?,
-            Durability::Relaxed => {}
+        match self.commit_visibly()? {
+            Some(end) => self.shared.wait_for_log(end, durability),
+            None => Ok(()),
         }
-        Ok(())
     }
 
-    /// Makes the transaction's writes visible; returns where its end is in the log.
-    fn commit_visibly(&mut self) -> Result<Option<Appended>, TxnError> {
+    /// Makes the transaction's writes visible; returns where its end is in the log, if it has
+    /// written. It isn't durable yet.
+    ///
+    /// # Errors
+    /// Faults of the storage: it has not committed.
+    pub fn commit_visibly(&mut self) -> Result<Option<Lsn>, TxnError> {
         self.finish_rollback()?;
         self.drop_snapshot();
         if self.undo_records == 0 {
@@ -135,7 +134,7 @@ impl Txn {
             shared.advance_horizon();
         }
         self.release();
-        Ok(Some(appended))
+        Ok(Some(appended.end))
     }
 
     /// Logs the end of the transaction. Its undo goes at once if nobody can need it; else the part of
@@ -208,7 +207,18 @@ impl Txn {
         self.rollback_all()
     }
 
+    /// As [`Txn::rollback`], as durable as asked: a prepared transaction doesn't come back.
+    ///
+    /// # Errors
+    /// As [`Txn::rollback`]; the log has failed.
+    pub fn rollback_durably(mut self, durability: Durability) -> Result<(), TxnError> {
+        self.rollback_all()?;
+        self.shared.wait_for_log(self.shared.storage.redo.reserved(), durability)
+    }
+
     pub(super) fn rollback_all(&mut self) -> Result<(), TxnError> {
+        // From here on there is nothing left to decide, whatever fails.
+        self.prepared = false;
         self.drop_snapshot();
         self.rollback_to(Savepoint(0))?;
         if self.id.0 != 0 {
@@ -238,6 +248,7 @@ impl Txn {
         self.undo_records = 0;
         self.unfinished = None;
         self.purge_work = false;
+        self.prepared = false;
     }
 
     /// Takes back what was written since the savepoint; locks are kept.
@@ -476,6 +487,9 @@ fn log_tail(mtr: &mut Mtr<'_>, place: UndoPlace, txn: &Txn, state: LaneState) {
 
 impl Drop for Txn {
     fn drop(&mut self) {
+        if self.prepared {
+            return;
+        }
         // A panic of the caller's is a rollback like any other: locks and snapshot must not stay.
         // A failure here is the storage's: the next open takes back the rest.
         if let Err(error) = self.rollback_all() {

@@ -6,8 +6,7 @@
 //! window was opened is found in one of them, or in both, under the same key: then it is given once.
 
 use super::staging::Staging;
-use super::{Direction, Range, Row, Scan, Transactions, View};
-use crate::storage::Fault;
+use super::{Direction, Look, Range, Row, Scan, ScanStop, Transactions};
 use crate::tree::Tree;
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -50,19 +49,19 @@ impl MergedScan {
         MergedScan { main, staged, last_is_staged: false }
     }
 
-    /// The next entry that `view` sees.
+    /// The next entry that a look gives.
     ///
     /// # Errors
-    /// Faults of the storage.
+    /// [`ScanStop`].
     #[inline]
-    pub fn next(&mut self, view: View) -> Result<Option<Row<'_>>, Fault> {
+    pub fn look(&mut self, look: Look) -> Result<Option<Row<'_>>, ScanStop> {
         match &mut self.staged {
-            None => self.main.next(view),
-            Some(_) => self.next_of_two(view),
+            None => self.main.look(look),
+            Some(_) => self.next_of_two(look),
         }
     }
 
-    /// The entry that [`MergedScan::next`] gave last.
+    /// The entry that [`MergedScan::look`] gave last.
     ///
     /// # Panics
     /// If it gave none.
@@ -76,14 +75,14 @@ impl MergedScan {
 
     #[cold]
     #[inline(never)]
-    fn next_of_two(&mut self, view: View) -> Result<Option<Row<'_>>, Fault> {
+    fn next_of_two(&mut self, look: Look) -> Result<Option<Row<'_>>, ScanStop> {
         let staged = self.staged.as_mut().expect("the scan has a staging tree");
         loop {
             // The staging tree's part of a window is always read before the main tree's.
-            let of_main = self.main.fill(view)?;
+            let of_main = self.main.fill(look)?;
             let take_staged = match (of_main, staged.scan.peek()) {
                 (None, None) => {
-                    if !staged.open_window(&mut self.main, view)? {
+                    if !staged.open_window(&mut self.main, look)? {
                         return Ok(None);
                     }
                     continue;
@@ -120,11 +119,11 @@ impl MergedScan {
 
 impl Staged {
     /// Reads the staging tree's next leaf and lets `main` read the same range; `false` at the end.
-    fn open_window(&mut self, main: &mut Scan, view: View) -> Result<bool, Fault> {
+    fn open_window(&mut self, main: &mut Scan, look: Look) -> Result<bool, ScanStop> {
         if self.rest.high.as_ref().is_some_and(|high| *high <= self.rest.low) {
             return Ok(false);
         }
-        self.scan.refill(view)?;
+        self.scan.refill(look)?;
         let unread = self.scan.unread();
         let rest = match (self.direction, unread) {
             (Direction::Forward, Some(range)) => {

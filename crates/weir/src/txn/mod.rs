@@ -15,6 +15,7 @@
 mod end;
 mod lane;
 mod merged;
+mod prepare;
 mod purge;
 mod read;
 mod recover;
@@ -25,8 +26,9 @@ mod write;
 
 pub use lane::LANE_DIRECTORY;
 pub use merged::MergedScan;
-pub use read::{View, whole};
-pub use scan::{Direction, Range, Row, Scan};
+pub use prepare::Resurrected;
+pub use read::{Look, View, whole};
+pub use scan::{Direction, Range, Row, Scan, ScanStop};
 pub use staging::{HeldStaging, Staging, Stagings};
 pub use status::State;
 pub use write::{Op, Outcome};
@@ -42,7 +44,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use weir_page::{Redo, TxnId, Undo};
+use weir_page::{Lsn, Redo, TreeId, TxnId, Undo};
+
+/// No tree's number: its keys in the lock table stand for transactions. Each holds its own key from
+/// the moment when somebody waits for its end.
+pub const ENDS: TreeId = TreeId(0);
 
 /// When a commit returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -220,13 +226,14 @@ impl Transactions {
             unfinished: None,
             purge_work: false,
             overwrote_unseen: false,
+            prepared: false,
             lock_timeout: Duration::from_secs(50),
             cancelled: Arc::new(AtomicBool::new(false)),
         }
     }
 }
 
-/// One transaction. Dropped, it is rolled back.
+/// One transaction. Dropped, it is rolled back; one that is prepared stays so.
 pub struct Txn {
     shared: Arc<Transactions>,
     /// 0 until it writes or locks.
@@ -241,6 +248,8 @@ pub struct Txn {
     purge_work: bool,
     /// Whether the last write replaced a version that its snapshot doesn't cover.
     pub overwrote_unseen: bool,
+    /// Only its coordinator may end it.
+    prepared: bool,
     /// How long to wait for a row lock.
     pub lock_timeout: Duration,
     /// Set to end its wait for a lock.
@@ -305,21 +314,24 @@ impl Txn {
         self.id
     }
 
-    /// Locks a row, waiting if need be. `owner`: an active transaction seen in the row's header.
+    /// Locks a row. `owner`: an active transaction seen in the row's header. `wait`: whether to wait
+    /// if others are in the way.
     fn lock_row(
         &mut self,
-        tree: Tree,
+        tree: TreeId,
         key: &[u8],
         mode: Mode,
         owner: Option<TxnId>,
+        wait: bool,
     ) -> Result<(), TxnError> {
         let id = self.ensure_id();
         let shared = &self.shared;
         let request = Request {
             txn: id,
-            tree: tree.id,
+            tree,
             key,
             mode,
+            wait,
             timeout: self.lock_timeout,
             weight: self.undo_records,
             implicit_owner: owner,
@@ -327,6 +339,17 @@ impl Txn {
             cancelled: Some(&self.cancelled),
         };
         Ok(shared.locks.lock(&request)?)
+    }
+
+    /// Waits until another transaction has ended. `wait`: `false` fails at once unless it has.
+    ///
+    /// # Errors
+    /// Deadlock, lock wait timeout.
+    pub fn wait_for_end(&mut self, other: TxnId, wait: bool) -> Result<(), TxnError> {
+        let key = other.0.to_be_bytes();
+        self.lock_row(ENDS, &key, Mode::Shared, Some(other), wait)?;
+        self.shared.locks.release(self.id, ENDS, &key);
+        Ok(())
     }
 
     /// Gives up an explicit lock; a row that was written stays held.
@@ -371,15 +394,15 @@ impl Txn {
     }
 
     /// Writes an undo record that goes with no entry.
-    fn push_undo(&mut self, undo: &Undo<'_>) -> Result<(), TxnError> {
+    /// Returns where it ends in the log.
+    fn push_undo(&mut self, undo: &Undo<'_>) -> Result<Lsn, TxnError> {
         let place = self.undo_room(undo.size())?;
-        retry(self.storage(), || {
+        let appended = retry(self.storage(), || {
             let mut mtr = self.storage().mtr(Need::log(undo.size() + 64))?;
             mtr.latch(place.page)?;
             mtr.log(&Redo::UndoPush { page: place.page, first: place.first, undo: *undo });
-            mtr.commit();
-            Ok::<_, crate::storage::Restart<Fault>>(())
+            Ok::<_, crate::storage::Restart<Fault>>(mtr.commit())
         })?;
-        Ok(())
+        Ok(appended.end)
     }
 }

@@ -29,6 +29,21 @@ impl View {
     }
 }
 
+/// How a scan looks at entries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Look {
+    /// It gives what the view sees.
+    At(View),
+    /// It gives the newest versions, for a locking read of this transaction. An entry that another
+    /// running transaction has written ends the look until that one has ended; or is passed over.
+    Newest {
+        /// The transaction.
+        own: TxnId,
+        /// Whether held entries are passed over.
+        skip: bool,
+    },
+}
+
 /// What a view sees of an entry: whether the value is a reference to a chain, and its bytes.
 pub type Seen<'e> = Option<(bool, Cow<'e, [u8]>)>;
 
@@ -108,39 +123,48 @@ pub fn whole(s: &Storage, tree: Tree, overflows: bool, bytes: &[u8]) -> Result<V
 }
 
 impl Txn {
-    /// The value of `key` that `view` sees.
+    /// The value of `key` that `view` sees, in place of what is in `out`; whether there is one.
     ///
     /// # Errors
     /// Faults of the storage.
-    pub fn get_in(&self, view: View, tree: Tree, key: &[u8]) -> Result<Option<Vec<u8>>, TxnError> {
-        let mut found = self.find_in(view, tree, key)?;
-        loop {
-            let bytes = match found {
-                None => return Ok(None),
-                Some((false, bytes)) => return Ok(Some(bytes)),
-                Some((true, bytes)) => bytes,
-            };
-            let value = whole(self.storage(), tree, true, &bytes);
-            if view.is_committed() {
-                return Ok(Some(value?));
-            }
-            // The chain of a version that isn't committed may go while it is read; then so does the
-            // entry.
-            let again = self.find_in(view, tree, key)?;
-            if again.as_ref().is_some_and(|(overflows, now)| *overflows && *now == bytes) {
-                return Ok(Some(value?));
-            }
-            found = again;
-        }
-    }
-
-    /// What `view` sees of `key`: whether it overflows, and its bytes in the leaf.
-    fn find_in(
+    pub fn get_into(
         &self,
         view: View,
         tree: Tree,
         key: &[u8],
-    ) -> Result<Option<(bool, Vec<u8>)>, Fault> {
+        out: &mut Vec<u8>,
+    ) -> Result<bool, TxnError> {
+        let mut found = self.find_into(view, tree, key, out)?;
+        loop {
+            match found {
+                None => return Ok(false),
+                Some(false) => return Ok(true),
+                Some(true) => {}
+            }
+            let reference = out.clone();
+            let value = whole(self.storage(), tree, true, &reference);
+            if view.is_committed() {
+                *out = value?;
+                return Ok(true);
+            }
+            // The chain of a version that isn't committed may go while it is read; then so does the
+            // entry.
+            found = self.find_into(view, tree, key, out)?;
+            if found == Some(true) && *out == reference {
+                *out = value?;
+                return Ok(true);
+            }
+        }
+    }
+
+    /// What `view` sees of `key`: whether it overflows; its bytes in the leaf are in `out`.
+    fn find_into(
+        &self,
+        view: View,
+        tree: Tree,
+        key: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Option<bool>, Fault> {
         let s = self.storage();
         retry(s, || {
             let leaf = tree.leaf(s, Target::At(key), false)?;
@@ -149,12 +173,17 @@ impl Txn {
                 return Ok(None);
             }
             let entry = leaf.entry(slot);
-            let seen = self.shared.visible(view, &entry)?;
-            Ok::<_, Restart<Fault>>(seen.map(|(overflows, bytes)| (overflows, bytes.into_owned())))
+            let Some((overflows, bytes)) = self.shared.visible(view, &entry)? else {
+                return Ok(None);
+            };
+            out.clear();
+            out.extend_from_slice(&bytes);
+            Ok::<_, Restart<Fault>>(Some(overflows))
         })
     }
 
-    /// Locks `key` and returns its newest value, its own or a committed one.
+    /// Locks `key` and returns its newest value, its own or a committed one. `wait`: whether to wait
+    /// if others are in the way.
     ///
     /// # Errors
     /// Deadlock, lock wait timeout, faults of the storage.
@@ -163,6 +192,7 @@ impl Txn {
         tree: Tree,
         key: &[u8],
         mode: Mode,
+        wait: bool,
     ) -> Result<Option<Vec<u8>>, TxnError> {
         enum Newest {
             Value(Option<(bool, Vec<u8>)>),
@@ -170,7 +200,7 @@ impl Txn {
         }
         let mut owner = None;
         loop {
-            self.lock_row(tree, key, mode, owner)?;
+            self.lock_row(tree.id, key, mode, owner, wait)?;
             let s = self.storage();
             let newest = retry(s, || {
                 let leaf = tree.leaf(s, Target::At(key), false)?;

@@ -3,7 +3,7 @@
 use super::lane::{LANE_DIRECTORY, LaneUse, Lanes, UndoPlace};
 use super::purge::History;
 use super::status::StatusTable;
-use super::{Stagings, Transactions, Txn, TxnError, TxnFigures};
+use super::{Resurrected, Stagings, Transactions, Txn, TxnError, TxnFigures};
 use crate::lock::LockTable;
 use crate::storage::{Fault, Mtr, Restart, Storage, retry};
 use parking_lot::Mutex;
@@ -12,14 +12,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir_page::lanes::{self, LANES};
 use weir_page::undo::{self, State as LaneState};
-use weir_page::{Kind, PageId, Redo, TxnId};
+use weir_page::{Kind, Page, PageId, Redo, TxnId};
 
 /// The ends of a lane, and who was at work there.
-struct Found {
-    lane: u16,
+pub(super) struct Found {
+    pub lane: u16,
     head: PageId,
-    tail: PageId,
-    txn: TxnId,
+    pub tail: PageId,
+    pub txn: TxnId,
     state: LaneState,
 }
 
@@ -62,30 +62,42 @@ impl Transactions {
     }
 
     /// Finds the transactions that were running, rolls them back, and queues old undo for purge.
+    /// Returns those that were prepared, too: their rows are locked.
     ///
     /// # Errors
     /// Faults of the storage; it may be opened again.
     pub fn recover(
         storage: Arc<Storage>,
         progress: &mut dyn FnMut(usize),
-    ) -> Result<Arc<Transactions>, TxnError> {
+    ) -> Result<(Arc<Transactions>, Vec<Resurrected>), TxnError> {
         let found = find_lanes(&storage)?;
         let mut tails = vec![PageId::NONE; LANES];
         for f in &found {
             tails[f.lane as usize] = f.tail;
         }
-        let losers: Vec<&Found> = found.iter().filter(|f| f.state == LaneState::Active).collect();
-        let taken: Vec<u16> = losers.iter().map(|f| f.lane).collect();
-        let active: Vec<TxnId> = losers.iter().map(|f| f.txn).collect();
+        let running = found.iter().filter(|f| f.state != LaneState::Ended);
+        let taken: Vec<u16> = running.clone().map(|f| f.lane).collect();
+        let active: Vec<TxnId> = running.map(|f| f.txn).collect();
         let shared = Transactions::assemble(storage, &tails, &taken, &active);
+        let losers: Vec<&Found> = found.iter().filter(|f| f.state == LaneState::Active).collect();
         for (done, loser) in losers.iter().enumerate() {
             progress(losers.len() - done);
             shared.roll_back(loser)?;
         }
+        let mut prepared = Vec::new();
         for f in &found {
-            shared.queue_history(f)?;
+            let end = match f.state {
+                LaneState::Prepared => {
+                    let txn = shared.resurrect(f)?;
+                    let begin = txn.txn.lane.expect("a prepared transaction has a lane").begin;
+                    prepared.push(txn);
+                    begin
+                }
+                LaneState::Active | LaneState::Ended => shared.end_of(f.lane)?,
+            };
+            shared.queue_history(f, end)?;
         }
-        Ok(shared)
+        Ok((shared, prepared))
     }
 
     fn roll_back(self: &Arc<Self>, loser: &Found) -> Result<(), TxnError> {
@@ -99,19 +111,23 @@ impl Transactions {
         txn.rollback()
     }
 
-    /// Everything that a lane holds now has been committed and waits for purge.
-    fn queue_history(&self, found: &Found) -> Result<(), Fault> {
+    /// The end of a lane.
+    fn end_of(&self, lane: u16) -> Result<UndoPlace, Fault> {
+        let page = self.lanes.tail(lane);
+        self.place(page, |p| undo::used(p) as u16)
+    }
+
+    fn place(&self, page: PageId, used: fn(&Page) -> u16) -> Result<UndoPlace, Fault> {
         let s = &*self.storage;
-        let place = |page: PageId, at_end: bool| {
-            retry(s, || {
-                let p = s.read(page, false)?;
-                let used = if at_end { undo::used(&p) as u16 } else { undo::purge_from(&p) };
-                Ok::<_, Restart<Fault>>(UndoPlace { page, used, last: undo::last(&p) })
-            })
-        };
-        let tail = self.lanes.tail(found.lane);
-        let begin = place(found.head, false)?;
-        let end = place(tail, true)?;
+        retry(s, || {
+            let p = s.read(page, false)?;
+            Ok::<_, Restart<Fault>>(UndoPlace { page, used: used(&p), last: undo::last(&p) })
+        })
+    }
+
+    /// Everything that a lane holds before `end` has been committed and waits for purge.
+    fn queue_history(&self, found: &Found, end: UndoPlace) -> Result<(), Fault> {
+        let begin = self.place(found.head, undo::purge_from)?;
         if begin.page == end.page && begin.used >= end.used {
             return Ok(());
         }

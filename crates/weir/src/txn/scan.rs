@@ -3,11 +3,12 @@
 //! A scan copies what its view sees of a leaf while it holds the latch, and goes on from the leaf's
 //! fence: it keeps no page between calls, so it neither hinders nor is hindered by splits and merges.
 
-use super::{Transactions, View};
+use super::{Look, Transactions, View};
 use crate::storage::{Fault, Restart, Stop, Storage};
 use crate::tree::cursor::LeafRead;
 use crate::tree::{Target, Tree};
 use std::sync::Arc;
+use weir_page::{Entry, TxnId};
 
 /// Which way a scan goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +70,27 @@ pub struct Row<'a> {
     pub outdated: bool,
 }
 
+/// Why a scan gives nothing now.
+#[derive(Debug, thiserror::Error)]
+pub enum ScanStop {
+    /// The storage.
+    #[error(transparent)]
+    Fault(#[from] Fault),
+    /// The next entry is held by this transaction: once it has ended, the scan goes on.
+    #[error("the next entry is held by transaction {0}")]
+    Held(TxnId),
+}
+
+impl ScanStop {
+    /// Of a look at a view, which nobody's holding ends.
+    pub(super) fn into_fault(self) -> Fault {
+        match self {
+            ScanStop::Fault(fault) => fault,
+            ScanStop::Held(_) => unreachable!("only a look at the newest versions waits"),
+        }
+    }
+}
+
 impl Scan {
     /// A scan of `range`; `most` rows are fetched at first, more later.
     pub fn new(
@@ -89,11 +111,20 @@ impl Scan {
     /// Faults of the storage.
     #[inline]
     pub fn next(&mut self, view: View) -> Result<Option<Row<'_>>, Fault> {
+        self.look(Look::At(view)).map_err(ScanStop::into_fault)
+    }
+
+    /// The next entry that a look gives.
+    ///
+    /// # Errors
+    /// [`ScanStop`].
+    #[inline]
+    pub fn look(&mut self, look: Look) -> Result<Option<Row<'_>>, ScanStop> {
         while self.next == self.rows.len() {
             if self.done {
                 return Ok(None);
             }
-            self.fetch(view)?;
+            self.fetch(look)?;
         }
         self.next += 1;
         Ok(Some(self.last()))
@@ -117,18 +148,18 @@ impl Scan {
     }
 
     /// Makes sure that there is an entry to give, unless the range is at its end; returns it.
-    pub(super) fn fill(&mut self, view: View) -> Result<Option<Row<'_>>, Fault> {
+    pub(super) fn fill(&mut self, look: Look) -> Result<Option<Row<'_>>, ScanStop> {
         while self.next == self.rows.len() && !self.done {
-            self.fetch(view)?;
+            self.fetch(look)?;
         }
         Ok(self.peek())
     }
 
     /// Copies more entries, all that were copied having been given; none at the end of the range.
-    pub(super) fn refill(&mut self, view: View) -> Result<(), Fault> {
+    pub(super) fn refill(&mut self, look: Look) -> Result<(), ScanStop> {
         assert_eq!(self.next, self.rows.len(), "copied entries are given before more are");
         if !self.done {
-            return self.fetch(view);
+            return self.fetch(look);
         }
         self.rows.clear();
         self.next = 0;
@@ -160,7 +191,7 @@ impl Scan {
     }
 
     /// Copies entries of the next leaf that has any.
-    fn fetch(&mut self, view: View) -> Result<(), Fault> {
+    fn fetch(&mut self, look: Look) -> Result<(), ScanStop> {
         self.bytes.clear();
         self.rows.clear();
         self.next = 0;
@@ -168,9 +199,10 @@ impl Scan {
         let s = &*shared.storage;
         let mut absent = 0;
         while self.rows.is_empty() && !self.done {
-            match self.fetch_leaf(s, view) {
+            match self.fetch_leaf(s, look) {
                 Ok(()) | Err(Restart::Stop(Stop::Retry)) => {}
-                Err(Restart::Error(fault)) => return Err(fault),
+                Err(Restart::Error(ScanStop::Held(_))) if !self.rows.is_empty() => break,
+                Err(Restart::Error(stop)) => return Err(stop),
                 Err(Restart::Stop(Stop::Load(page))) => {
                     if !self.rows.is_empty() {
                         break;
@@ -178,7 +210,7 @@ impl Scan {
                     self.read_ahead(s, page);
                     absent = if s.load(page)? { 0 } else { absent + 1 };
                     if absent > 1000 {
-                        return Err(s.lost_page(page));
+                        return Err(s.lost_page(page).into());
                     }
                 }
             }
@@ -205,12 +237,12 @@ impl Scan {
         }
     }
 
-    fn fetch_leaf(&mut self, s: &Storage, view: View) -> Result<(), Restart<Fault>> {
+    fn fetch_leaf(&mut self, s: &Storage, look: Look) -> Result<(), Restart<ScanStop>> {
         let scan_use = self.most > 4096;
         let leaf = self.tree.leaf(s, self.target(), scan_use)?;
         match self.direction {
-            Direction::Forward => self.fetch_forward(&leaf, view),
-            Direction::Backward => self.fetch_backward(&leaf, view),
+            Direction::Forward => self.fetch_forward(&leaf, look),
+            Direction::Backward => self.fetch_backward(&leaf, look),
         }
     }
 
@@ -223,7 +255,7 @@ impl Scan {
         }
     }
 
-    fn fetch_forward(&mut self, leaf: &LeafRead<'_>, view: View) -> Result<(), Restart<Fault>> {
+    fn fetch_forward(&mut self, leaf: &LeafRead<'_>, look: Look) -> Result<(), Restart<ScanStop>> {
         let (from, _) = leaf.seek(&self.range.low);
         let last = self.ends_in(leaf);
         let to = match &self.range.high {
@@ -235,7 +267,7 @@ impl Scan {
                 self.range.low = key_of(leaf, slot);
                 return Ok(());
             }
-            if let Err(stop) = self.copy(leaf, slot, view) {
+            if let Err(stop) = self.copy(leaf, slot, look) {
                 self.range.low = key_of(leaf, slot);
                 return Err(stop);
             }
@@ -247,7 +279,7 @@ impl Scan {
         Ok(())
     }
 
-    fn fetch_backward(&mut self, leaf: &LeafRead<'_>, view: View) -> Result<(), Restart<Fault>> {
+    fn fetch_backward(&mut self, leaf: &LeafRead<'_>, look: Look) -> Result<(), Restart<ScanStop>> {
         let to = match &self.range.high {
             Some(high) if leaf.upper().is_none_or(|u| &high[..] < u) => leaf.seek(high).0,
             _ => leaf.len(),
@@ -259,7 +291,7 @@ impl Scan {
                 self.range.high = Some(after(leaf, slot));
                 return Ok(());
             }
-            if let Err(stop) = self.copy(leaf, slot, view) {
+            if let Err(stop) = self.copy(leaf, slot, look) {
                 self.range.high = Some(after(leaf, slot));
                 return Err(stop);
             }
@@ -272,21 +304,69 @@ impl Scan {
         Ok(())
     }
 
-    /// Copies an entry if the view sees it.
+    /// Copies an entry if the look gives it.
     #[inline]
-    fn copy(&mut self, leaf: &LeafRead<'_>, slot: usize, view: View) -> Result<(), Restart<Fault>> {
+    fn copy(
+        &mut self,
+        leaf: &LeafRead<'_>,
+        slot: usize,
+        look: Look,
+    ) -> Result<(), Restart<ScanStop>> {
         let entry = leaf.entry(slot);
-        let Some((overflow, value)) = self.shared.visible(view, &entry)? else { return Ok(()) };
+        let view = match look {
+            Look::At(view) => view,
+            Look::Newest { own, skip } => return self.copy_newest(leaf, slot, &entry, own, skip),
+        };
+        let Some((overflow, value)) = self.shared.visible(view, &entry).map_err(widen)? else {
+            return Ok(());
+        };
         let outdated =
             view.own.0 != 0 && entry.version.is_some_and(|v| !self.shared.sees(view, v.txn));
+        self.push(leaf, slot, &value, overflow, outdated);
+        Ok(())
+    }
+
+    /// Copies an entry's newest version, unless it is dead or held.
+    fn copy_newest(
+        &mut self,
+        leaf: &LeafRead<'_>,
+        slot: usize,
+        entry: &Entry<'_>,
+        own: TxnId,
+        skip: bool,
+    ) -> Result<(), Restart<ScanStop>> {
+        if let Some(v) = entry.version.filter(|v| v.txn != own && self.shared.is_active(v.txn)) {
+            return if skip { Ok(()) } else { Err(Restart::Error(ScanStop::Held(v.txn))) };
+        }
+        if !entry.flags.deleted {
+            self.push(leaf, slot, entry.value, entry.flags.overflow, false);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn push(
+        &mut self,
+        leaf: &LeafRead<'_>,
+        slot: usize,
+        value: &[u8],
+        overflow: bool,
+        outdated: bool,
+    ) {
         let key = self.bytes.len() as u32;
         self.bytes.extend_from_slice(leaf.prefix());
         self.bytes.extend_from_slice(leaf.suffix(slot));
         let value_at = self.bytes.len() as u32;
-        self.bytes.extend_from_slice(&value);
+        self.bytes.extend_from_slice(value);
         let end = self.bytes.len() as u32;
         self.rows.push(Copied { key, value: value_at, end, overflow, outdated });
-        Ok(())
+    }
+}
+
+fn widen(restart: Restart<Fault>) -> Restart<ScanStop> {
+    match restart {
+        Restart::Stop(stop) => Restart::Stop(stop),
+        Restart::Error(fault) => Restart::Error(ScanStop::Fault(fault)),
     }
 }
 

@@ -47,14 +47,18 @@ impl StatusTable {
     pub fn new(next: TxnId, active: &[TxnId]) -> Self {
         let oldest = active.iter().copied().min().unwrap_or(next).min(next);
         let first = oldest.0 / CHUNK;
-        let table = StatusTable(RwLock::new(Chunks { first, chunks: VecDeque::new() }));
-        for id in first * CHUNK..next.0 {
-            table.begin(TxnId(id));
-            if !active.contains(&TxnId(id)) {
-                table.set(TxnId(id), State::Committed(0));
+        let chunk = |number: u64| {
+            let ids = number * CHUNK..(number + 1) * CHUNK;
+            // A transaction may have been prepared long ago: what lies between takes no room.
+            if ids.end <= next.0 && !active.iter().any(|txn| ids.contains(&txn.0)) {
+                return Chunk::Collapsed(0);
             }
-        }
-        table
+            let is_active = |id: u64| id >= next.0 || active.contains(&TxnId(id));
+            let word = |id| if is_active(id) { ACTIVE } else { 1 };
+            Chunk::Full(ids.map(|id| AtomicU64::new(word(id))).collect())
+        };
+        let chunks = (first..next.0.div_ceil(CHUNK)).map(chunk).collect();
+        StatusTable(RwLock::new(Chunks { first, chunks }))
     }
 
     /// Makes sure that the transaction has an entry.
@@ -121,7 +125,8 @@ impl StatusTable {
         }
         for chunk in &mut inner.chunks {
             let Chunk::Full(entries) = chunk else { continue };
-            let Some((oldest, newest)) = bounds(entries) else { break };
+            // A transaction that runs for long, or is prepared, doesn't keep later chunks.
+            let Some((oldest, newest)) = bounds(entries) else { continue };
             if newest <= now && snapshots.iter().all(|&s| s < oldest || s >= newest) {
                 *chunk = Chunk::Collapsed(newest);
             }

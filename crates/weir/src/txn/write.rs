@@ -138,7 +138,9 @@ impl Txn {
                 }
                 Attempt::Exists => return Ok(Outcome::Exists),
                 Attempt::Absent => return Ok(Outcome::Absent),
-                Attempt::Held(owner) => self.lock_row(tree, key, Mode::Exclusive, owner)?,
+                Attempt::Held(owner) => {
+                    self.lock_row(tree.id, key, Mode::Exclusive, owner, true)?
+                }
                 Attempt::LeafFull => {
                     self.shared.advance_horizon();
                     tree.make_room(self.storage(), key, self.shared.horizon())?;

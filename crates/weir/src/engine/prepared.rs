@@ -1,0 +1,189 @@
+//! Two-phase commit: prepared transactions, by name, and who may end them.
+//!
+//! A prepared transaction belongs to its [`Transaction`] until that is dropped or detached; then, and
+//! after a restart, to the database, which ends it by its name (xid).
+
+use super::Database;
+use super::error::{Error, Result};
+use super::table::{Table, Use};
+use super::transaction::Transaction;
+use crate::txn::{Durability, Resurrected, Txn};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use weir_page::Lsn;
+
+/// Bytes that a prepared transaction's name may have.
+pub const MAX_XID: usize = 140;
+
+/// A prepared transaction that belongs to the database.
+pub(super) struct Detached {
+    txn: Txn,
+    /// Its tables: their definitions must not change.
+    _used: Vec<Use>,
+}
+
+/// Prepared transactions by name; `None` for one that belongs to a [`Transaction`] or is being ended.
+#[derive(Default)]
+pub(super) struct Registry(Mutex<BTreeMap<Vec<u8>, Option<Detached>>>);
+
+impl Registry {
+    /// Takes in what recovery has found.
+    pub fn recovered<'t>(
+        found: Vec<Resurrected>,
+        tables: impl Iterator<Item = &'t Table> + Clone,
+    ) -> Result<Registry> {
+        let mut all = BTreeMap::new();
+        for Resurrected { txn, xid, trees } in found {
+            let mut used = Vec::new();
+            for table in tables.clone() {
+                let def = table.0.def()?;
+                if def.trees().any(|tree| trees.contains(&tree.id)) {
+                    used.push(Use::of(table, Duration::ZERO)?);
+                }
+            }
+            all.insert(xid, Some(Detached { txn, _used: used }));
+        }
+        Ok(Registry(Mutex::new(all)))
+    }
+
+    fn reserve(&self, xid: &[u8]) -> Result<()> {
+        let mut all = self.0.lock();
+        if all.contains_key(xid) {
+            return Err(Error::XidInUse);
+        }
+        all.insert(xid.to_vec(), None);
+        Ok(())
+    }
+
+    pub fn remove(&self, xid: &[u8]) {
+        self.0.lock().remove(xid);
+    }
+
+    pub fn put(&self, xid: Vec<u8>, txn: Txn, used: Vec<Use>) {
+        self.0.lock().insert(xid, Some(Detached { txn, _used: used }));
+    }
+
+    /// Takes a transaction to end it; its name stays taken.
+    fn take(&self, xid: &[u8]) -> Result<Detached> {
+        let mut all = self.0.lock();
+        let entry = all.get_mut(xid).ok_or(Error::NoSuchXid)?;
+        entry.take().ok_or(Error::XidInUse)
+    }
+}
+
+/// A commit that others see and that has yet to become durable; see [`Transaction::commit_in_order`].
+#[derive(Debug, Clone, Copy)]
+#[must_use = "the commit is not durable yet"]
+pub struct Committed {
+    /// Where it ends in the log; none if nothing was written.
+    pub(super) end: Option<Lsn>,
+    pub(super) durability: Durability,
+}
+
+impl Transaction {
+    /// Prepares the transaction for a two-phase commit, under a name of at most [`MAX_XID`] bytes. Returns
+    /// when that is as durable as the transaction's commit was to be. From then on it takes no statement;
+    /// it is committed or rolled back, here or, after [`Transaction::detach`] or a crash, by its name.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # use weir::{Database, Isolation, Options, Schema, Type, Value};
+    /// # let open = || Database::open(dir.path(), Options::default().memory_bytes(8 << 20));
+    /// # let db = open()?;
+    /// # let schema = Schema::builder().column("id", Type::U64).primary_key(&["id"]).build()?;
+    /// # let table = db.create_table("t", schema)?;
+    /// let mut txn = db.begin(Isolation::RepeatableRead)?;
+    /// txn.insert(&table, &[Value::U64(1)])?;
+    /// txn.prepare(b"of the coordinator")?;
+    /// txn.detach()?;
+    /// # drop((table, db));
+    ///
+    /// let db = open()?;
+    /// assert_eq!(db.prepared(), [b"of the coordinator"]);
+    /// db.commit_prepared(b"of the coordinator")?;
+    /// # let mut txn = db.begin(Isolation::RepeatableRead)?;
+    /// # assert!(txn.get(&db.table("t").expect("it is there"), &[Value::U64(1)])?.is_some());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::BadXid`], [`Error::XidInUse`]; storage errors. The transaction isn't prepared then, unless
+    /// the log has failed: then the next opening of the database tells.
+    pub fn prepare(&mut self, xid: &[u8]) -> Result<()> {
+        if !(1..=MAX_XID).contains(&xid.len()) {
+            return Err(Error::BadXid { bytes: xid.len() });
+        }
+        self.check_running()?;
+        self.db().prepared.reserve(xid)?;
+        let result = self.prepare_as(xid);
+        if !self.is_prepared() {
+            self.db().prepared.remove(xid);
+        }
+        result
+    }
+
+    /// Leaves a prepared transaction to the database, which ends it by its name. Dropping it does the
+    /// same.
+    ///
+    /// # Errors
+    /// [`Error::NotPrepared`]: it was rolled back.
+    pub fn detach(self) -> Result<()> {
+        match self.is_prepared() {
+            true => Ok(()),
+            false => Err(Error::NotPrepared),
+        }
+    }
+}
+
+impl Database {
+    /// Names of the prepared transactions that no [`Transaction`] stands for, sorted.
+    pub fn prepared(&self) -> Vec<Vec<u8>> {
+        let all = self.0.prepared.0.lock();
+        all.iter().filter(|(_, txn)| txn.is_some()).map(|(xid, _)| xid.clone()).collect()
+    }
+
+    /// Commits a transaction of [`Database::prepared`], as durably as the database's options say.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchXid`], [`Error::XidInUse`]; storage errors: the transaction is prepared still, or the
+    /// log has failed and the next opening tells.
+    pub fn commit_prepared(&self, xid: &[u8]) -> Result<()> {
+        let registry = &self.0.prepared;
+        let mut detached = registry.take(xid)?;
+        let durability = self.0.options.durability;
+        match detached.txn.commit_visibly() {
+            Ok(end) => {
+                registry.remove(xid);
+                self.wait(Committed { end, durability })
+            }
+            Err(error) => {
+                registry.0.lock().insert(xid.to_vec(), Some(detached));
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Rolls back a transaction of [`Database::prepared`], as durably as the database's options say.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchXid`], [`Error::XidInUse`]; storage errors: the next opening finishes or tells.
+    pub fn rollback_prepared(&self, xid: &[u8]) -> Result<()> {
+        let registry = &self.0.prepared;
+        let Detached { txn, _used } = registry.take(xid)?;
+        let result = txn.rollback_durably(self.0.options.durability);
+        registry.remove(xid);
+        Ok(result?)
+    }
+
+    /// Waits until a commit is as durable as its transaction asked for.
+    ///
+    /// # Errors
+    /// Storage errors: then it isn't known whether it is durable.
+    pub fn wait(&self, committed: Committed) -> Result<()> {
+        match committed.end {
+            Some(end) => Ok(self.0.shared.wait_for_log(end, committed.durability)?),
+            None => Ok(()),
+        }
+    }
+}

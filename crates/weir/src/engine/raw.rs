@@ -1,0 +1,225 @@
+//! The raw interface: rows and index entries in the caller's encoding. See [`crate::schema::RawSchema`].
+
+use super::catalog::TableDef;
+use super::error::{Error, Result};
+use super::lock::Lock;
+use super::scan::{RawRange, RawScan};
+use super::table::Table;
+use super::transaction::Transaction;
+use super::write::{Entry, Writer};
+use crate::row::RowError;
+use crate::schema::{KeyOf, Layout, RawSchema};
+use crate::txn::{Direction, Op, Outcome};
+use std::sync::Arc;
+use weir_page::node::MAX_KEY;
+
+impl Table {
+    /// The indexes of a raw table, and what the caller keeps with it.
+    ///
+    /// # Errors
+    /// [`Error::NotRaw`]; [`Error::NoSuchTable`] once it has been dropped.
+    pub fn raw_schema(&self) -> Result<RawSchema> {
+        match &self.0.def()?.layout {
+            Layout::Raw(schema) => Ok(schema.clone()),
+            Layout::Typed(_) => Err(Error::NotRaw(self.name())),
+        }
+    }
+
+    /// What the caller keeps with a raw table.
+    ///
+    /// # Errors
+    /// As [`Table::raw_schema`].
+    pub fn meta(&self) -> Result<Vec<u8>> {
+        Ok(self.raw_schema()?.meta().to_vec())
+    }
+}
+
+impl Transaction {
+    fn enter_raw(&mut self, table: &Table) -> Result<Arc<TableDef>> {
+        let def = self.enter(table)?;
+        match def.layout {
+            Layout::Raw(_) => Ok(def),
+            Layout::Typed(_) => Err(Error::NotRaw(table.name())),
+        }
+    }
+
+    /// Inserts a row of a raw table and its index entries.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// use weir::{Database, Direction, Entry, Isolation, KeyOf, Lock, Options, RawRange, Schema};
+    /// use weir::schema::RawIndex;
+    /// let db = Database::open(dir.path(), Options::default().memory_bytes(8 << 20))?;
+    /// let schema = Schema::raw(vec![RawIndex::new("by_name", false)], Vec::new())?;
+    /// let people = db.create_table("people", schema)?;
+    ///
+    /// let mut txn = db.begin(Isolation::RepeatableRead)?;
+    /// // The index isn't unique: the primary key makes its keys distinct.
+    /// let by_name = Entry { index: 0, key: b"Ada\x00\x01", value: b"" };
+    /// txn.insert_raw(&people, b"\x01", b"Ada, London", &[by_name])?;
+    /// txn.commit()?;
+    ///
+    /// let mut txn = db.begin(Isolation::RepeatableRead)?;
+    /// let mut row = Vec::new();
+    /// assert!(txn.get_raw(&people, b"\x01", Lock::None, &mut row)?);
+    /// assert_eq!(row, b"Ada, London");
+    /// let range = RawRange::prefix(b"Ada\x00");
+    /// let mut scan =
+    ///     txn.scan_raw(&people, KeyOf::Index(0), range, Direction::Forward, Lock::None)?;
+    /// assert_eq!(scan.next(&mut txn)?.expect("there is one").key, b"Ada\x00\x01");
+    /// assert!(scan.next(&mut txn)?.is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Duplicate`], [`Error::NotRaw`], [`Error::Row`] for an empty key or one that is too long,
+    /// [`Error::NoSuchIndex`]; lock and storage errors. The statement did nothing then.
+    pub fn insert_raw(
+        &mut self,
+        table: &Table,
+        key: &[u8],
+        row: &[u8],
+        entries: &[Entry<'_>],
+    ) -> Result<()> {
+        let def = self.enter_raw(table)?;
+        check_key("the primary key", key)?;
+        check_entries(table, &def, entries)?;
+        self.statement(|t| t.writer(table, &def)?.0.insert(key, row, entries.iter().copied()))
+    }
+
+    /// Replaces a row of a raw table, and those of its index entries that change. An entry whose key
+    /// stays and whose value changes is both in `removed` and in `added`.
+    ///
+    /// Returns whether the row replaced a version that the transaction's snapshot doesn't cover. Then
+    /// pass the entries that stayed as they are to [`Transaction::touch_raw`]: they may be newer than the
+    /// snapshot, too, and the row would be missing in the transaction's own scans.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchRow`]; otherwise as [`Transaction::insert_raw`].
+    pub fn update_raw(
+        &mut self,
+        table: &Table,
+        key: &[u8],
+        row: &[u8],
+        removed: &[Entry<'_>],
+        added: &[Entry<'_>],
+    ) -> Result<bool> {
+        let def = self.enter_raw(table)?;
+        check_entries(table, &def, removed)?;
+        check_entries(table, &def, added)?;
+        self.statement(|t| {
+            let (mut writer, _) = t.writer(table, &def)?;
+            replaced(&mut writer, key, Op::Update(row))?;
+            let unseen = writer.txn.overwrote_unseen;
+            writer.change_entries(removed.iter().copied(), added.iter().copied())?;
+            Ok(unseen)
+        })
+    }
+
+    /// Makes entries the transaction's own; see [`Transaction::update_raw`].
+    ///
+    /// # Errors
+    /// As [`Transaction::update_raw`].
+    pub fn touch_raw(&mut self, table: &Table, entries: &[Entry<'_>]) -> Result<()> {
+        let def = self.enter_raw(table)?;
+        check_entries(table, &def, entries)?;
+        self.statement(|t| t.writer(table, &def)?.0.rewrite_entries(entries.iter().copied()))
+    }
+
+    /// Deletes a row of a raw table and its index entries.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchRow`]; otherwise as [`Transaction::insert_raw`].
+    pub fn delete_raw(&mut self, table: &Table, key: &[u8], entries: &[Entry<'_>]) -> Result<()> {
+        let def = self.enter_raw(table)?;
+        check_entries(table, &def, entries)?;
+        self.statement(|t| {
+            let (mut writer, _) = t.writer(table, &def)?;
+            replaced(&mut writer, key, Op::Delete)?;
+            writer.delete_entries(entries.iter().copied())
+        })
+    }
+
+    /// Reads a row of a raw table in place of what is in `out`; whether there is one. With
+    /// [`super::Wait::Skip`] a row that others have locked counts as none.
+    ///
+    /// # Errors
+    /// [`Error::NotRaw`]; lock and storage errors.
+    pub fn get_raw(
+        &mut self,
+        table: &Table,
+        key: &[u8],
+        lock: Lock,
+        out: &mut Vec<u8>,
+    ) -> Result<bool> {
+        let def = self.enter_raw(table)?;
+        self.read_row(&def, key, lock, out)
+    }
+
+    /// Gives up the lock on a row of a raw table that was read under lock and not changed.
+    ///
+    /// # Errors
+    /// [`Error::NotRaw`]; [`Error::Ended`].
+    pub fn unlock_raw(&mut self, table: &Table, key: &[u8]) -> Result<()> {
+        let def = self.enter_raw(table)?;
+        self.unlock_key(def.primary, key)
+    }
+
+    /// Rows or index entries of a raw table in the order of their keys. Drop the scan when its
+    /// statement ends: it may keep old versions.
+    ///
+    /// A locking scan of rows locks each row that it gives. One of an index gives entries for which the
+    /// caller reads the row by [`Transaction::get_raw`] under the same lock, and compares: whether the
+    /// entry is the row's is known only then.
+    ///
+    /// # Errors
+    /// [`Error::NotRaw`], [`Error::NoSuchIndex`], [`Error::IndexTooNew`]; storage errors.
+    pub fn scan_raw(
+        &mut self,
+        table: &Table,
+        of: KeyOf,
+        range: RawRange<'_>,
+        direction: Direction,
+        lock: Lock,
+    ) -> Result<RawScan> {
+        let def = self.enter_raw(table)?;
+        if let KeyOf::Index(n) = of {
+            check_index(table, &def, n)?;
+        }
+        self.begin_scan(table, def, of, range.to_range(), direction, lock)
+    }
+}
+
+/// Updates or deletes a row that must be there.
+fn replaced(writer: &mut Writer<'_>, key: &[u8], op: Op<'_>) -> Result<()> {
+    match writer.put_row(key, op)? {
+        Outcome::Done(_) => Ok(()),
+        Outcome::Absent => Err(Error::NoSuchRow(writer.table.name())),
+        other => Err(writer.unexpected(&other)),
+    }
+}
+
+#[inline]
+fn check_key(name: &str, key: &[u8]) -> Result<()> {
+    match key.len() {
+        1..=MAX_KEY => Ok(()),
+        0 => Err(RowError::EmptyKey { key: name.to_string() }.into()),
+        bytes => Err(RowError::KeyTooLong { key: name.to_string(), bytes }.into()),
+    }
+}
+
+fn check_index(table: &Table, def: &TableDef, index: usize) -> Result<()> {
+    if index < def.indexes.len() {
+        return Ok(());
+    }
+    Err(Error::NoSuchIndex { table: table.name(), index: format!("number {index}") })
+}
+
+#[inline]
+fn check_entries(table: &Table, def: &TableDef, entries: &[Entry<'_>]) -> Result<()> {
+    for entry in entries {
+        check_index(table, def, entry.index)?;
+        check_key(def.layout.index_name(entry.index), entry.key)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,244 @@
+//! Ordered reads of a table's bytes, which the typed cursor and the raw interface share.
+//!
+//! A scan doesn't borrow its transaction: any number may be open while rows are written. It goes on
+//! only with the transaction that began it, since that one keeps the table's trees.
+
+use super::catalog::TableDef;
+use super::error::{Error, Result};
+use super::lock::Wait;
+use super::transaction::Transaction;
+use crate::key::after_prefix;
+use crate::lock::Mode;
+use crate::schema::KeyOf;
+use crate::tree::Tree;
+use crate::txn::{Direction, HeldSnapshot, Look, MergedScan, Range, ScanStop, View};
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Rows fetched at first; more later.
+const FIRST_FETCH: usize = 16;
+
+/// Which keys a raw scan covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RawRange<'a> {
+    low: Bound<&'a [u8]>,
+    high: Bound<&'a [u8]>,
+    /// Whether an end stands for all keys that begin with it.
+    prefixes: bool,
+}
+
+impl<'a> RawRange<'a> {
+    /// All keys.
+    pub fn all() -> RawRange<'static> {
+        RawRange { low: Bound::Unbounded, high: Bound::Unbounded, prefixes: false }
+    }
+
+    /// Keys between two keys.
+    pub fn new(low: Bound<&'a [u8]>, high: Bound<&'a [u8]>) -> RawRange<'a> {
+        RawRange { low, high, prefixes: false }
+    }
+
+    /// Keys that begin with these bytes.
+    pub fn prefix(prefix: &'a [u8]) -> RawRange<'a> {
+        RawRange::prefixes(Bound::Included(prefix), Bound::Included(prefix))
+    }
+
+    /// Keys between two prefixes: an included one includes, an excluded one excludes all keys that
+    /// begin with it.
+    ///
+    /// ```
+    /// use std::ops::Bound::{Excluded, Included};
+    /// use weir::RawRange;
+    /// let range = RawRange::prefixes(Excluded(b"ab"), Included(b"cd"));
+    /// assert!(!range.contains(b"abc") && range.contains(b"ac"));
+    /// assert!(range.contains(b"cdz") && !range.contains(b"ce"));
+    /// ```
+    pub fn prefixes(low: Bound<&'a [u8]>, high: Bound<&'a [u8]>) -> RawRange<'a> {
+        RawRange { low, high, prefixes: true }
+    }
+
+    /// Whether a key is in the range.
+    pub fn contains(&self, key: &[u8]) -> bool {
+        let range = self.to_range();
+        *key >= *range.low && range.high.as_deref().is_none_or(|high| key < high)
+    }
+
+    pub(super) fn to_range(self) -> Range {
+        let after = |bytes: &[u8]| match self.prefixes {
+            true => after_prefix(bytes.to_vec()),
+            false => Some([bytes, &[0]].concat()),
+        };
+        let low = match self.low {
+            Bound::Unbounded => Some(Vec::new()),
+            Bound::Included(low) => Some(low.to_vec()),
+            Bound::Excluded(low) => after(low),
+        };
+        let high = match self.high {
+            Bound::Unbounded => None,
+            Bound::Included(high) => after(high),
+            Bound::Excluded(high) => Some(high.to_vec()),
+        };
+        match low {
+            Some(low) => Range { low, high },
+            None => Range { low: Vec::new(), high: Some(Vec::new()) },
+        }
+    }
+}
+
+/// How a scan was begun.
+pub(super) struct Begin {
+    pub def: Arc<TableDef>,
+    pub of: KeyOf,
+    pub range: Range,
+    pub direction: Direction,
+    pub reads: Reads,
+}
+
+/// What a scan reads.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Reads {
+    /// What a view sees.
+    View(View),
+    /// The newest versions, for a locking read.
+    Locked(Mode, Wait),
+}
+
+/// A running scan of a table's bytes; see [`Transaction::scan_raw`].
+pub struct RawScan {
+    /// The transaction that began it.
+    serial: u64,
+    begin: Begin,
+    /// Kept where the transaction may take another snapshot meanwhile.
+    _held: Option<HeldSnapshot>,
+    scan: MergedScan,
+    /// The entry's value, where it was looked up.
+    value: Vec<u8>,
+    looked_up: bool,
+}
+
+/// What a scan gives; it lives until the scan goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RawEntry<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The row, or the entry's value.
+    pub value: &'a [u8],
+    /// Whether it stands for itself. If not, the entry of an index may no longer be that of its row, or
+    /// not yet: look the row up, and pass over the entry if there is none or if it has another entry.
+    pub current: bool,
+}
+
+impl RawScan {
+    pub(super) fn new(txn: &Transaction, begin: Begin, held: Option<HeldSnapshot>) -> RawScan {
+        let tree = tree_of(&begin.def, begin.of);
+        let staging = match begin.of {
+            KeyOf::Primary => None,
+            KeyOf::Index(n) => begin.def.indexes[n].staging.as_deref(),
+        };
+        let (range, direction) = (begin.range.clone(), begin.direction);
+        let scan = MergedScan::new(txn.shared(), tree, staging, range, direction, FIRST_FETCH);
+        let value = Vec::new();
+        RawScan { serial: txn.serial(), begin, _held: held, scan, value, looked_up: false }
+    }
+
+    /// The next entry. `txn`: the transaction that began the scan.
+    ///
+    /// # Errors
+    /// [`Error::Ended`] if that transaction has ended; storage errors; of a locking scan also
+    /// [`Error::LockWaitTimeout`], [`Error::Deadlock`], [`Error::Cancelled`]: all but a deadlock leave the
+    /// scan where it is.
+    #[inline]
+    pub fn next(&mut self, txn: &mut Transaction) -> Result<Option<RawEntry<'_>>> {
+        if txn.has_ended() || txn.serial() != self.serial {
+            return Err(Error::Ended);
+        }
+        while self.step(txn)? {
+            if self.resolve(txn)? {
+                return Ok(Some(self.last()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Goes on to the next entry; `false` at the end.
+    #[inline]
+    fn step(&mut self, txn: &mut Transaction) -> Result<bool> {
+        loop {
+            let look = match self.begin.reads {
+                Reads::View(view) => Look::At(view),
+                Reads::Locked(_, wait) => {
+                    Look::Newest { own: txn.own_id()?, skip: wait == Wait::Skip }
+                }
+            };
+            match self.scan.look(look) {
+                Ok(row) => return Ok(row.is_some()),
+                Err(ScanStop::Fault(fault)) => return Err(fault.into()),
+                Err(ScanStop::Held(other)) => {
+                    let waits = !matches!(self.begin.reads, Reads::Locked(_, Wait::No));
+                    txn.waiting(|txn| txn.wait_for_end(other, waits))?;
+                }
+            }
+        }
+    }
+
+    /// Locks the row at hand if the scan is one of rows under lock, and reads its whole value; `false`
+    /// if it is gone or passed over.
+    #[inline]
+    fn resolve(&mut self, txn: &mut Transaction) -> Result<bool> {
+        let entry = self.scan.last();
+        let of_rows = self.begin.of == KeyOf::Primary;
+        self.looked_up = false;
+        match self.begin.reads {
+            Reads::Locked(mode, wait) if of_rows => {
+                let tree = self.begin.def.primary;
+                self.looked_up = txn.get_locked(tree, entry.key, mode, wait, &mut self.value)?;
+                Ok(self.looked_up)
+            }
+            _ if !entry.overflow => Ok(true),
+            // The entry was copied a while ago: a version that isn't committed may have gone with its
+            // chain since, so it is looked up anew. Staged entries have no chain.
+            reads => {
+                let view = match reads {
+                    Reads::View(view) => view,
+                    Reads::Locked(..) => View { own: txn.own_id()?, snapshot: View::EVERYTHING },
+                };
+                let tree = tree_of(&self.begin.def, self.begin.of);
+                self.looked_up = txn.get_in(view, tree, entry.key, &mut self.value)?;
+                Ok(self.looked_up)
+            }
+        }
+    }
+
+    /// The entry that [`RawScan::next`] gave last.
+    ///
+    /// # Panics
+    /// If it gave none.
+    #[inline]
+    pub fn last(&self) -> RawEntry<'_> {
+        let row = self.scan.last();
+        let value = if self.looked_up { &self.value[..] } else { row.value };
+        let locked = matches!(self.begin.reads, Reads::Locked(..));
+        let current = !row.outdated && !(locked && self.begin.of != KeyOf::Primary);
+        RawEntry { key: row.key, value, current }
+    }
+
+    pub(super) fn def(&self) -> &TableDef {
+        &self.begin.def
+    }
+
+    pub(super) fn of(&self) -> KeyOf {
+        self.begin.of
+    }
+
+    pub(super) fn reads(&self) -> Reads {
+        self.begin.reads
+    }
+}
+
+/// The index's tree.
+pub(super) fn tree_of(def: &TableDef, of: KeyOf) -> Tree {
+    match of {
+        KeyOf::Primary => def.primary,
+        KeyOf::Index(n) => def.indexes[n].tree,
+    }
+}

@@ -1,0 +1,342 @@
+//! Typed statements: rows of values in, rows out, indexes kept.
+
+use super::catalog::TableDef;
+use super::cursor::{Bounds, Cursor, IndexRef};
+use super::error::{Error, Result};
+use super::lock::{Lock, Wait};
+use super::table::Table;
+use super::transaction::Transaction;
+use super::write::Entry;
+use crate::key::{encode_key, encode_primary_key};
+use crate::row::{Row, RowError, RowRef, encode_value, index_entry};
+use crate::schema::{KeyOf, Layout};
+use crate::txn::{Direction, Op, Outcome};
+use crate::value::Value;
+use std::sync::Arc;
+
+/// A row's bytes.
+#[derive(Default)]
+pub(super) struct Encoded {
+    pub key: Vec<u8>,
+    pub value: Vec<u8>,
+    pub entries: Entries,
+}
+
+/// Keys and values of a row's index entries, end to end.
+#[derive(Default)]
+pub(super) struct Entries {
+    bytes: Vec<u8>,
+    /// End of key and end of value of each.
+    ends: Vec<(usize, usize)>,
+}
+
+impl Entries {
+    #[inline]
+    fn get(&self, index: usize) -> Entry<'_> {
+        let start = if index == 0 { 0 } else { self.ends[index - 1].1 };
+        let (key_end, end) = self.ends[index];
+        Entry { index, key: &self.bytes[start..key_end], value: &self.bytes[key_end..end] }
+    }
+
+    #[inline]
+    fn iter(&self) -> impl Iterator<Item = Entry<'_>> + Clone {
+        (0..self.ends.len()).map(|index| self.get(index))
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
+    fn push(&mut self, value: &mut Vec<u8>, key_end: usize) {
+        self.bytes.append(value);
+        self.ends.push((key_end, self.bytes.len()));
+    }
+}
+
+/// The entries that a row has in a table's indexes.
+fn entries_of(def: &TableDef, row: &[Value<'_>], out: &mut Entries) -> Result<()> {
+    out.clear();
+    let mut value = Vec::new();
+    for index in 0..def.indexes.len() {
+        index_entry(def.schema(), index, row, &mut out.bytes, &mut value)?;
+        let key_end = out.bytes.len();
+        out.push(&mut value, key_end);
+    }
+    Ok(())
+}
+
+/// The entries that a stored row has.
+fn entries_of_stored(def: &TableDef, key: &[u8], value: &[u8]) -> Result<Entries> {
+    let mut out = Entries::default();
+    let row = RowRef::primary(def.schema(), key, value);
+    let mut of_entry = Vec::new();
+    for index in 0..def.indexes.len() {
+        row.index_entry(index, &mut out.bytes, &mut of_entry)?;
+        let key_end = out.bytes.len();
+        out.push(&mut of_entry, key_end);
+    }
+    Ok(out)
+}
+
+impl Transaction {
+    fn enter_typed(&mut self, table: &Table) -> Result<Arc<TableDef>> {
+        let def = self.enter(table)?;
+        match def.layout {
+            Layout::Typed(_) => Ok(def),
+            Layout::Raw(_) => Err(Error::NotTyped(table.name())),
+        }
+    }
+
+    /// Inserts a row: one value for each column, in the order of the schema.
+    ///
+    /// # Errors
+    /// [`Error::Duplicate`], [`Error::Row`]; lock and storage errors.
+    pub fn insert(&mut self, table: &Table, row: &[Value<'_>]) -> Result<()> {
+        let def = self.enter_typed(table)?;
+        self.encode_row(&def, row)?;
+        self.statement(|t| {
+            let (mut writer, row) = t.writer(table, &def)?;
+            writer.insert(&row.key, &row.value, row.entries.iter())
+        })
+    }
+
+    /// Key, value and index entries of a row into the buffers.
+    fn encode_row(&mut self, def: &TableDef, row: &[Value<'_>]) -> Result<()> {
+        let out = self.encoded();
+        out.key.clear();
+        out.value.clear();
+        encode_primary_key(def.schema(), row, &mut out.key)?;
+        encode_value(def.schema(), row, &mut out.value)?;
+        entries_of(def, row, &mut out.entries)
+    }
+
+    /// Replaces the row with the same primary key; `false` if there is none.
+    ///
+    /// # Errors
+    /// [`Error::Duplicate`] for a unique index; [`Error::Row`]; lock and storage errors.
+    pub fn update(&mut self, table: &Table, row: &[Value<'_>]) -> Result<bool> {
+        self.put(table, row, |value| Op::Update(value))
+    }
+
+    /// Inserts the row, or replaces the one with the same primary key; `true` if one was replaced.
+    ///
+    /// # Errors
+    /// As [`Transaction::update`].
+    pub fn upsert(&mut self, table: &Table, row: &[Value<'_>]) -> Result<bool> {
+        self.put(table, row, |value| Op::Upsert(value))
+    }
+
+    /// Writes a row by `op` and keeps its index entries; whether one was replaced.
+    fn put(
+        &mut self,
+        table: &Table,
+        row: &[Value<'_>],
+        op: for<'v> fn(&'v [u8]) -> Op<'v>,
+    ) -> Result<bool> {
+        let def = self.enter_typed(table)?;
+        self.encode_row(&def, row)?;
+        self.statement(|t| {
+            let (mut writer, row) = t.writer(table, &def)?;
+            let old = match writer.put_row(&row.key, op(&row.value))? {
+                Outcome::Done(Some(old)) => old,
+                Outcome::Done(None) => {
+                    return writer.insert_entries(row.entries.iter()).map(|()| false);
+                }
+                Outcome::Absent => return Ok(false),
+                Outcome::Exists => return Err(writer.unexpected(&Outcome::Exists)),
+            };
+            // An entry that the snapshot doesn't cover must become the transaction's own, like the row.
+            let unseen = writer.txn.overwrote_unseen;
+            let old = entries_of_stored(&def, &row.key, &old)?;
+            let pairs = old.iter().zip(row.entries.iter());
+            let changed = pairs.clone().filter(|(old, new)| old != new);
+            let (removed, added) = (changed.clone().map(|p| p.0), changed.map(|p| p.1));
+            writer.change_entries(removed, added)?;
+            if unseen {
+                let same = pairs.filter(|(old, new)| old == new).map(|p| p.1);
+                writer.rewrite_entries(same)?;
+            }
+            Ok(true)
+        })
+    }
+
+    /// Deletes the row with that primary key; `false` if there is none.
+    ///
+    /// # Errors
+    /// [`Error::Row`]; lock and storage errors.
+    pub fn delete(&mut self, table: &Table, primary_key: &[Value<'_>]) -> Result<bool> {
+        let def = self.enter_typed(table)?;
+        self.encode_whole_key(&def, primary_key)?;
+        self.statement(|t| {
+            let (mut writer, row) = t.writer(table, &def)?;
+            match writer.put_row(&row.key, Op::Delete)? {
+                Outcome::Done(Some(old)) => {
+                    let entries = entries_of_stored(&def, &row.key, &old)?;
+                    writer.delete_entries(entries.iter())?;
+                    Ok(true)
+                }
+                Outcome::Absent => Ok(false),
+                other => Err(writer.unexpected(&other)),
+            }
+        })
+    }
+
+    fn encode_whole_key(&mut self, def: &TableDef, primary_key: &[Value<'_>]) -> Result<()> {
+        let expected = def.schema().primary_key().len();
+        if primary_key.len() != expected {
+            let what = "the primary key".to_string();
+            return Err(RowError::Count { what, expected, found: primary_key.len() }.into());
+        }
+        let out = self.encoded();
+        out.key.clear();
+        Ok(encode_key(def.schema(), KeyOf::Primary, primary_key, &mut out.key)?)
+    }
+
+    /// The row with that primary key, as the transaction's isolation sees it.
+    ///
+    /// # Errors
+    /// [`Error::Row`]; storage errors.
+    pub fn get(&mut self, table: &Table, primary_key: &[Value<'_>]) -> Result<Option<Row>> {
+        self.get_row(table, primary_key, Lock::None)
+    }
+
+    /// As [`Transaction::get`], but the newest committed version, locked against all others.
+    ///
+    /// # Errors
+    /// [`Error::Row`]; lock and storage errors.
+    pub fn get_for_update(
+        &mut self,
+        table: &Table,
+        primary_key: &[Value<'_>],
+    ) -> Result<Option<Row>> {
+        self.get_row(table, primary_key, Lock::Exclusive(Wait::ForTimeout))
+    }
+
+    /// As [`Transaction::get`], but the newest committed version, locked against writers.
+    ///
+    /// # Errors
+    /// [`Error::Row`]; lock and storage errors.
+    pub fn get_for_share(
+        &mut self,
+        table: &Table,
+        primary_key: &[Value<'_>],
+    ) -> Result<Option<Row>> {
+        self.get_row(table, primary_key, Lock::Shared(Wait::ForTimeout))
+    }
+
+    /// As [`Transaction::get_for_update`], but fails at once if the row is locked by another
+    /// transaction (NOWAIT).
+    ///
+    /// # Errors
+    /// [`Error::LockWaitTimeout`]; [`Error::Row`]; storage errors.
+    pub fn get_for_update_nowait(
+        &mut self,
+        table: &Table,
+        primary_key: &[Value<'_>],
+    ) -> Result<Option<Row>> {
+        self.get_row(table, primary_key, Lock::Exclusive(Wait::No))
+    }
+
+    /// The row with that primary key, under a lock of any kind.
+    ///
+    /// # Errors
+    /// [`Error::Row`]; lock and storage errors.
+    pub fn get_locking(
+        &mut self,
+        table: &Table,
+        primary_key: &[Value<'_>],
+        lock: Lock,
+    ) -> Result<Option<Row>> {
+        self.get_row(table, primary_key, lock)
+    }
+
+    fn get_row(
+        &mut self,
+        table: &Table,
+        primary_key: &[Value<'_>],
+        lock: Lock,
+    ) -> Result<Option<Row>> {
+        let def = self.enter_typed(table)?;
+        self.encode_whole_key(&def, primary_key)?;
+        if lock == Lock::None {
+            self.renew_snapshot()?;
+        }
+        let (key, mut value) = self.take_buffers();
+        let found = self.read_row(&def, &key, lock, &mut value);
+        let row = match &found {
+            Ok(true) => RowRef::primary(def.schema(), &key, &value).to_row().map(Some),
+            _ => Ok(None),
+        };
+        self.put_buffers(key, value);
+        found?;
+        Ok(row?)
+    }
+
+    /// Gives up the lock on a row that was read under lock and not changed.
+    ///
+    /// # Errors
+    /// [`Error::Row`]; [`Error::Ended`].
+    pub fn unlock(&mut self, table: &Table, primary_key: &[Value<'_>]) -> Result<()> {
+        let def = self.enter_typed(table)?;
+        self.encode_whole_key(&def, primary_key)?;
+        let (key, value) = self.take_buffers();
+        let unlocked = self.unlock_key(def.primary, &key);
+        self.put_buffers(key, value);
+        unlocked
+    }
+
+    /// Rows in the order of an index.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchIndex`], [`Error::IndexTooNew`], [`Error::Row`]; storage errors.
+    pub fn scan<'t, 'i>(
+        &'t mut self,
+        table: &Table,
+        index: impl Into<IndexRef<'i>>,
+        bounds: Bounds<'_>,
+        direction: Direction,
+    ) -> Result<Cursor<'t>> {
+        self.cursor(table, index.into(), bounds, direction, false)
+    }
+
+    /// Entries of an index alone: only its columns and those of the primary key can be read. Needs no
+    /// look at the rows.
+    ///
+    /// # Errors
+    /// As [`Transaction::scan`].
+    pub fn scan_keys<'t, 'i>(
+        &'t mut self,
+        table: &Table,
+        index: impl Into<IndexRef<'i>>,
+        bounds: Bounds<'_>,
+        direction: Direction,
+    ) -> Result<Cursor<'t>> {
+        self.cursor(table, index.into(), bounds, direction, true)
+    }
+
+    fn cursor<'t>(
+        &'t mut self,
+        table: &Table,
+        index: IndexRef<'_>,
+        bounds: Bounds<'_>,
+        direction: Direction,
+        keys_only: bool,
+    ) -> Result<Cursor<'t>> {
+        let def = self.enter_typed(table)?;
+        let of = match index {
+            IndexRef::Primary => KeyOf::Primary,
+            IndexRef::Named(name) => {
+                let at = def.layout.index_index(name).ok_or_else(|| Error::NoSuchIndex {
+                    table: table.name(),
+                    index: name.to_string(),
+                })?;
+                KeyOf::Index(at)
+            }
+        };
+        let range = bounds.encode(def.schema(), of)?;
+        self.renew_snapshot()?;
+        let scan = self.begin_scan(table, def, of, range, direction, Lock::None)?;
+        Ok(Cursor::new(self, scan, keys_only))
+    }
+}

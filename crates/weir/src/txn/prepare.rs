@@ -1,0 +1,132 @@
+//! Prepared transactions: the first half of a two-phase commit.
+//!
+//! A transaction is prepared by an undo record that holds its name (xid); the lane's tail says so in
+//! its state. From then on it is neither committed nor rolled back but by its coordinator. After a
+//! restart, recovery gives it its lane back and finds where in it the transaction begins; its rows
+//! stay locked because their headers name it and it counts as active. Locks of rows that it only read
+//! are gone then.
+
+use super::lane::{LaneUse, UndoPlace};
+use super::recover::Found;
+use super::{Durability, Transactions, Txn, TxnError};
+use crate::storage::{Fault, Restart, retry};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use weir_page::undo::{self, Record};
+use weir_page::{Lsn, PageId, TreeId, Undo};
+
+/// A prepared transaction that was found when the database was opened.
+pub struct Resurrected {
+    /// The transaction.
+    pub txn: Txn,
+    /// Its name.
+    pub xid: Vec<u8>,
+    /// Trees that it has written to.
+    pub trees: BTreeSet<TreeId>,
+}
+
+/// What a transaction's records tell, from the last to the first.
+#[derive(Default)]
+struct Walk {
+    records: u64,
+    purge_work: bool,
+    xid: Option<Vec<u8>>,
+    trees: BTreeSet<TreeId>,
+}
+
+impl Walk {
+    fn note(&mut self, record: &Record<'_>) {
+        self.records += 1;
+        self.purge_work |= record.undo.needs_purge();
+        match record.undo {
+            Undo::Prepare { xid } => self.xid = Some(xid.to_vec()),
+            Undo::Insert { tree, .. } | Undo::Update { tree, .. } | Undo::Delete { tree, .. } => {
+                self.trees.insert(tree);
+            }
+            Undo::Overflow { .. } | Undo::CreateTree { .. } | Undo::DropTree { .. } => {}
+        }
+    }
+}
+
+impl Txn {
+    /// Prepares the transaction under a name, as durably as asked; nothing but its end may follow.
+    ///
+    /// # Errors
+    /// Faults of the storage: it isn't prepared, or the log has failed and it isn't known.
+    pub fn prepare(&mut self, xid: &[u8], durability: Durability) -> Result<(), TxnError> {
+        assert!(!self.prepared, "a transaction is prepared once");
+        self.finish_rollback()?;
+        self.drop_snapshot();
+        let end = self.push_undo(&Undo::Prepare { xid })?;
+        self.undo_pushed(false);
+        self.prepared = true;
+        self.shared.wait_for_log(end, durability)
+    }
+
+    /// Whether it is prepared.
+    pub fn is_prepared(&self) -> bool {
+        self.prepared
+    }
+}
+
+impl Transactions {
+    /// Waits until the log is as durable up to `end` as asked.
+    ///
+    /// # Errors
+    /// The log has failed.
+    pub fn wait_for_log(&self, end: Lsn, durability: Durability) -> Result<(), TxnError> {
+        let redo = &self.storage.redo;
+        match durability {
+            Durability::Sync => redo.wait_durable(end).map_err(Fault::from)?,
+            Durability::Write => redo.wait_written(end).map_err(Fault::from)?,
+            Durability::Relaxed => {}
+        }
+        Ok(())
+    }
+
+    /// Gives a prepared transaction its lane and its locks back.
+    pub(super) fn resurrect(self: &Arc<Self>, found: &Found) -> Result<Resurrected, TxnError> {
+        let mut walk = Walk::default();
+        let mut page = found.tail;
+        let begin = loop {
+            match self.walk_page(page, &mut walk)? {
+                Ok(begin) => break begin,
+                Err(before) => page = before,
+            }
+        };
+        let damaged = || Fault::page(found.tail, "a prepared transaction has no name");
+        let xid = walk.xid.ok_or_else(damaged)?;
+        let mut txn = self.begin();
+        txn.id = found.txn;
+        txn.lane = Some(LaneUse { lane: found.lane, begin, tail: found.tail });
+        txn.undo_records = walk.records;
+        txn.purge_work = walk.purge_work;
+        txn.prepared = true;
+        Ok(Resurrected { txn, xid, trees: walk.trees })
+    }
+
+    /// Goes through a page's records from the last one back to the transaction's first: where that
+    /// one is, or else the page before.
+    fn walk_page(&self, page: PageId, walk: &mut Walk) -> Result<Result<UndoPlace, PageId>, Fault> {
+        let s = &*self.storage;
+        retry(s, || {
+            let p = s.read(page, false)?;
+            let mut at = undo::last(&p);
+            while at != 0 {
+                let record = undo::record(&p, at)
+                    .ok_or_else(|| Fault::page(page, format!("no undo record at {at}")))?;
+                walk.note(&record);
+                if record.first.is_some() {
+                    return Ok(Ok(UndoPlace { page, used: at, last: record.prev }));
+                }
+                at = record.prev;
+            }
+            match undo::prev(&p) {
+                PageId::NONE => {
+                    Err(Fault::page(page, "the lane lacks a transaction's first record").into())
+                }
+                before => Ok::<_, Restart<Fault>>(Err(before)),
+            }
+        })
+    }
+}
