@@ -117,17 +117,20 @@ static int recover(handlerton *, XID *list, uint room)
   return int(to.count);
 }
 
+// The X/Open codes, which the server has no names for.
+static const int XA_DONE= 0, XA_RM_ERROR= -3, XA_UNKNOWN= -4;
+
 static int xa_result(WeirResult result)
 {
   switch (result) {
   case WEIR_RESULT_OK:
-    return XA_OK;
+    return XA_DONE;
   case WEIR_RESULT_NOT_FOUND:
   case WEIR_RESULT_NO_PREPARED:
-    return XAER_NOTA;
+    return XA_UNKNOWN;
   default:
     error_of(result);
-    return XAER_RMERR;
+    return XA_RM_ERROR;
   }
 }
 

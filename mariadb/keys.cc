@@ -37,7 +37,7 @@ static bool take_length(const uchar *&from, const uchar *end, size_t &n)
 
 static void append_integer(Bytes &out, const uchar *ptr, uint len, bool is_signed)
 {
-  uchar b[8];
+  uchar b[8]= {};
   for (uint i= 0; i < len; i++)
     b[i]= ptr[len - 1 - i];
   if (is_signed)
@@ -58,7 +58,7 @@ static void append_real(Bytes &out, const uchar *ptr, uint len)
 {
   static const uchar minus_zero_4[]= {0, 0, 0, 0x80};
   static const uchar minus_zero_8[]= {0, 0, 0, 0, 0, 0, 0, 0x80};
-  uchar b[8];
+  uchar b[8]= {};
   bool minus_zero= !memcmp(ptr, len == 4 ? minus_zero_4 : minus_zero_8, len);
   for (uint i= 0; i < len; i++)
     b[i]= minus_zero ? 0 : ptr[len - 1 - i];

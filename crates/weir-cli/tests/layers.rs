@@ -4,12 +4,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate, and the crates of ours that it may use.
-const CRATES: [(&str, &[&str]); 7] = [
+const CRATES: [(&str, &[&str]); 8] = [
     ("weir-os", &[]),
     ("weir-page", &[]),
     ("weir-redo", &["weir-os", "weir-page"]),
     ("weir-store", &["weir-os", "weir-page"]),
     ("weir", &["weir-os", "weir-page", "weir-redo", "weir-store"]),
+    ("weir-ffi", &["weir"]),
     ("weir-bench", &["weir", "weir-os"]),
     ("weir-cli", &["weir", "weir-bench", "weir-os"]),
 ];

@@ -13,9 +13,6 @@ pub struct WeirBytes {
 }
 
 impl WeirBytes {
-    /// No bytes.
-    pub const EMPTY: WeirBytes = WeirBytes { data: std::ptr::null(), len: 0 };
-
     /// The bytes, for as long as the caller of the interface keeps them.
     ///
     /// # Safety

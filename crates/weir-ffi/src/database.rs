@@ -1,7 +1,7 @@
 //! Opening and closing a database, and what concerns all of it.
 
 use crate::bytes::{WeirBytes, WeirBytesCallback, WeirTextCallback};
-use crate::error::{failed, found, handle, result, WeirResult};
+use crate::error::{failed, handle, result, WeirResult};
 use std::ffi::{c_void, CString};
 use std::time::Duration;
 use weir::{Database, Durability, Options, Shutdown};
@@ -161,7 +161,7 @@ pub unsafe extern "C" fn weir_commit_prepared(
 ) -> WeirResult {
     // SAFETY: the caller's promises.
     let (database, xid) = unsafe { (&*database, xid.slice()) };
-    found(database.0.commit_prepared(xid))
+    result(database.0.commit_prepared(xid))
 }
 
 /// Rolls back a prepared transaction.
@@ -175,5 +175,5 @@ pub unsafe extern "C" fn weir_rollback_prepared(
 ) -> WeirResult {
     // SAFETY: the caller's promises.
     let (database, xid) = unsafe { (&*database, xid.slice()) };
-    found(database.0.rollback_prepared(xid))
+    result(database.0.rollback_prepared(xid))
 }

@@ -104,6 +104,8 @@ fn kind(error: &Error) -> WeirResult {
         Error::TableInUse(_) => WeirResult::TableInUse,
         Error::IndexTooNew { .. } => WeirResult::IndexTooNew,
         Error::NameTooLong { .. } | Error::Row(_) => WeirResult::TooLong,
+        Error::NoSuchXid | Error::XidInUse => WeirResult::NoPrepared,
+        Error::NoSuchRow(_) => WeirResult::NotFound,
         Error::Catalog(_) => WeirResult::Corrupt,
         Error::Storage(fault) => storage(fault),
         _ => WeirResult::Failed,
@@ -123,15 +125,6 @@ fn storage(fault: &weir::Fault) -> WeirResult {
 pub fn result(done: weir::Result<()>) -> WeirResult {
     match done {
         Ok(()) => WeirResult::Ok,
-        Err(error) => failed(&error),
-    }
-}
-
-/// The result of a call that finds something or nothing.
-pub fn found(done: weir::Result<bool>) -> WeirResult {
-    match done {
-        Ok(true) => WeirResult::Ok,
-        Ok(false) => WeirResult::NotFound,
         Err(error) => failed(&error),
     }
 }

@@ -13,11 +13,11 @@
 //!
 //! Nothing unwinds into the caller: a bug of the engine ends the process (`panic = "abort"`).
 
-mod bytes;
-mod database;
-mod error;
-mod scan;
-mod status;
-mod table;
-mod transaction;
-mod write;
+pub mod bytes;
+pub mod database;
+pub mod error;
+pub mod scan;
+pub mod status;
+pub mod table;
+pub mod transaction;
+pub mod write;

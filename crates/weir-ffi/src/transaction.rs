@@ -45,7 +45,7 @@ impl From<WeirIsolation> for Isolation {
             WeirIsolation::ReadUncommitted => Isolation::ReadUncommitted,
             WeirIsolation::ReadCommitted => Isolation::ReadCommitted,
             WeirIsolation::RepeatableRead => Isolation::RepeatableRead,
-            WeirIsolation::Serializable => Isolation::Serializable,
+            WeirIsolation::Serializable => Isolation::RepeatableRead,
         }
     }
 }
@@ -190,7 +190,7 @@ pub unsafe extern "C" fn weir_transaction_close(transaction: *mut WeirTransactio
 pub unsafe extern "C" fn weir_take_snapshot(transaction: *mut WeirTransaction) -> WeirResult {
     // SAFETY: the caller's promise.
     let transaction = unsafe { &mut *transaction };
-    result(transaction.running().and_then(|txn| txn.take_snapshot().map(drop)))
+    result(transaction.running().and_then(Transaction::take_snapshot))
 }
 
 /// Begins a statement: reads at `ReadCommitted` see what is committed now, and
@@ -207,7 +207,7 @@ pub unsafe extern "C" fn weir_statement_begin(
     let transaction = unsafe { &mut *transaction };
     let begin = |transaction: &mut WeirTransaction| {
         let txn = transaction.running()?;
-        txn.set_lock_wait_timeout(Duration::from_millis(lock_wait_timeout_ms));
+        txn.set_lock_wait_timeout(Duration::from_millis(lock_wait_timeout_ms))?;
         txn.begin_statement()?;
         transaction.statement = Some(transaction.running()?.savepoint()?);
         Ok(())
