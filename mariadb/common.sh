@@ -8,6 +8,7 @@ out=$root/target/mariadb
 headers=$out/headers
 plugin=$out/plugin/ha_weir.so
 system_plugins=/usr/lib/mysql/plugin
+system_config=/etc/mysql/mariadb.conf.d/weir.cnf
 
 # Packages that must all be of one version with the headers.
 packages=(mariadb-server mariadb-server-core mariadb-client mariadb-client-core mariadb-common

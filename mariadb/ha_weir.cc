@@ -149,7 +149,7 @@ int ha_weir::external_lock(THD *thd, int type)
 {
   if (type == F_UNLCK)
   {
-    close_scan();
+    pause_scan();
     return 0;
   }
   thr_lock_type wanted= wanted_lock;

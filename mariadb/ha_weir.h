@@ -109,8 +109,9 @@ private:
   WeirRow *row= nullptr;
   Bytes pk;          // primary key of the row at hand
   Bytes prefix;      // of a scan of one key
+  Bytes paused_at;   // key of the last entry of a scan that was closed in between
   const key_range *range_end= nullptr;
-  bool backward= false, exact= false, at_entry= false;
+  bool backward= false, exact= false, at_entry= false, at_end= false, paused= false;
   weir::Alone *alone= nullptr; // of a sequence
 
   /* Room for what is encoded */
@@ -138,9 +139,10 @@ private:
   uint32_t index_position(uint index) const { return share->positions[index]; }
   int open_scan(uint32_t index, WeirBound low, WeirBound high, bool back);
   void close_scan();
+  void pause_scan();
   int next_entry(uchar *buf);
   int read_entry(uchar *buf, bool &skip);
-  int check_entry(uchar *buf, bool &skip);
+  int check_entry(uchar *buf, bool asks, bool &skip);
   int read_primary(uchar *buf, WeirBytes row);
   int get_row(uchar *buf);
   int turn(bool back, uchar *buf);

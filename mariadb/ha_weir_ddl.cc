@@ -49,7 +49,8 @@ int ha_weir::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
 int ha_weir::delete_table(const char *path)
 {
   Bytes name= table_name(path);
-  Session *session= Session::find(current_thd);
+  THD *thd= current_thd;
+  Session *session= thd ? Session::find(thd) : nullptr;
   if (session && session->transaction && weir_uses(session->transaction, bytes_of(name)))
   {
     session->drop_later(name);

@@ -19,7 +19,18 @@ void ha_weir::close_scan()
 {
   weir_scan_close(scan);
   scan= nullptr;
-  at_entry= false;
+  at_entry= paused= at_end= false;
+}
+
+// The statement ends, and perhaps its transaction, but HANDLER may go on from here in the next one.
+void ha_weir::pause_scan()
+{
+  bool pauses= paused || (scan && at_entry), ended= at_end;
+  if (scan && at_entry)
+    paused_at.assign(reinterpret_cast<const char *>(at.key.data), at.key.len);
+  close_scan();
+  paused= pauses;
+  at_end= ended;
 }
 
 /* Indexes */
@@ -48,12 +59,13 @@ int ha_weir::next_entry(uchar *buf)
     if (result == WEIR_RESULT_NOT_FOUND)
     {
       at_entry= false;
+      at_end= !exact;
       return HA_ERR_END_OF_FILE;
     }
     if (result != WEIR_RESULT_OK)
       return fail(result);
     at_entry= true;
-    skip= false;
+    at_end= skip= false;
     if (int error= read_entry(buf, skip))
       return error;
     if (skip && thd_killed(ha_thd()))
@@ -72,14 +84,16 @@ int ha_weir::read_entry(uchar *buf, bool &skip)
   }
   const KeyFormat &key= keys[active_index];
   bool keyread= keyread_enabled();
-  if (pushed_idx_cond_keyno == active_index && pushed_idx_cond)
-    if (int error= check_entry(buf, skip))
-      return error;
-  if (skip)
-    return 0;
   pk.clear();
   if (!key.primary_of(at.key, at.value, pk))
     return HA_ERR_CRASHED;
+  bool asks= pushed_idx_cond && pushed_idx_cond_keyno == active_index;
+  if (asks || handler_rowid_filter_is_active(this))
+  {
+    int error= check_entry(buf, asks, skip);
+    if (error || skip)
+      return error;
+  }
   if (keyread && at.current)
     return key.decode(table, at.key, at.value, buf) ? 0 : HA_ERR_CRASHED;
 
@@ -110,12 +124,9 @@ int ha_weir::read_entry(uchar *buf, bool &skip)
   return 0;
 }
 
-// Asks the pushed condition, with the columns that the index holds.
-int ha_weir::check_entry(uchar *buf, bool &skip)
+static int outcome(check_result_t result, bool &skip)
 {
-  if (!keys[active_index].decode(table, at.key, at.value, buf))
-    return HA_ERR_CRASHED;
-  switch (handler_index_cond_check(this)) {
+  switch (result) {
   case CHECK_POS:
     return 0;
   case CHECK_NEG:
@@ -126,6 +137,17 @@ int ha_weir::check_entry(uchar *buf, bool &skip)
   default:
     return HA_ERR_ABORTED_BY_USER;
   }
+}
+
+// Asks the pushed condition and the pushed filter, with the columns that the index holds.
+int ha_weir::check_entry(uchar *buf, bool asks, bool &skip)
+{
+  if (!keys[active_index].decode(table, at.key, at.value, buf))
+    return HA_ERR_CRASHED;
+  int error= asks ? outcome(handler_index_cond_check(this), skip) : 0;
+  if (!error && !skip && handler_rowid_filter_is_active(this))
+    error= outcome(handler_rowid_filter_check(this), skip);
+  return error;
 }
 
 // Puts a row, whose primary key is `pk`, into a record.
@@ -244,17 +266,24 @@ int ha_weir::get_row(uchar *buf)
 // Goes on in a direction: from the entry at hand if the scan goes the other way, or from the end of one key.
 int ha_weir::turn(bool back, uchar *buf)
 {
-  bool from_entry= at_entry || !scan;
+  uint32_t index= index_position(active_index);
+  if (at_end)
+  {
+    // Behind the last entry in one direction is before the first in the other.
+    if (back == backward)
+      return HA_ERR_END_OF_FILE;
+    int error= open_scan(index, no_bound(), no_bound(), back);
+    return error ? error : next_entry(buf);
+  }
   if (at_entry)
     key_bytes.assign(reinterpret_cast<const char *>(at.key.data), at.key.len);
+  else if (paused)
+    key_bytes= paused_at;
   else
     key_bytes= scan ? prefix : pk;
-  if (!from_entry && !exact)
-    return HA_ERR_END_OF_FILE;
   exact= false;
   WeirBound here= bound(WEIR_BOUND_KIND_EXCLUDED, key_bytes);
-  int error= open_scan(index_position(active_index), back ? no_bound() : here,
-                       back ? here : no_bound(), back);
+  int error= open_scan(index, back ? no_bound() : here, back ? here : no_bound(), back);
   return error ? error : next_entry(buf);
 }
 
@@ -264,7 +293,7 @@ int ha_weir::index_next(uchar *buf)
     return turn(false, buf);
   int error= next_entry(buf);
   // A scan of one key has ended, and the caller wants what comes after.
-  return error == HA_ERR_END_OF_FILE && exact ? turn(false, buf) : error;
+  return error == HA_ERR_END_OF_FILE && exact && !at_entry ? turn(false, buf) : error;
 }
 
 int ha_weir::index_prev(uchar *buf)
@@ -314,9 +343,10 @@ Item *ha_weir::idx_cond_push(uint index, Item *condition)
   return nullptr;
 }
 
-bool ha_weir::rowid_filter_push(Rowid_filter *)
+bool ha_weir::rowid_filter_push(Rowid_filter *filter)
 {
-  return true;
+  pushed_rowid_filter= filter;
+  return false;
 }
 
 /* Rows in their own order, and by position */
@@ -347,8 +377,12 @@ int ha_weir::rnd_next(uchar *buf)
 {
   if (!scan)
   {
+    if (at_end)
+      return HA_ERR_END_OF_FILE;
     exact= false;
-    if (int error= open_scan(WEIR_PRIMARY, no_bound(), no_bound(), false))
+    key_bytes= paused_at;
+    WeirBound low= paused ? bound(WEIR_BOUND_KIND_EXCLUDED, key_bytes) : no_bound();
+    if (int error= open_scan(WEIR_PRIMARY, low, no_bound(), false))
       return error;
   }
   return next_entry(buf);
