@@ -206,18 +206,13 @@ int ha_weir::delete_row(const uchar *buf)
 // The last row of the table or the last entry of an index, in the order of keys.
 struct Last
 {
-  WeirScan *scan= nullptr;
+  Scanner scanner;
   WeirScanned at= {};
-  Alone reader;
 
-  ~Last() { weir_scan_close(scan); }
   bool find(const WeirTable *table, uint32_t index, bool backward)
   {
-    WeirBound open= {WEIR_BOUND_KIND_OPEN, {nullptr, 0}};
-    return reader.begin_dirty() == WEIR_RESULT_OK &&
-           weir_scan_open(reader.transaction, table, index, open, open, backward, WEIR_LOCK_NONE,
-                          &scan) == WEIR_RESULT_OK &&
-           weir_scan_next(scan, reader.transaction, &at) == WEIR_RESULT_OK;
+    return scanner.open(table, index, backward) == WEIR_RESULT_OK &&
+           scanner.next(&at) == WEIR_RESULT_OK;
   }
 };
 

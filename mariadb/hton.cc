@@ -276,6 +276,8 @@ static int init(void *p)
   static const char *no_files[]= {NullS};
   hton->tablefile_extensions= no_files;
 
+  // Beside the directories of databases, but none of them.
+  ignore_db_dirs_append("weir");
   Bytes directory= Bytes(mysql_real_data_home) + "/weir";
   WeirOptions options= open_options();
   if (weir_open(bytes_of(directory), &options, &database) != WEIR_RESULT_OK)

@@ -150,6 +150,15 @@ WeirResult Alone::begin_dirty()
   return weir_begin(database, WEIR_ISOLATION_READ_UNCOMMITTED, canceller, &transaction);
 }
 
+WeirResult Scanner::open(const WeirTable *table, uint32_t index, bool backward)
+{
+  WeirBound all= {WEIR_BOUND_KIND_OPEN, {nullptr, 0}};
+  WeirResult result= reader.begin_dirty();
+  return result == WEIR_RESULT_OK ? weir_scan_open(reader.transaction, table, index, all, all, backward,
+                                                   WEIR_LOCK_NONE, &scan)
+                                  : result;
+}
+
 WeirResult Alone::commit()
 {
   return weir_commit(transaction, durability());

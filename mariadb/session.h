@@ -64,6 +64,19 @@ private:
   WeirCanceller *canceller;
 };
 
+// A scan of what there is, committed or not, in a transaction of its own.
+class Scanner
+{
+public:
+  ~Scanner() { weir_scan_close(scan); }
+  WeirResult open(const WeirTable *table, uint32_t index, bool backward);
+  WeirResult next(WeirScanned *at) { return weir_scan_next(scan, reader.transaction, at); }
+
+private:
+  Alone reader;
+  WeirScan *scan= nullptr;
+};
+
 uint64_t lock_wait_timeout_ms(THD *thd);
 WeirDurability durability();
 

@@ -24,6 +24,45 @@ extern "C" void collect_name(void *context, WeirBytes name)
       reinterpret_cast<const char *>(name.data), name.len);
 }
 
+extern "C" WeirResult no_entry(void *, uint32_t, WeirBytes, WeirBytes, WeirEntry *)
+{
+  return WEIR_RESULT_CORRUPT;
+}
+
+static bool knows(const TABLE *form, const Bytes &name)
+{
+  for (uint i= 0; i < form->s->keys; i++)
+    if (i != form->s->primary_key && name.compare(form->key_info[i].name.str) == 0)
+      return true;
+  return false;
+}
+
+/*
+  Indexes that the server doesn't know: a crash came between building them and changing the definition. They
+  would not be kept from now on, so they go. While an ALTER is on, nobody opens the table anew but for
+  reading, and a table in use isn't changed.
+*/
+int Share::drop_unknown(std::vector<Bytes> &names, const TABLE *form)
+{
+  std::vector<WeirBytes> unknown;
+  for (const Bytes &name : names)
+    if (!knows(form, name))
+      unknown.push_back(bytes_of(name));
+  if (unknown.empty())
+    return 0;
+  if (form->in_use && form->in_use->mdl_context.is_lock_owner(MDL_key::TABLE, form->s->db.str,
+                                                              form->s->table_name.str, MDL_SHARED_NO_WRITE))
+    return 0;
+  sql_print_warning("WEIR: table %s has %zu indexes that its definition doesn't name; they are dropped",
+                    name.c_str(), unknown.size());
+  WeirResult result= weir_table_alter(table, unknown.data(), unknown.size(), nullptr, 0, nullptr,
+                                      no_entry, nullptr);
+  if (result != WEIR_RESULT_OK)
+    return error_of(result);
+  names.clear();
+  return error_of(weir_table_indexes(table, collect_name, &names));
+}
+
 int Share::open(const Bytes &table_name, TABLE *form)
 {
   if (WeirResult result= weir_table_open(database, bytes_of(table_name), &table))
@@ -32,6 +71,8 @@ int Share::open(const Bytes &table_name, TABLE *form)
   std::vector<Bytes> names;
   if (WeirResult result= weir_table_indexes(table, collect_name, &names))
     return error_of(result);
+  if (int error= drop_unknown(names, form))
+    return error;
   positions.assign(form->s->keys, WEIR_PRIMARY);
   for (uint i= 0; i < form->s->keys; i++)
   {

@@ -14,6 +14,7 @@ public:
   ~Share() override { weir_table_close(table); }
   // Finds the table and its indexes.
   int open(const Bytes &name, TABLE *form);
+  int drop_unknown(std::vector<Bytes> &names, const TABLE *form);
 
   WeirTable *table= nullptr;
   Bytes name;

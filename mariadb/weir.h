@@ -184,6 +184,10 @@ typedef struct WeirEntry {
   struct WeirBytes value;
 } WeirEntry;
 
+// Makes the entry of a row, whose primary key is `key`, in the new index number `which`. What `out` points to is
+// valid until the next call.
+typedef enum WeirResult (*WeirEntryCallback)(void *context, uint32_t which, struct WeirBytes key, struct WeirBytes row, struct WeirEntry *out);
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -342,6 +346,20 @@ enum WeirResult weir_table_meta(const struct WeirTable *table,
 // # Safety
 // `table` is a handle; `meta` is readable.
 enum WeirResult weir_table_set_meta(const struct WeirTable *table, struct WeirBytes meta);
+
+// Drops and adds indexes of a table and replaces what the caller keeps with it, all at once or not at all.
+// Others may read meanwhile. `meta` may be null.
+//
+// # Safety
+// `table` is a handle; the names, indexes and `meta` are readable; `callback` may be called with `context`.
+enum WeirResult weir_table_alter(const struct WeirTable *table,
+                                 const struct WeirBytes *drop,
+                                 size_t drop_count,
+                                 const struct WeirIndex *add,
+                                 size_t add_count,
+                                 const struct WeirBytes *meta,
+                                 WeirEntryCallback callback,
+                                 void *context);
 
 // Hands out the names of a table's indexes, in their order.
 //

@@ -4,6 +4,7 @@ use crate::bytes::{WeirBytes, WeirBytesCallback};
 use crate::database::WeirDatabase;
 use crate::error::{failed, handle, result, WeirResult};
 use crate::scan::{bound, WeirBound};
+use crate::write::WeirEntry;
 use std::ffi::c_void;
 use weir::{Database, Error, KeyOf, RawIndex, RawRange, Schema, Table};
 
@@ -137,7 +138,7 @@ pub unsafe extern "C" fn weir_table_rename(
 pub unsafe extern "C" fn weir_table_truncate(table: *const WeirTable) -> WeirResult {
     // SAFETY: the caller's promise.
     let table = unsafe { &*table };
-    let _ = table; WeirResult::Failed // INTERIM
+    result(table.database.truncate_table(&table.table))
 }
 
 /// Hands out the bytes that the caller keeps with the table.
@@ -171,7 +172,61 @@ pub unsafe extern "C" fn weir_table_set_meta(
 ) -> WeirResult {
     // SAFETY: the caller's promises.
     let (table, meta) = unsafe { (&*table, meta.slice()) };
-    let _ = (table, meta); WeirResult::Ok // INTERIM
+    result(table.database.set_meta(&table.table, meta))
+}
+
+/// Makes the entry of a row, whose primary key is `key`, in the new index number `which`. What `out` points to is
+/// valid until the next call.
+pub type WeirEntryCallback = extern "C" fn(
+    context: *mut c_void,
+    which: u32,
+    key: WeirBytes,
+    row: WeirBytes,
+    out: *mut WeirEntry,
+) -> WeirResult;
+
+/// Drops and adds indexes of a table and replaces what the caller keeps with it, all at once or not at all.
+/// Others may read meanwhile. `meta` may be null.
+///
+/// # Safety
+/// `table` is a handle; the names, indexes and `meta` are readable; `callback` may be called with `context`.
+#[no_mangle]
+pub unsafe extern "C" fn weir_table_alter(
+    table: *const WeirTable,
+    drop: *const WeirBytes,
+    drop_count: usize,
+    add: *const WeirIndex,
+    add_count: usize,
+    meta: *const WeirBytes,
+    callback: WeirEntryCallback,
+    context: *mut c_void,
+) -> WeirResult {
+    // SAFETY: the caller's promises.
+    let (table, add) = unsafe { (&*table, indexes(add, add_count)) };
+    // SAFETY: the caller's promise.
+    let name = |n: usize| unsafe { (*drop.add(n)).text() };
+    let drop: Vec<String> = (0..drop_count).map(name).collect();
+    let drop: Vec<&str> = drop.iter().map(String::as_str).collect();
+    // SAFETY: the caller's promises.
+    let meta = unsafe { meta.as_ref().map(|meta| meta.slice()) };
+    let mut entry_of = |which: usize, key: &[u8], row: &[u8], to: &mut Vec<u8>, value: &mut Vec<u8>| {
+        let none = WeirBytes { data: std::ptr::null(), len: 0 };
+        let mut out = WeirEntry { index: 0, key: none, value: none };
+        match callback(context, which as u32, key.into(), row.into(), &mut out) {
+            WeirResult::Ok => {
+                // SAFETY: the callback's promise.
+                unsafe {
+                    to.extend_from_slice(out.key.slice());
+                    value.extend_from_slice(out.value.slice());
+                }
+                Ok(())
+            }
+            WeirResult::Cancelled => Err(Error::Cancelled),
+            _ => Err(Error::Catalog("a row doesn't fit the table's definition".to_string())),
+        }
+    };
+    let (database, table) = (&table.database, &table.table);
+    result(database.alter_indexes(table, &drop, &add, meta, &mut entry_of))
 }
 
 /// Hands out the names of a table's indexes, in their order.
