@@ -4,6 +4,7 @@ namespace weir {
 
 static const uchar INVERT= 0xff;
 static const uint MAX_RUN= 120;
+static const uchar BLANK[]= {' '};
 
 /* Bytes and numbers */
 
@@ -140,17 +141,6 @@ static void append_padded(Bytes &out, const uchar *ptr, size_t len, const uchar 
 
 /* Parts */
 
-static uint text_levels(CHARSET_INFO *cs, uint *flags)
-{
-  uint n= 0, levels= cs->levels_for_order;
-  for (uint i= 0; i < 6; i++)
-    if (levels & (1U << i))
-      flags[n++]= 1U << i;
-  if (n == 0)
-    flags[n++]= 0;
-  return n;
-}
-
 static bool is_utf8(CHARSET_INFO *cs)
 {
   return cs->mbminlen == 1 && cs->cs_name.str && !strncmp(cs->cs_name.str, "utf8", 4);
@@ -170,8 +160,7 @@ void Part::init(TABLE *table, KEY_PART_INFO *info)
   variable= info->key_part_flag & (HA_VAR_LENGTH_PART | HA_BLOB_PART);
   whole= !(info->key_part_flag & HA_PART_KEY_SEG) && !(field->flags & BLOB_FLAG);
   chars= 0;
-  levels= 0;
-  space_len= 0;
+  level_count= 0;
   kind= Kind::Sorted;
   switch (field->real_type()) {
   case MYSQL_TYPE_TINY:
@@ -230,12 +219,21 @@ void Part::init_text()
   if ((cs->state & MY_CS_BINSORT) && (cs->mbmaxlen == 1 || is_utf8(cs)))
   {
     kind= pad ? Kind::Text : Kind::Binary;
-    space[0]= ' ';
-    space_len= 1;
     return;
   }
-  levels= text_levels(cs, levels_flags);
   kind= pad ? Kind::Weights : Kind::WeightsNoPad;
+  uchar blank[8];
+  cs->fill(reinterpret_cast<char *>(blank), cs->mbminlen, ' ');
+  for (uint i= 0; i < array_elements(levels); i++)
+  {
+    if (cs->levels_for_order && !(cs->levels_for_order & (1U << i)))
+      continue;
+    Level &level= levels[level_count++];
+    level.flag= cs->levels_for_order ? 1U << i : 0;
+    level.width= uint(cs->strnxfrm(level.space, sizeof level.space, 1, blank, cs->mbminlen, level.flag));
+    if (!cs->levels_for_order)
+      break;
+  }
 }
 
 Value Part::value_in(TABLE *table, const uchar *record) const
@@ -277,21 +275,14 @@ void Part::append_weights(Value v, Bytes &out) const
   size_t room= cs->strnxfrmlen(v.len) + 64;
   uchar small[512];
   uchar *weights= room <= sizeof small ? small : static_cast<uchar *>(malloc(room));
-  for (uint i= 0; weights && i < levels; i++)
+  for (uint i= 0; weights && i < level_count; i++)
   {
-    size_t len= cs->strnxfrm(weights, room, UINT_MAX32, v.ptr, v.len, levels_flags[i]);
-    if (kind == Kind::WeightsNoPad)
-    {
-      append_escaped(out, weights, len);
-      continue;
-    }
-    uchar blank[16];
-    size_t width= cs->strnxfrm(blank, sizeof blank, 1, reinterpret_cast<const uchar *>(" "), 1,
-                               levels_flags[i]);
-    if (width == 0)
+    const Level &level= levels[i];
+    size_t len= cs->strnxfrm(weights, room, UINT_MAX32, v.ptr, v.len, level.flag);
+    if (kind == Kind::WeightsNoPad || level.width == 0)
       append_escaped(out, weights, len);
     else
-      append_padded(out, weights, len, blank, uint(width));
+      append_padded(out, weights, len, level.space, level.width);
   }
   if (weights != small)
     free(weights);
@@ -316,7 +307,7 @@ void Part::append_value(Value v, Bytes &out) const
     break;
   case Kind::Text:
     v= cut(v);
-    append_padded(out, v.ptr, v.len, space, space_len);
+    append_padded(out, v.ptr, v.len, BLANK, 1);
     break;
   case Kind::Weights:
   case Kind::WeightsNoPad:
@@ -423,19 +414,13 @@ const uchar *Part::skip(const uchar *from, const uchar *end) const
   case Kind::Binary:
     return skip_escaped(from, end, x);
   case Kind::Text:
-    return skip_padded(from, end, x, space, space_len);
-  case Kind::WeightsNoPad:
-    for (uint i= 0; from && i < levels; i++)
-      from= skip_escaped(from, end, x);
-    return from;
+    return skip_padded(from, end, x, BLANK, 1);
   case Kind::Weights:
-    for (uint i= 0; from && i < levels; i++)
-    {
-      uchar blank[16];
-      size_t width= cs->strnxfrm(blank, sizeof blank, 1, reinterpret_cast<const uchar *>(" "), 1,
-                                 levels_flags[i]);
-      from= width ? skip_padded(from, end, x, blank, uint(width)) : skip_escaped(from, end, x);
-    }
+  case Kind::WeightsNoPad:
+    for (uint i= 0; from && i < level_count; i++)
+      from= kind == Kind::WeightsNoPad || levels[i].width == 0
+                ? skip_escaped(from, end, x)
+                : skip_padded(from, end, x, levels[i].space, levels[i].width);
     return from;
   default:
     return size_t(end - from) >= length ? from + length : nullptr;
@@ -631,7 +616,7 @@ size_t Part::max_bytes() const
     return n + length + length / 2 + 4;
   case Kind::Weights:
   case Kind::WeightsNoPad:
-    return n + levels * (2 * cs->strnxfrmlen(length) + 16);
+    return n + level_count * (2 * cs->strnxfrmlen(length) + 16);
   default:
     return n + length;
   }

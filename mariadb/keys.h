@@ -78,10 +78,15 @@ private:
   uint null_offset, offset, chars;
   uchar null_bit;
   CHARSET_INFO *cs;
-  uint levels;
-  uchar space[2];
-  uint space_len;
-  uint levels_flags[8];
+  // Of each level of the collation: its flag, and the weight of a space.
+  struct Level
+  {
+    uint flag;
+    uint width;
+    uchar space[8];
+  };
+  Level levels[6];
+  uint level_count;
 
   bool is_null(const uchar *record) const
   {

@@ -24,6 +24,9 @@
 
 #include "weir.h"
 
+// The server exports it, and no header says so.
+void ignore_db_dirs_append(const char *directory);
+
 #include <algorithm>
 #include <cmath>
 #include <string>
