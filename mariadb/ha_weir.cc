@@ -67,6 +67,8 @@ int ha_weir::open(const char *name, int, uint)
     if (i != table->s->primary_key)
       keys[i].init(table, i, primary());
   rows.init(table, primary());
+  if (!rows.set_added(table, share->added))
+    return HA_ERR_CRASHED;
   new_entries.resize(keys.size());
   old_entries.resize(keys.size());
   ref_length= uint(std::min<size_t>(hidden ? 8 : primary()->max_bytes(), 3500)) + 2;

@@ -29,6 +29,36 @@ static const alter_table_operations INDEXES=
     ALTER_ADD_INDEX | ALTER_DROP_INDEX | ALTER_ADD_NON_UNIQUE_NON_PRIM_INDEX |
     ALTER_DROP_NON_UNIQUE_NON_PRIM_INDEX | ALTER_ADD_UNIQUE_INDEX | ALTER_DROP_UNIQUE_INDEX;
 
+static const alter_table_operations COLUMNS=
+    ALTER_PARSER_ADD_COLUMN | ALTER_ADD_STORED_BASE_COLUMN | ALTER_ADD_VIRTUAL_COLUMN;
+
+/*
+  Whether all that happens to columns is that some come after the others, with a value that is the same for
+  all rows that are there.
+*/
+static bool adds_at_end(const TABLE *table, const TABLE *altered)
+{
+  if (altered->s->fields < table->s->fields)
+    return false;
+  for (uint i= 0; i < altered->s->fields; i++)
+  {
+    const Field *field= altered->field[i];
+    if (i < table->s->fields)
+    {
+      if (lex_string_cmp(system_charset_info, &field->field_name, &table->field[i]->field_name))
+        return false;
+      continue;
+    }
+    if (field->vcol_info && field->stored_in_db())
+      return false;
+    if (field->stored_in_db() && (field->default_value || field->has_default_now_unireg_check() ||
+                                  field->unireg_check == Field::NEXT_NUMBER || field->flags & BLOB_FLAG ||
+                                  field->check_constraint))
+      return false;
+  }
+  return true;
+}
+
 // The table's index of that name, or MAX_KEY.
 static uint index_named(const TABLE *table, const LEX_CSTRING &name)
 {
@@ -65,9 +95,12 @@ static bool has_virtual_part(const KEY *key)
 enum_alter_inplace_result ha_weir::check_if_supported_inplace_alter(TABLE *altered,
                                                                     Alter_inplace_info *info)
 {
-  if (info->handler_flags & ~(DEFINITION_ONLY | INDEXES) || altered->s->fields != table->s->fields ||
+  if (info->handler_flags & ~(DEFINITION_ONLY | INDEXES | COLUMNS) ||
       !keeps_primary(table, altered, info))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (info->handler_flags & COLUMNS)
+    return !(info->handler_flags & INDEXES) && adds_at_end(table, altered)
+               ? HA_ALTER_INPLACE_INSTANT : HA_ALTER_INPLACE_NOT_SUPPORTED;
   for (uint i= 0; i < info->index_add_count; i++)
   {
     uint at= index_named(altered, info->key_info_buffer[info->index_add_buffer[i]].name);
@@ -89,12 +122,13 @@ struct Builder
   std::vector<uint> numbers; // of the indexes in the altered table
   Bytes pk, key, value;
 
-  Builder(TABLE *altered, const Alter_inplace_info *info) : table(altered)
+  Builder(TABLE *altered, const Alter_inplace_info *info, const Bytes &added) : table(altered)
   {
     bool hidden= altered->s->primary_key == MAX_KEY;
     if (!hidden)
       primary.init(altered, altered->s->primary_key, nullptr);
     rows.init(altered, hidden ? nullptr : &primary);
+    rows.set_added(altered, added);
     for (uint i= 0; i < info->index_add_count; i++)
     {
       uint at= index_named(altered, info->key_info_buffer[info->index_add_buffer[i]].name);
@@ -204,7 +238,7 @@ bool ha_weir::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
 {
   if (info->index_add_count == 0)
     return false;
-  Builder builder(altered, info);
+  Builder builder(altered, info, share->added);
   if (replaces(builder, dropped(info)))
     return false;
   WeirResult result= weir_table_alter(share->table, nullptr, 0, builder.indexes.data(),
@@ -216,7 +250,7 @@ bool ha_weir::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
 
 bool ha_weir::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *info, bool commit)
 {
-  Builder builder(altered, info);
+  Builder builder(altered, info, share->added);
   std::vector<WeirBytes> names;
   if (!commit)
   {
@@ -235,6 +269,8 @@ bool ha_weir::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *inf
     meta.auto_increment= auto_increment();
   meta.version.assign(reinterpret_cast<const char *>(altered->s->tabledef_version.str),
                       altered->s->tabledef_version.length);
+  if (info->handler_flags & ALTER_ADD_STORED_BASE_COLUMN)
+    meta.added= builder.rows.added_row(altered);
   Bytes encoded= meta.encode();
   WeirBytes bytes= bytes_of(encoded);
   names= dropped(info);

@@ -2,9 +2,6 @@
 
 namespace weir {
 
-// Rows with all columns of the definition. Others are for definitions that have grown since.
-static const char FORMAT= 0;
-
 static void append_length(Bytes &out, size_t n)
 {
   while (n >= 0x80)
@@ -15,7 +12,7 @@ static void append_length(Bytes &out, size_t n)
   out.push_back(static_cast<char>(n));
 }
 
-static bool take_length(const uchar *&from, const uchar *end, size_t &n)
+static bool take_number(const uchar *&from, const uchar *end, size_t &n)
 {
   n= 0;
   for (uint shift= 0; from < end && shift <= 28; shift+= 7)
@@ -23,9 +20,15 @@ static bool take_length(const uchar *&from, const uchar *end, size_t &n)
     uchar b= *from++;
     n|= size_t(b & 0x7f) << shift;
     if (!(b & 0x80))
-      return size_t(end - from) >= n;
+      return true;
   }
   return false;
+}
+
+// The length of bytes that follow.
+static bool take_length(const uchar *&from, const uchar *end, size_t &n)
+{
+  return take_number(from, end, n) && size_t(end - from) >= n;
 }
 
 static bool is_in_primary(const KeyFormat *primary, const Field *field)
@@ -41,12 +44,18 @@ static bool is_in_primary(const KeyFormat *primary, const Field *field)
 void Rows::init(TABLE *table, const KeyFormat *primary)
 {
   columns.clear();
+  nullable_among.assign(1, 0);
   for (Field **f= table->field; *f; f++)
   {
     Field *field= *f;
-    if (!field->stored_in_db() || is_in_primary(primary, field))
+    if (!field->stored_in_db())
       continue;
     Column c= {};
+    c.stored= uint(nullable_among.size()) - 1;
+    c.nullable= nullable_among.back();
+    nullable_among.push_back(c.nullable + (field->null_ptr ? 1 : 0));
+    if (is_in_primary(primary, field))
+      continue;
     c.field= field;
     c.index= field->field_index;
     c.offset= field->offset(table->record[0]);
@@ -72,12 +81,16 @@ void Rows::init(TABLE *table, const KeyFormat *primary)
 
 void Rows::encode(TABLE *table, const uchar *record, Bytes &out) const
 {
-  out.push_back(FORMAT);
-  out.append(reinterpret_cast<const char *>(record), table->s->null_bytes);
+  append_length(out, nullable_among.size() - 1);
+  size_t nulls= out.size();
+  out.append((nullable_among.back() + 7) / 8, '\0');
   for (const Column &c : columns)
   {
     if (c.null_bit && (record[c.null_offset] & c.null_bit))
+    {
+      out[nulls + c.nullable / 8]|= static_cast<char>(1 << c.nullable % 8);
       continue;
+    }
     const uchar *ptr= record + c.offset;
     size_t len= c.length;
     switch (c.form) {
@@ -152,27 +165,57 @@ const uchar *Rows::take(const Column &c, const uchar *from, const uchar *end, uc
 bool Rows::decode(TABLE *table, WeirBytes row, const MY_BITMAP *wanted, uchar *record) const
 {
   const uchar *from= row.data, *end= from + row.len;
-  uint null_bytes= table->s->null_bytes;
-  if (row.len < 1 + null_bytes || *from != static_cast<uchar>(FORMAT))
+  size_t stored;
+  if (!take_number(from, end, stored) || stored >= nullable_among.size())
     return false;
-  memcpy(record, ++from, null_bytes);
+  const uchar *nulls= from;
+  size_t null_bytes= (nullable_among[stored] + 7) / 8;
+  if (size_t(end - from) < null_bytes || (stored + 1 < nullable_among.size() && added.empty()))
+    return false;
   from+= null_bytes;
+  memcpy(record, table->s->default_values, table->s->null_bytes);
   for (const Column &c : columns)
   {
     uchar *to= record + c.offset;
     bool is_wanted= !wanted || bitmap_is_set(wanted, c.index);
-    if (c.null_bit && (record[c.null_offset] & c.null_bit))
+    bool lacks= c.stored >= stored;
+    bool null= c.null_bit && (lacks ? added[c.null_offset] & c.null_bit
+                                    : nulls[c.nullable / 8] & 1 << c.nullable % 8);
+    if (c.null_bit && !null)
+      record[c.null_offset]&= ~c.null_bit;
+    if (null)
     {
+      record[c.null_offset]|= c.null_bit;
       // As the server leaves a NULL: what it compares and hashes must not be chance.
       if (is_wanted)
         memcpy(to, table->s->default_values + c.offset, c.field->pack_length());
-      continue;
     }
-    from= take(c, from, end, to, is_wanted);
-    if (!from)
+    else if (lacks)
+      memcpy(to, &added[c.offset], c.field->pack_length());
+    else if (!(from= take(c, from, end, to, is_wanted)))
       return false;
   }
   return true;
+}
+
+bool Rows::set_added(TABLE *table, const Bytes &row)
+{
+  added.clear();
+  if (row.empty())
+    return true;
+  const uchar *defaults= table->s->default_values;
+  std::vector<uchar> record(defaults, defaults + table->s->reclength);
+  added= record;
+  bool ok= decode(table, bytes_of(row), nullptr, record.data());
+  added.swap(record);
+  return ok;
+}
+
+Bytes Rows::added_row(TABLE *table) const
+{
+  Bytes row;
+  encode(table, added.empty() ? table->s->default_values : added.data(), row);
+  return row;
 }
 
 } // namespace weir

@@ -88,27 +88,35 @@ int Share::open(const Bytes &table_name, TABLE *form)
       return HA_ERR_CRASHED;
     }
   }
-  next_auto= meta_of(table).auto_increment;
+  Meta meta= meta_of(table);
+  next_auto= meta.auto_increment;
+  added= meta.added;
   return 0;
 }
 
-static const char META_FORMAT= 1;
+static const uchar META_FORMAT= 1;
+static const size_t META_HEAD= 1 + 8 + 4;
 
 Bytes Meta::encode() const
 {
-  uchar number[8];
-  int8store(number, auto_increment);
-  Bytes out(1, META_FORMAT);
-  out.append(reinterpret_cast<const char *>(number), sizeof number);
-  return out + version;
+  uchar head[META_HEAD];
+  head[0]= META_FORMAT;
+  int8store(head + 1, auto_increment);
+  int4store(head + 9, static_cast<uint32>(version.size()));
+  return Bytes(reinterpret_cast<const char *>(head), sizeof head) + version + added;
 }
 
 bool Meta::decode(WeirBytes from)
 {
-  if (from.len < 9 || from.data[0] != META_FORMAT)
+  if (from.len < META_HEAD || from.data[0] != META_FORMAT)
     return false;
   auto_increment= uint8korr(from.data + 1);
-  version.assign(reinterpret_cast<const char *>(from.data) + 9, from.len - 9);
+  size_t len= uint4korr(from.data + 9);
+  if (len > from.len - META_HEAD)
+    return false;
+  auto rest= reinterpret_cast<const char *>(from.data) + META_HEAD;
+  version.assign(rest, len);
+  added.assign(rest + len, from.len - META_HEAD - len);
   return true;
 }
 

@@ -20,6 +20,8 @@ public:
   Bytes name;
   // Position in the engine of each of the server's indexes; WEIR_PRIMARY for the primary key.
   std::vector<uint32_t> positions;
+  // See `Meta`.
+  Bytes added;
   // Next key of a table without primary key, 0 if not known yet; next value of AUTO_INCREMENT.
   std::atomic<ulonglong> next_hidden{0}, next_auto{0};
   std::atomic<bool> auto_is_known{false};
@@ -35,6 +37,7 @@ struct Meta
 {
   ulonglong auto_increment= 0;
   Bytes version; // the definition's unique id
+  Bytes added;   // a row with the values that rows from before a column was added lack
 
   Bytes encode() const;
   bool decode(WeirBytes from);
