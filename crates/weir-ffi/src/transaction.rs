@@ -45,7 +45,7 @@ impl From<WeirIsolation> for Isolation {
             WeirIsolation::ReadUncommitted => Isolation::ReadUncommitted,
             WeirIsolation::ReadCommitted => Isolation::ReadCommitted,
             WeirIsolation::RepeatableRead => Isolation::RepeatableRead,
-            WeirIsolation::Serializable => Isolation::RepeatableRead,
+            WeirIsolation::Serializable => Isolation::Serializable,
         }
     }
 }

@@ -44,10 +44,10 @@ mod txn;
 pub mod value;
 
 pub use engine::{
-    Bounds, Committed, Cursor, Database, Entry, Error, IndexRef, Isolation, Lock, MAX_XID, Options,
-    RawEntry, RawRange, RawScan, Result, Shutdown, Status, Table, Transaction, Wait,
+    Bounds, Committed, Cursor, Database, Entry, EntryOf, Error, IndexRef, Isolation, Lock, MAX_XID,
+    Options, RawEntry, RawRange, RawScan, Result, Shutdown, Status, Table, Transaction, Wait,
 };
-pub use lock::{LockInfo, Mode as LockMode, WaitInfo};
+pub use lock::{Extent as LockExtent, LockInfo, Mode as LockMode, WaitInfo};
 pub use row::{Row, RowRef};
 pub use schema::{KeyOf, RawIndex, RawSchema, Schema};
 pub use storage::Fault;

@@ -38,6 +38,7 @@
 
 mod deadlock;
 mod queue;
+mod ranges;
 #[cfg(test)]
 mod tests;
 
@@ -45,6 +46,7 @@ use deadlock::Wait;
 use hashbrown::HashTable;
 use parking_lot::{Condvar, Mutex};
 use queue::{LockKey, Queue, Waiting};
+use ranges::RangeLocks;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -129,14 +131,25 @@ impl fmt::Debug for Request<'_> {
 pub struct LockInfo {
     /// Tree of the row.
     pub tree: TreeId,
-    /// Key of the row.
+    /// Key of the row; where a range begins.
     pub key: Vec<u8>,
+    /// How much is locked.
+    pub extent: Extent,
     /// Holder or waiter.
     pub txn: TxnId,
     /// Mode held or wanted.
     pub mode: Mode,
     /// The wait; `None` for a lock that is held.
     pub wait: Option<WaitInfo>,
+}
+
+/// What a lock covers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Extent {
+    /// One key.
+    Key,
+    /// All keys up to this one, which is not covered; without one, to the end.
+    To(Option<Vec<u8>>),
 }
 
 /// A wait, as [`LockTable::snapshot`] saw it.
@@ -229,6 +242,8 @@ pub struct LockTable {
     queues: Box<[QueueShard]>,
     lists: Box<[ListShard]>,
     waits: Mutex<HashMap<TxnId, Wait>>,
+    /// Range locks: [`ranges`] tells their protocol.
+    pub ranges: RangeLocks,
     hasher: RandomState,
     counters: Counters,
 }
@@ -247,6 +262,7 @@ impl LockTable {
             queues: (0..SHARDS).map(|_| QueueShard::default()).collect(),
             lists: (0..SHARDS).map(|_| ListShard::default()).collect(),
             waits: Mutex::default(),
+            ranges: RangeLocks::default(),
             hasher: RandomState::new(),
             counters: Counters::default(),
         }
@@ -296,6 +312,8 @@ impl LockTable {
     /// grants and wakes those who waited for them. The transaction's end must already be visible
     /// through [`Request::is_active`].
     pub fn release_all(&self, txn: TxnId) {
+        // Before those who wait for its end go on.
+        self.ranges.release_all(txn);
         // Nothing is entered on behalf of `txn` from here on: converters ask under this mutex.
         let held = self.list(txn).lock().remove(&txn).unwrap_or_default();
         for key in held {
@@ -332,6 +350,7 @@ impl LockTable {
                 queue.describe(&mut infos);
             }
         }
+        self.ranges.describe(&mut infos);
         infos.sort_by(|a, b| (a.tree, &a.key).cmp(&(b.tree, &b.key)));
         infos
     }

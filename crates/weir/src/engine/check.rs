@@ -16,6 +16,7 @@ impl Database {
     /// # Errors
     /// What keeps the check from going on. Pages that can't be read are findings.
     pub fn check(&self, report: &mut dyn FnMut(Finding)) -> Result<Summary> {
+        self.0.roll_back_orphans();
         let mut summary = check::check(&self.0.shared.storage, &self.roots(), report)?;
         for name in self.table_names() {
             let Some(table) = self.table(&name) else { continue };
@@ -32,6 +33,7 @@ impl Database {
     /// # Errors
     /// As [`Database::check`].
     pub fn check_quickly(&self, report: &mut dyn FnMut(Finding)) -> Result<Summary> {
+        self.0.roll_back_orphans();
         Ok(check::check_quickly(&self.0.shared.storage, &self.roots(), report)?)
     }
 

@@ -1,6 +1,7 @@
 //! Ordered reads of a table.
 
 use super::error::{Result, inconsistent};
+use super::lock::Lock;
 use super::scan::{RawScan, Reads, tree_of};
 use super::transaction::Transaction;
 use crate::key::KeyRange;
@@ -88,7 +89,8 @@ impl<'t> Cursor<'t> {
             }));
         };
         while let Some(entry) = self.scan.next(self.transaction)? {
-            if !(self.keys_only && entry.current) && !self.find_row(n)? {
+            let stands_alone = self.keys_only && entry.current;
+            if !stands_alone && !self.find_row(n)? {
                 continue;
             }
             let schema = self.scan.def().schema();
@@ -105,17 +107,22 @@ impl<'t> Cursor<'t> {
     /// Reads the row of the entry at hand. `false`: the transaction has changed the row from a newer
     /// version than its snapshot's, so the snapshot's entry is no longer that of the row.
     fn find_row(&mut self, n: usize) -> Result<bool> {
-        let Reads::View(view) = self.scan.reads() else {
-            unreachable!("a cursor doesn't lock");
-        };
+        let reads = self.scan.reads();
         let entry = self.scan.last();
         let def = self.scan.def();
         self.key.clear();
         primary_key_of_entry(def.schema(), n, entry.key, entry.value, &mut self.key)?;
-        if !self.transaction.get_in(view, def.primary, &self.key, &mut self.value)? {
+        let found = match reads {
+            Reads::View(view) => {
+                self.transaction.get_in(view, def.primary, &self.key, &mut self.value)?
+            }
+            _ => self.transaction.read_row(def, &self.key, Lock::None, &mut self.value)?,
+        };
+        if !found {
             // What isn't committed may change between the two looks: others' rows, or our own when
             // rows are deleted while they are scanned.
-            if !entry.current || !view.is_committed() {
+            let settled = matches!(reads, Reads::View(view) if view.is_committed());
+            if !entry.current || !settled {
                 return Ok(false);
             }
             let tree = tree_of(def, self.scan.of());

@@ -1,23 +1,21 @@
-//! Creation and removal of tables and indexes.
+//! Creation and removal of tables, and changes of what the catalog says of them.
 //!
 //! Each is one transaction: trees it makes are gone if it fails, trees it drops are freed once it has
-//! committed and nobody can see them. A table's definition changes while nobody uses the table.
+//! committed and nobody can see them. A table's trees change while nobody uses the table. Who waits
+//! for a table's users holds nothing that others need: the catalog's mutex is taken afterwards.
 
 use super::Database;
 use super::catalog::{self, IndexDef, PutOp, TableDef};
 use super::error::{Error, Result};
 use super::table::{Shared, Table};
-use crate::row::RowRef;
-use crate::schema::{Layout, Schema};
-use crate::sort::{Sorted, Sorter};
+use crate::schema::{Layout, RawSchema, Schema};
 use crate::tree::Tree;
-use crate::tree::bulk::BulkBuilder;
-use crate::txn::{Direction, Durability, HeldStaging, Range, Scan, Staging, Txn, whole};
+use crate::txn::{Durability, HeldStaging, Staging, Txn};
 use std::sync::Arc;
 use weir_page::node::MAX_KEY;
 
 impl Database {
-    /// Creates a table: typed, of a [`Schema`], or raw, of a [`crate::schema::RawSchema`].
+    /// Creates a table: typed, of a [`Schema`], or raw, of a [`RawSchema`].
     ///
     /// # Errors
     /// [`Error::TableExists`], [`Error::NameTooLong`]; storage errors. Nothing changed then.
@@ -29,12 +27,7 @@ impl Database {
             return Err(Error::TableExists(name.into()));
         }
         let mut txn = self.0.shared.begin();
-        let primary = txn.create_tree()?;
-        let mut indexes = Vec::new();
-        for n in 0..layout.index_count() {
-            indexes.push(create_trees(&mut txn, layout.index_unique(n))?);
-        }
-        let def = TableDef { layout, primary, indexes };
+        let def = create_all_trees(&mut txn, layout)?;
         catalog::put(&mut txn, name, &def, PutOp::New)?;
         txn.commit(Durability::Sync)?;
         self.add_stagings(&def.indexes);
@@ -48,16 +41,13 @@ impl Database {
     /// # Errors
     /// [`Error::TableInUse`], [`Error::NoSuchTable`]; storage errors. Nothing changed then.
     pub fn drop_table(&self, table: &Table) -> Result<()> {
-        let _one = self.0.ddl.lock();
         let _hold = table.0.exclusive(self.0.options.lock_wait_timeout)?;
+        let _one = self.0.ddl.lock();
         let (def, name) = (table.0.def()?, table.name());
         let held = hold_stagings(&def.indexes);
         let mut txn = self.0.shared.begin();
         catalog::remove(&mut txn, &name)?;
-        txn.drop_tree(def.primary)?;
-        for index in &def.indexes {
-            drop_trees(&mut txn, index)?;
-        }
+        drop_all_trees(&mut txn, &def)?;
         txn.commit(Durability::Sync)?;
         held.into_iter().for_each(HeldStaging::retire);
         table.0.set_def(None);
@@ -65,18 +55,42 @@ impl Database {
         Ok(())
     }
 
-    /// Gives a table another name.
+    /// Takes all rows out of a table at once, after waiting for those who use it: it gets new trees.
+    /// Snapshots from before see an empty table.
+    ///
+    /// # Errors
+    /// As [`Database::drop_table`].
+    pub fn truncate_table(&self, table: &Table) -> Result<()> {
+        let _hold = table.0.exclusive(self.0.options.lock_wait_timeout)?;
+        let _one = self.0.ddl.lock();
+        let (old, name) = (table.0.def()?, table.name());
+        let held = hold_stagings(&old.indexes);
+        let mut txn = self.0.shared.begin();
+        let def = create_all_trees(&mut txn, old.layout.clone())?;
+        catalog::put(&mut txn, &name, &def, PutOp::Changed)?;
+        drop_all_trees(&mut txn, &old)?;
+        txn.commit(Durability::Sync)?;
+        held.into_iter().for_each(HeldStaging::retire);
+        self.add_stagings(&def.indexes);
+        table.0.set_def(Some(def));
+        Ok(())
+    }
+
+    /// Gives a table another name. Handles stay valid.
     ///
     /// # Errors
     /// [`Error::TableExists`], [`Error::NameTooLong`], [`Error::TableInUse`], [`Error::NoSuchTable`];
     /// storage errors. Nothing changed then.
     pub fn rename_table(&self, table: &Table, to: &str) -> Result<()> {
         check_name(to)?;
-        let _one = self.0.ddl.lock();
         if self.table(to).is_some() {
             return Err(Error::TableExists(to.into()));
         }
         let _hold = table.0.exclusive(self.0.options.lock_wait_timeout)?;
+        let _one = self.0.ddl.lock();
+        if self.table(to).is_some() {
+            return Err(Error::TableExists(to.into()));
+        }
         let (def, from) = (table.0.def()?, table.name());
         let mut txn = self.0.shared.begin();
         catalog::remove(&mut txn, &from)?;
@@ -89,111 +103,26 @@ impl Database {
         Ok(())
     }
 
-    /// Creates an index on a table, which may be filled. Others wait meanwhile.
+    /// Replaces what the caller keeps with a raw table. Nobody who uses the table is waited for.
     ///
     /// # Errors
-    /// [`Error::IndexExists`], [`Error::Duplicate`] if `unique` doesn't hold, [`Error::TableInUse`];
-    /// storage errors. Nothing changed then.
-    pub fn create_index(
-        &self,
-        table: &Table,
-        index: &str,
-        columns: &[&str],
-        unique: bool,
-    ) -> Result<()> {
+    /// [`Error::NotRaw`], [`Error::NoSuchTable`]; [`Error::Schema`] if it is too long; [`Error::TableInUse`]
+    /// while the table is being changed otherwise; storage errors. Nothing changed then.
+    pub fn set_meta(&self, table: &Table, meta: &[u8]) -> Result<()> {
+        let _hold = table.0.change(self.0.options.lock_wait_timeout)?;
         let _one = self.0.ddl.lock();
-        let _hold = table.0.exclusive(self.0.options.lock_wait_timeout)?;
-        let (old, name) = (table.0.def()?, table.name());
-        if old.layout.index_index(index).is_some() {
-            return Err(Error::IndexExists { table: name, index: index.into() });
-        }
-        let schema = typed(&old, &name)?.with_index(index, columns, unique)?;
+        let old = table.0.def()?;
+        let indexes = raw(&old, &table.name())?.indexes().to_vec();
+        let layout = Layout::Raw(Schema::raw(indexes, meta.to_vec())?);
+        let def = TableDef { layout, primary: old.primary, indexes: old.indexes.clone() };
         let mut txn = self.0.shared.begin();
-        let new = create_trees(&mut txn, unique)?;
-        let tree = new.tree;
-        let layout = Layout::Typed(schema);
-        let mut def = TableDef { layout, primary: old.primary, indexes: old.indexes.clone() };
-        def.indexes.push(new);
-        let entries = self.sort_entries(&mut txn, &def)?;
-        self.build(table, index, tree, entries)?;
-        catalog::put(&mut txn, &name, &def, PutOp::Changed)?;
+        catalog::put(&mut txn, &table.name(), &def, PutOp::Changed)?;
         txn.commit(Durability::Sync)?;
-        self.add_stagings(&def.indexes[old.indexes.len()..]);
-        let since = self.0.shared.now();
-        def.indexes.last_mut().expect("an index was pushed").since = since;
         table.0.set_def(Some(def));
         Ok(())
     }
 
-    /// All entries that the table's last index has, sorted.
-    fn sort_entries(&self, txn: &mut Txn, def: &TableDef) -> Result<Sorted> {
-        let shared = &self.0.shared;
-        let index = def.indexes.len() - 1;
-        let memory = (self.0.options.memory_bytes / 16).clamp(1 << 20, 64 << 20);
-        let mut sorter = Sorter::new(shared.storage.disk.clone(), "index", memory as usize);
-        let view = txn.view();
-        let (all, forward) = (Range::default(), Direction::Forward);
-        let mut scan = Scan::new(shared.clone(), def.primary, all, forward, 1 << 14);
-        let (mut key, mut value) = (Vec::new(), Vec::new());
-        while let Some(row) = scan.next(view)? {
-            key.clear();
-            value.clear();
-            if row.overflow {
-                let bytes = whole(&shared.storage, def.primary, true, row.value)?;
-                let row = RowRef::primary(def.schema(), row.key, &bytes);
-                row.index_entry(index, &mut key, &mut value)?;
-            } else {
-                let row = RowRef::primary(def.schema(), row.key, row.value);
-                row.index_entry(index, &mut key, &mut value)?;
-            }
-            sorter.push(&key, &value)?;
-        }
-        Ok(sorter.finish()?)
-    }
-
-    fn build(&self, table: &Table, index: &str, tree: Tree, mut entries: Sorted) -> Result<()> {
-        let mut builder = BulkBuilder::new(&self.0.shared.storage, tree);
-        let mut last: Option<Vec<u8>> = None;
-        while let Some((key, value)) = entries.next()? {
-            if last.as_deref() == Some(key) {
-                return Err(Error::Duplicate { table: table.name(), index: index.into() });
-            }
-            builder.push(key, value, false)?;
-            let last = last.get_or_insert_default();
-            last.clear();
-            last.extend_from_slice(key);
-        }
-        Ok(builder.finish()?)
-    }
-
-    /// Drops an index, after waiting for those who use the table.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchIndex`], [`Error::TableInUse`]; storage errors. Nothing changed then.
-    pub fn drop_index(&self, table: &Table, index: &str) -> Result<()> {
-        let _one = self.0.ddl.lock();
-        let _hold = table.0.exclusive(self.0.options.lock_wait_timeout)?;
-        let (old, name) = (table.0.def()?, table.name());
-        let at = old
-            .layout
-            .index_index(index)
-            .ok_or_else(|| Error::NoSuchIndex { table: name.clone(), index: index.into() })?;
-        let mut indexes = old.indexes.clone();
-        let gone = indexes.remove(at);
-        let layout = Layout::Typed(typed(&old, &name)?.without_index(index));
-        let def = TableDef { layout, primary: old.primary, indexes };
-        let gone = [gone];
-        let held = hold_stagings(&gone);
-        let mut txn = self.0.shared.begin();
-        catalog::put(&mut txn, &name, &def, PutOp::Changed)?;
-        drop_trees(&mut txn, &gone[0])?;
-        txn.commit(Durability::Sync)?;
-        held.into_iter().for_each(HeldStaging::retire);
-        table.0.set_def(Some(def));
-        Ok(())
-    }
-
-    fn add_stagings(&self, indexes: &[IndexDef]) {
+    pub(super) fn add_stagings(&self, indexes: &[IndexDef]) {
         for staging in indexes.iter().filter_map(|index| index.staging.clone()) {
             self.0.shared.staging.add(staging);
         }
@@ -201,16 +130,41 @@ impl Database {
 }
 
 /// The columns of a table that has some.
-fn typed<'a>(def: &'a TableDef, name: &str) -> Result<&'a Schema> {
+pub(super) fn typed<'a>(def: &'a TableDef, name: &str) -> Result<&'a Schema> {
     match &def.layout {
         Layout::Typed(schema) => Ok(schema),
         Layout::Raw(_) => Err(Error::NotTyped(name.to_string())),
     }
 }
 
+/// The schema of a raw table.
+pub(super) fn raw<'a>(def: &'a TableDef, name: &str) -> Result<&'a RawSchema> {
+    match &def.layout {
+        Layout::Raw(schema) => Ok(schema),
+        Layout::Typed(_) => Err(Error::NotRaw(name.to_string())),
+    }
+}
+
+fn create_all_trees(txn: &mut Txn, layout: Layout) -> Result<TableDef> {
+    let primary = txn.create_tree()?;
+    let mut indexes = Vec::new();
+    for n in 0..layout.index_count() {
+        indexes.push(create_trees(txn, layout.index_unique(n))?);
+    }
+    Ok(TableDef { layout, primary, indexes })
+}
+
+fn drop_all_trees(txn: &mut Txn, def: &TableDef) -> Result<()> {
+    txn.drop_tree(def.primary)?;
+    for index in &def.indexes {
+        drop_trees(txn, index)?;
+    }
+    Ok(())
+}
+
 /// Creates the trees of an index.
-fn create_trees(txn: &mut Txn, unique: bool) -> Result<IndexDef> {
-    let tree = txn.create_tree()?;
+pub(super) fn create_trees(txn: &mut Txn, unique: bool) -> Result<IndexDef> {
+    let tree: Tree = txn.create_tree()?;
     let staging = match unique {
         true => None,
         false => Some(Arc::new(Staging::new(tree, txn.create_tree()?))),
@@ -219,7 +173,7 @@ fn create_trees(txn: &mut Txn, unique: bool) -> Result<IndexDef> {
 }
 
 /// Drops the trees of an index.
-fn drop_trees(txn: &mut Txn, index: &IndexDef) -> Result<()> {
+pub(super) fn drop_trees(txn: &mut Txn, index: &IndexDef) -> Result<()> {
     txn.drop_tree(index.tree)?;
     if let Some(staging) = &index.staging {
         txn.drop_tree(staging.tree)?;
@@ -228,7 +182,7 @@ fn drop_trees(txn: &mut Txn, index: &IndexDef) -> Result<()> {
 }
 
 /// Keeps entries of these indexes from being moved.
-fn hold_stagings(indexes: &[IndexDef]) -> Vec<HeldStaging<'_>> {
+pub(super) fn hold_stagings(indexes: &[IndexDef]) -> Vec<HeldStaging<'_>> {
     indexes.iter().filter_map(|index| index.staging.as_ref()).map(|s| s.hold()).collect()
 }
 

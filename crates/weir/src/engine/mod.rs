@@ -5,6 +5,7 @@ mod check;
 mod cursor;
 mod ddl;
 mod error;
+mod indexes;
 mod lock;
 mod options;
 mod prepared;
@@ -18,6 +19,7 @@ mod write;
 
 pub use cursor::{Bounds, Cursor, IndexRef};
 pub use error::{Error, Result};
+pub use indexes::EntryOf;
 pub use lock::{Lock, Wait};
 pub use options::Options;
 pub use prepared::{Committed, MAX_XID};
@@ -41,6 +43,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use table::Shared;
+use transaction::Orphan;
 use weir_os::{Disk, open_directory};
 
 /// How a database is closed.
@@ -65,6 +68,7 @@ pub(crate) struct Inner {
     /// One definition changes at a time.
     ddl: Mutex<()>,
     prepared: Registry,
+    orphans: Mutex<Vec<Orphan>>,
     recovered: Summary,
     threads: Mutex<Option<Threads>>,
     /// Held last: nobody else opens the directory before everything has ended.
@@ -174,6 +178,7 @@ impl Database {
         Ok(Database(Arc::new(Inner {
             shared,
             prepared,
+            orphans: Mutex::default(),
             options,
             tables: RwLock::new(tables),
             ddl: Mutex::default(),
@@ -189,6 +194,7 @@ impl Database {
     /// The database has stopped after a failure.
     pub fn begin(&self, isolation: Isolation) -> Result<Transaction> {
         self.0.shared.storage.check()?;
+        self.0.roll_back_orphans();
         let mut txn = self.0.shared.begin();
         txn.lock_timeout = self.0.options.lock_wait_timeout;
         Ok(Transaction::new(self.0.clone(), txn, isolation))
@@ -254,7 +260,10 @@ impl Database {
         match step % 7 {
             0 => drop(storage.flush_step(16)?),
             1 => drop(storage.checkpoint()?),
-            2 => drop(self.0.shared.purge_step(4)?),
+            2 => {
+                self.0.roll_back_orphans();
+                self.0.shared.purge_step(4)?;
+            }
             3 => drop(storage.evict_step(storage.frame_reserve())?),
             4 => {
                 let durable = storage.redo.write_step(true).map_err(Fault::from)?;
@@ -311,6 +320,7 @@ fn exists(disk: &dyn Disk, name: &str, options: &Options) -> Result<bool> {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        self.leave_orphans();
         let had_threads = self.threads.lock().take().is_some();
         if had_threads && self.shared.storage.check().is_ok() {
             // A failure here loses nothing that was promised: `relaxed` commits are on their way.

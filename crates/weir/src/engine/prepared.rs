@@ -39,7 +39,9 @@ impl Registry {
             for table in tables.clone() {
                 let def = table.0.def()?;
                 if def.trees().any(|tree| trees.contains(&tree.id)) {
-                    used.push(Use::of(table, Duration::ZERO)?);
+                    let mut of_table = Use::of(table, Duration::ZERO)?;
+                    of_table.begin_writing(Duration::ZERO)?;
+                    used.push(of_table);
                 }
             }
             all.insert(xid, Some(Detached { txn, _used: used }));
@@ -170,10 +172,11 @@ impl Database {
     /// [`Error::NoSuchXid`], [`Error::XidInUse`]; storage errors: the next opening finishes or tells.
     pub fn rollback_prepared(&self, xid: &[u8]) -> Result<()> {
         let registry = &self.0.prepared;
-        let Detached { txn, _used } = registry.take(xid)?;
-        let result = txn.rollback_durably(self.0.options.durability);
+        let detached = registry.take(xid)?;
         registry.remove(xid);
-        Ok(result?)
+        // What can't be taken back for want of space is taken back later.
+        Transaction::of_prepared(self.0.clone(), detached.txn, detached._used).rollback()?;
+        Ok(self.0.shared.wait_for_all_log(self.0.options.durability)?)
     }
 
     /// Waits until a commit is as durable as its transaction asked for.

@@ -34,13 +34,22 @@ impl Table {
     }
 }
 
+fn raw(def: &TableDef, table: &Table) -> Result<()> {
+    match def.layout {
+        Layout::Raw(_) => Ok(()),
+        Layout::Typed(_) => Err(Error::NotRaw(table.name())),
+    }
+}
+
 impl Transaction {
     fn enter_raw(&mut self, table: &Table) -> Result<Arc<TableDef>> {
         let def = self.enter(table)?;
-        match def.layout {
-            Layout::Raw(_) => Ok(def),
-            Layout::Typed(_) => Err(Error::NotRaw(table.name())),
-        }
+        raw(&def, table).map(|()| def)
+    }
+
+    fn enter_raw_to_write(&mut self, table: &Table) -> Result<Arc<TableDef>> {
+        let def = self.enter_to_write(table)?;
+        raw(&def, table).map(|()| def)
     }
 
     /// Inserts a row of a raw table and its index entries.
@@ -81,7 +90,7 @@ impl Transaction {
         row: &[u8],
         entries: &[Entry<'_>],
     ) -> Result<()> {
-        let def = self.enter_raw(table)?;
+        let def = self.enter_raw_to_write(table)?;
         check_key("the primary key", key)?;
         check_entries(table, &def, entries)?;
         self.statement(|t| t.writer(table, &def)?.0.insert(key, row, entries.iter().copied()))
@@ -104,7 +113,7 @@ impl Transaction {
         removed: &[Entry<'_>],
         added: &[Entry<'_>],
     ) -> Result<bool> {
-        let def = self.enter_raw(table)?;
+        let def = self.enter_raw_to_write(table)?;
         check_entries(table, &def, removed)?;
         check_entries(table, &def, added)?;
         self.statement(|t| {
@@ -121,7 +130,7 @@ impl Transaction {
     /// # Errors
     /// As [`Transaction::update_raw`].
     pub fn touch_raw(&mut self, table: &Table, entries: &[Entry<'_>]) -> Result<()> {
-        let def = self.enter_raw(table)?;
+        let def = self.enter_raw_to_write(table)?;
         check_entries(table, &def, entries)?;
         self.statement(|t| t.writer(table, &def)?.0.rewrite_entries(entries.iter().copied()))
     }
@@ -131,7 +140,7 @@ impl Transaction {
     /// # Errors
     /// [`Error::NoSuchRow`]; otherwise as [`Transaction::insert_raw`].
     pub fn delete_raw(&mut self, table: &Table, key: &[u8], entries: &[Entry<'_>]) -> Result<()> {
-        let def = self.enter_raw(table)?;
+        let def = self.enter_raw_to_write(table)?;
         check_entries(table, &def, entries)?;
         self.statement(|t| {
             let (mut writer, _) = t.writer(table, &def)?;
@@ -200,7 +209,7 @@ fn replaced(writer: &mut Writer<'_>, key: &[u8], op: Op<'_>) -> Result<()> {
 }
 
 #[inline]
-fn check_key(name: &str, key: &[u8]) -> Result<()> {
+pub(super) fn check_key(name: &str, key: &[u8]) -> Result<()> {
     match key.len() {
         1..=MAX_KEY => Ok(()),
         0 => Err(RowError::EmptyKey { key: name.to_string() }.into()),

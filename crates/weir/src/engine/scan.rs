@@ -92,6 +92,8 @@ pub(super) struct Begin {
     pub range: Range,
     pub direction: Direction,
     pub reads: Reads,
+    /// How what it reads stays locked as a whole.
+    pub ranges: Option<Mode>,
 }
 
 /// What a scan reads.
@@ -99,6 +101,8 @@ pub(super) struct Begin {
 pub(super) enum Reads {
     /// What a view sees.
     View(View),
+    /// The newest versions, which stay as they are because their range is locked.
+    Newest,
     /// The newest versions, for a locking read.
     Locked(Mode, Wait),
 }
@@ -136,7 +140,9 @@ impl RawScan {
             KeyOf::Index(n) => begin.def.indexes[n].staging.as_deref(),
         };
         let (range, direction) = (begin.range.clone(), begin.direction);
-        let scan = MergedScan::new(txn.shared(), tree, staging, range, direction, FIRST_FETCH);
+        let newest = !matches!(begin.reads, Reads::View(_));
+        let scan =
+            MergedScan::new(txn.shared(), tree, staging, range, direction, FIRST_FETCH, newest);
         let value = Vec::new();
         RawScan { serial: txn.serial(), begin, _held: held, scan, value, looked_up: false }
     }
@@ -164,10 +170,12 @@ impl RawScan {
     #[inline]
     fn step(&mut self, txn: &mut Transaction) -> Result<bool> {
         loop {
+            let ranges = self.begin.ranges;
             let look = match self.begin.reads {
                 Reads::View(view) => Look::At(view),
+                Reads::Newest => Look::Newest { own: txn.own_id()?, skip: false, ranges },
                 Reads::Locked(_, wait) => {
-                    Look::Newest { own: txn.own_id()?, skip: wait == Wait::Skip }
+                    Look::Newest { own: txn.own_id()?, skip: wait == Wait::Skip, ranges }
                 }
             };
             match self.scan.look(look) {
@@ -200,7 +208,9 @@ impl RawScan {
             reads => {
                 let view = match reads {
                     Reads::View(view) => view,
-                    Reads::Locked(..) => View { own: txn.own_id()?, snapshot: View::EVERYTHING },
+                    Reads::Newest | Reads::Locked(..) => {
+                        View { own: txn.own_id()?, snapshot: View::EVERYTHING }
+                    }
                 };
                 let tree = tree_of(&self.begin.def, self.begin.of);
                 self.looked_up = txn.get_in(view, tree, entry.key, &mut self.value)?;
@@ -218,7 +228,8 @@ impl RawScan {
         let row = self.scan.last();
         let value = if self.looked_up { &self.value[..] } else { row.value };
         let locked = matches!(self.begin.reads, Reads::Locked(..));
-        let current = !row.outdated && !(locked && self.begin.of != KeyOf::Primary);
+        // By the time that the caller locks the row, it may have another entry.
+        let current = !row.outdated && (!locked || self.begin.of == KeyOf::Primary);
         RawEntry { key: row.key, value, current }
     }
 

@@ -15,15 +15,28 @@ pub struct Table(pub(super) Arc<Shared>);
 pub(super) struct Use {
     shared: Arc<Shared>,
     pub def: Arc<TableDef>,
+    /// Whether it may have written to the table.
+    writes: bool,
 }
 
 impl Use {
     /// Begins to use a table, after waiting for whoever changes it.
     pub fn of(table: &Table, timeout: Duration) -> Result<Use> {
         let def = table.0.enter(timeout)?;
-        Ok(Use { shared: table.0.clone(), def })
+        Ok(Use { shared: table.0.clone(), def, writes: false })
     }
 
+    /// Begins to write to it, after waiting for whoever is about to change its definition.
+    #[inline]
+    pub fn begin_writing(&mut self, timeout: Duration) -> Result<()> {
+        if !self.writes {
+            self.shared.enter_to_write(timeout)?;
+            self.writes = true;
+        }
+        Ok(())
+    }
+
+    #[inline]
     pub fn is_of(&self, table: &Table) -> bool {
         Arc::ptr_eq(&self.shared, &table.0)
     }
@@ -31,7 +44,7 @@ impl Use {
 
 impl Drop for Use {
     fn drop(&mut self) {
-        self.shared.leave();
+        self.shared.leave(self.writes);
     }
 }
 
@@ -48,16 +61,45 @@ pub(super) struct Shared {
 struct Users {
     /// Transactions that use the table.
     shared: usize,
-    /// Whether its definition is being changed.
+    /// Those of them that may have written to it.
+    writers: usize,
+    /// Whether nobody new may write to it: its definition is about to change.
+    changing: bool,
+    /// Whether nobody new may use it: its definition changes.
     exclusive: bool,
 }
 
-/// A hold on a table's definition.
-pub(super) struct Exclusive<'a>(&'a Shared);
+/// A hold on a table's definition: nobody else changes it, and nobody new writes to the table.
+pub(super) struct Hold<'a>(&'a Shared);
 
-impl Drop for Exclusive<'_> {
+impl Hold<'_> {
+    /// Waits until nobody has written to the table who still may take it back.
+    pub fn wait_for_writers(&mut self, timeout: Duration) -> Result<()> {
+        let deadline = Instant::now().checked_add(timeout);
+        let mut users = self.0.users.lock();
+        while users.writers > 0 {
+            self.0.wait(&mut users, deadline)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until nobody uses the table, and keeps others out. New users wait meanwhile.
+    pub fn wait_for_all(&mut self, timeout: Duration) -> Result<()> {
+        let deadline = Instant::now().checked_add(timeout);
+        let mut users = self.0.users.lock();
+        users.exclusive = true;
+        while users.shared > 0 {
+            self.0.wait(&mut users, deadline)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Hold<'_> {
     fn drop(&mut self) {
-        self.0.users.lock().exclusive = false;
+        let mut users = self.0.users.lock();
+        (users.changing, users.exclusive) = (false, false);
+        drop(users);
         self.0.changed.notify_all();
     }
 }
@@ -97,33 +139,43 @@ impl Shared {
         Ok(def)
     }
 
+    /// A user begins to write.
+    fn enter_to_write(&self, timeout: Duration) -> Result<()> {
+        let deadline = Instant::now().checked_add(timeout);
+        let mut users = self.users.lock();
+        while users.changing {
+            self.wait(&mut users, deadline)?;
+        }
+        users.writers += 1;
+        Ok(())
+    }
+
     /// Ends a use.
-    fn leave(&self) {
+    fn leave(&self, writes: bool) {
         let mut users = self.users.lock();
         users.shared -= 1;
-        if users.shared == 0 {
+        users.writers -= usize::from(writes);
+        let matters = users.shared == 0 || (writes && users.writers == 0);
+        if matters && users.changing {
             self.changed.notify_all();
         }
     }
 
-    /// Waits until nobody uses the table, and keeps others out. New users wait meanwhile.
-    pub fn exclusive(&self, timeout: Duration) -> Result<Exclusive<'_>> {
+    /// Keeps others from changing the definition and new writers out; waits for nobody else.
+    pub fn change(&self, timeout: Duration) -> Result<Hold<'_>> {
         let deadline = Instant::now().checked_add(timeout);
         let mut users = self.users.lock();
-        while users.exclusive {
+        while users.changing {
             self.wait(&mut users, deadline)?;
         }
-        users.exclusive = true;
-        let hold = Exclusive(self);
-        while users.shared > 0 {
-            if let Err(error) = self.wait(&mut users, deadline) {
-                // The hold takes the mutex when it is given up.
-                drop(users);
-                drop(hold);
-                return Err(error);
-            }
-        }
-        drop(users);
+        users.changing = true;
+        Ok(Hold(self))
+    }
+
+    /// Waits until nobody uses the table, and keeps others out. New users wait meanwhile.
+    pub fn exclusive(&self, timeout: Duration) -> Result<Hold<'_>> {
+        let mut hold = self.change(timeout)?;
+        hold.wait_for_all(timeout)?;
         Ok(hold)
     }
 

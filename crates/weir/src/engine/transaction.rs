@@ -27,6 +27,10 @@ pub enum Isolation {
     /// What was committed when the transaction first read. Writes and locking reads see the newest.
     #[default]
     RepeatableRead,
+    /// The newest versions, and nobody else changes what was read, keys that weren't there included, until
+    /// the transaction ends: as if one transaction ran after the other. Reads wait for writers and may
+    /// end in a deadlock.
+    Serializable,
 }
 
 /// A transaction. Dropped without commit, it is rolled back; a prepared one is left to the database.
@@ -85,6 +89,13 @@ impl Transaction {
         }
     }
 
+    /// One to be rolled back.
+    pub(super) fn of_prepared(db: Arc<Inner>, txn: Txn, used: Vec<Use>) -> Self {
+        let mut transaction = Transaction::new(db, txn, Isolation::default());
+        transaction.used = used;
+        transaction
+    }
+
     /// Sets when [`Transaction::commit`] returns, for this transaction only.
     pub fn set_durability(&mut self, durability: Durability) {
         self.durability = durability;
@@ -133,16 +144,28 @@ impl Transaction {
     }
 
     /// The table's definition, fixed from its first use to the end of the transaction.
+    #[inline]
     pub(super) fn enter(&mut self, table: &Table) -> Result<Arc<TableDef>> {
+        let at = self.used_at(table)?;
+        Ok(self.used[at].def.clone())
+    }
+
+    /// As [`Transaction::enter`], to write to it.
+    #[inline]
+    pub(super) fn enter_to_write(&mut self, table: &Table) -> Result<Arc<TableDef>> {
+        let at = self.used_at(table)?;
+        self.used[at].begin_writing(self.db.options.lock_wait_timeout)?;
+        Ok(self.used[at].def.clone())
+    }
+
+    fn used_at(&mut self, table: &Table) -> Result<usize> {
         // What a statement could not take back for want of space is taken back before the next.
         self.txn()?.finish_rollback()?;
-        if let Some(used) = self.used.iter().find(|used| used.is_of(table)) {
-            return Ok(used.def.clone());
+        if let Some(at) = self.used.iter().position(|used| used.is_of(table)) {
+            return Ok(at);
         }
-        let used = Use::of(table, self.db.options.lock_wait_timeout)?;
-        let def = used.def.clone();
-        self.used.push(used);
-        Ok(def)
+        self.used.push(Use::of(table, self.db.options.lock_wait_timeout)?);
+        Ok(self.used.len() - 1)
     }
 
     /// Sets how long its statements wait for a lock.
@@ -187,7 +210,9 @@ impl Transaction {
         let txn = self.txn()?;
         Ok(match isolation {
             Isolation::ReadUncommitted => View { own: txn.id(), snapshot: View::EVERYTHING },
-            Isolation::ReadCommitted | Isolation::RepeatableRead => txn.view(),
+            Isolation::ReadCommitted | Isolation::RepeatableRead | Isolation::Serializable => {
+                txn.view()
+            }
         })
     }
 
@@ -196,7 +221,7 @@ impl Transaction {
         match result {
             Ok(done) => Ok(done),
             Err(Error::Deadlock) => {
-                self.end(|txn| txn.rollback())?;
+                self.roll_back()?;
                 Err(Error::Deadlock)
             }
             Err(error) => {
@@ -256,6 +281,9 @@ impl Transaction {
     ) -> Result<bool> {
         match lock.mode() {
             Some((mode, wait)) => self.get_locked(def.primary, key, mode, wait, out),
+            None if self.isolation == Isolation::Serializable => {
+                self.get_locked(def.primary, key, Mode::Shared, Wait::ForTimeout, out)
+            }
             None => {
                 let view = self.view()?;
                 self.get_in(view, def.primary, key, out)
@@ -309,9 +337,12 @@ impl Transaction {
         direction: Direction,
         lock: Lock,
     ) -> Result<RawScan> {
-        let reads = match lock.mode() {
-            Some((mode, wait)) => Reads::Locked(mode, wait),
-            None => Reads::View(self.view()?),
+        let serializable = self.isolation == Isolation::Serializable;
+        let (reads, ranges) = match lock.mode() {
+            Some((mode, Wait::Skip)) => (Reads::Locked(mode, Wait::Skip), None),
+            Some((mode, wait)) => (Reads::Locked(mode, wait), serializable.then_some(mode)),
+            None if serializable => (Reads::Newest, Some(Mode::Shared)),
+            None => (Reads::View(self.view()?), None),
         };
         if let (KeyOf::Index(n), Reads::View(view)) = (of, reads)
             && view.snapshot < def.indexes[n].since
@@ -326,7 +357,7 @@ impl Transaction {
             }
             _ => None,
         };
-        Ok(RawScan::new(self, Begin { def, of, range, direction, reads }, held))
+        Ok(RawScan::new(self, Begin { def, of, range, direction, reads, ranges }, held))
     }
 
     pub(super) fn serial(&self) -> u64 {
@@ -335,7 +366,18 @@ impl Transaction {
 
     /// Its number.
     pub(super) fn own_id(&mut self) -> Result<weir_page::TxnId> {
-        Ok(self.txn()?.id())
+        Ok(self.txn()?.ensure_id())
+    }
+
+    /// A statement depends on whether there is a row with this key: under [`Isolation::Serializable`]
+    /// that mustn't change.
+    pub(super) fn lock_for_write(&mut self, tree: Tree, key: &[u8]) -> Result<()> {
+        if self.isolation != Isolation::Serializable {
+            return Ok(());
+        }
+        let mut old = Vec::new();
+        self.get_locked(tree, key, Mode::Exclusive, Wait::ForTimeout, &mut old)?;
+        Ok(())
     }
 
     pub(super) fn has_ended(&self) -> bool {
@@ -372,9 +414,15 @@ impl Transaction {
         Ok(self.txn()?.rollback_to(savepoint)?)
     }
 
-    fn end<T>(&mut self, how: impl FnOnce(Txn) -> std::result::Result<T, TxnError>) -> Result<T> {
-        let txn = self.txn.take().ok_or(Error::Ended)?;
-        let result = how(txn);
+    /// Takes everything back; what can't be taken back for want of space is taken back later.
+    fn roll_back(&mut self) -> Result<()> {
+        let mut txn = self.txn.take().ok_or(Error::Ended)?;
+        let result = txn.roll_back();
+        if let Err(TxnError::Fault(fault)) = &result
+            && fault.is_no_space()
+        {
+            self.db.orphans.lock().push(Orphan { txn, _used: std::mem::take(&mut self.used) });
+        }
         self.forget();
         Ok(result?)
     }
@@ -419,23 +467,52 @@ impl Transaction {
     /// was to be.
     ///
     /// # Errors
-    /// [`Error::Ended`]; storage errors.
+    /// [`Error::Ended`]; storage errors: the rest is taken back later.
     pub fn rollback(mut self) -> Result<()> {
-        let durability = self.durability;
-        match self.is_prepared() {
-            true => self.end(|txn| txn.rollback_durably(durability)),
-            false => self.end(Txn::rollback),
+        let prepared = self.is_prepared();
+        self.roll_back()?;
+        match prepared {
+            true => Ok(self.db.shared.wait_for_all_log(self.durability)?),
+            false => Ok(()),
         }
     }
 }
 
 impl Drop for Transaction {
     fn drop(&mut self) {
-        let Some(txn) = self.txn.take() else { return };
-        match self.xid.take() {
-            Some(xid) => self.db.prepared.put(xid, txn, std::mem::take(&mut self.used)),
-            // Rolled back before its tables may change.
-            None => drop(txn),
+        match self.xid.take().filter(|_| self.txn.is_some()) {
+            Some(xid) => {
+                let txn = self.txn.take().expect("it was asked for");
+                self.db.prepared.put(xid, txn, std::mem::take(&mut self.used));
+            }
+            // Whatever fails: its rows stay locked until it has been taken back.
+            None => drop(self.roll_back()),
+        }
+    }
+}
+
+/// A transaction whose user has left it and that could not be rolled back for want of space.
+pub(super) struct Orphan {
+    txn: Txn,
+    /// Their definitions must not change before.
+    _used: Vec<Use>,
+}
+
+impl Inner {
+    /// Leaves what could not be rolled back to the next opening.
+    pub(super) fn leave_orphans(&self) {
+        self.orphans.lock().drain(..).for_each(|orphan| orphan.txn.leave());
+    }
+
+    /// Rolls back what could not be before, as far as there is space now.
+    pub(super) fn roll_back_orphans(&self) {
+        let Some(mut orphans) = self.orphans.try_lock() else { return };
+        while let Some(orphan) = orphans.last_mut() {
+            match orphan.txn.roll_back() {
+                Err(TxnError::Fault(fault)) if fault.is_no_space() => return,
+                // What failed otherwise stops the storage when the transaction is dropped.
+                _ => drop(orphans.pop()),
+            }
         }
     }
 }

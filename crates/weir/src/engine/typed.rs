@@ -79,13 +79,22 @@ fn entries_of_stored(def: &TableDef, key: &[u8], value: &[u8]) -> Result<Entries
     Ok(out)
 }
 
+fn typed(def: &TableDef, table: &Table) -> Result<()> {
+    match def.layout {
+        Layout::Typed(_) => Ok(()),
+        Layout::Raw(_) => Err(Error::NotTyped(table.name())),
+    }
+}
+
 impl Transaction {
     fn enter_typed(&mut self, table: &Table) -> Result<Arc<TableDef>> {
         let def = self.enter(table)?;
-        match def.layout {
-            Layout::Typed(_) => Ok(def),
-            Layout::Raw(_) => Err(Error::NotTyped(table.name())),
-        }
+        typed(&def, table).map(|()| def)
+    }
+
+    fn enter_typed_to_write(&mut self, table: &Table) -> Result<Arc<TableDef>> {
+        let def = self.enter_to_write(table)?;
+        typed(&def, table).map(|()| def)
     }
 
     /// Inserts a row: one value for each column, in the order of the schema.
@@ -93,12 +102,21 @@ impl Transaction {
     /// # Errors
     /// [`Error::Duplicate`], [`Error::Row`]; lock and storage errors.
     pub fn insert(&mut self, table: &Table, row: &[Value<'_>]) -> Result<()> {
-        let def = self.enter_typed(table)?;
+        let def = self.enter_typed_to_write(table)?;
         self.encode_row(&def, row)?;
+        self.lock_encoded(&def)?;
         self.statement(|t| {
             let (mut writer, row) = t.writer(table, &def)?;
             writer.insert(&row.key, &row.value, row.entries.iter())
         })
+    }
+
+    /// Locks the row at hand if the isolation level asks for that before a write.
+    fn lock_encoded(&mut self, def: &TableDef) -> Result<()> {
+        let (key, value) = self.take_buffers();
+        let locked = self.lock_for_write(def.primary, &key);
+        self.put_buffers(key, value);
+        locked
     }
 
     /// Key, value and index entries of a row into the buffers.
@@ -134,8 +152,9 @@ impl Transaction {
         row: &[Value<'_>],
         op: for<'v> fn(&'v [u8]) -> Op<'v>,
     ) -> Result<bool> {
-        let def = self.enter_typed(table)?;
+        let def = self.enter_typed_to_write(table)?;
         self.encode_row(&def, row)?;
+        self.lock_encoded(&def)?;
         self.statement(|t| {
             let (mut writer, row) = t.writer(table, &def)?;
             let old = match writer.put_row(&row.key, op(&row.value))? {
@@ -166,8 +185,9 @@ impl Transaction {
     /// # Errors
     /// [`Error::Row`]; lock and storage errors.
     pub fn delete(&mut self, table: &Table, primary_key: &[Value<'_>]) -> Result<bool> {
-        let def = self.enter_typed(table)?;
+        let def = self.enter_typed_to_write(table)?;
         self.encode_whole_key(&def, primary_key)?;
+        self.lock_encoded(&def)?;
         self.statement(|t| {
             let (mut writer, row) = t.writer(table, &def)?;
             match writer.put_row(&row.key, Op::Delete)? {

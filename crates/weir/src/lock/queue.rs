@@ -1,6 +1,6 @@
 //! The locks of one key: who holds them, and who waits in which order. No mutex, no threads.
 
-use super::{LockInfo, Mode, WaitInfo, Waiter};
+use super::{Extent, LockInfo, Mode, WaitInfo, Waiter};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
@@ -142,6 +142,7 @@ impl Queue {
         let info = |txn, mode, wait| LockInfo {
             tree: self.key.tree,
             key: self.key.bytes.to_vec(),
+            extent: Extent::Key,
             txn,
             mode,
             wait,

@@ -6,7 +6,7 @@ use weir_page::version::Entry;
 use weir_page::{PageId, Redo, Write, node};
 
 /// A leaf latched for reading.
-pub struct LeafRead<'s>(PageRead<'s>);
+pub struct LeafRead<'s>(pub(super) PageRead<'s>);
 
 impl LeafRead<'_> {
     /// Number of entries.

@@ -202,21 +202,17 @@ impl Txn {
     /// Takes everything back.
     ///
     /// # Errors
-    /// Faults of the storage: the rest is taken back when the database is opened next.
+    /// As [`Txn::roll_back`]; then the storage has been stopped.
     pub fn rollback(mut self) -> Result<(), TxnError> {
-        self.rollback_all()
+        self.roll_back()
     }
 
-    /// As [`Txn::rollback`], as durable as asked: a prepared transaction doesn't come back.
+    /// Takes everything back; a transaction that was rolled back has done nothing.
     ///
     /// # Errors
-    /// As [`Txn::rollback`]; the log has failed.
-    pub fn rollback_durably(mut self, durability: Durability) -> Result<(), TxnError> {
-        self.rollback_all()?;
-        self.shared.wait_for_log(self.shared.storage.redo.reserved(), durability)
-    }
-
-    pub(super) fn rollback_all(&mut self) -> Result<(), TxnError> {
+    /// Faults of the storage: the rest is taken back by the call repeated, or when the database is opened
+    /// next.
+    pub fn roll_back(&mut self) -> Result<(), TxnError> {
         // From here on there is nothing left to decide, whatever fails.
         self.prepared = false;
         self.drop_snapshot();
@@ -365,10 +361,11 @@ impl Txn {
         loop {
             match retry(s, || self.try_restore(s, lane, tree, key, taken, chain))? {
                 Restored::Done { tail, sparse } => {
-                    if sparse {
-                        tree.merge(s, key)?;
+                    match if sparse { tree.merge(s, key) } else { Ok(()) } {
+                        // The record is off the lane: to fail now would be to take it back twice.
+                        Err(fault) if !fault.is_no_space() => return Err(fault.into()),
+                        _ => return Ok(tail),
                     }
-                    return Ok(tail);
                 }
                 Restored::NoRoom => tree.make_room(s, key, self.shared.horizon())?,
                 Restored::ChainFirst(first) => {
@@ -492,7 +489,7 @@ impl Drop for Txn {
         }
         // A panic of the caller's is a rollback like any other: locks and snapshot must not stay.
         // A failure here is the storage's: the next open takes back the rest.
-        if let Err(error) = self.rollback_all() {
+        if let Err(error) = self.roll_back() {
             self.drop_snapshot();
             if let TxnError::Fault(fault) = error {
                 self.shared.storage.stop(fault);

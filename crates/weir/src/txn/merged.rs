@@ -27,8 +27,8 @@ struct Staged {
 }
 
 impl MergedScan {
-    /// A scan of `range`; `most` rows are fetched at first, more later. The view that it is for was
-    /// taken before.
+    /// A scan of `range`; `most` rows are fetched at first, more later. `newest`: it looks at the newest
+    /// versions; else the view that it is for was taken before.
     pub fn new(
         shared: &Arc<Transactions>,
         tree: Tree,
@@ -36,15 +36,18 @@ impl MergedScan {
         range: Range,
         direction: Direction,
         most: usize,
+        newest: bool,
     ) -> MergedScan {
         // What an empty staging tree gets from now on, the view doesn't see.
-        let Some(staging) = staging.filter(|staging| !staging.is_empty()) else {
+        let Some(staging) = staging.filter(|staging| newest || !staging.is_empty()) else {
             let main = Scan::new(shared.clone(), tree, range, direction, most);
             return MergedScan { main, staged: None, last_is_staged: false };
         };
         let nothing = Range { low: range.low.clone(), high: Some(range.low.clone()) };
         let main = Scan::new(shared.clone(), tree, nothing, direction, most);
-        let scan = Scan::new(shared.clone(), staging.tree, range.clone(), direction, most);
+        // Between the looks at the two trees an entry may move: what is read of the first is locked of both.
+        let scan = Scan::new(shared.clone(), staging.tree, range.clone(), direction, most)
+            .locking_too(tree);
         let staged = Some(Box::new(Staged { scan, rest: range, direction }));
         MergedScan { main, staged, last_is_staged: false }
     }

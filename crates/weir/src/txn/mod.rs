@@ -307,7 +307,8 @@ impl Txn {
         Savepoint(self.undo_records)
     }
 
-    fn ensure_id(&mut self) -> TxnId {
+    /// Its number, given now if it has none.
+    pub fn ensure_id(&mut self) -> TxnId {
         if self.id.0 == 0 {
             self.id = self.shared.next_id();
         }

@@ -63,6 +63,11 @@ impl Txn {
         self.shared.wait_for_log(end, durability)
     }
 
+    /// Leaves it as the log has it: the next opening of the database finds it prepared, or rolls it back.
+    pub fn leave(mut self) {
+        self.prepared = true;
+    }
+
     /// Whether it is prepared.
     pub fn is_prepared(&self) -> bool {
         self.prepared
@@ -82,6 +87,14 @@ impl Transactions {
             Durability::Relaxed => {}
         }
         Ok(())
+    }
+
+    /// As [`Transactions::wait_for_log`], up to its end as it is now.
+    ///
+    /// # Errors
+    /// The log has failed.
+    pub fn wait_for_all_log(&self, durability: Durability) -> Result<(), TxnError> {
+        self.wait_for_log(self.storage.redo.reserved(), durability)
     }
 
     /// Gives a prepared transaction its lane and its locks back.

@@ -41,6 +41,8 @@ pub enum Look {
         own: TxnId,
         /// Whether held entries are passed over.
         skip: bool,
+        /// How what was looked at stays locked, if it does: keys that are not there included.
+        ranges: Option<Mode>,
     },
 }
 

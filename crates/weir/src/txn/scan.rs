@@ -4,6 +4,7 @@
 //! fence: it keeps no page between calls, so it neither hinders nor is hindered by splits and merges.
 
 use super::{Look, Transactions, View};
+use crate::lock::Mode;
 use crate::storage::{Fault, Restart, Stop, Storage};
 use crate::tree::cursor::LeafRead;
 use crate::tree::{Target, Tree};
@@ -35,6 +36,8 @@ const READ_AHEAD: usize = 32;
 pub struct Scan {
     shared: Arc<Transactions>,
     tree: Tree,
+    /// Another tree of which the same ranges are locked, if any are.
+    locks_too: Option<Tree>,
     direction: Direction,
     /// What is left of the range.
     range: Range,
@@ -102,7 +105,13 @@ impl Scan {
     ) -> Scan {
         let done = range.high.as_ref().is_some_and(|h| *h <= range.low);
         let (bytes, rows) = (Vec::new(), Vec::new());
-        Scan { shared, tree, direction, range, done, bytes, rows, next: 0, most: most.max(1) }
+        let (next, most, locks_too) = (0, most.max(1), None);
+        Scan { shared, tree, locks_too, direction, range, done, bytes, rows, next, most }
+    }
+
+    /// Range locks are taken of this tree, too: its entries move there.
+    pub(super) fn locking_too(self, tree: Tree) -> Scan {
+        Scan { locks_too: Some(tree), ..self }
     }
 
     /// The next entry that `view` sees.
@@ -240,10 +249,46 @@ impl Scan {
     fn fetch_leaf(&mut self, s: &Storage, look: Look) -> Result<(), Restart<ScanStop>> {
         let scan_use = self.most > 4096;
         let leaf = self.tree.leaf(s, self.target(), scan_use)?;
-        match self.direction {
+        let before = match look {
+            Look::Newest { ranges: Some(_), .. } => Some(self.range.clone()),
+            _ => None,
+        };
+        let fetched = match self.direction {
             Direction::Forward => self.fetch_forward(&leaf, look),
             Direction::Backward => self.fetch_backward(&leaf, look),
+        };
+        if let (Look::Newest { own, ranges: Some(mode), .. }, Some(before)) = (look, before) {
+            self.lock_fetched(own, mode, before)?;
         }
+        fetched
+    }
+
+    /// Locks the part of the range before, `range`, that has been read; its leaf is latched.
+    fn lock_fetched(
+        &mut self,
+        own: TxnId,
+        mode: Mode,
+        range: Range,
+    ) -> Result<(), Restart<ScanStop>> {
+        let read = match (self.done, self.direction) {
+            (true, _) => (&range.low[..], range.high.as_deref()),
+            (false, Direction::Forward) => (&range.low[..], Some(&self.range.low[..])),
+            (false, Direction::Backward) => {
+                let from = self.range.high.as_deref();
+                (from.expect("a scan from the end has come past an entry"), range.high.as_deref())
+            }
+        };
+        let locks = &self.shared.locks.ranges;
+        for tree in [Some(self.tree), self.locks_too].into_iter().flatten() {
+            if let Err(holder) = locks.lock(own, tree.id, read, mode) {
+                // As if it had not been read.
+                self.rows.clear();
+                self.bytes.clear();
+                (self.range, self.done) = (range, false);
+                return Err(Restart::Error(ScanStop::Held(holder)));
+            }
+        }
+        Ok(())
     }
 
     /// Whether the leaf ends at or behind the range.
@@ -315,7 +360,9 @@ impl Scan {
         let entry = leaf.entry(slot);
         let view = match look {
             Look::At(view) => view,
-            Look::Newest { own, skip } => return self.copy_newest(leaf, slot, &entry, own, skip),
+            Look::Newest { own, skip, .. } => {
+                return self.copy_newest(leaf, slot, &entry, own, skip);
+            }
         };
         let Some((overflow, value)) = self.shared.visible(view, &entry).map_err(widen)? else {
             return Ok(());

@@ -47,6 +47,8 @@ enum Attempt {
     Absent,
     /// The row is held by somebody; by which active transaction, if its header says so.
     Held(Option<TxnId>),
+    /// The key lies in a range that this transaction has locked.
+    InRangeOf(TxnId),
     LeafFull,
     UndoFull,
 }
@@ -141,6 +143,7 @@ impl Txn {
                 Attempt::Held(owner) => {
                     self.lock_row(tree.id, key, Mode::Exclusive, owner, true)?
                 }
+                Attempt::InRangeOf(holder) => self.wait_for_range(tree, key, holder)?,
                 Attempt::LeafFull => {
                     self.shared.advance_horizon();
                     tree.make_room(self.storage(), key, self.shared.horizon())?;
@@ -151,6 +154,17 @@ impl Txn {
                 }
             }
         }
+    }
+
+    /// Waits for the end of a transaction in whose range the key lies.
+    #[cold]
+    fn wait_for_range(&mut self, tree: Tree, key: &[u8], holder: TxnId) -> Result<(), TxnError> {
+        self.shared.locks.ranges.intend(self.id, tree.id, key, holder);
+        let waited = self.wait_for_end(holder, true);
+        if waited.is_err() {
+            self.shared.locks.ranges.give_up(self.id, tree.id);
+        }
+        waited
     }
 
     #[inline]
@@ -200,8 +214,11 @@ impl Txn {
                 return Some(Attempt::Held(Some(v.txn)));
             }
         }
-        let locked = self.shared.locks.conflicts(self.id, tree.id, key, Mode::Exclusive);
-        locked.then_some(Attempt::Held(None))
+        let locks = &self.shared.locks;
+        if locks.conflicts(self.id, tree.id, key, Mode::Exclusive) {
+            return Some(Attempt::Held(None));
+        }
+        locks.ranges.holder(self.id, tree.id, key).map(Attempt::InRangeOf)
     }
 
     /// Whether the transaction has a snapshot that doesn't cover the version.

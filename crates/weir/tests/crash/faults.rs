@@ -148,6 +148,7 @@ impl World {
             self.some_work();
         }
         self.open.clear();
+        self.attached.clear();
         self.db = None;
         let clean = self.disk.process_kill();
         for _ in 0..4 {

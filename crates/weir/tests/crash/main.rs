@@ -18,6 +18,7 @@ mod faults;
 mod model;
 mod profile;
 mod run;
+mod two_phase;
 mod verify;
 mod work;
 mod world;
@@ -107,6 +108,7 @@ fn crashes_lose_nothing() {
     let (counts, seeds) = run_many(90, CRASHES);
     assert!(counts.crashes() > 0 && counts.recoveries > 0);
     assert!(seeds < 60 || (counts.staged > 0 && counts.moved > 0), "entries are staged and moved");
+    assert!(seeds < 60 || counts.prepared_found > 0, "prepared transactions survive crashes");
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! The oracle: what was committed, in order, and what of it must have survived.
 //!
-//! Every commit, of rows or of a definition, gets the next number. A key's versions are kept with
+//! Every commit, of rows or of a definition, gets the next number; so does what happens to a prepared
+//! transaction. A key's versions are kept with
 //! the numbers of the commits that made them, so the state after any commit can be told. What is
 //! found after a crash must be the state after one of the commits from a floor on: the last that
 //! was acknowledged as surviving that kind of crash.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 pub type Key = Rc<[u8]>;
@@ -83,9 +84,37 @@ pub type Catalog = BTreeMap<String, Def>;
 pub type Change = (TableId, Key, Option<Rc<Row>>);
 type Versions = Vec<(u64, Option<Rc<Row>>)>;
 
+/// A transaction that was prepared.
+pub struct Pending {
+    pub xid: Vec<u8>,
+    /// When it was, and when it was committed or rolled back.
+    since: u64,
+    until: Option<u64>,
+    pub writes: BTreeMap<(TableId, Key), Option<Rc<Row>>>,
+    /// Rows locked by reads.
+    pub locks: BTreeSet<(TableId, Key)>,
+    pub used: BTreeSet<TableId>,
+}
+
+impl Pending {
+    pub fn new(
+        xid: Vec<u8>,
+        writes: BTreeMap<(TableId, Key), Option<Rc<Row>>>,
+        locks: BTreeSet<(TableId, Key)>,
+        used: BTreeSet<TableId>,
+    ) -> Pending {
+        Pending { xid, since: 0, until: None, writes, locks, used }
+    }
+
+    fn is_at(&self, commit: u64) -> bool {
+        self.since <= commit && self.until.is_none_or(|until| until > commit)
+    }
+}
+
 /// See the module.
 #[derive(Default)]
 pub struct Model {
+    pending: Vec<Pending>,
     tables: BTreeMap<TableId, BTreeMap<Key, Versions>>,
     catalogs: Vec<(u64, Catalog)>,
     /// The last commit.
@@ -127,6 +156,34 @@ impl Model {
         self.catalogs.push((self.last, catalog));
     }
 
+    /// A transaction is prepared.
+    pub fn prepare(&mut self, pending: Pending) {
+        self.last += 1;
+        self.pending.push(Pending { since: self.last, ..pending });
+    }
+
+    /// A prepared transaction is committed or rolled back.
+    pub fn decide(&mut self, xid: &[u8], commits: bool) {
+        let at = self.pending.iter().position(|p| p.until.is_none() && p.xid == xid);
+        let at = at.expect("it is prepared");
+        let writes = if commits { self.pending[at].writes.clone() } else { BTreeMap::new() };
+        self.commit(writes.into_iter().map(|((table, key), row)| (table, key, row)));
+        self.pending[at].until = Some(self.last);
+    }
+
+    /// The transactions that are prepared now.
+    pub fn prepared(&self) -> impl Iterator<Item = &Pending> {
+        self.pending.iter().filter(|p| p.until.is_none())
+    }
+
+    /// Names of the transactions that are prepared after a commit, sorted.
+    pub fn prepared_at(&self, commit: u64) -> Vec<Vec<u8>> {
+        let at = self.pending.iter().filter(|p| p.is_at(commit));
+        let mut xids: Vec<Vec<u8>> = at.map(|p| p.xid.clone()).collect();
+        xids.sort();
+        xids
+    }
+
     /// Everything so far survives a power cut.
     pub fn all_durable(&mut self) {
         self.floor_power = self.last;
@@ -159,6 +216,10 @@ impl Model {
         for versions in self.tables.values_mut().flat_map(|keys| keys.values_mut()) {
             versions.retain(|v| v.0 < last);
         }
+        self.pending.retain(|p| p.since < last);
+        for pending in self.pending.iter_mut().filter(|p| p.until == Some(last)) {
+            pending.until = None;
+        }
         self.last -= 1;
     }
 
@@ -179,6 +240,13 @@ impl Model {
                 versions.push((0, now));
                 versions[0].1.is_some()
             });
+        }
+        self.pending.retain(|p| p.is_at(commit));
+        for pending in &mut self.pending {
+            (pending.since, pending.until) = (0, None);
+            // What it has written is locked still, what it has read no longer.
+            pending.locks.clear();
+            pending.used = pending.writes.keys().map(|(table, _)| *table).collect();
         }
         (self.last, self.floor_power, self.floor_kill) = (0, 0, 0);
     }

@@ -38,6 +38,8 @@ pub struct Profile {
     pub steps: u32,
     /// Rows written in one operation, at most.
     pub burst: u32,
+    /// Of 256 transactions, how many end by being prepared.
+    pub prepare: u8,
 }
 
 const BASE: Profile = Profile {
@@ -58,9 +60,10 @@ const BASE: Profile = Profile {
     redo: 1 << 20,
     steps: 400,
     burst: 8,
+    prepare: 5,
 };
 
-pub const PROFILES: [Profile; 10] = [
+pub const PROFILES: [Profile; 11] = [
     BASE,
     Profile {
         name: "big-rows",
@@ -134,6 +137,17 @@ pub const PROFILES: [Profile; 10] = [
         burst: 80,
         open: 2,
         steps: 60,
+        ..BASE
+    },
+    Profile {
+        name: "two-phase",
+        keys: Keys::Mixed,
+        key_count: 150,
+        body: 1500,
+        huge: 12,
+        open: 6,
+        prepare: 150,
+        ddl: 2,
         ..BASE
     },
     Profile { name: "long-keys", keys: Keys::Long, key_count: 200, body: 400, ..BASE },

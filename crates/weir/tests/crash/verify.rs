@@ -7,6 +7,12 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use weir::{Bounds, Direction, Error, IndexRef, Isolation, Transaction};
 
+/// A database as found: names of prepared transactions, and tables.
+pub struct State {
+    prepared: Vec<Vec<u8>>,
+    tables: BTreeMap<String, Found>,
+}
+
 /// A table as found: its indexes, and key and stamp of its rows.
 pub struct Found {
     indexes: Vec<&'static str>,
@@ -24,6 +30,7 @@ impl World {
         self.note(|| format!("commit {commit} was the last"));
         self.compare(commit).unwrap_or_else(|e| panic!("a scan failed: {e}"));
         self.model.settle(commit);
+        self.counts.prepared_found += self.model.prepared().count() as u64;
         // What was found must be there after the next power cut.
         self.model.all_durable();
         self.check();
@@ -42,7 +49,7 @@ impl World {
         assert!(findings.is_empty(), "findings: {findings:#?} ({summary:?})");
     }
 
-    pub fn found(&self) -> Result<BTreeMap<String, Found>, Error> {
+    pub fn found(&self) -> Result<State, Error> {
         let mut txn = self.db().begin(Isolation::RepeatableRead)?;
         let mut all = BTreeMap::new();
         for name in self.db().table_names() {
@@ -61,7 +68,7 @@ impl World {
             let indexes = names.map(|n| known(n).expect("a known index")).collect();
             all.insert(name, Found { indexes, stamps });
         }
-        Ok(all)
+        Ok(State { prepared: self.found_prepared(), tables: all })
     }
 
     /// The commit after which the database is as it is found, from `floor` on.
@@ -89,7 +96,12 @@ impl World {
         );
     }
 
-    pub fn differs(&self, found: &BTreeMap<String, Found>, commit: u64) -> Option<String> {
+    pub fn differs(&self, found: &State, commit: u64) -> Option<String> {
+        let State { prepared, tables: found } = found;
+        if *prepared != self.model.prepared_at(commit) {
+            let names = prepared.iter().map(|xid| String::from_utf8_lossy(xid));
+            return Some(format!("prepared transactions {:?}", names.collect::<Vec<_>>()));
+        }
         let catalog: &Catalog = self.model.catalog_at(commit);
         if !found.keys().eq(catalog.keys()) {
             return Some(format!("tables {:?}", found.keys().collect::<Vec<_>>()));

@@ -1,7 +1,7 @@
 //! The operations of a run, each checked against the model.
 
 use crate::model::{Def, Index, Key, Row, TableId};
-use crate::world::{Down, Open, Step, World, values};
+use crate::world::{Down, Open, Step, Weather, World, values};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use weir::{Bounds, Direction, Durability, Error, IndexRef, Isolation, RowRef, Shutdown, Value};
@@ -40,6 +40,9 @@ impl World {
         }
         if kind == 6 {
             return self.background();
+        }
+        if self.model.prepared().next().is_some() && self.rng.u8(..16) == 0 {
+            return self.decide();
         }
         if self.open.len() < self.profile.open && (self.open.is_empty() || self.rng.u8(..4) == 0) {
             self.begin()?;
@@ -126,8 +129,7 @@ impl World {
 
     fn open_clash(&self, i: usize, def: &Def, row: &Row) -> bool {
         let has = def.indexes.iter().any(|x| x.0 == Index::ByU);
-        let others = self.open.iter().enumerate().filter(|(j, _)| *j != i);
-        let mut written = others.flat_map(|(_, o)| &o.writes);
+        let mut written = self.writes_of_others(i).flatten();
         has && row.u.is_some()
             && written.any(|((t, k), r)| {
                 *t == def.id && *k != row.key && r.as_ref().is_some_and(|r| r.u == row.u)
@@ -159,7 +161,9 @@ impl World {
             Err(Error::LockWaitTimeout) => {
                 self.counts.lock_timeouts += 1;
                 self.open[i].used.insert(def.id);
-                assert!(self.busy_by_other(i, def.id), "nobody else holds anything");
+                // A transaction that was left while there was no space holds its rows for a while.
+                let busy = self.busy_by_other(i, def.id) || self.weather == Weather::Full;
+                assert!(busy, "nobody else holds anything");
                 Ok(None)
             }
             Err(Error::Duplicate { index, .. }) => {
@@ -290,7 +294,8 @@ impl World {
                 Ok(())
             }
             Err(Error::LockWaitTimeout) => {
-                assert!(self.busy_by_other(i, def.id), "nobody else holds anything");
+                let busy = self.busy_by_other(i, def.id) || self.weather == Weather::Full;
+                assert!(busy, "nobody else holds anything");
                 Ok(())
             }
             Err(error) => Err(self.down("get_for_update", error)),
@@ -424,6 +429,9 @@ impl World {
         }
         let Open { number, durability, writes, .. } = &self.open[i];
         let (t, durability, n) = (*number, *durability, writes.len());
+        if self.rng.u8(..) < self.profile.prepare && self.model.prepared().count() < 5 {
+            return self.prepare(i);
+        }
         let how = self.rng.u8(..8);
         let open = self.open.remove(i);
         let changes = World::changes(&open);
@@ -454,15 +462,21 @@ impl World {
                     self.counts.in_doubt += u64::from(n > 0);
                     return Err(self.down("commit", error));
                 }
-                match durability {
-                    // Without writes there was nothing to wait for.
-                    _ if n == 0 => {}
-                    Durability::Sync => self.model.all_durable(),
-                    Durability::Write => self.model.all_written(),
-                    Durability::Relaxed => {}
+                // Without writes there was nothing to wait for.
+                if n > 0 {
+                    self.survives(durability);
                 }
                 Ok(())
             }
+        }
+    }
+
+    /// What happened last was acknowledged with this durability.
+    pub fn survives(&mut self, durability: Durability) {
+        match durability {
+            Durability::Sync => self.model.all_durable(),
+            Durability::Write => self.model.all_written(),
+            Durability::Relaxed => {}
         }
     }
 
@@ -506,10 +520,12 @@ impl World {
         let how = if self.rng.bool() { Shutdown::Clean } else { Shutdown::Fast };
         if self.rng.bool() {
             self.open.clear();
+            self.attached.clear();
         }
         let db = self.db.take().expect("the database is open");
         let result = db.close(how, &mut |_| {});
         self.open.clear();
+        self.attached.clear();
         self.note(|| format!("close {how:?}: {result:?}"));
         result.map_err(|error| self.down("close", error))?;
         self.model.all_durable();

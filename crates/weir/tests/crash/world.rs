@@ -41,6 +41,9 @@ pub struct Counts {
     pub wrong_after_lost_write: u64,
     pub staged: u64,
     pub moved: u64,
+    pub prepared: u64,
+    pub decided: u64,
+    pub prepared_found: u64,
 }
 
 impl Counts {
@@ -73,6 +76,9 @@ impl Counts {
         self.wrong_after_lost_write += o.wrong_after_lost_write;
         self.staged += o.staged;
         self.moved += o.moved;
+        self.prepared += o.prepared;
+        self.decided += o.decided;
+        self.prepared_found += o.prepared_found;
     }
 
     /// Simulated crashes: power cuts and killed processes.
@@ -98,6 +104,9 @@ pub struct Down;
 
 pub type Step = Result<(), Down>;
 
+/// What a transaction has written.
+pub type Writes = BTreeMap<(TableId, Key), Option<Rc<Row>>>;
+
 /// A row written, and what the transaction had written there before.
 type Before = ((TableId, Key), Option<Option<Rc<Row>>>);
 
@@ -109,7 +118,7 @@ pub struct Open {
     pub durability: Durability,
     /// The last commit that it sees, once it has read.
     pub snapshot: Option<u64>,
-    pub writes: BTreeMap<(TableId, Key), Option<Rc<Row>>>,
+    pub writes: Writes,
     /// For each write, what `writes` had before.
     pub before: Vec<Before>,
     pub savepoints: Vec<(weir::Savepoint, usize)>,
@@ -132,6 +141,8 @@ pub struct World {
     pub db: Option<Database>,
     pub model: Model,
     pub open: Vec<Open>,
+    /// Prepared transactions whose handle is kept, by name.
+    pub attached: BTreeMap<Vec<u8>, Transaction>,
     pub weather: Weather,
     pub counts: Counts,
     pub trace: VecDeque<String>,
@@ -157,6 +168,7 @@ impl Drop for World {
         }
         self.disk.power_off();
         self.open.clear();
+        self.attached.clear();
         self.db = None;
     }
 }
@@ -205,6 +217,7 @@ impl World {
             db: None,
             model: Model::new(),
             open: Vec::new(),
+            attached: BTreeMap::new(),
             weather: Weather::Fair,
             counts: Counts::default(),
             trace: VecDeque::new(),
@@ -256,6 +269,7 @@ impl World {
         }
         self.disk.power_off();
         self.open.clear();
+        self.attached.clear();
         self.db = None;
     }
 
@@ -326,18 +340,31 @@ impl World {
         row
     }
 
+    /// What all transactions but the `i`-th have written, the prepared ones included.
+    pub fn writes_of_others(&self, i: usize) -> impl Iterator<Item = &Writes> {
+        let running = self.open.iter().enumerate().filter(move |(j, _)| *j != i);
+        running.map(|(_, o)| &o.writes).chain(self.model.prepared().map(|p| &p.writes))
+    }
+
     /// Whether another transaction than the `i`-th has written or locked the row.
     pub fn held_by_other(&self, i: usize, table: TableId, key: &Key) -> bool {
         let at = (table, key.clone());
-        self.open
-            .iter()
-            .enumerate()
-            .any(|(j, o)| j != i && (o.writes.contains_key(&at) || o.locks.contains(&at)))
+        let mut running = self.open.iter().enumerate().filter(|(j, _)| *j != i);
+        running.any(|(_, o)| o.locks.contains(&at))
+            || self.model.prepared().any(|p| p.locks.contains(&at))
+            || self.writes_of_others(i).any(|writes| writes.contains_key(&at))
     }
 
     /// Whether any other transaction may hold locks in the table.
     pub fn busy_by_other(&self, i: usize, table: TableId) -> bool {
-        self.open.iter().enumerate().any(|(j, o)| j != i && o.used.contains(&table))
+        let mut running = self.open.iter().enumerate().filter(|(j, _)| *j != i);
+        running.any(|(_, o)| o.used.contains(&table))
+            || self.model.prepared().any(|p| p.used.contains(&table))
+    }
+
+    /// Whether any transaction keeps the table's definition as it is.
+    pub fn in_use(&self, table: TableId) -> bool {
+        self.busy_by_other(usize::MAX, table)
     }
 
     /// The newest version that the `i`-th transaction may overwrite: its own or a committed one.
@@ -356,8 +383,8 @@ impl World {
             return own.clone();
         }
         let dirty = open.isolation == Isolation::ReadUncommitted;
-        let mut others = self.open.iter().filter(|_| dirty);
-        if let Some(row) = others.find_map(|o| o.writes.get(&at)) {
+        let mut others = self.writes_of_others(i).filter(|_| dirty);
+        if let Some(row) = others.find_map(|writes| writes.get(&at)) {
             return row.clone();
         }
         self.model.get(table, key, self.commit_seen(i))
@@ -378,9 +405,9 @@ impl World {
             rows.insert(row.key.clone(), Some(row));
         }
         let dirty = open.isolation == Isolation::ReadUncommitted;
-        let others = self.open.iter().filter(|_| dirty);
-        for o in others.chain([open]) {
-            for ((of, key), row) in &o.writes {
+        let others = self.writes_of_others(i).filter(|_| dirty);
+        for writes in others.chain([&open.writes]) {
+            for ((of, key), row) in writes {
                 if *of == table {
                     rows.insert(key.clone(), row.clone());
                 }

@@ -1,0 +1,230 @@
+//! Changes of what a table is, by the public interface.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{all_items, check_quiet, items, options, values};
+use std::time::Duration;
+use weir::{
+    Bounds, Database, Direction, Entry, Error, Isolation, KeyOf, Lock, RawIndex, RawRange, Schema,
+    Table, Type, Value,
+};
+
+fn open(dir: &std::path::Path) -> Database {
+    Database::open(dir, options(8 << 20, 8 << 20).lock_wait_timeout(Duration::ZERO)).unwrap()
+}
+
+fn raw_table(db: &Database, rows: u32) -> Table {
+    let schema = Schema::raw(vec![RawIndex::new("a", false)], vec![1]).unwrap();
+    let table = db.create_table("t", schema).unwrap();
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    for n in 0..rows {
+        let key = n.to_be_bytes();
+        txn.insert_raw(&table, &key, &row(n), &[Entry { index: 0, key: &key, value: b"" }])
+            .unwrap();
+    }
+    txn.commit().unwrap();
+    table
+}
+
+fn row(n: u32) -> [u8; 4] {
+    (n ^ 0xff).to_be_bytes()
+}
+
+fn keys(db: &Database, table: &Table, of: KeyOf) -> Vec<Vec<u8>> {
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    let all = RawRange::all();
+    let mut scan = txn.scan_raw(table, of, all, Direction::Forward, Lock::None).unwrap();
+    let mut keys = Vec::new();
+    while let Some(entry) = scan.next(&mut txn).unwrap() {
+        keys.push(entry.key.to_vec());
+    }
+    keys
+}
+
+fn names(table: &Table) -> Vec<String> {
+    table.raw_schema().unwrap().indexes().iter().map(|index| index.name.clone()).collect()
+}
+
+#[test]
+fn a_truncated_table_is_empty_and_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut db = open(dir.path());
+    let table = db.create_table("items", items()).unwrap();
+    let row = |id: u64| (id as i64, format!("b{id}"), vec![7; 300]);
+    let fill = |db: &Database, table: &Table| {
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        (0..2000).for_each(|id| txn.insert(table, &values(id, &row(id))).unwrap());
+        txn.commit().unwrap();
+    };
+    fill(&db, &table);
+    let mut user = db.begin(Isolation::RepeatableRead).unwrap();
+    user.get(&table, &[Value::U64(1)]).unwrap();
+    assert!(matches!(db.truncate_table(&table), Err(Error::TableInUse(_))));
+    user.rollback().unwrap();
+    let mut older = db.begin(Isolation::RepeatableRead).unwrap();
+    older.take_snapshot().unwrap();
+    db.truncate_table(&table).unwrap();
+    assert!(all_items(&mut older, &table).is_empty());
+    older.rollback().unwrap();
+    for _ in 0..2 {
+        fill(&db, &table);
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        assert_eq!(all_items(&mut txn, &table).len(), 2000);
+        txn.commit().unwrap();
+        db.truncate_table(&table).unwrap();
+    }
+    check_quiet(&db);
+    drop((table, db));
+    db = open(dir.path());
+    let table = db.table("items").unwrap();
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    assert!(all_items(&mut txn, &table).is_empty());
+}
+
+#[test]
+fn meta_changes_while_the_table_is_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = raw_table(&db, 3);
+    let mut user = db.begin(Isolation::RepeatableRead).unwrap();
+    user.insert_raw(&table, b"new", b"", &[]).unwrap();
+    db.set_meta(&table, b"other").unwrap();
+    user.delete_raw(&table, b"new", &[]).unwrap();
+    user.commit().unwrap();
+    assert!(matches!(db.set_meta(&table, &[0; 65537]), Err(Error::Schema(_))));
+    drop((table, db));
+    let db = open(dir.path());
+    let table = db.table("t").unwrap();
+    assert_eq!(table.meta().unwrap(), b"other");
+    assert_eq!(names(&table), ["a"]);
+    let typed = db.create_table("items", items()).unwrap();
+    assert!(matches!(db.set_meta(&typed, b""), Err(Error::NotRaw(_))));
+}
+
+#[test]
+fn readers_go_on_while_indexes_are_built_and_writers_do_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = raw_table(&db, 500);
+    let mut older = db.begin(Isolation::RepeatableRead).unwrap();
+    older.take_snapshot().unwrap();
+    let add = [RawIndex::new("by_row", true), RawIndex::new("parity", false)];
+    let mut made = 0;
+    db.alter_indexes(&table, &["a"], &add, Some(&[2]), &mut |n, key, row, of_key, value| {
+        made += 1;
+        if made == 400 {
+            assert_eq!(keys(&db, &table, KeyOf::Index(0)).len(), 500);
+            let mut writer = db.begin(Isolation::RepeatableRead)?;
+            let written = writer.insert_raw(&table, b"x", b"", &[]);
+            assert!(matches!(written, Err(Error::TableInUse(_))));
+            // Other tables don't wait.
+            db.create_table("other", Schema::raw(vec![], vec![]).unwrap()).unwrap();
+        }
+        match n {
+            0 => of_key.extend_from_slice(row),
+            _ => of_key.extend([row[3] & 1].iter().chain(key)),
+        }
+        value.extend_from_slice(key);
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!((made, names(&table)), (1000, vec!["by_row".to_string(), "parity".to_string()]));
+    assert_eq!(table.meta().unwrap(), [2]);
+    let mut rows: Vec<Vec<u8>> = (0..500).map(|n| row(n).to_vec()).collect();
+    rows.sort();
+    assert_eq!(keys(&db, &table, KeyOf::Index(0)), rows);
+    assert_eq!(keys(&db, &table, KeyOf::Index(1)).len(), 500);
+    let all = RawRange::all();
+    let scan = older.scan_raw(&table, KeyOf::Index(1), all, Direction::Forward, Lock::None);
+    assert!(matches!(scan.map(drop), Err(Error::IndexTooNew { .. })));
+    drop(older);
+    check_quiet(&db);
+}
+
+#[test]
+fn a_failed_change_of_indexes_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = raw_table(&db, 100);
+    let same = |_: usize, _: &[u8], _: &[u8], key: &mut Vec<u8>, _: &mut Vec<u8>| {
+        key.push(1);
+        Ok(())
+    };
+    let (unique, named_a) = ([RawIndex::new("u", true)], [RawIndex::new("a", true)]);
+    let twice = db.alter_indexes(&table, &["a"], &unique, None, &mut { same });
+    assert!(matches!(twice, Err(Error::Duplicate { index, .. }) if index == "u"));
+    let exists = db.alter_indexes(&table, &[], &named_a, None, &mut { same });
+    assert!(matches!(exists, Err(Error::IndexExists { .. })));
+    let missing = db.alter_indexes(&table, &["x"], &[], None, &mut { same });
+    assert!(matches!(missing, Err(Error::NoSuchIndex { .. })));
+    let fails =
+        db.alter_indexes(&table, &["a"], &unique, None, &mut |_, _, _, _, _| Err(Error::Cancelled));
+    assert!(matches!(fails, Err(Error::Cancelled)));
+    let empty = db.alter_indexes(&table, &["a"], &unique, None, &mut |_, _, _, _, _| Ok(()));
+    assert!(matches!(empty, Err(Error::Row(_))));
+    // A reader is in the way at the end.
+    let mut reader = db.begin(Isolation::RepeatableRead).unwrap();
+    reader.get_raw(&table, b"", Lock::None, &mut Vec::new()).unwrap();
+    let own_key = |_: usize, key: &[u8], _: &[u8], of_key: &mut Vec<u8>, _: &mut Vec<u8>| {
+        of_key.extend_from_slice(key);
+        Ok(())
+    };
+    let in_use = db.alter_indexes(&table, &["a"], &unique, None, &mut { own_key });
+    assert!(matches!(in_use, Err(Error::TableInUse(_))));
+    drop(reader);
+    assert_eq!(names(&table), ["a"]);
+    assert_eq!(keys(&db, &table, KeyOf::Index(0)).len(), 100);
+    check_quiet(&db);
+    db.alter_indexes(&table, &["a"], &named_a, None, &mut { own_key }).unwrap();
+    assert_eq!(names(&table), ["a"]);
+    assert!(table.raw_schema().unwrap().indexes()[0].unique);
+    check_quiet(&db);
+}
+
+/// Key and primary key of a unique entry together are longer than what a leaf takes.
+#[test]
+fn entries_too_long_for_a_leaf_are_built_and_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let schema = Schema::builder()
+        .column("k", Type::Text)
+        .column("u", Type::Text)
+        .primary_key(&["k"])
+        .unique_index("before", &["u"])
+        .build()
+        .unwrap();
+    let table = db.create_table("t", schema).unwrap();
+    let text = |n: usize, len: usize| format!("{n:05}{}", "x".repeat(len));
+    let row =
+        |n: usize| (text(n, if n.is_multiple_of(3) { 3000 } else { 3 }), text(n * 7 % 100, 1500));
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    for n in 0..100 {
+        let (k, u) = row(n);
+        txn.insert(&table, &[Value::Text(&k), Value::Text(&u)]).unwrap();
+    }
+    txn.commit().unwrap();
+    db.create_index(&table, "after", &["u"], true).unwrap();
+    let mut expected: Vec<_> = (0..100).map(row).collect();
+    expected.sort_by(|x, y| x.1.cmp(&y.1));
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    for index in ["before", "after"] {
+        for keys_only in [false, true] {
+            let (all, forward) = (Bounds::all(), Direction::Forward);
+            let mut cursor = match keys_only {
+                false => txn.scan(&table, index, all, forward).unwrap(),
+                true => txn.scan_keys(&table, index, all, forward).unwrap(),
+            };
+            for (k, u) in &expected {
+                let found = cursor.next().unwrap().unwrap();
+                assert_eq!(found.get(0).unwrap().as_str(), Some(&k[..]), "{index}");
+                assert_eq!(found.get(1).unwrap().as_str(), Some(&u[..]), "{index}");
+            }
+            assert!(cursor.next().unwrap().is_none());
+        }
+    }
+    drop(txn);
+    check_quiet(&db);
+    db.drop_index(&table, "after").unwrap();
+    check_quiet(&db);
+}
