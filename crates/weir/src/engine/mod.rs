@@ -11,6 +11,7 @@ mod options;
 mod prepared;
 mod raw;
 mod scan;
+mod statistics;
 mod status;
 mod table;
 mod transaction;
@@ -24,7 +25,7 @@ pub use lock::{Lock, Wait};
 pub use options::Options;
 pub use prepared::{Committed, MAX_XID};
 pub use scan::{RawEntry, RawRange, RawScan};
-pub use status::Status;
+pub use status::{Status, TransactionInfo, TransactionState};
 pub use table::Table;
 pub use transaction::{Isolation, Transaction};
 pub use write::Entry;
@@ -217,7 +218,14 @@ impl Database {
         Status::of(&self.0.shared, &self.0.recovered)
     }
 
-    /// Row locks that readers hold or somebody waits for, and who waits for whom.
+    /// Transactions that have written and not ended, oldest first. Who has only read isn't among them; the
+    /// locks that it holds are in [`Database::locks`].
+    pub fn transactions(&self) -> Vec<TransactionInfo> {
+        TransactionInfo::all(&self.0.shared)
+    }
+
+    /// Row and range locks that readers hold or somebody waits for, and who waits for whom. Those in tree
+    /// 0 are waits for the end of the transaction that the key names.
     pub fn locks(&self) -> Vec<LockInfo> {
         self.0.shared.locks.snapshot()
     }

@@ -1,8 +1,9 @@
 //! Figures of a database at one moment. Names follow InnoDB's where the thing is the same.
 
 use crate::storage::replay::Summary;
-use crate::txn::Transactions;
+use crate::txn::{Running, Transactions};
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 /// What [`super::Database::status`] tells. Counters run from the opening of the database.
 #[derive(Debug, Clone, Default)]
@@ -132,5 +133,55 @@ impl Status {
             recovered_log_bytes: recovered.log_bytes,
             recovered_records: recovered.applied,
         }
+    }
+}
+
+/// What a transaction that has written is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TransactionState {
+    /// It runs, or waits for its user.
+    Running,
+    /// It waits for a lock.
+    Waiting,
+    /// It waits for its coordinator.
+    Prepared,
+}
+
+/// A transaction that has written and not ended, as [`super::Database::transactions`] saw it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TransactionInfo {
+    /// Its number, as in [`crate::LockInfo`].
+    pub id: weir_page::TxnId,
+    /// What it is doing.
+    pub state: TransactionState,
+    /// Undo records that it has written and not taken back.
+    pub undo_records: u64,
+    /// How long ago it wrote first; since the opening of the database for one that was prepared before.
+    pub age: Duration,
+    /// Whom it waits for.
+    pub waiting_for: Vec<weir_page::TxnId>,
+}
+
+impl TransactionInfo {
+    pub(super) fn all(shared: &Transactions) -> Vec<TransactionInfo> {
+        let locks = shared.locks.snapshot();
+        let info = |running: Running| {
+            let Running { txn: id, age, undo_records, prepared } = running;
+            let waits = locks.iter().filter(|lock| lock.txn == id);
+            let waiting_for: Vec<_> = waits
+                .filter_map(|lock| lock.wait.as_ref())
+                .flat_map(|w| w.waits_for.clone())
+                .collect();
+            let state = match (prepared, waiting_for.is_empty()) {
+                (true, _) => TransactionState::Prepared,
+                (false, false) => TransactionState::Waiting,
+                (false, true) => TransactionState::Running,
+            };
+            TransactionInfo { id, state, undo_records, age, waiting_for }
+        };
+        let mut all: Vec<_> = shared.running().into_iter().map(info).collect();
+        all.sort_by_key(|info| info.id);
+        all
     }
 }

@@ -12,6 +12,7 @@
 pub mod bulk;
 pub mod cursor;
 pub mod destroy;
+mod estimate;
 pub mod overflow;
 mod restructure;
 mod transfer;

@@ -3,7 +3,8 @@
 use super::{Transactions, Txn, TxnError};
 use crate::storage::{Fault, Mtr, Need, Restart, Stop, Storage, retry};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 use weir_page::lanes::{self, LANES};
 use weir_page::page::BODY;
 use weir_page::undo::{self, State};
@@ -41,8 +42,43 @@ pub struct NextUndo {
     pub first: Option<TxnId>,
 }
 
+/// Who is at work in a lane, for those who ask. Written by its transaction alone.
+#[derive(Default)]
+#[repr(align(64))]
+pub struct Tenant {
+    /// 0 for nobody.
+    txn: AtomicU64,
+    since_us: AtomicU64,
+    undo_records: AtomicU64,
+    prepared: AtomicBool,
+}
+
+impl Tenant {
+    /// Says how many undo records it has written.
+    #[inline]
+    pub fn count(&self, undo_records: u64) {
+        self.undo_records.store(undo_records, Ordering::Relaxed);
+    }
+
+    /// Says that it is prepared.
+    pub fn prepare(&self) {
+        self.prepared.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A transaction that has written, as it was at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Running {
+    pub txn: TxnId,
+    pub age: Duration,
+    pub undo_records: u64,
+    pub prepared: bool,
+}
+
 /// All lanes.
 pub struct Lanes {
+    opened: Instant,
+    tenants: Box<[Tenant]>,
     free: Mutex<Vec<u16>>,
     /// Last page of each lane, as in the directory.
     tails: Box<[AtomicU32]>,
@@ -54,6 +90,8 @@ impl Lanes {
     /// Lanes as the directory says; those in `taken` are in use.
     pub fn new(tails: &[PageId], taken: &[u16]) -> Self {
         Lanes {
+            opened: Instant::now(),
+            tenants: (0..LANES).map(|_| Tenant::default()).collect(),
             free: Mutex::new((0..LANES as u16).rev().filter(|l| !taken.contains(l)).collect()),
             tails: tails.iter().map(|t| AtomicU32::new(t.0)).collect(),
             pending: (0..LANES).map(|_| AtomicU32::new(0)).collect(),
@@ -69,8 +107,41 @@ impl Lanes {
         self.free.lock().pop().ok_or(TxnError::TooMany { most: LANES })
     }
 
+    /// Notes who works in a lane from now on.
+    pub fn settle(&self, lane: u16, txn: TxnId) -> &Tenant {
+        let tenant = &self.tenants[lane as usize];
+        tenant.since_us.store(self.opened.elapsed().as_micros() as u64, Ordering::Relaxed);
+        tenant.undo_records.store(0, Ordering::Relaxed);
+        tenant.prepared.store(false, Ordering::Relaxed);
+        tenant.txn.store(txn.0, Ordering::Release);
+        tenant
+    }
+
+    /// Who works in a lane.
+    #[inline]
+    pub fn tenant(&self, lane: u16) -> &Tenant {
+        &self.tenants[lane as usize]
+    }
+
+    /// All who work in lanes.
+    pub fn running(&self) -> Vec<Running> {
+        let now = self.opened.elapsed();
+        let tenants = self.tenants.iter().filter_map(|tenant| {
+            let txn = TxnId(tenant.txn.load(Ordering::Acquire));
+            let since = Duration::from_micros(tenant.since_us.load(Ordering::Relaxed));
+            (txn.0 != 0).then(|| Running {
+                txn,
+                age: now.saturating_sub(since),
+                undo_records: tenant.undo_records.load(Ordering::Relaxed),
+                prepared: tenant.prepared.load(Ordering::Relaxed),
+            })
+        });
+        tenants.collect()
+    }
+
     /// Gives a lane back, with `tail` as its last page.
     pub fn give_back(&self, lane: u16, tail: PageId) {
+        self.tenants[lane as usize].txn.store(0, Ordering::Release);
         self.tails[lane as usize].store(tail.0, Ordering::Release);
         self.free.lock().push(lane);
     }
@@ -153,7 +224,11 @@ impl Txn {
         self.ensure_id();
         let lane = match self.lane {
             Some(lane) => lane,
-            None => *self.lane.insert(self.shared.take_lane()?),
+            None => {
+                let lane = self.shared.take_lane()?;
+                self.shared.lanes.settle(lane.lane, self.id);
+                *self.lane.insert(lane)
+            }
         };
         Ok(NextUndo { page: lane.tail, first: (self.undo_records == 0).then_some(self.id) })
     }
@@ -199,6 +274,9 @@ impl Txn {
     pub(super) fn undo_pushed(&mut self, purge_work: bool) {
         self.undo_records += 1;
         self.purge_work |= purge_work;
+        if let Some(lane) = &self.lane {
+            self.shared.lanes.tenant(lane.lane).count(self.undo_records);
+        }
     }
 
     /// Latches the undo page that the next record goes to, in an mtr that holds a leaf.

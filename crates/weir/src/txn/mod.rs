@@ -24,7 +24,7 @@ mod staging;
 mod status;
 mod write;
 
-pub use lane::LANE_DIRECTORY;
+pub use lane::{LANE_DIRECTORY, Running};
 pub use merged::MergedScan;
 pub use prepare::Resurrected;
 pub use read::{Look, View, whole};
@@ -147,6 +147,11 @@ impl Transactions {
     /// Transactions before this one are seen by everybody.
     pub fn horizon(&self) -> TxnId {
         TxnId(self.horizon.load(Ordering::Acquire))
+    }
+
+    /// Transactions that have written and not ended.
+    pub fn running(&self) -> Vec<Running> {
+        self.lanes.running()
     }
 
     /// Number of committed transactions whose undo is still kept.

@@ -60,6 +60,8 @@ impl Txn {
         let end = self.push_undo(&Undo::Prepare { xid })?;
         self.undo_pushed(false);
         self.prepared = true;
+        let lane = self.lane.expect("a transaction with undo has a lane");
+        self.shared.lanes.tenant(lane.lane).prepare();
         self.shared.wait_for_log(end, durability)
     }
 
@@ -112,6 +114,9 @@ impl Transactions {
         let mut txn = self.begin();
         txn.id = found.txn;
         txn.lane = Some(LaneUse { lane: found.lane, begin, tail: found.tail });
+        let tenant = self.lanes.settle(found.lane, found.txn);
+        tenant.count(walk.records);
+        tenant.prepare();
         txn.undo_records = walk.records;
         txn.purge_work = walk.purge_work;
         txn.prepared = true;

@@ -1,0 +1,163 @@
+//! How large a tree is, and how many entries a range has, from a few pages.
+//!
+//! A range is judged by the ways from the root to its two ends: where they part, the children between
+//! them are counted, and further down what lies beside each way; pages that neither way touches count
+//! as the average of those that they do. So a range within one leaf or two neighbours is counted
+//! exactly. A tree is judged by walks to places evenly spread over it (Knuth, "Estimating the
+//! efficiency of backtrack programs", 1975; here the places are fractions instead of random): each
+//! leaf counts as many times as there are leaves for each walk.
+
+use super::cursor::LeafRead;
+use super::{Target, Tree};
+use crate::storage::{Fault, Restart, Stop, Storage, retry};
+use std::sync::atomic::Ordering;
+use weir_page::{Kind, SharedPage};
+
+/// A slot of an inner page on a way, and the number of slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Step {
+    slot: usize,
+    count: usize,
+}
+
+/// Where a key lies.
+struct Place {
+    steps: Vec<Step>,
+    /// Living entries of the leaf, and those before the key.
+    alive: usize,
+    before: usize,
+}
+
+/// Number of entries that are not dead, among the first `n`.
+fn alive(leaf: &LeafRead<'_>, n: usize) -> usize {
+    (0..n).filter(|&slot| !leaf.entry(slot).flags.deleted).count()
+}
+
+impl Tree {
+    /// Goes down to a leaf, by the slot that `choose` says of each inner page.
+    fn walk<'s>(
+        &self,
+        s: &'s Storage,
+        choose: &mut dyn FnMut(&SharedPage<'_>) -> usize,
+    ) -> Result<(Vec<Step>, LeafRead<'s>), Stop> {
+        let _pin = s.pin();
+        let (mut page, mut steps, mut parent) = (self.root(), Vec::new(), None);
+        loop {
+            let frame = s.pool.find(&s.store, page)?;
+            let state = s.pool.frame(frame);
+            let seen = s.pool.optimistic(frame, page)?;
+            let level = state.level.load(Ordering::Acquire);
+            let still_child =
+                || parent.is_none_or(|(frame, seen)| s.pool.frame(frame).latch.validate(seen));
+            if level == 0 {
+                let leaf = s.pool.read_frame(frame, page, true).ok_or(Stop::Retry)?;
+                if leaf.kind() != Kind::Leaf || !still_child() {
+                    return Err(Stop::Retry);
+                }
+                return Ok((steps, LeafRead(leaf)));
+            }
+            let shared = s.pool.shared_page(frame);
+            let (slot, count) = (choose(&shared), shared.count());
+            let child = shared.child(slot);
+            if !still_child() || !state.latch.validate(seen) {
+                return Err(Stop::Retry);
+            }
+            steps.push(Step { slot, count });
+            (page, parent) = (child, Some((frame, seen)));
+        }
+    }
+
+    /// The place of a key; without one, the end.
+    fn place(&self, s: &Storage, key: Option<&[u8]>) -> Result<Place, Fault> {
+        let target = key.map_or(Target::Last, Target::At);
+        retry(s, || {
+            let mut choose = |page: &SharedPage<'_>| match target {
+                Target::At(key) => page.child_slot(key),
+                _ => page.count().max(1) - 1,
+            };
+            let (steps, leaf) = self.walk(s, &mut choose)?;
+            let all = alive(&leaf, leaf.len());
+            let before = key.map_or(all, |key| alive(&leaf, leaf.seek(key).0));
+            Ok::<_, Restart<Fault>>(Place { steps, alive: all, before })
+        })
+    }
+
+    /// About how many living entries lie in `[low, high)`.
+    ///
+    /// # Errors
+    /// Faults of the storage.
+    pub fn estimate_between(
+        &self,
+        s: &Storage,
+        low: &[u8],
+        high: Option<&[u8]>,
+    ) -> Result<u64, Fault> {
+        let (low, high) = (self.place(s, Some(low))?, self.place(s, high)?);
+        let pairs = || low.steps.iter().zip(&high.steps);
+        let Some(fork) = pairs().position(|(l, h)| l.slot != h.slot) else {
+            return Ok(high.before.saturating_sub(low.before) as u64);
+        };
+        let mut pages = 0.0;
+        for (depth, (l, h)) in pairs().enumerate().skip(fork) {
+            if depth == fork {
+                pages = h.slot.saturating_sub(l.slot + 1) as f64;
+                continue;
+            }
+            let average = (l.count + h.count) as f64 / 2.0;
+            pages = pages * average + l.count.saturating_sub(l.slot + 1) as f64 + h.slot as f64;
+        }
+        let average = (low.alive + high.alive) as f64 / 2.0;
+        let beside = low.alive.saturating_sub(low.before) + high.before;
+        Ok((pages * average) as u64 + beside as u64)
+    }
+
+    /// Calls `visit` with some leaves, evenly spread, and for how many leaves each stands. Of a tree
+    /// with up to `most` leaves, all are visited.
+    ///
+    /// # Errors
+    /// Faults of the storage.
+    pub fn sample(
+        &self,
+        s: &Storage,
+        most: usize,
+        visit: &mut dyn FnMut(f64, &LeafRead<'_>),
+    ) -> Result<(), Fault> {
+        let middle = self.walk_to(s, 0.5)?.0;
+        if middle <= most as f64 {
+            let mut visited = 0;
+            let mut key = Vec::new();
+            // The middle was an estimate: the tree may be larger.
+            while visited < 4 * most {
+                let leaf =
+                    retry(s, || Ok::<_, Restart<Fault>>(self.leaf(s, Target::At(&key), true)?))?;
+                visit(1.0, &leaf);
+                visited += 1;
+                match leaf.upper() {
+                    Some(upper) => key = upper.to_vec(),
+                    None => return Ok(()),
+                }
+            }
+            return Ok(());
+        }
+        for n in 0..most {
+            let (stands_for, leaf) = self.walk_to(s, (n as f64 + 0.5) / most as f64)?;
+            visit(stands_for / most as f64, &leaf);
+        }
+        Ok(())
+    }
+
+    /// The leaf at a fraction of the tree, and how many leaves there are if all is as on the way to it.
+    fn walk_to<'s>(&self, s: &'s Storage, at: f64) -> Result<(f64, LeafRead<'s>), Fault> {
+        retry(s, || {
+            let mut rest = at;
+            let (steps, leaf) = self.walk(s, &mut |page| {
+                let count = page.count().max(1);
+                let slot = ((rest * count as f64) as usize).min(count - 1);
+                rest = rest * count as f64 - slot as f64;
+                slot
+            })?;
+            let leaves = steps.iter().map(|step| step.count as f64).product();
+            Ok::<_, Restart<Fault>>((leaves, leaf))
+        })
+    }
+}

@@ -1,0 +1,141 @@
+//! Estimates of sizes and ranges, and lists of transactions.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Watchdog, options};
+use fastrand::Rng;
+use std::ops::Bound::{Excluded, Included, Unbounded};
+use std::time::Duration;
+use weir::{
+    Database, Entry, Error, Isolation, KeyOf, Lock, RawIndex, RawRange, Schema, Table,
+    TransactionState, Wait,
+};
+
+fn open(dir: &std::path::Path) -> Database {
+    Database::open(dir, options(32 << 20, 64 << 20)).unwrap()
+}
+
+/// Rows `0..rows` in random order, with an index by `n % 100` and then `n / 100 % 7`.
+fn filled(db: &Database, rows: u32) -> Table {
+    let schema = Schema::raw(vec![RawIndex::new("parts", false)], vec![]).unwrap();
+    let table = db.create_table("t", schema).unwrap();
+    let mut order: Vec<u32> = (0..rows).collect();
+    Rng::with_seed(7).shuffle(&mut order);
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    for n in order {
+        let key = n.to_be_bytes();
+        let of_entry = entry_key(n);
+        let entry = Entry { index: 0, key: &of_entry, value: b"" };
+        txn.insert_raw(&table, &key, &[5; 80], &[entry]).unwrap();
+    }
+    txn.commit().unwrap();
+    table
+}
+
+fn entry_key(n: u32) -> Vec<u8> {
+    [&[(n % 100) as u8, (n / 100 % 7) as u8][..], &n.to_be_bytes()].concat()
+}
+
+fn within(found: u64, expected: u64, percent: u64, what: &str) {
+    let off = found.abs_diff(expected) * 100;
+    assert!(off <= expected * percent, "{what}: {found}, not about {expected}");
+}
+
+#[test]
+fn small_tables_are_counted_exactly() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = filled(&db, 700);
+    assert_eq!(db.estimate_rows(&table).unwrap(), 700);
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    let of_entry = entry_key(5);
+    let entry = Entry { index: 0, key: &of_entry, value: b"" };
+    txn.delete_raw(&table, &5u32.to_be_bytes(), &[entry]).unwrap();
+    assert_eq!(db.estimate_rows(&table).unwrap(), 699);
+    txn.rollback().unwrap();
+    let split = &mut |_: &[u8], ends: &mut Vec<usize>| ends.extend([1, 2, 6]);
+    let different = db.cardinality(&table, KeyOf::Index(0), 3, split).unwrap();
+    assert_eq!(different, [100, 700, 700]);
+    assert!(matches!(
+        db.cardinality(&table, KeyOf::Index(1), 1, split),
+        Err(Error::NoSuchIndex { .. })
+    ));
+    assert_eq!(db.estimate_range(&table, KeyOf::Index(0), RawRange::prefix(&[7])).unwrap(), 7);
+    let empty = RawRange::new(Included(&[8]), Excluded(&[7]));
+    assert_eq!(db.estimate_range(&table, KeyOf::Primary, empty).unwrap(), 0);
+}
+
+#[test]
+fn large_tables_are_judged_by_a_few_pages() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let rows = 150_000;
+    let table = filled(&db, rows);
+    within(db.estimate_rows(&table).unwrap(), u64::from(rows), 15, "rows");
+    let bytes = db.size_bytes(&table, KeyOf::Primary).unwrap();
+    assert!((84 * u64::from(rows)..3 * 110 * u64::from(rows)).contains(&bytes), "{bytes} bytes");
+    let range = |low: u32, high: u32| {
+        let (low, high) = (low.to_be_bytes(), high.to_be_bytes());
+        let range = RawRange::new(Included(&low), Excluded(&high));
+        db.estimate_range(&table, KeyOf::Primary, range).unwrap()
+    };
+    // Neighbours are counted, more is judged by the pages on the way to both ends.
+    assert_eq!(range(70_000, 70_001), 1);
+    assert_eq!(range(70_000, 70_040), 40);
+    within(range(70_000, 71_000), 1_000, 30, "a thousand");
+    within(range(20_000, 120_000), 100_000, 30, "most of it");
+    let of_one = db.estimate_range(&table, KeyOf::Index(0), RawRange::prefix(&[42])).unwrap();
+    within(of_one, u64::from(rows) / 100, 50, "a hundredth");
+    let all = RawRange::new(Unbounded, Unbounded);
+    within(db.estimate_range(&table, KeyOf::Index(0), all).unwrap(), u64::from(rows), 40, "all");
+    let split = &mut |_: &[u8], ends: &mut Vec<usize>| ends.extend([1, 2, 6]);
+    let different = db.cardinality(&table, KeyOf::Index(0), 3, split).unwrap();
+    within(different[2], u64::from(rows), 20, "whole keys");
+    assert!(different.is_sorted());
+}
+
+#[test]
+fn running_transactions_are_listed() {
+    let _watchdog = Watchdog::new("list of transactions");
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = filled(&db, 10);
+    assert!(db.transactions().is_empty());
+    let mut one = db.begin(Isolation::RepeatableRead).unwrap();
+    let mut two = db.begin(Isolation::RepeatableRead).unwrap();
+    one.insert_raw(&table, b"one", b"", &[]).unwrap();
+    let savepoint = one.savepoint().unwrap();
+    one.insert_raw(&table, b"more", b"", &[]).unwrap();
+    two.insert_raw(&table, b"two", b"", &[]).unwrap();
+    two.insert_raw(&table, b"also", b"", &[]).unwrap();
+    let listed = db.transactions();
+    let brief: Vec<_> = listed.iter().map(|t| (t.state, t.undo_records)).collect();
+    assert_eq!(brief, [(TransactionState::Running, 2), (TransactionState::Running, 2)]);
+    one.rollback_to(savepoint).unwrap();
+    let holder = listed[0].id;
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let lock = Lock::Exclusive(Wait::ForTimeout);
+            two.get_raw(&table, b"one", lock, &mut Vec::new()).unwrap();
+            two.set_durability(weir::Durability::Write);
+            two.prepare(b"xid").unwrap();
+            two.detach().unwrap();
+        });
+        while db.transactions()[1].state != TransactionState::Waiting {
+            std::thread::yield_now();
+        }
+        assert_eq!(db.transactions()[1].waiting_for, [holder]);
+        assert_eq!(db.transactions()[0].undo_records, 1);
+        one.commit().unwrap();
+        waiter.join().unwrap();
+    });
+    drop((table, db));
+    let db = open(dir.path());
+    let listed = db.transactions();
+    let brief: Vec<_> = listed.iter().map(|t| (t.state, t.undo_records)).collect();
+    assert_eq!(brief, [(TransactionState::Prepared, 3)]);
+    assert!(listed[0].age < Duration::from_secs(3600));
+    db.rollback_prepared(b"xid").unwrap();
+    assert!(db.transactions().is_empty());
+}
