@@ -196,21 +196,52 @@ int ha_weir::reset()
 
 /* Figures */
 
+// Rows from which on figures aren't asked for anew by each statement, and how long they are good for then.
+static const ulonglong MANY_ROWS= 10000, GOOD_FOR_US= 10000000;
+
+void ha_weir::refresh_figures()
+{
+  ulonglong now= microsecond_interval_timer();
+  mysql_mutex_lock(&table->s->LOCK_share);
+  bool is_good= share->is_known && share->rows >= MANY_ROWS && now - share->asked_at < GOOD_FOR_US;
+  bool is_counted= !share->rows_per_key.empty();
+  if (is_good)
+  {
+    stats.records= share->rows;
+    stats.data_file_length= share->data_bytes;
+    stats.index_file_length= share->index_bytes;
+  }
+  mysql_mutex_unlock(&table->s->LOCK_share);
+  if (is_good)
+    return;
+  stats.records= weir_table_rows(share->table);
+  stats.data_file_length= weir_table_size(share->table, WEIR_PRIMARY);
+  stats.index_file_length= 0;
+  for (uint i= 0; i < keys.size(); i++)
+    if (i != table->s->primary_key)
+      stats.index_file_length+= weir_table_size(share->table, index_position(i));
+  mysql_mutex_lock(&table->s->LOCK_share);
+  bool has_grown= stats.records > 2 * share->counted_rows + 100;
+  share->rows= stats.records;
+  share->data_bytes= stats.data_file_length;
+  share->index_bytes= stats.index_file_length;
+  share->asked_at= now;
+  share->is_known= true;
+  if (has_grown)
+    share->counted_rows= stats.records;
+  mysql_mutex_unlock(&table->s->LOCK_share);
+  if (has_grown || !is_counted)
+    count_values();
+}
+
 int ha_weir::info(uint flag)
 {
+  if (flag & (HA_STATUS_VARIABLE | HA_STATUS_CONST))
+    refresh_figures();
   if (flag & HA_STATUS_VARIABLE)
   {
-    stats.records= weir_table_rows(share->table);
-    // To the optimizer 0 and 1 mean that it is so; here it is a guess.
-    if (stats.records < 2)
-      stats.records= 2;
     stats.deleted= 0;
-    stats.data_file_length= weir_table_size(share->table, WEIR_PRIMARY);
-    stats.index_file_length= 0;
-    for (uint i= 0; i < keys.size(); i++)
-      if (i != table->s->primary_key)
-        stats.index_file_length+= weir_table_size(share->table, index_position(i));
-    stats.mean_rec_length= ulong(stats.data_file_length / stats.records);
+    stats.mean_rec_length= stats.records ? ulong(stats.data_file_length / stats.records) : 0;
     stats.check_time= 0;
     stats.delete_length= 0;
   }
@@ -218,6 +249,7 @@ int ha_weir::info(uint flag)
   {
     stats.block_size= PAGE_BYTES;
     stats.mrr_length_per_rec= ref_length + sizeof(void *);
+    mysql_mutex_lock(&table->s->LOCK_share);
     for (uint i= 0; i < keys.size(); i++)
     {
       KEY *info= &table->key_info[i];
@@ -237,6 +269,7 @@ int ha_weir::info(uint flag)
         info->rec_per_key[n]= guess;
       }
     }
+    mysql_mutex_unlock(&table->s->LOCK_share);
   }
   if (flag & HA_STATUS_ERRKEY)
     errkey= duplicate;

@@ -129,6 +129,8 @@ private:
   }
   WeirTransaction *transaction();
   int fail(WeirResult result);
+  void refresh_figures();
+  int count_values();
   int start(THD *thd, thr_lock_type type);
 
   WeirBound bound(WeirBoundKind kind, const Bytes &key) const

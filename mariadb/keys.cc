@@ -830,6 +830,19 @@ bool KeyFormat::decode_primary(TABLE *table, WeirBytes key, uchar *record) const
   return true;
 }
 
+size_t KeyFormat::split(WeirBytes key, size_t *ends, size_t count) const
+{
+  const uchar *at= key.data, *end= at + key.len;
+  for (size_t n= 0; n < count; n++)
+  {
+    const Part &part= n < own.size() ? own[n] : appended[n - own.size()];
+    if (!(at= part.skip(at, end)))
+      return n;
+    ends[n]= size_t(at - key.data);
+  }
+  return count;
+}
+
 size_t KeyFormat::max_bytes() const
 {
   size_t n= 0;

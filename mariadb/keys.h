@@ -122,6 +122,9 @@ public:
   bool decode(TABLE *table, WeirBytes key, WeirBytes value, uchar *record) const;
   // Puts those columns of a primary key that rows don't hold into a record.
   bool decode_primary(TABLE *table, WeirBytes key, uchar *record) const;
+  // Parts of an entry's key, those of the primary key among them; and where each of them ends.
+  size_t part_count() const { return own.size() + (unique ? 0 : appended.size()); }
+  size_t split(WeirBytes key, size_t *ends, size_t count) const;
   size_t max_bytes() const;
   // Whether a column of the index is among these.
   bool touches(const MY_BITMAP *columns) const;

@@ -25,7 +25,10 @@ public:
   // Next key of a table without primary key, 0 if not known yet; next value of AUTO_INCREMENT.
   std::atomic<ulonglong> next_hidden{0}, next_auto{0};
   std::atomic<bool> auto_is_known{false};
-  // Rows for each distinct value of each index's first parts; see `analyze`.
+  // Figures of the table, and when they were asked for last; under LOCK_share.
+  ulonglong rows= 0, data_bytes= 0, index_bytes= 0, asked_at= 0, counted_rows= 0;
+  bool is_known= false;
+  // Rows for each distinct value of each index's first parts; see `analyze`. Under LOCK_share.
   std::vector<std::vector<ulong>> rows_per_key;
 };
 

@@ -188,6 +188,10 @@ typedef struct WeirEntry {
 // valid until the next call.
 typedef enum WeirResult (*WeirEntryCallback)(void *context, uint32_t which, struct WeirBytes key, struct WeirBytes row, struct WeirEntry *out);
 
+// Appends where each part of a key ends to `ends`, which has room for as many as were asked for; returns how
+// many there are.
+typedef size_t (*WeirSplitCallback)(void *context, struct WeirBytes key, size_t *ends);
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -390,6 +394,17 @@ enum WeirResult weir_table_range(const struct WeirTable *table,
                                  struct WeirBound low,
                                  struct WeirBound high,
                                  uint64_t *out);
+
+// About how many different keys an index has, by each of their first parts. `out` has room for `parts`.
+//
+// # Safety
+// `table` is a handle; `callback` may be called with `context`; `out` may be written.
+enum WeirResult weir_table_cardinality(const struct WeirTable *table,
+                                       uint32_t index,
+                                       size_t parts,
+                                       WeirSplitCallback callback,
+                                       void *context,
+                                       uint64_t *out);
 
 // Makes a canceller.
 struct WeirCanceller *weir_canceller_open(void);

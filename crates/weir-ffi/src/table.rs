@@ -259,7 +259,7 @@ pub unsafe extern "C" fn weir_table_indexes(
 pub unsafe extern "C" fn weir_table_rows(table: *const WeirTable) -> u64 {
     // SAFETY: the caller's promise.
     let table = unsafe { &*table };
-    let _ = table; 1000 // INTERIM
+    table.database.estimate_rows(&table.table).unwrap_or(0)
 }
 
 /// About how many bytes its rows ([`WEIR_PRIMARY`]) or an index take.
@@ -270,7 +270,7 @@ pub unsafe extern "C" fn weir_table_rows(table: *const WeirTable) -> u64 {
 pub unsafe extern "C" fn weir_table_size(table: *const WeirTable, index: u32) -> u64 {
     // SAFETY: the caller's promise.
     let table = unsafe { &*table };
-    let _ = (table, index); 1 << 20 // INTERIM
+    table.database.size_bytes(&table.table, key_of(index)).unwrap_or(0)
 }
 
 /// About how many entries lie between two bounds.
@@ -287,11 +287,48 @@ pub unsafe extern "C" fn weir_table_range(
 ) -> WeirResult {
     // SAFETY: the caller's promises.
     let (table, low, high) = unsafe { (&*table, bound(low), bound(high)) };
-    let _ = (table, index, RawRange::prefixes(low, high));
-    match weir::Result::Ok(10) { // INTERIM
+    let range = RawRange::prefixes(low, high);
+    match table.database.estimate_range(&table.table, key_of(index), range) {
         Ok(entries) => {
             // SAFETY: the caller's promise.
             unsafe { *out = entries };
+            WeirResult::Ok
+        }
+        Err(error) => failed(&error),
+    }
+}
+
+/// Appends where each part of a key ends to `ends`, which has room for as many as were asked for; returns how
+/// many there are.
+pub type WeirSplitCallback =
+    extern "C" fn(context: *mut c_void, key: WeirBytes, ends: *mut usize) -> usize;
+
+/// About how many different keys an index has, by each of their first parts. `out` has room for `parts`.
+///
+/// # Safety
+/// `table` is a handle; `callback` may be called with `context`; `out` may be written.
+#[no_mangle]
+pub unsafe extern "C" fn weir_table_cardinality(
+    table: *const WeirTable,
+    index: u32,
+    parts: usize,
+    callback: WeirSplitCallback,
+    context: *mut c_void,
+    out: *mut u64,
+) -> WeirResult {
+    // SAFETY: the caller's promise.
+    let table = unsafe { &*table };
+    let mut split = |key: &[u8], ends: &mut Vec<usize>| {
+        ends.resize(parts, 0);
+        let found = callback(context, key.into(), ends.as_mut_ptr());
+        ends.truncate(found.min(parts));
+    };
+    match table.database.cardinality(&table.table, key_of(index), parts, &mut split) {
+        Ok(different) => {
+            for (n, different) in different.into_iter().enumerate().take(parts) {
+                // SAFETY: the caller's promise.
+                unsafe { *out.add(n) = different };
+            }
             WeirResult::Ok
         }
         Err(error) => failed(&error),
