@@ -466,6 +466,39 @@ fn locked_rows_are_waited_for_refused_or_passed_over() {
     assert!(other.get_raw(&table, &key(0), exclusive, &mut out).is_err());
 }
 
+#[test]
+fn a_rollback_to_a_savepoint_keeps_the_locks_of_reads_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options::default().memory_bytes(8 << 20).lock_wait_timeout(Duration::ZERO);
+    let db = Database::open(dir.path(), options).unwrap();
+    let table = db.create_table("t", schema()).unwrap();
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    let row = Row::new(None, 0, b"");
+    for key in [b"read", b"only"] {
+        insert(&mut txn, &table, key, &row).unwrap();
+    }
+    txn.commit().unwrap();
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    let savepoint = txn.savepoint().unwrap();
+    let (lock, mut out) = (Lock::Exclusive(Wait::ForTimeout), Vec::new());
+    assert!(txn.get_raw(&table, b"read", lock, &mut out).unwrap());
+    for key in [b"read", b"only"] {
+        delete(&mut txn, &table, key, &row).unwrap();
+    }
+    txn.rollback_to(savepoint).unwrap();
+    let mut other = db.begin(Isolation::RepeatableRead).unwrap();
+    assert!(matches!(delete(&mut other, &table, b"read", &row), Err(Error::LockWaitTimeout)));
+    delete(&mut other, &table, b"only", &row).unwrap();
+}
+
+#[test]
+fn transactions_and_scans_may_change_threads() {
+    fn is_send<T: Send>() {}
+    is_send::<Transaction>();
+    is_send::<weir::RawScan>();
+    is_send::<weir::Committed>();
+}
+
 /// A locking scan meets entries of a transaction that ends meanwhile, either way.
 #[test]
 fn a_locking_scan_waits_for_writers_and_gives_what_they_leave() {

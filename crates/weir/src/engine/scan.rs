@@ -89,8 +89,6 @@ impl<'a> RawRange<'a> {
 pub(super) struct Begin {
     pub def: Arc<TableDef>,
     pub of: KeyOf,
-    pub range: Range,
-    pub direction: Direction,
     pub reads: Reads,
     /// How what it reads stays locked as a whole.
     pub ranges: Option<Mode>,
@@ -133,13 +131,18 @@ pub struct RawEntry<'a> {
 }
 
 impl RawScan {
-    pub(super) fn new(txn: &Transaction, begin: Begin, held: Option<HeldSnapshot>) -> RawScan {
+    pub(super) fn new(
+        txn: &Transaction,
+        begin: Begin,
+        range: Range,
+        direction: Direction,
+        held: Option<HeldSnapshot>,
+    ) -> RawScan {
         let tree = tree_of(&begin.def, begin.of);
         let staging = match begin.of {
             KeyOf::Primary => None,
             KeyOf::Index(n) => begin.def.indexes[n].staging.as_deref(),
         };
-        let (range, direction) = (begin.range.clone(), begin.direction);
         let newest = !matches!(begin.reads, Reads::View(_));
         let scan =
             MergedScan::new(txn.shared(), tree, staging, range, direction, FIRST_FETCH, newest);

@@ -357,7 +357,7 @@ impl Transaction {
             }
             _ => None,
         };
-        Ok(RawScan::new(self, Begin { def, of, range, direction, reads, ranges }, held))
+        Ok(RawScan::new(self, Begin { def, of, reads, ranges }, range, direction, held))
     }
 
     pub(super) fn serial(&self) -> u64 {
@@ -406,7 +406,8 @@ impl Transaction {
         Ok(txn.savepoint())
     }
 
-    /// Takes back what was done since the savepoint; locks are kept.
+    /// Takes back what was done since the savepoint. Locks of locking reads are kept; rows that were only
+    /// written since are free for others again.
     ///
     /// # Errors
     /// Storage errors.

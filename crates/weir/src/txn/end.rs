@@ -247,7 +247,8 @@ impl Txn {
         self.prepared = false;
     }
 
-    /// Takes back what was written since the savepoint; locks are kept.
+    /// Takes back what was written since the savepoint. Locks of reads are kept; rows that were only
+    /// written since are free for others again.
     ///
     /// # Errors
     /// Faults of the storage. The transaction can't commit before the rest is taken back: by the call
