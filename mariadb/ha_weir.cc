@@ -280,7 +280,7 @@ int ha_weir::info(uint flag)
 
 double ha_weir::scan_time()
 {
-  return double(stats.data_file_length) / PAGE_BYTES + 1;
+  return std::max(1.0, double(stats.data_file_length) / PAGE_BYTES);
 }
 
 double ha_weir::read_time(uint index, uint ranges, ha_rows found)

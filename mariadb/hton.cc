@@ -4,6 +4,7 @@
 #include "errors.h"
 #include "status.h"
 #include "sysvars.h"
+#include "tables.h"
 
 namespace weir {
 
@@ -278,7 +279,7 @@ static int init(void *p)
 
   // Beside the directories of databases, but none of them.
   ignore_db_dirs_append("weir");
-  Bytes directory= Bytes(mysql_real_data_home) + "/weir";
+  Bytes directory= Bytes(mysql_real_data_home) + "weir";
   WeirOptions options= open_options();
   if (weir_open(bytes_of(directory), &options, &database) != WEIR_RESULT_OK)
   {
@@ -298,6 +299,7 @@ static int deinit(void *)
 
 } // namespace weir
 
+static struct st_mysql_information_schema table_interface= {MYSQL_INFORMATION_SCHEMA_INTERFACE_VERSION};
 static struct st_mysql_storage_engine engine= {MYSQL_HANDLERTON_INTERFACE_VERSION};
 
 maria_declare_plugin(weir)
@@ -313,6 +315,36 @@ maria_declare_plugin(weir)
   0x0100,
   weir::status_variables,
   weir::system_variables,
+  "0.1",
+  MariaDB_PLUGIN_MATURITY_EXPERIMENTAL
+},
+{
+  MYSQL_INFORMATION_SCHEMA_PLUGIN,
+  &table_interface,
+  "WEIR_TRX",
+  "Weir",
+  "Transactions of WEIR that have written",
+  PLUGIN_LICENSE_GPL,
+  weir::init_transactions_table,
+  nullptr,
+  0x0100,
+  nullptr,
+  nullptr,
+  "0.1",
+  MariaDB_PLUGIN_MATURITY_EXPERIMENTAL
+},
+{
+  MYSQL_INFORMATION_SCHEMA_PLUGIN,
+  &table_interface,
+  "WEIR_LOCKS",
+  "Weir",
+  "Explicit row locks of WEIR, and waits",
+  PLUGIN_LICENSE_GPL,
+  weir::init_locks_table,
+  nullptr,
+  0x0100,
+  nullptr,
+  nullptr,
   "0.1",
   MariaDB_PLUGIN_MATURITY_EXPERIMENTAL
 }

@@ -15,6 +15,7 @@
 #include <sql_plugin.h>
 #include <sql_show.h>
 #include <sql_table.h>
+#include <sql_parse.h>
 #include <sql_partition.h>
 #include <log.h>
 #include <mysql/plugin.h>

@@ -100,6 +100,16 @@ typedef enum WeirResult {
   WEIR_RESULT_FAILED,
 } WeirResult;
 
+// What a transaction is doing.
+typedef enum WeirState {
+  // It runs, or waits for its user.
+  WEIR_STATE_RUNNING = 0,
+  // It waits for a lock.
+  WEIR_STATE_WAITING,
+  // It is prepared.
+  WEIR_STATE_PREPARED,
+} WeirState;
+
 // Ends waits for locks of a connection's transactions, from other threads. One serves all transactions
 // of a connection, one after the other.
 typedef struct WeirCanceller WeirCanceller;
@@ -144,6 +154,44 @@ typedef void (*WeirTextCallback)(void *context, const char *text);
 
 // Called with bytes, which are valid during the call. `context` is what the caller handed over.
 typedef void (*WeirBytesCallback)(void *context, struct WeirBytes bytes);
+
+// A transaction that has written or locked something.
+typedef struct WeirTransactionInfo {
+  // Its number.
+  uint64_t id;
+  // What it is doing.
+  enum WeirState state;
+  // Undo records that it has written.
+  uint64_t undo_records;
+  // How long ago it wrote first, in microseconds.
+  uint64_t age_us;
+  // One that it waits for; 0 if none.
+  uint64_t waits_for;
+} WeirTransactionInfo;
+
+// Called with a transaction. `context` is what the caller handed over.
+typedef void (*WeirTransactionCallback)(void *context, const struct WeirTransactionInfo *info);
+
+// A lock that is held or waited for.
+typedef struct WeirLockInfo {
+  // Who holds it or waits for it.
+  uint64_t transaction;
+  // The tree that the key is in.
+  uint64_t tree;
+  // The key.
+  struct WeirBytes key;
+  // Whether it keeps away all others, not only writers.
+  bool exclusive;
+  // Whether it is waited for.
+  bool waits;
+  // For how long, in microseconds.
+  uint64_t waited_us;
+  // One that is waited for; 0 if none.
+  uint64_t waits_for;
+} WeirLockInfo;
+
+// Called with a lock, whose bytes are valid during the call. `context` is what the caller handed over.
+typedef void (*WeirLockCallback)(void *context, const struct WeirLockInfo *info);
 
 // One end of a range.
 typedef struct WeirBound {
@@ -258,6 +306,23 @@ const char *weir_error_message(void);
 
 // The index that the thread's last duplicate was found in: its name, or `primary`.
 const char *weir_error_index(void);
+
+// Hands out all transactions that have written something.
+//
+// # Safety
+// `database` is a handle; `callback` may be called with `context`.
+void weir_transactions(const struct WeirDatabase *database,
+                       WeirTransactionCallback callback,
+                       void *context);
+
+// Hands out all locks that are explicit or waited for. Rows that a transaction has written are locked by
+// that alone.
+//
+// # Safety
+// `database` is a handle; `callback` may be called with `context`.
+void weir_locks(const struct WeirDatabase *database,
+                WeirLockCallback callback,
+                void *context);
 
 // Begins a scan of an index, or of rows ([`crate::table::WEIR_PRIMARY`]).
 //

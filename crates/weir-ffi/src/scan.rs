@@ -79,9 +79,9 @@ pub unsafe extern "C" fn weir_scan_open(
     // SAFETY: the caller's promises.
     let range = unsafe { RawRange::prefixes(bound(low), bound(high)) };
     let direction = if backward { Direction::Backward } else { Direction::Forward };
-    let scan = transaction.running().and_then(|txn| {
-        txn.scan_raw(&table.table, key_of(index), range, direction, lock.into())
-    });
+    let scan = transaction
+        .running()
+        .and_then(|txn| txn.scan_raw(&table.table, key_of(index), range, direction, lock.into()));
     let locks = lock != WeirLock::None;
     // SAFETY: the caller's promise.
     unsafe { handle(scan.map(|scan| WeirScan { scan, locks }), out) }

@@ -4,8 +4,7 @@ use crate::database::WeirDatabase;
 use std::ffi::{c_char, c_void, CStr};
 
 /// Called with a figure and its name, which is valid for ever. `context` is what the caller handed over.
-pub type WeirFigureCallback =
-    extern "C" fn(context: *mut c_void, name: *const c_char, value: u64);
+pub type WeirFigureCallback = extern "C" fn(context: *mut c_void, name: *const c_char, value: u64);
 
 /// Hands out all figures, always the same ones in the same order. Counters run from the opening.
 ///

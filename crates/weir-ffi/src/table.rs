@@ -209,22 +209,23 @@ pub unsafe extern "C" fn weir_table_alter(
     let drop: Vec<&str> = drop.iter().map(String::as_str).collect();
     // SAFETY: the caller's promises.
     let meta = unsafe { meta.as_ref().map(|meta| meta.slice()) };
-    let mut entry_of = |which: usize, key: &[u8], row: &[u8], to: &mut Vec<u8>, value: &mut Vec<u8>| {
-        let none = WeirBytes { data: std::ptr::null(), len: 0 };
-        let mut out = WeirEntry { index: 0, key: none, value: none };
-        match callback(context, which as u32, key.into(), row.into(), &mut out) {
-            WeirResult::Ok => {
-                // SAFETY: the callback's promise.
-                unsafe {
-                    to.extend_from_slice(out.key.slice());
-                    value.extend_from_slice(out.value.slice());
+    let mut entry_of =
+        |which: usize, key: &[u8], row: &[u8], to: &mut Vec<u8>, value: &mut Vec<u8>| {
+            let none = WeirBytes { data: std::ptr::null(), len: 0 };
+            let mut out = WeirEntry { index: 0, key: none, value: none };
+            match callback(context, which as u32, key.into(), row.into(), &mut out) {
+                WeirResult::Ok => {
+                    // SAFETY: the callback's promise.
+                    unsafe {
+                        to.extend_from_slice(out.key.slice());
+                        value.extend_from_slice(out.value.slice());
+                    }
+                    Ok(())
                 }
-                Ok(())
+                WeirResult::Cancelled => Err(Error::Cancelled),
+                _ => Err(Error::Catalog("a row doesn't fit the table's definition".to_string())),
             }
-            WeirResult::Cancelled => Err(Error::Cancelled),
-            _ => Err(Error::Catalog("a row doesn't fit the table's definition".to_string())),
-        }
-    };
+        };
     let (database, table) = (&table.database, &table.table);
     result(database.alter_indexes(table, &drop, &add, meta, &mut entry_of))
 }

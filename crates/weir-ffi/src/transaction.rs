@@ -225,9 +225,7 @@ pub unsafe extern "C" fn weir_statement_rollback(transaction: *mut WeirTransacti
     let transaction = unsafe { &mut *transaction };
     match transaction.statement {
         None => WeirResult::Ok,
-        Some(savepoint) => {
-            result(transaction.running().and_then(|txn| txn.rollback_to(savepoint)))
-        }
+        Some(savepoint) => result(transaction.running().and_then(|txn| txn.rollback_to(savepoint))),
     }
 }
 
@@ -294,10 +292,7 @@ pub unsafe extern "C" fn weir_is_running(transaction: *const WeirTransaction) ->
 /// # Safety
 /// `transaction` is a handle; `name` is readable.
 #[no_mangle]
-pub unsafe extern "C" fn weir_uses(
-    transaction: *const WeirTransaction,
-    name: WeirBytes,
-) -> bool {
+pub unsafe extern "C" fn weir_uses(transaction: *const WeirTransaction, name: WeirBytes) -> bool {
     // SAFETY: the caller's promises.
     let (transaction, name) = unsafe { (&*transaction, name.text()) };
     let Some(table) = transaction.database.table(&name) else { return false };
@@ -418,4 +413,3 @@ pub unsafe extern "C" fn weir_unlock(
     let (transaction, table, key) = unsafe { (&mut *transaction, &*table, key.slice()) };
     result(transaction.running().and_then(|txn| txn.unlock_raw(&table.table, key)))
 }
-

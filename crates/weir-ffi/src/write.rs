@@ -143,9 +143,8 @@ pub unsafe extern "C" fn weir_delete(
     unsafe {
         let (transaction, table) = (&mut *transaction, &*table);
         let key = key.slice();
-        let delete = |entries: &[Entry<'_>]| {
-            transaction.waiting()?.delete_raw(&table.table, key, entries)
-        };
+        let delete =
+            |entries: &[Entry<'_>]| transaction.waiting()?.delete_raw(&table.table, key, entries);
         result(with_entries(entries, count, delete))
     }
 }
