@@ -293,8 +293,9 @@ void ha_weir::get_auto_increment(ulonglong offset, ulonglong increment, ulonglon
   {
     if (next == ULONGLONG_MAX || next > table->next_number_field->get_max_int_value())
     {
-      *first= ULONGLONG_MAX;
-      *reserved= 0;
+      // The server finds that it doesn't fit.
+      *first= next;
+      *reserved= next == ULONGLONG_MAX ? 0 : 1;
       return;
     }
     value= std::max<ulonglong>(next, 1);

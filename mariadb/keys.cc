@@ -856,6 +856,10 @@ bool KeyFormat::touches(const MY_BITMAP *columns) const
   for (const Part &part : own)
     if (bitmap_is_set(columns, part.field->field_index))
       return true;
+  // Of the primary key's columns, the entry may hold what their bytes in the key don't tell: upper case.
+  for (const Part &part : appended)
+    if (bitmap_is_set(columns, part.field->field_index))
+      return true;
   return false;
 }
 
