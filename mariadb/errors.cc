@@ -51,7 +51,8 @@ int error_of(WeirResult result, THD *thd)
   else if (error == HA_ERR_LOCK_WAIT_TIMEOUT)
     thd->mark_transaction_to_rollback(false);
   else if (is_serious(result) || result == WEIR_RESULT_NO_SPACE || result == WEIR_RESULT_TOO_LONG)
-    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_GET_ERRMSG, "WEIR: %s",
+    // A note: a warning would take the error's place in strict mode.
+    push_warning_printf(thd, Sql_condition::WARN_LEVEL_NOTE, ER_GET_ERRMSG, "WEIR: %s",
                         weir_error_message());
   return error;
 }

@@ -157,6 +157,7 @@ private:
   int duplicate_error(WeirResult result);
   int update_same_key(const uchar *old_row, const uchar *new_row);
   int update_new_key(const uchar *old_row, const uchar *new_row, const Bytes &new_pk);
+  int delete_rows();
   int touch(const std::vector<uint> &stayed, const uchar *record);
   bool index_may_change(uint index) const;
 

@@ -51,7 +51,7 @@ int ha_weir::delete_table(const char *path)
   Bytes name= table_name(path);
   THD *thd= current_thd;
   Session *session= thd ? Session::find(thd) : nullptr;
-  if (session && session->transaction && weir_uses(session->transaction, bytes_of(name)))
+  if (session && session->uses(name))
   {
     session->drop_later(name);
     return 0;
@@ -65,9 +65,29 @@ int ha_weir::rename_table(const char *from, const char *to)
   return error_of(weir_table_rename(database, bytes_of(old_name), bytes_of(new_name)));
 }
 
+// Deletes row by row: of a temporary table in a transaction that has used it before.
+int ha_weir::delete_rows()
+{
+  bool kept= reads_all;
+  reads_all= true;
+  int error= rnd_init(true);
+  while (!error && !(error= rnd_next(table->record[0])))
+  {
+    if (table->vfield)
+      table->update_virtual_fields(this, VCOL_UPDATE_INDEXED);
+    error= delete_row(table->record[0]);
+  }
+  rnd_end();
+  reads_all= kept;
+  return error == HA_ERR_END_OF_FILE ? 0 : error;
+}
+
 int ha_weir::truncate()
 {
   close_scan();
+  Session *session= Session::find(ha_thd());
+  if (session && session->uses(share->name))
+    return delete_rows();
   if (int error= fail(weir_table_truncate(share->table)))
     return error;
   share->next_hidden= 0;

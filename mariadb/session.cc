@@ -119,6 +119,9 @@ void Session::commit_in_order()
   if (!transaction)
     return;
   ordered_result= weir_commit_in_order(transaction, durability());
+  // It may be another thread that asks for the result, and has no words for it.
+  if (ordered_result != WEIR_RESULT_OK)
+    sql_print_error("WEIR: commit: %s", weir_error_message());
   ordered= true;
 }
 

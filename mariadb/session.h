@@ -33,6 +33,8 @@ public:
   void commit_in_order();
   void close();
   void cancel() { weir_cancel(canceller); }
+  // Whether the transaction uses a table, whose definition therefore stays.
+  bool uses(const Bytes &name) const { return transaction && weir_uses(transaction, bytes_of(name)); }
   // Drops a table when the transaction, which uses it, has ended.
   void drop_later(const Bytes &name) { to_drop.push_back(name); }
 
