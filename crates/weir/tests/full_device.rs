@@ -44,3 +44,54 @@ fn a_chain_that_could_not_be_finished_is_taken_back() {
         assert!(findings.is_empty(), "with {spare} bytes: {findings:#?}");
     }
 }
+
+/// Whoever begins next, once there is space, finishes what could not be taken back.
+#[test]
+fn a_transaction_dropped_on_a_full_device_is_rolled_back_later() {
+    let mut left = 0;
+    for spare in [0, 300_000, 900_000] {
+        let disk = SimDisk::new(1);
+        let options =
+            Options::default().memory_bytes(2 << 20).redo_capacity_bytes(1 << 20).single_threaded();
+        let db = Database::open_on(Arc::new(disk.clone()), options).unwrap();
+        let schema = Schema::builder()
+            .column("id", Type::U64)
+            .column("body", Type::Bytes)
+            .primary_key(&["id"])
+            .build()
+            .unwrap();
+        let table = db.create_table("t", schema).unwrap();
+        let mut rng = fastrand::Rng::with_seed(7);
+        let mut body = vec![0; 3000];
+        let mut insert = |txn: &mut weir::Transaction, id| {
+            rng.fill(&mut body);
+            txn.insert(&table, &[Value::U64(id), Value::Bytes(&body)])
+        };
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        insert(&mut txn, 1).unwrap();
+        txn.commit().unwrap();
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        (2..400).for_each(|id| insert(&mut txn, id).unwrap());
+        disk.set_capacity(Some(disk.used_bytes() + spare));
+        let error = (400..100_000).find_map(|id| insert(&mut txn, id).err());
+        assert!(error.expect("the device is full").to_string().contains("no space"));
+        drop(txn);
+        left += db.transactions().len();
+        // The database goes on; a read may still want a frame that can't be written out.
+        let mut reader = db.begin(Isolation::RepeatableRead).unwrap();
+        match reader.get(&table, &[Value::U64(1)]) {
+            Ok(found) => assert!(found.is_some()),
+            Err(error) => assert!(error.to_string().contains("no space"), "{error}"),
+        }
+        reader.rollback().unwrap();
+        disk.set_capacity(None);
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        assert!(db.transactions().is_empty());
+        insert(&mut txn, 2).unwrap();
+        txn.commit().unwrap();
+        let mut findings = Vec::new();
+        db.check(&mut |finding| findings.push(finding.to_string())).unwrap();
+        assert!(findings.is_empty(), "with {spare} bytes: {findings:#?}");
+    }
+    assert!(left > 0, "no rollback was kept from its end");
+}

@@ -70,6 +70,7 @@ pub(crate) struct Inner {
     ddl: Mutex<()>,
     prepared: Registry,
     orphans: Mutex<Vec<Orphan>>,
+    has_orphans: AtomicBool,
     recovered: Summary,
     threads: Mutex<Option<Threads>>,
     /// Held last: nobody else opens the directory before everything has ended.
@@ -180,6 +181,7 @@ impl Database {
             shared,
             prepared,
             orphans: Mutex::default(),
+            has_orphans: AtomicBool::new(false),
             options,
             tables: RwLock::new(tables),
             ddl: Mutex::default(),

@@ -64,14 +64,14 @@ pub struct Transaction {
     used: Vec<Use>,
     /// Its name, once it is prepared.
     xid: Option<Vec<u8>>,
-    /// Tells it from all others of the process.
+    /// Tells it from all others of the process; 0 until it begins a scan.
     serial: u64,
     /// The row at hand.
     row: Encoded,
     hints: Vec<Hint>,
 }
 
-static SERIAL: AtomicU64 = AtomicU64::new(0);
+static SERIAL: AtomicU64 = AtomicU64::new(1);
 
 impl Transaction {
     pub(super) fn new(db: Arc<Inner>, txn: Txn, isolation: Isolation) -> Self {
@@ -83,7 +83,7 @@ impl Transaction {
             durability,
             used: Vec::new(),
             xid: None,
-            serial: SERIAL.fetch_add(1, Ordering::Relaxed),
+            serial: 0,
             row: Encoded::default(),
             hints: Vec::new(),
         }
@@ -337,6 +337,9 @@ impl Transaction {
         direction: Direction,
         lock: Lock,
     ) -> Result<RawScan> {
+        if self.serial == 0 {
+            self.serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+        }
         let serializable = self.isolation == Isolation::Serializable;
         let (reads, ranges) = match lock.mode() {
             Some((mode, Wait::Skip)) => (Reads::Locked(mode, Wait::Skip), None),
@@ -423,6 +426,7 @@ impl Transaction {
             && fault.is_no_space()
         {
             self.db.orphans.lock().push(Orphan { txn, _used: std::mem::take(&mut self.used) });
+            self.db.has_orphans.store(true, Ordering::Release);
         }
         self.forget();
         Ok(result?)
@@ -506,7 +510,15 @@ impl Inner {
     }
 
     /// Rolls back what could not be before, as far as there is space now.
+    #[inline]
     pub(super) fn roll_back_orphans(&self) {
+        if self.has_orphans.load(Ordering::Acquire) {
+            self.try_orphans();
+        }
+    }
+
+    #[cold]
+    fn try_orphans(&self) {
         let Some(mut orphans) = self.orphans.try_lock() else { return };
         while let Some(orphan) = orphans.last_mut() {
             match orphan.txn.roll_back() {
@@ -515,5 +527,6 @@ impl Inner {
                 _ => drop(orphans.pop()),
             }
         }
+        self.has_orphans.store(false, Ordering::Release);
     }
 }

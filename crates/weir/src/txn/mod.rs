@@ -94,6 +94,8 @@ pub struct Transactions {
     /// Everybody sees what transactions before this one have written.
     horizon: AtomicU64,
     advancing: Mutex<()>,
+    /// How far transactions had come, in chunks, when the status table was trimmed.
+    trimmed: AtomicU64,
     lanes: Lanes,
     history: Mutex<VecDeque<History>>,
     purging: Mutex<()>,
@@ -210,7 +212,9 @@ impl Transactions {
             at += 1;
         }
         self.horizon.store(at, Ordering::Release);
-        if at / 4096 != from / 4096 || next - at > 8192 {
+        // Where one transaction keeps the horizon, the table is looked through once in a while only.
+        let grown = self.trimmed.swap(next / 4096, Ordering::Relaxed) != next / 4096;
+        if at / 4096 != from / 4096 || grown {
             let (snapshots, now) = {
                 let snapshots = self.snapshots.lock();
                 let now = self.clock.load(Ordering::Acquire);

@@ -53,6 +53,7 @@ impl Transactions {
             snapshots: Mutex::new(BTreeMap::new()),
             horizon: AtomicU64::new(horizon.0),
             advancing: Mutex::default(),
+            trimmed: AtomicU64::new(0),
             lanes: Lanes::new(tails, taken),
             history: Mutex::new(VecDeque::new()),
             purging: Mutex::default(),

@@ -172,6 +172,27 @@ mod tests {
     }
 
     #[test]
+    fn one_that_was_prepared_long_ago_takes_no_room() {
+        let next = 100 * CHUNK + 5;
+        let t = StatusTable::new(TxnId(next), &[TxnId(3)]);
+        assert_eq!(t.full_chunks(), 2);
+        assert_eq!(t.get(TxnId(3)), State::Active);
+        for id in [4, 50 * CHUNK, next - 1] {
+            assert_eq!(t.get(TxnId(id)), State::Committed(0), "{id}");
+        }
+        for id in next..next + 3 * CHUNK {
+            t.begin(TxnId(id));
+            assert_eq!(t.get(TxnId(id)), State::Active);
+            t.set(TxnId(id), State::Committed(id));
+        }
+        t.trim(TxnId(3), &[], next + 3 * CHUNK);
+        // Its own, and the one that isn't full.
+        assert_eq!(t.full_chunks(), 2);
+        t.set(TxnId(3), State::Aborted);
+        assert_eq!(t.get(TxnId(3)), State::Aborted);
+    }
+
+    #[test]
     fn an_old_snapshot_does_not_keep_every_chunk() {
         let t = StatusTable::new(TxnId(1), &[]);
         for id in 1..10 * CHUNK {
