@@ -6,6 +6,17 @@
 #include "sysvars.h"
 #include "tables.h"
 
+#if MYSQL_VERSION_ID == 101118
+// As in Debian's binaries: headers or options that differ would load, and corrupt.
+static_assert(sizeof(handler) == 1328, "handler");
+static_assert(sizeof(handlerton) == 456, "handlerton");
+static_assert(sizeof(THD) == 27312, "THD");
+static_assert(sizeof(TABLE) == 992, "TABLE");
+static_assert(sizeof(TABLE_SHARE) == 1168, "TABLE_SHARE");
+static_assert(sizeof(Field) == 200, "Field");
+static_assert(sizeof(KEY) == 192, "KEY");
+#endif
+
 namespace weir {
 
 handlerton *hton;
