@@ -56,4 +56,5 @@ pub use storage::replay::Progress;
 pub use txn::{Canceller, Direction, Durability, Savepoint};
 pub use value::{OwnedValue, Type, Value};
 pub use weir_os::Backend;
+pub use weir_page::{TreeId, TxnId};
 pub use weir_store::Compression;

@@ -113,6 +113,14 @@ fn running_transactions_are_listed() {
     let brief: Vec<_> = listed.iter().map(|t| (t.state, t.undo_records)).collect();
     assert_eq!(brief, [(TransactionState::Running, 2), (TransactionState::Running, 2)]);
     one.rollback_to(savepoint).unwrap();
+    let mut reader = db.begin(Isolation::Serializable).unwrap();
+    let of = KeyOf::Index(0);
+    let (all, forward) = (RawRange::all(), weir::Direction::Forward);
+    let mut scan = reader.scan_raw(&table, of, all, forward, Lock::None).unwrap();
+    while scan.next(&mut reader).unwrap().is_some() {}
+    let owners: Vec<_> = db.locks().iter().map(|lock| db.owner_of_tree(lock.tree)).collect();
+    assert!(!owners.is_empty() && owners.iter().all(|o| *o == Some(("t".to_string(), of))));
+    reader.commit().unwrap();
     let holder = listed[0].id;
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| {

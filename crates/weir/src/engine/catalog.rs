@@ -55,6 +55,12 @@ pub struct IndexDef {
 }
 
 impl IndexDef {
+    /// Its trees.
+    pub fn trees(&self) -> impl Iterator<Item = Tree> + use<> {
+        let staging = self.staging.as_ref().map(|staging| staging.tree);
+        [Some(self.tree), staging].into_iter().flatten()
+    }
+
     /// Inserts an entry, whose row the transaction holds. `hint` is of the main tree.
     #[inline]
     pub fn insert(
@@ -108,11 +114,7 @@ impl TableDef {
 
     /// All its trees.
     pub fn trees(&self) -> impl Iterator<Item = Tree> + '_ {
-        let of_index = |index: &IndexDef| {
-            let staging = index.staging.as_ref().map(|staging| staging.tree);
-            [Some(index.tree), staging].into_iter().flatten()
-        };
-        std::iter::once(self.primary).chain(self.indexes.iter().flat_map(of_index))
+        std::iter::once(self.primary).chain(self.indexes.iter().flat_map(IndexDef::trees))
     }
 
     fn encode(&self) -> Vec<u8> {

@@ -77,7 +77,7 @@ impl<'t> Cursor<'t> {
     /// The next row; it lives until the next call.
     ///
     /// # Errors
-    /// Storage errors.
+    /// Storage errors; lock errors where it locks.
     #[expect(clippy::should_implement_trait, reason = "rows borrow from the cursor")]
     #[inline]
     pub fn next(&mut self) -> Result<Option<RowRef<'_>>> {
@@ -104,8 +104,9 @@ impl<'t> Cursor<'t> {
         Ok(None)
     }
 
-    /// Reads the row of the entry at hand. `false`: the transaction has changed the row from a newer
-    /// version than its snapshot's, so the snapshot's entry is no longer that of the row.
+    /// Reads the row of the entry at hand. `false`: the row is passed over, or has another entry by now:
+    /// the transaction has changed it from a newer version than its snapshot's, or others have before it
+    /// was locked.
     fn find_row(&mut self, n: usize) -> Result<bool> {
         let reads = self.scan.reads();
         let entry = self.scan.last();
@@ -116,7 +117,13 @@ impl<'t> Cursor<'t> {
             Reads::View(view) => {
                 self.transaction.get_in(view, def.primary, &self.key, &mut self.value)?
             }
-            _ => self.transaction.read_row(def, &self.key, Lock::None, &mut self.value)?,
+            Reads::Newest => {
+                self.transaction.read_row(def, &self.key, Lock::None, &mut self.value)?
+            }
+            Reads::Locked(mode, wait) => {
+                let (key, value) = (&self.key[..], &mut self.value);
+                self.transaction.get_locked(def.primary, key, mode, wait, value)?
+            }
         };
         if !found {
             // What isn't committed may change between the two looks: others' rows, or our own when

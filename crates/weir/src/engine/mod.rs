@@ -31,6 +31,7 @@ pub use transaction::{Isolation, Transaction};
 pub use write::Entry;
 
 use crate::lock::LockInfo;
+use crate::schema::KeyOf;
 use crate::sort;
 use crate::storage::replay::Summary;
 use crate::storage::{Background, Fault, Storage};
@@ -46,6 +47,7 @@ use std::time::Duration;
 use table::Shared;
 use transaction::Orphan;
 use weir_os::{Disk, open_directory};
+use weir_page::TreeId;
 
 /// How a database is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -230,6 +232,20 @@ impl Database {
     /// 0 are waits for the end of the transaction that the key names.
     pub fn locks(&self) -> Vec<LockInfo> {
         self.0.shared.locks.snapshot()
+    }
+
+    /// Name of the table, and which of its trees it is that [`LockInfo::tree`] names.
+    pub fn owner_of_tree(&self, tree: TreeId) -> Option<(String, KeyOf)> {
+        let tables = self.0.tables.read();
+        tables.iter().find_map(|(name, table)| {
+            let def = table.0.def().ok()?;
+            if def.primary.id == tree {
+                return Some((name.clone(), KeyOf::Primary));
+            }
+            let of_index = |index: &catalog::IndexDef| index.trees().any(|t| t.id == tree);
+            let n = def.indexes.iter().position(of_index)?;
+            Some((name.clone(), KeyOf::Index(n)))
+        })
     }
 
     /// Changes the redo capacity of the running database; returns what it is now: whole segments, at

@@ -317,7 +317,46 @@ impl Transaction {
         bounds: Bounds<'_>,
         direction: Direction,
     ) -> Result<Cursor<'t>> {
-        self.cursor(table, index.into(), bounds, direction, false)
+        self.cursor(table, index.into(), bounds, direction, false, Lock::None)
+    }
+
+    /// As [`Transaction::scan`], but the newest committed versions, each row locked as it is given.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// use weir::{Bounds, Database, Direction, IndexRef, Isolation, Lock, Options, Wait};
+    /// # use weir::{Schema, Type, Value};
+    /// # let db = Database::open(dir.path(), Options::default().memory_bytes(8 << 20))?;
+    /// # let schema = Schema::builder().column("id", Type::U64).primary_key(&["id"]).build()?;
+    /// # let jobs = db.create_table("jobs", schema)?;
+    /// # let mut txn = db.begin(Isolation::RepeatableRead)?;
+    /// # for id in 0..3 {
+    /// #     txn.insert(&jobs, &[Value::U64(id)])?;
+    /// # }
+    /// # txn.commit()?;
+    /// // Each worker takes a job that no other is at.
+    /// let free = Lock::Exclusive(Wait::Skip);
+    /// let mut workers = [db.begin(Isolation::ReadCommitted)?, db.begin(Isolation::ReadCommitted)?];
+    /// for (n, worker) in workers.iter_mut().enumerate() {
+    ///     let (all, forward) = (Bounds::all(), Direction::Forward);
+    ///     let mut rows = worker.scan_locking(&jobs, IndexRef::Primary, all, forward, free)?;
+    ///     let job = rows.next()?.expect("there is one left").get(0)?.as_u64();
+    ///     assert_eq!(job, Some(n as u64));
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Transaction::scan`]; of the cursor also those of locks.
+    pub fn scan_locking<'t, 'i>(
+        &'t mut self,
+        table: &Table,
+        index: impl Into<IndexRef<'i>>,
+        bounds: Bounds<'_>,
+        direction: Direction,
+        lock: Lock,
+    ) -> Result<Cursor<'t>> {
+        self.cursor(table, index.into(), bounds, direction, false, lock)
     }
 
     /// Entries of an index alone: only its columns and those of the primary key can be read. Needs no
@@ -332,7 +371,7 @@ impl Transaction {
         bounds: Bounds<'_>,
         direction: Direction,
     ) -> Result<Cursor<'t>> {
-        self.cursor(table, index.into(), bounds, direction, true)
+        self.cursor(table, index.into(), bounds, direction, true, Lock::None)
     }
 
     fn cursor<'t>(
@@ -342,6 +381,7 @@ impl Transaction {
         bounds: Bounds<'_>,
         direction: Direction,
         keys_only: bool,
+        lock: Lock,
     ) -> Result<Cursor<'t>> {
         let def = self.enter_typed(table)?;
         let of = match index {
@@ -355,8 +395,10 @@ impl Transaction {
             }
         };
         let range = bounds.encode(def.schema(), of)?;
-        self.renew_snapshot()?;
-        let scan = self.begin_scan(table, def, of, range, direction, Lock::None)?;
+        if lock == Lock::None {
+            self.renew_snapshot()?;
+        }
+        let scan = self.begin_scan(table, def, of, range, direction, lock)?;
         Ok(Cursor::new(self, scan, keys_only))
     }
 }
