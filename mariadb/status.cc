@@ -5,13 +5,14 @@ namespace weir {
 
 struct Figure
 {
-  const char *name;
+  Bytes name;
   ulonglong value;
 };
 
-extern "C" void collect_figure(void *context, const char *name, uint64_t value)
+extern "C" void collect_figure(void *context, WeirBytes name, uint64_t value)
 {
-  static_cast<std::vector<Figure> *>(context)->push_back(Figure{name, value});
+  static_cast<std::vector<Figure> *>(context)->push_back(
+      Figure{Bytes(reinterpret_cast<const char *>(name.data), name.len), value});
 }
 
 static std::vector<Figure> figures()
@@ -35,7 +36,7 @@ static int show_figures(MYSQL_THD thd, struct st_mysql_show_var *var, void *, st
   for (size_t i= 0; i < all.size(); i++)
   {
     values[i]= all[i].value;
-    vars[i].name= all[i].name;
+    vars[i].name= thd_strmake(thd, all[i].name.data(), all[i].name.size());
     vars[i].value= &values[i];
     vars[i].type= SHOW_ULONGLONG;
   }
@@ -53,9 +54,9 @@ bool show_status(handlerton *, THD *thd, stat_print_fn *print, enum ha_stat_type
   Bytes text;
   for (const Figure &figure : figures())
   {
-    char line[128];
-    size_t len= my_snprintf(line, sizeof line, "%-28s %llu\n", figure.name, figure.value);
-    text.append(line, len);
+    text+= figure.name;
+    text.append(figure.name.size() < 32 ? 32 - figure.name.size() : 1, ' ');
+    text+= std::to_string(figure.value) + '\n';
   }
   return print(thd, STRING_WITH_LEN("WEIR"), STRING_WITH_LEN(""), text.data(), uint(text.size()));
 }

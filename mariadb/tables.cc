@@ -13,7 +13,8 @@ static ST_FIELD_INFO transactions_fields[]= {
 
 static ST_FIELD_INFO locks_fields[]= {
     Column("LOCK_TRX_ID", ULonglong(), NOT_NULL),
-    Column("LOCK_TREE", ULonglong(), NOT_NULL),
+    Column("LOCK_TABLE", Varchar(512), NOT_NULL),
+    Column("LOCK_INDEX", SLong(), NULLABLE),
     Column("LOCK_KEY", Varchar(256), NOT_NULL),
     Column("LOCK_MODE", Varchar(1), NOT_NULL),
     Column("LOCK_STATE", Varchar(16), NOT_NULL),
@@ -89,15 +90,19 @@ extern "C" void lock_row(void *context, const WeirLockInfo *info)
   }
   Field **f= to->table->field;
   put(f[0], info->transaction);
-  put(f[1], info->tree);
-  put(f[2], key, 2 * len);
-  put(f[3], info->exclusive ? "X" : "S", 1);
-  if (info->waits)
-    put(f[4], STRING_WITH_LEN("WAITING"));
+  put(f[1], reinterpret_cast<const char *>(info->table.data), info->table.len);
+  if (info->index == WEIR_PRIMARY)
+    f[2]->set_null();
   else
-    put(f[4], STRING_WITH_LEN("GRANTED"));
-  put(f[5], info->waited_us);
-  put_or_null(f[6], info->waits_for);
+    put(f[2], info->index);
+  put(f[3], key, 2 * len);
+  put(f[4], info->exclusive ? "X" : "S", 1);
+  if (info->waits)
+    put(f[5], STRING_WITH_LEN("WAITING"));
+  else
+    put(f[5], STRING_WITH_LEN("GRANTED"));
+  put(f[6], info->waited_us);
+  put_or_null(f[7], info->waits_for);
   finish(to);
 }
 

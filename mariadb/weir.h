@@ -176,8 +176,10 @@ typedef void (*WeirTransactionCallback)(void *context, const struct WeirTransact
 typedef struct WeirLockInfo {
   // Who holds it or waits for it.
   uint64_t transaction;
-  // The tree that the key is in.
-  uint64_t tree;
+  // The table; empty if it isn't known.
+  struct WeirBytes table;
+  // Position of the index whose entry is locked; `WEIR_PRIMARY` for a row.
+  uint32_t index;
   // The key.
   struct WeirBytes key;
   // Whether it keeps away all others, not only writers.
@@ -212,7 +214,7 @@ typedef struct WeirScanned {
 } WeirScanned;
 
 // Called with a figure and its name, which is valid for ever. `context` is what the caller handed over.
-typedef void (*WeirFigureCallback)(void *context, const char *name, uint64_t value);
+typedef void (*WeirFigureCallback)(void *context, struct WeirBytes name, uint64_t value);
 
 // An index of a table that is made.
 typedef struct WeirIndex {

@@ -10,7 +10,7 @@ use crate::engine::{Index, Scanned, Session};
 use crate::error::{Error, Result};
 use crate::phase::{Done, Live};
 use crate::rate::{Limiter, Turn};
-use crate::row::{Generator, IndexKey, Row, Secondary, random_start};
+use crate::row::{CASH_REGISTERS, Generator, IndexKey, Row, Secondary, random_start};
 use crate::series::Recorder;
 
 /// Rows or keys made at a time, so that the clock that tells clients from engine is read seldom.
@@ -133,6 +133,37 @@ impl Client<'_> {
         let latency_us = (ended - began).as_micros() as u64;
         self.live.insert_us_max.fetch_max(latency_us, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Changes an indexed column of `rows` random rows, each in a transaction of its own, until `time`.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn update(
+        &self,
+        session: &mut dyn Session,
+        start: Instant,
+        rows: u64,
+        time: Option<Duration>,
+    ) -> Result<Done<Written>> {
+        let mut random = fastrand::Rng::with_seed(self.generator.query_seed(self.table));
+        let mut written = Written { recorder: Recorder::new(start), deletes: 0, commits_lost: 0 };
+        let mut left = rows;
+        while left > 0 && self.wait_turn(start, time, None) {
+            let (ids, block) = (self.ids.range(), left.min(BLOCK as u64));
+            let mut began = Instant::now();
+            for _ in 0..block {
+                session.update(random.u64(ids.clone()), random.u32(..CASH_REGISTERS))?;
+                let ended = Instant::now();
+                written.recorder.record(began, ended, 1);
+                let latency_us = (ended - began).as_micros() as u64;
+                self.live.insert_us_max.fetch_max(latency_us, Ordering::Relaxed);
+                began = ended;
+            }
+            left -= block;
+            self.live.inserts.fetch_add(block, Ordering::Relaxed);
+        }
+        Ok(Done { value: written, client_cpu: Duration::ZERO })
     }
 
     /// Waits for a slot; `false` when it is time to end.

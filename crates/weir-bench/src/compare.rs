@@ -101,7 +101,7 @@ pub fn table(outcomes: &[Outcome]) -> String {
                 .collect();
             let base = lines.iter().find(|(engine, _)| *engine == first).map(|(_, line)| line.rate);
             for (engine, line) in &lines {
-                table.row(line.cells(&name, clients, *engine, base));
+                table.row(name.as_str(), line.cells(&name, clients, *engine, base));
             }
             verdicts += &verdict(&name, clients, first, &lines);
         }
@@ -174,30 +174,20 @@ fn measures(outcomes: &[Outcome]) -> Vec<String> {
     let longest = outcomes.iter().filter_map(|outcome| outcome.run.as_ref().ok());
     let Some(run) = longest.max_by_key(|run| run.steps.len()) else { return Vec::new() };
     let mut names = Vec::new();
-    for (number, step) in run.steps.iter().enumerate() {
-        if step.scans.is_empty() {
-            names.push(label(run, number));
-        }
+    for (step, label) in run.labelled() {
         for (i, scan) in step.scans.iter().enumerate() {
-            names.push(format!("{}.{}.{}", label(run, number), i + 1, scan.index));
+            names.push(format!("{label}.{}.{}", i + 1, scan.index));
+        }
+        if step.scans.is_empty() {
+            names.push(label);
         }
     }
     names
 }
 
-/// A step's name, with its number when a step of the same name came before.
-fn label(run: &Run, number: usize) -> String {
-    let name = &run.steps[number].name;
-    match run.steps[..number].iter().filter(|step| &step.name == name).count() {
-        0 => name.clone(),
-        before => format!("{name}#{}", before + 1),
-    }
-}
-
 fn measure(outcome: &Outcome, name: &str) -> Option<Line> {
     let run = outcome.run.as_ref().ok()?;
-    for (number, step) in run.steps.iter().enumerate() {
-        let label = label(run, number);
+    for (step, label) in run.labelled() {
         if label == name {
             return step_line(step);
         }

@@ -63,6 +63,25 @@ pub struct EngineOptions {
     pub clients: u32,
     /// How Weir reads and writes files.
     pub disk: DiskChoice,
+    /// Where Weir tells its figures while it runs.
+    pub status_listen: Option<String>,
+    /// How Weir writes pages.
+    pub flush: FlushChoice,
+}
+
+/// When Weir writes pages, for experiments. Other engines know nothing of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlushChoice {
+    /// Percent of the frames that may be dirty; the engine's default without.
+    pub dirty_limit_percent: Option<u32>,
+    /// `governor`, or what it is compared with: `at-deadline`, `fixed-RATE`, `innodb-CAPACITY-MAX`.
+    pub policy: String,
+}
+
+impl Default for FlushChoice {
+    fn default() -> Self {
+        FlushChoice { dirty_limit_percent: None, policy: "governor".into() }
+    }
 }
 
 /// How Weir reads and writes files, by name; other engines take the defaults only.
@@ -70,13 +89,16 @@ pub struct EngineOptions {
 pub struct DiskChoice {
     /// `auto`, `io-uring` or `threads`.
     pub io: String,
-    /// `fast` (as it is), or a slower device: `slow-ssd`, `sata-ssd`, `two-disks`.
+    /// `fast` (as it is), or a slower device: `slow-ssd`, `sata-ssd`, `two-disks`, `iops-3000`.
     pub device: String,
+    /// Another device for the first step, as `device`.
+    #[serde(default)]
+    pub load_device: Option<String>,
 }
 
 impl Default for DiskChoice {
     fn default() -> Self {
-        DiskChoice { io: "auto".into(), device: "fast".into() }
+        DiskChoice { io: "auto".into(), device: "fast".into(), load_device: None }
     }
 }
 
@@ -154,6 +176,8 @@ pub trait Engine: Send + Sync {
     fn device_reads(&self) -> Option<u64> {
         None
     }
+    /// Ends the first step's device: the one that was chosen for the other steps takes its place.
+    fn end_load_device(&self) {}
     /// Closes the database as an application would, keeping what was committed.
     fn close(self: Box<Self>) -> Result<()>;
 }
@@ -179,6 +203,16 @@ pub trait Session {
         limit: usize,
         out: &mut Vec<IndexEntry>,
     ) -> Result<()>;
+    /// Changes the cash register, an indexed column, of the row with primary key `id`, in one
+    /// transaction.
+    ///
+    /// # Errors
+    /// Also when the row is not there, or the engine can't.
+    fn update(&mut self, id: u64, register: u32) -> Result<()> {
+        let message =
+            format!("row {id} to register {register}: updates are for weir and model only");
+        Err(Error::Usage(message))
+    }
     /// Reads the row with primary key `id`.
     fn get(&mut self, id: u64) -> Result<Option<Row>>;
 }

@@ -27,6 +27,7 @@ pub mod engine;
 pub mod engines;
 pub mod environment;
 pub mod error;
+pub mod experiment;
 pub mod percentile;
 pub mod phase;
 pub mod quantity;

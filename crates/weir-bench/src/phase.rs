@@ -266,10 +266,12 @@ pub fn join(mut samples: Vec<Second>, inserts: &Series, queries: &Series) -> Vec
     for (second, sample) in samples.iter_mut().enumerate() {
         sample.second = second as u32;
         if let Some(cell) = inserts.cells.get(second) {
-            (sample.inserts, sample.insert_us_max) = (cell.done, cell.latency_us_max);
+            sample.inserts = cell.done;
+            (sample.insert_us_99, sample.insert_us_max) = (cell.latency_us_99, cell.latency_us_max);
         }
         if let Some(cell) = queries.cells.get(second) {
-            (sample.queries, sample.query_us_max) = (cell.done, cell.latency_us_max);
+            sample.queries = cell.done;
+            (sample.query_us_99, sample.query_us_max) = (cell.latency_us_99, cell.latency_us_max);
         }
     }
     samples

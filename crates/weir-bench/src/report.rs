@@ -23,39 +23,85 @@ const KB: f64 = 1024.0;
 const MB: f64 = 1024.0 * KB;
 const GB: f64 = 1024.0 * MB;
 
+/// What stands in one place of a table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cell {
+    /// As it is shown.
+    pub text: String,
+    /// The number behind it, unrounded.
+    pub value: Option<f64>,
+}
+
+impl<T: Into<String>> From<T> for Cell {
+    fn from(text: T) -> Self {
+        Cell { text: text.into(), value: None }
+    }
+}
+
+impl Cell {
+    fn number(value: f64, decimals: usize) -> Self {
+        Cell { text: format!("{value:.decimals$}"), value: Some(value) }
+    }
+
+    fn optional(value: Option<f64>) -> Self {
+        value.map_or("-".into(), |value| Cell::number(value, 0))
+    }
+}
+
+/// One line of a table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// What was measured: rows of several runs with the same key can be compared.
+    pub key: String,
+    /// As many as the table has heads.
+    pub cells: Vec<Cell>,
+}
+
 /// A table of right-aligned columns but for those marked as text.
+#[derive(Debug, Clone, PartialEq)]
 pub struct TextTable {
-    rows: Vec<Vec<String>>,
+    /// Column heads.
+    pub heads: Vec<String>,
+    /// The lines.
+    pub rows: Vec<Row>,
 }
 
 impl TextTable {
     /// A table with these column heads.
     pub fn new(heads: &[&str]) -> Self {
-        TextTable { rows: vec![heads.iter().map(|head| head.to_string()).collect()] }
+        TextTable { heads: heads.iter().map(|head| head.to_string()).collect(), rows: Vec::new() }
     }
 
     /// Adds a row.
-    pub fn row(&mut self, cells: Vec<String>) {
-        debug_assert_eq!(cells.len(), self.rows[0].len());
-        self.rows.push(cells);
+    pub fn row(
+        &mut self,
+        key: impl Into<String>,
+        cells: impl IntoIterator<Item = impl Into<Cell>>,
+    ) {
+        let row = Row { key: key.into(), cells: cells.into_iter().map(Into::into).collect() };
+        assert_eq!(row.cells.len(), self.heads.len(), "a cell for each head");
+        self.rows.push(row);
     }
 
     /// Whether there is nothing but the heads.
     pub fn is_empty(&self) -> bool {
-        self.rows.len() == 1
+        self.rows.is_empty()
     }
 
     /// The table as lines. Columns named in `left` are aligned to the left.
     pub fn render(&self, left: &[&str]) -> String {
-        let heads = &self.rows[0];
-        let width = |column: usize| self.rows.iter().map(|row| row[column].len()).max();
+        let heads: Vec<&str> = self.heads.iter().map(String::as_str).collect();
+        let rows = self.rows.iter();
+        let rows = rows.map(|row| row.cells.iter().map(|cell| cell.text.as_str()).collect());
+        let lines: Vec<Vec<&str>> = std::iter::once(heads.clone()).chain(rows).collect();
+        let width = |column: usize| lines.iter().map(|line| line[column].len()).max();
         let widths: Vec<_> = (0..heads.len()).map(|i| width(i).unwrap_or(0)).collect();
         let mut text = String::new();
-        for row in &self.rows {
+        for cells in &lines {
             let mut line = String::new();
-            for ((cell, head), &width) in row.iter().zip(heads).zip(&widths) {
+            for ((cell, head), &width) in cells.iter().zip(&heads).zip(&widths) {
                 let space = if line.is_empty() { "" } else { "  " };
-                if left.contains(&head.as_str()) {
+                if left.contains(head) {
                     line += &format!("{space}{cell:width$}");
                 } else {
                     line += &format!("{space}{cell:>width$}");
@@ -68,14 +114,26 @@ impl TextTable {
     }
 }
 
+/// Heads of the columns that hold no numbers.
+pub const TEXT_COLUMNS: &[&str] = &["step", "scan", "of", "held", "engine"];
+
+/// The tables of a run that have rows, each with what it is about.
+pub fn tables(run: &Run) -> Vec<(&'static str, TextTable)> {
+    let tables = [
+        ("Inserts", inserts(run)),
+        ("Queries beside inserts", queries(run)),
+        ("Scans", scans(run)),
+        ("Latencies", latencies(run)),
+    ];
+    tables.into_iter().filter(|(_, table)| !table.is_empty()).collect()
+}
+
 /// Everything about a run that fits on a screen.
 pub fn summary(run: &Run) -> String {
     let mut text = header(run);
-    for table in [inserts(run), queries(run), scans(run), latencies(run)] {
-        if !table.is_empty() {
-            text.push('\n');
-            text += &table.render(&["step", "scan", "of", "engine"]);
-        }
+    for (_, table) in tables(run) {
+        text.push('\n');
+        text += &table.render(TEXT_COLUMNS);
     }
     if run.interrupted {
         text += "\nInterrupted: the last step is not whole, later ones were left out.\n";
@@ -118,15 +176,16 @@ fn inserts(run: &Run) -> TextTable {
         "step", "ips.av", "ips.99", "r/i", "rKB/i", "wKB/i", "Mcpu/i", "size", "rss", "r/s",
         "rMB/s", "wMB/s", "cpu", "engine",
     ]);
-    for step in run.steps.iter().filter(|step| step.queries.is_none()) {
+    for (step, label) in run.labelled().filter(|(step, _)| step.queries.is_none()) {
         if let Some(inserts) = &step.inserts {
-            table.row(insert_row(&step.name, inserts, &step.measured, &run.engine.name));
+            let cells = insert_row(&label, inserts, &step.measured, &run.engine.name);
+            table.row(label, cells);
         }
     }
     table
 }
 
-fn insert_row(name: &str, inserts: &Throughput, measured: &Measured, engine: &str) -> Vec<String> {
+fn insert_row(name: &str, inserts: &Throughput, measured: &Measured, engine: &str) -> Vec<Cell> {
     let (per, seconds) = (inserts.total as f64, measured.seconds);
     let usage = &measured.usage;
     let (read, written) = (usage.read_bytes as f64, usage.write_bytes as f64);
@@ -134,16 +193,16 @@ fn insert_row(name: &str, inserts: &Throughput, measured: &Measured, engine: &st
     vec![
         name.into(),
         whole(inserts.rate_mean),
-        inserts.rate_99.map_or("-".into(), whole),
+        Cell::optional(inserts.rate_99),
         ratio(measured.reads() as f64, per),
         ratio(read / KB, per),
         ratio(written / KB, per),
-        format!("{:.2}", quotient(cpu, per)),
-        format!("{:.2}", measured.size_bytes as f64 / GB),
-        format!("{:.2}", measured.resident_bytes_max as f64 / GB),
+        Cell::number(quotient(cpu, per), 2),
+        Cell::number(measured.size_bytes as f64 / GB, 2),
+        Cell::number(measured.resident_bytes_max as f64 / GB, 2),
         whole(quotient(measured.reads() as f64, seconds)),
-        format!("{:.1}", quotient(read / MB, seconds)),
-        format!("{:.1}", quotient(written / MB, seconds)),
+        Cell::number(quotient(read / MB, seconds), 1),
+        Cell::number(quotient(written / MB, seconds), 1),
         whole(quotient(cpu / 1e4, seconds)),
         engine.into(),
     ]
@@ -154,53 +213,57 @@ fn queries(run: &Run) -> TextTable {
         "step", "QPS.av", "QPS.99", "rKB/q", "CPU/q", "rate", "ips.av", "ips.99", "wKB/i", "held",
         "size", "rss", "cpu", "engine",
     ]);
-    for step in &run.steps {
-        table_query(&mut table, step, &run.engine.name);
+    for (step, label) in run.labelled() {
+        table_query(&mut table, step, &label, &run.engine.name);
     }
     table
 }
 
-fn table_query(table: &mut TextTable, step: &StepResult, engine: &str) {
+fn table_query(table: &mut TextTable, step: &StepResult, label: &str, engine: &str) {
     let Some(queries) = &step.queries else { return };
     let (measured, throughput) = (&step.measured, &queries.throughput);
     let per = throughput.total as f64;
     let cpu = measured.engine_cpu_us() as f64;
     let (inserts, background) = (step.inserts.as_ref(), step.background.as_ref());
     let written = measured.usage.write_bytes as f64 / KB;
-    table.row(vec![
-        step.name.clone(),
+    let cells: Vec<Cell> = vec![
+        label.into(),
         whole(throughput.rate_mean),
-        throughput.rate_99.map_or("-".into(), whole),
+        Cell::optional(throughput.rate_99),
         ratio(measured.usage.read_bytes as f64 / KB, per),
-        format!("{:.2}", quotient(cpu, per)),
-        background.map_or("-".into(), |background| whole(background.rate_asked)),
-        inserts.map_or("-".into(), |inserts| whole(inserts.rate_mean)),
-        inserts.and_then(|inserts| inserts.rate_99).map_or("-".into(), whole),
+        Cell::number(quotient(cpu, per), 2),
+        Cell::optional(background.map(|background| background.rate_asked)),
+        Cell::optional(inserts.map(|inserts| inserts.rate_mean)),
+        Cell::optional(inserts.and_then(|inserts| inserts.rate_99)),
         inserts.map_or("-".into(), |inserts| ratio(written, inserts.total as f64)),
         background.map_or("-", |background| if background.held { "yes" } else { "NO" }).into(),
-        format!("{:.2}", measured.size_bytes as f64 / GB),
-        format!("{:.2}", measured.resident_bytes_max as f64 / GB),
+        Cell::number(measured.size_bytes as f64 / GB, 2),
+        Cell::number(measured.resident_bytes_max as f64 / GB, 2),
         whole(quotient(cpu / 1e4, measured.seconds)),
         engine.into(),
-    ]);
+    ];
+    table.row(label, cells);
 }
 
 fn scans(run: &Run) -> TextTable {
     let mut table =
         TextTable::new(&["scan", "secs", "rMB/s", "rKB/o", "rGB", "Mcpu/o", "Mrows/s", "engine"]);
-    for scan in run.steps.iter().flat_map(|step| &step.scans) {
-        let (measured, rows) = (&scan.measured, scan.rows as f64);
-        let read = measured.usage.read_bytes as f64;
-        table.row(vec![
-            scan.index.clone(),
-            format!("{:.2}", measured.seconds),
-            format!("{:.1}", quotient(read / MB, measured.seconds)),
-            ratio(read / KB, rows),
-            format!("{:.2}", read / GB),
-            ratio(measured.engine_cpu_us() as f64, rows),
-            format!("{:.2}", quotient(rows / 1e6, measured.seconds)),
-            run.engine.name.clone(),
-        ]);
+    for (step, label) in run.labelled() {
+        for (number, scan) in step.scans.iter().enumerate() {
+            let (measured, rows) = (&scan.measured, scan.rows as f64);
+            let read = measured.usage.read_bytes as f64;
+            let cells: Vec<Cell> = vec![
+                scan.index.clone().into(),
+                Cell::number(measured.seconds, 2),
+                Cell::number(quotient(read / MB, measured.seconds), 1),
+                ratio(read / KB, rows),
+                Cell::number(read / GB, 2),
+                ratio(measured.engine_cpu_us() as f64, rows),
+                Cell::number(quotient(rows / 1e6, measured.seconds), 2),
+                run.engine.name.clone().into(),
+            ];
+            table.row(format!("{label}.{}.{}", number + 1, scan.index), cells);
+        }
     }
     table
 }
@@ -208,22 +271,23 @@ fn scans(run: &Run) -> TextTable {
 fn latencies(run: &Run) -> TextTable {
     let mut table =
         TextTable::new(&["step", "of", "mean.us", "p50.us", "p99.us", "p99.9.us", "max.us"]);
-    for step in &run.steps {
+    for (step, label) in run.labelled() {
         let inserts = step.inserts.map(|inserts| ("commit", inserts.latency));
         let queries = step.queries.map(|queries| ("query", queries.throughput.latency));
         for (what, latency) in inserts.into_iter().chain(queries) {
             if latency.count == 0 {
                 continue;
             }
-            table.row(vec![
-                step.name.clone(),
+            let cells: Vec<Cell> = vec![
+                label.clone().into(),
                 what.into(),
-                format!("{:.1}", latency.mean_us),
-                format!("{:.1}", latency.p50_us),
-                format!("{:.1}", latency.p99_us),
-                format!("{:.1}", latency.p999_us),
+                Cell::number(latency.mean_us, 1),
+                Cell::number(latency.p50_us, 1),
+                Cell::number(latency.p99_us, 1),
+                Cell::number(latency.p999_us, 1),
                 whole(latency.max_us),
-            ]);
+            ];
+            table.row(format!("{label} {what}"), cells);
         }
     }
     table
@@ -251,12 +315,12 @@ fn quotient(amount: f64, per: f64) -> f64 {
     if per > 0.0 { amount / per } else { 0.0 }
 }
 
-fn ratio(amount: f64, per: f64) -> String {
-    format!("{:.3}", quotient(amount, per))
+fn ratio(amount: f64, per: f64) -> Cell {
+    Cell::number(quotient(amount, per), 3)
 }
 
-fn whole(value: f64) -> String {
-    format!("{value:.0}")
+fn whole(value: f64) -> Cell {
+    Cell::number(value, 0)
 }
 
 #[cfg(test)]
@@ -266,8 +330,8 @@ mod tests {
     #[test]
     fn columns_line_up() {
         let mut table = TextTable::new(&["step", "ips.av", "engine"]);
-        table.row(vec!["l.i0".into(), "123456".into(), "weir".into()]);
-        table.row(vec!["l.x".into(), "7".into(), "weir".into()]);
+        table.row("l.i0", ["l.i0", "123456", "weir"]);
+        table.row("l.x", ["l.x", "7", "weir"]);
         let text = table.render(&["step", "engine"]);
         assert_eq!(text, "step  ips.av  engine\nl.i0  123456  weir\nl.x        7  weir\n");
     }
@@ -275,6 +339,6 @@ mod tests {
     #[test]
     fn nothing_is_divided_by_zero() {
         assert_eq!(quotient(5.0, 0.0), 0.0);
-        assert_eq!(ratio(1.0, 0.0), "0.000");
+        assert_eq!(ratio(1.0, 0.0).text, "0.000");
     }
 }

@@ -10,7 +10,7 @@ use std::{fs, io};
 use serde::{Deserialize, Serialize};
 
 use crate::accounting::Usage;
-use crate::engine::{DiskChoice, Durability, EngineInfo, EngineKind};
+use crate::engine::{DiskChoice, Durability, EngineInfo, EngineKind, FlushChoice};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::series::Latency;
@@ -43,6 +43,12 @@ pub struct Settings {
     /// How Weir reads and writes files, and what device it is to pretend.
     #[serde(default)]
     pub disk: DiskChoice,
+    /// Where Weir tells its figures while it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status_listen: Option<String>,
+    /// When Weir writes pages.
+    #[serde(default)]
+    pub flush: FlushChoice,
 }
 
 /// One run: one engine, several steps.
@@ -85,6 +91,9 @@ pub struct StepResult {
     pub measured: Measured,
     /// Every second; for scans see there.
     pub series: Vec<Second>,
+    /// Seconds of the series in which all clients were at work from beginning to end.
+    #[serde(default)]
+    pub whole_seconds: usize,
 }
 
 /// Rate and latency of inserts or queries.
@@ -177,10 +186,16 @@ pub struct Second {
     pub second: u32,
     /// Rows inserted.
     pub inserts: u64,
+    /// What 99 % of the commits that ended in this second did not exceed.
+    #[serde(default)]
+    pub insert_us_99: u64,
     /// The longest commit that ended in this second.
     pub insert_us_max: u64,
     /// Queries answered.
     pub queries: u64,
+    /// What 99 % of the queries that ended in this second did not exceed.
+    #[serde(default)]
+    pub query_us_99: u64,
     /// The longest query that ended in this second.
     pub query_us_max: u64,
     /// What the process used, sampled once a second.
@@ -193,7 +208,25 @@ pub struct Second {
     pub engine: BTreeMap<String, f64>,
 }
 
+/// What every document of this program begins with, in whatever format.
+#[derive(Deserialize)]
+struct Head {
+    format: u32,
+}
+
 impl Run {
+    /// The steps, each with its name and, when a step of that name came before, a number.
+    pub fn labelled(&self) -> impl Iterator<Item = (&StepResult, String)> {
+        self.steps.iter().enumerate().map(|(number, step)| {
+            let before = self.steps[..number].iter().filter(|s| s.name == step.name).count();
+            let label = match before {
+                0 => step.name.clone(),
+                before => format!("{}#{}", step.name, before + 1),
+            };
+            (step, label)
+        })
+    }
+
     /// Writes the document to `path`, with its directory.
     ///
     /// # Errors
@@ -218,12 +251,16 @@ impl Run {
     pub fn load(path: &Path) -> Result<Self> {
         let what = format!("reading {}", path.display());
         let text = fs::read(path).map_err(|error| Error::io(what.clone(), error))?;
-        let run: Run = serde_json::from_slice(&text)
-            .map_err(|source| Error::Json { what: what.clone(), source })?;
-        if run.format != FORMAT {
-            let message = format!("{what}: format {}, this program reads {FORMAT}", run.format);
+        let json = |source| Error::Json { what: what.clone(), source };
+        let value: serde_json::Value = serde_json::from_slice(&text).map_err(json)?;
+        let Ok(head) = Head::deserialize(&value) else {
+            return Err(Error::Usage(format!("{what}: no result of `weir bench`")));
+        };
+        if head.format != FORMAT {
+            let message = format!("{what}: format {}, this program reads {FORMAT}", head.format);
             return Err(Error::Usage(message));
         }
+        let run: Run = serde_json::from_value(value).map_err(json)?;
         Ok(run)
     }
 }

@@ -47,6 +47,8 @@ pub fn run(
             durability: settings.durability,
             clients: settings.clients,
             disk: settings.disk.clone(),
+            status_listen: settings.status_listen.clone(),
+            flush: settings.flush.clone(),
         },
     )?;
     let info = engine.info();
@@ -62,6 +64,7 @@ pub fn run(
             break;
         }
         steps.push(runner.step(step)?);
+        engine.end_load_device();
     }
     let began = Instant::now();
     engine.close()?;
@@ -142,6 +145,7 @@ impl Runner<'_> {
             }
             StepKind::Insert1 => self.inserts(step, rows_or(step, self.settings.rows / 2)),
             StepKind::Insert2 => self.inserts(step, rows_or(step, self.settings.rows / 10)),
+            StepKind::Update => self.updates(step),
             StepKind::CreateIndexes => self.create_indexes(step),
             StepKind::Scan => self.scan(step),
             StepKind::RangeQueries | StepKind::PointQueries => self.query(step),
@@ -184,6 +188,7 @@ impl Runner<'_> {
             scans: Vec::new(),
             measured,
             series: Vec::new(),
+            whole_seconds: 0,
         }
     }
 
@@ -206,6 +211,24 @@ impl Runner<'_> {
         result.inserts = Some(throughput(&series, rate_99(&series.rates())));
         result.deletes = phase.results.iter().map(|written| written.deletes).sum();
         result.series = phase::join(phase.samples, &series, &Series::merge([]));
+        result.whole_seconds = series.rates().len();
+        Ok(result)
+    }
+
+    fn updates(&mut self, step: &Step) -> Result<StepResult> {
+        let clients = self.settings.clients;
+        let rows = rows_or(step, self.settings.rows);
+        let live = Live { inserts_expected: rows.unwrap_or(0), ..Live::default() };
+        let time = step.seconds.map(Duration::from_secs);
+        let phase = self.phase(&step.name(), &live, 1, |client, _| {
+            let rows = rows.map_or(u64::MAX, |rows| share(rows, client.table, clients));
+            Box::new(move |session, start| client.update(session, start, rows, time))
+        })?;
+        let series = Series::merge(phase.results.iter().map(|written| &written.recorder));
+        let mut result = self.result(step, phase.measured);
+        result.inserts = Some(throughput(&series, rate_99(&series.rates())));
+        result.series = phase::join(phase.samples, &series, &Series::merge([]));
+        result.whole_seconds = series.rates().len();
         Ok(result)
     }
 

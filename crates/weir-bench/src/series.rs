@@ -1,8 +1,11 @@
-//! One value per second: throughput and worst latency.
+//! One value per second: throughput, and latency at the 99th percentile and worst.
 //!
 //! Each client records into its own [`Recorder`]; a completed operation counts for the second in
 //! which it completed. Nothing is shared, so recording costs a few nanoseconds and the bounds of the
 //! seconds are exact, however late a sampling thread would have run.
+//!
+//! Percentiles of all clients together need the distribution of each second of each client. When a
+//! second is over, what its histogram holds is kept as pairs, most of which are absent: about a kilobyte.
 
 use std::time::{Duration, Instant};
 
@@ -14,38 +17,75 @@ use serde::{Deserialize, Serialize};
 pub struct Cell {
     /// Rows inserted, or queries answered.
     pub done: u64,
+    /// What 99 % of the commits, or queries, that ended in this second did not exceed; microseconds.
+    pub latency_us_99: u64,
     /// The longest commit, or query, that ended in this second; microseconds.
     pub latency_us_max: u64,
 }
+
+/// Latencies in nanoseconds and how often each was seen, ascending.
+type Distribution = Box<[(u64, u64)]>;
 
 /// Times and counts of one client's operations.
 pub struct Recorder {
     start: Instant,
     cells: Vec<Cell>,
+    /// Of every second that is over; empty where nothing ended.
+    distributions: Vec<Distribution>,
+    /// The second that operations end in now, and its latencies.
+    current: usize,
+    current_ns: Histogram<u64>,
     latency_ns: Histogram<u64>,
     end: Duration,
+}
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(100, 3_600_000_000_000, 2).expect("bounds are valid")
+}
+
+fn distribution(histogram: &Histogram<u64>) -> Distribution {
+    histogram.iter_recorded().map(|at| (at.value_iterated_to(), at.count_at_value())).collect()
 }
 
 impl Recorder {
     /// A recorder whose first second begins at `start`.
     pub fn new(start: Instant) -> Self {
-        let latency_ns =
-            Histogram::new_with_bounds(100, 3_600_000_000_000, 2).expect("bounds are valid");
-        Recorder { start, cells: Vec::with_capacity(256), latency_ns, end: Duration::ZERO }
+        Recorder {
+            start,
+            cells: Vec::with_capacity(256),
+            distributions: Vec::with_capacity(256),
+            current: 0,
+            current_ns: histogram(),
+            latency_ns: histogram(),
+            end: Duration::ZERO,
+        }
     }
 
-    /// Records an operation of `done` rows or queries that ran from `began` to `ended`.
+    /// Records an operation of `done` rows or queries that ran from `began` to `ended`. Operations
+    /// are recorded in the order in which they end.
     pub fn record(&mut self, began: Instant, ended: Instant, done: u64) {
         let latency = ended.saturating_duration_since(began);
         self.end = ended.saturating_duration_since(self.start);
         let second = self.end.as_secs() as usize;
+        if second != self.current {
+            self.begin_second(second);
+        }
         if second >= self.cells.len() {
             self.cells.resize(second + 1, Cell::default());
         }
         let cell = &mut self.cells[second];
         cell.done += done;
         cell.latency_us_max = cell.latency_us_max.max(latency.as_micros() as u64);
-        self.latency_ns.saturating_record(latency.as_nanos() as u64);
+        self.current_ns.saturating_record(latency.as_nanos() as u64);
+    }
+
+    fn begin_second(&mut self, second: usize) {
+        assert!(second > self.current, "operations are recorded in the order in which they end");
+        self.distributions.resize(self.current, Distribution::default());
+        self.distributions.push(distribution(&self.current_ns));
+        self.latency_ns.add(&self.current_ns).expect("histograms have the same bounds");
+        self.current_ns.reset();
+        self.current = second;
     }
 }
 
@@ -63,17 +103,17 @@ pub struct Series {
 impl Series {
     /// Adds up the recorders of one kind of operation.
     pub fn merge<'a>(recorders: impl IntoIterator<Item = &'a Recorder>) -> Self {
-        let latency_ns =
-            Histogram::new_with_bounds(100, 3_600_000_000_000, 2).expect("bounds are valid");
+        let recorders: Vec<_> = recorders.into_iter().collect();
         let mut series = Series {
             cells: Vec::new(),
             first_end: Duration::MAX,
             last_end: Duration::ZERO,
-            latency_ns,
+            latency_ns: histogram(),
         };
-        for recorder in recorders {
+        for recorder in &recorders {
             series.add(recorder);
         }
+        series.add_percentiles(&recorders);
         series.first_end = series.first_end.min(series.last_end);
         series
     }
@@ -88,7 +128,22 @@ impl Series {
         }
         self.first_end = self.first_end.min(recorder.end);
         self.last_end = self.last_end.max(recorder.end);
-        self.latency_ns.add(&recorder.latency_ns).expect("histograms have the same bounds");
+        for part in [&recorder.latency_ns, &recorder.current_ns] {
+            self.latency_ns.add(part).expect("histograms have the same bounds");
+        }
+    }
+
+    fn add_percentiles(&mut self, recorders: &[&Recorder]) {
+        let last: Vec<_> =
+            recorders.iter().map(|r| (r.current, distribution(&r.current_ns))).collect();
+        for (second, cell) in self.cells.iter_mut().enumerate() {
+            let whole = recorders.iter().filter_map(|recorder| recorder.distributions.get(second));
+            let begun = last.iter().filter(|(current, _)| *current == second);
+            let parts = whole.chain(begun.map(|(_, distribution)| distribution));
+            let pairs: Vec<_> = parts.flat_map(|part| part.iter().copied()).collect();
+            // The histogram rounds up to the end of a bucket, which may lie above the largest value.
+            cell.latency_us_99 = (percentile_99(pairs) / 1000).min(cell.latency_us_max);
+        }
     }
 
     /// Rows or queries in all.
@@ -129,6 +184,19 @@ impl Series {
             max_us,
         }
     }
+}
+
+/// The least value that 99 % of all do not exceed; 0 of none.
+fn percentile_99(mut pairs: Vec<(u64, u64)>) -> u64 {
+    pairs.sort_unstable();
+    let count: u64 = pairs.iter().map(|(_, count)| count).sum();
+    let wanted = (count * 99).div_ceil(100);
+    let mut seen = 0;
+    let reached = pairs.iter().find(|(_, count)| {
+        seen += count;
+        seen >= wanted
+    });
+    reached.map_or(0, |(value, _)| *value)
 }
 
 /// Latencies of commits or queries, in microseconds.
@@ -189,5 +257,33 @@ mod tests {
         let series = Series::merge([&recorder(start, &[(0, 250, 10)])]);
         assert_eq!(series.rates(), [40.0]);
         assert!(Series::merge([]).rates() == [0.0]);
+    }
+
+    #[test]
+    fn percentiles_are_of_all_clients_and_of_each_second() {
+        let start = Instant::now();
+        // 198 commits of 10 ms in the first two seconds; 2 slow ones by the other client.
+        let fast: Vec<_> = (0..198).map(|i| (i * 10, i * 10 + 10, 1)).collect();
+        let fast = recorder(start, &fast);
+        let slow = recorder(start, &[(0, 400, 1), (400, 900, 1), (4000, 4100, 1)]);
+        let series = Series::merge([&fast, &slow]);
+        let near = |second: usize, ms: u64| {
+            let us = series.cells[second].latency_us_99;
+            assert!(us.abs_diff(ms * 1000) <= ms * 10, "second {second}: {us} us");
+        };
+        // Of 101 commits (99 fast ones, 2 slow), the 100th; then only fast ones; then none; one.
+        near(0, 400);
+        near(1, 10);
+        assert_eq!(series.cells[3], Cell::default());
+        near(4, 100);
+        assert_eq!(series.latency().count, 201);
+    }
+
+    #[test]
+    fn percentiles_of_few() {
+        assert_eq!(percentile_99(vec![]), 0);
+        assert_eq!(percentile_99(vec![(5, 1)]), 5);
+        assert_eq!(percentile_99(vec![(9, 1), (1, 98)]), 9);
+        assert_eq!(percentile_99(vec![(9, 1), (1, 99)]), 1);
     }
 }

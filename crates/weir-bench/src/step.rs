@@ -3,7 +3,7 @@
 //! ```text
 //! steps = step { "," step }
 //! step  = kind { ":" parameter }
-//! kind  = l.i0 | l.x | l.i1 | l.i2 | load | scan | qr[RATE] | qp[RATE]
+//! kind  = l.i0 | l.x | l.i1 | l.i2 | load | update | scan | qr[RATE] | qp[RATE]
 //! ```
 //!
 //! | kind   | what it does                                             | parameters                          |
@@ -13,6 +13,7 @@
 //! | `l.i1` | inserts with all indexes, 50 rows per commit             | `rows` `seconds` `commit` `delete`  |
 //! | `l.i2` | the same, 5 rows per commit                              | `rows` `seconds` `commit` `delete`  |
 //! | `load` | load with all indexes from the start (the 2017 form)     | `rows` `commit`                     |
+//! | `update` | changes of an indexed column of random rows, one per commit | `rows` `seconds`                   |
 //! | `scan` | full scans: primary, each secondary, primary             |                                     |
 //! | `qr`   | short covering range scans beside rate-limited inserts   | `rate` `seconds` `commit` `delete`  |
 //! | `qp`   | primary key lookups beside rate-limited inserts          | `rate` `seconds` `commit` `delete`  |
@@ -40,6 +41,8 @@ pub enum StepKind {
     Insert2,
     /// `load`
     LoadIndexed,
+    /// `update`
+    Update,
     /// `scan`
     Scan,
     /// `qr`
@@ -49,12 +52,13 @@ pub enum StepKind {
 }
 
 impl StepKind {
-    const ALL: [StepKind; 8] = [
+    const ALL: [StepKind; 9] = [
         StepKind::Load,
         StepKind::CreateIndexes,
         StepKind::Insert1,
         StepKind::Insert2,
         StepKind::LoadIndexed,
+        StepKind::Update,
         StepKind::Scan,
         StepKind::RangeQueries,
         StepKind::PointQueries,
@@ -67,6 +71,7 @@ impl StepKind {
             StepKind::Insert1 => "l.i1",
             StepKind::Insert2 => "l.i2",
             StepKind::LoadIndexed => "load",
+            StepKind::Update => "update",
             StepKind::Scan => "scan",
             StepKind::RangeQueries => "qr",
             StepKind::PointQueries => "qp",
@@ -85,13 +90,15 @@ impl StepKind {
 
     /// Whether it needs the secondary indexes.
     pub fn needs_indexes(self) -> bool {
-        self.is_query() || matches!(self, StepKind::Insert1 | StepKind::Insert2 | StepKind::Scan)
+        use StepKind::{Insert1, Insert2, Scan, Update};
+        self.is_query() || matches!(self, Insert1 | Insert2 | Update | Scan)
     }
 
     fn parameters(self) -> &'static [&'static str] {
         match self {
             StepKind::Load | StepKind::LoadIndexed => &["rows", "commit"],
             StepKind::Insert1 | StepKind::Insert2 => &["rows", "seconds", "commit", "delete"],
+            StepKind::Update => &["rows", "seconds"],
             StepKind::CreateIndexes | StepKind::Scan => &[],
             StepKind::RangeQueries | StepKind::PointQueries => {
                 &["rate", "seconds", "commit", "delete"]

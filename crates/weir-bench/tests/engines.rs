@@ -6,7 +6,9 @@
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use weir_bench::engine::{DiskChoice, Engine, EngineOptions, Index, IndexEntry, Scanned, Session};
+use weir_bench::engine::{
+    DiskChoice, Engine, EngineOptions, FlushChoice, Index, IndexEntry, Scanned, Session,
+};
 use weir_bench::row::{Generator, Row, Secondary};
 use weir_bench::{Durability, EngineKind, Error, Run, Settings, engines, run};
 
@@ -22,6 +24,8 @@ fn options(dir: &Path, durability: Durability) -> EngineOptions {
         durability,
         clients: 2,
         disk: DiskChoice::default(),
+        status_listen: None,
+        flush: FlushChoice::default(),
     }
 }
 
@@ -190,6 +194,8 @@ fn settings(engine: EngineKind, steps: &str) -> Settings {
         delete: false,
         seed: 1,
         disk: DiskChoice::default(),
+        status_listen: None,
+        flush: FlushChoice::default(),
     }
 }
 
@@ -235,6 +241,10 @@ fn the_document_has_every_second_and_reads_back() {
     for (step, what) in [(insert, "inserts"), (query, "queries")] {
         let series = step["series"].as_array().unwrap();
         assert!(series.len() >= 2, "a step of two seconds has two");
+        let which = if what == "inserts" { "insert" } else { "query" };
+        let latency = |second: &serde_json::Value, of| second[format!("{which}_us_{of}")].as_u64();
+        assert!(series.iter().all(|second| latency(second, "99") <= latency(second, "max")));
+        assert!(series.iter().any(|second| latency(second, "max") > Some(0)));
         let sum: u64 = series.iter().map(|second| second[what].as_u64().unwrap()).sum();
         assert_eq!(step[what]["total"], sum);
         for (number, second) in series.iter().enumerate() {

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use weir_bench::quantity::{parse_bytes, parse_count};
 use weir_bench::{Durability, Step};
 
-use crate::{bench_compare, bench_insert};
+use crate::{bench_compare, bench_experiment, bench_insert};
 
 /// What `--steps` says about itself.
 pub const STEPS_HELP: &str = "\
@@ -17,6 +17,7 @@ Steps, separated by commas; parameters follow after colons, as in l.i1:rows=2M:d
   l.i1   inserts with all indexes, 50 per commit      rows= seconds= commit= delete
   l.i2   the same, 5 per commit                       rows= seconds= commit= delete
   load   load with all indexes from the start         rows= commit=
+  update changes of an indexed column, one per commit rows= seconds=
   scan   full scans: primary, each index, primary
   qr100  range queries beside 100 inserts/s           seconds= commit= delete
   qp100  primary key lookups beside 100 inserts/s     seconds= commit= delete
@@ -29,6 +30,8 @@ pub enum Bench {
     Insert(bench_insert::Insert),
     /// Run the Insert Benchmark on several engines, each in its own process.
     Compare(bench_compare::Compare),
+    /// Run a study of page writing: several runs and a table.
+    Experiment(bench_experiment::Run),
 }
 
 impl Bench {
@@ -36,6 +39,7 @@ impl Bench {
         match self {
             Bench::Insert(insert) => insert.run(),
             Bench::Compare(compare) => compare.run(),
+            Bench::Experiment(experiment) => experiment.run(),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Args;
 use weir_bench::compare::{self, Comparison};
-use weir_bench::engine::DiskChoice;
+use weir_bench::engine::{DiskChoice, FlushChoice};
 use weir_bench::{EngineKind, Error, Settings, Step, run};
 
 use crate::bench::{Common, STEPS_HELP, format_steps, parse_steps};
@@ -104,6 +104,8 @@ impl Compare {
             delete: self.common.delete,
             seed: self.common.seed,
             disk: DiskChoice::default(),
+            status_listen: None,
+            flush: FlushChoice::default(),
         }
     }
 

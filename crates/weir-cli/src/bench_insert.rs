@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use weir_bench::engine::DiskChoice;
+use weir_bench::engine::{DiskChoice, FlushChoice};
 use weir_bench::{EngineKind, Error, Settings, Step, environment, report, run};
 
 use crate::bench::{Common, STEPS_HELP, parse_steps};
@@ -52,9 +52,27 @@ pub struct Insert {
     #[arg(long, default_value = "auto")]
     io: String,
 
-    /// Device that Weir is to pretend: fast (as it is), slow-ssd, sata-ssd or two-disks
+    /// Device that Weir is to pretend: fast (as it is), slow-ssd, sata-ssd, two-disks,
+    /// or operations per second as in iops-3000
     #[arg(long, default_value = "fast")]
     device: String,
+
+    /// Where Weir tells its figures while it runs, for `weir top` and Prometheus: a port of the
+    /// loopback interface, ADDRESS:PORT, or unix:FILE
+    #[arg(long, value_name = "ADDRESS")]
+    status_listen: Option<String>,
+
+    /// Another device for the first step, as --device
+    #[arg(long, value_name = "DEVICE")]
+    load_device: Option<String>,
+
+    /// Percent of Weir's frames that may be dirty
+    #[arg(long, value_name = "PERCENT")]
+    dirty_limit: Option<u32>,
+
+    /// When Weir writes pages: governor, or to compare: at-deadline, fixed-RATE, innodb-CAPACITY-MAX
+    #[arg(long, default_value = "governor")]
+    policy: String,
 
     /// No progress line
     #[arg(long)]
@@ -82,7 +100,8 @@ impl Insert {
         home.remove()?;
         let json = self.json.unwrap_or_else(|| default_json(&settings));
         result.save(&json)?;
-        print(&format!("{}\nEvery second of it: {}\n", report::summary(&result), json.display()))?;
+        let (summary, json) = (report::summary(&result), json.display());
+        print(&format!("{summary}\nEvery second of it: {json}\nAs a page: weir report {json}\n"))?;
         Ok(ExitCode::from(if result.interrupted { 130 } else { 0 }))
     }
 
@@ -97,7 +116,16 @@ impl Insert {
             durability: self.common.durability,
             delete: self.common.delete,
             seed: self.common.seed,
-            disk: DiskChoice { io: self.io.clone(), device: self.device.clone() },
+            disk: DiskChoice {
+                io: self.io.clone(),
+                device: self.device.clone(),
+                load_device: self.load_device.clone(),
+            },
+            flush: FlushChoice {
+                dirty_limit_percent: self.dirty_limit,
+                policy: self.policy.clone(),
+            },
+            status_listen: self.status_listen.clone(),
         }
     }
 }
@@ -108,7 +136,7 @@ fn default_json(settings: &Settings) -> PathBuf {
 }
 
 /// The first interrupt ends the run at once but in order, with the results so far; the second kills.
-fn stop_on_interrupt() -> Result<Arc<AtomicBool>> {
+pub fn stop_on_interrupt() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
     ctrlc::set_handler(move || {
@@ -122,14 +150,14 @@ fn stop_on_interrupt() -> Result<Arc<AtomicBool>> {
 }
 
 /// The directory of the database, removed when it is no longer needed, also after an error.
-struct Home {
+pub struct Home {
     path: PathBuf,
     remove: bool,
     created: bool,
 }
 
 impl Home {
-    fn new(dir: Option<&Path>, keep: bool) -> Result<Self> {
+    pub fn new(dir: Option<&Path>, keep: bool) -> Result<Self> {
         let Some(dir) = dir else {
             let temporary = tempfile::Builder::new().prefix("weir-bench-").tempdir();
             let path = temporary.context("creating a temporary directory")?.keep();
@@ -146,11 +174,11 @@ impl Home {
         Ok(Home { path: dir.to_path_buf(), remove: !keep, created })
     }
 
-    fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
-    fn remove(mut self) -> Result<()> {
+    pub fn remove(mut self) -> Result<()> {
         self.remove_now().with_context(|| format!("removing {}", self.path.display()))
     }
 

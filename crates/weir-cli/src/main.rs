@@ -5,9 +5,14 @@
 
 mod bench;
 mod bench_compare;
+mod bench_experiment;
 mod bench_insert;
 mod check;
 mod output;
+mod report;
+mod sim;
+mod sim_results;
+mod top;
 
 use std::process::ExitCode;
 
@@ -27,6 +32,12 @@ enum Command {
     Bench(bench::Bench),
     /// Check the structure of a database.
     Check(check::Check),
+    /// Make one HTML page of the results of benchmarks.
+    Report(report::Report),
+    /// Watch a running database in the terminal.
+    Top(top::Top),
+    /// Simulate page writing on models of devices and workloads.
+    Sim(Box<sim::Sim>),
 }
 
 fn main() -> ExitCode {
@@ -34,6 +45,9 @@ fn main() -> ExitCode {
     let done = match arguments.command {
         Command::Bench(bench) => bench.run(),
         Command::Check(check) => check.run(),
+        Command::Report(report) => report.run(),
+        Command::Top(top) => top.run(),
+        Command::Sim(sim) => sim.run(),
     };
     match done {
         Ok(code) => code,

@@ -85,7 +85,7 @@ fn a_directory_with_files_is_left_alone() {
 #[test]
 fn nonsense_ends_with_code_2_and_a_reason() {
     let dir = tempfile::tempdir().unwrap();
-    let cases: [(&[&str], &str); 10] = [
+    let cases: [(&[&str], &str); 19] = [
         (&["bench", "insert", "--engine", "oracle"], "`oracle` is no engine"),
         (&["bench", "insert", "--rows", "many"], "not a number"),
         (&["bench", "insert", "--memory", "5Q"], "unknown unit"),
@@ -96,6 +96,15 @@ fn nonsense_ends_with_code_2_and_a_reason() {
         (&["bench", "insert", "--engine", "model", "--rows", "1"], "at least one"),
         (&["bench", "compare", "--engines", "model,", "--quiet"], "is no engine"),
         (&["no-such-command"], "unrecognized subcommand"),
+        (&["sim", "--workload", "cahed"], "use one of cached, skewed, insert"),
+        (&["sim", "--device", "floppy"], "is no device; use two-disks"),
+        (&["sim", "--policies", "governor,innodb:5"], "is no policy; use governor"),
+        (&["sim", "--policies", "innodb:900/300"], "io_capacity is above io_capacity_max"),
+        (&["sim", "--study", "2017"], "is no study; use redo-size-2017"),
+        (&["sim", "--dirty-limit", "0"], "1 to 100 percent"),
+        (&["sim", "--redo", "1"], "--redo 1: at least 16M"),
+        (&["sim", "--redo", "16M", "--rate", "1M"], "is filled in 0.1 s"),
+        (&["sim", "--advise", "--study", "dirty-limit-2009"], "cannot be used with"),
     ];
     for (arguments, reason) in cases {
         let output = weir(arguments, dir.path());
@@ -130,6 +139,73 @@ fn failures_end_with_code_1_and_the_cause() {
     let output = weir(&TINY, dir.path());
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("writing out/run.json"));
+}
+
+#[test]
+fn a_report_is_one_page() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(weir(&TINY, dir.path()).status.success());
+    let output = weir(&["report", "out/run.json"], dir.path());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout), "report.html\n");
+    assert_eq!(names(dir.path()), ["out", "report.html"]);
+    let page = std::fs::read_to_string(dir.path().join("report.html")).unwrap();
+    for word in ["ips.av", "QPS.av", "secs", "Mcpu/i", "model", "</html>"] {
+        assert!(page.contains(word), "{word}");
+    }
+}
+
+#[test]
+fn a_report_of_what_is_no_result_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(weir(&TINY, dir.path()).status.success());
+    let run = std::fs::read_to_string(dir.path().join("out/run.json")).unwrap();
+    let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+    write("foreign.json", "{\"rows\": 1}");
+    write("list.json", "[1, 2]");
+    write("broken.json", &run[..run.len() / 2]);
+    write("newer.json", &run.replacen("\"format\":1", "\"format\":7", 1));
+    write("lacking.json", "{\"format\": 1}");
+    let good = "out/run.json";
+    let cases: [(&[&str], i32, &str); 9] = [
+        (&["missing.json"], 1, "reading missing.json: No such file"),
+        (&[good, "foreign.json"], 2, "foreign.json: no result of `weir bench`"),
+        (&["list.json"], 2, "list.json: no result of `weir bench`"),
+        (&["broken.json"], 1, "broken.json: EOF"),
+        (&[good, "newer.json"], 2, "newer.json: format 7, this program reads 1"),
+        (&["lacking.json"], 1, "lacking.json: missing field"),
+        (&[good, "-o", good], 2, "would replace this result"),
+        (&[good, "-o", "no-such/page.html"], 1, "writing no-such/page.html"),
+        (&[], 2, "required"),
+    ];
+    for (arguments, code, reason) in cases {
+        let output = weir(&[&["report"], arguments].concat(), dir.path());
+        let err = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {err}");
+        assert!(err.contains(reason), "{arguments:?}: {err}");
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+    }
+    assert!(!names(dir.path()).contains(&"report.html".to_string()));
+    assert_eq!(std::fs::read_to_string(dir.path().join(good)).unwrap(), run);
+}
+
+#[test]
+fn figures_are_told_where_they_can_be() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = ["bench", "insert", "--rows", "100", "--steps", "load", "--quiet"];
+    let cases = [
+        (&["--engine", "model", "--status-listen", "0"], "model has no status endpoint"),
+        (&["--engine", "weir", "--status-listen", "nowhere"], "`nowhere` is no address"),
+    ];
+    for (more, reason) in cases {
+        let output = weir(&[&base[..], more].concat(), dir.path());
+        assert_eq!(output.status.code(), Some(2), "{more:?}");
+        assert!(text(&output.stderr).contains(reason), "{}", text(&output.stderr));
+    }
+    let more = ["--json=run.json", "--status-listen", "unix:weir.sock"];
+    let output = weir(&[&base[..], &more].concat(), dir.path());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(names(dir.path()), ["run.json"], "the socket is gone");
 }
 
 #[test]
@@ -180,4 +256,60 @@ fn a_comparison_runs_each_in_its_own_process() {
     assert!(out.contains("vs.model") && out.contains("scan.5.primary"), "{out}");
     assert_eq!(names(&dir.path().join("out")), ["model-1.json", "model-2.json"]);
     assert_eq!(names(dir.path()), ["out"]);
+}
+
+#[test]
+fn a_simulation_has_a_line_and_a_document_for_each_policy() {
+    let dir = tempfile::tempdir().unwrap();
+    let arguments = [
+        "sim",
+        "--workload",
+        "insert",
+        "--data",
+        "1G",
+        "--memory",
+        "4G",
+        "--redo",
+        "512M",
+        "--rate",
+        "20k",
+        "--seconds",
+        "120",
+        "--policies",
+        "governor,innodb:200/2000,fixed:500",
+        "--results",
+        "out",
+    ];
+    let output = weir(&arguments, dir.path());
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{err}");
+    for policy in ["governor", "innodb:200/2000", "fixed:500"] {
+        assert_eq!(out.lines().filter(|line| line.starts_with(policy)).count(), 1, "{out}");
+    }
+    let documents =
+        ["insert-fixed-500.json", "insert-governor.json", "insert-innodb-200-2000.json"];
+    assert_eq!(names(&dir.path().join("out")), documents);
+    let again = weir(&arguments, dir.path());
+    assert_eq!(text(&again.stdout), out, "the same seed gives the same figures");
+}
+
+#[test]
+fn a_study_says_how_far_off_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = weir(&["sim", "--study", "dirty-limit-2009"], dir.path());
+    let out = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(out.contains("with a limit of 20 %, 60 to 72 % are dirty\n  model: "), "{out}");
+    assert_eq!(out.lines().filter(|line| line.starts_with("limit ")).count(), 6, "{out}");
+}
+
+#[test]
+fn advice_marks_one_size_of_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let arguments = ["sim", "--advise", "--workload", "skewed", "--data", "8G", "--memory", "2G"];
+    let output = weir(&arguments, dir.path());
+    let out = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(out.lines().filter(|line| line.ends_with("<- enough")).count(), 1, "{out}");
+    assert!(out.contains("\nTake "), "{out}");
 }

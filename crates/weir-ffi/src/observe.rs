@@ -2,9 +2,10 @@
 
 use crate::bytes::WeirBytes;
 use crate::database::WeirDatabase;
+use crate::table::WEIR_PRIMARY;
 use std::ffi::c_void;
 use std::time::Instant;
-use weir::{LockMode, TransactionState};
+use weir::{KeyOf, LockMode, TransactionState};
 
 /// What a transaction is doing.
 #[repr(C)]
@@ -40,8 +41,10 @@ pub struct WeirTransactionInfo {
 pub struct WeirLockInfo {
     /// Who holds it or waits for it.
     pub transaction: u64,
-    /// The tree that the key is in.
-    pub tree: u64,
+    /// The table; empty if it isn't known.
+    pub table: WeirBytes,
+    /// Position of the index whose entry is locked; `WEIR_PRIMARY` for a row.
+    pub index: u32,
     /// The key.
     pub key: WeirBytes,
     /// Whether it keeps away all others, not only writers.
@@ -102,12 +105,20 @@ pub unsafe extern "C" fn weir_locks(
 ) {
     let now = Instant::now();
     // SAFETY: the caller's promise.
-    for info in unsafe { &*database }.0.locks() {
+    let database = unsafe { &(*database).0 };
+    for info in database.locks() {
         let waited = info.wait.as_ref().map(|wait| now.saturating_duration_since(wait.since));
         let waits_for = info.wait.as_ref().and_then(|wait| wait.waits_for.first());
+        let (table, of) =
+            database.owner_of_tree(info.tree).unwrap_or((String::new(), KeyOf::Primary));
+        let index = match of {
+            KeyOf::Primary => WEIR_PRIMARY,
+            KeyOf::Index(n) => n as u32,
+        };
         let out = WeirLockInfo {
             transaction: info.txn.0,
-            tree: u64::from(info.tree.0),
+            table: table.as_bytes().into(),
+            index,
             key: info.key.as_slice().into(),
             exclusive: info.mode == LockMode::Exclusive,
             waits: info.wait.is_some(),

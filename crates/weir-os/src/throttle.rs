@@ -5,6 +5,10 @@
 //! batch reserves its time on arrival, runs on the disk beneath at once, and returns when both are
 //! done. So threads share the device fairly, and the disk's own latency comes off the wait.
 //!
+//! Writes of files that go through the page cache ([`Mode::Cached`]) cost device time when they are synced,
+//! as the stretch of the file that they cover; before that only what a file has unsynced beyond
+//! [`CACHED_BYTES_MAX`].
+//!
 //! A caller that works alone loses a little at each wait (sleeps overshoot); [`BURST`] lets the
 //! device catch up that much.
 
@@ -20,6 +24,9 @@ const IOPS_UNIT: usize = 16 * 1024;
 
 /// Idle time that the device makes up for at most.
 pub const BURST: Duration = Duration::from_millis(1);
+
+/// Bytes of a file that the page cache takes before they have to go to the device.
+pub const CACHED_BYTES_MAX: u64 = 16 << 20;
 
 /// The limits of a device. The default has none.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -77,15 +84,24 @@ impl Profile {
 
 /// A profile's name is not known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown disk profile `{0}`: one of fast, slow-ssd, sata-ssd, two-disks is expected")]
+#[error(
+    "unknown disk profile `{0}`: fast, slow-ssd, sata-ssd, two-disks, or a number of operations per second as \
+     in iops-3000 is expected"
+)]
 pub struct UnknownProfile(String);
 
 impl FromStr for Profile {
     type Err = UnknownProfile;
 
     fn from_str(name: &str) -> std::result::Result<Self, UnknownProfile> {
-        let found = Profile::PRESETS.iter().find(|(preset, _)| *preset == name);
-        found.map(|(_, profile)| *profile).ok_or_else(|| UnknownProfile(name.to_string()))
+        if let Some((_, profile)) = Profile::PRESETS.iter().find(|(preset, _)| *preset == name) {
+            return Ok(*profile);
+        }
+        let number = name.strip_prefix("iops-").and_then(|n| n.parse::<u32>().ok());
+        match number.filter(|&n| n > 0) {
+            Some(iops) => Ok(Profile { iops: Some(f64::from(iops)), ..Profile::FAST }),
+            None => Err(UnknownProfile(name.to_string())),
+        }
     }
 }
 
@@ -138,11 +154,14 @@ impl ThrottledDisk {
 }
 
 impl Device {
-    /// Reserves device time; the time at which it ends.
+    /// Reserves device time; the time at which it ends. What costs nothing doesn't wait for the device.
     fn reserve(&self, cost_of: impl FnOnce(&mut State) -> Duration) -> Duration {
         let now = self.clock.now();
         let mut state = self.state.lock();
         let cost = cost_of(&mut state);
+        if cost.is_zero() {
+            return now;
+        }
         state.free_at = state.free_at.max(now.saturating_sub(BURST)) + cost;
         state.free_at
     }
@@ -159,7 +178,8 @@ impl Disk for ThrottledDisk {
     fn open(&self, name: &str, create: Create, mode: Mode) -> Result<Arc<dyn File>> {
         let file = self.disk.open(name, create, mode)?;
         let id = self.device.file_next.fetch_add(1, Ordering::Relaxed);
-        Ok(Arc::new(ThrottledFile { file, id, device: self.device.clone() }))
+        let cached = (mode == Mode::Cached).then(Mutex::default);
+        Ok(Arc::new(ThrottledFile { file, id, cached, device: self.device.clone() }))
     }
 
     fn remove(&self, name: &str) -> Result<()> {
@@ -200,21 +220,71 @@ impl Disk for ThrottledDisk {
 struct ThrottledFile {
     file: Arc<dyn File>,
     id: u64,
+    /// What the page cache holds, for files that go through it.
+    cached: Option<Mutex<Unsynced>>,
     device: Arc<Device>,
+}
+
+/// The stretch of a file that was written and not synced.
+#[derive(Default)]
+struct Unsynced {
+    start: u64,
+    end: u64,
+    /// Sum of the writes; less than the stretch if they are far apart.
+    bytes: u64,
+}
+
+impl Unsynced {
+    fn add(&mut self, offset: u64, bytes: u64) {
+        if self.bytes == 0 {
+            self.start = offset;
+        }
+        self.start = self.start.min(offset);
+        self.end = self.end.max(offset.saturating_add(bytes));
+        self.bytes += bytes;
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes.min(self.end - self.start)
+    }
+}
+
+impl ThrottledFile {
+    /// Device time of a batch.
+    fn cost(&self, batch: &[Io], state: &mut State) -> Duration {
+        let mut total = Duration::ZERO;
+        for op in batch {
+            let bytes = op.buf().len();
+            if let (Some(cached), Io::Write { offset, .. }) = (&self.cached, op) {
+                let mut cached = cached.lock();
+                cached.add(*offset, bytes as u64);
+                if cached.bytes() > CACHED_BYTES_MAX {
+                    total += self.write_back(&mut cached, state);
+                }
+                continue;
+            }
+            let contiguous = state.last == (self.id, op.offset());
+            total += state.profile.cost(bytes, contiguous);
+            state.last = (self.id, op.offset().saturating_add(bytes as u64));
+        }
+        total
+    }
+
+    /// Device time of what the page cache holds.
+    fn write_back(&self, cached: &mut Unsynced, state: &mut State) -> Duration {
+        let held = std::mem::take(cached);
+        if held.bytes == 0 {
+            return Duration::ZERO;
+        }
+        let contiguous = state.last == (self.id, held.start);
+        state.last = (self.id, held.end);
+        state.profile.cost(held.bytes() as usize, contiguous)
+    }
 }
 
 impl File for ThrottledFile {
     fn run(&self, batch: Vec<Io>) -> Result<Vec<AlignedBuf>> {
-        let end = self.device.reserve(|state| {
-            let mut total = Duration::ZERO;
-            for op in &batch {
-                let bytes = op.buf().len();
-                let contiguous = state.last == (self.id, op.offset());
-                total += state.profile.cost(bytes, contiguous);
-                state.last = (self.id, op.offset().saturating_add(bytes as u64));
-            }
-            total
-        });
+        let end = self.device.reserve(|state| self.cost(&batch, state));
         let result = self.file.run(batch);
         self.device.wait_until(end);
         result
@@ -233,7 +303,10 @@ impl File for ThrottledFile {
     }
 
     fn sync(&self) -> Result<()> {
-        let end = self.device.reserve(|state| state.profile.sync_latency);
+        let end = self.device.reserve(|state| {
+            let held = self.cached.as_ref().map(|c| self.write_back(&mut c.lock(), state));
+            held.unwrap_or_default() + state.profile.sync_latency
+        });
         let result = self.file.sync();
         self.device.wait_until(end);
         result
@@ -329,6 +402,21 @@ mod tests {
     }
 
     #[test]
+    fn the_page_cache_takes_writes_until_they_are_synced() {
+        let (disk, clock, _) = setup("slow-ssd");
+        let file = disk.open("cached", Create::New, Mode::Cached).unwrap();
+        disk.device.reserve(|_| Duration::from_millis(50));
+        let log = || (0..100).for_each(|i| drop(file.run(vec![write(i / 10, PAGE)]).unwrap()));
+        assert_eq!(took(&clock, log), 0, "though the device is busy");
+        clock.advance(Duration::from_millis(50));
+        assert_eq!(took(&clock, || file.sync().unwrap()), 1000, "ten different pages");
+        assert_eq!(took(&clock, || file.sync().unwrap()), 0);
+        let large = || drop(file.write(0, AlignedBuf::zeroed((17 << 20) - PAGE)).unwrap());
+        assert_eq!(took(&clock, large), 108_700, "more than it takes");
+        assert_eq!(took(&clock, || drop(file.read(0, AlignedBuf::zeroed(PAGE)).unwrap())), 100);
+    }
+
+    #[test]
     fn idle_time_is_not_saved_up() {
         let (_, clock, file) = setup("two-disks");
         clock.advance(Duration::from_secs(60));
@@ -341,6 +429,9 @@ mod tests {
         for (name, profile) in Profile::PRESETS {
             assert_eq!(name.parse::<Profile>().unwrap(), profile);
         }
+        let limited = "iops-3000".parse::<Profile>().unwrap();
+        assert_eq!(limited, Profile { iops: Some(3000.0), ..Profile::FAST });
+        assert!("iops-0".parse::<Profile>().is_err());
         let error = "floppy".parse::<Profile>().unwrap_err();
         assert!(error.to_string().contains("floppy"), "{error}");
     }

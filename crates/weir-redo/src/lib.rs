@@ -36,7 +36,7 @@
 //!
 //! Groups follow one another without gaps and may straddle segments. The stream ends at the first place
 //! that does not hold a valid group. If that place must have been durable, because a valid group lies in the
-//! next segment or more than 8 MiB on, the log is damaged there, and reading it fails. A group of an earlier lap is not valid: its LSN was another.
+//! segment after the next or more than 8 MiB on, the log is damaged there, and reading it fails. A group of an earlier lap is not valid: its LSN was another.
 //! Synced when `durable` has passed its end, which is after everything before it.
 //!
 //! # Invariants
@@ -48,8 +48,8 @@
 //!   the capacity as it was) are present and
 //!   durable, so every claim has its place: one segment more than the capacity.
 //! - A block of the file is only rewritten with bytes of which the old ones are a prefix.
-//! - Before a segment takes its first byte, everything before it is synced: `durable .. written` lies
-//!   within one segment. It is at most 8 MiB long.
+//! - Before a segment takes its first byte, everything before the segment before it is synced:
+//!   `durable .. written` lies within two segments. It is at most 8 MiB long.
 //! - After the first failed write or sync the log is poisoned: nothing is written or synced again.
 //!
 //! # Nothing beyond the end comes back
@@ -72,8 +72,8 @@
 //! truncated and failed to sync, so that this truncation changes nothing and its sync promises nothing.
 //!
 //! Likewise, what the crashed process had written but not synced may be in the page cache only, and if a sync failed
-//! the system may take it for clean. So the last 8 MiB before `end` are written again before they
-//! are synced. Names can't be written again like this: after a failed sync of the *directory* the
+//! the system may take it for clean. So the last 8 MiB before `end`, in the segments of `end` and before, are
+//! written again before they are synced. Names can't be written again like this: after a failed sync of the *directory* the
 //! file system has to be mounted anew (journalling ones go read-only by themselves).
 //!
 //! # Protocol

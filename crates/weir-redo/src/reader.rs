@@ -201,7 +201,7 @@ impl Reader {
         Ok(Ok(bytes))
     }
 
-    /// A valid group that proves, by being there, that the group at `at` was durable: one in the segment
+    /// A valid group that proves, by being there, that the group at `at` was durable: one two segments
     /// after it, or farther from it than what may be unsynced. 0 if none is found.
     fn later_group(&self) -> Result<u64, RedoError> {
         // Where the group ends if its length is right; the length is within one segment.
@@ -211,7 +211,7 @@ impl Reader {
         let end = self.at + u64::from(len);
         let here = self.geometry.segment(end - 1);
         let far = (end + UNSYNCED_BYTES_MAX).next_multiple_of(GROUP_ALIGN as u64);
-        let from = far.min(self.geometry.start(here + 1));
+        let from = far.min(self.geometry.start(here + 2));
         let segment = self.geometry.segment(from);
         let opened = segments::open_segment(&*self.disk, self.database_id, self.geometry, segment);
         let file = match opened {

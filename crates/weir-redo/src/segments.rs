@@ -129,8 +129,13 @@ impl Segments {
             }
         }
         if checkpoint < end {
-            let file = &files[(self.geometry.segment(end.0 - 1) - first) as usize];
-            self.rewrite_unsynced(&**file, end.0)?;
+            let newest = self.geometry.segment(end.0 - 1);
+            let until = self.geometry.start(newest);
+            let from = end.0.saturating_sub(UNSYNCED_BYTES_MAX);
+            if newest > first && from < until {
+                self.rewrite_unsynced(&*files[(newest - 1 - first) as usize], from, until)?;
+            }
+            self.rewrite_unsynced(&*files[(newest - first) as usize], from, end.0)?;
         }
         let kept = first + files.len() as u64;
         for &number in numbers.iter().filter(|&&n| n >= kept) {
@@ -142,8 +147,8 @@ impl Segments {
             if number == last {
                 file.set_len(self.geometry.file_offset(end.0))?;
             }
-            if number + 1 >= last {
-                file.sync()?; // those before were, before the next took its first byte
+            if number + 2 >= last {
+                file.sync()?; // those before were, before the one after the next took its first byte
             }
             if file.len()? != self.geometry.file_bytes() {
                 file.set_len(self.geometry.file_bytes())?;
@@ -159,11 +164,11 @@ impl Segments {
     }
 
     /// Writes again what the crashed incarnation may have written and not synced. If a sync of it failed,
-    /// the system may take those bytes for clean: syncing them now would succeed and do nothing.
-    fn rewrite_unsynced(&self, file: &dyn File, end: u64) -> Result<(), RedoError> {
+    /// the system may take those bytes for clean: syncing them now would succeed and do nothing. `from` on, as
+    /// far as they are in the segment that holds the byte before `end`.
+    fn rewrite_unsynced(&self, file: &dyn File, from: u64, end: u64) -> Result<(), RedoError> {
         let start = self.geometry.start(self.geometry.segment(end - 1));
-        let mut at =
-            end.saturating_sub(UNSYNCED_BYTES_MAX).max(start) / BLOCK as u64 * BLOCK as u64;
+        let mut at = from.max(start) / BLOCK as u64 * BLOCK as u64;
         while at < end {
             let bytes = (end - at).min(1 << 20);
             let offset = self.geometry.file_offset(at);

@@ -5,8 +5,8 @@
 //!   of the new, so a torn rewrite loses nothing that was durable.
 //! - Writes end where segments and buffers do, which may be within a group. So the bytes written and synced
 //!   (`ring.written()`, `synced`) are told from the groups written and durable (`written`, `durable`).
-//! - Before the first byte goes to a segment, all segments before it are synced. So what is not synced lies
-//!   within one segment, and a sync is of one file.
+//! - Before the first byte goes to a segment, all segments but the one before it are synced. So what is
+//!   not synced lies within two, and who comes to a segment's end need not wait for a sync.
 //! - What is not synced is never more than [`UNSYNCED_BYTES_MAX`]: the device is kept busy evenly, and an
 //!   open knows how much may be in the page cache only.
 
@@ -144,7 +144,9 @@ impl Redo {
         let block = BLOCK as u64;
         let head = at % block;
         let to = filled.min(geometry.start(number + 1)).min(at - head + WRITE_BYTES);
-        if at == geometry.start(number) || to - self.synced.load(Acquire) > UNSYNCED_BYTES_MAX {
+        let synced = self.synced.load(Acquire);
+        let two_behind = at == geometry.start(number) && synced < geometry.start(number - 1);
+        if two_behind || to - synced > UNSYNCED_BYTES_MAX {
             self.sync_written()?;
         }
         let bytes = (head + to - at) as usize;
@@ -174,9 +176,11 @@ impl Redo {
         assert!(whole <= to, "written {whole} is past what the ring has freed, {to}");
         if synced < to {
             let geometry = self.segments.geometry;
-            let number = geometry.segment(synced);
-            assert!(to <= geometry.start(number + 1), "{synced}..{to} is in two segments");
-            self.segments.file(number).sync().map_err(|e| self.fail(e.into()))?;
+            let (first, last) = (geometry.segment(synced), geometry.segment(to - 1));
+            assert!(last <= first + 1, "{synced}..{to} is in more than two segments");
+            for number in first..=last {
+                self.segments.file(number).sync().map_err(|e| self.fail(e.into()))?;
+            }
             self.synced.store(to, Release);
         }
         self.durable.store(whole, Release);

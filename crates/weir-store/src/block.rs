@@ -6,12 +6,12 @@
 //!
 //! | offset | width   | what                                                           |
 //! |--------|---------|----------------------------------------------------------------|
-//! | 0      | 4       | magic `WMB1`                                                   |
+//! | 0      | 4       | magic `WMB2`                                                   |
 //! | 4      | 4       | block number                                                   |
 //! | 8      | 8       | version, 1 for the first                                       |
 //! | 16     | 8       | newest LSN: start of the last redo group whose change is here  |
 //! | 24     | 4       | CRC-32C over the slot with this field zero                     |
-//! | 28     | 4       | 0                                                              |
+//! | 28     | 4       | low half of the database id                                    |
 //! | 32     | 508 * 8 | entries, see [`crate::extent`]                                 |
 //!
 //! A block is written only when the log is durable past its newest LSN, into the slot that does
@@ -39,7 +39,7 @@ pub(crate) const SLOT: usize = 4096;
 /// Pages that a map block covers.
 pub const BLOCK_PAGES: u32 = 508;
 const HEADER: usize = 32;
-const MAGIC: [u8; 4] = *b"WMB1";
+const MAGIC: [u8; 4] = *b"WMB2";
 const _: () = assert!(HEADER + BLOCK_PAGES as usize * 8 == SLOT);
 
 /// Number of the block that covers a page.
@@ -59,13 +59,15 @@ pub(crate) fn slot_offset(block: u32, version: u64) -> u64 {
 }
 
 /// Writes a block as the map has it now.
-pub(crate) fn encode(map: &PageMap, block: u32, version: u64, newest: Lsn, out: &mut [u8]) {
+pub(crate) fn encode(map: &PageMap, draft: Draft, database_id: u64, out: &mut [u8]) {
+    let Draft { block, version, newest } = draft;
     assert_eq!(out.len(), SLOT, "a map block is 4 KiB");
     out.fill(0);
     out[0..4].copy_from_slice(&MAGIC);
     out[4..8].copy_from_slice(&block.to_le_bytes());
     out[8..16].copy_from_slice(&version.to_le_bytes());
     out[16..24].copy_from_slice(&newest.0.to_le_bytes());
+    out[28..32].copy_from_slice(&(database_id as u32).to_le_bytes());
     for (page, place) in pages_of(block).zip(out[HEADER..].chunks_exact_mut(8)) {
         place.copy_from_slice(&map.entry(page).0.to_le_bytes());
     }
@@ -85,12 +87,14 @@ pub(crate) enum Found {
         /// Its newest LSN.
         newest: Lsn,
     },
+    /// A whole block of another database, of which this is the low half of the id.
+    Foreign(u32),
     /// Something else: what, expected, found.
     Broken(&'static str, String, String),
 }
 
 /// Checks the slot of `block` with `version % 2 == parity`.
-pub(crate) fn inspect(slot: &[u8], block: u32, parity: u64) -> Found {
+pub(crate) fn inspect(slot: &[u8], block: u32, parity: u64, database_id: u64) -> Found {
     assert_eq!(slot.len(), SLOT, "a map block is 4 KiB");
     if slot.iter().all(|&b| b == 0) {
         return Found::Empty;
@@ -105,6 +109,10 @@ pub(crate) fn inspect(slot: &[u8], block: u32, parity: u64) -> Found {
     actual = crc32c::crc32c_append(actual, &slot[28..]);
     if crc != actual {
         return Found::Broken("map block checksum", format!("{crc:08x}"), format!("{actual:08x}"));
+    }
+    let database = u32::from_le_bytes(field(slot, 28));
+    if database != database_id as u32 {
+        return Found::Foreign(database);
     }
     let number = u32::from_le_bytes(field(slot, 4));
     if number != block {

@@ -5,14 +5,14 @@
 //!
 //! | offset | width | what                                                            |
 //! |--------|-------|-----------------------------------------------------------------|
-//! | 0      | 2     | format, `0x5731`                                                |
+//! | 0      | 2     | format, `0x5732`                                                |
 //! | 2      | 1     | compression: 0 raw, 1 LZ4 block, 2 zstd frame                   |
 //! | 3      | 1     | 0                                                               |
 //! | 4      | 4     | page id                                                         |
 //! | 8      | 8     | page LSN: LSN of the last change in the image                   |
 //! | 16     | 4     | payload bytes                                                   |
 //! | 20     | 4     | CRC-32C over the header with this field zero, then the payload  |
-//! | 24     | 8     | 0                                                               |
+//! | 24     | 8     | database id                                                     |
 //! | 32     |       | payload: bytes 32..16384 of the page, as compressed             |
 //!
 //! A page leaves its first 32 bytes to this header, so that a raw image takes exactly 4 units; in
@@ -33,7 +33,7 @@ pub const IMAGE_HEADER: usize = 32;
 /// Longest payload that saves a unit.
 const PAYLOAD_MAX: usize = PAGE_SIZE - UNIT - IMAGE_HEADER;
 const BODY: usize = PAGE_SIZE - IMAGE_HEADER;
-const FORMAT: u16 = 0x5731;
+const FORMAT: u16 = 0x5732;
 const RAW: u8 = 0;
 const LZ4: u8 = 1;
 const ZSTD: u8 = 2;
@@ -52,6 +52,7 @@ pub enum Compression {
 
 /// Makes images; keeps its tables and buffers from one page to the next.
 pub(crate) struct Encoder {
+    database_id: u64,
     codec: Codec,
     scratch: Vec<u8>,
 }
@@ -63,7 +64,7 @@ enum Codec {
 }
 
 impl Encoder {
-    pub fn new(compression: Compression) -> Self {
+    pub fn new(compression: Compression, database_id: u64) -> Self {
         let codec = match compression {
             Compression::None => Codec::None,
             Compression::Lz4 => Codec::Lz4(CompressTable::small()),
@@ -77,7 +78,7 @@ impl Encoder {
             Codec::Lz4(_) => get_maximum_output_size(BODY),
             Codec::Zstd(_) => PAYLOAD_MAX,
         };
-        Encoder { codec, scratch: vec![0; scratch_bytes] }
+        Encoder { database_id, codec, scratch: vec![0; scratch_bytes] }
     }
 
     /// Writes the image of `bytes` to the start of `out` (16 KiB or more) and returns its units.
@@ -103,7 +104,8 @@ impl Encoder {
         out[4..8].copy_from_slice(&page.0.to_le_bytes());
         out[8..16].copy_from_slice(&lsn.0.to_le_bytes());
         out[16..20].copy_from_slice(&(payload_bytes as u32).to_le_bytes());
-        out[20..32].fill(0);
+        out[20..24].fill(0);
+        out[24..32].copy_from_slice(&self.database_id.to_le_bytes());
         let crc = crc32c::crc32c(&out[..used]);
         out[20..24].copy_from_slice(&crc.to_le_bytes());
         (stored / UNIT) as u8
@@ -127,6 +129,7 @@ impl Encoder {
 pub(crate) struct Expected<'a> {
     pub file: &'a str,
     pub offset: u64,
+    pub database_id: u64,
     pub page: PageId,
     /// The map's entry; its image check is compared.
     pub entry: Entry,
@@ -209,6 +212,12 @@ impl Header {
         if crc != actual {
             let (wanted, found) = (format!("{crc:08x}"), format!("{actual:08x}"));
             return Err(expected.corrupt("image checksum", wanted, found));
+        }
+        let database_id = u64::from_le_bytes(field(stored, 24));
+        if database_id != expected.database_id {
+            let wanted = format!("database {:016x}", expected.database_id);
+            let found = format!("{database_id:016x}");
+            return Err(expected.corrupt("image of another database", wanted, found));
         }
         if page != expected.page {
             let wanted = format!("page {}", expected.page);

@@ -49,23 +49,27 @@ impl Store {
         let mut newest_slot: Option<(u64, Lsn, usize)> = None;
         let mut broken = Vec::new();
         for (parity, slot) in slots.chunks_exact(SLOT).enumerate() {
-            match block::inspect(slot, block, parity as u64) {
+            match block::inspect(slot, block, parity as u64, self.database_id) {
                 Found::Empty => {}
                 Found::Valid { version, newest } => {
                     if newest_slot.is_none_or(|(v, _, _)| v < version) {
                         newest_slot = Some((version, newest, parity));
                     }
                 }
-                Found::Broken(what, expected, found) => {
-                    let offset = block::slot_offset(block, parity as u64);
-                    let error = StoreError::Corrupt {
-                        file: self.map_file.name().to_string(),
-                        offset,
-                        page: PageId(block.saturating_mul(BLOCK_PAGES)),
+                Found::Foreign(id) => {
+                    let expected = format!("an id ending in {:08x}", self.database_id as u32);
+                    let what = "map block of another database";
+                    return Err(self.corrupt_block(
+                        block,
+                        parity,
                         what,
                         expected,
-                        found,
-                    };
+                        format!("{id:08x}"),
+                    ));
+                }
+                Found::Broken(what, expected, found) => {
+                    let offset = block::slot_offset(block, parity as u64);
+                    let error = self.corrupt_block(block, parity, what, expected, found);
                     broken.push((offset, block::claim(slot, block, parity as u64), error));
                 }
             }
@@ -91,6 +95,24 @@ impl Store {
         }
         self.blocks.lock().load(block, version, newest);
         Ok(())
+    }
+
+    fn corrupt_block(
+        &self,
+        block: u32,
+        parity: usize,
+        what: &'static str,
+        expected: String,
+        found: String,
+    ) -> StoreError {
+        StoreError::Corrupt {
+            file: self.map_file.name().to_string(),
+            offset: block::slot_offset(block, parity as u64),
+            page: PageId(block.saturating_mul(BLOCK_PAGES)),
+            what,
+            expected,
+            found,
+        }
     }
 
     /// Zeroes the slots that a crash left broken; they are not current.
@@ -146,7 +168,7 @@ impl Store {
             // The lock is taken per block, so that nobody waits for more than one encoding.
             let mut blocks = self.blocks.lock();
             let Some(draft) = blocks.start_write(block, durable) else { continue };
-            block::encode(&self.map, block, draft.version, draft.newest, &mut buf);
+            block::encode(&self.map, draft, self.database_id, &mut buf);
             drop(blocks);
             batch.push(Io::Write { offset: block::slot_offset(block, draft.version), buf });
             drafts.push(draft);

@@ -54,6 +54,8 @@ pub struct StoreStats {
     pub page_bytes_in: u64,
     /// Bytes of images written.
     pub page_bytes_out: u64,
+    /// Time that the batches' syncs took, in microseconds.
+    pub batch_sync_us: u64,
     /// Pages read.
     pub pages_read: u64,
     /// Read operations that they took.
@@ -70,6 +72,7 @@ pub(crate) struct Counters {
     pub pages_written: AtomicU64,
     pub writes: AtomicU64,
     pub page_bytes_out: AtomicU64,
+    pub batch_sync_us: AtomicU64,
     pub pages_read: AtomicU64,
     pub reads: AtomicU64,
     pub page_bytes_read: AtomicU64,
@@ -111,6 +114,8 @@ pub(crate) struct MapIo {
 /// ```
 pub struct Store {
     pub(crate) options: StoreOptions,
+    /// Stamped on images and map blocks.
+    pub(crate) database_id: u64,
     pub(crate) data: Arc<dyn File>,
     pub(crate) map_file: Arc<dyn File>,
     pub(crate) control: Arc<dyn File>,
@@ -175,6 +180,7 @@ impl Store {
         let (control, control_version) = read_control(&*control_file)?;
         let store = Store {
             options,
+            database_id: control.database_id,
             space: Mutex::new(Space::new(0)),
             map: PageMap::new(),
             blocks: Mutex::default(),
@@ -294,10 +300,17 @@ impl Store {
             writes: get(&c.writes),
             page_bytes_in: get(&c.pages_written) * weir_page::PAGE_SIZE as u64,
             page_bytes_out: get(&c.page_bytes_out),
+            batch_sync_us: get(&c.batch_sync_us),
             pages_read: get(&c.pages_read),
             reads: get(&c.reads),
             page_bytes_read: get(&c.page_bytes_read),
         }
+    }
+
+    /// Batches written, and the time that their syncs took in microseconds.
+    pub fn batch_syncs(&self) -> (u64, u64) {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        (get(&self.counters.batches), get(&self.counters.batch_sync_us))
     }
 
     /// The extent of a page, or `NotStored`.

@@ -8,6 +8,7 @@ use crate::store::Store;
 use parking_lot::Mutex;
 use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 use weir_os::{AlignedBuf, DiskError, Io};
 use weir_page::{Lsn, PAGE_SIZE, PageId};
 
@@ -114,8 +115,11 @@ impl Store {
     ) -> Result<Vec<Relocation>> {
         self.assert_recovered();
         self.check_poison()?;
-        let mut encoder =
-            self.encoders.lock().pop().unwrap_or_else(|| Encoder::new(self.options.compression));
+        let mut encoder = self
+            .encoders
+            .lock()
+            .pop()
+            .unwrap_or_else(|| Encoder::new(self.options.compression, self.database_id));
         let mut packing = Packing::default();
         for page in pages {
             packing.add(&mut encoder, &self.spare_segments, page);
@@ -138,7 +142,10 @@ impl Store {
             Ok(buffers) => self.keep_segments(buffers),
             Err(error) => return Err(self.write_failed(error, &extents, bytes)),
         }
+        let written = Instant::now();
         self.data.sync().map_err(|e| self.poisoned(e))?;
+        let sync_us = written.elapsed().as_micros() as u64;
+        self.counters.batch_sync_us.fetch_add(sync_us, Ordering::Relaxed);
         self.counters.batches.fetch_add(1, Ordering::Relaxed);
         self.counters.pages_written.fetch_add(extents.len() as u64, Ordering::Relaxed);
         self.counters.writes.fetch_add(count, Ordering::Relaxed);

@@ -31,7 +31,6 @@
 
 pub mod check;
 mod engine;
-mod governor;
 pub mod key;
 mod lock;
 pub mod row;
@@ -57,4 +56,5 @@ pub use txn::{Canceller, Direction, Durability, Savepoint};
 pub use value::{OwnedValue, Type, Value};
 pub use weir_os::Backend;
 pub use weir_page::{TreeId, TxnId};
+pub use weir_status::{Address as StatusAddress, Figure, Kind as FigureKind, Unit as FigureUnit};
 pub use weir_store::Compression;

@@ -518,6 +518,7 @@ fn files_of_another_database() {
         let error = read_prefix(&at, false).expect_err(kind);
         eprintln!("  {kind}: {error}");
         assert!(["data", "map", "redo-"].iter().any(|f| error.to_string().contains(f)), "{error}");
+        assert!(error.to_string().contains("another database"), "{error}");
     }
 }
 

@@ -43,6 +43,9 @@ pub fn open(kind: EngineKind, options: &EngineOptions) -> Result<Box<dyn Engine>
             format!("{kind} uses the system's files; io and device can be chosen for weir only");
         return Err(Error::Usage(what));
     }
+    if kind != EngineKind::Weir && options.status_listen.is_some() {
+        return Err(Error::Usage(format!("{kind} has no status endpoint; weir has")));
+    }
     match kind {
         EngineKind::Weir => Ok(Box::new(weir::Weir::open(options)?)),
         #[cfg(feature = "rocksdb")]

@@ -8,13 +8,15 @@ use std::sync::Arc;
 use std::ops::Bound;
 
 use weir::{
-    Bounds, Database, Direction, IndexRef, Isolation, RowRef, Schema, Shutdown, Table, Type, Value,
+    Bounds, Database, Direction, IndexRef, Isolation, RowRef, Schema, Shutdown, StatusAddress,
+    Table, Type, Value,
 };
+use weir_governor::{FixedRate, InnodbAdaptive, InnodbSettings, Policy, WriteAtDeadline};
 use weir_os::throttle::{Profile, UnknownProfile};
 use weir_os::{Backend, RealClock, ThrottledDisk};
 
 use crate::engine::{
-    Durability, Engine, EngineInfo, EngineOptions, Index, IndexEntry, Scanned, Session,
+    Durability, Engine, EngineInfo, EngineOptions, FlushChoice, Index, IndexEntry, Scanned, Session,
 };
 use crate::error::{Error, Result};
 use crate::quantity::format_bytes;
@@ -37,6 +39,8 @@ fn failed(operation: &'static str) -> impl Fn(weir::Error) -> Error {
 
 pub(super) struct Weir {
     database: Database,
+    /// The slow device, and what it is after the first step.
+    throttle: Option<(ThrottledDisk, Profile)>,
     settings: Vec<String>,
 }
 
@@ -51,15 +55,21 @@ impl Weir {
             .memory_bytes(options.memory_bytes)
             .redo_capacity_bytes(options.redo_bytes)
             .durability(durability);
-        let database = open(options, weir_options)?;
+        let weir_options = match &options.status_listen {
+            Some(address) => weir_options.status_listen(status_address(address)?),
+            None => weir_options,
+        };
+        let weir_options = with_flush(weir_options, &options.flush)?;
+        let (database, throttle) = open(options, weir_options)?;
         let settings = vec![
             format!("memory={}", format_bytes(options.memory_bytes)),
             format!("redo_capacity={}", format_bytes(options.redo_bytes)),
             format!("durability={}", options.durability),
             format!("io={}", options.disk.io),
             format!("device={}", options.disk.device),
+            format!("policy={}", options.flush.policy),
         ];
-        Ok(Weir { database, settings })
+        Ok(Weir { database, throttle, settings })
     }
 
     fn table(&self, table: u32) -> Result<Table> {
@@ -69,8 +79,50 @@ impl Weir {
     }
 }
 
+fn status_address(text: &str) -> Result<StatusAddress> {
+    text.parse().map_err(|error| Error::Usage(format!("status-listen: {error}")))
+}
+
+/// The options with those for experiments.
+fn with_flush(mut options: weir::Options, choice: &FlushChoice) -> Result<weir::Options> {
+    if let Some(percent) = choice.dirty_limit_percent {
+        options = options.dirty_limit(f64::from(percent) / 100.0);
+    }
+    let policy = choice.policy.clone();
+    if policy == "governor" {
+        return Ok(options);
+    }
+    make_policy(&policy)?;
+    Ok(options.flush_policy(move || make_policy(&policy).expect("it was made before")))
+}
+
+/// A policy by its name.
+fn make_policy(name: &str) -> Result<Box<dyn Policy + Send>> {
+    let unknown = || {
+        let what = "governor, at-deadline, fixed-RATE or innodb-CAPACITY-MAX";
+        Error::Usage(format!("`{name}` is no flush policy; use {what}"))
+    };
+    let number = |text: &str| text.parse::<u32>().map(f64::from).map_err(|_| unknown());
+    if name == "at-deadline" {
+        return Ok(Box::new(WriteAtDeadline::new()));
+    }
+    if let Some(rate) = name.strip_prefix("fixed-") {
+        return Ok(Box::new(FixedRate::new(number(rate)?)));
+    }
+    let (capacity, max) =
+        name.strip_prefix("innodb-").and_then(|rest| rest.split_once('-')).ok_or_else(unknown)?;
+    let settings = InnodbSettings {
+        io_capacity: number(capacity)?,
+        io_capacity_max: number(max)?,
+        ..InnodbSettings::default()
+    };
+    Ok(Box::new(InnodbAdaptive::new(settings)))
+}
+
+type Throttle = Option<(ThrottledDisk, Profile)>;
+
 /// Opens the database on the disk that was asked for.
-fn open(options: &EngineOptions, weir_options: weir::Options) -> Result<Database> {
+fn open(options: &EngineOptions, weir_options: weir::Options) -> Result<(Database, Throttle)> {
     let backend = match options.disk.io.as_str() {
         "auto" => Backend::Auto,
         "io-uring" => Backend::IoUring,
@@ -80,15 +132,21 @@ fn open(options: &EngineOptions, weir_options: weir::Options) -> Result<Database
             return Err(Error::Usage(what));
         }
     };
-    if options.disk.device == "fast" {
-        return Database::open(&options.dir, weir_options.backend(backend)).map_err(failed("open"));
+    let device = &options.disk.device;
+    let first = options.disk.load_device.as_ref().unwrap_or(device);
+    if device == "fast" && first == "fast" {
+        let database = Database::open(&options.dir, weir_options.backend(backend));
+        return Ok((database.map_err(failed("open"))?, None));
     }
-    let profile: Profile =
-        options.disk.device.parse().map_err(|e: UnknownProfile| Error::Usage(e.to_string()))?;
+    let profile = |name: &str| {
+        name.parse::<Profile>().map_err(|e: UnknownProfile| Error::Usage(e.to_string()))
+    };
+    let (first, then) = (profile(first)?, profile(device)?);
     let disk = weir_os::open_directory(&options.dir, backend)
         .map_err(|e| Error::engine(NAME, "open", e))?;
-    let throttled = ThrottledDisk::new(disk, profile, Arc::new(RealClock::new()));
-    Database::open_on(Arc::new(throttled), weir_options).map_err(failed("open"))
+    let throttled = ThrottledDisk::new(disk, first, Arc::new(RealClock::new()));
+    let database = Database::open_on(Arc::new(throttled.clone()), weir_options);
+    Ok((database.map_err(failed("open"))?, Some((throttled, then))))
 }
 
 fn table_name(table: u32) -> String {
@@ -138,6 +196,12 @@ impl Engine for Weir {
         Some(self.database.status().disk.reads)
     }
 
+    fn end_load_device(&self) {
+        if let Some((disk, profile)) = &self.throttle {
+            disk.set_profile(*profile);
+        }
+    }
+
     fn close(self: Box<Self>) -> Result<()> {
         self.database.close(Shutdown::Fast, &mut |_| {}).map_err(failed("close"))
     }
@@ -145,50 +209,8 @@ impl Engine for Weir {
 
 /// The figures of each second: levels as they are, counters since the database was opened.
 fn figures(status: &weir::Status) -> Vec<(String, f64)> {
-    macro_rules! figures {
-        ($($name:ident),* $(,)?) => {
-            vec![$((stringify!($name).to_string(), status.$name as f64)),*]
-        };
-    }
-    let mut figures = figures![
-        checkpoint_age,
-        checkpoint_max_age,
-        lsn_current,
-        lsn_flushed,
-        lsn_last_checkpoint,
-        buffer_pool_pages_total,
-        buffer_pool_pages_free,
-        buffer_pool_pages_dirty,
-        pages_written_deadline,
-        pages_written_free_frames,
-        pages_read,
-        pages_read_ahead,
-        pages_evicted,
-        page_bytes_uncompressed,
-        page_bytes_written,
-        checkpoints,
-        log_waits,
-        log_wait_us,
-        buffer_pool_wait_free,
-        history_list_length,
-        staged_entries,
-        staging_pages,
-        staged_entries_moved,
-        staging_moves,
-        data_file_bytes,
-        data_used_bytes,
-    ];
-    let disk = &status.disk;
-    for (name, value) in [
-        ("disk_reads", disk.reads),
-        ("disk_writes", disk.writes),
-        ("disk_syncs", disk.syncs),
-        ("disk_read_bytes", disk.read_bytes),
-        ("disk_write_bytes", disk.write_bytes),
-    ] {
-        figures.push((name.to_string(), value as f64));
-    }
-    figures
+    let figures = status.figures().into_iter();
+    figures.map(|figure| (figure.name.to_string(), figure.value as f64)).collect()
 }
 
 struct WeirSession<'a> {
@@ -310,6 +332,16 @@ impl Session for WeirSession<'_> {
             out.push(IndexEntry { key, id: number(&entry, TRANSACTIONID)? });
         }
         Ok(())
+    }
+
+    fn update(&mut self, id: u64, register: u32) -> Result<()> {
+        let mut txn = self.begin()?;
+        let found = txn.get(&self.table, &[Value::U64(id)]).map_err(failed("get"))?;
+        let row = found.ok_or_else(|| Error::engine(NAME, "update", format!("no row {id}")))?;
+        let mut values: [Value<'_>; 7] = std::array::from_fn(|column| row.get(column));
+        values[CASHREGISTERID] = Value::U64(register.into());
+        txn.update(&self.table, &values).map_err(failed("update"))?;
+        txn.commit().map_err(failed("commit"))
     }
 
     fn get(&mut self, id: u64) -> Result<Option<Row>> {

@@ -1,6 +1,8 @@
 use super::*;
 use crate::extent::{Extent, Relocation};
 
+const DATABASE: u64 = 0x1122_3344_5566_7788;
+
 fn entry(page: u32, start_unit: u64) -> Entry {
     let extent = Extent { start_unit, units: 2 };
     Relocation { page: PageId(page), extent, page_lsn: Lsn(3) }.entry()
@@ -12,7 +14,8 @@ fn sample() -> Vec<u8> {
     map.slot(PageId(1015)).replace(entry(1015, 0x0C0D));
     map.slot(PageId(1016)).replace(entry(1016, 0x0E0F));
     let mut slot = vec![0; SLOT];
-    encode(&map, 1, 0x21, Lsn(0x3132), &mut slot);
+    let draft = Draft { block: 1, version: 0x21, newest: Lsn(0x3132) };
+    encode(&map, draft, DATABASE, &mut slot);
     slot
 }
 
@@ -20,16 +23,17 @@ fn sample() -> Vec<u8> {
 fn block_is_golden() {
     let slot = sample();
     let mut golden = vec![0; SLOT];
-    golden[0..4].copy_from_slice(b"WMB1");
+    golden[0..4].copy_from_slice(b"WMB2");
     golden[4] = 1;
     golden[8] = 0x21;
     golden[16..18].copy_from_slice(&[0x32, 0x31]);
-    golden[24..28].copy_from_slice(&[55, 96, 19, 236]);
+    golden[24..28].copy_from_slice(&[92, 129, 140, 53]);
+    golden[28..32].copy_from_slice(&[0x88, 0x77, 0x66, 0x55]);
     golden[32..40].copy_from_slice(&[11, 10, 0, 0, 0, 0x52, 0xAA, 0x38]);
     golden[4088..4096].copy_from_slice(&entry(1015, 0x0C0D).0.to_le_bytes());
     assert_eq!(slot[..48], golden[..48]);
     assert_eq!(slot, golden);
-    assert_eq!(inspect(&slot, 1, 1), Found::Valid { version: 0x21, newest: Lsn(0x3132) });
+    assert_eq!(inspect(&slot, 1, 1, DATABASE), Found::Valid { version: 0x21, newest: Lsn(0x3132) });
     assert_eq!(entries(&slot).next(), Some(entry(508, 0x0A0B)));
 }
 
@@ -39,15 +43,16 @@ fn damage_is_found() {
     for at in (0..SLOT).step_by(31).chain(0..32) {
         let mut bad = slot.clone();
         bad[at] ^= 0x10;
-        assert!(matches!(inspect(&bad, 1, 1), Found::Broken(..)), "byte {at}");
+        assert!(matches!(inspect(&bad, 1, 1, DATABASE), Found::Broken(..)), "byte {at}");
     }
-    assert!(matches!(inspect(&slot, 2, 1), Found::Broken("map block number", ..)));
-    assert!(matches!(inspect(&slot, 1, 0), Found::Broken("map block version", ..)));
-    assert_eq!(inspect(&[0; SLOT], 7, 0), Found::Empty);
+    assert!(matches!(inspect(&slot, 2, 1, DATABASE), Found::Broken("map block number", ..)));
+    assert!(matches!(inspect(&slot, 1, 0, DATABASE), Found::Broken("map block version", ..)));
+    assert_eq!(inspect(&slot, 1, 1, DATABASE + 1), Found::Foreign(0x5566_7788));
+    assert_eq!(inspect(&[0; SLOT], 7, 0, DATABASE), Found::Empty);
     let mut rng = fastrand::Rng::with_seed(1);
     for _ in 0..500 {
         let wild: Vec<u8> = (0..SLOT).map(|_| rng.u8(..)).collect();
-        assert!(matches!(inspect(&wild, 1, 1), Found::Broken(..)));
+        assert!(matches!(inspect(&wild, 1, 1, DATABASE), Found::Broken(..)));
     }
 }
 
@@ -58,7 +63,7 @@ fn impossible_entries_are_found_under_a_good_checksum() {
     slot[24..28].fill(0);
     let crc = crc32c::crc32c(&slot);
     slot[24..28].copy_from_slice(&crc.to_le_bytes());
-    assert!(matches!(inspect(&slot, 1, 1), Found::Broken("map entry", ..)));
+    assert!(matches!(inspect(&slot, 1, 1, DATABASE), Found::Broken("map entry", ..)));
 }
 
 #[test]

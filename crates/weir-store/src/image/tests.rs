@@ -1,6 +1,7 @@
 use super::*;
 use crate::extent::{Extent, Relocation};
 
+const DATABASE: u64 = 0x2122_2324_2526_2728;
 const PAGE: PageId = PageId(0x0102_0304);
 const LSN: Lsn = Lsn(0x1112_1314_1516_1718);
 
@@ -9,7 +10,7 @@ fn entry(page: PageId, lsn: Lsn, units: u8) -> Entry {
 }
 
 fn expected(entry: Entry) -> Expected<'static> {
-    Expected { file: "dir/data", offset: 9 * 4096, page: PAGE, entry }
+    Expected { file: "dir/data", offset: 9 * 4096, database_id: DATABASE, page: PAGE, entry }
 }
 
 fn noise(seed: u64) -> Vec<u8> {
@@ -26,7 +27,7 @@ fn half_full(seed: u64) -> Vec<u8> {
 
 fn encode(compression: Compression, bytes: &[u8]) -> Vec<u8> {
     let mut out = vec![0xEE; PAGE_SIZE];
-    let units = Encoder::new(compression).encode(PAGE, LSN, bytes, &mut out);
+    let units = Encoder::new(compression, DATABASE).encode(PAGE, LSN, bytes, &mut out);
     out.truncate(usize::from(units) * UNIT);
     out
 }
@@ -50,12 +51,12 @@ fn header_is_golden() {
     let image = encode(Compression::None, &bytes);
     assert_eq!(image.len(), PAGE_SIZE);
     let golden = [
-        0x31, 0x57, 0, 0, 4, 3, 2, 1, 0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11, 0xE0, 0x3F,
+        0x32, 0x57, 0, 0, 4, 3, 2, 1, 0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11, 0xE0, 0x3F,
         0, 0,
     ];
     assert_eq!(image[..20], golden);
-    assert_eq!(image[20..24], [9, 206, 9, 71]);
-    assert_eq!(image[24..32], [0; 8]);
+    assert_eq!(image[20..24], [214, 235, 178, 124]);
+    assert_eq!(image[24..32], DATABASE.to_le_bytes());
     assert!(image[32..].iter().all(|&b| b == 7));
     let mut out = vec![0; PAGE_SIZE];
     let lsn = decode(&image, &expected(entry(PAGE, LSN, 4)), &mut out).unwrap();
@@ -95,12 +96,15 @@ fn every_flipped_bit_is_found() {
 }
 
 #[test]
-fn an_image_of_another_page_or_lsn_is_refused() {
+fn an_image_of_another_page_database_or_lsn_is_refused() {
     let image = encode(Compression::None, &noise(4));
     let mut out = vec![0; PAGE_SIZE];
     let other = Expected { page: PageId(5), ..expected(entry(PageId(5), LSN, 4)) };
     let error = decode(&image, &other, &mut out).unwrap_err().to_string();
     assert!(error.contains("image of another page: expected page 5"), "{error}");
+    let other = Expected { database_id: DATABASE + 1, ..expected(entry(PAGE, LSN, 4)) };
+    let error = decode(&image, &other, &mut out).unwrap_err().to_string();
+    assert!(error.contains("image of another database: expected database 2122"), "{error}");
     let newer = expected(entry(PAGE, Lsn(LSN.0 + 1), 4));
     let error = decode(&image, &newer, &mut out).unwrap_err().to_string();
     assert!(error.contains("lost write"), "{error}");

@@ -27,9 +27,11 @@ fn options(frames: usize) -> StorageOptions {
             buffer_bytes: 1 << 20,
             database_id: 7,
         },
+        dirty_limit: 0.9,
         keep_redo_capacity: false,
         compression: Compression::Lz4,
         inline: true,
+        policy: Default::default(),
     }
 }
 
@@ -714,7 +716,7 @@ fn a_running_transaction_is_found() {
 #[test]
 fn a_rotten_image_is_found_though_the_page_is_in_memory() {
     let (bed, _, children) = two_levels(1);
-    bed.storage().flush_all(&mut |_| {}).unwrap();
+    bed.storage().flush_all(crate::storage::Reason::Checkpoint, &mut |_| {}).unwrap();
     bed.assert_clean("after writing");
     let extent = bed.storage().store.map().slot(children[0]).extent().unwrap();
     bed.disk.rot("data", extent.offset() + 200, 3).unwrap();

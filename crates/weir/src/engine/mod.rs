@@ -34,7 +34,7 @@ use crate::lock::LockInfo;
 use crate::schema::KeyOf;
 use crate::sort;
 use crate::storage::replay::Summary;
-use crate::storage::{Background, Fault, Storage};
+use crate::storage::{Background, Fault, Reason, Storage};
 use crate::txn::{Transactions, TxnError};
 use parking_lot::{Mutex, RwLock};
 use prepared::Registry;
@@ -48,6 +48,7 @@ use table::Shared;
 use transaction::Orphan;
 use weir_os::{Disk, open_directory};
 use weir_page::TreeId;
+use weir_status::{Address, Server};
 
 /// How a database is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -75,6 +76,7 @@ pub(crate) struct Inner {
     has_orphans: AtomicBool,
     recovered: Summary,
     threads: Mutex<Option<Threads>>,
+    endpoint: Mutex<Option<Server>>,
     /// Held last: nobody else opens the directory before everything has ended.
     _lock: Box<dyn Send + Sync>,
 }
@@ -171,6 +173,8 @@ impl Database {
             None => None,
             Some(background) => Some(Threads::start(&shared, background).map_err(start_failed)?),
         };
+        let endpoint = options.status_listen.as_ref();
+        let endpoint = endpoint.map(|at| listen(at, &shared, &recovered)).transpose()?;
         let mut tables = HashMap::new();
         for (name, def) in catalog::load(&shared)? {
             for staging in def.indexes.iter().filter_map(|index| index.staging.clone()) {
@@ -189,6 +193,7 @@ impl Database {
             ddl: Mutex::default(),
             recovered,
             threads: Mutex::new(threads),
+            endpoint: Mutex::new(endpoint),
             _lock: lock,
         })))
     }
@@ -220,6 +225,11 @@ impl Database {
     /// Figures of the moment.
     pub fn status(&self) -> Status {
         Status::of(&self.0.shared, &self.0.recovered)
+    }
+
+    /// Where [`Options::status_listen`] listens; `None` when it wasn't asked for.
+    pub fn status_address(&self) -> Option<Address> {
+        self.0.endpoint.lock().as_ref().map(|endpoint| endpoint.address().clone())
     }
 
     /// Transactions that have written and not ended, oldest first. Who has only read isn't among them; the
@@ -255,7 +265,18 @@ impl Database {
     /// [`Error::Options`]; no space for a larger log: nothing changed then. Storage errors.
     pub fn set_redo_capacity(&self, bytes: u64) -> Result<u64> {
         options::check_redo_capacity(bytes)?;
-        Ok(self.0.shared.storage.redo.set_capacity(bytes).map_err(Fault::from)?)
+        Ok(self.0.shared.storage.set_redo_capacity(bytes)?)
+    }
+
+    /// Changes the share of memory whose pages may have unwritten changes, from 0.0 to 1.0; see
+    /// [`Options::dirty_limit`]. A smaller one holds back writers until enough pages are written.
+    ///
+    /// # Errors
+    /// [`Error::Options`]: nothing changed.
+    pub fn set_dirty_limit(&self, share: f64) -> Result<()> {
+        options::check_dirty_limit(share)?;
+        self.0.shared.storage.set_dirty_limit(share);
+        Ok(())
     }
 
     /// Makes everything that was committed durable on the device.
@@ -272,7 +293,7 @@ impl Database {
     /// # Errors
     /// Storage errors.
     pub fn checkpoint(&self) -> Result<()> {
-        Ok(self.0.shared.storage.flush_all(&mut |_| {})?)
+        Ok(self.0.shared.storage.flush_all(Reason::Checkpoint, &mut |_| {})?)
     }
 
     /// One step of what threads do otherwise, by number, for a single-threaded database: 0 writes
@@ -319,11 +340,12 @@ impl Database {
         if how == Shutdown::Clean {
             self.purge_all()?;
         }
+        drop(self.0.endpoint.lock().take());
         drop(self.0.threads.lock().take());
         storage.check()?;
         storage.note_durable()?;
         if how == Shutdown::Clean {
-            storage.flush_all(progress)?;
+            storage.flush_all(Reason::Shutdown, progress)?;
         }
         // Nobody does the background work any more: who would wait for it gets an error.
         storage.stop(Fault::Closed);
@@ -346,6 +368,7 @@ fn exists(disk: &dyn Disk, name: &str, options: &Options) -> Result<bool> {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        drop(self.endpoint.lock().take());
         self.leave_orphans();
         let had_threads = self.threads.lock().take().is_some();
         if had_threads && self.shared.storage.check().is_ok() {
@@ -353,6 +376,13 @@ impl Drop for Inner {
             let _ = self.shared.storage.note_durable();
         }
     }
+}
+
+/// Starts the endpoint that tells the database's figures.
+fn listen(at: &Address, shared: &Arc<Transactions>, recovered: &Summary) -> Result<Server> {
+    let (shared, recovered) = (shared.clone(), *recovered);
+    Server::start(at, move || Status::of(&shared, &recovered).figures())
+        .map_err(|error| Error::Options { option: "status_listen", what: format!("{at}: {error}") })
 }
 
 fn start_failed(error: std::io::Error) -> Error {

@@ -1,14 +1,15 @@
 //! How to open a database.
 
 use super::error::{Error, Result};
-use crate::storage::StorageOptions;
 use crate::storage::replay::Progress;
+use crate::storage::{PolicyMaker, StorageOptions};
 use crate::txn::Durability;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_os::Backend;
 use weir_page::PAGE_SIZE;
 use weir_redo::RedoOptions;
+use weir_status::Address;
 use weir_store::Compression;
 
 /// Called with the progress of recovery.
@@ -29,16 +30,19 @@ pub struct Options {
     pub(super) redo_capacity_bytes: u64,
     /// Whether nobody has asked for a capacity.
     pub(super) keep_redo_capacity: bool,
+    pub(super) dirty_limit: f64,
     pub(super) durability: Durability,
     pub(super) compression: Compression,
     pub(super) backend: Backend,
     pub(super) create: bool,
     pub(super) lock_wait_timeout: Duration,
     pub(super) inline: bool,
+    pub(super) policy: PolicyMaker,
     pub(super) staging: bool,
     pub(super) staging_leaves: Option<usize>,
     pub(super) staging_eager: bool,
     pub(super) on_progress: Option<OnProgress>,
+    pub(super) status_listen: Option<Address>,
 }
 
 impl Default for Options {
@@ -48,16 +52,19 @@ impl Default for Options {
             memory_bytes: 128 << 20,
             redo_capacity_bytes: 512 << 20,
             keep_redo_capacity: true,
+            dirty_limit: 0.9,
             durability: Durability::Sync,
             compression: Compression::Lz4,
             backend: Backend::Auto,
             create: true,
             lock_wait_timeout: Duration::from_secs(50),
             inline: false,
+            policy: PolicyMaker::default(),
             staging: true,
             staging_leaves: None,
             staging_eager: false,
             on_progress: None,
+            status_listen: None,
         }
     }
 }
@@ -80,6 +87,15 @@ pub(super) fn check_redo_capacity(bytes: u64) -> Result<()> {
     Ok(())
 }
 
+/// Whether a share of memory makes sense as a limit.
+pub(super) fn check_dirty_limit(share: f64) -> Result<()> {
+    if !(0.0..=1.0).contains(&share) {
+        let what = format!("{share} is not from 0.0 to 1.0");
+        return Err(Error::Options { option: "dirty_limit", what });
+    }
+    Ok(())
+}
+
 impl Options {
     /// All memory that the database may use, in bytes; at least 2 MiB.
     pub fn memory_bytes(self, memory_bytes: u64) -> Self {
@@ -90,6 +106,13 @@ impl Options {
     /// database that exists keeps the capacity that it has.
     pub fn redo_capacity_bytes(self, redo_capacity_bytes: u64) -> Self {
         Options { redo_capacity_bytes, keep_redo_capacity: false, ..self }
+    }
+
+    /// Share of the frames in memory whose pages may have unwritten changes, from 0.0 to 1.0 but never
+    /// fewer than 16 pages; 0.9 by default. It is never exceeded: at the limit writers wait, in order, for
+    /// pages to be written. A lower one costs page writes and needs no setting for even throughput.
+    pub fn dirty_limit(self, share: f64) -> Self {
+        Options { dirty_limit: share, ..self }
     }
 
     /// When a commit returns.
@@ -135,6 +158,28 @@ impl Options {
         Options { on_progress: Some(Arc::new(on_progress)), ..self }
     }
 
+    /// Gives the figures of the open database to whoever asks at this address, in Prometheus' text
+    /// format: `http://ADDRESS/metrics`, or the same on a Unix socket; see [`Address`]. Nobody has to
+    /// authenticate. With port 0, [`super::Database::status_address`] tells which one was found.
+    ///
+    /// ```
+    /// use weir::{Options, StatusAddress};
+    /// let options = Options::default().status_listen(StatusAddress::loopback(9104));
+    /// ```
+    pub fn status_listen(self, address: impl Into<Address>) -> Self {
+        Options { status_listen: Some(address.into()), ..self }
+    }
+
+    /// What decides when pages are written, instead of the governor. For experiments only: others
+    /// stall writers, or write more, or both.
+    #[doc(hidden)]
+    pub fn flush_policy(
+        self,
+        make: impl Fn() -> Box<dyn weir_governor::Policy + Send> + Send + Sync + 'static,
+    ) -> Self {
+        Options { policy: PolicyMaker(Arc::new(make)), ..self }
+    }
+
     /// Starts no threads: whoever has to wait does the background work itself. For simulation: one
     /// thread, deterministic; see [`super::Database::background_step`].
     pub fn single_threaded(self) -> Self {
@@ -157,6 +202,7 @@ impl Options {
             return refuse("memory_bytes", format!("{} is below 2 MiB", self.memory_bytes));
         }
         check_redo_capacity(self.redo_capacity_bytes)?;
+        check_dirty_limit(self.dirty_limit)?;
         let log_buffer = self.log_buffer_bytes();
         let for_frames = self.memory_bytes - log_buffer as u64 - overhead_bytes(self.memory_bytes);
         let frames = for_frames / (PAGE_SIZE as u64 + 128);
@@ -171,9 +217,11 @@ impl Options {
                 buffer_bytes: log_buffer,
                 database_id,
             },
+            dirty_limit: self.dirty_limit,
             keep_redo_capacity: self.keep_redo_capacity,
             compression: self.compression,
             inline: self.inline,
+            policy: self.policy.clone(),
         })
     }
 }

@@ -1,93 +1,171 @@
 //! Figures of a database at one moment. Names follow InnoDB's where the thing is the same.
+//!
+//! The table below is the only place that names them: the fields of [`Status`], what they are, and
+//! [`Status::figures`], from which the endpoint, `weir top` and the benchmark take them.
 
+use crate::storage::Cause;
 use crate::storage::replay::Summary;
 use crate::txn::{Running, Transactions};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
+use weir_status::{Figure, Kind, Unit};
 
-/// What [`super::Database::status`] tells. Counters run from the opening of the database.
-#[derive(Debug, Clone, Default)]
-#[non_exhaustive]
-pub struct Status {
+/// `/// sentence` and `name: kind unit,` for each figure: makes the struct and its list.
+macro_rules! status {
+    ($($(#[doc = $help:literal])+ $name:ident: $kind:ident $unit:ident,)+) => {
+        /// What [`super::Database::status`] tells. Counters run from the opening of the database.
+        #[derive(Debug, Clone, Default)]
+        #[non_exhaustive]
+        pub struct Status {
+            $($(#[doc = $help])+ pub $name: u64,)+
+            /// Operations on the disk.
+            pub disk: weir_os::DiskStats,
+        }
+
+        impl Status {
+            fn own_figures(&self) -> Vec<Figure> {
+                vec![$(figure(
+                    stringify!($name),
+                    concat!($($help),+),
+                    status!(@kind $kind),
+                    status!(@unit $unit),
+                    self.$name,
+                )),+]
+            }
+        }
+    };
+    (@kind counter) => { Kind::Counter };
+    (@kind gauge) => { Kind::Gauge };
+    (@unit count) => { Unit::Count };
+    (@unit bytes) => { Unit::Bytes };
+    (@unit microseconds) => { Unit::Microseconds };
+}
+
+status! {
     /// Bytes of redo between the checkpoint and the end of the log.
-    pub checkpoint_age: u64,
-    /// What it never exceeds.
-    pub checkpoint_max_age: u64,
-    /// End of the log.
-    pub lsn_current: u64,
-    /// The log is on the device up to here.
-    pub lsn_flushed: u64,
-    /// The newest checkpoint.
-    pub lsn_last_checkpoint: u64,
-    /// Redo capacity in bytes.
-    pub redo_capacity: u64,
+    checkpoint_age: gauge bytes,
+    /// What the checkpoint age never exceeds.
+    checkpoint_max_age: gauge bytes,
+    /// LSN of the end of the log.
+    lsn_current: gauge bytes,
+    /// LSN up to which the log is on the device.
+    lsn_flushed: gauge bytes,
+    /// LSN of the newest checkpoint.
+    lsn_last_checkpoint: gauge bytes,
+    /// Redo capacity.
+    redo_capacity: gauge bytes,
     /// Frames in memory.
-    pub buffer_pool_pages_total: u64,
+    buffer_pool_pages_total: gauge count,
     /// Frames that are free.
-    pub buffer_pool_pages_free: u64,
+    buffer_pool_pages_free: gauge count,
     /// Frames whose page has unwritten changes.
-    pub buffer_pool_pages_dirty: u64,
+    buffer_pool_pages_dirty: gauge count,
+    /// Most frames whose page may have unwritten changes.
+    buffer_pool_pages_dirty_max: gauge count,
     /// Pages written because the log needed their space.
-    pub pages_written_deadline: u64,
+    pages_written_deadline: counter count,
+    /// Pages written because too many were dirty.
+    pages_written_dirty_limit: counter count,
     /// Pages written to free frames.
-    pub pages_written_free_frames: u64,
+    pages_written_free_frames: counter count,
+    /// Pages written because a checkpoint was asked for.
+    pages_written_checkpoint: counter count,
     /// Pages written at shutdown.
-    pub pages_written_shutdown: u64,
+    pages_written_shutdown: counter count,
     /// Pages read because somebody needed them.
-    pub pages_read: u64,
+    pages_read: counter count,
     /// Pages read ahead.
-    pub pages_read_ahead: u64,
+    pages_read_ahead: counter count,
     /// Pages dropped from memory.
-    pub pages_evicted: u64,
+    pages_evicted: counter count,
     /// Bytes of pages written, before compression.
-    pub page_bytes_uncompressed: u64,
+    page_bytes_uncompressed: counter bytes,
     /// Bytes of pages written.
-    pub page_bytes_written: u64,
+    page_bytes_written: counter bytes,
     /// Checkpoints.
-    pub checkpoints: u64,
+    checkpoints: counter count,
     /// How often a writer waited for log space.
-    pub log_waits: u64,
-    /// How long, in microseconds.
-    pub log_wait_us: u64,
+    log_waits: counter count,
+    /// Time that writers waited for log space.
+    log_wait_us: counter microseconds,
+    /// Writers that wait for log space now.
+    log_waiting: gauge count,
+    /// How often a writer was held back so that the page writer can follow.
+    admission_waits: counter count,
+    /// Time that writers were held back so that the page writer can follow.
+    admission_wait_us: counter microseconds,
+    /// Writers that are held back now.
+    admission_waiting: gauge count,
+    /// How often a writer waited because too many pages were dirty.
+    dirty_limit_waits: counter count,
+    /// Time that writers waited because too many pages were dirty.
+    dirty_limit_wait_us: counter microseconds,
+    /// Writers that wait because too many pages are dirty.
+    dirty_limit_waiting: gauge count,
+    /// Pages per second that the governor asks for.
+    flush_rate_target: gauge count,
+    /// Pages per second that the device has been seen to write.
+    device_pages_per_second: gauge count,
+    /// Bytes of redo per second that writers may use; 0 while they are not held back.
+    log_rate_max: gauge bytes,
     /// How often somebody found no free frame.
-    pub buffer_pool_wait_free: u64,
+    buffer_pool_wait_free: counter count,
     /// Committed transactions.
-    pub transactions_committed: u64,
+    transactions_committed: counter count,
     /// Transactions rolled back.
-    pub transactions_rolled_back: u64,
+    transactions_rolled_back: counter count,
     /// Committed transactions whose undo is kept.
-    pub history_list_length: u64,
+    history_list_length: gauge count,
     /// Undo records that purge has been through.
-    pub purged_records: u64,
+    purged_records: counter count,
     /// Index entries inserted into staging trees.
-    pub staged_entries: u64,
-    /// Leaves of staging trees, when last counted.
-    pub staging_pages: u64,
+    staged_entries: counter count,
+    /// Leaves of staging trees when last counted.
+    staging_pages: gauge count,
     /// Staged entries moved into the main trees.
-    pub staged_entries_moved: u64,
-    /// Changes of main leaves that this took.
-    pub staging_moves: u64,
+    staged_entries_moved: counter count,
+    /// Changes of main leaves that moving staged entries took.
+    staging_moves: counter count,
     /// Row locks that had to be waited for.
-    pub row_lock_waits: u64,
-    /// How long, in microseconds.
-    pub row_lock_time_us: u64,
+    row_lock_waits: counter count,
+    /// Time that row locks had to be waited for.
+    row_lock_time_us: counter microseconds,
     /// Deadlocks.
-    pub deadlocks: u64,
-    /// Length of the data file in bytes.
-    pub data_file_bytes: u64,
-    /// Bytes of it in use.
-    pub data_used_bytes: u64,
+    deadlocks: counter count,
+    /// Length of the data file.
+    data_file_bytes: gauge bytes,
+    /// Bytes of the data file in use.
+    data_used_bytes: gauge bytes,
     /// Pages that exist.
-    pub pages_allocated: u64,
-    /// Operations on the disk.
-    pub disk: weir_os::DiskStats,
+    pages_allocated: gauge count,
     /// Bytes of log that recovery went through when the database was opened.
-    pub recovered_log_bytes: u64,
-    /// Records that it applied.
-    pub recovered_records: u64,
+    recovered_log_bytes: gauge bytes,
+    /// Records that recovery applied when the database was opened.
+    recovered_records: gauge count,
+}
+
+fn figure(name: &'static str, help: &'static str, kind: Kind, unit: Unit, value: u64) -> Figure {
+    Figure { name, help: help.trim(), kind, unit, value }
 }
 
 impl Status {
+    /// All figures with their names, kinds and units, those of the disk included.
+    pub fn figures(&self) -> Vec<Figure> {
+        let mut figures = self.own_figures();
+        let disk = &self.disk;
+        figures.extend(
+            [
+                ("disk_reads", "Reads of the disk.", Unit::Count, disk.reads),
+                ("disk_writes", "Writes to the disk.", Unit::Count, disk.writes),
+                ("disk_syncs", "Syncs of the disk.", Unit::Count, disk.syncs),
+                ("disk_read_bytes", "Bytes read from the disk.", Unit::Bytes, disk.read_bytes),
+                ("disk_write_bytes", "Bytes written to the disk.", Unit::Bytes, disk.write_bytes),
+            ]
+            .map(|(name, help, unit, value)| figure(name, help, Kind::Counter, unit, value)),
+        );
+        figures
+    }
+
     pub(super) fn of(shared: &Transactions, recovered: &Summary) -> Status {
         let s = &shared.storage;
         let f = &s.figures;
@@ -103,8 +181,11 @@ impl Status {
             buffer_pool_pages_total: s.pool.frames() as u64,
             buffer_pool_pages_free: s.pool.free_frames() as u64,
             buffer_pool_pages_dirty: s.pool.dirty_pages(),
+            buffer_pool_pages_dirty_max: s.dirty.limit(),
             pages_written_deadline: f.written_for_deadline.load(Relaxed),
+            pages_written_dirty_limit: f.written_for_dirty_limit.load(Relaxed),
             pages_written_free_frames: f.written_for_frames.load(Relaxed),
+            pages_written_checkpoint: f.written_for_checkpoint.load(Relaxed),
             pages_written_shutdown: f.written_for_shutdown.load(Relaxed),
             pages_read: f.pages_loaded.load(Relaxed),
             pages_read_ahead: f.pages_read_ahead.load(Relaxed),
@@ -112,8 +193,18 @@ impl Status {
             page_bytes_uncompressed: store.page_bytes_in,
             page_bytes_written: store.page_bytes_out,
             checkpoints: f.checkpoints.load(Relaxed),
-            log_waits: f.log_waits.load(Relaxed),
-            log_wait_us: f.log_wait_us.load(Relaxed),
+            log_waits: f.log_waits.count(),
+            log_wait_us: f.log_waits.us(),
+            log_waiting: s.gate.waiting(Cause::Log),
+            admission_waits: f.admission_waits.count(),
+            admission_wait_us: f.admission_waits.us(),
+            admission_waiting: s.gate.waiting(Cause::Pace),
+            dirty_limit_waits: f.dirty_limit_waits.count(),
+            dirty_limit_wait_us: f.dirty_limit_waits.us(),
+            dirty_limit_waiting: s.gate.waiting(Cause::DirtyLimit),
+            flush_rate_target: f.flush_rate_target.load(Relaxed),
+            device_pages_per_second: f.device_pages_per_second.load(Relaxed),
+            log_rate_max: f.log_rate_max.load(Relaxed),
             buffer_pool_wait_free: f.frame_waits.load(Relaxed),
             transactions_committed: shared.figures.commits.load(Relaxed),
             transactions_rolled_back: shared.figures.rollbacks.load(Relaxed),

@@ -49,10 +49,13 @@ impl Writer<'_> {
     ) -> Result<()> {
         self.hints.clear();
         for entry in entries.clone() {
-            self.hints.push(self.def.indexes[entry.index].tree.locate(self.storage, entry.key));
+            self.hints.push(self.def.indexes[entry.index].tree.approach(self.storage, entry.key));
+        }
+        for hint in self.hints.iter_mut() {
+            hint.arrive(self.storage);
         }
         for hint in self.hints.iter() {
-            hint.prefetch_slots(self.storage);
+            hint.prefetch_leaf(self.storage);
         }
         if self.put_row(key, Op::Insert(row))? == Outcome::Exists {
             return Err(self.duplicate("primary"));
@@ -72,10 +75,8 @@ impl Writer<'_> {
     /// Inserts the entries of a row that was written.
     pub fn insert_entries<'e>(&mut self, entries: impl Iterator<Item = Entry<'e>>) -> Result<()> {
         for entry in entries {
-            let hint = match self.def.indexes[entry.index].staging {
-                Some(_) => self.def.indexes[entry.index].tree.locate(self.storage, entry.key),
-                None => Hint::default(),
-            };
+            let mut hint = self.def.indexes[entry.index].tree.approach(self.storage, entry.key);
+            hint.arrive(self.storage);
             self.insert_entry(entry, hint)?;
         }
         Ok(())

@@ -1,5 +1,8 @@
 //! The threads that run the storage layer's steps.
 
+use super::gate::Rates;
+use super::regulator::{Regulator, TURN};
+use super::writers::{THREADS, Writers};
 use super::{Fault, Storage};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,30 +12,38 @@ use std::time::{Duration, Instant};
 /// Running threads; dropped, they end.
 pub struct Background {
     storage: Arc<Storage>,
-    ending: Arc<AtomicBool>,
+    shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
 }
 
+#[derive(Default)]
+struct Shared {
+    ending: AtomicBool,
+    writers: Writers,
+}
+
 impl Background {
-    /// Starts page writer, evictor and log keeper.
+    /// Starts the page writer's threads, the evictor, and the keepers of log and checkpoint.
     ///
     /// # Errors
     /// When the system gives no threads.
     pub fn start(storage: &Arc<Storage>) -> std::io::Result<Background> {
-        let mut background = Background {
-            storage: storage.clone(),
-            ending: Arc::new(AtomicBool::new(false)),
-            threads: Vec::new(),
-        };
+        let mut background =
+            Background { storage: storage.clone(), shared: Arc::default(), threads: Vec::new() };
         background.spawn("weir-flush", flusher)?;
+        for _ in 0..THREADS {
+            background
+                .spawn("weir-write", |storage, shared| shared.writers.run(storage, survive))?;
+        }
         background.spawn("weir-evict", evictor)?;
+        background.spawn("weir-check", checkpointer)?;
         background.spawn("weir-log", log_keeper)?;
         Ok(background)
     }
 
-    fn spawn(&mut self, name: &str, run: fn(&Storage, &AtomicBool)) -> std::io::Result<()> {
-        let (storage, ending) = (self.storage.clone(), self.ending.clone());
-        let thread = Builder::new().name(name.into()).spawn(move || run(&storage, &ending))?;
+    fn spawn(&mut self, name: &str, run: fn(&Storage, &Shared)) -> std::io::Result<()> {
+        let (storage, shared) = (self.storage.clone(), self.shared.clone());
+        let thread = Builder::new().name(name.into()).spawn(move || run(&storage, &shared))?;
         self.threads.push(thread);
         Ok(())
     }
@@ -40,9 +51,11 @@ impl Background {
 
 impl Drop for Background {
     fn drop(&mut self) {
-        self.ending.store(true, Ordering::Release);
-        self.storage.flusher.raise();
-        self.storage.evictor.raise();
+        self.shared.ending.store(true, Ordering::Release);
+        self.shared.writers.end();
+        for signal in [&self.storage.flusher, &self.storage.evictor, &self.storage.checkpointer] {
+            signal.raise();
+        }
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
@@ -58,45 +71,32 @@ fn survive(storage: &Storage, result: Result<(), Fault>) {
     }
 }
 
-fn running(storage: &Storage, ending: &AtomicBool) -> bool {
-    !ending.load(Ordering::Acquire) && storage.check().is_ok()
+fn running(storage: &Storage, shared: &Shared) -> bool {
+    !shared.ending.load(Ordering::Acquire) && storage.check().is_ok()
 }
 
-/// Follows the governor: writes the oldest pages at the lowest rate that meets every deadline.
-fn flusher(storage: &Storage, ending: &AtomicBool) {
-    const TURN: Duration = Duration::from_millis(10);
-    let mut before = (Instant::now(), storage.redo.reserved().0);
-    let mut log_rate = 0.0;
-    let mut owed = 0.0;
-    let mut idle_turns = 0;
-    while running(storage, ending) {
-        let urgent = storage.flusher.wait(TURN);
-        let now = (Instant::now(), storage.redo.reserved().0);
-        let seconds = (now.0 - before.0).as_secs_f64().max(1e-6);
-        let rate = (now.1 - before.1) as f64 / seconds;
-        let weight = (seconds / 0.5).min(1.0);
-        log_rate += (rate - log_rate) * weight;
-        before = now;
-        owed += storage.wanted_write_rate(log_rate.max(rate)) * seconds;
-        idle_turns += 1;
-        if urgent {
-            owed = owed.max(storage.batch_pages() as f64);
-        }
-        if owed >= 64.0 || (owed >= 1.0 && idle_turns >= 10) {
-            let pages = owed.min(8.0 * storage.batch_pages() as f64) as usize;
-            owed = 0.0;
-            idle_turns = 0;
-            survive(storage, storage.flush_step(pages).map(|_| ()));
-        } else if urgent || idle_turns >= 100 {
-            idle_turns = 0;
-            survive(storage, storage.flush_step(0).map(|_| ()));
-        }
+/// Follows the governor.
+fn flusher(storage: &Storage, shared: &Shared) {
+    let mut regulator = Regulator::new(storage.policy());
+    while running(storage, shared) {
+        storage.flusher.wait(TURN);
+        regulator.turn(storage, &shared.writers, Instant::now());
+    }
+    // Nobody is held back for the sake of those who write no more.
+    storage.gate.set_rates(Rates::NO_LIMIT, storage.progress(), Instant::now());
+}
+
+/// Moves the checkpoint when that frees much.
+fn checkpointer(storage: &Storage, shared: &Shared) {
+    while running(storage, shared) {
+        storage.checkpointer.wait(Duration::from_millis(500));
+        survive(storage, storage.checkpoint_if_due());
     }
 }
 
 /// Keeps the reserve of free frames.
-fn evictor(storage: &Storage, ending: &AtomicBool) {
-    while running(storage, ending) {
+fn evictor(storage: &Storage, shared: &Shared) {
+    while running(storage, shared) {
         storage.evictor.wait(Duration::from_millis(100));
         if storage.pool.free.len() < storage.frame_reserve() {
             survive(storage, storage.evict_step(storage.frame_reserve()).map(|_| ()));
@@ -105,18 +105,24 @@ fn evictor(storage: &Storage, ending: &AtomicBool) {
     }
 }
 
-/// Syncs the log now and then: `relaxed` commits, and extents waiting for a durable relocation. Gives
+/// Syncs the log now and then: what was written, `relaxed` commits, and extents waiting for a durable relocation. Gives
 /// the space of what was dropped back to the file system.
-fn log_keeper(storage: &Storage, ending: &AtomicBool) {
-    const TURN: Duration = Duration::from_millis(20);
+fn log_keeper(storage: &Storage, shared: &Shared) {
+    const TURN: Duration = Duration::from_millis(5);
+    const SYNC_BYTES: u64 = 512 << 10;
     const SYNC_EVERY: Duration = Duration::from_millis(400);
     const TRIM_EVERY: Duration = Duration::from_secs(5);
     let (mut synced, mut trimmed) = (Instant::now(), Instant::now());
-    while running(storage, ending) {
+    while running(storage, shared) {
         std::thread::sleep(TURN);
         if storage.redo.reserved() > storage.redo.durable() && synced.elapsed() >= SYNC_EVERY {
             survive(storage, storage.note_durable());
             synced = Instant::now();
+        }
+        // Little by little, so that who has to sync a segment's end has little to wait for.
+        if storage.redo.written().0 - storage.redo.durable().0 >= SYNC_BYTES {
+            let durable = storage.redo.write_step(true).map_err(Fault::from);
+            survive(storage, durable.map(|durable| storage.store.release(durable)));
         }
         if trimmed.elapsed() >= TRIM_EVERY {
             survive(storage, storage.store.trim().map_err(Fault::from));

@@ -2,17 +2,11 @@
 
 use super::write::Reason;
 use super::{Fault, Storage};
-use crate::governor;
 use std::sync::atomic::Ordering;
 use weir_page::{Lsn, PageId, TxnId};
 use weir_store::Control;
 
 impl Storage {
-    /// Age that no dirty page may pass: nine tenths of what users may fill.
-    fn age_target(&self) -> u64 {
-        self.user_capacity() / 10 * 9
-    }
-
     /// The part of the log's capacity that users may fill.
     pub fn user_capacity(&self) -> u64 {
         let capacity = self.redo.capacity();
@@ -32,17 +26,6 @@ impl Storage {
             .collect()
     }
 
-    /// Pages per second that the governor asks for, with the log growing at `log_rate` bytes/s.
-    pub fn wanted_write_rate(&self, log_rate: f64) -> f64 {
-        let deadlines = self.pool.flush.lock().deadlines();
-        governor::write_rate(&governor::Input {
-            deadlines,
-            log_end: self.redo.reserved().0,
-            log_rate,
-            age_target: self.age_target(),
-        })
-    }
-
     /// Writes up to `pages` of the oldest dirty pages, then moves the checkpoint if that frees much.
     ///
     /// # Errors
@@ -50,20 +33,34 @@ impl Storage {
     pub fn flush_step(&self, pages: usize) -> Result<usize, Fault> {
         let mut left = pages;
         while left > 0 {
-            let frames = self.oldest_dirty(left.min(self.batch_pages()), Lsn(u64::MAX));
-            let written = self.write_pages(&frames, Reason::Deadline)?;
+            let written = self.write_oldest(left.min(self.batch_pages()), Reason::Deadline)?;
             if written == 0 {
                 break;
             }
             left -= written.min(left);
         }
+        self.checkpoint_if_due()?;
+        Ok(pages - left)
+    }
+
+    /// Writes a batch of the oldest dirty pages.
+    ///
+    /// # Errors
+    /// Those of writing pages.
+    pub(super) fn write_oldest(&self, pages: usize, reason: Reason) -> Result<usize, Fault> {
+        let frames = self.oldest_dirty(pages, Lsn(u64::MAX));
+        self.write_pages(&frames, reason)
+    }
+
+    /// Moves the checkpoint if that frees much.
+    pub(super) fn checkpoint_if_due(&self) -> Result<(), Fault> {
         let age = self.redo.reserved().0 - self.redo.checkpoint().0;
         let movable = self.checkpoint_bound().0.saturating_sub(self.redo.checkpoint().0);
         let capacity = self.redo.capacity();
         if movable >= capacity / 16 || (age > capacity / 4 && movable >= capacity / 64) {
             self.checkpoint()?;
         }
-        Ok(pages - left)
+        Ok(())
     }
 
     /// How far dirty pages would let the checkpoint go.
@@ -130,14 +127,14 @@ impl Storage {
     ///
     /// # Errors
     /// As [`Storage::flush_step`].
-    pub fn flush_all(&self, progress: &mut dyn FnMut(u64)) -> Result<(), Fault> {
+    pub fn flush_all(&self, reason: Reason, progress: &mut dyn FnMut(u64)) -> Result<(), Fault> {
         let end = self.redo.reserved();
         let mut idle = 0;
         while idle < 3 {
             let frames = self.oldest_dirty(self.batch_pages(), end);
-            let written = self.write_pages(&frames, Reason::Shutdown)?;
+            let written = self.write_pages(&frames, reason)?;
             idle = if written == 0 { idle + 1 } else { 0 };
-            progress(self.pool.flush.lock().dirty());
+            progress(self.pool.dirty_pages());
         }
         for _ in 0..3 {
             self.checkpoint()?;

@@ -1,16 +1,47 @@
 //! Counters of the storage layer.
 
+use super::gate::Cause;
 use super::write::Reason;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
+/// Somebody had to wait: how often, how long.
+#[derive(Debug, Default)]
+pub struct Waits {
+    count: AtomicU64,
+    us: AtomicU64,
+}
+
+impl Waits {
+    /// How often.
+    pub fn count(&self) -> u64 {
+        self.count.load(Relaxed)
+    }
+
+    /// How long, in microseconds.
+    pub fn us(&self) -> u64 {
+        self.us.load(Relaxed)
+    }
+
+    pub(super) fn ended(&self, started: Instant) {
+        self.count.fetch_add(1, Relaxed);
+        self.us.fetch_add(started.elapsed().as_micros() as u64, Relaxed);
+    }
+}
+
 /// Counted since the database was opened.
 #[derive(Debug, Default)]
 pub struct Figures {
+    /// Pages that became dirty.
+    pub dirtied: AtomicU64,
     /// Pages written because the log needed their space.
     pub written_for_deadline: AtomicU64,
+    /// Pages written because too many were dirty.
+    pub written_for_dirty_limit: AtomicU64,
     /// Pages written to free frames.
     pub written_for_frames: AtomicU64,
+    /// Pages written because somebody asked for a checkpoint.
+    pub written_for_checkpoint: AtomicU64,
     /// Pages written at shutdown.
     pub written_for_shutdown: AtomicU64,
     /// Pages read because somebody needed them.
@@ -21,30 +52,39 @@ pub struct Figures {
     pub evicted: AtomicU64,
     /// Checkpoints.
     pub checkpoints: AtomicU64,
-    /// How often somebody had to wait for log space.
-    pub log_waits: AtomicU64,
-    /// How long, in microseconds.
-    pub log_wait_us: AtomicU64,
+    /// Writers that had to wait for log space.
+    pub log_waits: Waits,
+    /// Writers that were paced.
+    pub admission_waits: Waits,
+    /// Writers that waited because too many pages were dirty.
+    pub dirty_limit_waits: Waits,
     /// How often somebody found no free frame.
     pub frame_waits: AtomicU64,
+    /// Pages per second that the governor asks for.
+    pub flush_rate_target: AtomicU64,
+    /// Pages per second that the device has been seen to write.
+    pub device_pages_per_second: AtomicU64,
+    /// Bytes of log per second that writers may use; 0 while they are not held back.
+    pub log_rate_max: AtomicU64,
 }
 
 impl Figures {
+    pub(super) fn waits(&self, cause: Cause) -> &Waits {
+        match cause {
+            Cause::Log => &self.log_waits,
+            Cause::Pace => &self.admission_waits,
+            Cause::DirtyLimit => &self.dirty_limit_waits,
+        }
+    }
+
     pub(super) fn count_written(&self, reason: Reason, pages: usize) {
         let counter = match reason {
             Reason::Deadline => &self.written_for_deadline,
+            Reason::DirtyLimit => &self.written_for_dirty_limit,
             Reason::FreeFrames => &self.written_for_frames,
+            Reason::Checkpoint => &self.written_for_checkpoint,
             Reason::Shutdown => &self.written_for_shutdown,
         };
         counter.fetch_add(pages as u64, Relaxed);
-    }
-
-    pub(super) fn wait_started(&self) -> Instant {
-        Instant::now()
-    }
-
-    pub(super) fn log_wait_ended(&self, started: Instant) {
-        self.log_waits.fetch_add(1, Relaxed);
-        self.log_wait_us.fetch_add(started.elapsed().as_micros() as u64, Relaxed);
     }
 }

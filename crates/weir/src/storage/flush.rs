@@ -4,71 +4,106 @@
 //! reserved. So the list is sorted, every recovery LSN is at or below the LSN of the change, and
 //! the front bounds the checkpoint.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
+use weir_governor::DirtyHistogram;
 use weir_page::Lsn;
 
 /// The list; lives in a mutex.
-#[derive(Default)]
 pub struct FlushList {
     queue: VecDeque<(Lsn, u32)>,
-    /// Dirty pages per bucket of recovery LSN: the governor's histogram.
-    histogram: BTreeMap<u64, u64>,
-    bucket_bytes: u64,
-    dirty: u64,
+    /// Dirty pages by recovery LSN, for the governor; without those being written.
+    histogram: DirtyHistogram,
+    /// Pages being written that are not dirty again.
+    writing: u64,
+    /// Most pages that may be dirty or being written.
+    most: u64,
     guards: Vec<Lsn>,
 }
 
 impl FlushList {
-    /// An empty list whose histogram has buckets of `bucket_bytes`.
-    pub fn new(bucket_bytes: u64) -> Self {
-        FlushList { bucket_bytes: bucket_bytes.max(1), ..Default::default() }
+    /// An empty list whose histogram has buckets of `bucket_bytes`, for `most` pages.
+    pub fn new(bucket_bytes: u64, most: u64) -> Self {
+        FlushList {
+            queue: VecDeque::new(),
+            histogram: DirtyHistogram::new(bucket_bytes.max(1)),
+            writing: 0,
+            most,
+            guards: Vec::new(),
+        }
     }
 
-    /// A frame has become dirty; `lsn` is the log's end now.
-    pub fn push(&mut self, lsn: Lsn, frame: u32) {
+    /// From now on buckets are that long.
+    pub fn set_bucket_bytes(&mut self, bucket_bytes: u64) {
+        self.histogram.set_bucket_bytes(bucket_bytes.max(1));
+    }
+
+    /// Most pages that may be dirty or being written, from now on.
+    pub fn set_most(&mut self, most: u64) {
+        self.most = most;
+    }
+
+    /// Most pages that may be dirty or being written.
+    pub fn most(&self) -> u64 {
+        self.most
+    }
+
+    /// A frame has become dirty; `lsn` is the log's end now. `again` if it is being written.
+    ///
+    /// # Panics
+    /// If too many pages are dirty: credits were given for too many.
+    pub fn push(&mut self, lsn: Lsn, frame: u32, again: bool) {
         assert!(self.queue.back().is_none_or(|b| b.0 <= lsn), "the flush list is sorted");
         self.queue.push_back((lsn, frame));
-        self.count(lsn, 1);
+        self.histogram.add(lsn.0, 1);
+        if again {
+            self.writing -= 1;
+        }
+        let unwritten = self.unwritten();
+        assert!(unwritten <= self.most, "{unwritten} pages are dirty, {} may be", self.most);
+    }
+
+    /// A dirty page is being written.
+    pub fn write_begins(&mut self, lsn: Lsn) {
+        self.forget(lsn);
+        self.writing += 1;
+    }
+
+    /// A write has ended of a page that did not become dirty meanwhile.
+    pub fn write_ends(&mut self) {
+        self.writing -= 1;
     }
 
     /// A page could not be written: it is dirty again, as long as before.
     pub fn put_back(&mut self, lsn: Lsn, frame: u32) {
         let at = self.queue.partition_point(|e| e.0 < lsn);
         self.queue.insert(at, (lsn, frame));
-        self.count(lsn, 1);
+        self.writing -= 1;
+        self.histogram.add(lsn.0, 1);
+    }
+
+    /// A page that became dirty while being written is not any more; the write goes on.
+    pub fn write_goes_on(&mut self) {
+        self.writing += 1;
     }
 
     /// A frame has ceased to be dirty; its entry is dropped when it reaches the front.
     pub fn forget(&mut self, lsn: Lsn) {
-        self.dirty -= 1;
-        let bucket = lsn.0 / self.bucket_bytes;
-        let left = self.histogram.get_mut(&bucket).expect("a dirty page is in its bucket");
-        *left -= 1;
-        if *left == 0 {
-            self.histogram.remove(&bucket);
-        }
+        self.histogram.remove(lsn.0, 1);
     }
 
-    fn count(&mut self, lsn: Lsn, by: u64) {
-        self.dirty += by;
-        *self.histogram.entry(lsn.0 / self.bucket_bytes).or_default() += by;
-    }
-
-    /// Number of dirty pages.
+    /// Number of dirty pages, those not counted that are being written.
     pub fn dirty(&self) -> u64 {
-        self.dirty
+        self.histogram.pages()
     }
 
-    /// `(end of bucket, dirty pages at or before it)`, ascending.
-    pub fn deadlines(&self) -> Vec<(u64, u64)> {
-        let mut sum = 0;
-        self.histogram
-            .iter()
-            .map(|(bucket, n)| {
-                sum += n;
-                ((bucket + 1) * self.bucket_bytes, sum)
-            })
-            .collect()
+    /// Pages whose image lacks changes: dirty or being written.
+    pub fn unwritten(&self) -> u64 {
+        self.dirty() + self.writing
+    }
+
+    /// Dirty pages by recovery LSN.
+    pub fn histogram(&self) -> &DirtyHistogram {
+        &self.histogram
     }
 
     /// Holds the checkpoint at `lsn` until [`FlushList::unguard`].
@@ -91,7 +126,7 @@ impl FlushList {
             self.queue.pop_front();
         }
         // Pages that are written for other reasons leave stale entries behind the front.
-        if self.queue.len() as u64 > 2 * self.dirty + 1024 {
+        if self.queue.len() as u64 > 2 * self.dirty() + 1024 {
             self.queue.retain(|&(lsn, frame)| is_current(lsn, frame));
         }
     }
@@ -105,5 +140,42 @@ impl FlushList {
     pub fn bound(&self) -> Option<Lsn> {
         let front = self.queue.front().map(|e| e.0);
         front.into_iter().chain(self.guards.iter().copied()).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_being_written_count_until_they_are_clean() {
+        let mut list = FlushList::new(100, 10);
+        for lsn in [10, 90, 100, 250] {
+            list.push(Lsn(lsn), lsn as u32, false);
+        }
+        list.write_begins(Lsn(10));
+        list.write_begins(Lsn(100));
+        assert_eq!((list.dirty(), list.unwritten()), (2, 4));
+        list.put_back(Lsn(100), 100);
+        list.write_ends();
+        assert_eq!((list.dirty(), list.unwritten()), (3, 3));
+        list.write_begins(Lsn(90));
+        list.push(Lsn(300), 90, true);
+        assert_eq!((list.dirty(), list.unwritten()), (3, 3));
+        list.forget(Lsn(300));
+        list.write_goes_on();
+        list.write_ends();
+        assert_eq!((list.dirty(), list.unwritten()), (2, 2));
+    }
+
+    #[test]
+    #[should_panic(expected = "3 pages are dirty, 2 may be")]
+    fn more_dirty_pages_than_may_be_are_a_bug() {
+        let mut list = FlushList::new(1000, 2);
+        list.push(Lsn(1), 1, false);
+        list.write_begins(Lsn(1));
+        list.push(Lsn(2), 1, true);
+        list.push(Lsn(2), 2, false);
+        list.push(Lsn(3), 3, false);
     }
 }

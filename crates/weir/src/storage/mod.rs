@@ -2,32 +2,43 @@
 //!
 //! [`Storage::mtr`] begins a mini-transaction; [`Storage::read`] latches a page for reading;
 //! [`Storage::load`] brings a page into memory. Who must wait (for log space, for a frame) does so
-//! here, holding no latch: with background threads by waiting for them, without (simulation, tests)
-//! by doing their steps itself.
+//! here, holding no latch: with background threads by waiting for them, in order (`gate`), without
+//! (simulation, tests) by doing their steps itself.
 
 mod background;
 mod checkpoint;
+mod dirty;
 mod evict;
 mod figures;
 mod flush;
 mod free;
+mod gate;
 pub mod latch;
 pub mod mtr;
 pub mod pool;
+mod regulator;
 pub mod replay;
 mod write;
+mod writers;
 
 pub use background::Background;
+pub use dirty::on_reserve;
 pub use figures::Figures;
+pub use gate::Cause;
 pub use mtr::{Mtr, Need, Restart, retry};
 pub use pool::{PageRead, Stop};
+pub use write::Reason;
 
 use crossbeam_epoch as epoch;
+use dirty::{DirtyCredits, Reserved};
+use flush::FlushList;
+use gate::Gate;
 use parking_lot::{Condvar, Mutex};
 use pool::Pool;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use weir_governor::{Governor, Policy};
 use weir_os::{Create, Disk, DiskError};
 use weir_page::{Lsn, PageId, TxnId};
 use weir_redo::{Credit, Redo, RedoError, RedoOptions, Refused};
@@ -67,6 +78,12 @@ pub enum Fault {
         /// Its capacity.
         capacity_bytes: u64,
     },
+    /// Every frame is in use by those who wait for one.
+    #[error("all {frames} frames are in use at once: give the database more memory")]
+    NoFrame {
+        /// Their number.
+        frames: usize,
+    },
     /// There are pages but no control file.
     #[error(
         "{directory}: there are files of a database, but no `control` file; nothing was changed: \
@@ -98,6 +115,23 @@ impl Fault {
     }
 }
 
+/// Makes a flush policy.
+#[derive(Clone)]
+pub struct PolicyMaker(pub Arc<dyn Fn() -> Box<dyn Policy + Send> + Send + Sync>);
+
+impl Default for PolicyMaker {
+    /// Makes the governor.
+    fn default() -> Self {
+        PolicyMaker(Arc::new(|| Box::new(Governor::new())))
+    }
+}
+
+impl std::fmt::Debug for PolicyMaker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&(self.0)().name())
+    }
+}
+
 /// Sizes and choices of a [`Storage`].
 #[derive(Debug, Clone)]
 pub struct StorageOptions {
@@ -105,12 +139,16 @@ pub struct StorageOptions {
     pub frames: usize,
     /// The log.
     pub redo: RedoOptions,
+    /// Share of the frames whose pages may be dirty.
+    pub dirty_limit: f64,
     /// Whether a log that exists keeps the capacity that its control file says.
     pub keep_redo_capacity: bool,
     /// Compression of page images.
     pub compression: Compression,
     /// Whether whoever waits does the background work itself.
     pub inline: bool,
+    /// Makes what decides when pages are written; the governor, but for experiments.
+    pub policy: PolicyMaker,
 }
 
 /// See the module.
@@ -123,12 +161,17 @@ pub struct Storage {
     pub redo: Redo,
     /// Frames.
     pub pool: Pool,
+    /// Credits for dirty pages.
+    pub dirty: DirtyCredits,
+    /// Where writers wait.
+    pub gate: Gate,
     /// Counters.
     pub figures: Figures,
     /// The next transaction's number; here because checkpoints keep it.
     pub next_txn: AtomicU64,
     database_id: u64,
     inline: bool,
+    policy: PolicyMaker,
     /// Set while the data file can't grow.
     full: Mutex<Option<StoreError>>,
     stopped: OnceLock<Arc<Fault>>,
@@ -137,6 +180,11 @@ pub struct Storage {
     replayed: AtomicU64,
     flusher: Signal,
     evictor: Signal,
+    /// Dirty pages have been written.
+    clean: Signal,
+    checkpointer: Signal,
+    /// Batches written that the governor has not been told of.
+    written: Mutex<Vec<writers::Done>>,
     /// Buffers of the page writer, used again.
     copies: Mutex<Vec<Vec<u8>>>,
 }
@@ -149,6 +197,23 @@ fn forget_creation(disk: &dyn Disk) -> Result<(), Fault> {
     disk.remove(CREATING)?;
     disk.sync_dir()?;
     Ok(())
+}
+
+/// Pages that a share of all frames is.
+fn dirty_pages_max(frames: usize, share: f64) -> u64 {
+    (frames as f64 * share.clamp(0.0, 1.0)) as u64
+}
+
+/// Length of the buckets in which dirty pages are counted: the deadlines of those in one are the same to the
+/// governor.
+fn bucket_bytes(redo_capacity: u64) -> u64 {
+    redo_capacity / 512
+}
+
+/// What an mtr has been given: space in the log, credits for dirty pages.
+pub struct Admitted<'s> {
+    credit: Credit<'s>,
+    dirty: Reserved<'s>,
 }
 
 /// Wakes a background thread before its time.
@@ -218,9 +283,12 @@ impl Storage {
         options: &StorageOptions,
         control: &Control,
     ) -> Result<Storage, Fault> {
-        let bucket_bytes = redo.capacity() / 256;
+        let dirty = DirtyCredits::new(dirty_pages_max(options.frames, options.dirty_limit));
+        let flush = FlushList::new(bucket_bytes(redo.capacity()), dirty.limit());
         Ok(Storage {
-            pool: Pool::new(options.frames, bucket_bytes, options.inline)?,
+            pool: Pool::new(options.frames, flush, options.inline)?,
+            dirty,
+            gate: Gate::default(),
             disk,
             store,
             redo,
@@ -228,12 +296,16 @@ impl Storage {
             next_txn: AtomicU64::new(control.next_txn_id.0),
             database_id: control.database_id,
             inline: options.inline,
+            policy: options.policy.clone(),
             full: Mutex::default(),
             stopped: OnceLock::new(),
             checkpointing: Mutex::default(),
             replayed: AtomicU64::new(u64::MAX),
             flusher: Signal::default(),
             evictor: Signal::default(),
+            clean: Signal::default(),
+            checkpointer: Signal::default(),
+            written: Mutex::default(),
             copies: Mutex::default(),
         })
     }
@@ -288,15 +360,12 @@ impl Storage {
                 }
             }
         }
-        match self.redo.try_admit(need.log_bytes, need.class()) {
-            Ok(credit) => Ok(Mtr::new(self, credit, frames)),
-            Err(_) => match self.admit_slowly(need) {
-                Ok(credit) => Ok(Mtr::new(self, credit, frames)),
-                Err(fault) => {
-                    self.return_frames(frames);
-                    Err(fault)
-                }
-            },
+        match self.admit(need) {
+            Ok(admitted) => Ok(Mtr::new(self, admitted, frames)),
+            Err(fault) => {
+                self.return_frames(frames);
+                Err(fault)
+            }
         }
     }
 
@@ -306,22 +375,71 @@ impl Storage {
         }
     }
 
+    #[inline]
+    fn admit(&self, need: Need) -> Result<Admitted<'_>, Fault> {
+        if self.gate.is_open(|| self.progress())
+            && let Some(dirty) = self.dirty.try_reserve()
+            && let Ok(credit) = self.redo.try_admit(need.log_bytes, need.class())
+        {
+            return Ok(Admitted { credit, dirty });
+        }
+        self.admit_in_turn(need)
+    }
+
+    /// What decides when pages are written.
+    fn policy(&self) -> Box<dyn Policy + Send> {
+        (self.policy.0)()
+    }
+
+    /// What writers may be held to.
+    fn progress(&self) -> gate::Progress {
+        gate::Progress {
+            log_end: self.redo.reserved().0,
+            dirtied: self.figures.dirtied.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Waits at the gate for what an mtr needs.
     #[cold]
-    fn admit_slowly(&self, need: Need) -> Result<Credit<'_>, Fault> {
+    fn admit_in_turn(&self, need: Need) -> Result<Admitted<'_>, Fault> {
+        let started = Instant::now();
+        let turn = self.gate.queue_up();
+        let mut cause = turn.queued.then(|| self.gate.last_cause());
         let mut turns = 0;
-        let started = self.figures.wait_started();
-        let credit = loop {
+        let admitted = loop {
+            if let Some((delay, why)) = turn.delay(self.progress()) {
+                turn.waits_for(*cause.insert(why));
+                self.check()?;
+                turns += 1;
+                self.fail_if_full(turns)?;
+                std::thread::sleep(delay.min(Duration::from_millis(5)));
+                continue;
+            }
+            let Some(dirty) = self.dirty.try_reserve() else {
+                turn.waits_for(*cause.insert(Cause::DirtyLimit));
+                self.relieve_dirty_limit(&mut turns)?;
+                continue;
+            };
             match self.redo.try_admit(need.log_bytes, need.class()) {
-                Ok(credit) => break credit,
+                Ok(credit) => break Admitted { credit, dirty },
                 Err(Refused::Poisoned) => {
                     return Err(self.redo.check().expect_err("poisoned").into());
                 }
-                Err(Refused::Buffer) => self.redo.wait_for_space(Duration::from_millis(1)),
-                Err(Refused::Capacity) => self.relieve_log(&mut turns)?,
+                Err(refused) => {
+                    drop(dirty);
+                    turn.waits_for(*cause.insert(Cause::Log));
+                    match refused {
+                        Refused::Buffer => self.redo.wait_for_space(Duration::from_millis(1)),
+                        _ => self.relieve_log(&mut turns)?,
+                    }
+                }
             }
         };
-        self.figures.log_wait_ended(started);
-        Ok(credit)
+        drop(turn);
+        if let Some(cause) = cause {
+            self.figures.waits(cause).ended(started);
+        }
+        Ok(admitted)
     }
 
     /// Admission of the page writer itself, which nobody relieves.
@@ -358,6 +476,48 @@ impl Storage {
         self.fail_if_full(*turns)
     }
 
+    /// Writes, or waits for the writes of, what is too much of dirty pages.
+    fn relieve_dirty_limit(&self, turns: &mut u32) -> Result<(), Fault> {
+        self.check()?;
+        *turns += 1;
+        if self.inline {
+            let pages = self.batch_pages();
+            // Pages that only this thread's latches keep from being written would be waited for in vain.
+            assert!(*turns < 1000, "dirty pages can't be written");
+            return self.write_oldest(pages, write::Reason::DirtyLimit).map(drop);
+        }
+        self.flusher.raise();
+        self.clean.wait(Duration::from_millis(5));
+        self.fail_if_full(*turns)
+    }
+
+    /// Changes how many pages may be dirty, as a share of all frames. A smaller number is kept once as
+    /// many pages have been written.
+    pub fn set_dirty_limit(&self, share: f64) {
+        let mut list = self.pool.flush.lock();
+        self.dirty.set_limit(dirty_pages_max(self.pool.frames(), share));
+        let limit = self.dirty.limit();
+        if limit > list.most() || self.dirty.outstanding() <= limit {
+            list.set_most(limit);
+        }
+    }
+
+    /// Changes the capacity of the log; returns what it is now.
+    ///
+    /// # Errors
+    /// Those of [`Redo::set_capacity`].
+    pub fn set_redo_capacity(&self, bytes: u64) -> Result<u64, Fault> {
+        let capacity = self.redo.set_capacity(bytes)?;
+        self.pool.flush.lock().set_bucket_bytes(bucket_bytes(capacity));
+        self.flusher.raise();
+        Ok(capacity)
+    }
+
+    /// Whether the device had no space for the last batch.
+    fn is_full(&self) -> bool {
+        self.full.lock().is_some()
+    }
+
     fn fail_if_full(&self, turns: u32) -> Result<(), Fault> {
         match &*self.full.lock() {
             Some(error) if turns > 20 => Err(error.clone().into()),
@@ -380,7 +540,9 @@ impl Storage {
             if self.inline {
                 self.evict_step(1)?;
                 // In recovery of a database with threads, frames may wait for those of other databases.
-                assert!(turns < 1_000_000, "every frame is in use");
+                if turns > 1_000_000 {
+                    return Err(Fault::NoFrame { frames: self.pool.frames() });
+                }
                 std::thread::yield_now();
             } else {
                 self.figures.frame_waits.fetch_add(1, Ordering::Relaxed);

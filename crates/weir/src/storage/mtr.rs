@@ -9,13 +9,14 @@
 //! Latch order: tree pages from the root down and left to right, then undo pages, then the lane
 //! directory.
 
+use super::dirty::Reserved;
 use super::pool::{DIRTY, FREED, NO_FRAME, Pool, Stop, WRITING};
-use super::{Fault, Storage};
+use super::{Admitted, Fault, Storage};
 use crate::storage::latch::Seen;
 use crossbeam_epoch as epoch;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
-use weir_page::{Lsn, Page, PageId, Redo, node};
+use weir_page::{Lsn, Page, PageId, Redo};
 use weir_redo::{Admission, Appended, Credit};
 
 /// What an mtr may need, at most.
@@ -72,6 +73,7 @@ thread_local! {
 pub struct Mtr<'s> {
     storage: &'s Storage,
     credit: Option<Credit<'s>>,
+    dirty: Option<Reserved<'s>>,
     frames: Vec<u32>,
     scratch: Option<Box<Scratch>>,
     /// Frames that this thread has looked up stay what they are while it lives.
@@ -79,9 +81,17 @@ pub struct Mtr<'s> {
 }
 
 impl<'s> Mtr<'s> {
-    pub(super) fn new(storage: &'s Storage, credit: Credit<'s>, frames: Vec<u32>) -> Self {
+    pub(super) fn new(storage: &'s Storage, admitted: Admitted<'s>, frames: Vec<u32>) -> Self {
         let scratch = Some(SCRATCH.take().unwrap_or_default());
-        Mtr { storage, credit: Some(credit), frames, scratch, _guard: epoch::pin() }
+        let Admitted { credit, dirty } = admitted;
+        Mtr {
+            storage,
+            credit: Some(credit),
+            dirty: Some(dirty),
+            frames,
+            scratch,
+            _guard: epoch::pin(),
+        }
     }
 
     fn scratch(&mut self) -> &mut Scratch {
@@ -214,7 +224,7 @@ impl<'s> Mtr<'s> {
             let page = unsafe { &mut *pool.ptr(frame) };
             let prev = page.lsn();
             redo.apply(id, page);
-            state.slots.store(node::count(page) as u32, Ordering::Relaxed);
+            state.note_hole(page);
             state.level.store(u32::from(page.level()), Ordering::Release);
             prev
         } else {
@@ -248,7 +258,8 @@ impl<'s> Mtr<'s> {
         let storage = self.storage;
         let mut scratch = self.scratch.take().expect("an mtr has its scratch until it ends");
         assert!(!scratch.group.is_empty(), "an mtr without records is dropped, not committed");
-        let guard = register(storage, &scratch.held);
+        let dirty = self.dirty.take().expect("an mtr has its credits until it ends");
+        let guard = register(storage, &scratch.held, dirty);
         let credit = self.credit.take().expect("an mtr has its credit until it ends");
         let appended = storage.redo.append(credit, &scratch.group);
         for held in &scratch.held {
@@ -272,9 +283,9 @@ impl<'s> Mtr<'s> {
     }
 }
 
-/// Puts newly dirtied frames on the flush list; holds the checkpoint back if pages are freed.
+/// Puts newly dirtied frames, with their credits, on the flush list; holds the checkpoint back if pages are freed.
 #[inline]
-fn register(storage: &Storage, held: &[Held]) -> Option<Lsn> {
+fn register(storage: &Storage, held: &[Held], credits: Reserved<'_>) -> Option<Lsn> {
     let pool = &storage.pool;
     let is_clean = |h: &Held| pool.frame(h.frame).state.load(Ordering::Relaxed) & DIRTY == 0;
     let newly_dirty = |h: &&Held| h.changed && !h.freed && is_clean(h);
@@ -284,12 +295,17 @@ fn register(storage: &Storage, held: &[Held]) -> Option<Lsn> {
     }
     let mut list = pool.flush.lock();
     let lsn = storage.redo.reserved();
+    let mut spent = 0;
     for h in held.iter().filter(newly_dirty) {
         let frame = pool.frame(h.frame);
         frame.rec_lsn.store(lsn.0, Ordering::Relaxed);
-        frame.state.fetch_or(DIRTY, Ordering::Relaxed);
-        list.push(lsn, h.frame);
+        // A page that is being written has a credit until that is done, and keeps it now.
+        let again = frame.state.fetch_or(DIRTY, Ordering::Relaxed) & WRITING != 0;
+        spent += u64::from(!again);
+        list.push(lsn, h.frame, again);
     }
+    credits.spend(spent);
+    storage.figures.dirtied.fetch_add(spent, Ordering::Relaxed);
     if frees {
         list.guard(lsn);
     }
@@ -311,10 +327,15 @@ fn drop_page(storage: &Storage, held: &Held, rec_lsn: Lsn, lsn: Lsn) {
     let being_written = {
         let mut list = storage.pool.flush.lock();
         let state = frame.state.load(Ordering::Relaxed);
+        let being_written = state & WRITING != 0;
         if state & DIRTY != 0 {
             list.forget(Lsn(frame.rec_lsn.load(Ordering::Relaxed)));
+            if being_written {
+                list.write_goes_on();
+            } else {
+                storage.page_is_clean(&mut list, 1);
+            }
         }
-        let being_written = state & WRITING != 0;
         let state = if being_written { WRITING | FREED } else { 0 };
         frame.state.store(state, Ordering::Relaxed);
         frame.rec_lsn.store(lsn.0, Ordering::Relaxed);

@@ -19,7 +19,6 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use weir_os::Region;
-use weir_page::node::SLOT;
 use weir_page::page::BODY;
 use weir_page::{Lsn, PAGE_SIZE, Page, PageId, SharedPage};
 use weir_store::{MapSlot, Store};
@@ -42,6 +41,9 @@ pub enum Stop {
     /// The tree changed underfoot.
     Retry,
 }
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
 
 /// Tells the CPU that it will need the cache line at `address`.
 #[inline]
@@ -68,8 +70,8 @@ pub struct Frame {
     pub level: AtomicU32,
     /// [`DIRTY`], [`WRITING`], [`FREED`]; changed under the flush list's mutex.
     pub state: AtomicU32,
-    /// Number of slots when the page was last changed, for prefetches only.
-    pub slots: AtomicU32,
+    /// End of the slots and top of the heap when the leaf was last changed, for prefetches only.
+    hole: AtomicU32,
     /// Recent uses, for replacement.
     pub hits: AtomicU32,
     /// First change not in the image; meaningful while dirty. For `FREED`: LSN of the free.
@@ -77,6 +79,13 @@ pub struct Frame {
 }
 
 impl Frame {
+    /// Keeps what [`Pool::prefetch_leaf`] goes by.
+    #[inline]
+    pub fn note_hole(&self, page: &Page) {
+        let hole = page.hole();
+        self.hole.store(hole.start as u32 | (hole.end as u32) << 16, Ordering::Relaxed);
+    }
+
     #[inline]
     fn touch(&self) {
         let hits = self.hits.load(Ordering::Relaxed);
@@ -134,13 +143,13 @@ impl Drop for Claim<'_> {
 }
 
 impl Pool {
-    /// `frames` empty frames.
+    /// `frames` empty frames, and a list of the dirty ones.
     ///
     /// # Errors
     /// When the memory can't be had.
     pub fn new(
         frames: usize,
-        bucket_bytes: u64,
+        flush: FlushList,
         single_threaded: bool,
     ) -> Result<Pool, weir_os::DiskError> {
         let region = Region::map(frames * PAGE_SIZE)?;
@@ -148,7 +157,7 @@ impl Pool {
             region,
             frames: (0..frames).map(|_| Frame::default()).collect(),
             free: Arc::new(FreeFrames::all(frames)),
-            flush: Mutex::new(FlushList::new(bucket_bytes)),
+            flush: Mutex::new(flush),
             loading: Mutex::default(),
             loaded: Condvar::new(),
             hand: AtomicUsize::new(0),
@@ -172,9 +181,9 @@ impl Pool {
         self.free.len()
     }
 
-    /// Number of dirty pages.
+    /// Number of pages whose image lacks changes: dirty or being written.
     pub fn dirty_pages(&self) -> u64 {
-        self.flush.lock().dirty()
+        self.flush.lock().unwritten()
     }
 
     /// Address of a frame's bytes.
@@ -210,14 +219,24 @@ impl Pool {
         prefetch(page.wrapping_add(64));
     }
 
-    /// Tells the CPU where a binary search of the frame's leaf will look first.
+    /// Tells the CPU that the slots of the frame's leaf are about to be searched, half of them to be
+    /// moved, and an entry to be added to its heap.
     #[inline]
-    pub fn prefetch_slots(&self, frame: u32) {
-        let bytes = SLOT * self.frame(frame).slots.load(Ordering::Relaxed) as usize;
+    pub fn prefetch_leaf(&self, frame: u32) {
+        let hole = self.frame(frame).hole.load(Ordering::Relaxed);
+        let (slots_end, heap_top) = ((hole & 0xffff) as usize, (hole >> 16) as usize);
         let page = self.ptr(frame).cast_const().cast::<u8>();
-        for eighth in 1..8 {
-            prefetch(page.wrapping_add(BODY + bytes * eighth / 8));
+        for at in (BODY..slots_end).step_by(LINE) {
+            prefetch(page.wrapping_add(at));
         }
+        prefetch(page.wrapping_add(heap_top));
+        prefetch(page.wrapping_sub(LINE).wrapping_add(heap_top));
+    }
+
+    /// Tells the CPU that it is about to be asked where a page is.
+    #[inline]
+    pub fn prefetch_slot(&self, slot: &MapSlot) {
+        prefetch(std::ptr::from_ref(slot).cast());
     }
 
     /// Whether a frame's page has unwritten changes.
@@ -323,7 +342,7 @@ impl Pool {
         // SAFETY: the frame is ours until it is published.
         let page = unsafe { &*self.ptr(frame) };
         state.level.store(u32::from(page.level()), Ordering::Relaxed);
-        state.slots.store(weir_page::node::count(page) as u32, Ordering::Relaxed);
+        state.note_hole(page);
         state.hits.store(hits, Ordering::Relaxed);
         state.state.store(0, Ordering::Relaxed);
         // Who finds the page in the frame, by whatever way it came, sees its bytes.

@@ -6,6 +6,7 @@
 //! the log is applied in one pass, in order; pages that don't fit are written as always, and
 //! checkpoints move. Recovery may stop at any point and run again.
 
+use super::dirty::Reserved;
 use super::pool::{DIRTY, Pool};
 use super::{Fault, Storage, StorageOptions};
 use std::collections::HashMap;
@@ -133,6 +134,7 @@ impl Storage {
         fates: &HashMap<PageId, Fate>,
         summary: &mut Summary,
     ) -> Result<(), Fault> {
+        let credits = self.reserve_for_replay()?;
         let mut touched: Vec<Touched<'_>> = Vec::new();
         for_each_record(lsn, payload, &mut |logged| {
             let redo = logged.redo;
@@ -161,10 +163,20 @@ impl Storage {
             }
             Ok(())
         })?;
-        for t in &touched {
-            self.finish_touched(t, lsn);
-        }
+        let dirtied: u64 = touched.iter().map(|t| u64::from(self.finish_touched(t, lsn))).sum();
+        credits.spend(dirtied);
         Ok(())
+    }
+
+    /// Credits for the pages of a group, as those of the mtr that logged it.
+    fn reserve_for_replay(&self) -> Result<Reserved<'_>, Fault> {
+        let mut turns = 0;
+        loop {
+            match self.dirty.try_reserve() {
+                Some(reserved) => return Ok(reserved),
+                None => self.relieve_dirty_limit(&mut turns)?,
+            }
+        }
     }
 
     /// Latches a page for replay; without reading it if it is about to be initialised.
@@ -188,9 +200,10 @@ impl Storage {
         }
     }
 
-    fn finish_touched(&self, t: &Touched<'_>, lsn: Lsn) {
+    /// Whether the page was clean before.
+    fn finish_touched(&self, t: &Touched<'_>, lsn: Lsn) -> bool {
         if !t.changed {
-            return;
+            return false;
         }
         let frame = self.pool.frame(t.frame);
         // SAFETY: `t` holds the frame's exclusive latch.
@@ -198,11 +211,13 @@ impl Storage {
         bytes.set_lsn(lsn);
         frame.level.store(u32::from(bytes.level()), Ordering::Release);
         let mut list = self.pool.flush.lock();
-        if frame.state.load(Ordering::Relaxed) & DIRTY == 0 {
+        let was_clean = frame.state.load(Ordering::Relaxed) & DIRTY == 0;
+        if was_clean {
             frame.rec_lsn.store(lsn.0, Ordering::Relaxed);
             frame.state.fetch_or(DIRTY, Ordering::Relaxed);
-            list.push(lsn, t.frame);
+            list.push(lsn, t.frame, false);
         }
+        was_clean
     }
 }
 

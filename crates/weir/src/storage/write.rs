@@ -5,19 +5,29 @@
 //! its oldest recovery LSN holds the checkpoint. A page that was freed meanwhile gets a second
 //! `Free` record behind the relocation, so that the log's last word on it is that it is free.
 
+use super::flush::FlushList;
 use super::pool::{DIRTY, FREED, NO_FRAME, WRITING};
+use super::writers::Done;
 use super::{Fault, Storage};
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 use weir_page::{Lsn, PAGE_SIZE, Page, PageId, Redo};
 use weir_store::{Relocation, StoreError};
+
+/// Most batches noted for the governor.
+const NOTED_MAX: usize = 1 << 12;
 
 /// Why pages are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
     /// The log needs their space.
     Deadline,
+    /// Too many pages are dirty.
+    DirtyLimit,
     /// Frames are needed.
     FreeFrames,
+    /// Somebody asked for a checkpoint.
+    Checkpoint,
     /// The database shuts down.
     Shutdown,
 }
@@ -54,14 +64,16 @@ impl Storage {
         reason: Reason,
         bytes: &mut Vec<u8>,
     ) -> Result<usize, Fault> {
+        let began = Instant::now();
         let mut copied = Vec::with_capacity(frames.len());
         for &frame in frames {
             self.copy_page(frame, &mut copied, bytes);
         }
         let Some(guard) = copied.iter().map(|c| c.rec_lsn).min() else { return Ok(0) };
-        self.pool.flush.lock().guard(guard);
-        for c in &copied {
-            self.pool.flush.lock().unguard(c.rec_lsn);
+        {
+            let mut list = self.pool.flush.lock();
+            list.guard(guard);
+            copied.iter().for_each(|c| list.unguard(c.rec_lsn));
         }
         let mut batch = copied
             .iter()
@@ -80,6 +92,7 @@ impl Storage {
         }
         *self.full.lock() = None;
         self.figures.count_written(reason, copied.len());
+        self.note_written(copied.len(), began);
         Ok(copied.len())
     }
 
@@ -98,7 +111,7 @@ impl Storage {
             if now & (DIRTY | WRITING) == DIRTY {
                 state.state.store(WRITING, Ordering::Relaxed);
                 let rec_lsn = Lsn(state.rec_lsn.load(Ordering::Relaxed));
-                list.forget(rec_lsn);
+                list.write_begins(rec_lsn);
                 list.guard(rec_lsn);
                 drop(list);
                 // SAFETY: the shared latch is held: nobody writes the frame.
@@ -119,17 +132,27 @@ impl Storage {
         let rec_lsn = self.redo.reserved();
         let start = self.append_system(&Redo::Relocate { moves: &moves })?;
         self.store.install(moved, rec_lsn, start);
-        for c in copied {
-            let state = self.pool.frame(c.frame);
-            let freed = {
-                let _list = self.pool.flush.lock();
-                state.state.fetch_and(!WRITING, Ordering::Relaxed) & FREED != 0
-            };
-            if freed {
-                let again = self.append_system(&Redo::Free { page: c.page })?;
-                state.state.store(0, Ordering::Relaxed);
-                self.give_up_page(c.page, c.frame, rec_lsn, again);
+        let mut freed = Vec::new();
+        {
+            let mut list = self.pool.flush.lock();
+            let mut clean = 0;
+            for c in copied {
+                let state = self.pool.frame(c.frame);
+                let before = state.state.fetch_and(!WRITING, Ordering::Relaxed);
+                if before & FREED != 0 {
+                    freed.push(c);
+                }
+                if before & DIRTY == 0 {
+                    list.write_ends();
+                    clean += 1;
+                }
             }
+            self.page_is_clean(&mut list, clean);
+        }
+        for c in freed {
+            let again = self.append_system(&Redo::Free { page: c.page })?;
+            self.pool.frame(c.frame).state.store(0, Ordering::Relaxed);
+            self.give_up_page(c.page, c.frame, rec_lsn, again);
         }
         self.pool.flush.lock().unguard(guard);
         Ok(())
@@ -144,17 +167,48 @@ impl Storage {
             if now & FREED != 0 {
                 let lsn = Lsn(state.rec_lsn.load(Ordering::Relaxed));
                 state.state.store(0, Ordering::Relaxed);
+                list.write_ends();
+                self.page_is_clean(&mut list, 1);
                 drop(list);
                 self.give_up_page(c.page, c.frame, c.rec_lsn, lsn);
                 continue;
             }
             if now & DIRTY != 0 {
                 list.forget(Lsn(state.rec_lsn.load(Ordering::Relaxed)));
+                list.write_goes_on();
             }
             state.rec_lsn.store(c.rec_lsn.0, Ordering::Relaxed);
             state.state.store(DIRTY, Ordering::Relaxed);
             list.put_back(c.rec_lsn, c.frame);
         }
+    }
+
+    /// Notes a batch for the governor, if there is one to take note.
+    fn note_written(&self, pages: usize, began: Instant) {
+        if !self.inline {
+            let mut written = self.written.lock();
+            // Between the opening and the first turn nobody takes note.
+            if written.len() < NOTED_MAX {
+                written.push(Done { pages, began, ended: Instant::now() });
+            }
+        }
+    }
+
+    /// Batches written since the last call.
+    pub(super) fn take_written(&self) -> Vec<Done> {
+        std::mem::take(&mut self.written.lock())
+    }
+
+    /// Gives back the credits of frames that are neither dirty nor being written any more.
+    pub(super) fn page_is_clean(&self, list: &mut FlushList, pages: u64) {
+        if pages == 0 {
+            return;
+        }
+        self.dirty.give_back(pages);
+        if list.most() != self.dirty.limit() && self.dirty.outstanding() <= self.dirty.limit() {
+            list.set_most(self.dirty.limit());
+        }
+        self.clean.raise();
     }
 
     /// Gives up image, number and frame of a page that is free by the record at `lsn`.

@@ -63,11 +63,26 @@ struct Position {
 /// frame that has been used otherwise has another version.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Hint {
+    /// A leaf that its parent names; not looked at yet.
+    approached: Option<Approach>,
     at: Option<Position>,
     missing: bool,
 }
 
 impl Hint {
+    /// Finds the frame of the leaf that was approached and tells the CPU that it is about to be used.
+    #[inline]
+    pub fn arrive(&mut self, s: &Storage) {
+        let Some(Approach { page, parent }) = self.approached else { return };
+        match s.pool.find(&s.store, page) {
+            Ok(frame) => {
+                s.pool.prefetch_frame(frame);
+                self.at = Some(Position { page, frame, parent });
+            }
+            Err(_) => self.missing = true,
+        }
+    }
+
     /// Whether a page on the way, or the leaf itself, was not in memory.
     #[inline]
     pub fn is_missing(&self) -> bool {
@@ -80,13 +95,65 @@ impl Hint {
         self.at.is_some_and(|at| !s.pool.is_dirty(at.frame))
     }
 
-    /// Tells the CPU where in the leaf a search will look first.
+    /// Tells the CPU that the leaf is about to be searched and changed.
     #[inline]
-    pub fn prefetch_slots(&self, s: &Storage) {
+    pub fn prefetch_leaf(&self, s: &Storage) {
         if let Some(at) = self.at {
-            s.pool.prefetch_slots(at.frame);
+            s.pool.prefetch_leaf(at.frame);
         }
     }
+}
+
+/// A leaf that its parent names.
+#[derive(Debug, Clone, Copy)]
+struct Approach {
+    page: PageId,
+    parent: Option<Parent>,
+}
+
+/// Where a descent goes on.
+struct WayOn {
+    parent: Parent,
+    child: PageId,
+}
+
+/// Looks at a page on the way down: its level, and what it has been seen as. Fails if `parent` no longer
+/// says that this is the page.
+#[inline]
+fn look(
+    s: &Storage,
+    page: PageId,
+    frame: u32,
+    parent: Option<Parent>,
+) -> Result<(u32, Seen), Stop> {
+    let seen = s.pool.optimistic(frame, page)?;
+    let level = s.pool.frame(frame).level.load(std::sync::atomic::Ordering::Acquire);
+    if parent.is_some_and(|p| !s.pool.frame(p.frame).latch.validate(p.seen)) {
+        return Err(Stop::Retry);
+    }
+    Ok((level, seen))
+}
+
+/// Finds the child of an inner page that `target` says.
+#[inline]
+fn way_on(
+    s: &Storage,
+    page: PageId,
+    frame: u32,
+    seen: Seen,
+    target: Target<'_>,
+) -> Result<WayOn, Stop> {
+    let shared = s.pool.shared_page(frame);
+    let slot = match target {
+        Target::At(key) => shared.child_slot(key),
+        Target::Below(key) => shared.child_slot_below(key),
+        Target::Last => shared.count().max(1) - 1,
+    };
+    let child = shared.child(slot);
+    if !s.pool.frame(frame).latch.validate(seen) {
+        return Err(Stop::Retry);
+    }
+    Ok(WayOn { parent: Parent { page, frame, seen, slot }, child })
 }
 
 /// Redo that splitting, merging or filling pages takes at most.
@@ -123,31 +190,36 @@ impl Tree {
         let mut parent: Option<Parent> = None;
         loop {
             let frame = s.pool.find(&s.store, page)?;
-            let state = s.pool.frame(frame);
-            let seen = s.pool.optimistic(frame, page)?;
-            let here = state.level.load(std::sync::atomic::Ordering::Acquire);
-            // The parent still says that this is the page.
-            if parent.is_some_and(|p| !s.pool.frame(p.frame).latch.validate(p.seen)) {
-                return Err(Stop::Retry);
-            }
+            let (here, seen) = look(s, page, frame, parent)?;
             if here == level {
                 return Ok(Position { page, frame, parent });
             }
             if here < level {
                 return Err(Stop::Retry);
             }
-            let shared = s.pool.shared_page(frame);
-            let slot = match target {
-                Target::At(key) => shared.child_slot(key),
-                Target::Below(key) => shared.child_slot_below(key),
-                Target::Last => shared.count().max(1) - 1,
-            };
-            let child = shared.child(slot);
-            if !state.latch.validate(seen) {
-                return Err(Stop::Retry);
+            let from = way_on(s, page, frame, seen, target)?;
+            page = from.child;
+            parent = Some(from.parent);
+        }
+    }
+
+    /// Goes down to where a leaf is known by number. The caller has the storage pinned.
+    #[inline]
+    fn approach_leaf(&self, s: &Storage, key: &[u8]) -> Result<Approach, Stop> {
+        let mut page = self.root();
+        let mut parent: Option<Parent> = None;
+        loop {
+            let frame = s.pool.find(&s.store, page)?;
+            let (here, seen) = look(s, page, frame, parent)?;
+            if here == 0 {
+                return Ok(Approach { page, parent });
             }
-            parent = Some(Parent { page, frame, seen, slot });
-            page = child;
+            let from = way_on(s, page, frame, seen, Target::At(key))?;
+            if here == 1 {
+                return Ok(Approach { page: from.child, parent: Some(from.parent) });
+            }
+            page = from.child;
+            parent = Some(from.parent);
         }
     }
 
@@ -165,7 +237,7 @@ impl Tree {
         let _pin = s.pin();
         let at = self.descend(s, target, 0)?;
         s.pool.prefetch_frame(at.frame);
-        s.pool.prefetch_slots(at.frame);
+        s.pool.prefetch_leaf(at.frame);
         let leaf = s.pool.read_frame(at.frame, at.page, scan).ok_or(Stop::Retry)?;
         if leaf.kind() != Kind::Leaf || !self.still_child(s, &at) {
             return Err(Stop::Retry);
@@ -196,16 +268,18 @@ impl Tree {
         at.parent.is_none_or(|p| s.pool.frame(p.frame).latch.validate(p.seen))
     }
 
-    /// Finds the leaf of `key` and tells the CPU that it is about to be used.
+    /// Finds the number of `key`'s leaf and tells the CPU that it is about to be looked up. With
+    /// [`Hint::arrive`] it makes up the search for a leaf in two halves: whoever has several to find
+    /// does the first half for all of them, so that the waits for memory overlap.
     #[inline]
-    pub fn locate(&self, s: &Storage, key: &[u8]) -> Hint {
+    pub fn approach(&self, s: &Storage, key: &[u8]) -> Hint {
         let _pin = s.pin();
-        match self.descend(s, Target::At(key), 0) {
-            Ok(at) => {
-                s.pool.prefetch_frame(at.frame);
-                Hint { at: Some(at), missing: false }
+        match self.approach_leaf(s, key) {
+            Ok(approach) => {
+                s.pool.prefetch_slot(s.store.map().slot(approach.page));
+                Hint { approached: Some(approach), ..Hint::default() }
             }
-            Err(stop) => Hint { at: None, missing: matches!(stop, Stop::Load(_)) },
+            Err(stop) => Hint { missing: matches!(stop, Stop::Load(_)), ..Hint::default() },
         }
     }
 

@@ -3,7 +3,7 @@
 use super::lane::{LANE_DIRECTORY, LaneUse, UndoPlace, set_ends};
 use super::purge::History;
 use super::{Durability, Savepoint, State, Txn, TxnError};
-use crate::storage::{Fault, Mtr, Need, Restart, Stop, Storage, retry};
+use crate::storage::{Fault, Mtr, Need, Restart, Stop, Storage, on_reserve, retry};
 use crate::tree::{Tree, overflow};
 use std::sync::atomic::Ordering;
 use weir_page::overflow::Reference;
@@ -254,6 +254,7 @@ impl Txn {
     /// Faults of the storage. The transaction can't commit before the rest is taken back: by the call
     /// repeated, or by [`Txn::finish_rollback`].
     pub fn rollback_to(&mut self, to: Savepoint) -> Result<(), TxnError> {
+        let _reserve = on_reserve();
         let to = self.unfinished.map_or(to, |earlier| Savepoint(earlier.0.min(to.0)));
         self.unfinished = Some(to);
         while self.undo_records > to.0 {

@@ -1,0 +1,175 @@
+//! The runs that an experiment consists of.
+
+use super::Experiment;
+use crate::engine::{DiskChoice, Durability, EngineKind, FlushChoice};
+use crate::quantity::format_bytes;
+use crate::result::Settings;
+use crate::step::Step;
+
+/// Bytes of pages per row, with three indexes, in memory.
+const ROW_BYTES: f64 = 140.0;
+
+const MIB: f64 = 1024.0 * 1024.0;
+
+/// One run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Case {
+    /// What is different from the other cases.
+    pub label: String,
+    /// The run.
+    pub settings: Settings,
+    /// The step that the facts are about.
+    pub step: usize,
+    /// Share of the step's seconds at its beginning that facts leave out.
+    pub skip: f64,
+}
+
+/// The cases of `experiment` at `scale`.
+pub fn cases(experiment: Experiment, scale: f64) -> Vec<Case> {
+    match experiment {
+        Experiment::RedoSize => redo_size(scale),
+        Experiment::DirtyLimit => dirty_limit(scale),
+        Experiment::NothingToTune => nothing_to_tune(scale),
+        Experiment::Decay => decay(scale),
+        Experiment::Wave => wave(scale),
+    }
+}
+
+/// A size that settings accept, in whole MiB.
+fn bytes(wanted: f64, least_mib: f64) -> u64 {
+    ((wanted / MIB).max(least_mib).round() * MIB) as u64
+}
+
+fn steps(text: &str) -> Vec<Step> {
+    text.split(',').map(|step| step.parse().expect("experiments know the steps")).collect()
+}
+
+/// A run on cached data with a redo log of a tenth of it.
+fn base(rows: f64, clients: u32, text: &str) -> Settings {
+    let data = rows * ROW_BYTES;
+    Settings {
+        engine: EngineKind::Weir,
+        clients,
+        rows: rows as u64,
+        steps: steps(text),
+        memory_bytes: bytes(2.0 * data, 128.0),
+        redo_bytes: bytes(data / 10.0, 8.0),
+        durability: Durability::Write,
+        delete: false,
+        seed: 1,
+        disk: DiskChoice::default(),
+        flush: FlushChoice::default(),
+        status_listen: None,
+    }
+}
+
+fn redo_size(scale: f64) -> Vec<Case> {
+    let rows = 2e6 * scale;
+    let data = rows * ROW_BYTES;
+    let mut cases = Vec::new();
+    for device in ["fast", "slow-ssd"] {
+        for (memory, name) in [(2.0 * data, "cached"), (data / 10.0, "tenth")] {
+            for part in [25.0, 12.5, 6.25, 3.125] {
+                let mut settings = base(rows, 2, "load");
+                settings.redo_bytes = bytes(data / part, 8.0);
+                settings.memory_bytes = bytes(memory, 24.0);
+                settings.disk.device = device.into();
+                let redo = format_bytes(settings.redo_bytes);
+                let label = format!("{device}-{name}-redo-{redo}");
+                cases.push(Case { label, settings, step: 0, skip: 0.0 });
+            }
+        }
+    }
+    cases
+}
+
+fn dirty_limit(scale: f64) -> Vec<Case> {
+    let rows = 1.5e6 * scale;
+    let data = rows * ROW_BYTES;
+    [20, 50, 80]
+        .into_iter()
+        .map(|percent| {
+            let mut settings = base(rows, 2, "load");
+            settings.memory_bytes = bytes(1.2 * data, 48.0);
+            settings.redo_bytes = bytes(4.0 * data, 64.0);
+            settings.disk.device = "two-disks".into();
+            settings.flush.dirty_limit_percent = Some(percent);
+            Case { label: format!("limit-{percent}"), settings, step: 0, skip: 0.0 }
+        })
+        .collect()
+}
+
+fn nothing_to_tune(scale: f64) -> Vec<Case> {
+    let policies = [
+        "governor",
+        "at-deadline",
+        "fixed-500",
+        "fixed-2000",
+        "fixed-8000",
+        "innodb-1000-2000",
+        "innodb-4000-8000",
+    ];
+    let mut cases = Vec::new();
+    for redo in [1.0, 2.0] {
+        for policy in policies {
+            let seconds = (20.0 * scale).max(5.0).round();
+            let text = format!("load,update:seconds={seconds}");
+            let mut settings = base(1e6, 4, &text);
+            settings.redo_bytes = bytes(redo * 1e6 * ROW_BYTES / 4.0, 8.0);
+            settings.disk.device = "sata-ssd".into();
+            settings.disk.load_device = Some("fast".into());
+            settings.flush.policy = policy.into();
+            let label = format!("redo-{}-{policy}", format_bytes(settings.redo_bytes));
+            cases.push(Case { label, settings, step: 1, skip: 1.0 / 3.0 });
+        }
+    }
+    cases
+}
+
+fn decay(scale: f64) -> Vec<Case> {
+    let rows = 10e6 * scale;
+    let mut settings = base(rows, 2, "load");
+    // At the largest sizes a machine's memory ends; below, half of the data is cached.
+    settings.memory_bytes = bytes(rows * ROW_BYTES / 2.0, 64.0).min(8 << 30);
+    vec![Case { label: "load".into(), settings, step: 0, skip: 0.0 }]
+}
+
+fn wave(scale: f64) -> Vec<Case> {
+    let rows = 2e6;
+    let seconds = (60.0 * scale).max(10.0).round();
+    ["governor", "innodb-2000-4000", "at-deadline"]
+        .into_iter()
+        .map(|policy| {
+            let mut settings = base(rows, 4, &format!("load,update:seconds={seconds}"));
+            settings.redo_bytes = bytes(rows * ROW_BYTES / 5.0, 8.0);
+            settings.disk.device = "iops-3000".into();
+            settings.disk.load_device = Some("fast".into());
+            settings.flush.policy = policy.into();
+            Case { label: policy.into(), settings, step: 1, skip: 1.0 / 3.0 }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_case_can_be_run_and_has_a_name_of_its_own() {
+        for experiment in Experiment::ALL {
+            for scale in [0.05, 1.0, 20.0] {
+                let cases = cases(experiment, scale);
+                let mut labels: Vec<_> = cases.iter().map(|c| c.label.as_str()).collect();
+                labels.sort_unstable();
+                labels.dedup();
+                assert!(scale < 1.0 || labels.len() == cases.len(), "{experiment} {scale}");
+                for case in &cases {
+                    crate::run::check(&case.settings).unwrap();
+                    assert!(case.step < case.settings.steps.len());
+                }
+            }
+            assert_eq!(experiment.name().parse(), Ok(experiment));
+        }
+        assert!("tide".parse::<Experiment>().unwrap_err().contains("nothing-to-tune"));
+    }
+}

@@ -1,0 +1,152 @@
+//! The tables of experiments.
+
+use super::{CaseReport, Experiment, Facts};
+use crate::report::TextTable;
+
+const GB: f64 = 1024.0 * 1024.0 * 1024.0;
+
+type Column = (&'static str, &'static str, fn(&Facts) -> String);
+
+const COLUMNS: [Column; 21] = [
+    ("ips.av", "rows per second, mean of the seconds", |f| whole(f.rate_mean)),
+    ("ips.99", "the rate that 99 % of the seconds reach", |f| whole(f.rate_99)),
+    ("p1/av", "that, as a share of the mean", |f| two(f.jitter_99())),
+    ("min/av", "the slowest second, as a share of the mean", |f| two(f.jitter_min())),
+    ("rKB/i", "KB read from the device per row", |f| three(f.read_kb_per_row)),
+    ("wKB/i", "KB of pages and redo written per row", |f| three(f.write_kb_per_row)),
+    ("Mcpu/i", "microseconds of the engine's processor time per row", |f| two(f.cpu_us_per_row)),
+    ("size", "GB on the device", |f| two(f.size_bytes as f64 / GB)),
+    ("pages/s", "pages written per second", |f| whole(f.pages_mean)),
+    ("peak", "the second with most of them, as a multiple of the mean", |f| two(f.pages_peak())),
+    ("pg/MB", "pages written per MB of redo", |f| two(f.pages_per_redo_mb)),
+    ("age.max", "greatest checkpoint age, of what it may be", |f| two(f.age_max)),
+    ("dirty.av", "dirty pages, share of the frames", |f| three(f.dirty_mean)),
+    ("dirty.max", "the greatest of that", |f| three(f.dirty_max)),
+    ("limit", "what it may be", |f| three(f.dirty_limit)),
+    ("w.age", "pages written for the log's sake", |f| whole(f.pages_by_reason[0])),
+    ("w.dirty", "pages written for the dirty limit's sake", |f| whole(f.pages_by_reason[1])),
+    ("w.free", "pages written to free frames", |f| whole(f.pages_by_reason[2])),
+    ("paced.s", "seconds that clients were held back by pacing", |f| two(f.waits_seconds[0])),
+    ("full.s", "seconds that clients waited for a full log", |f| two(f.waits_seconds[2])),
+    ("trend", "change of the rate from beginning to end, of the mean", |f| signed(f.trend)),
+];
+
+/// Names of the columns that an experiment shows.
+fn shown(experiment: Experiment) -> &'static [&'static str] {
+    match experiment {
+        Experiment::RedoSize => &[
+            "ips.av",
+            "ips.99",
+            "p1/av",
+            "min/av",
+            "rKB/i",
+            "wKB/i",
+            "Mcpu/i",
+            "size",
+            "pg/MB",
+            "peak",
+            "age.max",
+            "dirty.max",
+            "paced.s",
+            "full.s",
+        ],
+        Experiment::DirtyLimit => &[
+            "ips.av",
+            "ips.99",
+            "p1/av",
+            "min/av",
+            "wKB/i",
+            "limit",
+            "dirty.av",
+            "dirty.max",
+            "w.age",
+            "w.dirty",
+            "w.free",
+        ],
+        Experiment::NothingToTune => &[
+            "ips.av", "ips.99", "p1/av", "min/av", "wKB/i", "pages/s", "peak", "pg/MB", "age.max",
+            "paced.s", "full.s",
+        ],
+        Experiment::Decay => &[
+            "ips.av",
+            "ips.99",
+            "p1/av",
+            "min/av",
+            "trend",
+            "rKB/i",
+            "wKB/i",
+            "Mcpu/i",
+            "size",
+            "age.max",
+            "dirty.max",
+        ],
+        Experiment::Wave => &[
+            "ips.av",
+            "ips.99",
+            "p1/av",
+            "min/av",
+            "pages/s",
+            "peak",
+            "pg/MB",
+            "age.max",
+            "dirty.max",
+            "paced.s",
+            "full.s",
+        ],
+    }
+}
+
+fn columns(experiment: Experiment) -> impl Iterator<Item = &'static Column> {
+    shown(experiment).iter().map(|name| {
+        COLUMNS.iter().find(|column| column.0 == *name).expect("only known columns are shown")
+    })
+}
+
+/// The table of an experiment.
+pub fn table(experiment: Experiment, cases: &[CaseReport]) -> String {
+    let heads: Vec<&str> =
+        std::iter::once("case").chain(columns(experiment).map(|column| column.0)).collect();
+    let mut table = TextTable::new(&heads);
+    for case in cases {
+        let cells = columns(experiment).map(|column| column.2(&case.facts));
+        table.row(case.label.as_str(), std::iter::once(case.label.clone()).chain(cells));
+    }
+    table.render(&["case"])
+}
+
+/// What the columns of an experiment mean.
+pub fn legend(experiment: Experiment) -> String {
+    columns(experiment).map(|(name, meaning, _)| format!("  {name:<9} {meaning}\n")).collect()
+}
+
+fn whole(value: f64) -> String {
+    format!("{value:.0}")
+}
+
+fn two(value: f64) -> String {
+    format!("{value:.2}")
+}
+
+fn three(value: f64) -> String {
+    format!("{value:.3}")
+}
+
+fn signed(value: f64) -> String {
+    format!("{:+.1} %", value * 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_experiment_has_its_table_and_every_column_a_meaning() {
+        for experiment in Experiment::ALL {
+            let facts = Facts { rate_mean: 1000.0, rate_99: 900.0, ..Facts::default() };
+            let case = CaseReport { label: "one".into(), file: "one.json".into(), facts };
+            let text = table(experiment, &[case]);
+            assert!(text.starts_with("case") && text.contains("0.90"), "{text}");
+            assert_eq!(legend(experiment).lines().count(), shown(experiment).len());
+        }
+    }
+}

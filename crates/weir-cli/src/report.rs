@@ -1,0 +1,95 @@
+//! `weir report`: results of benchmarks as one page of HTML.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use weir_bench::{Error, Run};
+use weir_report::{Source, page};
+
+use crate::output::print;
+
+/// More runs than that are no longer side by side.
+const RUNS_MAX: usize = 12;
+
+#[derive(Args)]
+pub struct Report {
+    /// Results of `weir bench`; the others are compared with the first
+    #[arg(required = true, value_name = "RUN.json")]
+    runs: Vec<PathBuf>,
+
+    /// Where the page goes
+    #[arg(short, long, value_name = "FILE", default_value = "report.html")]
+    output: PathBuf,
+}
+
+impl Report {
+    pub fn run(self) -> Result<ExitCode> {
+        self.check()?;
+        let names = names(&self.runs);
+        let load = |(path, name): (&PathBuf, String)| Ok(Source { name, run: Run::load(path)? });
+        let sources: Vec<Source> =
+            self.runs.iter().zip(names).map(load).collect::<Result<_, Error>>()?;
+        let writing = || format!("writing {}", self.output.display());
+        fs::write(&self.output, page(&sources)).with_context(writing)?;
+        print(&format!("{}\n", self.output.display()))?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let count = self.runs.len();
+        if count > RUNS_MAX {
+            return Err(Error::Usage(format!("{count} runs: at most {RUNS_MAX} fit on a page")));
+        }
+        let same = |run: &&PathBuf| {
+            let canonical = |path: &Path| fs::canonicalize(path).ok();
+            canonical(run).is_some_and(|run| canonical(&self.output) == Some(run))
+        };
+        if let Some(run) = self.runs.iter().find(same) {
+            let message = format!("{}: the page would replace this result", run.display());
+            return Err(Error::Usage(message));
+        }
+        Ok(())
+    }
+}
+
+/// What the runs are called: as short an end of their paths as tells them apart.
+fn names(runs: &[PathBuf]) -> Vec<String> {
+    let parts: Vec<Vec<String>> = runs.iter().map(|run| parts(run)).collect();
+    let longest = parts.iter().map(Vec::len).max().unwrap_or(0);
+    let end = |parts: &[String], len: usize| parts[parts.len().saturating_sub(len)..].join("/");
+    for len in 1..longest {
+        let names: Vec<String> = parts.iter().map(|parts| end(parts, len)).collect();
+        let distinct: std::collections::BTreeSet<_> = names.iter().collect();
+        if distinct.len() == names.len() {
+            return names;
+        }
+    }
+    parts.iter().map(|parts| parts.join("/")).collect()
+}
+
+/// The parts of a path, the last without its `.json`.
+fn parts(path: &Path) -> Vec<String> {
+    let plain = match path.extension() {
+        Some(extension) if extension == "json" => path.with_extension(""),
+        _ => path.to_path_buf(),
+    };
+    plain.components().map(|part| part.as_os_str().to_string_lossy().into_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_as_short_as_they_can_be() {
+        let names = |paths: &[&str]| names(&paths.iter().map(PathBuf::from).collect::<Vec<_>>());
+        assert_eq!(names(&["out/weir-1.json"]), ["weir-1"]);
+        assert_eq!(names(&["a/weir-1.json", "a/lmdb-1.json"]), ["weir-1", "lmdb-1"]);
+        assert_eq!(names(&["a/x/run.json", "b/x/run.json"]), ["a/x/run", "b/x/run"]);
+        assert_eq!(names(&["run.json", "a/run.json"]), ["run", "a/run"]);
+        assert_eq!(names(&["run.json", "run.json"]), ["run", "run"], "the same twice");
+    }
+}

@@ -1,0 +1,259 @@
+//! `weir sim`: the flush governor on models of devices and workloads.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+use weir_bench::Error::Usage;
+use weir_bench::quantity::{format_bytes, parse_bytes, parse_count};
+use weir_bench::report::TextTable;
+use weir_sim::study::{Outcome, Study, written_kb};
+use weir_sim::{
+    DeviceModel, PolicyChoice, Setup, Workload, WorkloadKind, advise, simulate, summary,
+};
+
+use crate::output::{self, ProgressLine};
+use crate::sim_results;
+
+const HELP: &str = "\
+Workloads: cached (updates, all pages alike), skewed (Zipf), insert (the Insert Benchmark), bursts
+(as cached, all of it in 2 of each 10 seconds), day-and-night (as cached, a day of 30 minutes).
+Devices: two-disks, slow-ssd, sata-ssd, nvme, nvmex2 to nvmex100.
+Policies: governor, at-deadline, fixed:PAGES, innodb:IO_CAPACITY/IO_CAPACITY_MAX,
+innodb-plain:IO_CAPACITY (before adaptive flushing).
+Studies: redo-size-2017, dirty-limit-2009, nothing-to-tune-2020.";
+
+/// Simulate page writing on models of devices and workloads.
+#[derive(Args)]
+#[command(after_help = HELP)]
+pub struct Sim {
+    /// What operations change
+    #[arg(long, default_value = "cached")]
+    workload: WorkloadKind,
+    /// What pages are written to
+    #[arg(long, default_value = "sata-ssd")]
+    device: DeviceModel,
+    /// Data at the start
+    #[arg(long, default_value = "16G", value_parser = parse_bytes)]
+    data: u64,
+    /// Memory for pages
+    #[arg(long, default_value = "32G", value_parser = parse_bytes)]
+    memory: u64,
+    /// Redo log capacity
+    #[arg(long, default_value = "4G", value_parser = parse_bytes)]
+    redo: u64,
+    /// Operations (rows) per second that clients would do if nothing held them back
+    #[arg(long, default_value = "50k", value_parser = parse_count)]
+    rate: u64,
+    /// Bytes of redo per operation
+    #[arg(long, default_value = "300", value_parser = parse_bytes)]
+    redo_per_row: u64,
+    /// Secondary indexes, for inserts
+    #[arg(long, default_value_t = 3)]
+    indexes: u32,
+    /// Dirty pages at most, percent of memory
+    #[arg(long, default_value_t = 90.0)]
+    dirty_limit: f64,
+    /// Share of the operations' rate that is lost to a device that does nothing but write pages
+    #[arg(long, default_value_t = 0.0)]
+    contention: f64,
+    /// Simulated seconds, of which the first third doesn't count
+    #[arg(long, default_value_t = 3600)]
+    seconds: u32,
+    /// What decides when pages are written, separated by commas
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "governor,at-deadline,innodb:200/2000,innodb:2000/4000"
+    )]
+    policies: Vec<PolicyChoice>,
+    /// Seed of the device's variation
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Reproduce a public study at its own size
+    #[arg(long, conflicts_with_all = ["advise", "policies"])]
+    study: Option<Study>,
+    /// Answer how large the redo log should be for this workload
+    #[arg(long, conflicts_with = "policies")]
+    advise: bool,
+    /// Directory for one document per run, with every second, as `weir bench` leaves them
+    #[arg(long, conflicts_with = "advise")]
+    results: Option<PathBuf>,
+}
+
+impl Sim {
+    pub fn run(self) -> Result<ExitCode> {
+        if let Some(study) = self.study {
+            return self.study(study);
+        }
+        self.check()?;
+        let setup = self.setup();
+        if self.advise {
+            output::print(&advice(&setup, self.workload))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let mut progress = ProgressLine::new();
+        let mut table = TextTable::new(&summary::HEADS);
+        for policy in &self.policies {
+            let run = simulate(&setup, policy);
+            progress.show("sim", &format!("{}: done", run.policy));
+            line(&mut table, summary::row(&run));
+            if let Some(dir) = &self.results {
+                sim_results::save(dir, self.workload.name(), &run)?;
+            }
+        }
+        progress.end();
+        output::print(&format!("{}\n{}", self.header(&setup), table.render(&["policy"])))?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn check(&self) -> Result<()> {
+        let usage = |what: String| Err(Usage(what).into());
+        if self.seconds < 3 {
+            return usage(format!("--seconds {}: at least 3 are needed", self.seconds));
+        }
+        if !(1.0..=100.0).contains(&self.dirty_limit) {
+            return usage(format!("--dirty-limit {}: 1 to 100 percent", self.dirty_limit));
+        }
+        if !(0.0..=1.0).contains(&self.contention) {
+            return usage(format!("--contention {}: 0 to 1", self.contention));
+        }
+        if self.rate == 0 || self.redo_per_row == 0 {
+            return usage("--rate and --redo-per-row: at least 1".into());
+        }
+        for (flag, bytes, least) in [
+            ("--data", self.data, 1 << 20),
+            ("--memory", self.memory, 16 << 20),
+            ("--redo", self.redo, 16 << 20),
+        ] {
+            if bytes < least {
+                let least = format_bytes(least);
+                return usage(format!("{flag} {}: at least {least}", format_bytes(bytes)));
+            }
+        }
+        // Below this the model's ticks are too coarse for the log.
+        let lap = self.redo as f64 / (self.rate as f64 * self.redo_per_row as f64);
+        if lap < 2.0 && !self.advise {
+            return usage(format!(
+                "the redo log is filled in {lap:.1} s: take a larger --redo or a lower --rate"
+            ));
+        }
+        Ok(())
+    }
+
+    fn setup(&self) -> Setup {
+        let redo_per_row = self.redo_per_row as f64;
+        let workload =
+            Workload::new(self.workload, self.data, self.rate as f64, redo_per_row, self.indexes);
+        Setup {
+            dirty_limit_percent: self.dirty_limit,
+            contention: self.contention,
+            seconds: self.seconds,
+            warm_up_seconds: self.seconds / 3,
+            seed: self.seed,
+            ..Setup::new(workload, self.device.clone(), self.memory, self.redo)
+        }
+    }
+
+    fn header(&self, setup: &Setup) -> String {
+        format!(
+            "{} on {}: data {}, memory {}, redo {}, {} op/s wanted of {} bytes of redo, {} s, seed {}\n",
+            self.workload.name(),
+            setup.device.name,
+            format_bytes(self.data),
+            format_bytes(self.memory),
+            format_bytes(self.redo),
+            self.rate,
+            self.redo_per_row,
+            self.seconds,
+            self.seed,
+        )
+    }
+
+    fn study(&self, study: Study) -> Result<ExitCode> {
+        let mut progress = ProgressLine::new();
+        let outcome = study.run(&mut |text| progress.show("study", text));
+        progress.end();
+        if let Some(dir) = &self.results {
+            save_all(dir, &outcome)?;
+        }
+        output::print(&study_text(&outcome))?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn line(table: &mut TextTable, cells: Vec<String>) {
+    table.row("", cells);
+}
+
+fn save_all(dir: &Path, outcome: &Outcome) -> Result<()> {
+    for (label, run) in &outcome.runs {
+        sim_results::save(dir, label, run)?;
+    }
+    Ok(())
+}
+
+fn study_text(outcome: &Outcome) -> String {
+    let mut heads = vec!["case"];
+    heads.extend(summary::HEADS);
+    heads.push("wKB/op");
+    let mut table = TextTable::new(&heads);
+    for (label, run) in &outcome.runs {
+        let mut row = vec![label.clone()];
+        row.extend(summary::row(run));
+        row.push(format!("{:.2}", written_kb(run)));
+        line(&mut table, row);
+    }
+    let mut text = format!("{}\n\n{}", outcome.title, table.render(&["case", "policy"]));
+    text += "\nWhat the study found, and what the model gives:\n";
+    for finding in &outcome.findings {
+        text += &format!("- {}\n  model: {}\n", finding.theirs, finding.ours);
+    }
+    text
+}
+
+/// The table of `--advise`.
+fn advice(setup: &Setup, kind: WorkloadKind) -> String {
+    let rows = advise::advise(setup);
+    let mut table = TextTable::new(&[
+        "redo",
+        "op/s",
+        "pages/op",
+        "wKB/op",
+        "saved",
+        "redo to read",
+        "pages to redo",
+        "reading them",
+        "",
+    ]);
+    for row in &rows {
+        let cells = vec![
+            format_bytes(row.redo_bytes),
+            format!("{:.0}", row.rate),
+            format!("{:.4}", row.pages_per_operation),
+            format!("{:.2}", row.bytes_per_operation / 1024.0),
+            row.saved.map_or("-".into(), |saved| format!("{:.0}%", 100.0 * saved)),
+            format!("{:.1}G", row.recovery_bytes as f64 / f64::from(1 << 30)),
+            row.recovery_pages.to_string(),
+            format!("{:.0} s", row.recovery_seconds),
+            if row.advised { "<- enough".into() } else { String::new() },
+        ];
+        line(&mut table, cells);
+    }
+    let advised = rows.iter().find(|row| row.advised).expect("one is advised");
+    format!(
+        "{} on {}: {} op/s wanted of {} bytes of redo, memory {}\n\n{}\n\
+         Take {}: twice as much saves less than {:.0} % of the bytes written, or costs throughput, or is\n\
+         more than the data. After a crash, `redo to read` is read and `pages to redo` are brought up to\n\
+         date; `reading them` is the device's time for it. Pages are counted uncompressed.\n",
+        kind.name(),
+        setup.device.name,
+        setup.workload.rate,
+        setup.workload.redo_bytes,
+        format_bytes(setup.memory_bytes),
+        table.render(&[""]),
+        format_bytes(advised.redo_bytes),
+        100.0 * advise::ENOUGH,
+    )
+}

@@ -1,0 +1,127 @@
+//! `weir top`: a running database, live in the terminal.
+//!
+//! [`history`] keeps the last samples of the endpoint's metrics and makes rates of them; [`figures`] says
+//! which lines there are and what they are called, on the screen as in the snapshot; [`screen`] draws them.
+
+mod figures;
+mod history;
+mod screen;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use weir_bench::Error;
+use weir_status::{Address, FetchError, fetch};
+
+use crate::output::print;
+use history::{History, Sample};
+
+/// How long the endpoint may take to answer.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// Name of the socket in a database's directory.
+const SOCKET: &str = "weir.sock";
+
+#[derive(Args)]
+pub struct Top {
+    /// Where the database tells its figures: a port of this machine, ADDRESS:PORT, unix:FILE, or a
+    /// directory with a socket named weir.sock
+    #[arg(required_unless_present = "socket", value_name = "ADDRESS")]
+    address: Option<String>,
+
+    /// The same, a Unix socket
+    #[arg(long, value_name = "FILE", conflicts_with = "address")]
+    socket: Option<PathBuf>,
+
+    /// Seconds between two looks
+    #[arg(long, default_value_t = 1.0, value_parser = parse_interval, value_name = "SECONDS")]
+    interval: f64,
+
+    /// Print one snapshot instead, with rates over one interval
+    #[arg(long)]
+    once: bool,
+}
+
+fn parse_interval(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is not a number"))?;
+    if !(0.05..=3600.0).contains(&seconds) {
+        return Err(format!("`{text}`: use 0.05 to 3600 seconds"));
+    }
+    Ok(seconds)
+}
+
+impl Top {
+    pub fn run(self) -> Result<ExitCode> {
+        let address = self.address()?;
+        let interval = Duration::from_secs_f64(self.interval);
+        let mut history = History::new();
+        history.push(look(&address)?);
+        if self.once {
+            std::thread::sleep(interval);
+            history.push(look(&address)?);
+            print(&figures::snapshot(&address, &history))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let mut terminal = ratatui::try_init().context("this needs a terminal; see --once")?;
+        let ended = watch(&mut terminal, &address, interval, &mut history);
+        ratatui::restore();
+        ended?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn address(&self) -> Result<Address> {
+        if let Some(path) = &self.socket {
+            return Ok(Address::Unix(path.clone()));
+        }
+        let text = self.address.as_deref().unwrap_or_default();
+        let dir = PathBuf::from(text);
+        if dir.is_dir() {
+            return Ok(Address::Unix(dir.join(SOCKET)));
+        }
+        Ok(text.parse().map_err(|error| Error::Usage(format!("{error}")))?)
+    }
+}
+
+fn look(address: &Address) -> Result<Sample, FetchError> {
+    Ok(Sample { at: Instant::now(), metrics: fetch(address, TIMEOUT)? })
+}
+
+/// Looks and draws until the user has seen enough. A database that goes away stays on the screen, with
+/// the reason, and is asked again.
+fn watch(
+    terminal: &mut ratatui::DefaultTerminal,
+    address: &Address,
+    interval: Duration,
+    history: &mut History,
+) -> Result<()> {
+    let mut trouble: Option<String> = None;
+    let mut next = Instant::now() + interval;
+    loop {
+        let frame = screen::Screen { address, history, trouble: trouble.as_deref() };
+        terminal.draw(|area| frame.draw(area)).context("drawing")?;
+        if event::poll(next.saturating_duration_since(Instant::now()))? {
+            if is_end(&event::read()?) {
+                return Ok(());
+            }
+            continue;
+        }
+        next = Instant::now() + interval;
+        trouble = match look(address) {
+            Ok(sample) => {
+                history.push(sample);
+                None
+            }
+            Err(error) => Some(error.to_string()),
+        };
+    }
+}
+
+fn is_end(event: &Event) -> bool {
+    let Event::Key(key) = event else { return false };
+    let interrupt = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+    let quit = matches!(key.code, KeyCode::Char('q' | 'Q') | KeyCode::Esc);
+    key.kind == KeyEventKind::Press && (quit || interrupt)
+}

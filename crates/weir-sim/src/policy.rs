@@ -1,0 +1,115 @@
+//! Which policy to run, and by which rules the engine around it plays.
+
+use std::str::FromStr;
+
+use weir_governor::{FixedRate, Governor, InnodbAdaptive, InnodbSettings, Policy, WriteAtDeadline};
+
+/// A policy by name.
+#[derive(Debug, Clone, PartialEq)]
+pub enum PolicyChoice {
+    /// Weir's.
+    Governor,
+    /// Each page at its deadline.
+    AtDeadline,
+    /// InnoDB's.
+    Innodb(InnodbSettings),
+    /// A fixed rate.
+    Fixed(f64),
+}
+
+impl PolicyChoice {
+    /// What [`PolicyChoice::from_str`] understands.
+    pub const FORMS: &str = "governor, at-deadline, fixed:PAGES, innodb:IO_CAPACITY/IO_CAPACITY_MAX, \
+                             innodb-plain:IO_CAPACITY";
+
+    /// InnoDB with these two settings.
+    pub fn innodb(io_capacity: f64, io_capacity_max: f64) -> Self {
+        PolicyChoice::Innodb(InnodbSettings {
+            io_capacity,
+            io_capacity_max,
+            ..InnodbSettings::default()
+        })
+    }
+
+    /// The policy, for a dirty limit in percent of the frames.
+    pub fn policy(&self, dirty_limit_percent: f64) -> Box<dyn Policy> {
+        match self {
+            PolicyChoice::Governor => Box::new(Governor::new()),
+            PolicyChoice::AtDeadline => Box::new(WriteAtDeadline::new()),
+            PolicyChoice::Fixed(rate) => Box::new(FixedRate::new(*rate)),
+            PolicyChoice::Innodb(settings) => Box::new(InnodbAdaptive::new(InnodbSettings {
+                max_dirty_pages_pct: dirty_limit_percent,
+                ..settings.clone()
+            })),
+        }
+    }
+
+    /// Share of the log's capacity that the policy is given: InnoDB keeps its own reserve, Weir an
+    /// eighth for what runs when the log is full.
+    pub fn usable_log(&self) -> f64 {
+        match self {
+            PolicyChoice::Innodb(_) => 1.0,
+            _ => 0.875,
+        }
+    }
+
+    /// Whether a page can only become dirty while fewer are than the limit.
+    pub fn has_credits(&self) -> bool {
+        matches!(self, PolicyChoice::Governor)
+    }
+}
+
+fn number(text: &str, whole: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| format!("`{whole}`: `{text}` is not a number"))?;
+    if number.is_finite() && number >= 1.0 {
+        return Ok(number);
+    }
+    Err(format!("`{whole}`: at least one page per second is needed"))
+}
+
+impl FromStr for PolicyChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let unknown = || format!("`{text}` is no policy; use {}", PolicyChoice::FORMS);
+        let (name, value) = text.split_once(':').unwrap_or((text, ""));
+        match (name, value) {
+            ("governor", "") => Ok(PolicyChoice::Governor),
+            ("at-deadline", "") => Ok(PolicyChoice::AtDeadline),
+            ("fixed", rate) => Ok(PolicyChoice::Fixed(number(rate, text)?)),
+            ("innodb-plain", rate) => {
+                let io_capacity = number(rate, text)?;
+                Ok(PolicyChoice::Innodb(InnodbSettings {
+                    adaptive_flushing: false,
+                    io_capacity,
+                    io_capacity_max: io_capacity,
+                    ..InnodbSettings::default()
+                }))
+            }
+            ("innodb", rates) => {
+                let (low, high) = rates.split_once('/').ok_or_else(unknown)?;
+                let (low, high) = (number(low, text)?, number(high, text)?);
+                if low > high {
+                    return Err(format!("`{text}`: io_capacity is above io_capacity_max"));
+                }
+                Ok(PolicyChoice::innodb(low, high))
+            }
+            _ => Err(unknown()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_by_name() {
+        assert_eq!("governor".parse(), Ok(PolicyChoice::Governor));
+        assert_eq!("fixed:500".parse(), Ok(PolicyChoice::Fixed(500.0)));
+        assert_eq!("innodb:200/2000".parse(), Ok(PolicyChoice::innodb(200.0, 2000.0)));
+        for bad in ["", "governor:1", "fixed", "fixed:x", "fixed:0", "innodb:5", "innodb:9/3"] {
+            assert!(bad.parse::<PolicyChoice>().is_err(), "{bad}");
+        }
+    }
+}

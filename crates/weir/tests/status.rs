@@ -1,0 +1,87 @@
+//! Figures, and the endpoint that tells them.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails panics")]
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use weir::{
+    Database, Error, FigureKind, Isolation, Options, Schema, Shutdown, Status, StatusAddress, Type,
+    Value,
+};
+use weir_status::{FetchError, Metrics, fetch};
+
+fn options() -> Options {
+    Options::default().memory_bytes(16 << 20).status_listen(StatusAddress::loopback(0))
+}
+
+fn ask(address: &StatusAddress) -> Result<Metrics, FetchError> {
+    fetch(address, Duration::from_secs(10))
+}
+
+#[test]
+fn every_figure_has_a_name_of_its_own_and_a_sentence() {
+    let figures = Status::default().figures();
+    let metrics: BTreeSet<String> = figures.iter().map(|figure| figure.metric()).collect();
+    assert_eq!(metrics.len(), figures.len());
+    for figure in &figures {
+        let name = figure.metric();
+        assert!(name.chars().all(|c| c.is_ascii_lowercase() || c == '_'), "{name}");
+        assert!(figure.help.ends_with('.') && !figure.help.starts_with(' '), "{name}");
+        let counter = figure.kind == FigureKind::Counter;
+        assert!(name.starts_with("weir_") && name.ends_with("_total") == counter, "{name}");
+    }
+}
+
+#[test]
+fn the_endpoint_tells_all_figures_while_the_database_is_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), options()).unwrap();
+    let address = db.status_address().unwrap();
+    let schema = Schema::builder().column("id", Type::U64).primary_key(&["id"]).build().unwrap();
+    let table = db.create_table("t", schema).unwrap();
+    let before = ask(&address).unwrap();
+    for figure in db.status().figures() {
+        assert!(before.contains_key(&figure.metric()), "{}", figure.metric());
+    }
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    txn.insert(&table, &[Value::U64(1)]).unwrap();
+    txn.commit().unwrap();
+    let after = ask(&address).unwrap();
+    let commits = "weir_transactions_committed_total";
+    assert_eq!(after[commits], before[commits] + 1.0);
+    assert!(after["weir_lsn_current_bytes"] > before["weir_lsn_current_bytes"]);
+    assert_eq!(after["weir_checkpoint_max_age_bytes"], db.status().checkpoint_max_age as f64);
+    db.close(Shutdown::Fast, &mut |_| {}).unwrap();
+    assert!(matches!(ask(&address), Err(FetchError::NobodyListens { .. })));
+}
+
+#[test]
+fn the_last_handle_ends_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("weir.sock");
+    let open = || {
+        let options = Options::default().memory_bytes(16 << 20).status_listen(socket.clone());
+        Database::open(dir.path(), options).unwrap()
+    };
+    let db = open();
+    let other = db.clone();
+    drop(db);
+    assert!(ask(&socket.clone().into()).is_ok());
+    drop(other);
+    assert!(!socket.exists());
+    // The directory is free again, endpoint and all.
+    drop(open());
+}
+
+#[test]
+fn an_address_in_use_is_refused_and_nothing_stays_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let options = || Options::default().memory_bytes(16 << 20);
+    let error =
+        Database::open(dir.path(), options().status_listen(taken.local_addr().unwrap())).err();
+    let Some(Error::Options { option: "status_listen", what }) = error else { panic!("{error:?}") };
+    assert!(what.contains("127.0.0.1:"), "{what}");
+    assert!(Database::open(dir.path(), options()).unwrap().status_address().is_none());
+}
