@@ -23,6 +23,8 @@ pub struct WeirRow(Vec<u8>);
 
 /// Most entries that a row has: as many as a table of the server may have indexes.
 const MAX_ENTRIES: usize = 128;
+/// As many as most rows have; room for more would cost them more than their writing.
+const FEW_ENTRIES: usize = 8;
 
 /// Runs `write` with the entries as the engine wants them; they stay on the stack.
 ///
@@ -34,7 +36,25 @@ unsafe fn with_entries<T>(
     write: impl FnOnce(&[Entry<'_>]) -> T,
 ) -> T {
     assert!(count <= MAX_ENTRIES, "a row with {count} index entries");
-    let mut out = [Entry { index: 0, key: &[], value: &[] }; MAX_ENTRIES];
+    // SAFETY: the caller's promise.
+    unsafe {
+        match count <= FEW_ENTRIES {
+            true => with_room::<FEW_ENTRIES, T>(entries, count, write),
+            false => with_room::<MAX_ENTRIES, T>(entries, count, write),
+        }
+    }
+}
+
+/// As [`with_entries`], for at most `N` of them.
+///
+/// # Safety
+/// As [`with_entries`].
+unsafe fn with_room<const N: usize, T>(
+    entries: *const WeirEntry,
+    count: usize,
+    write: impl FnOnce(&[Entry<'_>]) -> T,
+) -> T {
+    let mut out = [Entry { index: 0, key: &[], value: &[] }; N];
     for (n, out) in out.iter_mut().enumerate().take(count) {
         // SAFETY: the caller's promises.
         unsafe {
