@@ -252,6 +252,29 @@ bool ha_weir::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
   return report(this, share->table, builder, result);
 }
 
+/*
+  Whether an index that was built has gone since: somebody opened the table anew and saw that its definition
+  doesn't name it. Then what is left of them is dropped, too, and all are built again.
+*/
+static bool drop_rest_of_built(const WeirTable *table, const Builder &builder,
+                               std::vector<WeirBytes> &names)
+{
+  std::vector<Bytes> there;
+  std::vector<WeirBytes> left;
+  if (weir_table_indexes(table, collect_name, &there) != WEIR_RESULT_OK)
+    return false;
+  for (const WeirIndex &index : builder.indexes)
+  {
+    Bytes name(reinterpret_cast<const char *>(index.name.data), index.name.len);
+    if (std::find(there.begin(), there.end(), name) != there.end())
+      left.push_back(index.name);
+  }
+  if (left.size() == builder.indexes.size())
+    return false;
+  names.insert(names.end(), left.begin(), left.end());
+  return true;
+}
+
 bool ha_weir::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *info, bool commit)
 {
   Builder builder(altered, info, share->added);
@@ -279,6 +302,8 @@ bool ha_weir::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *inf
   WeirBytes bytes= bytes_of(encoded);
   names= dropped(info);
   bool adds= info->index_add_count > 0 && !info->handler_ctx;
+  if (info->handler_ctx)
+    adds= drop_rest_of_built(share->table, builder, names);
   return report(this, share->table, builder,
                 weir_table_alter(share->table, names.data(), names.size(), builder.indexes.data(),
                                  adds ? builder.indexes.size() : 0, &bytes, build_entry, &builder));

@@ -32,6 +32,9 @@ public:
   std::vector<std::vector<ulong>> rows_per_key;
 };
 
+// For `weir_table_indexes`: collects names in a vector of Bytes.
+extern "C" void collect_name(void *context, WeirBytes name);
+
 // Name in the engine of a table that the server names by a path.
 Bytes table_name(const char *path);
 
