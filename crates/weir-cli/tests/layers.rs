@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate, and the crates of ours that it may use.
-const CRATES: [(&str, &[&str]); 11] = [
+const CRATES: [(&str, &[&str]); 12] = [
     ("weir-governor", &[]),
     ("weir-os", &[]),
     ("weir-page", &[]),
@@ -12,6 +12,7 @@ const CRATES: [(&str, &[&str]); 11] = [
     ("weir-store", &["weir-os", "weir-page"]),
     ("weir-status", &[]),
     ("weir", &["weir-governor", "weir-os", "weir-page", "weir-redo", "weir-store", "weir-status"]),
+    ("weir-ffi", &["weir"]),
     ("weir-bench", &["weir", "weir-governor", "weir-os"]),
     ("weir-report", &["weir-bench"]),
     ("weir-sim", &["weir-governor"]),

@@ -106,6 +106,11 @@ impl Transaction {
         self.durability
     }
 
+    /// Whether it has used the table, whose definition can't change before it ends.
+    pub fn uses(&self, table: &Table) -> bool {
+        self.used.iter().any(|used| used.is_of(table))
+    }
+
     fn txn(&mut self) -> Result<&mut Txn> {
         self.check_running()?;
         self.txn.as_mut().ok_or(Error::Ended)

@@ -1,0 +1,179 @@
+//! Opening and closing a database, and what concerns all of it.
+
+use crate::bytes::{WeirBytes, WeirBytesCallback, WeirTextCallback};
+use crate::error::{failed, handle, result, WeirResult};
+use std::ffi::{c_void, CString};
+use std::time::Duration;
+use weir::{Database, Durability, Options, Shutdown};
+
+/// An open database.
+pub struct WeirDatabase(pub(crate) Database);
+
+/// When a commit returns.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WeirDurability {
+    /// When it is on the device.
+    Sync = 0,
+    /// When it survives the process.
+    Write,
+    /// At once; it is on the device about a second later.
+    Relaxed,
+}
+
+impl From<WeirDurability> for Durability {
+    fn from(durability: WeirDurability) -> Self {
+        match durability {
+            WeirDurability::Sync => Durability::Sync,
+            WeirDurability::Write => Durability::Write,
+            WeirDurability::Relaxed => Durability::Relaxed,
+        }
+    }
+}
+
+/// How to open a database.
+#[repr(C)]
+pub struct WeirOptions {
+    /// All memory that it may use.
+    pub memory_bytes: u64,
+    /// Capacity of the redo log; 0 keeps what the database has.
+    pub redo_capacity_bytes: u64,
+    /// When commits return.
+    pub durability: WeirDurability,
+    /// How long to wait for a lock.
+    pub lock_wait_timeout_ms: u64,
+}
+
+/// Opens the database in a directory, or creates one there.
+///
+/// # Safety
+/// `directory` is readable; `options` is valid; `out` may be written.
+#[no_mangle]
+pub unsafe extern "C" fn weir_open(
+    directory: WeirBytes,
+    options: *const WeirOptions,
+    out: *mut *mut WeirDatabase,
+) -> WeirResult {
+    // SAFETY: the caller's promises.
+    let (directory, options) = unsafe { (directory.text(), &*options) };
+    let mut with = Options::default()
+        .memory_bytes(options.memory_bytes)
+        .durability(options.durability.into())
+        .lock_wait_timeout(Duration::from_millis(options.lock_wait_timeout_ms));
+    if options.redo_capacity_bytes > 0 {
+        with = with.redo_capacity_bytes(options.redo_capacity_bytes);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { handle(Database::open(directory, with).map(WeirDatabase), out) }
+}
+
+/// Closes a database; `clean` writes all pages first, so that the next opening has nothing to do. Its
+/// tables, transactions and scans must have been given back.
+///
+/// # Safety
+/// `database` is a handle, given back by this.
+#[no_mangle]
+pub unsafe extern "C" fn weir_close(database: *mut WeirDatabase, clean: bool) -> WeirResult {
+    // SAFETY: the caller's promise.
+    let database = unsafe { Box::from_raw(database) };
+    let how = if clean { Shutdown::Clean } else { Shutdown::Fast };
+    result(database.0.close(how, &mut |_| {}))
+}
+
+/// Makes all that was committed durable on the device.
+///
+/// # Safety
+/// `database` is a handle.
+#[no_mangle]
+pub unsafe extern "C" fn weir_sync(database: *const WeirDatabase) -> WeirResult {
+    // SAFETY: the caller's promise.
+    result(unsafe { &*database }.0.sync())
+}
+
+/// Changes the redo capacity; `actual` is what it is now.
+///
+/// # Safety
+/// `database` is a handle; `actual` may be written.
+#[no_mangle]
+pub unsafe extern "C" fn weir_set_redo_capacity(
+    database: *const WeirDatabase,
+    bytes: u64,
+    actual: *mut u64,
+) -> WeirResult {
+    // SAFETY: the caller's promise.
+    match unsafe { &*database }.0.set_redo_capacity(bytes) {
+        Ok(now) => {
+            // SAFETY: the caller's promise.
+            unsafe { *actual = now };
+            WeirResult::Ok
+        }
+        Err(error) => failed(&error),
+    }
+}
+
+/// Names all tables that begin with `prefix`.
+///
+/// # Safety
+/// `database` is a handle; `prefix` is readable; `callback` may be called with `context`.
+#[no_mangle]
+pub unsafe extern "C" fn weir_table_names(
+    database: *const WeirDatabase,
+    prefix: WeirBytes,
+    callback: WeirTextCallback,
+    context: *mut c_void,
+) {
+    // SAFETY: the caller's promises.
+    let (database, prefix) = unsafe { (&*database, prefix.text()) };
+    for name in database.0.table_names() {
+        if !name.starts_with(&prefix) {
+            continue;
+        }
+        if let Ok(name) = CString::new(name) {
+            callback(context, name.as_ptr());
+        }
+    }
+}
+
+/// Names the prepared transactions that nobody has: after a restart, or detached.
+///
+/// # Safety
+/// `database` is a handle; `callback` may be called with `context`.
+#[no_mangle]
+pub unsafe extern "C" fn weir_prepared(
+    database: *const WeirDatabase,
+    callback: WeirBytesCallback,
+    context: *mut c_void,
+) {
+    // SAFETY: the caller's promise.
+    for xid in unsafe { &*database }.0.prepared() {
+        callback(context, xid.as_slice().into());
+    }
+}
+
+/// Commits a prepared transaction.
+///
+/// # Safety
+/// `database` is a handle; `xid` is readable.
+#[no_mangle]
+pub unsafe extern "C" fn weir_commit_prepared(
+    database: *const WeirDatabase,
+    xid: WeirBytes,
+) -> WeirResult {
+    // SAFETY: the caller's promises.
+    let (database, xid) = unsafe { (&*database, xid.slice()) };
+    result(database.0.commit_prepared(xid))
+}
+
+/// Rolls back a prepared transaction.
+///
+/// # Safety
+/// `database` is a handle; `xid` is readable.
+#[no_mangle]
+pub unsafe extern "C" fn weir_rollback_prepared(
+    database: *const WeirDatabase,
+    xid: WeirBytes,
+) -> WeirResult {
+    // SAFETY: the caller's promises.
+    let (database, xid) = unsafe { (&*database, xid.slice()) };
+    result(database.0.rollback_prepared(xid))
+}

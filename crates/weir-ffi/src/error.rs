@@ -1,0 +1,145 @@
+//! Results, and the words for the last failure of each thread.
+
+use std::cell::RefCell;
+use std::ffi::{c_char, CString};
+use weir::Error;
+
+/// What a call came to.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WeirResult {
+    /// Done.
+    Ok = 0,
+    /// There is no such row, or the scan has ended.
+    NotFound,
+    /// A row with that key is there: see `weir_error_index`. Nothing changed.
+    Duplicate,
+    /// The transaction was chosen to end a deadlock, and has been rolled back.
+    Deadlock,
+    /// A lock was not had in time. Nothing changed.
+    LockTimeout,
+    /// The wait for a lock was cancelled. Nothing changed.
+    Cancelled,
+    /// Too many transactions write at once.
+    TooManyTransactions,
+    /// The transaction has ended already.
+    Ended,
+    /// There is such a table.
+    TableExists,
+    /// There is no such table.
+    NoTable,
+    /// There is such an index.
+    IndexExists,
+    /// There is no such index.
+    NoIndex,
+    /// Others use the table.
+    TableInUse,
+    /// The index is newer than the snapshot.
+    IndexTooNew,
+    /// The device is full. The statement did nothing.
+    NoSpace,
+    /// A key or a name is too long.
+    TooLong,
+    /// Stored data is damaged.
+    Corrupt,
+    /// The database has stopped after a failure, or was closed.
+    Stopped,
+    /// There is no such prepared transaction.
+    NoPrepared,
+    /// Anything else.
+    Failed,
+}
+
+#[derive(Default)]
+struct Last {
+    message: CString,
+    index: CString,
+}
+
+thread_local! {
+    static LAST: RefCell<Last> = RefCell::default();
+}
+
+/// What the thread's last failure says. Valid until its next call that can fail.
+#[no_mangle]
+pub extern "C" fn weir_error_message() -> *const c_char {
+    LAST.with(|last| last.borrow().message.as_ptr())
+}
+
+/// The index that the thread's last duplicate was found in: its name, or `primary`.
+#[no_mangle]
+pub extern "C" fn weir_error_index() -> *const c_char {
+    LAST.with(|last| last.borrow().index.as_ptr())
+}
+
+fn c_string(text: &str) -> CString {
+    let without_nul: Vec<u8> = text.bytes().filter(|b| *b != 0).collect();
+    CString::new(without_nul).expect("zero bytes were taken out")
+}
+
+/// Keeps the words of a failure, and says what kind it is.
+pub fn failed(error: &Error) -> WeirResult {
+    let index = match error {
+        Error::Duplicate { index, .. } => c_string(index),
+        _ => CString::default(),
+    };
+    // A duplicate is an everyday outcome and the index says it all.
+    let message = if index.is_empty() { c_string(&error.to_string()) } else { CString::default() };
+    LAST.with(|last| *last.borrow_mut() = Last { message, index });
+    kind(error)
+}
+
+fn kind(error: &Error) -> WeirResult {
+    match error {
+        Error::Duplicate { .. } => WeirResult::Duplicate,
+        Error::Deadlock => WeirResult::Deadlock,
+        Error::LockWaitTimeout => WeirResult::LockTimeout,
+        Error::Cancelled => WeirResult::Cancelled,
+        Error::TooManyTransactions { .. } => WeirResult::TooManyTransactions,
+        Error::Ended => WeirResult::Ended,
+        Error::TableExists(_) => WeirResult::TableExists,
+        Error::NoSuchTable(_) => WeirResult::NoTable,
+        Error::IndexExists { .. } => WeirResult::IndexExists,
+        Error::NoSuchIndex { .. } => WeirResult::NoIndex,
+        Error::TableInUse(_) => WeirResult::TableInUse,
+        Error::IndexTooNew { .. } => WeirResult::IndexTooNew,
+        Error::NameTooLong { .. } | Error::Row(_) => WeirResult::TooLong,
+        Error::NoSuchXid | Error::XidInUse => WeirResult::NoPrepared,
+        Error::NoSuchRow(_) => WeirResult::NotFound,
+        Error::Catalog(_) => WeirResult::Corrupt,
+        Error::Storage(fault) => storage(fault),
+        _ => WeirResult::Failed,
+    }
+}
+
+fn storage(fault: &weir::Fault) -> WeirResult {
+    match fault {
+        fault if fault.is_no_space() => WeirResult::NoSpace,
+        weir::Fault::Page { .. } | weir::Fault::Record { .. } => WeirResult::Corrupt,
+        weir::Fault::Closed | weir::Fault::Stopped(_) => WeirResult::Stopped,
+        _ => WeirResult::Failed,
+    }
+}
+
+/// The result of a call that gives nothing back.
+pub fn result(done: weir::Result<()>) -> WeirResult {
+    match done {
+        Ok(()) => WeirResult::Ok,
+        Err(error) => failed(&error),
+    }
+}
+
+/// The result of a call that gives back a handle.
+///
+/// # Safety
+/// `out` may be written.
+pub unsafe fn handle<T>(made: weir::Result<T>, out: *mut *mut T) -> WeirResult {
+    match made {
+        Ok(made) => {
+            // SAFETY: the caller's promise.
+            unsafe { *out = Box::into_raw(Box::new(made)) };
+            WeirResult::Ok
+        }
+        Err(error) => failed(&error),
+    }
+}

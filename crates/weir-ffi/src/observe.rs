@@ -1,0 +1,130 @@
+//! Who runs, who waits for whom, which locks there are.
+
+use crate::bytes::WeirBytes;
+use crate::database::WeirDatabase;
+use crate::table::WEIR_PRIMARY;
+use std::ffi::c_void;
+use std::time::Instant;
+use weir::{KeyOf, LockMode, TransactionState};
+
+/// What a transaction is doing.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WeirState {
+    /// It runs, or waits for its user.
+    Running = 0,
+    /// It waits for a lock.
+    Waiting,
+    /// It is prepared.
+    Prepared,
+}
+
+/// A transaction that has written or locked something.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct WeirTransactionInfo {
+    /// Its number.
+    pub id: u64,
+    /// What it is doing.
+    pub state: WeirState,
+    /// Undo records that it has written.
+    pub undo_records: u64,
+    /// How long ago it wrote first, in microseconds.
+    pub age_us: u64,
+    /// One that it waits for; 0 if none.
+    pub waits_for: u64,
+}
+
+/// A lock that is held or waited for.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct WeirLockInfo {
+    /// Who holds it or waits for it.
+    pub transaction: u64,
+    /// The table; empty if it isn't known.
+    pub table: WeirBytes,
+    /// Position of the index whose entry is locked; `WEIR_PRIMARY` for a row.
+    pub index: u32,
+    /// The key.
+    pub key: WeirBytes,
+    /// Whether it keeps away all others, not only writers.
+    pub exclusive: bool,
+    /// Whether it is waited for.
+    pub waits: bool,
+    /// For how long, in microseconds.
+    pub waited_us: u64,
+    /// One that is waited for; 0 if none.
+    pub waits_for: u64,
+}
+
+/// Called with a transaction. `context` is what the caller handed over.
+pub type WeirTransactionCallback =
+    extern "C" fn(context: *mut c_void, info: *const WeirTransactionInfo);
+
+/// Called with a lock, whose bytes are valid during the call. `context` is what the caller handed over.
+pub type WeirLockCallback = extern "C" fn(context: *mut c_void, info: *const WeirLockInfo);
+
+/// Hands out all transactions that have written something.
+///
+/// # Safety
+/// `database` is a handle; `callback` may be called with `context`.
+#[no_mangle]
+pub unsafe extern "C" fn weir_transactions(
+    database: *const WeirDatabase,
+    callback: WeirTransactionCallback,
+    context: *mut c_void,
+) {
+    // SAFETY: the caller's promise.
+    for info in unsafe { &*database }.0.transactions() {
+        let state = match info.state {
+            TransactionState::Waiting => WeirState::Waiting,
+            TransactionState::Prepared => WeirState::Prepared,
+            _ => WeirState::Running,
+        };
+        let out = WeirTransactionInfo {
+            id: info.id.0,
+            state,
+            undo_records: info.undo_records,
+            age_us: info.age.as_micros() as u64,
+            waits_for: info.waiting_for.first().map_or(0, |id| id.0),
+        };
+        callback(context, &out);
+    }
+}
+
+/// Hands out all locks that are explicit or waited for. Rows that a transaction has written are locked by
+/// that alone.
+///
+/// # Safety
+/// `database` is a handle; `callback` may be called with `context`.
+#[no_mangle]
+pub unsafe extern "C" fn weir_locks(
+    database: *const WeirDatabase,
+    callback: WeirLockCallback,
+    context: *mut c_void,
+) {
+    let now = Instant::now();
+    // SAFETY: the caller's promise.
+    let database = unsafe { &(*database).0 };
+    for info in database.locks() {
+        let waited = info.wait.as_ref().map(|wait| now.saturating_duration_since(wait.since));
+        let waits_for = info.wait.as_ref().and_then(|wait| wait.waits_for.first());
+        let (table, of) =
+            database.owner_of_tree(info.tree).unwrap_or((String::new(), KeyOf::Primary));
+        let index = match of {
+            KeyOf::Primary => WEIR_PRIMARY,
+            KeyOf::Index(n) => n as u32,
+        };
+        let out = WeirLockInfo {
+            transaction: info.txn.0,
+            table: table.as_bytes().into(),
+            index,
+            key: info.key.as_slice().into(),
+            exclusive: info.mode == LockMode::Exclusive,
+            waits: info.wait.is_some(),
+            waited_us: waited.unwrap_or_default().as_micros() as u64,
+            waits_for: waits_for.map_or(0, |id| id.0),
+        };
+        callback(context, &out);
+    }
+}

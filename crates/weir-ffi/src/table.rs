@@ -1,0 +1,337 @@
+//! Tables: definition, removal, figures.
+
+use crate::bytes::{WeirBytes, WeirBytesCallback};
+use crate::database::WeirDatabase;
+use crate::error::{failed, handle, result, WeirResult};
+use crate::scan::{bound, WeirBound};
+use crate::write::WeirEntry;
+use std::ffi::c_void;
+use weir::{Database, Error, KeyOf, RawIndex, RawRange, Schema, Table};
+
+/// A table.
+pub struct WeirTable {
+    pub(crate) table: Table,
+    pub(crate) database: Database,
+}
+
+/// An index of a table that is made.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct WeirIndex {
+    /// Its name.
+    pub name: WeirBytes,
+    /// Whether a key may occur once only.
+    pub unique: bool,
+}
+
+/// Stands for the primary key where an index is named by its position.
+pub const WEIR_PRIMARY: u32 = u32::MAX;
+
+pub(crate) fn key_of(index: u32) -> KeyOf {
+    if index == WEIR_PRIMARY {
+        KeyOf::Primary
+    } else {
+        KeyOf::Index(index as usize)
+    }
+}
+
+/// # Safety
+/// `indexes` points to `count` indexes whose names are readable.
+unsafe fn indexes(indexes: *const WeirIndex, count: usize) -> Vec<RawIndex> {
+    if count == 0 {
+        return Vec::new();
+    }
+    // SAFETY: the caller's promise.
+    let indexes = unsafe { std::slice::from_raw_parts(indexes, count) };
+    // SAFETY: the caller's promise.
+    let of = |i: &WeirIndex| RawIndex::new(unsafe { i.name.text() }, i.unique);
+    indexes.iter().map(of).collect()
+}
+
+/// Creates a table. `meta` is kept for the caller.
+///
+/// # Safety
+/// `database` is a handle; `name`, `meta` and the `count` indexes are readable.
+#[no_mangle]
+pub unsafe extern "C" fn weir_table_create(
+    database: *const WeirDatabase,
+    name: WeirBytes,
+    index: *const WeirIndex,
+    count: usize,
+    meta: WeirBytes,
+) -> WeirResult {
+    // SAFETY: the caller's promises.
+    let (database, name, meta) = unsafe { (&*database, name.text(), meta.slice().to_vec()) };
+    // SAFETY: the caller's promise.
+    let indexes = unsafe { indexes(index, count) };
+    let create = || database.0.create_table(&name, Schema::raw(indexes, meta)?).map(drop);
+    result(create())
+}
+
+fn find(database: &Database, name: &str) -> weir::Result<Table> {
+    database.table(name).ok_or_else(|| Error::NoSuchTable(name.to_string()))
+}
+
+/// Finds a table.
+///
+/// # Safety
+/// `database` is a handle; `name` is readable; `out` may be written.
+#[no_mangle]
+pub unsafe extern "C" fn weir_table_open(
+    database: *const WeirDatabase,
+    name: WeirBytes,
+    out: *mut *mut WeirTable,
+) -> WeirResult {
+    // SAFETY: the caller's promises.
+    let (database, name) = unsafe { (&(*database).0, name.text()) };
+    let table = find(database, &name).map(|table| WeirTable { table, database: database.clone() });
+    // SAFETY: the caller's promise.
+    unsafe { handle(table, out) }
+}
+
+/// Gives back a table's handle.
+///
+/// # Safety
+/// `table` is a handle, given back by this, or null.
+#[no_mangle]
+pub unsafe extern "C" fn weir_table_close(table: *mut WeirTable) {
+    if !table.is_null() {
+        // SAFETY: the caller's promise.
+        drop(unsafe { Box::from_raw(table) });
+    }
+}
+
+/// Drops a table.
+///
+/// # Safety
+/// `database` is a handle; `name` is readable.
+#[no_mangle]
+pub unsafe extern "C" fn weir_table_drop(
+    database: *const WeirDatabase,
+    name: WeirBytes,
+) -> WeirResult {
+    // SAFETY: the caller's promises.
+    let (database, name) = unsafe { (&(*database).0, name.text()) };
+    result(find(database, &name).and_then(|table| database.drop_table(&table)))
+}
+
+/// Gives a table another name.
+///
+/// # Safety
+/// `database` is a handle; the names are readable.
+#[no_mangle]
+pub unsafe extern "C" fn weir_table_rename(
+    database: *const WeirDatabase,
+    from: WeirBytes,
+    to: WeirBytes,
+) -> WeirResult {
+    // SAFETY: the caller's promises.
+    let (database, from, to) = unsafe { (&(*database).0, from.text(), to.text()) };
+    result(find(database, &from).and_then(|table| database.rename_table(&table, &to)))
+}
+
+/// Removes all rows at once.
+///
+/// # Safety
+/// `table` is a handle.
+#[no_mangle]
+pub unsafe extern "C" fn weir_table_truncate(table: *const WeirTable) -> WeirResult {
+    // SAFETY: the caller's promise.
+    let table = unsafe { &*table };
+    result(table.database.truncate_table(&table.table))
+}
+
+/// Hands out the bytes that the caller keeps with the table.
+///
+/// # Safety
+/// `table` is a handle; `callback` may be called with `context`.
+#[no_mangle]
+pub unsafe extern "C" fn weir_table_meta(
+    table: *const WeirTable,
+    callback: WeirBytesCallback,
+    context: *mut c_void,
+) -> WeirResult {
+    // SAFETY: the caller's promise.
+    match unsafe { &*table }.table.meta() {
+        Ok(meta) => {
+            callback(context, meta.as_slice().into());
+            WeirResult::Ok
+        }
+        Err(error) => failed(&error),
+    }
+}
+
+/// Replaces the bytes that the caller keeps with the table.
+///
+/// # Safety
+/// `table` is a handle; `meta` is readable.
+#[no_mangle]
+pub unsafe extern "C" fn weir_table_set_meta(
+    table: *const WeirTable,
+    meta: WeirBytes,
+) -> WeirResult {
+    // SAFETY: the caller's promises.
+    let (table, meta) = unsafe { (&*table, meta.slice()) };
+    result(table.database.set_meta(&table.table, meta))
+}
+
+/// Makes the entry of a row, whose primary key is `key`, in the new index number `which`. What `out` points to is
+/// valid until the next call.
+pub type WeirEntryCallback = extern "C" fn(
+    context: *mut c_void,
+    which: u32,
+    key: WeirBytes,
+    row: WeirBytes,
+    out: *mut WeirEntry,
+) -> WeirResult;
+
+/// Drops and adds indexes of a table and replaces what the caller keeps with it, all at once or not at all.
+/// Others may read meanwhile. `meta` may be null.
+///
+/// # Safety
+/// `table` is a handle; the names, indexes and `meta` are readable; `callback` may be called with `context`.
+#[no_mangle]
+pub unsafe extern "C" fn weir_table_alter(
+    table: *const WeirTable,
+    drop: *const WeirBytes,
+    drop_count: usize,
+    add: *const WeirIndex,
+    add_count: usize,
+    meta: *const WeirBytes,
+    callback: WeirEntryCallback,
+    context: *mut c_void,
+) -> WeirResult {
+    // SAFETY: the caller's promises.
+    let (table, add) = unsafe { (&*table, indexes(add, add_count)) };
+    // SAFETY: the caller's promise.
+    let name = |n: usize| unsafe { (*drop.add(n)).text() };
+    let drop: Vec<String> = (0..drop_count).map(name).collect();
+    let drop: Vec<&str> = drop.iter().map(String::as_str).collect();
+    // SAFETY: the caller's promises.
+    let meta = unsafe { meta.as_ref().map(|meta| meta.slice()) };
+    let mut entry_of =
+        |which: usize, key: &[u8], row: &[u8], to: &mut Vec<u8>, value: &mut Vec<u8>| {
+            let none = WeirBytes { data: std::ptr::null(), len: 0 };
+            let mut out = WeirEntry { index: 0, key: none, value: none };
+            match callback(context, which as u32, key.into(), row.into(), &mut out) {
+                WeirResult::Ok => {
+                    // SAFETY: the callback's promise.
+                    unsafe {
+                        to.extend_from_slice(out.key.slice());
+                        value.extend_from_slice(out.value.slice());
+                    }
+                    Ok(())
+                }
+                WeirResult::Cancelled => Err(Error::Cancelled),
+                _ => Err(Error::Catalog("a row doesn't fit the table's definition".to_string())),
+            }
+        };
+    let (database, table) = (&table.database, &table.table);
+    result(database.alter_indexes(table, &drop, &add, meta, &mut entry_of))
+}
+
+/// Hands out the names of a table's indexes, in their order.
+///
+/// # Safety
+/// `table` is a handle; `callback` may be called with `context`.
+#[no_mangle]
+pub unsafe extern "C" fn weir_table_indexes(
+    table: *const WeirTable,
+    callback: WeirBytesCallback,
+    context: *mut c_void,
+) -> WeirResult {
+    // SAFETY: the caller's promise.
+    match unsafe { &*table }.table.raw_schema() {
+        Ok(schema) => {
+            for index in schema.indexes() {
+                callback(context, index.name.as_bytes().into());
+            }
+            WeirResult::Ok
+        }
+        Err(error) => failed(&error),
+    }
+}
+
+/// About how many rows it has.
+///
+/// # Safety
+/// `table` is a handle.
+#[no_mangle]
+pub unsafe extern "C" fn weir_table_rows(table: *const WeirTable) -> u64 {
+    // SAFETY: the caller's promise.
+    let table = unsafe { &*table };
+    table.database.estimate_rows(&table.table).unwrap_or(0)
+}
+
+/// About how many bytes its rows ([`WEIR_PRIMARY`]) or an index take.
+///
+/// # Safety
+/// `table` is a handle.
+#[no_mangle]
+pub unsafe extern "C" fn weir_table_size(table: *const WeirTable, index: u32) -> u64 {
+    // SAFETY: the caller's promise.
+    let table = unsafe { &*table };
+    table.database.size_bytes(&table.table, key_of(index)).unwrap_or(0)
+}
+
+/// About how many entries lie between two bounds.
+///
+/// # Safety
+/// `table` is a handle; the bounds are readable; `out` may be written.
+#[no_mangle]
+pub unsafe extern "C" fn weir_table_range(
+    table: *const WeirTable,
+    index: u32,
+    low: WeirBound,
+    high: WeirBound,
+    out: *mut u64,
+) -> WeirResult {
+    // SAFETY: the caller's promises.
+    let (table, low, high) = unsafe { (&*table, bound(low), bound(high)) };
+    let range = RawRange::prefixes(low, high);
+    match table.database.estimate_range(&table.table, key_of(index), range) {
+        Ok(entries) => {
+            // SAFETY: the caller's promise.
+            unsafe { *out = entries };
+            WeirResult::Ok
+        }
+        Err(error) => failed(&error),
+    }
+}
+
+/// Appends where each part of a key ends to `ends`, which has room for as many as were asked for; returns how
+/// many there are.
+pub type WeirSplitCallback =
+    extern "C" fn(context: *mut c_void, key: WeirBytes, ends: *mut usize) -> usize;
+
+/// About how many different keys an index has, by each of their first parts. `out` has room for `parts`.
+///
+/// # Safety
+/// `table` is a handle; `callback` may be called with `context`; `out` may be written.
+#[no_mangle]
+pub unsafe extern "C" fn weir_table_cardinality(
+    table: *const WeirTable,
+    index: u32,
+    parts: usize,
+    callback: WeirSplitCallback,
+    context: *mut c_void,
+    out: *mut u64,
+) -> WeirResult {
+    // SAFETY: the caller's promise.
+    let table = unsafe { &*table };
+    let mut split = |key: &[u8], ends: &mut Vec<usize>| {
+        ends.resize(parts, 0);
+        let found = callback(context, key.into(), ends.as_mut_ptr());
+        ends.truncate(found.min(parts));
+    };
+    match table.database.cardinality(&table.table, key_of(index), parts, &mut split) {
+        Ok(different) => {
+            for (n, different) in different.into_iter().enumerate().take(parts) {
+                // SAFETY: the caller's promise.
+                unsafe { *out.add(n) = different };
+            }
+            WeirResult::Ok
+        }
+        Err(error) => failed(&error),
+    }
+}

@@ -1,0 +1,415 @@
+//! Transactions: beginning, end, savepoints, two-phase commit, cancelling from another thread.
+
+use crate::bytes::WeirBytes;
+use crate::database::{WeirDatabase, WeirDurability};
+use crate::error::{failed, handle, result, WeirResult};
+use crate::table::WeirTable;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use weir::{Canceller, Committed, Error, Isolation, Lock, Savepoint, Transaction, Wait};
+
+/// A transaction.
+pub struct WeirTransaction {
+    /// `None` once it has ended.
+    pub(crate) txn: Option<Transaction>,
+    database: weir::Database,
+    /// Users' savepoints, oldest first.
+    savepoints: Vec<Savepoint>,
+    statement: Option<Savepoint>,
+    committed: Option<Committed>,
+    canceller: Arc<Mutex<Option<Canceller>>>,
+    has_canceller: bool,
+}
+
+/// Ends waits for locks of a connection's transactions, from other threads. One serves all transactions
+/// of a connection, one after the other.
+pub struct WeirCanceller(Arc<Mutex<Option<Canceller>>>);
+
+/// What a transaction's reads see.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WeirIsolation {
+    /// The newest versions, committed or not.
+    ReadUncommitted = 0,
+    /// What was committed when the statement began.
+    ReadCommitted,
+    /// What was committed when the transaction first read.
+    RepeatableRead,
+    /// As if transactions ran one after the other.
+    Serializable,
+}
+
+impl From<WeirIsolation> for Isolation {
+    fn from(isolation: WeirIsolation) -> Self {
+        match isolation {
+            WeirIsolation::ReadUncommitted => Isolation::ReadUncommitted,
+            WeirIsolation::ReadCommitted => Isolation::ReadCommitted,
+            WeirIsolation::RepeatableRead => Isolation::RepeatableRead,
+            WeirIsolation::Serializable => Isolation::Serializable,
+        }
+    }
+}
+
+/// How a read locks.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WeirLock {
+    /// Not at all.
+    None = 0,
+    /// Against writers.
+    Shared,
+    /// Against all others.
+    Exclusive,
+    /// Against writers; rows that are locked are passed over.
+    SharedSkip,
+    /// Against all others; rows that are locked are passed over.
+    ExclusiveSkip,
+}
+
+impl From<WeirLock> for Lock {
+    fn from(lock: WeirLock) -> Self {
+        match lock {
+            WeirLock::None => Lock::None,
+            WeirLock::Shared => Lock::Shared(Wait::ForTimeout),
+            WeirLock::Exclusive => Lock::Exclusive(Wait::ForTimeout),
+            WeirLock::SharedSkip => Lock::Shared(Wait::Skip),
+            WeirLock::ExclusiveSkip => Lock::Exclusive(Wait::Skip),
+        }
+    }
+}
+
+impl WeirTransaction {
+    /// The transaction, if it goes on.
+    pub(crate) fn running(&mut self) -> weir::Result<&mut Transaction> {
+        self.txn.as_mut().ok_or(Error::Ended)
+    }
+
+    /// The transaction, which may have to wait for a lock: from now on that can be cancelled.
+    pub(crate) fn waiting(&mut self) -> weir::Result<&mut Transaction> {
+        let txn = self.txn.as_mut().ok_or(Error::Ended)?;
+        if !self.has_canceller {
+            let canceller = txn.canceller()?;
+            *lock(&self.canceller) = Some(canceller);
+            self.has_canceller = true;
+        }
+        Ok(txn)
+    }
+
+    fn end(&mut self) -> weir::Result<Transaction> {
+        if std::mem::take(&mut self.has_canceller) {
+            *lock(&self.canceller) = None;
+        }
+        self.txn.take().ok_or(Error::Ended)
+    }
+}
+
+impl Drop for WeirTransaction {
+    fn drop(&mut self) {
+        // What has not ended is rolled back.
+        drop(self.end());
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes a canceller.
+#[no_mangle]
+pub extern "C" fn weir_canceller_open() -> *mut WeirCanceller {
+    Box::into_raw(Box::new(WeirCanceller(Arc::default())))
+}
+
+/// Gives back a canceller, or null.
+///
+/// # Safety
+/// `canceller` is a handle, given back by this, or null.
+#[no_mangle]
+pub unsafe extern "C" fn weir_canceller_close(canceller: *mut WeirCanceller) {
+    if !canceller.is_null() {
+        // SAFETY: the caller's promise.
+        drop(unsafe { Box::from_raw(canceller) });
+    }
+}
+
+/// Ends the wait for a lock that is on, or the transaction's next one.
+///
+/// # Safety
+/// `canceller` is a handle.
+#[no_mangle]
+pub unsafe extern "C" fn weir_cancel(canceller: *const WeirCanceller) {
+    // SAFETY: the caller's promise.
+    if let Some(canceller) = &*lock(&unsafe { &*canceller }.0) {
+        canceller.cancel();
+    }
+}
+
+/// Begins a transaction.
+///
+/// # Safety
+/// `database` and `canceller` are handles; `out` may be written.
+#[no_mangle]
+pub unsafe extern "C" fn weir_begin(
+    database: *const WeirDatabase,
+    isolation: WeirIsolation,
+    canceller: *const WeirCanceller,
+    out: *mut *mut WeirTransaction,
+) -> WeirResult {
+    // SAFETY: the caller's promises.
+    let (database, canceller) = unsafe { (&(*database).0, (*canceller).0.clone()) };
+    let begun = database.begin(isolation.into()).map(|txn| WeirTransaction {
+        txn: Some(txn),
+        database: database.clone(),
+        savepoints: Vec::new(),
+        statement: None,
+        committed: None,
+        canceller,
+        has_canceller: false,
+    });
+    // SAFETY: the caller's promise.
+    unsafe { handle(begun, out) }
+}
+
+/// Gives back a transaction. What has not ended is rolled back.
+///
+/// # Safety
+/// `transaction` is a handle, given back by this, or null.
+#[no_mangle]
+pub unsafe extern "C" fn weir_transaction_close(transaction: *mut WeirTransaction) {
+    if !transaction.is_null() {
+        // SAFETY: the caller's promise.
+        drop(unsafe { Box::from_raw(transaction) });
+    }
+}
+
+/// Takes the snapshot of its reads now.
+///
+/// # Safety
+/// `transaction` is a handle.
+#[no_mangle]
+pub unsafe extern "C" fn weir_take_snapshot(transaction: *mut WeirTransaction) -> WeirResult {
+    // SAFETY: the caller's promise.
+    let transaction = unsafe { &mut *transaction };
+    result(transaction.running().and_then(Transaction::take_snapshot))
+}
+
+/// Begins a statement: reads at `ReadCommitted` see what is committed now, and
+/// `weir_statement_rollback` comes back to here.
+///
+/// # Safety
+/// `transaction` is a handle.
+#[no_mangle]
+pub unsafe extern "C" fn weir_statement_begin(
+    transaction: *mut WeirTransaction,
+    lock_wait_timeout_ms: u64,
+) -> WeirResult {
+    // SAFETY: the caller's promise.
+    let transaction = unsafe { &mut *transaction };
+    let begin = |transaction: &mut WeirTransaction| {
+        let txn = transaction.running()?;
+        txn.set_lock_wait_timeout(Duration::from_millis(lock_wait_timeout_ms))?;
+        txn.begin_statement()?;
+        transaction.statement = Some(transaction.running()?.savepoint()?);
+        Ok(())
+    };
+    result(begin(transaction))
+}
+
+/// Takes back what the statement has done; locks are kept.
+///
+/// # Safety
+/// `transaction` is a handle.
+#[no_mangle]
+pub unsafe extern "C" fn weir_statement_rollback(transaction: *mut WeirTransaction) -> WeirResult {
+    // SAFETY: the caller's promise.
+    let transaction = unsafe { &mut *transaction };
+    match transaction.statement {
+        None => WeirResult::Ok,
+        Some(savepoint) => result(transaction.running().and_then(|txn| txn.rollback_to(savepoint))),
+    }
+}
+
+/// Sets a savepoint; `out` is its number.
+///
+/// # Safety
+/// `transaction` is a handle; `out` may be written.
+#[no_mangle]
+pub unsafe extern "C" fn weir_savepoint(
+    transaction: *mut WeirTransaction,
+    out: *mut u32,
+) -> WeirResult {
+    // SAFETY: the caller's promise.
+    let transaction = unsafe { &mut *transaction };
+    match transaction.running().and_then(Transaction::savepoint) {
+        Ok(savepoint) => {
+            // SAFETY: the caller's promise.
+            unsafe { *out = transaction.savepoints.len() as u32 };
+            transaction.savepoints.push(savepoint);
+            WeirResult::Ok
+        }
+        Err(error) => failed(&error),
+    }
+}
+
+/// Takes back what was done since a savepoint, which stays; later ones are gone.
+///
+/// # Safety
+/// `transaction` is a handle; `number` is that of a savepoint that is there.
+#[no_mangle]
+pub unsafe extern "C" fn weir_savepoint_rollback(
+    transaction: *mut WeirTransaction,
+    number: u32,
+) -> WeirResult {
+    // SAFETY: the caller's promise.
+    let transaction = unsafe { &mut *transaction };
+    transaction.savepoints.truncate(number as usize + 1);
+    let savepoint = *transaction.savepoints.last().expect("the savepoint is there");
+    result(transaction.running().and_then(|txn| txn.rollback_to(savepoint)))
+}
+
+/// Forgets a savepoint and later ones.
+///
+/// # Safety
+/// `transaction` is a handle.
+#[no_mangle]
+pub unsafe extern "C" fn weir_savepoint_release(transaction: *mut WeirTransaction, number: u32) {
+    // SAFETY: the caller's promise.
+    unsafe { &mut *transaction }.savepoints.truncate(number as usize);
+}
+
+/// Whether the transaction goes on. A deadlock ends one.
+///
+/// # Safety
+/// `transaction` is a handle.
+#[no_mangle]
+pub unsafe extern "C" fn weir_is_running(transaction: *const WeirTransaction) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { &*transaction }.txn.is_some()
+}
+
+/// Whether the transaction has used a table, which therefore can't be dropped before it ends.
+///
+/// # Safety
+/// `transaction` is a handle; `name` is readable.
+#[no_mangle]
+pub unsafe extern "C" fn weir_uses(transaction: *const WeirTransaction, name: WeirBytes) -> bool {
+    // SAFETY: the caller's promises.
+    let (transaction, name) = unsafe { (&*transaction, name.text()) };
+    let Some(table) = transaction.database.table(&name) else { return false };
+    transaction.txn.as_ref().is_some_and(|txn| txn.uses(&table))
+}
+
+/// Commits; returns when that is as durable as asked for.
+///
+/// # Safety
+/// `transaction` is a handle.
+#[no_mangle]
+pub unsafe extern "C" fn weir_commit(
+    transaction: *mut WeirTransaction,
+    durability: WeirDurability,
+) -> WeirResult {
+    // SAFETY: the caller's promise.
+    let transaction = unsafe { &mut *transaction };
+    result(transaction.end().and_then(|mut txn| {
+        txn.set_durability(durability.into());
+        txn.commit()
+    }))
+}
+
+/// Rolls back. One that has ended already is left alone.
+///
+/// # Safety
+/// `transaction` is a handle.
+#[no_mangle]
+pub unsafe extern "C" fn weir_rollback(transaction: *mut WeirTransaction) -> WeirResult {
+    // SAFETY: the caller's promise.
+    match unsafe { &mut *transaction }.end() {
+        Ok(txn) => result(txn.rollback()),
+        Err(_) => WeirResult::Ok,
+    }
+}
+
+/// Makes the transaction survive a restart, to be committed or rolled back under this name.
+///
+/// # Safety
+/// `transaction` is a handle; `xid` is readable.
+#[no_mangle]
+pub unsafe extern "C" fn weir_prepare(
+    transaction: *mut WeirTransaction,
+    xid: WeirBytes,
+    durability: WeirDurability,
+) -> WeirResult {
+    // SAFETY: the caller's promises.
+    let (transaction, xid) = unsafe { (&mut *transaction, xid.slice()) };
+    result(transaction.running().and_then(|txn| {
+        txn.set_durability(durability.into());
+        txn.prepare(xid)
+    }))
+}
+
+/// Commits without waiting for durability: for commits in the order of a coordinator. An error is kept
+/// for `weir_commit_wait`.
+///
+/// # Safety
+/// `transaction` is a handle.
+#[no_mangle]
+pub unsafe extern "C" fn weir_commit_in_order(
+    transaction: *mut WeirTransaction,
+    durability: WeirDurability,
+) -> WeirResult {
+    // SAFETY: the caller's promise.
+    let transaction = unsafe { &mut *transaction };
+    let committed = transaction.end().and_then(|mut txn| {
+        txn.set_durability(durability.into());
+        txn.commit_in_order()
+    });
+    match committed {
+        Ok(committed) => {
+            transaction.committed = Some(committed);
+            WeirResult::Ok
+        }
+        Err(error) => failed(&error),
+    }
+}
+
+/// Waits until a commit in order is as durable as was asked for.
+///
+/// # Safety
+/// `transaction` is a handle.
+#[no_mangle]
+pub unsafe extern "C" fn weir_commit_wait(transaction: *mut WeirTransaction) -> WeirResult {
+    // SAFETY: the caller's promise.
+    let transaction = unsafe { &mut *transaction };
+    match transaction.committed.take() {
+        Some(committed) => result(transaction.database.wait(committed)),
+        None => WeirResult::Ok,
+    }
+}
+
+/// Leaves a prepared transaction to whoever commits or rolls it back by its name.
+///
+/// # Safety
+/// `transaction` is a handle.
+#[no_mangle]
+pub unsafe extern "C" fn weir_detach(transaction: *mut WeirTransaction) -> WeirResult {
+    // SAFETY: the caller's promise.
+    match unsafe { &mut *transaction }.end() {
+        Ok(txn) => result(txn.detach()),
+        Err(error) => failed(&error),
+    }
+}
+
+/// Gives up the lock on a row that was read under lock and not changed.
+///
+/// # Safety
+/// `transaction` and `table` are handles; `key` is readable.
+#[no_mangle]
+pub unsafe extern "C" fn weir_unlock(
+    transaction: *mut WeirTransaction,
+    table: *const WeirTable,
+    key: WeirBytes,
+) -> WeirResult {
+    // SAFETY: the caller's promises.
+    let (transaction, table, key) = unsafe { (&mut *transaction, &*table, key.slice()) };
+    result(transaction.running().and_then(|txn| txn.unlock_raw(&table.table, key)))
+}

@@ -1,0 +1,152 @@
+//! The C interface as a C program would use it: handles, results, bytes.
+
+use std::ffi::CStr;
+use std::ptr::{null, null_mut};
+use weir_ffi::bytes::WeirBytes;
+use weir_ffi::database::{weir_close, weir_open, WeirDatabase, WeirDurability, WeirOptions};
+use weir_ffi::error::{weir_error_index, weir_error_message, WeirResult};
+use weir_ffi::scan::{
+    weir_scan_close, weir_scan_next, weir_scan_open, WeirBound, WeirBoundKind, WeirScanned,
+};
+use weir_ffi::table::{
+    weir_table_close, weir_table_create, weir_table_open, weir_table_rows, WeirIndex, WeirTable,
+};
+use weir_ffi::transaction::{
+    weir_begin, weir_canceller_close, weir_canceller_open, weir_commit, weir_is_running,
+    weir_rollback, weir_savepoint, weir_savepoint_rollback, weir_transaction_close, WeirCanceller,
+    WeirIsolation, WeirLock, WeirTransaction,
+};
+use weir_ffi::write::{weir_get, weir_insert, weir_row_close, weir_row_open, WeirEntry};
+
+fn bytes(of: &[u8]) -> WeirBytes {
+    of.into()
+}
+
+/// A database with one table and one unique index.
+struct World {
+    database: *mut WeirDatabase,
+    table: *mut WeirTable,
+    canceller: *mut WeirCanceller,
+    _directory: tempfile::TempDir,
+}
+
+impl World {
+    fn new() -> World {
+        let directory = tempfile::tempdir().expect("a temporary directory can be made");
+        let path = directory.path().join("db").to_string_lossy().into_owned();
+        let options = WeirOptions {
+            memory_bytes: 8 << 20,
+            redo_capacity_bytes: 4 << 20,
+            durability: WeirDurability::Relaxed,
+            lock_wait_timeout_ms: 0,
+        };
+        let (mut database, mut table) = (null_mut(), null_mut());
+        // SAFETY: all arguments are valid during the calls.
+        unsafe {
+            assert_eq!(weir_open(bytes(path.as_bytes()), &options, &mut database), WeirResult::Ok);
+            let index = WeirIndex { name: bytes(b"by_name"), unique: true };
+            let made = weir_table_create(database, bytes(b"people"), &index, 1, bytes(b"meta"));
+            assert_eq!(made, WeirResult::Ok);
+            assert_eq!(weir_table_open(database, bytes(b"people"), &mut table), WeirResult::Ok);
+        }
+        World { database, table, canceller: weir_canceller_open(), _directory: directory }
+    }
+
+    fn begin(&self) -> *mut WeirTransaction {
+        let mut txn = null_mut();
+        // SAFETY: the handles are open, and `txn` may be written.
+        let begun = unsafe {
+            weir_begin(self.database, WeirIsolation::RepeatableRead, self.canceller, &mut txn)
+        };
+        assert_eq!(begun, WeirResult::Ok);
+        txn
+    }
+
+    fn insert(&self, txn: *mut WeirTransaction, key: &[u8], name: &[u8]) -> WeirResult {
+        let entry = WeirEntry { index: 0, key: bytes(name), value: bytes(key) };
+        // SAFETY: the handles are open, and the bytes live.
+        unsafe { weir_insert(txn, self.table, bytes(key), bytes(b"row"), &entry, 1) }
+    }
+
+    fn names(&self, txn: *mut WeirTransaction) -> Vec<Vec<u8>> {
+        let open = WeirBound { kind: WeirBoundKind::Open, key: WeirBytes { data: null(), len: 0 } };
+        let (mut scan, mut out) = (null_mut(), Vec::new());
+        let none = WeirBytes { data: null(), len: 0 };
+        let mut at = WeirScanned { key: none, value: none, current: false };
+        // SAFETY: the handles are open; what a step gives is copied before the next.
+        unsafe {
+            let lock = WeirLock::None;
+            let begun = weir_scan_open(txn, self.table, 0, open, open, false, lock, &mut scan);
+            assert_eq!(begun, WeirResult::Ok);
+            while weir_scan_next(scan, txn, &mut at) == WeirResult::Ok {
+                out.push(at.key.slice().to_vec());
+            }
+            weir_scan_close(scan);
+        }
+        out
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        // SAFETY: the handles are given back once, the database last.
+        unsafe {
+            weir_table_close(self.table);
+            weir_canceller_close(self.canceller);
+            assert_eq!(weir_close(self.database, true), WeirResult::Ok);
+        }
+    }
+}
+
+#[test]
+fn rows_are_written_read_and_taken_back() {
+    let world = World::new();
+    let txn = world.begin();
+    assert_eq!(world.insert(txn, b"1", b"Ada"), WeirResult::Ok);
+    let mut savepoint = 0;
+    // SAFETY: the handles are open, and what is written to may be.
+    unsafe {
+        assert_eq!(weir_savepoint(txn, &mut savepoint), WeirResult::Ok);
+        assert_eq!(world.insert(txn, b"2", b"Bob"), WeirResult::Ok);
+        assert_eq!(world.names(txn), [b"Ada", b"Bob"]);
+        assert_eq!(weir_savepoint_rollback(txn, savepoint), WeirResult::Ok);
+        assert_eq!(weir_commit(txn, WeirDurability::Write), WeirResult::Ok);
+        assert!(!weir_is_running(txn));
+        weir_transaction_close(txn);
+        assert_eq!(weir_table_rows(world.table), 1);
+    }
+    let txn = world.begin();
+    let row = weir_row_open();
+    let mut found = WeirBytes { data: null(), len: 0 };
+    // SAFETY: the handles are open; `found` is read before the holder is used again.
+    unsafe {
+        let mut get =
+            |key: &[u8]| weir_get(txn, world.table, bytes(key), WeirLock::Shared, row, &mut found);
+        assert_eq!(get(b"2"), WeirResult::NotFound);
+        assert_eq!(get(b"1"), WeirResult::Ok);
+        assert_eq!(found.slice(), b"row");
+        weir_row_close(row);
+        assert_eq!(weir_rollback(txn), WeirResult::Ok);
+        weir_transaction_close(txn);
+    }
+}
+
+#[test]
+fn a_failure_says_which_index_or_what_happened() {
+    let world = World::new();
+    let (one, two) = (world.begin(), world.begin());
+    assert_eq!(world.insert(one, b"1", b"Ada"), WeirResult::Ok);
+    assert_eq!(world.insert(one, b"2", b"Ada"), WeirResult::Duplicate);
+    // SAFETY: the words are valid until the next call that can fail.
+    let index = unsafe { CStr::from_ptr(weir_error_index()) }.to_owned();
+    assert_eq!(index.as_c_str(), c"by_name");
+    assert_eq!(world.insert(two, b"1", b"Eve"), WeirResult::LockTimeout);
+    // SAFETY: as above.
+    let message = unsafe { CStr::from_ptr(weir_error_message()) }.to_string_lossy().into_owned();
+    assert!(message.contains("timeout"), "{message}");
+    // SAFETY: the handles are given back once; what runs is rolled back.
+    unsafe {
+        weir_transaction_close(one);
+        weir_transaction_close(two);
+    }
+}

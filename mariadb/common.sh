@@ -1,0 +1,38 @@
+# shellcheck shell=bash
+# What the scripts of this directory share: places, messages. Sourced, never run.
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(dirname "$here")
+# Headers of the server, objects and the plugin: nothing of it goes into git.
+out=$root/target/mariadb
+headers=$out/headers
+plugin=$out/plugin/ha_weir.so
+system_plugins=/usr/lib/mysql/plugin
+system_config=/etc/mysql/mariadb.conf.d/weir.cnf
+
+# Packages that must all be of one version with the headers.
+packages=(mariadb-server mariadb-server-core mariadb-client mariadb-client-core mariadb-common
+    libmariadb3 libmariadb-dev libmariadbd19 libmariadbd-dev mariadb-test mariadb-test-data
+    mariadb-plugin-rocksdb mariadb-plugin-spider)
+
+fail() {
+    echo "${0##*/}: $*" >&2
+    exit 1
+}
+
+# Runs a command as root.
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+# The version of the server that the headers are of: `10.11.18`.
+headers_version() {
+    [ -f "$headers/VERSION" ] || return 1
+    # shellcheck disable=SC1091
+    (. "$headers/VERSION" && echo "$MYSQL_VERSION_MAJOR.$MYSQL_VERSION_MINOR.$MYSQL_VERSION_PATCH")
+}
+
+# The version of the server that is installed: `10.11.18`.
+server_version() {
+    mariadbd --no-defaults --version | sed -E 's/.*Ver ([0-9]+\.[0-9]+\.[0-9]+).*/\1/'
+}

@@ -1,0 +1,16 @@
+/*
+  Results of the engine as the server's error codes. What the engine says in words goes into the
+  connection's warnings, or the error log, where the code alone would leave an operator guessing.
+*/
+#pragma once
+
+#include "server.h"
+
+namespace weir {
+
+// The server's code; 0 for `WEIR_RESULT_OK`.
+int error_of(WeirResult result);
+// As `error_of`, and has the server roll back as much as the engine has.
+int error_of(WeirResult result, THD *thd);
+
+} // namespace weir

@@ -1,0 +1,321 @@
+#include "ha_weir.h"
+#include "errors.h"
+
+using namespace weir;
+
+static const uint PAGE_BYTES= 16384;
+
+ha_weir::~ha_weir()
+{
+  weir_row_close(row);
+}
+
+ulonglong ha_weir::table_flags() const
+{
+  ulonglong flags= HA_REC_NOT_IN_SEQ | HA_NULL_IN_KEY | HA_CAN_INDEX_BLOBS |
+                   HA_PRIMARY_KEY_IN_READ_INDEX | HA_PRIMARY_KEY_REQUIRED_FOR_POSITION |
+                   HA_PRIMARY_KEY_REQUIRED_FOR_DELETE | HA_REQUIRES_KEY_COLUMNS_FOR_DELETE |
+                   HA_TABLE_SCAN_ON_INDEX | HA_PARTIAL_COLUMN_READ | HA_CAN_SQL_HANDLER |
+                   HA_CAN_VIRTUAL_COLUMNS | HA_CAN_TABLES_WITHOUT_ROLLBACK | HA_CAN_SKIP_LOCKED |
+                   HA_BINLOG_ROW_CAPABLE | HA_CAN_GEOMETRY | HA_AUTO_PART_KEY | HA_ONLINE_ANALYZE |
+                   HA_CONCURRENT_OPTIMIZE | HA_CRASH_SAFE;
+  // Statements that are repeated elsewhere must have seen a state that doesn't change under them.
+  THD *thd= current_thd;
+  if (!thd || thd_tx_isolation(thd) > ISO_READ_COMMITTED)
+    flags|= HA_BINLOG_STMT_CAPABLE;
+  return flags;
+}
+
+ulong ha_weir::index_flags(uint index, uint, bool) const
+{
+  ulong flags= HA_READ_NEXT | HA_READ_PREV | HA_READ_ORDER | HA_READ_RANGE | HA_KEYREAD_ONLY |
+               HA_DO_RANGE_FILTER_PUSHDOWN;
+  if (index == table_share->primary_key)
+    return flags | HA_CLUSTERED_INDEX;
+  return flags | HA_DO_INDEX_COND_PUSHDOWN;
+}
+
+/* Opening */
+
+int ha_weir::open(const char *name, int, uint)
+{
+  lock_shared_ha_data();
+  share= static_cast<Share *>(get_ha_share_ptr());
+  int error= 0;
+  if (!share)
+  {
+    share= new Share;
+    error= share->open(table_name(name), table);
+    if (error)
+    {
+      delete share;
+      share= nullptr;
+    }
+    else
+      set_ha_share_ptr(share);
+  }
+  unlock_shared_ha_data();
+  if (error)
+    return error;
+
+  hidden= table->s->primary_key == MAX_KEY;
+  sequence= table->s->table_type == TABLE_TYPE_SEQUENCE;
+  keys.resize(table->s->keys);
+  if (!hidden)
+    keys[table->s->primary_key].init(table, table->s->primary_key, nullptr);
+  for (uint i= 0; i < keys.size(); i++)
+    if (i != table->s->primary_key)
+      keys[i].init(table, i, primary());
+  rows.init(table, primary());
+  if (!rows.set_added(table, share->added))
+    return HA_ERR_CRASHED;
+  new_entries.resize(keys.size());
+  old_entries.resize(keys.size());
+  ref_length= uint(std::min<size_t>(hidden ? 8 : primary()->max_bytes(), 3500)) + 2;
+  if (!row)
+    row= weir_row_open();
+  return info(HA_STATUS_NO_LOCK | HA_STATUS_VARIABLE | HA_STATUS_CONST);
+}
+
+int ha_weir::close()
+{
+  close_scan();
+  // The server frees it with the table's definition.
+  share= nullptr;
+  return 0;
+}
+
+/* Statements */
+
+THR_LOCK_DATA **ha_weir::store_lock(THD *, THR_LOCK_DATA **to, thr_lock_type type)
+{
+  // Rows are locked, and the server's metadata locks keep definitions: there are no table locks.
+  if (type != TL_IGNORE)
+    wanted_lock= type;
+  return to;
+}
+
+// Whether a statement that writes must see tables that it only reads as they are when it commits, so that
+// a replica which repeats it does the same.
+static bool locks_what_it_reads(THD *thd)
+{
+  if (thd_tx_isolation(thd) <= ISO_READ_COMMITTED)
+    return false;
+  switch (thd_sql_command(thd)) {
+  case SQLCOM_INSERT:
+  case SQLCOM_INSERT_SELECT:
+  case SQLCOM_REPLACE:
+  case SQLCOM_REPLACE_SELECT:
+  case SQLCOM_UPDATE:
+  case SQLCOM_UPDATE_MULTI:
+  case SQLCOM_DELETE:
+  case SQLCOM_DELETE_MULTI:
+  case SQLCOM_CREATE_TABLE:
+  case SQLCOM_LOAD:
+    return true;
+  default:
+    return false;
+  }
+}
+
+static WeirLock lock_for(THD *thd, thr_lock_type type)
+{
+  switch (type) {
+  case TL_READ_WITH_SHARED_LOCKS:
+    return WEIR_LOCK_SHARED;
+  case TL_READ_SKIP_LOCKED:
+    return WEIR_LOCK_SHARED_SKIP;
+  case TL_WRITE_SKIP_LOCKED:
+    return WEIR_LOCK_EXCLUSIVE_SKIP;
+  default:
+    if (type >= TL_FIRST_WRITE)
+      return WEIR_LOCK_EXCLUSIVE;
+    return locks_what_it_reads(thd) ? WEIR_LOCK_SHARED : WEIR_LOCK_NONE;
+  }
+}
+
+int ha_weir::start(THD *thd, thr_lock_type type)
+{
+  writes= type >= TL_FIRST_WRITE;
+  lock= lock_for(thd, type);
+  reads_all= writes;
+  if (sequence)
+    return 0;
+  int error= Session::of(thd)->begin_statement(thd, lock == WEIR_LOCK_NONE);
+  if (error)
+    thd->mark_transaction_to_rollback(false);
+  return error;
+}
+
+int ha_weir::external_lock(THD *thd, int type)
+{
+  if (type == F_UNLCK)
+  {
+    pause_scan();
+    return 0;
+  }
+  thr_lock_type wanted= wanted_lock;
+  if (type == F_WRLCK && wanted < TL_FIRST_WRITE)
+    wanted= TL_WRITE;
+  return start(thd, wanted);
+}
+
+int ha_weir::start_stmt(THD *thd, thr_lock_type type)
+{
+  return start(thd, type);
+}
+
+WeirTransaction *ha_weir::transaction()
+{
+  if (alone)
+    return alone->transaction;
+  Session *session= Session::find(ha_thd());
+  return session ? session->transaction : nullptr;
+}
+
+int ha_weir::fail(WeirResult result)
+{
+  return result == WEIR_RESULT_OK ? 0 : error_of(result, ha_thd());
+}
+
+int ha_weir::extra(enum ha_extra_function)
+{
+  return 0;
+}
+
+int ha_weir::reset()
+{
+  close_scan();
+  range_end= nullptr;
+  // What a large row needed isn't kept.
+  static const size_t KEPT= 1 << 20;
+  if (row_bytes.capacity() > KEPT)
+    Bytes().swap(row_bytes);
+  return 0;
+}
+
+/* Figures */
+
+// Rows from which on figures aren't asked for anew by each statement, and how long they are good for then.
+static const ulonglong MANY_ROWS= 10000, GOOD_FOR_US= 10000000;
+
+void ha_weir::refresh_figures()
+{
+  ulonglong now= microsecond_interval_timer();
+  mysql_mutex_lock(&table->s->LOCK_share);
+  bool is_good= share->is_known && share->rows >= MANY_ROWS && now - share->asked_at < GOOD_FOR_US;
+  bool is_counted= !share->rows_per_key.empty();
+  if (is_good)
+  {
+    stats.records= share->rows;
+    stats.data_file_length= share->data_bytes;
+    stats.index_file_length= share->index_bytes;
+  }
+  mysql_mutex_unlock(&table->s->LOCK_share);
+  if (is_good)
+    return;
+  stats.records= weir_table_rows(share->table);
+  stats.data_file_length= weir_table_size(share->table, WEIR_PRIMARY);
+  stats.index_file_length= 0;
+  for (uint i= 0; i < keys.size(); i++)
+    if (i != table->s->primary_key)
+      stats.index_file_length+= weir_table_size(share->table, index_position(i));
+  mysql_mutex_lock(&table->s->LOCK_share);
+  bool has_grown= stats.records > 2 * share->counted_rows + 100;
+  share->rows= stats.records;
+  share->data_bytes= stats.data_file_length;
+  share->index_bytes= stats.index_file_length;
+  share->asked_at= now;
+  share->is_known= true;
+  if (has_grown)
+    share->counted_rows= stats.records;
+  mysql_mutex_unlock(&table->s->LOCK_share);
+  if (has_grown || !is_counted)
+    count_values();
+}
+
+int ha_weir::info(uint flag)
+{
+  if (flag & (HA_STATUS_VARIABLE | HA_STATUS_CONST))
+    refresh_figures();
+  if (flag & HA_STATUS_VARIABLE)
+  {
+    stats.deleted= 0;
+    stats.mean_rec_length= stats.records ? ulong(stats.data_file_length / stats.records) : 0;
+    stats.check_time= 0;
+    stats.delete_length= 0;
+  }
+  if (flag & HA_STATUS_CONST)
+  {
+    stats.block_size= PAGE_BYTES;
+    stats.mrr_length_per_rec= ref_length + sizeof(void *);
+    mysql_mutex_lock(&table->s->LOCK_share);
+    for (uint i= 0; i < keys.size(); i++)
+    {
+      KEY *info= &table->key_info[i];
+      for (uint n= 0; n < info->ext_key_parts; n++)
+      {
+        bool is_whole= n + 1 >= info->user_defined_key_parts &&
+                       ((info->flags & HA_NOSAME) || n + 1 == info->ext_key_parts);
+        ulong guess= 1;
+        if (!is_whole)
+        {
+          if (i < share->rows_per_key.size() && n < share->rows_per_key[i].size())
+            guess= share->rows_per_key[i][n];
+          else
+            // Each further column tells rows apart ten times better.
+            guess= ulong(std::max<double>(1, stats.records / 10.0 / std::pow(10.0, n)));
+        }
+        info->rec_per_key[n]= guess;
+      }
+    }
+    mysql_mutex_unlock(&table->s->LOCK_share);
+  }
+  if (flag & HA_STATUS_ERRKEY)
+    errkey= duplicate;
+  if ((flag & HA_STATUS_AUTO) && table->found_next_number_field)
+    stats.auto_increment_value= auto_increment();
+  return 0;
+}
+
+double ha_weir::scan_time()
+{
+  return std::max(1.0, double(stats.data_file_length) / PAGE_BYTES);
+}
+
+double ha_weir::read_time(uint index, uint ranges, ha_rows found)
+{
+  if (index != table->s->primary_key)
+    return handler::read_time(index, ranges, found);
+  if (found <= 2)
+    return double(found);
+  double all= scan_time();
+  if (stats.records < found)
+    return all;
+  return ranges + double(found) / double(stats.records) * all;
+}
+
+ha_rows ha_weir::records_in_range(uint index, const key_range *min, const key_range *max, page_range *)
+{
+  WeirBound low= no_bound(), high= no_bound();
+  const KeyFormat &key= keys[index];
+  if (min)
+  {
+    low_bytes.clear();
+    key.from_image(min->key, min->keypart_map, low_bytes);
+    low= bound(min->flag == HA_READ_AFTER_KEY ? WEIR_BOUND_KIND_EXCLUDED : WEIR_BOUND_KIND_INCLUDED,
+               low_bytes);
+  }
+  if (max)
+  {
+    high_bytes.clear();
+    key.from_image(max->key, max->keypart_map, high_bytes);
+    high= bound(max->flag == HA_READ_BEFORE_KEY ? WEIR_BOUND_KIND_EXCLUDED : WEIR_BOUND_KIND_INCLUDED,
+                high_bytes);
+  }
+  uint64_t entries= 0;
+  if (weir_table_range(share->table, index_position(index), low, high, &entries) != WEIR_RESULT_OK)
+    return HA_POS_ERROR;
+  // 0 would mean that there are none for sure.
+  return entries ? entries : 1;
+}

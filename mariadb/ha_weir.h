@@ -1,0 +1,169 @@
+/*
+  A table of the engine, as the server handles it. The parts: opening and figures (ha_weir.cc), reading
+  (ha_weir_read.cc), writing (ha_weir_write.cc), definition (ha_weir_ddl.cc), ALTER in place
+  (ha_weir_alter.cc), CHECK and ANALYZE (ha_weir_admin.cc).
+*/
+#pragma once
+
+#include "keys.h"
+#include "rows.h"
+#include "session.h"
+#include "share.h"
+
+class ha_weir final : public handler
+{
+public:
+  ha_weir(handlerton *hton, TABLE_SHARE *table) : handler(hton, table) {}
+  ~ha_weir() override;
+
+  /* What it can do */
+  ulonglong table_flags() const override;
+  ulong index_flags(uint index, uint part, bool all_parts) const override;
+  const char *index_type(uint) override { return "BTREE"; }
+  uint max_supported_keys() const override { return MAX_KEY < 64 ? MAX_KEY : 64; }
+  uint max_supported_key_length() const override { return 3072; }
+  uint max_supported_key_part_length() const override { return 3072; }
+  uint lock_count() const override { return 0; }
+
+  /* Opening, statements */
+  int open(const char *name, int mode, uint test_if_locked) override;
+  int close() override;
+  int external_lock(THD *thd, int type) override;
+  int start_stmt(THD *thd, thr_lock_type type) override;
+  THR_LOCK_DATA **store_lock(THD *, THR_LOCK_DATA **to, thr_lock_type type) override;
+  int extra(enum ha_extra_function operation) override;
+  int reset() override;
+
+  /* Figures */
+  int info(uint flag) override;
+  ha_rows records_in_range(uint index, const key_range *min, const key_range *max,
+                           page_range *pages) override;
+  double scan_time() override;
+  double read_time(uint index, uint ranges, ha_rows rows) override;
+
+  /* Reading */
+  int index_init(uint index, bool sorted) override;
+  int index_end() override;
+  int index_read_map(uchar *buf, const uchar *key, key_part_map map,
+                     enum ha_rkey_function flag) override;
+  int index_next(uchar *buf) override;
+  int index_prev(uchar *buf) override;
+  int index_first(uchar *buf) override;
+  int index_last(uchar *buf) override;
+  int index_next_same(uchar *buf, const uchar *key, uint length) override;
+  int read_range_first(const key_range *start, const key_range *end, bool is_equal,
+                       bool sorted) override;
+  int rnd_init(bool scan) override;
+  int rnd_end() override;
+  int rnd_next(uchar *buf) override;
+  int rnd_pos(uchar *buf, uchar *pos) override;
+  void position(const uchar *record) override;
+  void unlock_row() override;
+  Item *idx_cond_push(uint index, Item *condition) override;
+  bool rowid_filter_push(Rowid_filter *filter) override;
+
+  /* Writing */
+  int write_row(const uchar *buf) override;
+  int update_row(const uchar *old_row, const uchar *new_row) override;
+  int delete_row(const uchar *buf) override;
+  void get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted,
+                          ulonglong *first, ulonglong *reserved) override;
+  int reset_auto_increment(ulonglong value) override;
+
+  /* Definition */
+  int create(const char *name, TABLE *form, HA_CREATE_INFO *info) override;
+  int delete_table(const char *name) override;
+  int rename_table(const char *from, const char *to) override;
+  int truncate() override;
+  void update_create_info(HA_CREATE_INFO *info) override;
+  bool check_if_incompatible_data(HA_CREATE_INFO *info, uint changes) override;
+  enum_alter_inplace_result check_if_supported_inplace_alter(TABLE *altered,
+                                                             Alter_inplace_info *info) override;
+  bool inplace_alter_table(TABLE *altered, Alter_inplace_info *info) override;
+  bool commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *info, bool commit) override;
+
+  /* Care */
+  int check(THD *thd, HA_CHECK_OPT *options) override;
+  int analyze(THD *thd, HA_CHECK_OPT *options) override;
+  int optimize(THD *thd, HA_CHECK_OPT *options) override;
+
+private:
+  using Bytes= weir::Bytes;
+
+  weir::Share *share= nullptr;
+  // Of each of the server's indexes, the primary key among them.
+  std::vector<weir::KeyFormat> keys;
+  weir::Rows rows;
+  bool hidden= false;   // no primary key: rows have a number
+  bool sequence= false; // writes are transactions of their own
+
+  /* The statement */
+  thr_lock_type wanted_lock= TL_UNLOCK;
+  WeirLock lock= WEIR_LOCK_NONE;
+  bool writes= false;
+  bool reads_all= false; // all columns, since the row may be written back
+
+  /* The scan */
+  WeirScan *scan= nullptr;
+  WeirScanned at= {};
+  WeirRow *row= nullptr;
+  Bytes pk;          // primary key of the row at hand
+  Bytes prefix;      // of a scan of one key
+  Bytes paused_at;   // key of the last entry of a scan that was closed in between
+  const key_range *range_end= nullptr;
+  bool backward= false, exact= false, at_entry= false, at_end= false, paused= false;
+  weir::Alone *alone= nullptr; // of a sequence
+
+  /* Room for what is encoded */
+  Bytes key_bytes, row_bytes, low_bytes, high_bytes;
+  struct Encoded
+  {
+    Bytes key, value;
+  };
+  std::vector<Encoded> new_entries, old_entries;
+  uint duplicate= MAX_KEY;
+
+  const weir::KeyFormat *primary() const
+  {
+    return hidden ? nullptr : &keys[table->s->primary_key];
+  }
+  WeirTransaction *transaction();
+  int fail(WeirResult result);
+  void refresh_figures();
+  int count_values();
+  int start(THD *thd, thr_lock_type type);
+
+  WeirBound bound(WeirBoundKind kind, const Bytes &key) const
+  {
+    return WeirBound{kind, weir::bytes_of(key)};
+  }
+  WeirBound no_bound() const { return WeirBound{WEIR_BOUND_KIND_OPEN, {nullptr, 0}}; }
+  uint32_t index_position(uint index) const { return share->positions[index]; }
+  int open_scan(uint32_t index, WeirBound low, WeirBound high, bool back);
+  void close_scan();
+  void pause_scan();
+  int next_entry(uchar *buf);
+  int read_entry(uchar *buf, bool &skip);
+  int check_entry(uchar *buf, bool asks, bool &skip);
+  int read_primary(uchar *buf, WeirBytes row);
+  int get_row(uchar *buf);
+  int turn(bool back, uchar *buf);
+  bool entry_is_of(uchar *buf, uint index);
+  void encode_primary(const uchar *record, Bytes &out);
+  int found(uchar *buf, int error_at_end);
+
+  void encode_entry(uint index, const uchar *record, const Bytes &of, Encoded &out);
+  int insert(const uchar *record);
+  int duplicate_error(WeirResult result);
+  int update_same_key(const uchar *old_row, const uchar *new_row);
+  int update_new_key(const uchar *old_row, const uchar *new_row, const Bytes &new_pk);
+  int delete_rows();
+  int touch(const std::vector<uint> &stayed, const uchar *record);
+  bool index_may_change(uint index) const;
+
+  /* Numbers that the engine gives */
+  void note_auto_increment(const uchar *record);
+  ulonglong last_value(uint index, Field *field);
+  ulonglong auto_increment();
+  ulonglong hidden_key();
+};

@@ -1,0 +1,167 @@
+/* CHECK, ANALYZE and OPTIMIZE TABLE. */
+
+#include "ha_weir.h"
+#include "errors.h"
+
+using namespace weir;
+
+// An order-independent sum of entries: equal sets have equal sums.
+struct Sum
+{
+  ulonglong entries= 0, hash= 0;
+
+  void add(const void *key, size_t key_len, const void *value, size_t value_len)
+  {
+    ulonglong h= 14695981039346656037ULL;
+    mix(h, key, key_len);
+    h= (h ^ key_len) * 1099511628211ULL;
+    mix(h, value, value_len);
+    h^= h >> 29;
+    hash+= h * 0x9E3779B97F4A7C15ULL;
+    entries++;
+  }
+  static void mix(ulonglong &h, const void *ptr, size_t len)
+  {
+    auto p= static_cast<const uchar *>(ptr);
+    for (size_t i= 0; i < len; i++)
+      h= (h ^ p[i]) * 1099511628211ULL;
+  }
+};
+
+static void complain(THD *thd, TABLE *table, const char *text)
+{
+  Protocol *protocol= thd->protocol;
+  protocol->prepare_for_resend();
+  protocol->store(table->s->table_cache_key.str, table->s->table_cache_key.length, system_charset_info);
+  protocol->store(STRING_WITH_LEN("check"), system_charset_info);
+  protocol->store(STRING_WITH_LEN("error"), system_charset_info);
+  protocol->store(text, strlen(text), system_charset_info);
+  protocol->write();
+}
+
+/*
+  Reads all rows and all entries of each index in one snapshot, and compares: each index must hold just the
+  entries that the rows have.
+*/
+int ha_weir::check(THD *thd, HA_CHECK_OPT *)
+{
+  std::vector<Sum> expected(keys.size()), seen(keys.size());
+  MY_BITMAP *kept_read= dbug_tmp_use_all_columns(table, &table->read_set);
+  bool kept_all= reads_all;
+  WeirLock kept_lock= lock;
+  reads_all= true;
+  lock= WEIR_LOCK_NONE;
+  uchar *buf= table->record[0];
+  active_index= MAX_KEY;
+  int error= open_scan(WEIR_PRIMARY, no_bound(), no_bound(), false);
+  while (!error && !(error= next_entry(buf)))
+  {
+    if (thd_killed(thd))
+      error= HA_ERR_ABORTED_BY_USER;
+    if (table->vfield)
+      table->update_virtual_fields(this, VCOL_UPDATE_INDEXED);
+    for (uint i= 0; i < keys.size() && !error; i++)
+      if (i != table->s->primary_key)
+      {
+        Encoded &e= new_entries[i];
+        encode_entry(i, buf, pk, e);
+        expected[i].add(e.key.data(), e.key.size(), e.value.data(), e.value.size());
+      }
+  }
+  if (error == HA_ERR_END_OF_FILE)
+    error= 0;
+  for (uint i= 0; i < keys.size() && !error; i++)
+  {
+    if (i == table->s->primary_key)
+      continue;
+    error= open_scan(index_position(i), no_bound(), no_bound(), false);
+    WeirResult result= WEIR_RESULT_OK;
+    while (!error && (result= weir_scan_next(scan, transaction(), &at)) == WEIR_RESULT_OK)
+    {
+      if (thd_killed(thd))
+        error= HA_ERR_ABORTED_BY_USER;
+      pk.clear();
+      if (!at.current)
+      {
+        // Only the row can tell whether the entry is its.
+        WeirBytes found;
+        if (!keys[i].primary_of(at.key, at.value, pk) ||
+            weir_get(transaction(), share->table, bytes_of(pk), lock, row, &found) != WEIR_RESULT_OK ||
+            read_primary(buf, found) || !entry_is_of(buf, i))
+          continue;
+      }
+      seen[i].add(at.key.data, at.key.len, at.value.data, at.value.len);
+    }
+    if (!error && result != WEIR_RESULT_NOT_FOUND)
+      error= fail(result);
+  }
+  close_scan();
+  dbug_tmp_restore_column_map(&table->read_set, kept_read);
+  reads_all= kept_all;
+  lock= kept_lock;
+  if (error)
+  {
+    complain(thd, table, weir_error_message());
+    return error == HA_ERR_CRASHED ? HA_ADMIN_CORRUPT : HA_ADMIN_FAILED;
+  }
+  bool ok= true;
+  for (uint i= 0; i < keys.size(); i++)
+  {
+    if (expected[i].entries == seen[i].entries && expected[i].hash == seen[i].hash)
+      continue;
+    char text[256];
+    my_snprintf(text, sizeof text, "index `%s` has %llu entries that differ from the rows' %llu",
+                table->key_info[i].name.str, seen[i].entries, expected[i].entries);
+    complain(thd, table, text);
+    ok= false;
+  }
+  return ok ? HA_ADMIN_OK : HA_ADMIN_CORRUPT;
+}
+
+struct Splitter
+{
+  const KeyFormat *key;
+  size_t parts;
+};
+
+extern "C" size_t split_key(void *context, WeirBytes key, size_t *ends)
+{
+  auto splitter= static_cast<Splitter *>(context);
+  return splitter->key->split(key, ends, splitter->parts);
+}
+
+// Counts how many rows there are for each value of each index's first parts, in samples of large tables.
+int ha_weir::count_values()
+{
+  double entries= std::max<double>(1, double(weir_table_rows(share->table)));
+  std::vector<std::vector<ulong>> counted(keys.size());
+  for (uint i= 0; i < keys.size(); i++)
+  {
+    Splitter splitter= {&keys[i], keys[i].part_count()};
+    std::vector<uint64_t> different(splitter.parts);
+    WeirResult result= weir_table_cardinality(share->table, index_position(i), splitter.parts, split_key,
+                                              &splitter, different.data());
+    if (result != WEIR_RESULT_OK)
+      return error_of(result);
+    for (uint64_t n : different)
+      counted[i].push_back(ulong(std::max(1.0, entries / double(std::max<uint64_t>(n, 1)) + 0.5)));
+  }
+  mysql_mutex_lock(&table->s->LOCK_share);
+  share->rows_per_key.swap(counted);
+  mysql_mutex_unlock(&table->s->LOCK_share);
+  return 0;
+}
+
+int ha_weir::analyze(THD *, HA_CHECK_OPT *)
+{
+  if (count_values())
+    return HA_ADMIN_FAILED;
+  info(HA_STATUS_CONST | HA_STATUS_VARIABLE);
+  return HA_ADMIN_OK;
+}
+
+// Rewrites the table, which gives back space and makes its pages dense.
+int ha_weir::optimize(THD *, HA_CHECK_OPT *)
+{
+  return HA_ADMIN_TRY_ALTER;
+}

@@ -1,0 +1,310 @@
+/*
+  ALTER TABLE in place.
+
+  What the engine needn't know of is done at once. New indexes are built from sorted entries while others
+  read; dropped ones go with the change of the definition, when nobody else has the table open. The
+  table's version (`Meta`) changes with that: after a crash the server asks for it (`check_version`) and
+  keeps the definition that fits. An index that was built for a change that never came to its end is
+  dropped when the table is next opened (`Share::open`).
+*/
+
+#include "ha_weir.h"
+#include "errors.h"
+#include <unordered_set>
+
+using namespace weir;
+
+bool ha_weir::check_if_incompatible_data(HA_CREATE_INFO *, uint)
+{
+  return COMPATIBLE_DATA_NO;
+}
+
+// What changes the server's definition alone.
+static const alter_table_operations DEFINITION_ONLY=
+    ALTER_CHANGE_COLUMN | ALTER_CHANGE_COLUMN_DEFAULT | ALTER_COLUMN_NAME | ALTER_RENAME_COLUMN |
+    ALTER_RENAME | ALTER_OPTIONS | ALTER_CHANGE_INDEX_COMMENT | ALTER_DROP_CHECK_CONSTRAINT |
+    ALTER_INDEX_IGNORABILITY | ALTER_INDEX_ORDER | ALTER_COLUMN_OPTION | ALTER_PARTITIONED;
+
+static const alter_table_operations INDEXES=
+    ALTER_ADD_INDEX | ALTER_DROP_INDEX | ALTER_ADD_NON_UNIQUE_NON_PRIM_INDEX |
+    ALTER_DROP_NON_UNIQUE_NON_PRIM_INDEX | ALTER_ADD_UNIQUE_INDEX | ALTER_DROP_UNIQUE_INDEX;
+
+static const alter_table_operations COLUMNS=
+    ALTER_PARSER_ADD_COLUMN | ALTER_ADD_STORED_BASE_COLUMN | ALTER_ADD_VIRTUAL_COLUMN;
+
+/*
+  Whether all that happens to columns is that some come after the others, with a value that is the same for
+  all rows that are there.
+*/
+static bool adds_at_end(const TABLE *table, const TABLE *altered)
+{
+  if (altered->s->fields < table->s->fields)
+    return false;
+  for (uint i= 0; i < altered->s->fields; i++)
+  {
+    const Field *field= altered->field[i];
+    if (i < table->s->fields)
+    {
+      if (lex_string_cmp(system_charset_info, &field->field_name, &table->field[i]->field_name))
+        return false;
+      continue;
+    }
+    if (field->vcol_info && field->stored_in_db())
+      return false;
+    if (field->stored_in_db() && (field->default_value || field->has_default_now_unireg_check() ||
+                                  field->unireg_check == Field::NEXT_NUMBER || field->flags & BLOB_FLAG ||
+                                  field->check_constraint))
+      return false;
+  }
+  return true;
+}
+
+// The table's index of that name, or MAX_KEY.
+static uint index_named(const TABLE *table, const LEX_CSTRING &name)
+{
+  for (uint i= 0; i < table->s->keys; i++)
+    if (table->key_info[i].name.length == name.length &&
+        !memcmp(table->key_info[i].name.str, name.str, name.length))
+      return i;
+  return MAX_KEY;
+}
+
+// Whether rows keep their keys: the primary key is the same one, or there is none before and after.
+static bool keeps_primary(const TABLE *table, const TABLE *altered, const Alter_inplace_info *info)
+{
+  uint before= table->s->primary_key, after= altered->s->primary_key;
+  if (before == MAX_KEY || after == MAX_KEY)
+    return before == after;
+  const LEX_CSTRING &name= altered->key_info[after].name;
+  if (index_named(table, name) != before)
+    return false;
+  for (uint i= 0; i < info->index_add_count; i++)
+    if (index_named(altered, info->key_info_buffer[info->index_add_buffer[i]].name) == after)
+      return false;
+  return true;
+}
+
+static bool has_virtual_part(const KEY *key)
+{
+  for (uint i= 0; i < key->user_defined_key_parts; i++)
+    if (!key->key_part[i].field->stored_in_db())
+      return true;
+  return false;
+}
+
+enum_alter_inplace_result ha_weir::check_if_supported_inplace_alter(TABLE *altered,
+                                                                    Alter_inplace_info *info)
+{
+  if (info->handler_flags & ~(DEFINITION_ONLY | INDEXES | COLUMNS) ||
+      !keeps_primary(table, altered, info))
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  // A temporary table in a transaction that has used it: the engine would wait for that to end.
+  Session *session= Session::find(ha_thd());
+  if (session && session->uses(share->name))
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (info->handler_flags & COLUMNS)
+    return !(info->handler_flags & INDEXES) && adds_at_end(table, altered)
+               ? HA_ALTER_INPLACE_INSTANT : HA_ALTER_INPLACE_NOT_SUPPORTED;
+  for (uint i= 0; i < info->index_add_count; i++)
+  {
+    uint at= index_named(altered, info->key_info_buffer[info->index_add_buffer[i]].name);
+    if (at == MAX_KEY || has_virtual_part(&altered->key_info[at]) ||
+        altered->key_info[at].algorithm == HA_KEY_ALG_LONG_HASH)
+      return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  }
+  return info->index_add_count ? HA_ALTER_INPLACE_SHARED_LOCK : HA_ALTER_INPLACE_NO_LOCK;
+}
+
+// Makes the entries that a table's rows have in its new indexes.
+struct Builder
+{
+  TABLE *table;
+  KeyFormat primary;
+  Rows rows;
+  std::vector<KeyFormat> keys;
+  std::vector<WeirIndex> indexes;
+  std::vector<uint> numbers; // of the indexes in the altered table
+  Bytes pk, key, value;
+
+  Builder(TABLE *altered, const Alter_inplace_info *info, const Bytes &added) : table(altered)
+  {
+    bool hidden= altered->s->primary_key == MAX_KEY;
+    if (!hidden)
+      primary.init(altered, altered->s->primary_key, nullptr);
+    rows.init(altered, hidden ? nullptr : &primary);
+    rows.set_added(altered, added);
+    for (uint i= 0; i < info->index_add_count; i++)
+    {
+      uint at= index_named(altered, info->key_info_buffer[info->index_add_buffer[i]].name);
+      const KEY *definition= &altered->key_info[at];
+      numbers.push_back(at);
+      keys.emplace_back();
+      keys.back().init(altered, at, hidden ? nullptr : &primary);
+      indexes.push_back(WeirIndex{{reinterpret_cast<const uint8_t *>(definition->name.str),
+                                   definition->name.length}, bool(definition->flags & HA_NOSAME)});
+    }
+  }
+
+  WeirResult entry(uint32_t which, WeirBytes of, WeirBytes row, WeirEntry *out)
+  {
+    if (thd_killed(table->in_use))
+      return WEIR_RESULT_CANCELLED;
+    uchar *record= table->record[0];
+    if (!rows.decode(table, row, nullptr, record) ||
+        (table->s->primary_key != MAX_KEY && !primary.decode_primary(table, of, record)))
+      return WEIR_RESULT_CORRUPT;
+    pk.assign(reinterpret_cast<const char *>(of.data), of.len);
+    key.clear();
+    value.clear();
+    keys[which].entry(table, record, pk, key, value);
+    *out= WeirEntry{which, bytes_of(key), bytes_of(value)};
+    return WEIR_RESULT_OK;
+  }
+};
+
+extern "C" WeirResult build_entry(void *context, uint32_t which, WeirBytes key, WeirBytes row,
+                                  WeirEntry *out)
+{
+  return static_cast<Builder *>(context)->entry(which, key, row, out);
+}
+
+static std::vector<WeirBytes> dropped(const Alter_inplace_info *info)
+{
+  std::vector<WeirBytes> names;
+  for (uint i= 0; i < info->index_drop_count; i++)
+  {
+    const LEX_CSTRING &name= info->index_drop_buffer[i]->name;
+    names.push_back(WeirBytes{reinterpret_cast<const uint8_t *>(name.str), name.length});
+  }
+  return names;
+}
+
+// Whether a new index takes the name of one that goes: then both happen at once, at the end.
+static bool replaces(const Builder &builder, const std::vector<WeirBytes> &names)
+{
+  for (const WeirIndex &index : builder.indexes)
+    for (const WeirBytes &name : names)
+      if (index.name.len == name.len && !memcmp(index.name.data, name.data, name.len))
+        return true;
+  return false;
+}
+
+// Says that an ALTER has built its indexes already.
+class Built : public inplace_alter_handler_ctx
+{
+};
+
+// Rows that are looked through for the value that a new unique index finds twice.
+static const size_t ROWS_LOOKED_THROUGH= 1000000;
+
+// Puts the first row whose entry in an index was there before into the record; false if none was found.
+static bool find_duplicate(Builder &builder, const WeirTable *table, uint32_t which)
+{
+  std::unordered_set<Bytes> seen;
+  Scanner scanner;
+  WeirScanned at;
+  WeirEntry entry;
+  if (scanner.open(table, WEIR_PRIMARY, false) != WEIR_RESULT_OK)
+    return false;
+  while (seen.size() < ROWS_LOOKED_THROUGH && scanner.next(&at) == WEIR_RESULT_OK &&
+         builder.entry(which, at.key, at.value, &entry) == WEIR_RESULT_OK)
+    if (!seen.insert(builder.key).second)
+      return true;
+  return false;
+}
+
+// Tells the user why an ALTER failed.
+static bool report(handler *file, const WeirTable *table, Builder &builder, WeirResult result)
+{
+  if (result == WEIR_RESULT_OK)
+    return false;
+  if (result != WEIR_RESULT_DUPLICATE)
+  {
+    file->print_error(error_of(result, builder.table->in_use), MYF(0));
+    return true;
+  }
+  Bytes name= weir_error_index();
+  for (uint32_t i= 0; i < builder.indexes.size(); i++)
+    if (index_named(builder.table, LEX_CSTRING{name.data(), name.size()}) == builder.numbers[i])
+    {
+      KEY *key= &builder.table->key_info[builder.numbers[i]];
+      if (find_duplicate(builder, table, i))
+        print_keydup_error(builder.table, key, MYF(0));
+      else
+        my_printf_error(ER_DUP_ENTRY, "Duplicate entry for key '%s'", MYF(0), name.c_str());
+      return true;
+    }
+  file->print_error(HA_ERR_INTERNAL_ERROR, MYF(0));
+  return true;
+}
+
+bool ha_weir::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
+{
+  if (info->index_add_count == 0)
+    return false;
+  Builder builder(altered, info, share->added);
+  if (replaces(builder, dropped(info)))
+    return false;
+  WeirResult result= weir_table_alter(share->table, nullptr, 0, builder.indexes.data(),
+                                      builder.indexes.size(), nullptr, build_entry, &builder);
+  if (result == WEIR_RESULT_OK)
+    info->handler_ctx= new (ha_thd()->mem_root) Built;
+  return report(this, share->table, builder, result);
+}
+
+/*
+  Whether an index that was built has gone since: somebody opened the table anew and saw that its definition
+  doesn't name it. Then what is left of them is dropped, too, and all are built again.
+*/
+static bool drop_rest_of_built(const WeirTable *table, const Builder &builder,
+                               std::vector<WeirBytes> &names)
+{
+  std::vector<Bytes> there;
+  std::vector<WeirBytes> left;
+  if (weir_table_indexes(table, collect_name, &there) != WEIR_RESULT_OK)
+    return false;
+  for (const WeirIndex &index : builder.indexes)
+  {
+    Bytes name(reinterpret_cast<const char *>(index.name.data), index.name.len);
+    if (std::find(there.begin(), there.end(), name) != there.end())
+      left.push_back(index.name);
+  }
+  if (left.size() == builder.indexes.size())
+    return false;
+  names.insert(names.end(), left.begin(), left.end());
+  return true;
+}
+
+bool ha_weir::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *info, bool commit)
+{
+  Builder builder(altered, info, share->added);
+  std::vector<WeirBytes> names;
+  if (!commit)
+  {
+    if (!info->handler_ctx)
+      return false;
+    for (const WeirIndex &index : builder.indexes)
+      names.push_back(index.name);
+    return report(this, share->table, builder,
+                  weir_table_alter(share->table, names.data(), names.size(), nullptr, 0, nullptr,
+                                   build_entry, &builder));
+  }
+  Meta meta= meta_of(share->table);
+  if (info->create_info->used_fields & HA_CREATE_USED_AUTO)
+    meta.auto_increment= info->create_info->auto_increment_value;
+  else if (table->found_next_number_field)
+    meta.auto_increment= auto_increment();
+  meta.version.assign(reinterpret_cast<const char *>(altered->s->tabledef_version.str),
+                      altered->s->tabledef_version.length);
+  if (info->handler_flags & ALTER_ADD_STORED_BASE_COLUMN)
+    meta.added= builder.rows.added_row(altered);
+  Bytes encoded= meta.encode();
+  WeirBytes bytes= bytes_of(encoded);
+  names= dropped(info);
+  bool adds= info->index_add_count > 0 && !info->handler_ctx;
+  if (info->handler_ctx)
+    adds= drop_rest_of_built(share->table, builder, names);
+  return report(this, share->table, builder,
+                weir_table_alter(share->table, names.data(), names.size(), builder.indexes.data(),
+                                 adds ? builder.indexes.size() : 0, &bytes, build_entry, &builder));
+}

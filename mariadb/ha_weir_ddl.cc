@@ -1,0 +1,105 @@
+/* Creation, removal, renaming and emptying of tables. */
+
+#include "ha_weir.h"
+#include "errors.h"
+
+using namespace weir;
+
+static bool has_foreign_key(THD *thd)
+{
+  switch (thd_sql_command(thd)) {
+  case SQLCOM_CREATE_TABLE:
+  case SQLCOM_ALTER_TABLE:
+    break;
+  default:
+    return false;
+  }
+  List_iterator<::Key> it(thd->lex->alter_info.key_list);
+  while (::Key *key= it++)
+    if (key->type == ::Key::FOREIGN_KEY)
+      return true;
+  return false;
+}
+
+int ha_weir::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
+{
+  if (has_foreign_key(ha_thd()))
+  {
+    my_error(ER_CHECK_NOT_IMPLEMENTED, MYF(0), "FOREIGN KEY constraints");
+    return HA_ERR_UNSUPPORTED;
+  }
+  std::vector<WeirIndex> indexes;
+  for (uint i= 0; i < form->s->keys; i++)
+  {
+    KEY *key= &form->key_info[i];
+    if (i == form->s->primary_key)
+      continue;
+    indexes.push_back(WeirIndex{{reinterpret_cast<const uint8_t *>(key->name.str), key->name.length},
+                                bool(key->flags & HA_NOSAME)});
+  }
+  Meta meta;
+  meta.auto_increment= info->auto_increment_value;
+  meta.version.assign(reinterpret_cast<const char *>(form->s->tabledef_version.str),
+                      form->s->tabledef_version.length);
+  Bytes bytes= meta.encode(), table= table_name(name);
+  return error_of(weir_table_create(database, bytes_of(table), indexes.data(), indexes.size(),
+                                    bytes_of(bytes)));
+}
+
+int ha_weir::delete_table(const char *path)
+{
+  Bytes name= table_name(path);
+  THD *thd= current_thd;
+  Session *session= thd ? Session::find(thd) : nullptr;
+  if (session && session->uses(name))
+  {
+    session->drop_later(name);
+    return 0;
+  }
+  return error_of(weir_table_drop(database, bytes_of(name)));
+}
+
+int ha_weir::rename_table(const char *from, const char *to)
+{
+  Bytes old_name= table_name(from), new_name= table_name(to);
+  return error_of(weir_table_rename(database, bytes_of(old_name), bytes_of(new_name)));
+}
+
+// Deletes row by row: of a temporary table in a transaction that has used it before.
+int ha_weir::delete_rows()
+{
+  bool kept= reads_all;
+  reads_all= true;
+  int error= rnd_init(true);
+  while (!error && !(error= rnd_next(table->record[0])))
+  {
+    if (table->vfield)
+      table->update_virtual_fields(this, VCOL_UPDATE_INDEXED);
+    error= delete_row(table->record[0]);
+  }
+  rnd_end();
+  reads_all= kept;
+  return error == HA_ERR_END_OF_FILE ? 0 : error;
+}
+
+int ha_weir::truncate()
+{
+  close_scan();
+  Session *session= Session::find(ha_thd());
+  if (session && session->uses(share->name))
+    return delete_rows();
+  if (int error= fail(weir_table_truncate(share->table)))
+    return error;
+  share->next_hidden= 0;
+  if (table->found_next_number_field)
+    return reset_auto_increment(0);
+  return 0;
+}
+
+void ha_weir::update_create_info(HA_CREATE_INFO *create)
+{
+  if (create->used_fields & HA_CREATE_USED_AUTO || !table->found_next_number_field)
+    return;
+  info(HA_STATUS_AUTO);
+  create->auto_increment_value= stats.auto_increment_value;
+}

@@ -1,0 +1,429 @@
+/* Reading of rows: by index, in the order of rows, by position. */
+
+#include "ha_weir.h"
+#include "errors.h"
+
+using namespace weir;
+
+int ha_weir::open_scan(uint32_t index, WeirBound low, WeirBound high, bool back)
+{
+  close_scan();
+  WeirTransaction *with= transaction();
+  if (!with)
+    return HA_ERR_INTERNAL_ERROR;
+  backward= back;
+  return fail(weir_scan_open(with, share->table, index, low, high, back, lock, &scan));
+}
+
+void ha_weir::close_scan()
+{
+  weir_scan_close(scan);
+  scan= nullptr;
+  at_entry= paused= at_end= false;
+}
+
+// The statement ends, and perhaps its transaction, but HANDLER may go on from here in the next one.
+void ha_weir::pause_scan()
+{
+  bool pauses= paused || (scan && at_entry), ended= at_end;
+  if (scan && at_entry)
+    paused_at.assign(reinterpret_cast<const char *>(at.key.data), at.key.len);
+  close_scan();
+  paused= pauses;
+  at_end= ended;
+}
+
+/* Indexes */
+
+int ha_weir::index_init(uint index, bool)
+{
+  active_index= index;
+  close_scan();
+  return 0;
+}
+
+int ha_weir::index_end()
+{
+  close_scan();
+  active_index= MAX_KEY;
+  return 0;
+}
+
+// The next row of the scan.
+int ha_weir::next_entry(uchar *buf)
+{
+  bool skip= true;
+  while (skip)
+  {
+    WeirResult result= weir_scan_next(scan, transaction(), &at);
+    if (result == WEIR_RESULT_NOT_FOUND)
+    {
+      at_entry= false;
+      at_end= !exact;
+      return HA_ERR_END_OF_FILE;
+    }
+    if (result != WEIR_RESULT_OK)
+      return fail(result);
+    at_entry= true;
+    at_end= skip= false;
+    if (int error= read_entry(buf, skip))
+      return error;
+    if (skip && thd_killed(ha_thd()))
+      return HA_ERR_ABORTED_BY_USER;
+  }
+  return 0;
+}
+
+// The row of the entry at hand. `skip`: it isn't wanted, or the entry isn't its.
+int ha_weir::read_entry(uchar *buf, bool &skip)
+{
+  if (active_index == MAX_KEY || index_position(active_index) == WEIR_PRIMARY)
+  {
+    pk.assign(reinterpret_cast<const char *>(at.key.data), at.key.len);
+    return read_primary(buf, at.value);
+  }
+  const KeyFormat &key= keys[active_index];
+  bool keyread= keyread_enabled();
+  pk.clear();
+  if (!key.primary_of(at.key, at.value, pk))
+    return HA_ERR_CRASHED;
+  bool asks= pushed_idx_cond && pushed_idx_cond_keyno == active_index;
+  if (asks || handler_rowid_filter_is_active(this))
+  {
+    int error= check_entry(buf, asks, skip);
+    if (error || skip)
+      return error;
+  }
+  if (keyread && at.current)
+    return key.decode(table, at.key, at.value, buf) ? 0 : HA_ERR_CRASHED;
+
+  WeirBytes found;
+  WeirResult result= weir_get(transaction(), share->table, bytes_of(pk), lock, row, &found);
+  if (result == WEIR_RESULT_NOT_FOUND)
+  {
+    skip= true;
+    return 0;
+  }
+  if (result != WEIR_RESULT_OK)
+    return fail(result);
+  bool kept= reads_all;
+  reads_all|= !at.current;
+  int error= read_primary(buf, found);
+  reads_all= kept;
+  if (error)
+    return error;
+  if (!at.current && !entry_is_of(buf, active_index))
+  {
+    // The row has changed since: it has another entry. What was locked in vain stays locked, as it may
+    // have been locked before.
+    skip= true;
+    return 0;
+  }
+  if (keyread && !key.decode(table, at.key, at.value, buf))
+    return HA_ERR_CRASHED;
+  return 0;
+}
+
+static int outcome(check_result_t result, bool &skip)
+{
+  switch (result) {
+  case CHECK_POS:
+    return 0;
+  case CHECK_NEG:
+    skip= true;
+    return 0;
+  case CHECK_OUT_OF_RANGE:
+    return HA_ERR_END_OF_FILE;
+  default:
+    return HA_ERR_ABORTED_BY_USER;
+  }
+}
+
+// Asks the pushed condition and the pushed filter, with the columns that the index holds.
+int ha_weir::check_entry(uchar *buf, bool asks, bool &skip)
+{
+  if (!keys[active_index].decode(table, at.key, at.value, buf))
+    return HA_ERR_CRASHED;
+  int error= asks ? outcome(handler_index_cond_check(this), skip) : 0;
+  if (!error && !skip && handler_rowid_filter_is_active(this))
+    error= outcome(handler_rowid_filter_check(this), skip);
+  return error;
+}
+
+// Puts a row, whose primary key is `pk`, into a record.
+int ha_weir::read_primary(uchar *buf, WeirBytes from)
+{
+  const MY_BITMAP *wanted= reads_all ? nullptr : table->read_set;
+  if (!rows.decode(table, from, wanted, buf))
+    return HA_ERR_CRASHED;
+  if (!hidden && !primary()->decode_primary(table, bytes_of(pk), buf))
+    return HA_ERR_CRASHED;
+  return 0;
+}
+
+// Whether the row in `buf` has the entry at hand.
+bool ha_weir::entry_is_of(uchar *buf, uint index)
+{
+  my_ptrdiff_t diff= buf - table->record[0];
+  for (const Part &part : keys[index].parts())
+    if (!part.field->stored_in_db())
+    {
+      // Computed from the row, which is in `buf`.
+      if (diff)
+        table->move_fields(table->field, buf, table->record[0]);
+      table->update_virtual_field(part.field, true);
+      if (diff)
+        table->move_fields(table->field, table->record[0], buf);
+    }
+  Encoded entry;
+  encode_entry(index, buf, pk, entry);
+  return entry.key.size() == at.key.len && !memcmp(entry.key.data(), at.key.data, at.key.len);
+}
+
+// A scan was begun: its first row.
+int ha_weir::found(uchar *buf, int error_at_end)
+{
+  int error= next_entry(buf);
+  return error == HA_ERR_END_OF_FILE ? error_at_end : error;
+}
+
+int ha_weir::index_read_map(uchar *buf, const uchar *key, key_part_map map,
+                            enum ha_rkey_function flag)
+{
+  uint32_t index= index_position(active_index);
+  const KeyFormat &of= keys[active_index];
+  low_bytes.clear();
+  of.from_image(key, map, low_bytes);
+  WeirBound low= no_bound(), high= no_bound();
+  bool back= false;
+  exact= false;
+  switch (flag) {
+  case HA_READ_KEY_EXACT:
+  case HA_READ_PREFIX:
+    exact= true;
+    prefix= low_bytes;
+    if (index == WEIR_PRIMARY && map >= (key_part_map(1) << of.parts().size()) - 1)
+    {
+      close_scan();
+      pk= low_bytes;
+      return get_row(buf);
+    }
+    low= high= bound(WEIR_BOUND_KIND_INCLUDED, low_bytes);
+    break;
+  case HA_READ_PREFIX_LAST:
+    low= high= bound(WEIR_BOUND_KIND_INCLUDED, low_bytes);
+    back= true;
+    break;
+  case HA_READ_KEY_OR_NEXT:
+    low= bound(WEIR_BOUND_KIND_INCLUDED, low_bytes);
+    break;
+  case HA_READ_AFTER_KEY:
+    low= bound(WEIR_BOUND_KIND_EXCLUDED, low_bytes);
+    break;
+  case HA_READ_KEY_OR_PREV:
+  case HA_READ_PREFIX_LAST_OR_PREV:
+    high= bound(WEIR_BOUND_KIND_INCLUDED, low_bytes);
+    back= true;
+    break;
+  case HA_READ_BEFORE_KEY:
+    high= bound(WEIR_BOUND_KIND_EXCLUDED, low_bytes);
+    back= true;
+    break;
+  default:
+    return HA_ERR_WRONG_COMMAND;
+  }
+  if (range_end && !back && !exact)
+  {
+    high_bytes.clear();
+    of.from_image(range_end->key, range_end->keypart_map, high_bytes);
+    high= bound(range_end->flag == HA_READ_BEFORE_KEY ? WEIR_BOUND_KIND_EXCLUDED
+                                                      : WEIR_BOUND_KIND_INCLUDED, high_bytes);
+  }
+  if (int error= open_scan(index, low, high, back))
+    return error;
+  return found(buf, HA_ERR_KEY_NOT_FOUND);
+}
+
+int ha_weir::read_range_first(const key_range *start, const key_range *end, bool is_equal, bool sorted)
+{
+  range_end= end;
+  int error= handler::read_range_first(start, end, is_equal, sorted);
+  range_end= nullptr;
+  return error;
+}
+
+// The row of `pk`, read alone; a scan may go on from there.
+int ha_weir::get_row(uchar *buf)
+{
+  WeirBytes found;
+  WeirTransaction *with= transaction();
+  if (!with)
+    return HA_ERR_INTERNAL_ERROR;
+  WeirResult result= weir_get(with, share->table, bytes_of(pk), lock, row, &found);
+  return result == WEIR_RESULT_OK ? read_primary(buf, found) : fail(result);
+}
+
+// Goes on in a direction: from the entry at hand if the scan goes the other way, or from the end of one key.
+int ha_weir::turn(bool back, uchar *buf)
+{
+  uint32_t index= index_position(active_index);
+  if (at_end)
+  {
+    // Behind the last entry in one direction is before the first in the other.
+    if (back == backward)
+      return HA_ERR_END_OF_FILE;
+    int error= open_scan(index, no_bound(), no_bound(), back);
+    return error ? error : next_entry(buf);
+  }
+  if (at_entry)
+    key_bytes.assign(reinterpret_cast<const char *>(at.key.data), at.key.len);
+  else if (paused)
+    key_bytes= paused_at;
+  else
+    key_bytes= scan ? prefix : pk;
+  exact= false;
+  WeirBound here= bound(WEIR_BOUND_KIND_EXCLUDED, key_bytes);
+  int error= open_scan(index, back ? no_bound() : here, back ? here : no_bound(), back);
+  return error ? error : next_entry(buf);
+}
+
+int ha_weir::index_next(uchar *buf)
+{
+  if (!scan || backward)
+    return turn(false, buf);
+  int error= next_entry(buf);
+  // A scan of one key has ended, and the caller wants what comes after.
+  return error == HA_ERR_END_OF_FILE && exact && !at_entry ? turn(false, buf) : error;
+}
+
+int ha_weir::index_prev(uchar *buf)
+{
+  if (!scan || !backward)
+    return turn(true, buf);
+  return next_entry(buf);
+}
+
+int ha_weir::index_next_same(uchar *buf, const uchar *key, uint length)
+{
+  if (!exact)
+    return handler::index_next_same(buf, key, length);
+  // A row read alone by its whole key is the only one.
+  return scan ? next_entry(buf) : HA_ERR_END_OF_FILE;
+}
+
+int ha_weir::index_first(uchar *buf)
+{
+  exact= false;
+  WeirBound high= no_bound();
+  if (range_end)
+  {
+    high_bytes.clear();
+    keys[active_index].from_image(range_end->key, range_end->keypart_map, high_bytes);
+    high= bound(range_end->flag == HA_READ_BEFORE_KEY ? WEIR_BOUND_KIND_EXCLUDED
+                                                      : WEIR_BOUND_KIND_INCLUDED, high_bytes);
+  }
+  if (int error= open_scan(index_position(active_index), no_bound(), high, false))
+    return error;
+  return found(buf, HA_ERR_END_OF_FILE);
+}
+
+int ha_weir::index_last(uchar *buf)
+{
+  exact= false;
+  if (int error= open_scan(index_position(active_index), no_bound(), no_bound(), true))
+    return error;
+  return found(buf, HA_ERR_END_OF_FILE);
+}
+
+Item *ha_weir::idx_cond_push(uint index, Item *condition)
+{
+  pushed_idx_cond= condition;
+  pushed_idx_cond_keyno= index;
+  in_range_check_pushed_down= true;
+  return nullptr;
+}
+
+bool ha_weir::rowid_filter_push(Rowid_filter *filter)
+{
+  pushed_rowid_filter= filter;
+  return false;
+}
+
+/* Rows in their own order, and by position */
+
+int ha_weir::rnd_init(bool)
+{
+  active_index= MAX_KEY;
+  close_scan();
+  if (!sequence)
+    return 0;
+  delete alone;
+  alone= new Alone;
+  return fail(alone->begin());
+}
+
+int ha_weir::rnd_end()
+{
+  close_scan();
+  if (!alone)
+    return 0;
+  int error= fail(alone->commit());
+  delete alone;
+  alone= nullptr;
+  return error;
+}
+
+int ha_weir::rnd_next(uchar *buf)
+{
+  if (!scan)
+  {
+    if (at_end)
+      return HA_ERR_END_OF_FILE;
+    exact= false;
+    key_bytes= paused_at;
+    WeirBound low= paused ? bound(WEIR_BOUND_KIND_EXCLUDED, key_bytes) : no_bound();
+    if (int error= open_scan(WEIR_PRIMARY, low, no_bound(), false))
+      return error;
+  }
+  return next_entry(buf);
+}
+
+// A position: the primary key, zeros, its length. So positions are ordered as rows are.
+void ha_weir::position(const uchar *record)
+{
+  Bytes &key= key_bytes;
+  if (hidden)
+    key= pk;
+  else
+    encode_primary(record, key);
+  size_t room= ref_length - 2;
+  DBUG_ASSERT(key.size() <= room);
+  size_t len= std::min(key.size(), room);
+  memcpy(ref, key.data(), len);
+  memset(ref + len, 0, room - len);
+  int2store(ref + room, static_cast<uint16>(len));
+}
+
+int ha_weir::rnd_pos(uchar *buf, uchar *pos)
+{
+  close_scan();
+  pk.assign(reinterpret_cast<const char *>(pos), uint2korr(pos + ref_length - 2));
+  return get_row(buf);
+}
+
+void ha_weir::encode_primary(const uchar *record, Bytes &out)
+{
+  out.clear();
+  primary()->primary_key(table, record, out);
+}
+
+// The row at hand isn't wanted. Only a statement that is a transaction of its own can know that nothing
+// before it has locked the row.
+void ha_weir::unlock_row()
+{
+  THD *thd= ha_thd();
+  if (lock == WEIR_LOCK_NONE || thd_tx_isolation(thd) > ISO_READ_COMMITTED ||
+      thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN) || !transaction())
+    return;
+  weir_unlock(transaction(), share->table, bytes_of(pk));
+}

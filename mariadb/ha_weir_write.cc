@@ -1,0 +1,338 @@
+/* Writing of rows, with their index entries. */
+
+#include "ha_weir.h"
+#include "errors.h"
+
+using namespace weir;
+
+static void append_number(Bytes &out, ulonglong n)
+{
+  for (int shift= 56; shift >= 0; shift-= 8)
+    out.push_back(static_cast<char>(n >> shift));
+}
+
+void ha_weir::encode_entry(uint index, const uchar *record, const Bytes &of, Encoded &out)
+{
+  out.key.clear();
+  out.value.clear();
+  keys[index].entry(table, record, of, out.key, out.value);
+}
+
+// The server asks for the index by its number.
+int ha_weir::duplicate_error(WeirResult result)
+{
+  const char *name= weir_error_index();
+  duplicate= table->s->primary_key;
+  for (uint i= 0; i < keys.size(); i++)
+    if (index_position(i) != WEIR_PRIMARY && !strcmp(table->key_info[i].name.str, name))
+      duplicate= i;
+  return error_of(result);
+}
+
+int ha_weir::insert(const uchar *record)
+{
+  WeirEntry entries[MAX_KEY];
+  size_t count= 0;
+  for (uint i= 0; i < keys.size(); i++)
+  {
+    if (i == table->s->primary_key)
+      continue;
+    encode_entry(i, record, pk, new_entries[i]);
+    entries[count++]= WeirEntry{index_position(i), bytes_of(new_entries[i].key),
+                                bytes_of(new_entries[i].value)};
+  }
+  row_bytes.clear();
+  rows.encode(table, record, row_bytes);
+  WeirResult result= weir_insert(transaction(), share->table, bytes_of(pk), bytes_of(row_bytes),
+                                 entries, count);
+  return result == WEIR_RESULT_DUPLICATE ? duplicate_error(result) : fail(result);
+}
+
+int ha_weir::write_row(const uchar *buf)
+{
+  if (table->next_number_field && buf == table->record[0])
+    if (int error= update_auto_increment())
+      return error;
+  Alone own;
+  if (sequence && !alone)
+  {
+    if (WeirResult result= own.begin())
+      return fail(result);
+    alone= &own;
+  }
+  if (hidden)
+  {
+    pk.clear();
+    append_number(pk, hidden_key());
+  }
+  else
+    encode_primary(buf, pk);
+  int error= transaction() ? insert(buf) : HA_ERR_INTERNAL_ERROR;
+  if (alone == &own)
+  {
+    if (!error)
+      error= fail(own.commit());
+    alone= nullptr;
+  }
+  if (!error)
+    note_auto_increment(buf);
+  return error;
+}
+
+// Whether an update may change an index's entry.
+bool ha_weir::index_may_change(uint index) const
+{
+  if (keys[index].touches(table->write_set))
+    return true;
+  for (const Part &part : keys[index].parts())
+    if (!part.field->stored_in_db())
+      return true;
+  return false;
+}
+
+int ha_weir::update_row(const uchar *old_row, const uchar *new_row)
+{
+  if (!transaction())
+    return HA_ERR_INTERNAL_ERROR;
+  if (!hidden)
+  {
+    encode_primary(old_row, pk);
+    encode_primary(new_row, low_bytes);
+    if (pk != low_bytes)
+      return update_new_key(old_row, new_row, low_bytes);
+  }
+  int error= update_same_key(old_row, new_row);
+  if (!error)
+    note_auto_increment(new_row);
+  return error;
+}
+
+int ha_weir::update_same_key(const uchar *old_row, const uchar *new_row)
+{
+  WeirEntry removed[MAX_KEY], added[MAX_KEY];
+  size_t count= 0;
+  std::vector<uint> stayed;
+  for (uint i= 0; i < keys.size(); i++)
+  {
+    if (i == table->s->primary_key)
+      continue;
+    bool changes= index_may_change(i);
+    if (changes)
+    {
+      Encoded &was= old_entries[i], &is= new_entries[i];
+      encode_entry(i, old_row, pk, was);
+      encode_entry(i, new_row, pk, is);
+      changes= was.key != is.key || was.value != is.value;
+      if (changes)
+      {
+        uint32_t index= index_position(i);
+        removed[count]= WeirEntry{index, bytes_of(was.key), bytes_of(was.value)};
+        added[count++]= WeirEntry{index, bytes_of(is.key), bytes_of(is.value)};
+      }
+    }
+    if (!changes)
+      stayed.push_back(i);
+  }
+  row_bytes.clear();
+  rows.encode(table, new_row, row_bytes);
+  bool unseen= false;
+  WeirResult result= weir_update(transaction(), share->table, bytes_of(pk), bytes_of(row_bytes),
+                                 removed, count, added, count, &unseen);
+  if (result == WEIR_RESULT_DUPLICATE)
+    return duplicate_error(result);
+  if (result != WEIR_RESULT_OK)
+    return fail(result);
+  return unseen && !stayed.empty() ? touch(stayed, new_row) : 0;
+}
+
+// Makes entries that stayed the transaction's own, as their row is now.
+int ha_weir::touch(const std::vector<uint> &stayed, const uchar *record)
+{
+  WeirEntry entries[MAX_KEY];
+  size_t count= 0;
+  for (uint i : stayed)
+  {
+    encode_entry(i, record, pk, new_entries[i]);
+    entries[count++]= WeirEntry{index_position(i), bytes_of(new_entries[i].key),
+                                bytes_of(new_entries[i].value)};
+  }
+  return fail(weir_touch(transaction(), share->table, entries, count));
+}
+
+// A row with another primary key is another row. If that can't be, the old one must be there still.
+int ha_weir::update_new_key(const uchar *old_row, const uchar *new_row, const Bytes &new_pk)
+{
+  Bytes to= new_pk;
+  uint32_t savepoint;
+  WeirTransaction *with= transaction();
+  if (WeirResult result= weir_savepoint(with, &savepoint))
+    return fail(result);
+  int error= delete_row(old_row);
+  if (!error)
+  {
+    pk= to;
+    error= insert(new_row);
+  }
+  if (error && weir_is_running(with))
+    if (WeirResult result= weir_savepoint_rollback(with, savepoint))
+      error= fail(result);
+  weir_savepoint_release(with, savepoint);
+  if (!error)
+    note_auto_increment(new_row);
+  return error;
+}
+
+int ha_weir::delete_row(const uchar *buf)
+{
+  if (!transaction())
+    return HA_ERR_INTERNAL_ERROR;
+  if (!hidden)
+    encode_primary(buf, pk);
+  WeirEntry entries[MAX_KEY];
+  size_t count= 0;
+  for (uint i= 0; i < keys.size(); i++)
+  {
+    if (i == table->s->primary_key)
+      continue;
+    encode_entry(i, buf, pk, old_entries[i]);
+    entries[count++]= WeirEntry{index_position(i), bytes_of(old_entries[i].key),
+                                bytes_of(old_entries[i].value)};
+  }
+  return fail(weir_delete(transaction(), share->table, bytes_of(pk), entries, count));
+}
+
+/* Numbers that the engine gives */
+
+// The last row of the table or the last entry of an index, in the order of keys.
+struct Last
+{
+  Scanner scanner;
+  WeirScanned at= {};
+
+  bool find(const WeirTable *table, uint32_t index, bool backward)
+  {
+    return scanner.open(table, index, backward) == WEIR_RESULT_OK &&
+           scanner.next(&at) == WEIR_RESULT_OK;
+  }
+};
+
+// Numbers the rows of a table that has no primary key.
+ulonglong ha_weir::hidden_key()
+{
+  if (share->next_hidden == 0)
+  {
+    Last last;
+    ulonglong next= 1;
+    if (last.find(share->table, WEIR_PRIMARY, true) && last.at.key.len == 8)
+    {
+      next= 0;
+      for (uint i= 0; i < 8; i++)
+        next= next << 8 | last.at.key.data[i];
+      next++;
+    }
+    ulonglong unknown= 0;
+    share->next_hidden.compare_exchange_strong(unknown, next);
+  }
+  return share->next_hidden++;
+}
+
+static ulonglong value_at(TABLE *table, Field *field, uchar *record)
+{
+  my_ptrdiff_t diff= record - table->record[0];
+  field->move_field_offset(diff);
+  longlong value= field->is_null() ? 0 : field->val_int();
+  field->move_field_offset(-diff);
+  return value > 0 || (field->flags & UNSIGNED_FLAG) ? ulonglong(value) : 0;
+}
+
+// The highest value of AUTO_INCREMENT that an index holds, committed or not.
+ulonglong ha_weir::last_value(uint index, Field *field)
+{
+  Last last;
+  const KeyFormat &key= keys[index];
+  uint32_t position= index_position(index);
+  if (!last.find(share->table, position, !key.parts()[0].descending))
+    return 0;
+  std::vector<uchar> record(table->s->default_values,
+                            table->s->default_values + table->s->reclength);
+  uchar *to= record.data();
+  MY_BITMAP *kept_read= dbug_tmp_use_all_columns(table, &table->read_set);
+  bool ok= position == WEIR_PRIMARY ? rows.decode(table, last.at.value, nullptr, to) &&
+                                          key.decode_primary(table, last.at.key, to)
+                                    : key.decode(table, last.at.key, last.at.value, to);
+  ulonglong value= ok ? value_at(table, field, to) : 0;
+  dbug_tmp_restore_column_map(&table->read_set, kept_read);
+  return value;
+}
+
+// The next value of AUTO_INCREMENT.
+ulonglong ha_weir::auto_increment()
+{
+  ulonglong next= share->next_auto;
+  if (share->auto_is_known)
+    return next;
+  Field *field= table->found_next_number_field;
+  ulonglong last= table->s->next_number_keypart == 0 ? last_value(table->s->next_number_index, field) : 0;
+  ulonglong from= last == ULONGLONG_MAX ? last : last + 1;
+  while (next < from && !share->next_auto.compare_exchange_weak(next, from)) {}
+  share->auto_is_known= true;
+  return share->next_auto;
+}
+
+void ha_weir::get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted,
+                                 ulonglong *first, ulonglong *reserved)
+{
+  // Values that begin anew for each value of the columns before them are found by reading.
+  if (table->s->next_number_keypart != 0)
+  {
+    handler::get_auto_increment(offset, increment, wanted, first, reserved);
+    return;
+  }
+  ulonglong next= auto_increment(), value;
+  do
+  {
+    if (next == ULONGLONG_MAX || next > table->next_number_field->get_max_int_value())
+    {
+      // The server finds that it doesn't fit.
+      *first= next;
+      *reserved= next == ULONGLONG_MAX ? 0 : 1;
+      return;
+    }
+    value= std::max<ulonglong>(next, 1);
+    if (increment > 1)
+    {
+      ulonglong from= std::min(offset, increment) ? std::min(offset, increment) : 1;
+      ulonglong steps= value <= from ? 0 : (value - from + increment - 1) / increment;
+      value= from + steps * increment;
+    }
+    if (value < next || wanted > (ULONGLONG_MAX - value) / increment)
+      wanted= 1;
+  } while (!share->next_auto.compare_exchange_weak(
+      next, value > ULONGLONG_MAX - wanted * increment ? ULONGLONG_MAX : value + wanted * increment));
+  *first= value;
+  *reserved= wanted;
+}
+
+// A row with a value that somebody chose: the next one is above it.
+void ha_weir::note_auto_increment(const uchar *record)
+{
+  Field *field= table->found_next_number_field;
+  if (!field || table->s->next_number_keypart != 0 || !share->auto_is_known)
+    return;
+  ulonglong value= value_at(table, field, const_cast<uchar *>(record));
+  ulonglong next= share->next_auto;
+  while (next <= value && !share->next_auto.compare_exchange_weak(
+                              next, value == ULONGLONG_MAX ? value : value + 1)) {}
+}
+
+int ha_weir::reset_auto_increment(ulonglong value)
+{
+  Meta meta= meta_of(share->table);
+  meta.auto_increment= value;
+  Bytes bytes= meta.encode();
+  if (WeirResult result= weir_table_set_meta(share->table, bytes_of(bytes)))
+    return fail(result);
+  share->next_auto= value;
+  share->auto_is_known= false;
+  return 0;
+}

@@ -1,0 +1,362 @@
+/* The engine as the server sees it: transactions, two-phase commit, start and end. */
+
+#include "ha_weir.h"
+#include "errors.h"
+#include "status.h"
+#include "sysvars.h"
+#include "tables.h"
+
+#if MYSQL_VERSION_ID == 101118
+// As in Debian's binaries: headers or options that differ would load, and corrupt.
+static_assert(sizeof(handler) == 1328, "handler");
+static_assert(sizeof(handlerton) == 456, "handlerton");
+static_assert(sizeof(THD) == 27312, "THD");
+static_assert(sizeof(TABLE) == 992, "TABLE");
+static_assert(sizeof(TABLE_SHARE) == 1168, "TABLE_SHARE");
+static_assert(sizeof(Field) == 200, "Field");
+static_assert(sizeof(KEY) == 192, "KEY");
+#endif
+
+namespace weir {
+
+handlerton *hton;
+WeirDatabase *database;
+
+static handler *create_handler(handlerton *hton, TABLE_SHARE *table, MEM_ROOT *root)
+{
+  return new (root) ha_weir(hton, table);
+}
+
+/* Transactions */
+
+// Whether the transaction ends, not only a statement of it.
+static bool ends(THD *thd, bool all)
+{
+  return all || !thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN);
+}
+
+static int commit(handlerton *, THD *thd, bool all)
+{
+  Session *session= Session::find(thd);
+  if (!session)
+    return 0;
+  if (ends(thd, all))
+    return session->commit(thd);
+  session->end_statement();
+  return 0;
+}
+
+static int rollback(handlerton *, THD *thd, bool all)
+{
+  Session *session= Session::find(thd);
+  if (!session)
+    return 0;
+  return ends(thd, all) ? session->rollback() : session->rollback_statement();
+}
+
+static Bytes bytes_of_xid(const XID *xid)
+{
+  uchar head[12];
+  int4store(head, static_cast<uint32>(xid->formatID));
+  int4store(head + 4, static_cast<uint32>(xid->gtrid_length));
+  int4store(head + 8, static_cast<uint32>(xid->bqual_length));
+  Bytes out(reinterpret_cast<const char *>(head), sizeof head);
+  return out.append(xid->data, xid->gtrid_length + xid->bqual_length);
+}
+
+static bool xid_of_bytes(WeirBytes from, XID *xid)
+{
+  if (from.len < 12)
+    return false;
+  size_t gtrid= uint4korr(from.data + 4), bqual= uint4korr(from.data + 8);
+  if (gtrid > MAXGTRIDSIZE || bqual > MAXBQUALSIZE || from.len != 12 + gtrid + bqual)
+    return false;
+  xid->set(sint4korr(from.data), reinterpret_cast<const char *>(from.data) + 12, long(gtrid),
+           reinterpret_cast<const char *>(from.data) + 12 + gtrid, long(bqual));
+  return true;
+}
+
+static int prepare(handlerton *, THD *thd, bool all)
+{
+  Session *session= Session::find(thd);
+  if (!session)
+    return 0;
+  if (!ends(thd, all))
+  {
+    session->end_statement();
+    return 0;
+  }
+  XID xid;
+  thd_get_xid(thd, reinterpret_cast<MYSQL_XID *>(&xid));
+  return session->prepare(thd, bytes_of_xid(&xid));
+}
+
+static void commit_ordered(handlerton *, THD *thd, bool)
+{
+  if (Session *session= Session::find(thd))
+    session->commit_in_order();
+}
+
+struct Recovery
+{
+  XID *list;
+  uint room, count;
+};
+
+// Those that have been handed out already: the server asks until there are no more.
+static std::vector<Bytes> handed_out;
+
+extern "C" void recover_one(void *context, WeirBytes bytes)
+{
+  auto to= static_cast<Recovery *>(context);
+  Bytes id(reinterpret_cast<const char *>(bytes.data), bytes.len);
+  if (to->count >= to->room ||
+      std::find(handed_out.begin(), handed_out.end(), id) != handed_out.end() ||
+      !xid_of_bytes(bytes, &to->list[to->count]))
+    return;
+  to->count++;
+  handed_out.push_back(id);
+}
+
+static int recover(handlerton *, XID *list, uint room)
+{
+  if (!list || room == 0)
+    return 0;
+  Recovery to= {list, room, 0};
+  weir_prepared(database, recover_one, &to);
+  if (to.count < room)
+    handed_out.clear();
+  return int(to.count);
+}
+
+// The X/Open codes, which the server has no names for.
+static const int XA_DONE= 0, XA_RM_ERROR= -3, XA_UNKNOWN= -4;
+
+static int xa_result(WeirResult result)
+{
+  switch (result) {
+  case WEIR_RESULT_OK:
+    return XA_DONE;
+  case WEIR_RESULT_NOT_FOUND:
+  case WEIR_RESULT_NO_PREPARED:
+    return XA_UNKNOWN;
+  default:
+    error_of(result);
+    return XA_RM_ERROR;
+  }
+}
+
+static int commit_by_xid(handlerton *, XID *xid)
+{
+  Bytes id= bytes_of_xid(xid);
+  return xa_result(weir_commit_prepared(database, bytes_of(id)));
+}
+
+static int rollback_by_xid(handlerton *, XID *xid)
+{
+  Bytes id= bytes_of_xid(xid);
+  return xa_result(weir_rollback_prepared(database, bytes_of(id)));
+}
+
+static void commit_checkpoint_request(void *cookie)
+{
+  if (weir_sync(database) == WEIR_RESULT_OK)
+    commit_checkpoint_notify_ha(cookie);
+  else
+    sql_print_error("WEIR: %s", weir_error_message());
+}
+
+static int savepoint_set(handlerton *, THD *thd, void *to)
+{
+  Session *session= Session::find(thd);
+  auto number= static_cast<uint32_t *>(to);
+  *number= UINT_MAX32;
+  if (!session || !session->transaction)
+    return 0;
+  return error_of(weir_savepoint(session->transaction, number));
+}
+
+static int savepoint_rollback(handlerton *, THD *thd, void *to)
+{
+  Session *session= Session::find(thd);
+  uint32_t number= *static_cast<uint32_t *>(to);
+  if (!session || !session->transaction || number == UINT_MAX32)
+    return 0;
+  return error_of(weir_savepoint_rollback(session->transaction, number));
+}
+
+static int savepoint_release(handlerton *, THD *thd, void *to)
+{
+  Session *session= Session::find(thd);
+  uint32_t number= *static_cast<uint32_t *>(to);
+  if (session && session->transaction && number != UINT_MAX32)
+    weir_savepoint_release(session->transaction, number);
+  return 0;
+}
+
+// The engine keeps the table's definition until the transaction ends, and so must the server.
+static bool savepoint_rollback_can_release_mdl(handlerton *, THD *)
+{
+  return false;
+}
+
+static int start_consistent_snapshot(handlerton *, THD *thd)
+{
+  return Session::of(thd)->consistent_snapshot(thd);
+}
+
+static int close_connection(handlerton *, THD *thd)
+{
+  if (Session *session= Session::find(thd))
+    session->close();
+  return 0;
+}
+
+static void kill_query(handlerton *, THD *thd, enum thd_kill_levels)
+{
+  if (Session *session= Session::find(thd))
+    session->cancel();
+}
+
+static bool flush_logs(handlerton *)
+{
+  return error_of(weir_sync(database)) != 0;
+}
+
+/* Definitions */
+
+extern "C" void collect_table(void *context, const char *name)
+{
+  static_cast<std::vector<Bytes> *>(context)->emplace_back(name);
+}
+
+// What a directory still has when it goes. Its path ends in a slash.
+static void drop_database(handlerton *, char *path)
+{
+  std::vector<Bytes> names;
+  Bytes prefix= table_name(path);
+  if (prefix.empty() || prefix.back() != FN_LIBCHAR)
+    prefix.push_back(FN_LIBCHAR);
+  weir_table_names(database, bytes_of(prefix), collect_table, &names);
+  for (const Bytes &name : names)
+    if (weir_table_drop(database, bytes_of(name)) != WEIR_RESULT_OK)
+      sql_print_warning("WEIR: table %s could not be dropped: %s", name.c_str(), weir_error_message());
+}
+
+// Whether an ALTER in place that a crash has interrupted was done.
+static int check_version(handlerton *, const char *path, const LEX_CUSTRING *version, ulonglong)
+{
+  WeirTable *table;
+  Bytes name= table_name(path);
+  if (weir_table_open(database, bytes_of(name), &table) != WEIR_RESULT_OK)
+    return 2;
+  Meta meta= meta_of(table);
+  weir_table_close(table);
+  Bytes wanted(reinterpret_cast<const char *>(version->str), version->length);
+  return meta.version == wanted ? 0 : 1;
+}
+
+/* Start and end */
+
+static int init(void *p)
+{
+  hton= static_cast<handlerton *>(p);
+  hton->db_type= DB_TYPE_AUTOASSIGN;
+  hton->create= create_handler;
+  hton->flags= HTON_SUPPORTS_EXTENDED_KEYS;
+  hton->savepoint_offset= sizeof(uint32_t);
+  hton->commit= commit;
+  hton->rollback= rollback;
+  hton->prepare= prepare;
+  hton->commit_ordered= commit_ordered;
+  hton->recover= recover;
+  hton->commit_by_xid= commit_by_xid;
+  hton->rollback_by_xid= rollback_by_xid;
+  hton->commit_checkpoint_request= commit_checkpoint_request;
+  hton->savepoint_set= savepoint_set;
+  hton->savepoint_rollback= savepoint_rollback;
+  hton->savepoint_release= savepoint_release;
+  hton->savepoint_rollback_can_release_mdl= savepoint_rollback_can_release_mdl;
+  hton->start_consistent_snapshot= start_consistent_snapshot;
+  hton->close_connection= close_connection;
+  hton->kill_query= kill_query;
+  hton->flush_logs= flush_logs;
+  hton->show_status= show_status;
+  hton->drop_database= drop_database;
+  hton->check_version= check_version;
+  // There are no files of a table's own.
+  static const char *no_files[]= {NullS};
+  hton->tablefile_extensions= no_files;
+
+  // Beside the directories of databases, but none of them.
+  ignore_db_dirs_append("weir");
+  Bytes directory= Bytes(mysql_real_data_home) + "weir";
+  WeirOptions options= open_options();
+  if (weir_open(bytes_of(directory), &options, &database) != WEIR_RESULT_OK)
+  {
+    sql_print_error("WEIR: the database can't be opened: %s", weir_error_message());
+    return 1;
+  }
+  return 0;
+}
+
+static int deinit(void *)
+{
+  if (database && weir_close(database, clean_shutdown()) != WEIR_RESULT_OK)
+    sql_print_error("WEIR: %s", weir_error_message());
+  database= nullptr;
+  return 0;
+}
+
+} // namespace weir
+
+static struct st_mysql_information_schema table_interface= {MYSQL_INFORMATION_SCHEMA_INTERFACE_VERSION};
+static struct st_mysql_storage_engine engine= {MYSQL_HANDLERTON_INTERFACE_VERSION};
+
+maria_declare_plugin(weir)
+{
+  MYSQL_STORAGE_ENGINE_PLUGIN,
+  &engine,
+  "WEIR",
+  "Weir",
+  "Transactional B+trees with even write throughput",
+  PLUGIN_LICENSE_GPL,
+  weir::init,
+  weir::deinit,
+  0x0100,
+  weir::status_variables,
+  weir::system_variables,
+  "0.1",
+  MariaDB_PLUGIN_MATURITY_EXPERIMENTAL
+},
+{
+  MYSQL_INFORMATION_SCHEMA_PLUGIN,
+  &table_interface,
+  "WEIR_TRX",
+  "Weir",
+  "Transactions of WEIR that have written",
+  PLUGIN_LICENSE_GPL,
+  weir::init_transactions_table,
+  nullptr,
+  0x0100,
+  nullptr,
+  nullptr,
+  "0.1",
+  MariaDB_PLUGIN_MATURITY_EXPERIMENTAL
+},
+{
+  MYSQL_INFORMATION_SCHEMA_PLUGIN,
+  &table_interface,
+  "WEIR_LOCKS",
+  "Weir",
+  "Explicit row locks of WEIR, and waits",
+  PLUGIN_LICENSE_GPL,
+  weir::init_locks_table,
+  nullptr,
+  0x0100,
+  nullptr,
+  nullptr,
+  "0.1",
+  MariaDB_PLUGIN_MATURITY_EXPERIMENTAL
+}
+maria_declare_plugin_end;

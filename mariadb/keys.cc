@@ -1,0 +1,866 @@
+#include "keys.h"
+
+namespace weir {
+
+static const uchar INVERT= 0xff;
+static const uint MAX_RUN= 120;
+static const uchar BLANK[]= {' '};
+
+/* Bytes and numbers */
+
+static void append(Bytes &out, const void *ptr, size_t len)
+{
+  out.append(static_cast<const char *>(ptr), len);
+}
+
+static void append_length(Bytes &out, size_t n)
+{
+  while (n >= 0x80)
+  {
+    out.push_back(static_cast<char>(n | 0x80));
+    n>>= 7;
+  }
+  out.push_back(static_cast<char>(n));
+}
+
+static bool take_length(const uchar *&from, const uchar *end, size_t &n)
+{
+  n= 0;
+  for (uint shift= 0; from < end && shift < 35; shift+= 7)
+  {
+    uchar b= *from++;
+    n|= size_t(b & 0x7f) << shift;
+    if (!(b & 0x80))
+      return size_t(end - from) >= n || shift == 35;
+  }
+  return false;
+}
+
+static void append_integer(Bytes &out, const uchar *ptr, uint len, bool is_signed)
+{
+  uchar b[8]= {};
+  for (uint i= 0; i < len; i++)
+    b[i]= ptr[len - 1 - i];
+  if (is_signed)
+    b[0]^= 0x80;
+  append(out, b, len);
+}
+
+static void read_integer(const uchar *from, uchar *ptr, uint len, bool is_signed)
+{
+  for (uint i= 0; i < len; i++)
+    ptr[i]= from[len - 1 - i];
+  if (is_signed)
+    ptr[len - 1]^= 0x80;
+}
+
+// A real's bits, big-endian: positive ones with the sign set, negative ones inverted. -0 is +0.
+static void append_real(Bytes &out, const uchar *ptr, uint len)
+{
+  static const uchar minus_zero_4[]= {0, 0, 0, 0x80};
+  static const uchar minus_zero_8[]= {0, 0, 0, 0, 0, 0, 0, 0x80};
+  uchar b[8]= {};
+  bool minus_zero= !memcmp(ptr, len == 4 ? minus_zero_4 : minus_zero_8, len);
+  for (uint i= 0; i < len; i++)
+    b[i]= minus_zero ? 0 : ptr[len - 1 - i];
+  if (b[0] & 0x80)
+    for (uint i= 0; i < len; i++)
+      b[i]^= INVERT;
+  else
+    b[0]|= 0x80;
+  append(out, b, len);
+}
+
+static void read_real(const uchar *from, uchar *ptr, uint len)
+{
+  bool positive= from[0] & 0x80;
+  for (uint i= 0; i < len; i++)
+    ptr[i]= positive ? from[len - 1 - i] : from[len - 1 - i] ^ INVERT;
+  if (positive)
+    ptr[len - 1]&= 0x7f;
+}
+
+static void append_escaped(Bytes &out, const uchar *ptr, size_t len)
+{
+  const uchar *end= ptr + len;
+  while (const uchar *zero= static_cast<const uchar *>(memchr(ptr, 0, end - ptr)))
+  {
+    append(out, ptr, zero - ptr + 1);
+    out.push_back(static_cast<char>(0xff));
+    ptr= zero + 1;
+  }
+  append(out, ptr, end - ptr);
+  out.append(2, '\0');
+}
+
+static bool equals(const uchar *a, const uchar *b, uint len)
+{
+  for (uint i= 0; i < len; i++)
+    if (a[i] != b[i])
+      return false;
+  return true;
+}
+
+// The codes for a run of spaces in front of something less or greater.
+static void append_run(Bytes &out, size_t n, bool less)
+{
+  for (; n >= MAX_RUN; n-= MAX_RUN)
+    out.push_back(static_cast<char>(less ? 127 : 129));
+  out.push_back(static_cast<char>(less ? n : 255 - n));
+}
+
+// Weights as if followed by endless spaces, `width` bytes each.
+static void append_padded(Bytes &out, const uchar *ptr, size_t len, const uchar *space, uint width)
+{
+  while (len >= width && equals(ptr + len - width, space, width))
+    len-= width;
+  const uchar *end= ptr + len;
+  while (ptr < end)
+  {
+    if (size_t(end - ptr) < width || !equals(ptr, space, width))
+    {
+      // Of weights of several bytes, all begin at a multiple of the width.
+      uint step= size_t(end - ptr) < width ? uint(end - ptr) : width;
+      append(out, ptr, step);
+      ptr+= step;
+      continue;
+    }
+    size_t n= 0;
+    while (size_t(end - ptr) >= width && equals(ptr, space, width))
+    {
+      ptr+= width;
+      n++;
+    }
+    uint rest= size_t(end - ptr) < width ? uint(end - ptr) : width;
+    append(out, space, width);
+    append_run(out, n, memcmp(ptr, space, rest) < 0);
+  }
+  append(out, space, width);
+  out.push_back(static_cast<char>(128));
+}
+
+/* Parts */
+
+static bool is_utf8(CHARSET_INFO *cs)
+{
+  return cs->mbminlen == 1 && cs->cs_name.str && !strncmp(cs->cs_name.str, "utf8", 4);
+}
+
+void Part::init(TABLE *table, KEY_PART_INFO *info)
+{
+  field= table->field[info->fieldnr - 1];
+  length= info->length;
+  store_length= info->store_length;
+  nullable= info->null_bit != 0;
+  descending= info->key_part_flag & HA_REVERSE_SORT;
+  offset= field->offset(table->record[0]);
+  null_offset= nullable ? field->null_offset(table->record[0]) : 0;
+  null_bit= nullable ? field->null_bit : 0;
+  cs= field->charset();
+  variable= info->key_part_flag & (HA_VAR_LENGTH_PART | HA_BLOB_PART);
+  whole= !(info->key_part_flag & HA_PART_KEY_SEG) && !(field->flags & BLOB_FLAG);
+  chars= 0;
+  level_count= 0;
+  kind= Kind::Sorted;
+  switch (field->real_type()) {
+  case MYSQL_TYPE_TINY:
+  case MYSQL_TYPE_SHORT:
+  case MYSQL_TYPE_INT24:
+  case MYSQL_TYPE_LONG:
+  case MYSQL_TYPE_LONGLONG:
+    kind= field->flags & UNSIGNED_FLAG ? Kind::Unsigned : Kind::Signed;
+    break;
+  case MYSQL_TYPE_YEAR:
+  case MYSQL_TYPE_ENUM:
+  case MYSQL_TYPE_SET:
+  case MYSQL_TYPE_NEWDATE:
+    kind= Kind::Unsigned;
+    break;
+  case MYSQL_TYPE_TIME2:
+  case MYSQL_TYPE_DATETIME2:
+  case MYSQL_TYPE_TIMESTAMP2:
+  case MYSQL_TYPE_NEWDECIMAL:
+  case MYSQL_TYPE_BIT:
+    kind= Kind::Copy;
+    break;
+  case MYSQL_TYPE_FLOAT:
+  case MYSQL_TYPE_DOUBLE:
+    kind= Kind::Real;
+    break;
+  case MYSQL_TYPE_STRING:
+    if (field->type_handler() == &type_handler_string)
+      init_text();
+    break;
+  case MYSQL_TYPE_VARCHAR:
+  case MYSQL_TYPE_VAR_STRING:
+  case MYSQL_TYPE_TINY_BLOB:
+  case MYSQL_TYPE_MEDIUM_BLOB:
+  case MYSQL_TYPE_LONG_BLOB:
+  case MYSQL_TYPE_BLOB:
+  case MYSQL_TYPE_GEOMETRY:
+    init_text();
+    break;
+  default:
+    break;
+  }
+  if (kind == Kind::Sorted)
+    length= static_cast<uint16>(field->pack_length());
+}
+
+void Part::init_text()
+{
+  if (cs == &my_charset_bin)
+  {
+    kind= variable ? Kind::Binary : Kind::Copy;
+    return;
+  }
+  chars= length / cs->mbmaxlen;
+  bool pad= !variable || !(cs->state & MY_CS_NOPAD);
+  if ((cs->state & MY_CS_BINSORT) && (cs->mbmaxlen == 1 || is_utf8(cs)))
+  {
+    kind= pad ? Kind::Text : Kind::Binary;
+    return;
+  }
+  kind= pad ? Kind::Weights : Kind::WeightsNoPad;
+  uchar blank[8];
+  cs->fill(reinterpret_cast<char *>(blank), cs->mbminlen, ' ');
+  for (uint i= 0; i < array_elements(levels); i++)
+  {
+    if (cs->levels_for_order && !(cs->levels_for_order & (1U << i)))
+      continue;
+    Level &level= levels[level_count++];
+    level.flag= cs->levels_for_order ? 1U << i : 0;
+    level.width= uint(cs->strnxfrm(level.space, sizeof level.space, 1, blank, cs->mbminlen, level.flag));
+    if (!cs->levels_for_order)
+      break;
+  }
+}
+
+Value Part::value_in(TABLE *table, const uchar *record) const
+{
+  const uchar *ptr= record + offset;
+  if (field->flags & BLOB_FLAG)
+  {
+    auto blob= static_cast<Field_blob *>(field);
+    my_ptrdiff_t diff= record - table->record[0];
+    return Value{blob->get_ptr(blob->ptr + diff), blob->get_length(diff)};
+  }
+  if (variable)
+  {
+    uint bytes= static_cast<Field_varstring *>(field)->length_bytes;
+    return Value{ptr + bytes, bytes == 1 ? size_t(*ptr) : size_t(uint2korr(ptr))};
+  }
+  return Value{ptr, length};
+}
+
+// As much of the value as the index holds.
+Value Part::cut(Value v) const
+{
+  if (kind == Kind::Binary && chars == 0)
+    v.len= std::min<size_t>(v.len, length);
+  else if (chars > 0)
+  {
+    if (cs->mbmaxlen > 1)
+      v.len= std::min<size_t>(v.len, cs->charpos(v.ptr, v.ptr + v.len, chars));
+    else
+      v.len= std::min<size_t>(v.len, length);
+  }
+  return v;
+}
+
+void Part::append_weights(Value v, Bytes &out) const
+{
+  if (kind == Kind::Weights)
+    v.len= cs->lengthsp(reinterpret_cast<const char *>(v.ptr), v.len);
+  size_t room= cs->strnxfrmlen(v.len) + 64;
+  uchar small[512];
+  uchar *weights= room <= sizeof small ? small : static_cast<uchar *>(malloc(room));
+  for (uint i= 0; weights && i < level_count; i++)
+  {
+    const Level &level= levels[i];
+    size_t len= cs->strnxfrm(weights, room, UINT_MAX32, v.ptr, v.len, level.flag);
+    if (kind == Kind::WeightsNoPad || level.width == 0)
+      append_escaped(out, weights, len);
+    else
+      append_padded(out, weights, len, level.space, level.width);
+  }
+  if (weights != small)
+    free(weights);
+}
+
+void Part::append_value(Value v, Bytes &out) const
+{
+  switch (kind) {
+  case Kind::Unsigned:
+  case Kind::Signed:
+    append_integer(out, v.ptr, length, kind == Kind::Signed);
+    break;
+  case Kind::Copy:
+    append(out, v.ptr, length);
+    break;
+  case Kind::Real:
+    append_real(out, v.ptr, length);
+    break;
+  case Kind::Binary:
+    v= cut(v);
+    append_escaped(out, v.ptr, v.len);
+    break;
+  case Kind::Text:
+    v= cut(v);
+    append_padded(out, v.ptr, v.len, BLANK, 1);
+    break;
+  case Kind::Weights:
+  case Kind::WeightsNoPad:
+    append_weights(cut(v), out);
+    break;
+  case Kind::Sorted:
+  {
+    uchar sorted[256];
+    uchar *kept= field->ptr;
+    DBUG_ASSERT(length <= sizeof sorted);
+    field->ptr= const_cast<uchar *>(v.ptr);
+    field->sort_string(sorted, length);
+    field->ptr= kept;
+    append(out, sorted, length);
+    break;
+  }
+  }
+}
+
+static void invert(Bytes &out, size_t from)
+{
+  for (size_t i= from; i < out.size(); i++)
+    out[i]= static_cast<char>(out[i] ^ INVERT);
+}
+
+void Part::append_from_record(TABLE *table, const uchar *record, Bytes &out) const
+{
+  size_t from= out.size();
+  bool null= is_null(record);
+  if (nullable)
+    out.push_back(null ? 0 : 1);
+  if (!null)
+    append_value(value_in(table, record), out);
+  if (descending)
+    invert(out, from);
+}
+
+void Part::append_from_image(const uchar *image, Bytes &out) const
+{
+  size_t from= out.size();
+  bool null= nullable && *image;
+  if (nullable)
+  {
+    out.push_back(null ? 0 : 1);
+    image++;
+  }
+  if (!null)
+    append_value(variable ? Value{image + HA_KEY_BLOB_LENGTH, uint2korr(image)}
+                          : Value{image, length}, out);
+  if (descending)
+    invert(out, from);
+}
+
+// Where bytes that end in 0 0 end. `x` inverts a descending part.
+static const uchar *skip_escaped(const uchar *from, const uchar *end, uchar x)
+{
+  while (end - from >= 2)
+  {
+    if ((*from ^ x) != 0)
+      from++;
+    else if ((from[1] ^ x) == 0)
+      return from + 2;
+    else
+      from+= 2;
+  }
+  return nullptr;
+}
+
+static const uchar *skip_padded(const uchar *from, const uchar *end, uchar x, const uchar *space,
+                                uint width)
+{
+  while (size_t(end - from) > width)
+  {
+    bool is_space= true;
+    for (uint i= 0; i < width; i++)
+      is_space&= (from[i] ^ x) == space[i];
+    from+= width;
+    if (!is_space)
+      continue;
+    uchar code= *from++ ^ x;
+    if (code == 128)
+      return from;
+    while (code == 127 || code == 129)
+    {
+      if (from >= end)
+        return nullptr;
+      code= *from++ ^ x;
+    }
+  }
+  return nullptr;
+}
+
+const uchar *Part::skip(const uchar *from, const uchar *end) const
+{
+  uchar x= descending ? INVERT : 0;
+  if (nullable)
+  {
+    if (from >= end)
+      return nullptr;
+    if ((*from++ ^ x) == 0)
+      return from;
+  }
+  switch (kind) {
+  case Kind::Binary:
+    return skip_escaped(from, end, x);
+  case Kind::Text:
+    return skip_padded(from, end, x, BLANK, 1);
+  case Kind::Weights:
+  case Kind::WeightsNoPad:
+    for (uint i= 0; from && i < level_count; i++)
+      from= kind == Kind::WeightsNoPad || levels[i].width == 0
+                ? skip_escaped(from, end, x)
+                : skip_padded(from, end, x, levels[i].space, levels[i].width);
+    return from;
+  default:
+    return size_t(end - from) >= length ? from + length : nullptr;
+  }
+}
+
+void Part::append_cover(TABLE *table, const uchar *record, Bytes &out) const
+{
+  if (!whole || !needs_cover() || is_null(record))
+    return;
+  Value v= value_in(table, record);
+  switch (kind) {
+  case Kind::Real:
+  {
+    // Only the sign of zero is lacking.
+    bool zero= true;
+    for (uint i= 0; i + 1 < length; i++)
+      zero&= v.ptr[i] == 0;
+    if (zero && (v.ptr[length - 1] & 0x7f) == 0)
+      out.push_back(v.ptr[length - 1] ? 1 : 0);
+    break;
+  }
+  case Kind::Text:
+    if (variable)
+      append_length(out, v.len - cs->lengthsp(reinterpret_cast<const char *>(v.ptr), v.len));
+    break;
+  case Kind::Sorted:
+    append(out, v.ptr, length);
+    break;
+  default:
+    if (!variable)
+      v.len= cs->lengthsp(reinterpret_cast<const char *>(v.ptr), v.len);
+    append_length(out, v.len);
+    append(out, v.ptr, v.len);
+    break;
+  }
+}
+
+// Writes a value of a length into a field of a record.
+static bool store_bytes(Field *field, bool variable, const uchar *ptr, size_t len, uchar *to)
+{
+  if (variable)
+  {
+    auto f= static_cast<Field_varstring *>(field);
+    if (len > f->field_length)
+      return false;
+    if (f->length_bytes == 1)
+      *to= static_cast<uchar>(len);
+    else
+      int2store(to, static_cast<uint16>(len));
+    memcpy(to + f->length_bytes, ptr, len);
+    return true;
+  }
+  if (len > field->field_length)
+    return false;
+  memcpy(to, ptr, len);
+  CHARSET_INFO *cs= field->charset();
+  cs->fill(reinterpret_cast<char *>(to + len), field->field_length - len, cs->pad_char);
+  return true;
+}
+
+static void unescape(const uchar *from, const uchar *end, Bytes &out)
+{
+  for (end-= 2; from < end; from++)
+  {
+    out.push_back(static_cast<char>(*from));
+    if (*from == 0)
+      from++;
+  }
+}
+
+static void unpad(const uchar *from, const uchar *end, Bytes &out)
+{
+  // The end is a space and 128.
+  for (end-= 2; from < end;)
+  {
+    out.push_back(static_cast<char>(*from));
+    if (*from++ != ' ')
+      continue;
+    size_t n= 0;
+    uchar code;
+    while ((code= *from++) == 127 || code == 129)
+      n+= MAX_RUN;
+    n+= code < 127 ? code : 255 - code;
+    if (n > 1)
+      out.append(n - 1, ' ');
+  }
+}
+
+bool Part::decode(TABLE *table, const uchar *from, const uchar *end, const uchar *&cover,
+                  const uchar *cover_end, uchar *record) const
+{
+  uchar inverted[4096];
+  if (descending)
+  {
+    if (size_t(end - from) > sizeof inverted)
+      return false;
+    for (size_t i= 0; i < size_t(end - from); i++)
+      inverted[i]= from[i] ^ INVERT;
+    end= inverted + (end - from);
+    from= inverted;
+  }
+  uchar *to= record + offset;
+  if (nullable)
+  {
+    if (*from++ == 0)
+    {
+      record[null_offset]|= null_bit;
+      if (!(field->flags & BLOB_FLAG))
+        memcpy(to, table->s->default_values + offset, field->pack_length());
+      return true;
+    }
+    record[null_offset]&= ~null_bit;
+  }
+  if (!whole)
+    return true;
+  switch (kind) {
+  case Kind::Unsigned:
+  case Kind::Signed:
+    read_integer(from, to, length, kind == Kind::Signed);
+    return true;
+  case Kind::Copy:
+    memcpy(to, from, length);
+    return true;
+  case Kind::Real:
+  {
+    read_real(from, to, length);
+    bool zero= true;
+    for (uint i= 0; i < length; i++)
+      zero&= to[i] == 0;
+    if (!zero)
+      return true;
+    if (cover >= cover_end)
+      return false;
+    to[length - 1]= *cover++ ? 0x80 : 0;
+    return true;
+  }
+  case Kind::Binary:
+  {
+    Bytes value;
+    unescape(from, end, value);
+    return store_bytes(field, variable, reinterpret_cast<const uchar *>(value.data()), value.size(), to);
+  }
+  case Kind::Text:
+  {
+    Bytes value;
+    unpad(from, end, value);
+    size_t spaces= 0;
+    if (variable)
+    {
+      const uchar *p= cover;
+      // A count, not a length of bytes that follow.
+      uint shift= 0;
+      uchar b;
+      do
+      {
+        if (p >= cover_end || shift > 28)
+          return false;
+        b= *p++;
+        spaces|= size_t(b & 0x7f) << shift;
+        shift+= 7;
+      } while (b & 0x80);
+      cover= p;
+    }
+    value.append(spaces, ' ');
+    return store_bytes(field, variable, reinterpret_cast<const uchar *>(value.data()), value.size(), to);
+  }
+  case Kind::Sorted:
+    if (size_t(cover_end - cover) < length)
+      return false;
+    memcpy(to, cover, length);
+    cover+= length;
+    return true;
+  default:
+  {
+    size_t len;
+    if (!take_length(cover, cover_end, len))
+      return false;
+    bool ok= store_bytes(field, variable, cover, len, to);
+    cover+= len;
+    return ok;
+  }
+  }
+}
+
+size_t Part::max_bytes() const
+{
+  size_t n= nullable;
+  switch (kind) {
+  case Kind::Binary:
+    return n + 2 * size_t(length) + 2;
+  case Kind::Text:
+    return n + length + length / 2 + 4;
+  case Kind::Weights:
+  case Kind::WeightsNoPad:
+    return n + level_count * (2 * cs->strnxfrmlen(length) + 16);
+  default:
+    return n + length;
+  }
+}
+
+/* Keys */
+
+void KeyFormat::init(TABLE *table, uint number, const KeyFormat *of_rows)
+{
+  KEY *info= &table->key_info[number];
+  unique= info->flags & HA_NOSAME;
+  hidden= of_rows == nullptr && number != table->s->primary_key;
+  nulls= false;
+  own.resize(info->user_defined_key_parts);
+  for (uint i= 0; i < own.size(); i++)
+  {
+    own[i].init(table, &info->key_part[i]);
+    nulls|= own[i].nullable;
+  }
+  appended.clear();
+  primary.clear();
+  source.clear();
+  if (!of_rows)
+    return;
+  primary= of_rows->own;
+  for (const Part &part : primary)
+  {
+    int found= -1;
+    for (uint i= 0; i < own.size() && found < 0; i++)
+      if (own[i].field == part.field && own[i].length == part.length && own[i].kind == part.kind)
+        found= int(i);
+    if (found < 0)
+    {
+      found= ~int(appended.size());
+      appended.push_back(part);
+    }
+    source.push_back(found);
+  }
+}
+
+void KeyFormat::primary_key(TABLE *table, const uchar *record, Bytes &out) const
+{
+  for (const Part &part : own)
+    part.append_from_record(table, record, out);
+}
+
+void KeyFormat::from_image(const uchar *image, key_part_map map, Bytes &out) const
+{
+  size_t i= 0;
+  for (; i < own.size() && (map & 1); i++, map>>= 1)
+  {
+    own[i].append_from_image(image, out);
+    image+= own[i].store_length;
+  }
+  for (i= 0; i < appended.size() && (map & 1) && !unique; i++, map>>= 1)
+  {
+    appended[i].append_from_image(image, out);
+    image+= appended[i].store_length;
+  }
+}
+
+void KeyFormat::from_image_length(const uchar *image, uint length, Bytes &out) const
+{
+  const uchar *end= image + length;
+  for (const Part &part : own)
+  {
+    if (image + part.store_length > end)
+      return;
+    part.append_from_image(image, out);
+    image+= part.store_length;
+  }
+  for (const Part &part : appended)
+  {
+    if (unique || image + part.store_length > end)
+      return;
+    part.append_from_image(image, out);
+    image+= part.store_length;
+  }
+}
+
+bool KeyFormat::has_null(const uchar *record, TABLE *table) const
+{
+  for (const Part &part : own)
+    if (part.nullable && part.field->is_null(record - table->record[0]))
+      return true;
+  return false;
+}
+
+void KeyFormat::entry(TABLE *table, const uchar *record, const Bytes &pk, Bytes &key, Bytes &value) const
+{
+  for (const Part &part : own)
+    part.append_from_record(table, record, key);
+  if (unique)
+  {
+    // NULL equals nothing: the primary key makes such entries distinct.
+    if (nulls && has_null(record, table))
+      key+= pk;
+    append_length(value, pk.size());
+    value+= pk;
+  }
+  else if (hidden)
+    key+= pk;
+  else
+    for (const Part &part : appended)
+      part.append_from_record(table, record, key);
+  for (const Part &part : own)
+    part.append_cover(table, record, value);
+  for (const Part &part : appended)
+    part.append_cover(table, record, value);
+}
+
+bool KeyFormat::primary_of(WeirBytes key, WeirBytes value, Bytes &pk) const
+{
+  if (unique)
+  {
+    const uchar *from= value.data, *end= from + value.len;
+    size_t len;
+    if (!take_length(from, end, len))
+      return false;
+    append(pk, from, len);
+    return true;
+  }
+  const uchar *end= key.data + key.len;
+  const uchar *starts[2 * MAX_REF_PARTS + 1];
+  const uchar *at= key.data;
+  for (uint i= 0; i < own.size(); i++)
+  {
+    starts[i]= at;
+    if (!(at= own[i].skip(at, end)))
+      return false;
+  }
+  if (hidden)
+  {
+    append(pk, at, end - at);
+    return true;
+  }
+  starts[own.size()]= at;
+  for (uint i= 0; i < appended.size(); i++)
+  {
+    if (!(at= appended[i].skip(at, end)))
+      return false;
+    starts[own.size() + i + 1]= at;
+  }
+  // Parts of the primary key in its order; an index may hold one the other way round.
+  for (uint i= 0; i < source.size(); i++)
+  {
+    int s= source[i];
+    size_t n= s >= 0 ? size_t(s) : own.size() + size_t(~s);
+    size_t from= pk.size();
+    append(pk, starts[n], starts[n + 1] - starts[n]);
+    if (s >= 0 && own[s].descending != primary[i].descending)
+      invert(pk, from);
+  }
+  return true;
+}
+
+bool KeyFormat::decode(TABLE *table, WeirBytes key, WeirBytes value, uchar *record) const
+{
+  const uchar *cover= value.data, *cover_end= cover + value.len;
+  const uchar *at= key.data, *end= at + key.len;
+  WeirBytes pk= {nullptr, 0};
+  if (unique)
+  {
+    if (!take_length(cover, cover_end, pk.len))
+      return false;
+    pk.data= cover;
+    cover+= pk.len;
+  }
+  for (const Part &part : own)
+  {
+    const uchar *next= part.skip(at, end);
+    if (!next || !part.decode(table, at, next, cover, cover_end, record))
+      return false;
+    at= next;
+  }
+  if (!unique)
+    pk= WeirBytes{at, size_t(end - at)};
+  return hidden || decode_appended(table, pk, cover, cover_end, record);
+}
+
+// Columns of the primary key that the index itself lacks. A unique index holds the whole primary key.
+bool KeyFormat::decode_appended(TABLE *table, WeirBytes pk, const uchar *cover, const uchar *cover_end,
+                          uchar *record) const
+{
+  const uchar *at= pk.data, *end= at + pk.len;
+  for (uint i= 0; i < primary.size(); i++)
+  {
+    bool lacking= source[i] < 0;
+    if (!lacking && !unique)
+      continue;
+    const uchar *next= primary[i].skip(at, end);
+    if (!next || (lacking && !primary[i].decode(table, at, next, cover, cover_end, record)))
+      return false;
+    at= next;
+  }
+  return true;
+}
+
+bool KeyFormat::decode_primary(TABLE *table, WeirBytes key, uchar *record) const
+{
+  const uchar *at= key.data, *end= at + key.len;
+  const uchar *no_cover= nullptr;
+  for (const Part &part : own)
+  {
+    const uchar *next= part.skip(at, end);
+    if (!next ||
+        (part.is_exact() && !part.decode(table, at, next, no_cover, no_cover, record)))
+      return false;
+    at= next;
+  }
+  return true;
+}
+
+size_t KeyFormat::split(WeirBytes key, size_t *ends, size_t count) const
+{
+  const uchar *at= key.data, *end= at + key.len;
+  for (size_t n= 0; n < count; n++)
+  {
+    const Part &part= n < own.size() ? own[n] : appended[n - own.size()];
+    if (!(at= part.skip(at, end)))
+      return n;
+    ends[n]= size_t(at - key.data);
+  }
+  return count;
+}
+
+size_t KeyFormat::max_bytes() const
+{
+  size_t n= 0;
+  for (const Part &part : own)
+    n+= part.max_bytes();
+  return n;
+}
+
+bool KeyFormat::touches(const MY_BITMAP *columns) const
+{
+  for (const Part &part : own)
+    if (bitmap_is_set(columns, part.field->field_index))
+      return true;
+  // Of the primary key's columns, the entry may hold what their bytes in the key don't tell: upper case.
+  for (const Part &part : appended)
+    if (bitmap_is_set(columns, part.field->field_index))
+      return true;
+  return false;
+}
+
+} // namespace weir

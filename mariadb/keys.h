@@ -1,0 +1,144 @@
+/*
+  Keys as bytes that memcmp orders as the server orders the values.
+
+  A key is its parts, one after the other. A part: 1 byte if the column may be NULL (0 NULL, 1 not), then
+  the value by its kind (`Kind`). A descending part has all its bytes inverted. Parts are prefix-free: no
+  part's bytes begin with those of another value. So the bytes of the first parts of a key are a prefix of
+  just those keys that have these values, and keys of several parts compare part by part.
+
+  Not every value can be had back from its bytes (a collation's weights say nothing of upper case). What
+  is lacking goes to the entry's *cover*, which the entry holds beside its key, so that scans of an index
+  alone can give back every whole column.
+
+  Text that is compared as if followed by endless spaces (PAD SPACE) ends with a space's weight and
+  0x80; a run of n spaces inside is followed by n if what comes then is less than a space, by 255 - n if it is
+  greater. So the end, an endless run, lies between the two.
+*/
+#pragma once
+
+#include "server.h"
+
+namespace weir {
+
+using Bytes = std::string;
+
+inline WeirBytes bytes_of(const Bytes &b)
+{
+  return WeirBytes{reinterpret_cast<const uint8_t *>(b.data()), b.size()};
+}
+
+enum class Kind : uchar
+{
+  Unsigned,      // little-endian integer: big-endian
+  Signed,        // the same with its sign inverted
+  Copy,          // fixed bytes that are ordered already
+  Real,          // float or double
+  Binary,        // bytes of any length: 0 is 0 255, the end 0 0
+  Text,          // text whose bytes are its weights, PAD SPACE
+  Weights,       // weights of the collation, PAD SPACE
+  WeightsNoPad,  // weights of the collation, as Binary
+  Sorted         // fixed bytes that Field::sort_string makes
+};
+
+// A value in the format of a record or of a key image.
+struct Value
+{
+  const uchar *ptr;
+  size_t len;
+};
+
+class Part
+{
+public:
+  void init(TABLE *table, KEY_PART_INFO *info);
+
+  Field *field;
+  uint16 length;       // bytes of the value, where they are fixed
+  uint16 store_length; // bytes in a key image, with NULL byte and length
+  Kind kind;
+  bool nullable, descending, whole, variable;
+
+  // Whether the value can be had back from the key alone, so that the row needs no copy of it.
+  bool is_exact() const
+  {
+    return whole && (kind == Kind::Unsigned || kind == Kind::Signed || kind == Kind::Copy ||
+                     kind == Kind::Binary);
+  }
+  void append_from_record(TABLE *table, const uchar *record, Bytes &out) const;
+  void append_from_image(const uchar *image, Bytes &out) const;
+  // Where the part's bytes end; null if they don't.
+  const uchar *skip(const uchar *from, const uchar *end) const;
+  void append_cover(TABLE *table, const uchar *record, Bytes &out) const;
+  // Puts the value into a record; `cover` moves on. False: the bytes make no sense.
+  bool decode(TABLE *table, const uchar *from, const uchar *end, const uchar *&cover,
+              const uchar *cover_end, uchar *record) const;
+  size_t max_bytes() const;
+
+private:
+  uint null_offset, offset, chars;
+  uchar null_bit;
+  CHARSET_INFO *cs;
+  // Of each level of the collation: its flag, and the weight of a space.
+  struct Level
+  {
+    uint flag;
+    uint width;
+    uchar space[8];
+  };
+  Level levels[6];
+  uint level_count;
+
+  bool is_null(const uchar *record) const
+  {
+    return nullable && (record[null_offset] & null_bit);
+  }
+  void init_text();
+  Value value_in(TABLE *table, const uchar *record) const;
+  Value cut(Value v) const;
+  void append_value(Value v, Bytes &out) const;
+  void append_weights(Value v, Bytes &out) const;
+  bool needs_cover() const { return kind >= Kind::Real && kind != Kind::Binary; }
+};
+
+// An index of a table, or its primary key.
+class KeyFormat
+{
+public:
+  // For an index: `primary` is the primary key, or null if that is hidden.
+  void init(TABLE *table, uint number, const KeyFormat *primary);
+
+  bool is_unique() const { return unique; }
+  const std::vector<Part> &parts() const { return own; }
+  void primary_key(TABLE *table, const uchar *record, Bytes &out) const;
+  // Bytes of the first parts of a key image, as many as `map` says.
+  void from_image(const uchar *image, key_part_map map, Bytes &out) const;
+  void from_image_length(const uchar *image, uint length, Bytes &out) const;
+
+  // The entry of a row. `pk`: the row's primary key.
+  void entry(TABLE *table, const uchar *record, const Bytes &pk, Bytes &key, Bytes &value) const;
+  // The primary key of an entry.
+  bool primary_of(WeirBytes key, WeirBytes value, Bytes &pk) const;
+  // Puts the columns that the index holds into a record.
+  bool decode(TABLE *table, WeirBytes key, WeirBytes value, uchar *record) const;
+  // Puts those columns of a primary key that rows don't hold into a record.
+  bool decode_primary(TABLE *table, WeirBytes key, uchar *record) const;
+  // Parts of an entry's key, those of the primary key among them; and where each of them ends.
+  size_t part_count() const { return own.size() + (unique ? 0 : appended.size()); }
+  size_t split(WeirBytes key, size_t *ends, size_t count) const;
+  size_t max_bytes() const;
+  // Whether a column of the index is among these.
+  bool touches(const MY_BITMAP *columns) const;
+
+private:
+  std::vector<Part> own;      // as defined
+  std::vector<Part> appended; // of the primary key, those that the index lacks
+  std::vector<Part> primary;  // parts of the primary key
+  std::vector<int> source;    // of each of these: >= 0 in `own`, else ~ in `appended`
+  bool unique, hidden, nulls;
+
+  bool has_null(const uchar *record, TABLE *table) const;
+  bool decode_appended(TABLE *table, WeirBytes pk, const uchar *cover, const uchar *cover_end,
+                       uchar *record) const;
+};
+
+} // namespace weir

@@ -1,0 +1,221 @@
+#include "rows.h"
+
+namespace weir {
+
+static void append_length(Bytes &out, size_t n)
+{
+  while (n >= 0x80)
+  {
+    out.push_back(static_cast<char>(n | 0x80));
+    n>>= 7;
+  }
+  out.push_back(static_cast<char>(n));
+}
+
+static bool take_number(const uchar *&from, const uchar *end, size_t &n)
+{
+  n= 0;
+  for (uint shift= 0; from < end && shift <= 28; shift+= 7)
+  {
+    uchar b= *from++;
+    n|= size_t(b & 0x7f) << shift;
+    if (!(b & 0x80))
+      return true;
+  }
+  return false;
+}
+
+// The length of bytes that follow.
+static bool take_length(const uchar *&from, const uchar *end, size_t &n)
+{
+  return take_number(from, end, n) && size_t(end - from) >= n;
+}
+
+static bool is_in_primary(const KeyFormat *primary, const Field *field)
+{
+  if (!primary)
+    return false;
+  for (const Part &part : primary->parts())
+    if (part.field == field)
+      return part.is_exact();
+  return false;
+}
+
+void Rows::init(TABLE *table, const KeyFormat *primary)
+{
+  columns.clear();
+  nullable_among.assign(1, 0);
+  for (Field **f= table->field; *f; f++)
+  {
+    Field *field= *f;
+    if (!field->stored_in_db())
+      continue;
+    Column c= {};
+    c.stored= uint(nullable_among.size()) - 1;
+    c.nullable= nullable_among.back();
+    nullable_among.push_back(c.nullable + (field->null_ptr ? 1 : 0));
+    if (is_in_primary(primary, field))
+      continue;
+    c.field= field;
+    c.index= field->field_index;
+    c.offset= field->offset(table->record[0]);
+    c.length= field->pack_length();
+    c.null_offset= field->null_ptr ? field->null_offset(table->record[0]) : 0;
+    c.null_bit= field->null_ptr ? field->null_bit : 0;
+    if (field->flags & BLOB_FLAG)
+      c.form= Form::Blob;
+    else if (field->real_type() == MYSQL_TYPE_VARCHAR)
+    {
+      c.form= Form::Var;
+      c.length= field->field_length;
+      c.length_bytes= static_cast<Field_varstring *>(field)->length_bytes;
+    }
+    else if (field->real_type() == MYSQL_TYPE_STRING && field->type_handler() == &type_handler_string &&
+             field->charset() != &my_charset_bin)
+      c.form= Form::Char;
+    else
+      c.form= Form::Fixed;
+    columns.push_back(c);
+  }
+}
+
+void Rows::encode(TABLE *table, const uchar *record, Bytes &out) const
+{
+  append_length(out, nullable_among.size() - 1);
+  size_t nulls= out.size();
+  out.append((nullable_among.back() + 7) / 8, '\0');
+  for (const Column &c : columns)
+  {
+    if (c.null_bit && (record[c.null_offset] & c.null_bit))
+    {
+      out[nulls + c.nullable / 8]|= static_cast<char>(1 << c.nullable % 8);
+      continue;
+    }
+    const uchar *ptr= record + c.offset;
+    size_t len= c.length;
+    switch (c.form) {
+    case Form::Fixed:
+      break;
+    case Form::Char:
+      len= c.field->charset()->lengthsp(reinterpret_cast<const char *>(ptr), len);
+      append_length(out, len);
+      break;
+    case Form::Var:
+      len= c.length_bytes == 1 ? *ptr : uint2korr(ptr);
+      ptr+= c.length_bytes;
+      append_length(out, len);
+      break;
+    case Form::Blob:
+    {
+      auto blob= static_cast<Field_blob *>(c.field);
+      my_ptrdiff_t diff= record - table->record[0];
+      len= blob->get_length(diff);
+      ptr= blob->get_ptr(blob->ptr + diff);
+      append_length(out, len);
+      break;
+    }
+    }
+    if (len)
+      out.append(reinterpret_cast<const char *>(ptr), len);
+  }
+}
+
+// One column; returns where it ends, or null if its bytes make no sense.
+const uchar *Rows::take(const Column &c, const uchar *from, const uchar *end, uchar *to, bool wanted)
+{
+  size_t len= c.length;
+  if (c.form == Form::Fixed ? size_t(end - from) < len : !take_length(from, end, len))
+    return nullptr;
+  if (!wanted)
+    return from + len;
+  switch (c.form) {
+  case Form::Fixed:
+    memcpy(to, from, len);
+    break;
+  case Form::Char:
+  {
+    if (len > c.length)
+      return nullptr;
+    memcpy(to, from, len);
+    CHARSET_INFO *cs= c.field->charset();
+    cs->fill(reinterpret_cast<char *>(to + len), c.length - len, ' ');
+    break;
+  }
+  case Form::Var:
+    if (len > c.length)
+      return nullptr;
+    if (c.length_bytes == 1)
+      *to= static_cast<uchar>(len);
+    else
+      int2store(to, static_cast<uint16>(len));
+    memcpy(to + c.length_bytes, from, len);
+    break;
+  case Form::Blob:
+  {
+    uint bytes= static_cast<Field_blob *>(c.field)->pack_length_no_ptr();
+    for (uint i= 0; i < bytes; i++)
+      to[i]= static_cast<uchar>(len >> (8 * i));
+    memcpy(to + bytes, &from, sizeof from);
+    break;
+  }
+  }
+  return from + len;
+}
+
+bool Rows::decode(TABLE *table, WeirBytes row, const MY_BITMAP *wanted, uchar *record) const
+{
+  const uchar *from= row.data, *end= from + row.len;
+  size_t stored;
+  if (!take_number(from, end, stored) || stored >= nullable_among.size())
+    return false;
+  const uchar *nulls= from;
+  size_t null_bytes= (nullable_among[stored] + 7) / 8;
+  if (size_t(end - from) < null_bytes || (stored + 1 < nullable_among.size() && added.empty()))
+    return false;
+  from+= null_bytes;
+  memcpy(record, table->s->default_values, table->s->null_bytes);
+  for (const Column &c : columns)
+  {
+    uchar *to= record + c.offset;
+    bool is_wanted= !wanted || bitmap_is_set(wanted, c.index);
+    bool lacks= c.stored >= stored;
+    bool null= c.null_bit && (lacks ? added[c.null_offset] & c.null_bit
+                                    : nulls[c.nullable / 8] & 1 << c.nullable % 8);
+    if (c.null_bit && !null)
+      record[c.null_offset]&= ~c.null_bit;
+    if (null)
+    {
+      record[c.null_offset]|= c.null_bit;
+      // As the server leaves a NULL: what it compares and hashes must not be chance.
+      if (is_wanted)
+        memcpy(to, table->s->default_values + c.offset, c.field->pack_length());
+    }
+    else if (lacks)
+      memcpy(to, &added[c.offset], c.field->pack_length());
+    else if (!(from= take(c, from, end, to, is_wanted)))
+      return false;
+  }
+  return true;
+}
+
+bool Rows::set_added(TABLE *table, const Bytes &row)
+{
+  added.clear();
+  if (row.empty())
+    return true;
+  const uchar *defaults= table->s->default_values;
+  std::vector<uchar> record(defaults, defaults + table->s->reclength);
+  added= record;
+  bool ok= decode(table, bytes_of(row), nullptr, record.data());
+  added.swap(record);
+  return ok;
+}
+
+Bytes Rows::added_row(TABLE *table) const
+{
+  Bytes row;
+  encode(table, added.empty() ? table->s->default_values : added.data(), row);
+  return row;
+}
+
+} // namespace weir

@@ -1,0 +1,49 @@
+/*
+  Rows as bytes: how many stored columns the table had when the row was written, a bit for each of these
+  that can be NULL, then each column that isn't NULL and can't be had from the primary key: fixed
+  columns as they are, others as length and bytes. Columns that are computed at each read aren't stored.
+
+  A table that was given columns at its end has rows that lack them: they have the values of the table's
+  `added` record, which is what the columns' defaults were then.
+*/
+#pragma once
+
+#include "keys.h"
+
+namespace weir {
+
+class Rows
+{
+public:
+  // `primary`: the primary key, or null if that is hidden.
+  void init(TABLE *table, const KeyFormat *primary);
+  void encode(TABLE *table, const uchar *record, Bytes &out) const;
+  // Values of columns that a row lacks, as a row of `encode`. False: the bytes make no sense.
+  bool set_added(TABLE *table, const Bytes &row);
+  // Such a row: values of columns added earlier, and the defaults of the others.
+  Bytes added_row(TABLE *table) const;
+  // Puts the columns in `wanted`, or all of them, into a record. Blobs point into `row`. False: the bytes
+  // make no sense.
+  bool decode(TABLE *table, WeirBytes row, const MY_BITMAP *wanted, uchar *record) const;
+
+private:
+  enum class Form : uchar { Fixed, Char, Var, Blob };
+  struct Column
+  {
+    Field *field;
+    Form form;
+    uint index, offset, length, null_offset;
+    uint stored;   // which of the stored columns
+    uint nullable; // which of those that can be NULL
+    uchar null_bit, length_bytes;
+  };
+  std::vector<Column> columns;
+  // For each number of stored columns: how many of the first ones can be NULL.
+  std::vector<uint> nullable_among;
+  // Record with the values that short rows lack.
+  std::vector<uchar> added;
+
+  static const uchar *take(const Column &c, const uchar *from, const uchar *end, uchar *to, bool wanted);
+};
+
+} // namespace weir

@@ -1,0 +1,34 @@
+/*
+  The server's headers, and checks that they are those of the server that loads the plugin.
+  Licence: GPL-2.0, see mariadb/LICENSE-GPL2.
+*/
+#pragma once
+
+#define MYSQL_SERVER 1
+#include <my_global.h>
+#include <my_config.h>
+#include <sql_class.h>
+#include <handler.h>
+#include <field.h>
+#include <key.h>
+#include <table.h>
+#include <sql_plugin.h>
+#include <sql_show.h>
+#include <sql_table.h>
+#include <sql_parse.h>
+#include <sql_partition.h>
+#include <log.h>
+#include <mysql/plugin.h>
+#include <mysql/service_thd_wait.h>
+
+#undef pthread_mutex_t
+
+#include "weir.h"
+
+// The server exports it, and no header says so.
+void ignore_db_dirs_append(const char *directory);
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>

@@ -1,0 +1,170 @@
+#include "session.h"
+#include "errors.h"
+
+namespace weir {
+
+Session *Session::find(THD *thd)
+{
+  return static_cast<Session *>(thd_get_ha_data(thd, hton));
+}
+
+Session *Session::of(THD *thd)
+{
+  Session *session= find(thd);
+  if (!session)
+  {
+    session= new Session;
+    session->canceller= weir_canceller_open();
+    thd_set_ha_data(thd, hton, session);
+  }
+  return session;
+}
+
+static bool in_transaction(THD *thd)
+{
+  return thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN);
+}
+
+int Session::begin(THD *thd, WeirIsolation isolation)
+{
+  DBUG_ASSERT(!transaction);
+  prepared= ordered= false;
+  return error_of(weir_begin(database, isolation, canceller, &transaction));
+}
+
+int Session::begin_statement(THD *thd, bool reads_only)
+{
+  if (!transaction)
+  {
+    auto isolation= static_cast<WeirIsolation>(thd_tx_isolation(thd));
+    // A statement that is a transaction of its own and only reads can be put where its snapshot is.
+    if (isolation == WEIR_ISOLATION_SERIALIZABLE && reads_only && !in_transaction(thd))
+      isolation= WEIR_ISOLATION_REPEATABLE_READ;
+    if (int error= begin(thd, isolation))
+      return error;
+  }
+  if (!in_statement)
+  {
+    WeirResult result= weir_statement_begin(transaction, lock_wait_timeout_ms(thd));
+    if (result != WEIR_RESULT_OK)
+      return error_of(result);
+    in_statement= true;
+  }
+  trans_register_ha(thd, false, hton, 0);
+  if (in_transaction(thd))
+    trans_register_ha(thd, true, hton, 0);
+  return 0;
+}
+
+int Session::consistent_snapshot(THD *thd)
+{
+  if (!transaction)
+    if (int error= begin(thd, static_cast<WeirIsolation>(thd_tx_isolation(thd))))
+      return error;
+  trans_register_ha(thd, true, hton, 0);
+  return error_of(weir_take_snapshot(transaction));
+}
+
+int Session::commit(THD *thd)
+{
+  WeirResult result= WEIR_RESULT_OK;
+  if (ordered)
+  {
+    // The coordinator's log has it: nobody need wait until the engine's has it, too.
+    result= ordered_result;
+    thd_wakeup_subsequent_commits(thd, 0);
+  }
+  else if (transaction)
+    result= weir_commit(transaction, durability());
+  ended();
+  return error_of(result);
+}
+
+int Session::rollback()
+{
+  WeirResult result= transaction ? weir_rollback(transaction) : WEIR_RESULT_OK;
+  ended();
+  return error_of(result);
+}
+
+void Session::ended()
+{
+  weir_transaction_close(transaction);
+  transaction= nullptr;
+  in_statement= prepared= ordered= false;
+  for (const Bytes &name : to_drop)
+    if (weir_table_drop(database, bytes_of(name)) != WEIR_RESULT_OK)
+      sql_print_warning("WEIR: table %s could not be dropped: %s", name.c_str(), weir_error_message());
+  to_drop.clear();
+}
+
+int Session::rollback_statement()
+{
+  in_statement= false;
+  return transaction ? error_of(weir_statement_rollback(transaction)) : 0;
+}
+
+int Session::prepare(THD *thd, const Bytes &xid)
+{
+  if (!transaction)
+    return 0;
+  int error= error_of(weir_prepare(transaction, bytes_of(xid), durability()));
+  prepared= error == 0;
+  in_statement= false;
+  return error;
+}
+
+void Session::commit_in_order()
+{
+  if (!transaction)
+    return;
+  ordered_result= weir_commit_in_order(transaction, durability());
+  // It may be another thread that asks for the result, and has no words for it.
+  if (ordered_result != WEIR_RESULT_OK)
+    sql_print_error("WEIR: commit: %s", weir_error_message());
+  ordered= true;
+}
+
+// The connection goes. What it has prepared waits for its coordinator.
+void Session::close()
+{
+  if (transaction && prepared)
+    weir_detach(transaction);
+  ended();
+  weir_canceller_close(canceller);
+  delete this;
+}
+
+Alone::Alone() : canceller(weir_canceller_open()) {}
+
+Alone::~Alone()
+{
+  weir_transaction_close(transaction);
+  weir_canceller_close(canceller);
+}
+
+WeirResult Alone::begin()
+{
+  return weir_begin(database, WEIR_ISOLATION_READ_COMMITTED, canceller, &transaction);
+}
+
+WeirResult Alone::begin_dirty()
+{
+  return weir_begin(database, WEIR_ISOLATION_READ_UNCOMMITTED, canceller, &transaction);
+}
+
+WeirResult Scanner::open(const WeirTable *table, uint32_t index, bool backward)
+{
+  WeirBound all= {WEIR_BOUND_KIND_OPEN, {nullptr, 0}};
+  WeirResult result= reader.begin_dirty();
+  return result == WEIR_RESULT_OK ? weir_scan_open(reader.transaction, table, index, all, all, backward,
+                                                   WEIR_LOCK_NONE, &scan)
+                                  : result;
+}
+
+WeirResult Alone::commit()
+{
+  return weir_commit(transaction, durability());
+}
+
+} // namespace weir

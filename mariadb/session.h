@@ -1,0 +1,85 @@
+/*
+  A connection's transaction in the engine.
+
+  It begins with the first table that a statement locks (`external_lock`), and ends in the handlerton's
+  commit or rollback. Each statement has a savepoint in it, to which a failed one is rolled back.
+*/
+#pragma once
+
+#include "keys.h"
+
+namespace weir {
+
+extern handlerton *hton;
+extern WeirDatabase *database;
+
+class Session
+{
+public:
+  // The connection's session, made if there is none.
+  static Session *of(THD *thd);
+  // The connection's session, or null.
+  static Session *find(THD *thd);
+
+  // Begins a transaction if none runs, and a statement in it if none has begun; registers both with the
+  // server. `reads_only`: the statement takes no locks and writes nothing.
+  int begin_statement(THD *thd, bool reads_only);
+  int consistent_snapshot(THD *thd);
+  int commit(THD *thd);
+  int rollback();
+  void end_statement() { in_statement= false; }
+  int rollback_statement();
+  int prepare(THD *thd, const Bytes &xid);
+  void commit_in_order();
+  void close();
+  void cancel() { weir_cancel(canceller); }
+  // Whether the transaction uses a table, whose definition therefore stays.
+  bool uses(const Bytes &name) const { return transaction && weir_uses(transaction, bytes_of(name)); }
+  // Drops a table when the transaction, which uses it, has ended.
+  void drop_later(const Bytes &name) { to_drop.push_back(name); }
+
+  WeirTransaction *transaction= nullptr;
+
+private:
+  WeirCanceller *canceller= nullptr;
+  bool in_statement= false, prepared= false, ordered= false;
+  WeirResult ordered_result= WEIR_RESULT_OK;
+  std::vector<Bytes> to_drop;
+
+  int begin(THD *thd, WeirIsolation isolation);
+  void ended();
+};
+
+// A transaction of its own for one statement, whatever becomes of the connection's: for sequences.
+class Alone
+{
+public:
+  Alone();
+  ~Alone();
+  WeirResult begin();
+  // Reads what isn't committed, too.
+  WeirResult begin_dirty();
+  WeirResult commit();
+  WeirTransaction *transaction= nullptr;
+
+private:
+  WeirCanceller *canceller;
+};
+
+// A scan of what there is, committed or not, in a transaction of its own.
+class Scanner
+{
+public:
+  ~Scanner() { weir_scan_close(scan); }
+  WeirResult open(const WeirTable *table, uint32_t index, bool backward);
+  WeirResult next(WeirScanned *at) { return weir_scan_next(scan, reader.transaction, at); }
+
+private:
+  Alone reader;
+  WeirScan *scan= nullptr;
+};
+
+uint64_t lock_wait_timeout_ms(THD *thd);
+WeirDurability durability();
+
+} // namespace weir

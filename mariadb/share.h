@@ -1,0 +1,54 @@
+/*
+  What all handlers of a table share: its handle in the engine, where its indexes are there, counters.
+*/
+#pragma once
+
+#include "keys.h"
+#include <atomic>
+
+namespace weir {
+
+class Share : public Handler_share
+{
+public:
+  ~Share() override { weir_table_close(table); }
+  // Finds the table and its indexes.
+  int open(const Bytes &name, TABLE *form);
+  int drop_unknown(std::vector<Bytes> &names, const TABLE *form);
+
+  WeirTable *table= nullptr;
+  Bytes name;
+  // Position in the engine of each of the server's indexes; WEIR_PRIMARY for the primary key.
+  std::vector<uint32_t> positions;
+  // See `Meta`.
+  Bytes added;
+  // Next key of a table without primary key, 0 if not known yet; next value of AUTO_INCREMENT.
+  std::atomic<ulonglong> next_hidden{0}, next_auto{0};
+  std::atomic<bool> auto_is_known{false};
+  // Figures of the table, and when they were asked for last; under LOCK_share.
+  ulonglong rows= 0, data_bytes= 0, index_bytes= 0, asked_at= 0, counted_rows= 0;
+  bool is_known= false;
+  // Rows for each distinct value of each index's first parts; see `analyze`. Under LOCK_share.
+  std::vector<std::vector<ulong>> rows_per_key;
+};
+
+// For `weir_table_indexes`: collects names in a vector of Bytes.
+extern "C" void collect_name(void *context, WeirBytes name);
+
+// Name in the engine of a table that the server names by a path.
+Bytes table_name(const char *path);
+
+// What the engine keeps for the server with a table.
+struct Meta
+{
+  ulonglong auto_increment= 0;
+  Bytes version; // the definition's unique id
+  Bytes added;   // a row with the values that rows from before a column was added lack
+
+  Bytes encode() const;
+  bool decode(WeirBytes from);
+};
+
+Meta meta_of(const WeirTable *table);
+
+} // namespace weir

@@ -1,0 +1,64 @@
+#include "status.h"
+#include "session.h"
+
+namespace weir {
+
+struct Figure
+{
+  Bytes name;
+  ulonglong value;
+};
+
+extern "C" void collect_figure(void *context, WeirBytes name, uint64_t value)
+{
+  static_cast<std::vector<Figure> *>(context)->push_back(
+      Figure{Bytes(reinterpret_cast<const char *>(name.data), name.len), value});
+}
+
+static std::vector<Figure> figures()
+{
+  std::vector<Figure> all;
+  if (database)
+    weir_status(database, collect_figure, &all);
+  return all;
+}
+
+// The server copies what it is shown before it asks again; two connections may ask at once.
+static int show_figures(MYSQL_THD thd, struct st_mysql_show_var *var, void *, struct system_status_var *,
+                        enum enum_var_type)
+{
+  std::vector<Figure> all= figures();
+  auto vars= static_cast<SHOW_VAR *>(thd_calloc(thd, (all.size() + 1) * sizeof(SHOW_VAR)));
+  auto values= static_cast<ulonglong *>(thd_alloc(thd, all.size() * sizeof(ulonglong) + 1));
+  var->type= SHOW_ARRAY;
+  if (!vars || !values)
+    return 1;
+  for (size_t i= 0; i < all.size(); i++)
+  {
+    values[i]= all[i].value;
+    vars[i].name= thd_strmake(thd, all[i].name.data(), all[i].name.size());
+    vars[i].value= &values[i];
+    vars[i].type= SHOW_ULONGLONG;
+  }
+  var->value= vars;
+  return 0;
+}
+
+struct st_mysql_show_var status_variables[]= {
+    {"Weir", reinterpret_cast<void *>(show_figures), SHOW_FUNC}, {nullptr, nullptr, SHOW_UNDEF}};
+
+bool show_status(handlerton *, THD *thd, stat_print_fn *print, enum ha_stat_type type)
+{
+  if (type != HA_ENGINE_STATUS)
+    return false;
+  Bytes text;
+  for (const Figure &figure : figures())
+  {
+    text+= figure.name;
+    text.append(figure.name.size() < 32 ? 32 - figure.name.size() : 1, ' ');
+    text+= std::to_string(figure.value) + '\n';
+  }
+  return print(thd, STRING_WITH_LEN("WEIR"), STRING_WITH_LEN(""), text.data(), uint(text.size()));
+}
+
+} // namespace weir

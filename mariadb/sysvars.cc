@@ -1,0 +1,73 @@
+#include "sysvars.h"
+#include "session.h"
+#include "errors.h"
+
+static ulonglong memory, redo_capacity;
+static ulong durability_index;
+static my_bool clean;
+
+static const char *durability_names[]= {"sync", "write", "relaxed", NullS};
+static TYPELIB durability_list= {array_elements(durability_names) - 1, "", durability_names, nullptr};
+
+static MYSQL_SYSVAR_ULONGLONG(memory, memory, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+    "All memory that the engine may use, in bytes", nullptr, nullptr, 128ULL << 20, 8ULL << 20,
+    ULONGLONG_MAX, 1ULL << 20);
+
+static void set_redo_capacity(THD *thd, struct st_mysql_sys_var *, void *to, const void *from)
+{
+  uint64_t actual= 0;
+  ulonglong wanted= *static_cast<const ulonglong *>(from);
+  if (weir_set_redo_capacity(weir::database, wanted, &actual) == WEIR_RESULT_OK)
+  {
+    *static_cast<ulonglong *>(to)= actual;
+    return;
+  }
+  push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_GET_ERRMSG,
+                      "WEIR: the redo capacity stays as it is: %s", weir_error_message());
+}
+
+static MYSQL_SYSVAR_ULONGLONG(redo_capacity, redo_capacity, PLUGIN_VAR_RQCMDARG,
+    "Bytes of redo log: a larger one means fewer page writes", nullptr, set_redo_capacity,
+    512ULL << 20, 1ULL << 20, 16ULL << 40, 1ULL << 20);
+
+static MYSQL_SYSVAR_ENUM(durability, durability_index, PLUGIN_VAR_RQCMDARG,
+    "When a commit returns: sync (when it is on the device), write (when it survives the server's process), "
+    "relaxed (at once; it is on the device about a second later)",
+    nullptr, nullptr, WEIR_DURABILITY_SYNC, &durability_list);
+
+static MYSQL_THDVAR_ULONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
+    "Seconds to wait for a locked row", nullptr, nullptr, 50, 0, 100000000, 1);
+
+static MYSQL_SYSVAR_BOOL(clean_shutdown, clean, PLUGIN_VAR_OPCMDARG,
+    "Whether all pages are written at shutdown. Without that, the next start applies the log", nullptr,
+    nullptr, false);
+
+namespace weir {
+
+struct st_mysql_sys_var *system_variables[]= {
+    MYSQL_SYSVAR(memory), MYSQL_SYSVAR(redo_capacity), MYSQL_SYSVAR(durability),
+    MYSQL_SYSVAR(lock_wait_timeout), MYSQL_SYSVAR(clean_shutdown), nullptr};
+
+WeirDurability durability()
+{
+  return static_cast<WeirDurability>(durability_index);
+}
+
+// NOWAIT and WAIT n set the server's timeout for the statement.
+uint64_t lock_wait_timeout_ms(THD *thd)
+{
+  ulonglong seconds= THDVAR(thd, lock_wait_timeout);
+  return std::min<ulonglong>(seconds, thd->variables.lock_wait_timeout) * 1000;
+}
+
+WeirOptions open_options()
+{
+  return WeirOptions{memory, redo_capacity, durability(), 50000};
+}
+
+bool clean_shutdown()
+{
+  return clean;
+}
+
+} // namespace weir

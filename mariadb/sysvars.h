@@ -1,0 +1,10 @@
+/* Settings `weir_*`. */
+#pragma once
+
+#include "server.h"
+
+namespace weir {
+extern struct st_mysql_sys_var *system_variables[];
+WeirOptions open_options();
+bool clean_shutdown();
+} // namespace weir

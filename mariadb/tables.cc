@@ -1,0 +1,147 @@
+#include "tables.h"
+#include "session.h"
+
+namespace Show {
+
+static ST_FIELD_INFO transactions_fields[]= {
+    Column("TRX_ID", ULonglong(), NOT_NULL),
+    Column("TRX_STATE", Varchar(16), NOT_NULL),
+    Column("TRX_UNDO_RECORDS", ULonglong(), NOT_NULL),
+    Column("TRX_AGE_US", ULonglong(), NOT_NULL),
+    Column("TRX_WAITS_FOR", ULonglong(), NULLABLE),
+    CEnd()};
+
+static ST_FIELD_INFO locks_fields[]= {
+    Column("LOCK_TRX_ID", ULonglong(), NOT_NULL),
+    Column("LOCK_TABLE", Varchar(512), NOT_NULL),
+    Column("LOCK_INDEX", SLong(), NULLABLE),
+    Column("LOCK_KEY", Varchar(256), NOT_NULL),
+    Column("LOCK_MODE", Varchar(1), NOT_NULL),
+    Column("LOCK_STATE", Varchar(16), NOT_NULL),
+    Column("LOCK_WAITED_US", ULonglong(), NOT_NULL),
+    Column("LOCK_WAITS_FOR", ULonglong(), NULLABLE),
+    CEnd()};
+
+} // namespace Show
+
+namespace weir {
+
+// Where rows go, and whether the server has had enough.
+struct Rows_to
+{
+  THD *thd;
+  TABLE *table;
+  bool failed;
+};
+
+static void put(Field *field, ulonglong value)
+{
+  field->set_notnull();
+  field->store(static_cast<longlong>(value), true);
+}
+
+static void put(Field *field, const char *text, size_t len)
+{
+  field->set_notnull();
+  field->store(text, len, system_charset_info);
+}
+
+static void put_or_null(Field *field, ulonglong value)
+{
+  if (value)
+    put(field, value);
+  else
+    field->set_null();
+}
+
+static void finish(Rows_to *to)
+{
+  to->failed= schema_table_store_record(to->thd, to->table);
+}
+
+extern "C" void transaction_row(void *context, const WeirTransactionInfo *info)
+{
+  static const LEX_CSTRING names[]= {
+      {STRING_WITH_LEN("RUNNING")}, {STRING_WITH_LEN("LOCK WAIT")}, {STRING_WITH_LEN("PREPARED")}};
+  auto to= static_cast<Rows_to *>(context);
+  if (to->failed)
+    return;
+  Field **f= to->table->field;
+  put(f[0], info->id);
+  put(f[1], names[info->state].str, names[info->state].length);
+  put(f[2], info->undo_records);
+  put(f[3], info->age_us);
+  put_or_null(f[4], info->waits_for);
+  finish(to);
+}
+
+extern "C" void lock_row(void *context, const WeirLockInfo *info)
+{
+  auto to= static_cast<Rows_to *>(context);
+  if (to->failed)
+    return;
+  // The beginning of the key, in hexadecimal.
+  char key[256];
+  size_t len= std::min<size_t>(info->key.len, sizeof key / 2);
+  for (size_t i= 0; i < len; i++)
+  {
+    key[2 * i]= _dig_vec_upper[info->key.data[i] >> 4];
+    key[2 * i + 1]= _dig_vec_upper[info->key.data[i] & 15];
+  }
+  Field **f= to->table->field;
+  put(f[0], info->transaction);
+  put(f[1], reinterpret_cast<const char *>(info->table.data), info->table.len);
+  if (info->index == WEIR_PRIMARY)
+    f[2]->set_null();
+  else
+    put(f[2], info->index);
+  put(f[3], key, 2 * len);
+  put(f[4], info->exclusive ? "X" : "S", 1);
+  if (info->waits)
+    put(f[5], STRING_WITH_LEN("WAITING"));
+  else
+    put(f[5], STRING_WITH_LEN("GRANTED"));
+  put(f[6], info->waited_us);
+  put_or_null(f[7], info->waits_for);
+  finish(to);
+}
+
+// Keys are other people's data: only who may see all processes may see them.
+static bool may_see(THD *thd)
+{
+  return !check_access(thd, PROCESS_ACL, nullptr, nullptr, nullptr, false, true);
+}
+
+static int fill_transactions(THD *thd, TABLE_LIST *tables, Item *)
+{
+  Rows_to to= {thd, tables->table, false};
+  if (database && may_see(thd))
+    weir_transactions(database, transaction_row, &to);
+  return to.failed;
+}
+
+static int fill_locks(THD *thd, TABLE_LIST *tables, Item *)
+{
+  Rows_to to= {thd, tables->table, false};
+  if (database && may_see(thd))
+    weir_locks(database, lock_row, &to);
+  return to.failed;
+}
+
+int init_transactions_table(void *p)
+{
+  auto schema= static_cast<ST_SCHEMA_TABLE *>(p);
+  schema->fields_info= Show::transactions_fields;
+  schema->fill_table= fill_transactions;
+  return 0;
+}
+
+int init_locks_table(void *p)
+{
+  auto schema= static_cast<ST_SCHEMA_TABLE *>(p);
+  schema->fields_info= Show::locks_fields;
+  schema->fill_table= fill_locks;
+  return 0;
+}
+
+} // namespace weir
