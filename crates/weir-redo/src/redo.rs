@@ -310,8 +310,9 @@ impl Redo {
     }
     /// `reserved - checkpoint`, in bytes.
     pub fn checkpoint_age(&self) -> u64 {
-        let checkpoint = self.checkpoint().0;
-        self.ring.reserved() - checkpoint
+        // In this order, so that what is appended meanwhile doesn't count against an old checkpoint.
+        let reserved = self.ring.reserved();
+        reserved.saturating_sub(self.checkpoint().0)
     }
     /// Payload bytes of a segment file.
     pub fn segment_bytes(&self) -> u64 {
@@ -336,6 +337,8 @@ impl Redo {
         self.arrange(lsn.0).map_err(|e| self.fail(e))?;
         self.checkpoint.store(lsn.0, Release);
         self.assert_order();
+        let (age, room) = (self.ring.reserved() - lsn.0, self.room.load(SeqCst));
+        assert!(age <= room, "the checkpoint age is {age}, {room} is the most");
         self.wake_space_waiters();
         Ok(())
     }

@@ -214,3 +214,60 @@ fn a_full_log_is_opened_with_a_smaller_capacity() {
     retried(&db, Isolation::default(), |txn| txn.insert(&table, &values(1000, &item(1, 1000, 10))));
     assert_eq!(db.set_redo_capacity(1 << 20).unwrap(), 1 << 20);
 }
+
+/// Several threads write more pages than may be dirty; at every look the limits hold.
+fn write_at_the_limits(db: &Database, between: &(dyn Fn(u64) + Sync)) {
+    let table = db.create_table("items", items()).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let table = &table;
+            scope.spawn(move || {
+                for round in 0..60 {
+                    let from = thread * 1_000_000 + round * 50;
+                    retried(db, Isolation::default(), |txn| {
+                        (from..from + 50).try_for_each(|id| {
+                            txn.upsert(table, &values(id, &item(round as i64, id, 1500)))
+                                .map(|_| ())
+                        })
+                    });
+                    between(round);
+                    let status = db.status();
+                    assert!(status.buffer_pool_pages_dirty <= status.buffer_pool_pages_dirty_max);
+                    assert!(status.checkpoint_age <= status.checkpoint_max_age);
+                }
+            });
+        }
+    });
+    assert_eq!(
+        all_items(&mut db.begin(Isolation::RepeatableRead).unwrap(), &table).len(),
+        4 * 60 * 50
+    );
+}
+
+#[test]
+fn writers_at_the_dirty_limit_go_on_though_nothing_grows() {
+    let _watchdog = Watchdog::new("the dirty limit");
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), options(4 << 20, 256 << 20).dirty_limit(0.1)).unwrap();
+    write_at_the_limits(&db, &|_| {});
+    let status = db.status();
+    assert!(status.pages_written_dirty_limit > 0, "{status:?}");
+    assert_eq!(status.pages_written_shutdown, 0);
+}
+
+#[test]
+fn a_device_that_drops_to_a_tenth_and_comes_back() {
+    use weir_os::throttle::{Profile, ThrottledDisk};
+    let _watchdog = Watchdog::new("a device that becomes slow");
+    let slow = |iops: f64| Profile { iops: Some(iops), ..Profile::FAST };
+    let clock = std::sync::Arc::new(weir_os::RealClock::new());
+    let sim = std::sync::Arc::new(weir_os::SimDisk::new(1));
+    let disk = ThrottledDisk::new(sim, slow(20_000.0), clock);
+    let options = options(8 << 20, 2 << 20);
+    let db = Database::open_on(std::sync::Arc::new(disk.clone()), options).unwrap();
+    write_at_the_limits(&db, &|round| match round {
+        20 => disk.set_profile(slow(2_000.0)),
+        40 => disk.set_profile(slow(20_000.0)),
+        _ => {}
+    });
+}

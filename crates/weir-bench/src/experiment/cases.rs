@@ -84,17 +84,19 @@ fn redo_size(scale: f64) -> Vec<Case> {
 }
 
 fn dirty_limit(scale: f64) -> Vec<Case> {
-    let rows = 1.5e6 * scale;
+    let rows = 1e6;
     let data = rows * ROW_BYTES;
+    let seconds = (40.0 * scale).max(10.0).round();
     [20, 50, 80]
         .into_iter()
         .map(|percent| {
-            let mut settings = base(rows, 2, "load");
-            settings.memory_bytes = bytes(1.2 * data, 48.0);
-            settings.redo_bytes = bytes(4.0 * data, 64.0);
+            let mut settings = base(rows, 2, &format!("load,l.i1:seconds={seconds}"));
+            settings.memory_bytes = bytes(1.5 * data, 48.0);
+            settings.redo_bytes = bytes(8.0 * data, 64.0);
             settings.disk.device = "two-disks".into();
+            settings.disk.load_device = Some("fast".into());
             settings.flush.dirty_limit_percent = Some(percent);
-            Case { label: format!("limit-{percent}"), settings, step: 0, skip: 0.0 }
+            Case { label: format!("limit-{percent}"), settings, step: 1, skip: 0.0 }
         })
         .collect()
 }

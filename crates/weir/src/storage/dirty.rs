@@ -129,6 +129,11 @@ impl DirtyCredits {
         self.limit.load(SeqCst)
     }
 
+    /// Pages at which all but rollback have to wait.
+    pub fn users_limit(&self) -> u64 {
+        self.usable.load(SeqCst) & !STRIPED
+    }
+
     /// Changes the limit. A smaller one is kept once as many pages have been written.
     pub fn set_limit(&self, limit: u64) {
         let limit = limit.clamp(LIMIT_MIN, u64::from(NO_FRAME));

@@ -35,7 +35,7 @@ use flush::FlushList;
 use gate::Gate;
 use parking_lot::{Condvar, Mutex};
 use pool::Pool;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use weir_governor::{Governor, Policy};
@@ -183,6 +183,8 @@ pub struct Storage {
     /// Dirty pages have been written.
     clean: Signal,
     checkpointer: Signal,
+    /// A writer can't go on before pages are written.
+    pressed: AtomicBool,
     /// Batches written that the governor has not been told of.
     written: Mutex<Vec<writers::Done>>,
     /// Buffers of the page writer, used again.
@@ -305,6 +307,7 @@ impl Storage {
             evictor: Signal::default(),
             clean: Signal::default(),
             checkpointer: Signal::default(),
+            pressed: AtomicBool::new(false),
             written: Mutex::default(),
             copies: Mutex::default(),
         })
@@ -471,9 +474,16 @@ impl Storage {
             }
             return Ok(());
         }
-        self.flusher.raise();
+        self.press();
         self.redo.wait_for_space(Duration::from_millis(5));
         self.fail_if_full(*turns)
+    }
+
+    /// Has pages written whatever the policy says, and the checkpoint moved: a writer waits for it.
+    fn press(&self) {
+        self.pressed.store(true, Ordering::Relaxed);
+        self.flusher.raise();
+        self.checkpointer.raise();
     }
 
     /// Writes, or waits for the writes of, what is too much of dirty pages.
@@ -486,7 +496,7 @@ impl Storage {
             assert!(*turns < 1000, "dirty pages can't be written");
             return self.write_oldest(pages, write::Reason::DirtyLimit).map(drop);
         }
-        self.flusher.raise();
+        self.press();
         self.clean.wait(Duration::from_millis(5));
         self.fail_if_full(*turns)
     }

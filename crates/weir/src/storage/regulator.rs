@@ -5,7 +5,7 @@
 //! so a device that has become slow is noticed while it is.
 
 use super::Storage;
-use super::gate::Rates;
+use super::gate::{Cause, Rates};
 use super::write::Reason;
 use super::writers::{BATCHES_MAX, Writers};
 use std::sync::atomic::Ordering::Relaxed;
@@ -134,7 +134,7 @@ impl Regulator {
             deadlines: &self.deadlines,
             writing: 0,
             dirty_pages,
-            dirty_limit: storage.dirty.limit(),
+            dirty_limit: storage.dirty.users_limit(),
             dirtied: dirtied - std::mem::replace(&mut self.dirtied, dirtied),
             frames: storage.pool.frames() as u64,
             free_frames: storage.pool.free_frames() as u64,
@@ -168,6 +168,9 @@ impl Regulator {
         let rate = plan.deadline_rate + plan.dirty_limit_rate;
         let most = self.batch_pages(storage, device);
         let depth = IN_FLIGHT * most;
+        // At its limit nothing grows, and what follows growth alone would wait with those who wait for it.
+        let pressed = storage.pressed.swap(false, Relaxed);
+        let rate = if pressed { rate.max(most as f64 / seconds) } else { rate };
         let batch = (rate * BATCH_SECONDS).clamp(1.0, most as f64);
         if self.owed < 1.0 {
             self.owed_since = self.at;
@@ -183,7 +186,10 @@ impl Regulator {
                 break;
             }
             let ask = self.owed.min(batch).floor();
-            let for_deadline = plan.deadline_rate >= plan.dirty_limit_rate;
+            let for_deadline = match pressed {
+                true => storage.gate.last_cause() != Cause::DirtyLimit,
+                false => plan.deadline_rate >= plan.dirty_limit_rate,
+            };
             let reason = if for_deadline { Reason::Deadline } else { Reason::DirtyLimit };
             writers.ask(ask as usize, reason);
             self.owed -= ask;
