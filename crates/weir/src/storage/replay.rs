@@ -138,7 +138,9 @@ impl Storage {
         let mut touched: Vec<Touched<'_>> = Vec::new();
         for_each_record(lsn, payload, &mut |logged| {
             let redo = logged.redo;
-            for page in redo.page().into_iter().chain(redo.second_page()) {
+            let first = redo.page().map(|page| (page, logged.prev));
+            let second = redo.second_page().map(|page| (page, logged.prev_undo));
+            for (page, prev) in first.into_iter().chain(second) {
                 let done = fates.get(&page).map_or(Lsn(0), |f| f.done);
                 if done >= lsn {
                     summary.skipped += 1;
@@ -156,6 +158,10 @@ impl Storage {
                 if bytes.lsn() >= lsn {
                     summary.skipped += 1;
                     continue;
+                }
+                touched[at].initialised |= redo.initialises();
+                if !touched[at].initialised && bytes.lsn() != prev {
+                    return Err(broken_chain(lsn, page, prev, bytes.lsn()));
                 }
                 redo.apply(page, bytes);
                 touched[at].changed = true;
@@ -184,7 +190,8 @@ impl Storage {
         let slot = self.store.map().slot(page);
         loop {
             if let Ok(frame) = self.pool.latch(&self.store, page) {
-                return Ok(Touched { pool: &self.pool, page, frame, changed: false });
+                let (changed, initialised) = (false, false);
+                return Ok(Touched { pool: &self.pool, page, frame, changed, initialised });
             }
             if initialise {
                 let frame = self.take_frame()?;
@@ -226,12 +233,22 @@ struct Touched<'a> {
     page: PageId,
     frame: u32,
     changed: bool,
+    /// By a record of this group.
+    initialised: bool,
 }
 
 impl Drop for Touched<'_> {
     fn drop(&mut self) {
         self.pool.frame(self.frame).latch.unlock_exclusive();
     }
+}
+
+/// A record continues another state of its page than the one that is there: an image or a part of the
+/// log was lost.
+fn broken_chain(lsn: Lsn, page: PageId, prev: Lsn, found: Lsn) -> Fault {
+    let what =
+        format!("it changes page {page} as of LSN {prev}, but the page is as of LSN {found}");
+    Fault::Record { lsn, what }
 }
 
 fn analyse(
