@@ -1,35 +1,7 @@
 #include "rows.h"
+#include "bytes.h"
 
 namespace weir {
-
-static void append_length(Bytes &out, size_t n)
-{
-  while (n >= 0x80)
-  {
-    out.push_back(static_cast<char>(n | 0x80));
-    n>>= 7;
-  }
-  out.push_back(static_cast<char>(n));
-}
-
-static bool take_number(const uchar *&from, const uchar *end, size_t &n)
-{
-  n= 0;
-  for (uint shift= 0; from < end && shift <= 28; shift+= 7)
-  {
-    uchar b= *from++;
-    n|= size_t(b & 0x7f) << shift;
-    if (!(b & 0x80))
-      return true;
-  }
-  return false;
-}
-
-// The length of bytes that follow.
-static bool take_length(const uchar *&from, const uchar *end, size_t &n)
-{
-  return take_number(from, end, n) && size_t(end - from) >= n;
-}
 
 static bool is_in_primary(const KeyFormat *primary, const Field *field)
 {
