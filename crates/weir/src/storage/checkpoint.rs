@@ -83,9 +83,17 @@ impl Storage {
     pub fn checkpoint(&self) -> Result<Lsn, Fault> {
         let _one = self.checkpointing.lock();
         let target = self.checkpoint_bound();
-        let durable = self.redo.write_step(true)?;
+        // Blocks are copied first and the log synced past them then: relocations that go on
+        // meanwhile hold up neither.
+        while let Some(draft) = self.store.draft_map(target)? {
+            self.redo.wait_durable(Lsn(draft.newest().0 + 1))?;
+            self.store.write_map(draft, self.redo.durable())?;
+        }
+        if self.redo.durable() < target {
+            self.redo.write_step(true)?;
+        }
+        let durable = self.redo.durable();
         self.store.release(durable);
-        self.store.write_map(durable, target)?;
         // The map is asked after the list: an image is installed before its guard is given up.
         let map_bound = self.store.oldest_unpersisted().unwrap_or(target);
         let bound = target.min(map_bound).min(durable);
