@@ -7,11 +7,15 @@ const GB: f64 = 1024.0 * 1024.0 * 1024.0;
 
 type Column = (&'static str, &'static str, fn(&Facts) -> String);
 
-const COLUMNS: [Column; 21] = [
+const COLUMNS: [Column; 23] = [
     ("ips.av", "rows per second, mean of the seconds", |f| whole(f.rate_mean)),
     ("ips.99", "the rate that 99 % of the seconds reach", |f| whole(f.rate_99)),
     ("p1/av", "that, as a share of the mean", |f| two(f.jitter_99())),
     ("min/av", "the slowest second, as a share of the mean", |f| two(f.jitter_min())),
+    ("ips.std", "rows per second with a row deleted for each inserted, mean", |f| {
+        whole(f.steady_mean)
+    }),
+    ("p1/std", "slowest 1 % of those seconds, as a share of it", |f| two(f.steady_jitter_99())),
     ("rKB/i", "KB read from the device per row", |f| three(f.read_kb_per_row)),
     ("wKB/i", "KB of pages and redo written per row", |f| three(f.write_kb_per_row)),
     ("Mcpu/i", "microseconds of the engine's processor time per row", |f| two(f.cpu_us_per_row)),
@@ -38,7 +42,8 @@ fn shown(experiment: Experiment) -> &'static [&'static str] {
             "ips.av",
             "ips.99",
             "p1/av",
-            "min/av",
+            "ips.std",
+            "p1/std",
             "rKB/i",
             "wKB/i",
             "Mcpu/i",
