@@ -69,7 +69,7 @@ fn redo_size(scale: f64) -> Vec<Case> {
     let rows = 2e6 * scale;
     let data = rows * ROW_BYTES;
     // What a row costs rises as the table grows. Whether rows come evenly shows when it doesn't.
-    let text = format!("load,l.i1:seconds={}:delete", (15.0 * scale).max(3.0).round());
+    let text = format!("load,update:seconds={}", (15.0 * scale).max(3.0).round());
     let mut cases = Vec::new();
     for device in ["fast", "slow-ssd"] {
         for (memory, name) in [(2.0 * data, "cached"), (data / 10.0, "tenth")] {

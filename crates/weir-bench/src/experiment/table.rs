@@ -12,7 +12,7 @@ const COLUMNS: [Column; 23] = [
     ("ips.99", "the rate that 99 % of the seconds reach", |f| whole(f.rate_99)),
     ("p1/av", "that, as a share of the mean", |f| two(f.jitter_99())),
     ("min/av", "the slowest second, as a share of the mean", |f| two(f.jitter_min())),
-    ("ips.std", "rows per second with a row deleted for each inserted, mean", |f| {
+    ("ips.std", "rows updated per second when the data has its size, mean", |f| {
         whole(f.steady_mean)
     }),
     ("p1/std", "slowest 1 % of those seconds, as a share of it", |f| two(f.steady_jitter_99())),
