@@ -42,6 +42,9 @@ pub struct Facts {
     pub pages_max: f64,
     /// Pages written per MB of redo.
     pub pages_per_redo_mb: f64,
+    /// Share of the time that a throttled device was at work.
+    #[serde(default)]
+    pub busy: f64,
     /// Redo, MB per second.
     pub redo_mb_mean: f64,
     /// Pages written by reason: deadline, dirty limit, free frames.
@@ -142,6 +145,7 @@ impl Facts {
         let pages: f64 = self.pages_by_reason.iter().sum();
         let redo_mb = growth("lsn_current") / MB;
         self.pages_mean = share(pages, time);
+        self.busy = share(growth("disk_busy_us") / 1e6, time);
         self.redo_mb_mean = share(redo_mb, time);
         self.pages_per_redo_mb = share(pages, redo_mb);
         for pair in from.windows(2) {

@@ -7,7 +7,7 @@ const GB: f64 = 1024.0 * 1024.0 * 1024.0;
 
 type Column = (&'static str, &'static str, fn(&Facts) -> String);
 
-const COLUMNS: [Column; 23] = [
+const COLUMNS: [Column; 24] = [
     ("ips.av", "rows per second, mean of the seconds", |f| whole(f.rate_mean)),
     ("ips.99", "the rate that 99 % of the seconds reach", |f| whole(f.rate_99)),
     ("p1/av", "that, as a share of the mean", |f| two(f.jitter_99())),
@@ -22,6 +22,7 @@ const COLUMNS: [Column; 23] = [
     ("size", "GB on the device", |f| two(f.size_bytes as f64 / GB)),
     ("pages/s", "pages written per second", |f| whole(f.pages_mean)),
     ("peak", "the second with most of them, as a multiple of the mean", |f| two(f.pages_peak())),
+    ("busy", "share of the time that a throttled device was at work", |f| two(f.busy)),
     ("pg/MB", "pages written per MB of redo", |f| two(f.pages_per_redo_mb)),
     ("age.max", "greatest checkpoint age, of what it may be", |f| two(f.age_max)),
     ("dirty.av", "dirty pages, share of the frames", |f| three(f.dirty_mean)),
@@ -50,6 +51,7 @@ fn shown(experiment: Experiment) -> &'static [&'static str] {
             "size",
             "pg/MB",
             "peak",
+            "busy",
             "age.max",
             "dirty.max",
             "paced.s",
@@ -92,6 +94,7 @@ fn shown(experiment: Experiment) -> &'static [&'static str] {
             "min/av",
             "pages/s",
             "peak",
+            "busy",
             "pg/MB",
             "age.max",
             "dirty.max",
