@@ -62,6 +62,7 @@ fn base(rows: f64, clients: u32, text: &str) -> Settings {
         disk: DiskChoice::default(),
         flush: FlushChoice::default(),
         status_listen: None,
+        server: None,
     }
 }
 
