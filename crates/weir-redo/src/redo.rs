@@ -14,7 +14,7 @@ use crate::RedoError;
 use crate::commit::Commits;
 use crate::format::{Geometry, MAX_PAYLOAD_BYTES, group_bytes, is_segment_size};
 use crate::ring::{Claim, Ring};
-use crate::segments::{self, Segments};
+use crate::segments::{self, Segments, TakenOver};
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Condvar, Line, Mutex, fence, wait_for};
 use crate::writer::Writer;
 
@@ -128,10 +128,10 @@ pub struct Redo {
     pub(crate) durable: Line<AtomicU64>,
     /// Nothing before is needed any more. Updated under `maintenance`.
     pub(crate) checkpoint: Line<AtomicU64>,
-    /// Greatest `claimed - checkpoint` for users. Updated under `maintenance`.
+    /// What `claimed - checkpoint` is to be at most. Updated under `maintenance`.
     capacity: Line<AtomicU64>,
-    /// The same for the system: the capacity, or more while the log is longer than a reduced one, so
-    /// that the records that move the checkpoint have a place. Updated under `maintenance`.
+    /// What it is at most: the capacity, or more while the log is longer than a reduced one. Updated
+    /// under `maintenance`.
     room: Line<AtomicU64>,
     pub(crate) poisoned: AtomicBool,
     pub(crate) cause: OnceLock<DiskError>,
@@ -161,7 +161,7 @@ impl Redo {
         let geometry = Geometry { segment_bytes: o.segment_bytes };
         let segments = Segments::empty(disk, o.database_id, geometry, 1);
         let start = Lsn(o.segment_bytes);
-        Self::start(segments, o, start, start, Vec::new())
+        Self::start(segments, o, start, start, Vec::new(), 0)
     }
 
     /// Opens a recovered log, to go on at `end`, where the [`Reader`](crate::Reader) stopped.
@@ -182,8 +182,8 @@ impl Redo {
         let geometry = segments::discover(&*disk, o.database_id)?;
         let first = geometry.segment(checkpoint.0);
         let segments = Segments::empty(disk, o.database_id, geometry, first);
-        let spare = segments.take_over(checkpoint, end)?;
-        Self::start(segments, o, checkpoint, end, spare)
+        let TakenOver { spare, notes_from } = segments.take_over(checkpoint, end)?;
+        Self::start(segments, o, checkpoint, end, spare, notes_from)
     }
 
     fn start(
@@ -192,6 +192,7 @@ impl Redo {
         checkpoint: Lsn,
         end: Lsn,
         spare: Vec<u64>,
+        notes_from: u64,
     ) -> Result<Redo, RedoError> {
         let geometry = segments.geometry;
         let capacity = geometry.segments(o.capacity_bytes);
@@ -204,7 +205,7 @@ impl Redo {
         let writer = Writer::at(&segments, end.0)?;
         let line = |lsn: u64| Line(AtomicU64::new(lsn));
         let redo = Redo {
-            ring: Ring::new(o.buffer_bytes, end.0),
+            ring: Ring::new(o.buffer_bytes, end.0, notes_from),
             written: line(end.0),
             synced: line(end.0),
             durable: line(end.0),
@@ -242,11 +243,7 @@ impl Redo {
             if self.poisoned.load(Relaxed) {
                 return Err(Refused::Poisoned);
             }
-            let limit = match class {
-                Admission::User => &self.capacity,
-                Admission::System => &self.room,
-            };
-            let most = limit.load(SeqCst);
+            let most = self.room.load(SeqCst);
             let usable = match class {
                 Admission::User => user_limit(most),
                 Admission::System => most,
@@ -254,10 +251,10 @@ impl Redo {
             match self.ring.claim(need, self.checkpoint.load(Acquire) + usable) {
                 Claim::NoBuffer => return Err(Refused::Buffer),
                 Claim::NoCapacity => return Err(Refused::Capacity),
-                // Who reduces a limit stores it, then reads `claimed`; we claimed, then read the limit
-                // again. So either our claim is seen and the segments for it are kept, or we see the
-                // new limit and ask again under it.
-                Claim::Taken if limit.load(SeqCst) == most => {
+                // Who reduces the room stores it, then reads `claimed`; we claimed, then read the room
+                // again. So either our claim is seen and the segments for it are kept, or we see what
+                // is new and ask again under it.
+                Claim::Taken if self.room.load(SeqCst) == most => {
                     return Ok(Credit { redo: self, bytes: need });
                 }
                 Claim::Taken => self.ring.unclaim(need),
@@ -275,7 +272,7 @@ impl Redo {
         assert!(std::ptr::eq(self, credit.redo), "the credit is another log's");
         let need = group_bytes(payload.len()) as u64;
         assert!(need <= credit.bytes, "group of {need} bytes on a credit of {}", credit.bytes);
-        let (start, end) = self.ring.append(payload);
+        let (start, end) = self.ring.append(payload, self.durable.load(Relaxed));
         let rest = credit.bytes - need;
         mem::forget(credit);
         if rest > 0 {
@@ -344,8 +341,8 @@ impl Redo {
     }
 
     /// Changes the capacity; returns it rounded. Growth makes the new segments, durably, before it gives them
-    /// out. Shrinking takes effect on users at once; the segments that are too many are removed once the
-    /// checkpoint age is below the new capacity.
+    /// out. After shrinking, the old capacity holds until the checkpoint age is below the new one: it is
+    /// for the caller to move the checkpoint so far. Then the segments that are too many are removed.
     ///
     /// # Errors
     /// [`RedoError::Poisoned`]; the disk's. When the disk has no space for growth, the capacity is unchanged
