@@ -1,6 +1,7 @@
 //! The embedded database: tables and their indexes, the catalog, opening and closing, status.
 
 mod catalog;
+mod change;
 mod check;
 mod cursor;
 mod ddl;
