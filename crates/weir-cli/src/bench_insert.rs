@@ -83,7 +83,9 @@ impl Insert {
     pub fn run(self) -> Result<ExitCode> {
         let settings = self.settings();
         run::check(&settings)?;
+        let json = self.json.clone().unwrap_or_else(|| default_json(&settings));
         let home = Home::new(self.dir.as_deref(), self.keep)?;
+        check_place(&json)?;
         let stop = stop_on_interrupt()?;
         let mut line = ProgressLine::new();
         let quiet = self.quiet;
@@ -98,10 +100,11 @@ impl Insert {
             tell(&format!("database kept in {}", home.path().display()));
         }
         home.remove()?;
-        let json = self.json.unwrap_or_else(|| default_json(&settings));
+        // What was measured is shown, whatever becomes of the file.
+        print(&format!("{}\n", report::summary(&result)))?;
         result.save(&json)?;
-        let (summary, json) = (report::summary(&result), json.display());
-        print(&format!("{summary}\nEvery second of it: {json}\nAs a page: weir report {json}\n"))?;
+        let json = json.display();
+        print(&format!("Every second of it: {json}\nAs a page: weir report {json}\n"))?;
         Ok(ExitCode::from(if result.interrupted { 130 } else { 0 }))
     }
 
@@ -128,6 +131,20 @@ impl Insert {
             status_listen: self.status_listen.clone(),
         }
     }
+}
+
+/// Whether the result can be put there: to be told before a long run, not after it.
+fn check_place(file: &Path) -> Result<()> {
+    let what = || format!("preparing the result's file {}", file.display());
+    if let Some(dir) = file.parent() {
+        fs::create_dir_all(dir).with_context(what)?;
+    }
+    let existed = file.exists();
+    fs::OpenOptions::new().append(true).create(true).open(file).with_context(what)?;
+    if !existed {
+        fs::remove_file(file).with_context(what)?;
+    }
+    Ok(())
 }
 
 fn default_json(settings: &Settings) -> PathBuf {

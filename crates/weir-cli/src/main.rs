@@ -8,6 +8,7 @@ mod bench_compare;
 mod bench_experiment;
 mod bench_insert;
 mod check;
+mod compact;
 mod output;
 mod report;
 mod sim;
@@ -32,6 +33,8 @@ enum Command {
     Bench(bench::Bench),
     /// Check the structure of a database.
     Check(check::Check),
+    /// Make the files of a database shorter.
+    Compact(compact::Compact),
     /// Make one HTML page of the results of benchmarks.
     Report(report::Report),
     /// Watch a running database in the terminal.
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
     let done = match arguments.command {
         Command::Bench(bench) => bench.run(),
         Command::Check(check) => check.run(),
+        Command::Compact(compact) => compact.run(),
         Command::Report(report) => report.run(),
         Command::Top(top) => top.run(),
         Command::Sim(sim) => sim.run(),
