@@ -1,6 +1,6 @@
 //! What a run showed of page writing.
 
-use super::Case;
+use super::{Case, Slopes};
 use crate::percentile::rate_99;
 use crate::result::{Run, Second, StepResult};
 use serde::{Deserialize, Serialize};
@@ -22,6 +22,9 @@ pub struct Facts {
     pub rate_min: f64,
     /// Change of the rate over the whole time, as a share of the mean: of the line through all seconds.
     pub trend: f64,
+    /// What becomes of the rate as rows are added.
+    #[serde(default)]
+    pub slopes: Slopes,
     /// KB written to the device per row, from the whole step.
     pub write_kb_per_row: f64,
     /// KB read from the device per row, from the whole step.
@@ -85,6 +88,7 @@ impl Facts {
             rate_99: rate_99(&rates)?,
             rate_min: rates.iter().copied().fold(f64::INFINITY, f64::min),
             trend: trend(&rates),
+            slopes: Slopes::of(&seconds[skip..]),
             ..Facts::default()
         };
         facts.of_step(step);
