@@ -33,6 +33,9 @@ pub struct RedoOptions {
     pub database_id: u64,
 }
 
+/// Segments that growth makes in one go.
+const GROWTH_SEGMENTS: u64 = 4;
+
 impl Default for RedoOptions {
     fn default() -> Self {
         RedoOptions {
@@ -136,12 +139,17 @@ pub struct Redo {
     pub(crate) poisoned: AtomicBool,
     pub(crate) cause: OnceLock<DiskError>,
     pub(crate) segments: Segments,
-    /// Lock order: `maintenance` alone; `writer` before `syncing`; no other is held with them but
+    /// Lock order: `resizing` before `maintenance`, both alone; `writer` before `syncing`; no other is held with them but
     /// the short ones inside `segments`, `commits` and `space`.
     pub(crate) writer: Mutex<Writer>,
     pub(crate) syncing: Mutex<()>,
     pub(crate) commits: Commits,
+    /// One change of the capacity at a time; before `maintenance`.
+    resizing: Mutex<()>,
     maintenance: Mutex<()>,
+    /// Last segment that growth has made so far and not given out; 0 when nothing grows. Updated under
+    /// `maintenance`.
+    growing_to: AtomicU64,
     space: Mutex<()>,
     space_freed: Condvar,
     space_waiters: AtomicUsize,
@@ -218,7 +226,9 @@ impl Redo {
             writer: Mutex::new(writer),
             syncing: Mutex::new(()),
             commits: Commits::new(),
+            resizing: Mutex::new(()),
             maintenance: Mutex::new(()),
+            growing_to: AtomicU64::new(0),
             space: Mutex::new(()),
             space_freed: Condvar::new(),
             space_waiters: AtomicUsize::new(0),
@@ -348,33 +358,53 @@ impl Redo {
     /// [`RedoError::Poisoned`]; the disk's. When the disk has no space for growth, the capacity is unchanged
     /// and the log goes on; any other failure poisons it.
     pub fn set_capacity(&self, bytes: u64) -> Result<u64, RedoError> {
-        let _alone = self.maintenance.lock();
-        self.check()?;
+        let _one = self.resizing.lock();
         let geometry = self.segments.geometry;
         let (old, new) = (self.capacity(), geometry.segments(bytes) * geometry.segment_bytes);
-        let checkpoint = self.checkpoint().0;
         if new > old {
-            let (present, first) = (self.segments.end(), geometry.segment(checkpoint));
-            let last = (first + new / geometry.segment_bytes).max(present - 1);
-            if let Err(error) = self.segments.arrange(first, last, Vec::new()) {
-                let RedoError::Disk(cause) = &error else { return Err(self.fail(error)) };
-                // A failed sync is never passed over, whatever its reason.
-                let full = cause.kind() == std::io::ErrorKind::StorageFull;
-                if !full || cause.operation.contains("sync") {
-                    return Err(self.fail(error));
-                }
-                self.segments.discard_from(present).map_err(|e| self.fail(e.into()))?;
-                return Err(error);
-            }
-            self.capacity.store(new, SeqCst);
-            self.room.store(new.max(self.room.load(SeqCst)), SeqCst);
-            self.wake_space_waiters();
+            // Little by little, so that the checkpoint can move meanwhile.
+            while !self.grow(new)? {}
         } else if new < old {
+            let _alone = self.maintenance.lock();
+            self.check()?;
+            let checkpoint = self.checkpoint().0;
             self.capacity.store(new, SeqCst);
             self.settle_room(checkpoint);
             self.arrange(checkpoint).map_err(|e| self.fail(e))?;
         }
         Ok(new)
+    }
+
+    /// Makes a few of the segments that the capacity `new` needs; the last of them, and it is given out. Returns
+    /// whether that was so.
+    fn grow(&self, new: u64) -> Result<bool, RedoError> {
+        let _alone = self.maintenance.lock();
+        self.check()?;
+        let geometry = self.segments.geometry;
+        let (present, first) = (self.segments.end(), geometry.segment(self.checkpoint().0));
+        let last = (first + new / geometry.segment_bytes).max(present - 1);
+        let next = last.min(present - 1 + GROWTH_SEGMENTS);
+        if let Err(error) = self.segments.arrange(first, next, Vec::new()) {
+            self.growing_to.store(0, Relaxed);
+            let RedoError::Disk(cause) = &error else { return Err(self.fail(error)) };
+            // A failed sync is never passed over, whatever its reason.
+            let full = cause.kind() == std::io::ErrorKind::StorageFull;
+            if !full || cause.operation.contains("sync") {
+                return Err(self.fail(error));
+            }
+            self.segments.discard_from(present).map_err(|e| self.fail(e.into()))?;
+            self.arrange(self.checkpoint().0).map_err(|e| self.fail(e))?;
+            return Err(error);
+        }
+        if next < last {
+            self.growing_to.store(next, Relaxed);
+            return Ok(false);
+        }
+        self.growing_to.store(0, Relaxed);
+        self.capacity.store(new, SeqCst);
+        self.room.store(new.max(self.room.load(SeqCst)), SeqCst);
+        self.wake_space_waiters();
+        Ok(true)
     }
 
     /// Ends the exception for a log that was longer than its capacity, if it fits by now.
@@ -390,6 +420,7 @@ impl Redo {
         let geometry = self.segments.geometry;
         let first = geometry.segment(checkpoint);
         let ahead = first + self.room.load(SeqCst) / geometry.segment_bytes;
+        let ahead = ahead.max(self.growing_to.load(Relaxed));
         self.segments.arrange(first, ahead.max(geometry.segment(self.ring.claimed())), Vec::new())
     }
 
