@@ -358,5 +358,20 @@ maria_declare_plugin(weir)
   nullptr,
   "0.1",
   MariaDB_PLUGIN_MATURITY_EXPERIMENTAL
+},
+{
+  MYSQL_INFORMATION_SCHEMA_PLUGIN,
+  &table_interface,
+  "WEIR_INDEX_STATS",
+  "Weir",
+  "How large the indexes of WEIR are",
+  PLUGIN_LICENSE_GPL,
+  weir::init_index_table,
+  nullptr,
+  0x0100,
+  nullptr,
+  nullptr,
+  "0.1",
+  MariaDB_PLUGIN_MATURITY_EXPERIMENTAL
 }
 maria_declare_plugin_end;

@@ -25,11 +25,15 @@ public:
   // Next key of a table without primary key, 0 if not known yet; next value of AUTO_INCREMENT.
   std::atomic<ulonglong> next_hidden{0}, next_auto{0};
   std::atomic<bool> auto_is_known{false};
-  // Figures of the table, and when they were asked for last; under LOCK_share.
-  ulonglong rows= 0, data_bytes= 0, index_bytes= 0, asked_at= 0, counted_rows= 0;
+  // Rows that came or went, roughly.
+  std::atomic<ulonglong> changes{0};
+  // Figures of the table, when they were asked for last and how many changes there had been; under LOCK_share.
+  ulonglong rows= 0, data_bytes= 0, index_bytes= 0, asked_at= 0, changes_before= 0;
   bool is_known= false;
-  // Rows for each distinct value of each index's first parts; see `analyze`. Under LOCK_share.
+  // Rows for each distinct value of each index's first parts, how many rows there were when these were counted,
+  // and how often they have been; see `analyze`. Under LOCK_share.
   std::vector<std::vector<ulong>> rows_per_key;
+  ulonglong counted_rows= 0, counts= 0;
 };
 
 // For `weir_table_indexes`: collects names in a vector of Bytes.
