@@ -1,4 +1,4 @@
-/* INFORMATION_SCHEMA: WEIR_TRX and WEIR_LOCKS. */
+/* INFORMATION_SCHEMA: WEIR_TRX, WEIR_LOCKS and WEIR_TABLES. */
 #pragma once
 
 #include "server.h"
@@ -6,4 +6,5 @@
 namespace weir {
 int init_transactions_table(void *schema);
 int init_locks_table(void *schema);
+int init_tables_table(void *schema);
 } // namespace weir

@@ -50,8 +50,8 @@ use ranges::RangeLocks;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use weir_page::types::{TreeId, TxnId};
 
@@ -235,6 +235,16 @@ struct QueueShard(Mutex<HashTable<Queue>>);
 #[repr(align(64))]
 struct ListShard(Mutex<HashMap<TxnId, Vec<LockKey>>>);
 
+/// Told who begins to wait, and whom all that one waits for; see [`LockTable::observe_waits`].
+pub type WaitObserver = Box<dyn Fn(TxnId, &[TxnId]) + Send + Sync>;
+
+/// A wait that has begun.
+struct Begun {
+    waiter: Arc<Waiter>,
+    /// All in the way, if somebody wants to know.
+    in_the_way: Vec<TxnId>,
+}
+
 /// The table of explicit row locks. See the module's head for the protocol.
 pub struct LockTable {
     /// Keys with an entry: incremented before a queue is made, decremented after it is gone.
@@ -246,6 +256,7 @@ pub struct LockTable {
     pub ranges: RangeLocks,
     hasher: RandomState,
     counters: Counters,
+    observer: OnceLock<WaitObserver>,
 }
 
 impl Default for LockTable {
@@ -265,7 +276,16 @@ impl LockTable {
             ranges: RangeLocks::default(),
             hasher: RandomState::new(),
             counters: Counters::default(),
+            observer: OnceLock::new(),
         }
+    }
+
+    /// Has every wait told before it begins, in the thread that waits and with nothing held: for a
+    /// coordinator that knows of orders between transactions which this table doesn't. What is told
+    /// may have ended meanwhile. The first observer stays.
+    pub fn observe_waits(&self, observer: WaitObserver) {
+        // A second one would have to be told of waits that are on.
+        let _ = self.observer.set(observer);
     }
 
     /// Whether another transaction holds, or waits ahead for, a lock that conflicts with `mode`.
@@ -295,7 +315,11 @@ impl LockTable {
         if req.implicit_owner.is_none() && self.grant_now(hash, req) {
             return Ok(());
         }
-        let Some(waiter) = self.begin_wait(hash, req)? else { return Ok(()) };
+        let Some(begun) = self.begin_wait(hash, req)? else { return Ok(()) };
+        let Begun { waiter, in_the_way } = begun;
+        if let Some(observe) = self.observer.get().filter(|_| !req.timeout.is_zero()) {
+            observe(req.txn, &in_the_way);
+        }
         let began = Instant::now();
         let outcome = self.wait(hash, req, &waiter, began);
         self.waits.lock().remove(&req.txn);
@@ -409,9 +433,10 @@ impl LockTable {
     }
 
     /// Grants, or enters the request as a waiter and resolves the deadlocks that this makes.
-    fn begin_wait(&self, hash: u64, req: &Request<'_>) -> Result<Option<Arc<Waiter>>, LockError> {
+    fn begin_wait(&self, hash: u64, req: &Request<'_>) -> Result<Option<Begun>, LockError> {
         let mut waits = self.waits.lock();
         let waiter = Waiter::new();
+        let mut in_the_way = Vec::new();
         let (key, converted) = {
             let mut shard = self.shard(hash).lock();
             let queue = self.queue(&mut shard, hash, req);
@@ -424,6 +449,9 @@ impl LockTable {
             }
             if !req.wait {
                 return Err(LockError::Timeout);
+            }
+            if self.observer.get().is_some() {
+                in_the_way = queue.in_the_way(req.txn, req.mode);
             }
             queue.push(Waiting {
                 txn: req.txn,
@@ -443,7 +471,7 @@ impl LockTable {
         } else if converted || self.list(req.txn).lock().contains_key(&req.txn) {
             self.resolve_deadlocks(&mut waits, req.txn);
         }
-        Ok(Some(waiter))
+        Ok(Some(Begun { waiter, in_the_way }))
     }
 
     /// Enters the implicit owner as exclusive holder if it is still active. Whatever the requester
