@@ -1,5 +1,6 @@
 """A private server with Weir and the binary log on, which is started, killed and started again."""
 
+import os
 import pathlib
 import re
 import subprocess
@@ -9,6 +10,8 @@ import pymysql
 
 HERE = pathlib.Path(__file__).resolve().parent.parent
 PATIENCE_S = 120
+# A start that takes longer is told.
+SLOW_S = 5
 # What a healthy server never logs; and what it says of a binary log that was cut short.
 BAD = re.compile(r"\[ERROR\]|got signal|panicked|assertion|corrupt", re.IGNORECASE)
 CUT_SHORT = re.compile(r"read_log_event\(\): 'Event truncated'")
@@ -59,7 +62,10 @@ class Server:
             except pymysql.err.OperationalError:
                 time.sleep(0.02)
                 continue
-            self.starts_s.append(time.monotonic() - self.began)
+            took_s = time.monotonic() - self.began
+            self.starts_s.append(took_s)
+            if took_s > SLOW_S:
+                print(f"a start took {took_s:.1f} s, {self.cpu_s():.1f} s of them on a CPU", flush=True)
             return connection
         raise Failure(f"the server did not start within {PATIENCE_S} s")
 
@@ -67,6 +73,11 @@ class Server:
         """A connection that commits each statement at once."""
         return pymysql.connect(unix_socket=str(self.dir / "socket"), user="root", autocommit=True,
                                charset="utf8mb4", read_timeout=PATIENCE_S)
+
+    def cpu_s(self):
+        """Seconds of CPU time that the server has had."""
+        fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def kill(self):
         """kill -9."""
