@@ -1,6 +1,10 @@
-//! What the process has used so far: processor, memory, device.
+//! What the engine's process has used so far: processor, memory, device.
 //!
-//! Device figures are the kernel's block I/O accounting of this process (`/proc/self/io`): bytes read
+//! An embedded engine works in this process, a server in one of its own ([`Place`]). In both cases
+//! processor time is that of clients and engine together, so that what clients took can be told apart; all
+//! other figures are the engine's process's alone.
+//!
+//! Device figures are the kernel's block I/O accounting of that process (`/proc/PID/io`): bytes read
 //! from the device, also through page faults, and bytes sent to it; for files written through the page
 //! cache the kernel counts a page when it becomes dirty. The kernel does not count operations per
 //! process. Where the engine does not count them itself, the operations shown are read calls and major faults, and at most one for each 4 KiB
@@ -11,13 +15,96 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::param::clock_ticks_per_second;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+
+/// The process that does an engine's work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// This process. Its files are all in one directory.
+    Here {
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// Another process of this machine.
+    Process {
+        /// Its number.
+        pid: u32,
+        /// Where its files are.
+        dir: PathBuf,
+        /// Files in there that aren't the engine's begin with this: a binary log.
+        except: Option<PathBuf>,
+    },
+    /// A process that can't be looked at from here.
+    Elsewhere,
+}
+
+impl Place {
+    /// Whether the engine works in this process.
+    pub fn is_here(&self) -> bool {
+        matches!(self, Place::Here { .. })
+    }
+
+    /// Whether its figures are known.
+    pub fn is_seen(&self) -> bool {
+        *self != Place::Elsewhere
+    }
+
+    /// Where the engine's files are; nowhere when that isn't known.
+    pub fn dir(&self) -> Option<&Path> {
+        match self {
+            Place::Here { dir } | Place::Process { dir, .. } => Some(dir),
+            Place::Elsewhere => None,
+        }
+    }
+
+    /// What engine and clients have used so far.
+    ///
+    /// # Errors
+    /// When `/proc` is not there, or the process.
+    pub fn usage(&self) -> Result<Usage> {
+        match self {
+            Place::Here { .. } => Usage::now(),
+            Place::Process { pid, .. } => Usage::of(*pid),
+            Place::Elsewhere => {
+                Ok(Usage { cpu_us: process_cpu().as_micros() as u64, ..Usage::default() })
+            }
+        }
+    }
+
+    /// Resident memory of the process, bytes.
+    ///
+    /// # Errors
+    /// When `/proc` is not there, or the process.
+    pub fn resident_bytes(&self) -> Result<u64> {
+        match self {
+            Place::Here { .. } => resident_bytes("self"),
+            Place::Process { pid, .. } => resident_bytes(&pid.to_string()),
+            Place::Elsewhere => Ok(0),
+        }
+    }
+
+    /// Space that the engine's files take on the device.
+    pub fn size_bytes(&self) -> u64 {
+        match self {
+            Place::Here { dir } => size_bytes(dir, None),
+            Place::Process { dir, except, .. } => size_bytes(dir, except.as_deref()),
+            Place::Elsewhere => 0,
+        }
+    }
+
+    /// Processor time of clients so far, as the calling thread can tell: its own where clients and engine
+    /// share a process, the whole process's where they don't.
+    pub fn clients_cpu(&self) -> Duration {
+        if self.is_here() { thread_cpu() } else { process_cpu() }
+    }
+}
 
 /// Totals of the process since it started, or their growth over some time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,15 +129,28 @@ impl Usage {
     /// # Errors
     /// When `/proc` is not there.
     pub fn now() -> Result<Self> {
-        let io = read("/proc/self/io")?;
+        Self::read("self", |_| process_cpu())
+    }
+
+    /// Reads the totals of process `pid`; with processor time of this process added.
+    ///
+    /// # Errors
+    /// When the process is gone or may not be looked at.
+    pub fn of(pid: u32) -> Result<Self> {
+        Self::read(&pid.to_string(), |stat| cpu_in(stat) + process_cpu())
+    }
+
+    fn read(process: &str, cpu: impl FnOnce(&str) -> Duration) -> Result<Self> {
+        let io = read(&format!("/proc/{process}/io"))?;
+        let stat = read(&format!("/proc/{process}/stat"))?;
         let field = |name: &str| field(&io, name).unwrap_or(0);
         Ok(Usage {
-            cpu_us: cpu_of(ClockId::ProcessCPUTime).as_micros() as u64,
+            cpu_us: cpu(&stat).as_micros() as u64,
             read_bytes: field("read_bytes"),
             write_bytes: field("write_bytes"),
             read_calls: field("syscr"),
             write_calls: field("syscw"),
-            major_faults: major_faults(&read("/proc/self/stat")?),
+            major_faults: stat_field(&stat, 12),
         })
     }
 
@@ -89,24 +189,32 @@ pub fn thread_cpu() -> Duration {
     cpu_of(ClockId::ThreadCPUTime)
 }
 
-/// Resident memory of this process, bytes.
-///
-/// # Errors
-/// When `/proc` is not there.
-pub fn resident_bytes() -> Result<u64> {
-    Ok(field(&read("/proc/self/status")?, "VmRSS").unwrap_or(0) * 1024)
+/// Processor time of all threads of this process.
+pub fn process_cpu() -> Duration {
+    cpu_of(ClockId::ProcessCPUTime)
 }
 
-/// Space that the files below `dir` take on the device: allocated blocks, not lengths.
-pub fn size_bytes(dir: &Path) -> u64 {
+fn resident_bytes(process: &str) -> Result<u64> {
+    Ok(field(&read(&format!("/proc/{process}/status"))?, "VmRSS").unwrap_or(0) * 1024)
+}
+
+/// Space that the files below `dir` take on the device, but for those whose path begins as `except`:
+/// allocated blocks, not lengths.
+fn size_bytes(dir: &Path, except: Option<&Path>) -> u64 {
     let Ok(entries) = fs::read_dir(dir) else { return 0 };
+    let is_counted = |entry: &fs::DirEntry| {
+        let (path, except) = (entry.path(), except.map(Path::as_os_str));
+        except.is_none_or(|except| {
+            !path.as_os_str().as_encoded_bytes().starts_with(except.as_encoded_bytes())
+        })
+    };
     // Engines remove files meanwhile: what can't be looked at any more takes no space.
     let size = |entry: fs::DirEntry| match entry.metadata() {
-        Ok(data) if data.is_dir() => size_bytes(&entry.path()),
+        Ok(data) if data.is_dir() => size_bytes(&entry.path(), except),
         Ok(data) => data.blocks() * 512,
         Err(_) => 0,
     };
-    entries.flatten().map(size).sum()
+    entries.flatten().filter(is_counted).map(size).sum()
 }
 
 fn cpu_of(clock: ClockId) -> Duration {
@@ -123,10 +231,17 @@ fn field(text: &str, name: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// Field 12 of `/proc/self/stat`; the second may hold spaces and ends with the last parenthesis.
-fn major_faults(stat: &str) -> u64 {
+/// Field `number` of `/proc/PID/stat`, from 1; the second may hold spaces and ends with the last
+/// parenthesis.
+fn stat_field(stat: &str, number: usize) -> u64 {
     let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    rest.split_whitespace().nth(9).and_then(|field| field.parse().ok()).unwrap_or(0)
+    rest.split_whitespace().nth(number - 3).and_then(|field| field.parse().ok()).unwrap_or(0)
+}
+
+/// User and system time of all threads, also of those that have ended.
+fn cpu_in(stat: &str) -> Duration {
+    let ticks = stat_field(stat, 14) + stat_field(stat, 15);
+    Duration::from_secs_f64(ticks as f64 / clock_ticks_per_second() as f64)
 }
 
 #[cfg(test)]
@@ -140,7 +255,10 @@ mod tests {
         assert_eq!(field(io, "read_bytes"), Some(4096));
         assert_eq!(field(io, "bytes"), None);
         assert_eq!(field("VmRSS:\t  120 kB\n", "VmRSS"), Some(120));
-        assert_eq!(major_faults("17 (a (b) c) S 1 17 17 0 -1 4194304 80 0 33 0 1 2"), 33);
+        let stat = "17 (a (b) c) S 1 17 17 0 -1 4194304 80 0 33 0 150 250";
+        assert_eq!(stat_field(stat, 12), 33);
+        let seconds = 400.0 / clock_ticks_per_second() as f64;
+        assert_eq!(cpu_in(stat), Duration::from_secs_f64(seconds));
     }
 
     #[test]
@@ -157,6 +275,35 @@ mod tests {
         let spin = std::hint::black_box((0..5_000_000u64).fold(0, |sum, i| sum ^ (i * i)));
         assert!(spin != 1);
         assert!(Usage::now().unwrap().since(&before).cpu_us > 0);
-        assert!(resident_bytes().unwrap() > 0);
+        assert!(resident_bytes("self").unwrap() > 0);
+    }
+
+    #[test]
+    fn another_process_is_seen_by_its_number() {
+        let dir = std::env::temp_dir();
+        let pid = std::process::id();
+        let place = Place::Process { pid, dir, except: None };
+        assert!(place.is_seen() && !place.is_here());
+        assert!(place.resident_bytes().unwrap() > 0);
+        // This process is counted as the engine's and as the clients' here.
+        let (clients, both) = (place.clients_cpu(), place.usage().unwrap());
+        assert!(both.cpu_us >= clients.as_micros() as u64);
+    }
+
+    #[test]
+    fn a_process_that_is_gone_is_an_error_and_one_elsewhere_is_not() {
+        let gone = Place::Process { pid: u32::MAX, dir: "/".into(), except: None };
+        assert!(gone.usage().unwrap_err().to_string().contains("/proc/4294967295/io"));
+        assert_eq!(Place::Elsewhere.usage().unwrap().write_bytes, 0);
+    }
+
+    #[test]
+    fn a_binary_log_is_no_data() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("table"), [1; 4096]).unwrap();
+        let table = size_bytes(dir.path(), None);
+        std::fs::write(dir.path().join("log.000001"), [1; 65536]).unwrap();
+        assert!(table > 0 && size_bytes(dir.path(), None) > table);
+        assert_eq!(size_bytes(dir.path(), Some(&dir.path().join("log"))), table);
     }
 }

@@ -3,26 +3,60 @@
 //! Each engine and number of clients runs in a process of its own, so that memory, processor time and
 //! device traffic are its own, and none inherits a warm or fragmented heap. The child is this same
 //! program, running `bench insert`; its result comes back as the JSON document that it stores.
+//!
+//! Engines are embedded in the child, or storage engines of servers that are started here, a new one for
+//! each run ([`crate::server`]); the child is their client then.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::engine::EngineKind;
+use crate::engine::{EngineKind, Statements};
 use crate::error::{Error, Result};
 use crate::report::TextTable;
 use crate::result::{Measured, Run, StepResult, Throughput};
+use crate::server::{PrivateServer, ServerSetup, ServerSpec};
+
+/// One of those that are compared.
+#[derive(Debug, Clone)]
+pub enum Contender {
+    /// An engine inside the child.
+    Embedded(EngineKind),
+    /// A server's.
+    Server(ServerSpec),
+}
+
+impl Contender {
+    /// Its name in tables.
+    pub fn name(&self) -> &str {
+        match self {
+            Contender::Embedded(kind) => kind.name(),
+            Contender::Server(spec) => &spec.label,
+        }
+    }
+
+    fn file_name(&self) -> String {
+        match self {
+            Contender::Embedded(kind) => kind.name().into(),
+            Contender::Server(spec) => spec.file_name(),
+        }
+    }
+}
 
 /// What to compare.
 #[derive(Debug, Clone)]
 pub struct Comparison {
     /// The program to run.
     pub program: PathBuf,
-    /// Engines, in this order; the others are shown relative to the first.
-    pub engines: Vec<EngineKind>,
+    /// Those compared, in this order; the others are shown relative to the first.
+    pub contenders: Vec<Contender>,
     /// Numbers of clients.
     pub clients: Vec<u32>,
     /// Arguments of `bench insert` that are the same for all.
     pub arguments: Vec<String>,
+    /// How servers are started.
+    pub servers: ServerSetup,
+    /// How statements are sent to servers.
+    pub statements: Statements,
     /// Where databases go, one after the other; a temporary directory when `None`.
     pub dir: Option<PathBuf>,
     /// Where the JSON documents go.
@@ -30,60 +64,113 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Runs everything, in order. An engine that fails does not keep the others from running.
+    /// Runs everything, in order. One that fails does not keep the others from running.
     ///
     /// # Errors
     /// When a child process can't be started at all.
-    pub fn run(&self, mut starting: impl FnMut(EngineKind, u32)) -> Result<Vec<Outcome>> {
+    pub fn run(&self, mut starting: impl FnMut(&Contender, u32)) -> Result<Vec<Outcome>> {
         let mut outcomes = Vec::new();
         for &clients in &self.clients {
-            for &engine in &self.engines {
-                starting(engine, clients);
-                outcomes.push(Outcome { engine, clients, run: self.child(engine, clients)? });
+            for contender in &self.contenders {
+                starting(contender, clients);
+                let document =
+                    self.results.join(format!("{}-{clients}.json", contender.file_name()));
+                let run = self.one(contender, clients, &document)?;
+                let name = contender.name().to_string();
+                outcomes.push(Outcome { name, clients, document, run });
             }
         }
         Ok(outcomes)
     }
 
-    fn child(&self, engine: EngineKind, clients: u32) -> Result<std::result::Result<Run, String>> {
-        let json = self.results.join(format!("{engine}-{clients}.json"));
+    fn one(
+        &self,
+        contender: &Contender,
+        clients: u32,
+        document: &Path,
+    ) -> Result<std::result::Result<Run, String>> {
+        let mut command = Command::new(&self.program);
+        command.args(["bench", "insert", "--clients", &clients.to_string()]);
+        command.arg("--json").arg(document).args(&self.arguments);
+        let spec = match contender {
+            Contender::Embedded(kind) => {
+                self.embed(*kind, clients, &mut command);
+                return self.child(contender.name(), clients, document, command);
+            }
+            Contender::Server(spec) => spec,
+        };
+        let server = match self.servers.start(spec) {
+            Ok(server) => server,
+            Err(error) => return Ok(Err(error.to_string())),
+        };
+        self.connect(&server, spec, &mut command);
+        let run = self.child(contender.name(), clients, document, command)?;
+        Ok(match server.stop() {
+            Ok(()) => run,
+            Err(error) => run.and(Err(error.to_string())),
+        })
+    }
+
+    fn embed(&self, kind: EngineKind, clients: u32, command: &mut Command) {
+        let limits = &self.servers.limits;
+        command.args(["--engine", kind.name()]);
+        command.args(["--memory", &limits.memory_bytes.to_string()]);
+        command.args(["--redo", &limits.redo_bytes.to_string()]);
+        command.args(["--durability", &limits.durability.to_string()]);
+        if let Some(dir) = &self.dir {
+            command.arg("--dir").arg(dir.join(format!("{kind}-{clients}")));
+        }
+    }
+
+    fn connect(&self, server: &PrivateServer, spec: &ServerSpec, command: &mut Command) {
+        let choice = server.choice(&spec.engine, self.statements);
+        command.args(["--url", &choice.url]).arg("--socket").arg(server.socket());
+        command.args(["--table-engine", &choice.table_engine, "--keep"]);
+        command.args(["--statements", &choice.statements.to_string()]);
+    }
+
+    fn child(
+        &self,
+        name: &str,
+        clients: u32,
+        document: &Path,
+        mut command: Command,
+    ) -> Result<std::result::Result<Run, String>> {
         // A file left by an earlier comparison must not pass for this one's.
-        match std::fs::remove_file(&json) {
+        match std::fs::remove_file(document) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(Error::io(format!("removing {}", json.display()), error));
+                return Err(Error::io(format!("removing {}", document.display()), error));
             }
             _ => {}
         }
-        let mut command = Command::new(&self.program);
-        command.args(["bench", "insert", "--engine", engine.name()]);
-        command.args(["--clients", &clients.to_string()]).arg("--json").arg(&json);
-        if let Some(dir) = &self.dir {
-            command.arg("--dir").arg(dir.join(format!("{engine}-{clients}")));
-        }
-        command.args(&self.arguments).stdout(Stdio::null());
         let status = command
+            .stdout(Stdio::null())
             .status()
             .map_err(|error| Error::io(format!("starting {}", self.program.display()), error))?;
         if !status.success() {
-            return Ok(Err(format!("{engine} with {clients} clients: {status}")));
+            return Ok(Err(format!("{name} with {clients} clients: {status}")));
         }
-        Ok(Run::load(&json).map_err(|error| error.to_string()))
+        Ok(Run::load(document).map_err(|error| error.to_string()))
     }
 }
 
 /// What came of one engine with one number of clients.
 pub struct Outcome {
-    /// The engine.
-    pub engine: EngineKind,
+    /// The engine, as it was named.
+    pub name: String,
     /// Client threads.
     pub clients: u32,
+    /// Where its JSON document is, if it finished.
+    pub document: PathBuf,
     /// Its result, or why there is none.
     pub run: std::result::Result<Run, String>,
 }
 
 /// The outcomes as one table, and a line for each step that names the fastest.
 pub fn table(outcomes: &[Outcome]) -> String {
-    let Some(first) = outcomes.first().map(|outcome| outcome.engine) else { return String::new() };
+    let Some(first) = outcomes.first().map(|outcome| outcome.name.as_str()) else {
+        return String::new();
+    };
     let relative = format!("vs.{first}");
     let mut table = TextTable::new(&[
         "step", "clients", "engine", "rate.av", "rate.99", &relative, "rKB/o", "wKB/o", "Mcpu/o",
@@ -97,11 +184,11 @@ pub fn table(outcomes: &[Outcome]) -> String {
             let lines: Vec<_> = outcomes
                 .iter()
                 .filter(|outcome| outcome.clients == clients)
-                .filter_map(|outcome| Some((outcome.engine, measure(outcome, &name)?)))
+                .filter_map(|outcome| Some((outcome.name.as_str(), measure(outcome, &name)?)))
                 .collect();
             let base = lines.iter().find(|(engine, _)| *engine == first).map(|(_, line)| line.rate);
             for (engine, line) in &lines {
-                table.row(name.as_str(), line.cells(&name, clients, *engine, base));
+                table.row(name.as_str(), line.cells(&name, clients, engine, base));
             }
             verdicts += &verdict(&name, clients, first, &lines);
         }
@@ -119,7 +206,7 @@ pub fn table(outcomes: &[Outcome]) -> String {
     text
 }
 
-fn verdict(name: &str, clients: u32, first: EngineKind, lines: &[(EngineKind, Line)]) -> String {
+fn verdict(name: &str, clients: u32, first: &str, lines: &[(&str, Line)]) -> String {
     let own = lines.iter().find(|(engine, _)| *engine == first);
     let others = lines.iter().filter(|(engine, _)| *engine != first);
     let best = others.max_by(|(_, a), (_, b)| a.rate.total_cmp(&b.rate));
@@ -144,13 +231,7 @@ struct Line {
 }
 
 impl Line {
-    fn cells(
-        &self,
-        name: &str,
-        clients: u32,
-        engine: EngineKind,
-        base: Option<f64>,
-    ) -> Vec<String> {
+    fn cells(&self, name: &str, clients: u32, engine: &str, base: Option<f64>) -> Vec<String> {
         vec![
             name.into(),
             clients.to_string(),
@@ -236,10 +317,4 @@ fn line(
 /// Whether every engine finished.
 pub fn all_finished(outcomes: &[Outcome]) -> bool {
     outcomes.iter().all(|outcome| outcome.run.is_ok())
-}
-
-/// The names of the documents in `results`, for the user.
-pub fn documents(results: &Path, outcomes: &[Outcome]) -> Vec<PathBuf> {
-    let stored = outcomes.iter().filter(|outcome| outcome.run.is_ok());
-    stored.map(|o| results.join(format!("{}-{}.json", o.engine, o.clients))).collect()
 }

@@ -10,6 +10,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::accounting::Place;
 use crate::error::{Error, Result};
 use crate::row::{IndexKey, Row, Secondary};
 
@@ -67,6 +68,58 @@ pub struct EngineOptions {
     pub status_listen: Option<String>,
     /// How Weir writes pages.
     pub flush: FlushChoice,
+    /// The server, where the engine is one; of the rest it takes the number of clients only.
+    pub server: Option<ServerChoice>,
+}
+
+/// A running server, and how to use it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerChoice {
+    /// Where it is: `mysql://user@host:port/database`, without the password.
+    pub url: String,
+    /// The user's password.
+    #[serde(skip)]
+    pub password: Option<String>,
+    /// Its socket, which is preferred to the URL's address.
+    pub socket: Option<PathBuf>,
+    /// The server's storage engine that the tables are in.
+    pub table_engine: String,
+    /// How statements are sent.
+    pub statements: Statements,
+    /// Whether the tables stay when the run is over.
+    #[serde(default)]
+    pub keep: bool,
+}
+
+/// How statements are sent to a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Statements {
+    /// Prepared once, then only values.
+    Prepared,
+    /// As text, each time.
+    Text,
+}
+
+impl FromStr for Statements {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "prepared" => Ok(Statements::Prepared),
+            "text" => Ok(Statements::Text),
+            _ => Err(format!("`{text}`: statements are prepared or text")),
+        }
+    }
+}
+
+impl fmt::Display for Statements {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(match self {
+            Statements::Prepared => "prepared",
+            Statements::Text => "text",
+        })
+    }
 }
 
 /// When Weir writes pages, for experiments. Other engines know nothing of it.
@@ -156,8 +209,19 @@ pub struct IndexEntry {
 pub struct Scanned {
     /// Entries.
     pub rows: u64,
-    /// Sum of their primary keys, wrapping: proof that each entry was looked at.
-    pub id_sum: u64,
+    /// Their primary keys, combined by exclusive or: proof that each entry was looked at.
+    pub id_xor: u64,
+}
+
+/// What a server's storage engine has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Memory of the storage engine.
+    pub memory_bytes: u64,
+    /// Its redo log.
+    pub redo_bytes: u64,
+    /// What its commit promises.
+    pub durability: Durability,
 }
 
 /// One open database.
@@ -174,6 +238,14 @@ pub trait Engine: Send + Sync {
     }
     /// Reads of the device so far, where the engine counts them itself.
     fn device_reads(&self) -> Option<u64> {
+        None
+    }
+    /// The process that it works in, if that isn't this one.
+    fn place(&self) -> Option<Place> {
+        None
+    }
+    /// Memory, redo log and durability that it has of its own accord, whatever was asked for.
+    fn limits(&self) -> Option<Limits> {
         None
     }
     /// Ends the first step's device: the one that was chosen for the other steps takes its place.
@@ -217,7 +289,7 @@ pub trait Session {
     fn get(&mut self, id: u64) -> Result<Option<Row>>;
 }
 
-/// The engines that this benchmark knows.
+/// What the benchmark can run on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EngineKind {
@@ -227,34 +299,42 @@ pub enum EngineKind {
     RocksDb,
     /// LMDB.
     Lmdb,
+    /// LMDB writing to its map, which a crash of the machine may leave broken.
+    #[serde(rename = "lmdb-writemap")]
+    LmdbWritemap,
     /// WiredTiger.
     WiredTiger,
     /// SQLite.
     Sqlite,
     /// Ordered maps in memory: what the benchmark itself costs, and what tests compare with.
     Model,
+    /// A server that speaks MySQL's protocol, with one of its storage engines.
+    Server,
 }
 
 impl EngineKind {
-    /// All engines, also those not built in.
-    pub const ALL: [EngineKind; 6] = [
+    /// All embedded engines, also those not built in.
+    pub const ALL: [EngineKind; 7] = [
         EngineKind::Weir,
         EngineKind::RocksDb,
         EngineKind::Lmdb,
+        EngineKind::LmdbWritemap,
         EngineKind::WiredTiger,
         EngineKind::Sqlite,
         EngineKind::Model,
     ];
 
     /// Name on the command line and in reports.
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             EngineKind::Weir => "weir",
             EngineKind::RocksDb => "rocksdb",
             EngineKind::Lmdb => "lmdb",
+            EngineKind::LmdbWritemap => "lmdb-writemap",
             EngineKind::WiredTiger => "wiredtiger",
             EngineKind::Sqlite => "sqlite",
             EngineKind::Model => "model",
+            EngineKind::Server => "server",
         }
     }
 
@@ -262,14 +342,14 @@ impl EngineKind {
     pub fn is_built_in(self) -> bool {
         match self {
             EngineKind::RocksDb => cfg!(feature = "rocksdb"),
-            EngineKind::Lmdb => cfg!(feature = "lmdb"),
+            EngineKind::Lmdb | EngineKind::LmdbWritemap => cfg!(feature = "lmdb"),
             EngineKind::WiredTiger => cfg!(feature = "wiredtiger"),
             EngineKind::Sqlite => cfg!(feature = "sqlite"),
-            EngineKind::Weir | EngineKind::Model => true,
+            EngineKind::Weir | EngineKind::Model | EngineKind::Server => true,
         }
     }
 
-    /// The names of all engines of this build.
+    /// The names of all embedded engines of this build.
     pub fn built_in() -> String {
         let names: Vec<_> =
             Self::ALL.iter().filter(|kind| kind.is_built_in()).map(|kind| kind.name()).collect();
@@ -284,10 +364,10 @@ impl EngineKind {
         if self.is_built_in() {
             return Ok(());
         }
-        let name = self.name();
+        let (name, feature) = (self.name(), self.name().trim_end_matches("-writemap"));
         Err(Error::Usage(format!(
             "this build has no engine `{name}` (it has: {}); install its library with scripts/peers \
-             and build with `--features {name}` or `--features peers`",
+             and build with `--features {feature}` or `--features peers`",
             Self::built_in()
         )))
     }

@@ -30,8 +30,8 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Looks at this machine, with the database in `dir`.
-    pub fn look(dir: &Path) -> Self {
+    /// Looks at this machine, with the database in `dir`, or on another machine.
+    pub fn look(dir: Option<&Path>) -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let info = read("/proc/cpuinfo");
         let memory = read("/proc/meminfo");
@@ -46,7 +46,8 @@ impl Environment {
                 .unwrap_or("unknown")
                 .trim_matches('"')
                 .to_string(),
-            filesystem: filesystem(&read("/proc/self/mountinfo"), dir),
+            filesystem: dir
+                .map_or("a server's".into(), |dir| filesystem(&read("/proc/self/mountinfo"), dir)),
             version: env!("CARGO_PKG_VERSION").to_string(),
             optimised: !cfg!(debug_assertions),
             started: utc(SystemTime::now()),

@@ -28,6 +28,7 @@ pub mod engines;
 pub mod environment;
 pub mod error;
 pub mod experiment;
+pub mod io_limit;
 pub mod percentile;
 pub mod phase;
 pub mod quantity;
@@ -37,7 +38,9 @@ pub mod result;
 pub mod row;
 pub mod run;
 pub mod series;
+pub mod server;
 pub mod step;
+pub mod sysbench;
 
 pub use engine::{Durability, EngineKind};
 pub use error::{Error, Result};

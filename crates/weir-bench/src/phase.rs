@@ -4,13 +4,12 @@
 //! process once a second and reports progress until the last client is done.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Barrier, OnceLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::accounting::{Usage, resident_bytes, size_bytes, thread_cpu};
+use crate::accounting::{Place, Usage};
 use crate::engine::{Engine, Session};
 use crate::error::Result;
 use crate::result::{Measured, Second};
@@ -20,8 +19,8 @@ use crate::series::Series;
 pub struct Context<'a> {
     /// The open database.
     pub engine: &'a dyn Engine,
-    /// Where its files are.
-    pub dir: &'a Path,
+    /// Where it works and has its files.
+    pub place: &'a Place,
     /// Set when the run is to end early.
     pub stop: &'a AtomicBool,
     /// Called once a second.
@@ -136,8 +135,9 @@ pub fn run<T: Send>(
         let results: Result<Vec<_>> =
             results.into_iter().map(|done| done.expect("every client reported")).collect();
         let results = results?;
-        for done in &results {
-            measured.client_cpu_us += done.client_cpu.as_micros() as u64;
+        if context.place.is_here() {
+            let cpu: Duration = results.iter().map(|done| done.client_cpu).sum();
+            measured.client_cpu_us += cpu.as_micros() as u64;
         }
         let results = results.into_iter().map(|done| done.value).collect();
         Ok(Phase { results, measured, samples })
@@ -165,7 +165,7 @@ struct Sampler<'a, 'b> {
     first_reads: u64,
     last: Usage,
     last_at: Instant,
-    own_cpu: Duration,
+    clients_cpu: Duration,
     resident_max: u64,
     inserts: u64,
     queries: u64,
@@ -184,7 +184,7 @@ impl<'a, 'b> Sampler<'a, 'b> {
             first_reads: 0,
             last: Usage::default(),
             last_at: now,
-            own_cpu: Duration::ZERO,
+            clients_cpu: Duration::ZERO,
             resident_max: 0,
             inserts: 0,
             queries: 0,
@@ -193,8 +193,9 @@ impl<'a, 'b> Sampler<'a, 'b> {
     }
 
     fn begin(&mut self, start: Instant) -> Result<()> {
-        (self.start, self.last_at, self.own_cpu) = (start, start, thread_cpu());
-        self.first = Usage::now()?;
+        (self.start, self.last_at) = (start, start);
+        self.clients_cpu = self.context.place.clients_cpu();
+        self.first = self.context.place.usage()?;
         self.first_reads = self.context.engine.device_reads().unwrap_or(0);
         self.last = self.first;
         Ok(())
@@ -206,8 +207,8 @@ impl<'a, 'b> Sampler<'a, 'b> {
     }
 
     fn sample(&mut self) -> Result<()> {
-        let (now, usage) = (Instant::now(), Usage::now()?);
-        let resident_bytes = resident_bytes()?;
+        let (now, usage) = (Instant::now(), self.context.place.usage()?);
+        let resident_bytes = self.context.place.resident_bytes()?;
         let second = Second {
             second: self.samples.len() as u32,
             usage: usage.since(&self.last),
@@ -243,14 +244,15 @@ impl<'a, 'b> Sampler<'a, 'b> {
     fn finish(mut self) -> Result<(Measured, Vec<Second>)> {
         let seconds = self.start.elapsed().as_secs_f64();
         self.sample()?;
-        let reads = self.context.engine.device_reads();
+        let (reads, place) = (self.context.engine.device_reads(), self.context.place);
         let measured = Measured {
             seconds,
             usage: self.last.since(&self.first),
             device_reads: reads.map(|reads| reads - self.first_reads),
-            client_cpu_us: thread_cpu().saturating_sub(self.own_cpu).as_micros() as u64,
+            client_cpu_us: (place.clients_cpu() - self.clients_cpu).as_micros() as u64,
             resident_bytes_max: self.resident_max,
-            size_bytes: size_bytes(self.context.dir),
+            size_bytes: place.size_bytes(),
+            unseen: !place.is_seen(),
         };
         Ok((measured, self.samples))
     }

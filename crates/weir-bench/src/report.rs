@@ -165,6 +165,9 @@ fn header(run: &Run) -> String {
         environment.kernel,
         environment.filesystem,
     );
+    if settings.server.is_some() {
+        text += &format!("{}\n", run.engine.settings.join(", "));
+    }
     if !environment.optimised {
         text += "Built without optimisation: figures mean nothing. Use `cargo run --release`.\n";
     }
@@ -185,25 +188,31 @@ fn inserts(run: &Run) -> TextTable {
     table
 }
 
+/// What is known only of a process that can be looked at.
+fn seen(measured: &Measured, cell: Cell) -> Cell {
+    if measured.unseen { "-".into() } else { cell }
+}
+
 fn insert_row(name: &str, inserts: &Throughput, measured: &Measured, engine: &str) -> Vec<Cell> {
     let (per, seconds) = (inserts.total as f64, measured.seconds);
     let usage = &measured.usage;
     let (read, written) = (usage.read_bytes as f64, usage.write_bytes as f64);
     let cpu = measured.engine_cpu_us() as f64;
+    let seen = |cell| seen(measured, cell);
     vec![
         name.into(),
         whole(inserts.rate_mean),
         Cell::optional(inserts.rate_99),
-        ratio(measured.reads() as f64, per),
-        ratio(read / KB, per),
-        ratio(written / KB, per),
-        Cell::number(quotient(cpu, per), 2),
-        Cell::number(measured.size_bytes as f64 / GB, 2),
-        Cell::number(measured.resident_bytes_max as f64 / GB, 2),
-        whole(quotient(measured.reads() as f64, seconds)),
-        Cell::number(quotient(read / MB, seconds), 1),
-        Cell::number(quotient(written / MB, seconds), 1),
-        whole(quotient(cpu / 1e4, seconds)),
+        seen(ratio(measured.reads() as f64, per)),
+        seen(ratio(read / KB, per)),
+        seen(ratio(written / KB, per)),
+        seen(Cell::number(quotient(cpu, per), 2)),
+        seen(Cell::number(measured.size_bytes as f64 / GB, 2)),
+        seen(Cell::number(measured.resident_bytes_max as f64 / GB, 2)),
+        seen(whole(quotient(measured.reads() as f64, seconds))),
+        seen(Cell::number(quotient(read / MB, seconds), 1)),
+        seen(Cell::number(quotient(written / MB, seconds), 1)),
+        seen(whole(quotient(cpu / 1e4, seconds))),
         engine.into(),
     ]
 }
@@ -226,20 +235,21 @@ fn table_query(table: &mut TextTable, step: &StepResult, label: &str, engine: &s
     let cpu = measured.engine_cpu_us() as f64;
     let (inserts, background) = (step.inserts.as_ref(), step.background.as_ref());
     let written = measured.usage.write_bytes as f64 / KB;
+    let seen = |cell| seen(measured, cell);
     let cells: Vec<Cell> = vec![
         label.into(),
         whole(throughput.rate_mean),
         Cell::optional(throughput.rate_99),
-        ratio(measured.usage.read_bytes as f64 / KB, per),
-        Cell::number(quotient(cpu, per), 2),
+        seen(ratio(measured.usage.read_bytes as f64 / KB, per)),
+        seen(Cell::number(quotient(cpu, per), 2)),
         Cell::optional(background.map(|background| background.rate_asked)),
         Cell::optional(inserts.map(|inserts| inserts.rate_mean)),
         Cell::optional(inserts.and_then(|inserts| inserts.rate_99)),
-        inserts.map_or("-".into(), |inserts| ratio(written, inserts.total as f64)),
+        inserts.map_or("-".into(), |inserts| seen(ratio(written, inserts.total as f64))),
         background.map_or("-", |background| if background.held { "yes" } else { "NO" }).into(),
-        Cell::number(measured.size_bytes as f64 / GB, 2),
-        Cell::number(measured.resident_bytes_max as f64 / GB, 2),
-        whole(quotient(cpu / 1e4, measured.seconds)),
+        seen(Cell::number(measured.size_bytes as f64 / GB, 2)),
+        seen(Cell::number(measured.resident_bytes_max as f64 / GB, 2)),
+        seen(whole(quotient(cpu / 1e4, measured.seconds))),
         engine.into(),
     ];
     table.row(label, cells);
@@ -252,13 +262,14 @@ fn scans(run: &Run) -> TextTable {
         for (number, scan) in step.scans.iter().enumerate() {
             let (measured, rows) = (&scan.measured, scan.rows as f64);
             let read = measured.usage.read_bytes as f64;
+            let seen = |cell| seen(measured, cell);
             let cells: Vec<Cell> = vec![
                 scan.index.clone().into(),
                 Cell::number(measured.seconds, 2),
-                Cell::number(quotient(read / MB, measured.seconds), 1),
-                ratio(read / KB, rows),
-                Cell::number(read / GB, 2),
-                ratio(measured.engine_cpu_us() as f64, rows),
+                seen(Cell::number(quotient(read / MB, measured.seconds), 1)),
+                seen(ratio(read / KB, rows)),
+                seen(Cell::number(read / GB, 2)),
+                seen(ratio(measured.engine_cpu_us() as f64, rows)),
                 Cell::number(quotient(rows / 1e6, measured.seconds), 2),
                 run.engine.name.clone().into(),
             ];
@@ -334,6 +345,13 @@ mod tests {
         table.row("l.x", ["l.x", "7", "weir"]);
         let text = table.render(&["step", "engine"]);
         assert_eq!(text, "step  ips.av  engine\nl.i0  123456  weir\nl.x        7  weir\n");
+    }
+
+    #[test]
+    fn what_nobody_could_look_at_is_left_blank() {
+        let cell = || Cell::number(0.0, 1);
+        assert_eq!(seen(&Measured { unseen: true, ..Measured::default() }, cell()).text, "-");
+        assert_eq!(seen(&Measured::default(), cell()).text, "0.0");
     }
 
     #[test]

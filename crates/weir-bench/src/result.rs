@@ -10,7 +10,7 @@ use std::{fs, io};
 use serde::{Deserialize, Serialize};
 
 use crate::accounting::Usage;
-use crate::engine::{DiskChoice, Durability, EngineInfo, EngineKind, FlushChoice};
+use crate::engine::{DiskChoice, Durability, EngineInfo, EngineKind, FlushChoice, ServerChoice};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::series::Latency;
@@ -49,6 +49,9 @@ pub struct Settings {
     /// When Weir writes pages.
     #[serde(default)]
     pub flush: FlushChoice,
+    /// The server, where the engine is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<ServerChoice>,
 }
 
 /// One run: one engine, several steps.
@@ -154,17 +157,24 @@ pub struct ScanResult {
 pub struct Measured {
     /// From the common start to the end of the last client.
     pub seconds: f64,
-    /// Of the whole process.
+    /// Of the engine's process; processor time is the clients' as well.
     pub usage: Usage,
     /// Reads of the device, where the engine counts them itself.
     pub device_reads: Option<u64>,
     /// The part of the processor time that went into making rows and keys, and into this
-    /// program's own sampling; the rest is the engine's.
+    /// program's own sampling; the rest is the engine's. With a server: all that this program took.
     pub client_cpu_us: u64,
     /// Largest resident memory.
     pub resident_bytes_max: u64,
     /// Allocated space of the database's files at the end.
     pub size_bytes: u64,
+    /// Whether nobody could look at the engine's process: what it used isn't known then, and 0 here.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub unseen: bool,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 impl Measured {
@@ -198,7 +208,7 @@ pub struct Second {
     pub query_us_99: u64,
     /// The longest query that ended in this second.
     pub query_us_max: u64,
-    /// What the process used, sampled once a second.
+    /// What the engine's process used, sampled once a second.
     pub usage: Usage,
     /// The time that `usage` covers: 1 but for scheduling.
     pub sample_seconds: f64,

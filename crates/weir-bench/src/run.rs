@@ -4,9 +4,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::accounting::Place;
 use crate::client::{Client, Queried, TableIds, WritePlan, Written};
-use crate::engine::{EngineOptions, Index};
-use crate::engines;
+use crate::engine::{EngineKind, EngineOptions, Index, Limits};
+use crate::engines::{self, sql};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::percentile::rate_99;
@@ -37,7 +38,6 @@ pub fn run(
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Run> {
     check(settings)?;
-    let environment = Environment::look(dir);
     let engine = engines::open(
         settings.engine,
         &EngineOptions {
@@ -49,15 +49,19 @@ pub fn run(
             disk: settings.disk.clone(),
             status_listen: settings.status_listen.clone(),
             flush: settings.flush.clone(),
+            server: settings.server.clone(),
         },
     )?;
+    let place = engine.place().unwrap_or(Place::Here { dir: dir.to_path_buf() });
+    let environment = Environment::look(place.dir());
     let info = engine.info();
+    let settings = &with_limits(settings, engine.limits());
     let mut steps = Vec::new();
     let mut runner = Runner {
         settings,
         tables: (0..settings.clients).map(|_| TableIds::empty()).collect(),
         generator: Generator::new(settings.seed),
-        context: Context { engine: engine.as_ref(), dir, stop, progress },
+        context: Context { engine: engine.as_ref(), place: &place, stop, progress },
     };
     for step in &settings.steps {
         if stop.load(Ordering::Relaxed) {
@@ -79,6 +83,14 @@ pub fn run(
     })
 }
 
+/// What was asked for, with what a server has instead.
+fn with_limits(settings: &Settings, limits: Option<Limits>) -> Settings {
+    let Some(Limits { memory_bytes, redo_bytes, durability }) = limits else {
+        return settings.clone();
+    };
+    Settings { memory_bytes, redo_bytes, durability, ..settings.clone() }
+}
+
 /// Checks what can be checked before anything is created.
 ///
 /// # Errors
@@ -86,6 +98,9 @@ pub fn run(
 pub fn check(settings: &Settings) -> Result<()> {
     let usage = |message: String| Err(Error::Usage(message));
     settings.engine.require()?;
+    if let Some(choice) = &settings.server {
+        sql::check(choice)?;
+    }
     check_order(&settings.steps).map_err(Error::Usage)?;
     if !(1..=1024).contains(&settings.clients) {
         return usage(format!("{} clients: use 1 to 1024", settings.clients));
@@ -94,10 +109,12 @@ pub fn check(settings: &Settings) -> Result<()> {
         let (rows, clients) = (settings.rows, settings.clients);
         return usage(format!("{rows} rows for {clients} clients: each needs at least one"));
     }
-    if settings.memory_bytes < 16 << 20 {
+    // A server's limits are its own affair.
+    let embedded = settings.engine != EngineKind::Server;
+    if embedded && settings.memory_bytes < 16 << 20 {
         return usage("memory: at least 16M".into());
     }
-    if settings.redo_bytes < 8 << 20 {
+    if embedded && settings.redo_bytes < 8 << 20 {
         return usage("redo: at least 8M".into());
     }
     for step in &settings.steps {
@@ -375,5 +392,6 @@ fn add(sum: &mut Measured, part: &Measured) {
     sum.resident_bytes_max = sum.resident_bytes_max.max(part.resident_bytes_max);
     sum.size_bytes = part.size_bytes;
     sum.usage = sum.usage.plus(&part.usage);
+    sum.unseen |= part.unseen;
     sum.device_reads = part.device_reads.map(|reads| sum.device_reads.unwrap_or(0) + reads);
 }

@@ -3,13 +3,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 
+mod common;
+
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use weir_bench::engine::{
-    DiskChoice, Engine, EngineOptions, FlushChoice, Index, IndexEntry, Scanned, Session,
-};
-use weir_bench::row::{Generator, Row, Secondary};
+use common::{check, load, rows};
+use weir_bench::engine::{DiskChoice, Engine, EngineOptions, FlushChoice};
 use weir_bench::{Durability, EngineKind, Error, Run, Settings, engines, run};
 
 fn built_in() -> impl Iterator<Item = EngineKind> {
@@ -26,59 +26,12 @@ fn options(dir: &Path, durability: Durability) -> EngineOptions {
         disk: DiskChoice::default(),
         status_listen: None,
         flush: FlushChoice::default(),
+        server: None,
     }
 }
 
 fn open(kind: EngineKind, dir: &Path, durability: Durability) -> Box<dyn Engine> {
     engines::open(kind, &options(dir, durability)).unwrap_or_else(|e| panic!("{kind}: {e}"))
-}
-
-fn rows(table: u32, ids: std::ops::Range<u64>) -> Vec<Row> {
-    let mut rows = Vec::new();
-    Generator::new(11).rows(table, ids, &mut rows);
-    rows
-}
-
-/// All entries of `index` that the rows `ids` of `table` must have, in order.
-fn entries(table: u32, ids: std::ops::Range<u64>, index: Secondary) -> Vec<IndexEntry> {
-    let mut entries: Vec<_> = rows(table, ids)
-        .iter()
-        .map(|row| IndexEntry { key: index.key(row), id: row.transactionid })
-        .collect();
-    entries.sort();
-    entries
-}
-
-/// Checks rows, indexes and their order against the generator.
-fn check(kind: EngineKind, session: &mut dyn Session, table: u32, ids: std::ops::Range<u64>) {
-    for index in Secondary::ALL {
-        let expected = entries(table, ids.clone(), index);
-        let mut found = Vec::new();
-        session.range(index, &[0; 3], usize::MAX, &mut found).unwrap();
-        assert!(found == expected, "{kind}: contents of {}", index.name());
-        for start in expected.iter().step_by(97) {
-            found.clear();
-            session.range(index, &start.key, 10, &mut found).unwrap();
-            let from = expected.partition_point(|entry| entry.key < start.key);
-            let to = expected.len().min(from + 10);
-            assert_eq!(found, expected[from..to], "{kind}: range of {}", index.name());
-        }
-    }
-    let id_sum = ids.clone().sum();
-    for index in Index::ALL {
-        let scanned = session.scan(index).unwrap();
-        assert_eq!(scanned, Scanned { rows: ids.end - ids.start, id_sum }, "{kind} {index:?}");
-    }
-    for id in ids.start.saturating_sub(3)..ids.end + 3 {
-        let expected = ids.contains(&id).then(|| Generator::new(11).row(table, id));
-        assert_eq!(session.get(id).unwrap(), expected, "{kind}: row {id}");
-    }
-}
-
-fn load(session: &mut dyn Session, table: u32, ids: std::ops::Range<u64>, commit: usize) {
-    for batch in rows(table, ids).chunks(commit) {
-        session.write(batch, 0..0).unwrap();
-    }
 }
 
 #[test]
@@ -196,6 +149,7 @@ fn settings(engine: EngineKind, steps: &str) -> Settings {
         disk: DiskChoice::default(),
         status_listen: None,
         flush: FlushChoice::default(),
+        server: None,
     }
 }
 

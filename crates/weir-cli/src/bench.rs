@@ -1,13 +1,16 @@
 //! `weir bench`: what its subcommands have in common.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
+use weir_bench::engine::Limits;
 use weir_bench::quantity::{parse_bytes, parse_count};
+use weir_bench::server::ServerSetup;
 use weir_bench::{Durability, Step};
 
-use crate::{bench_compare, bench_experiment, bench_insert};
+use crate::{bench_compare, bench_experiment, bench_insert, bench_sysbench};
 
 /// What `--steps` says about itself.
 pub const STEPS_HELP: &str = "\
@@ -26,10 +29,12 @@ its rate is not made up for later.";
 
 #[derive(Subcommand)]
 pub enum Bench {
-    /// Run the Insert Benchmark on one engine.
+    /// Run the Insert Benchmark on one engine, embedded or a server's.
     Insert(bench_insert::Insert),
-    /// Run the Insert Benchmark on several engines, each in its own process.
+    /// Run the Insert Benchmark on several engines, each in its own process, or servers.
     Compare(bench_compare::Compare),
+    /// Run sysbench's tests on servers with different storage engines, one table.
+    Sysbench(bench_sysbench::Sysbench),
     /// Run a study of page writing: several runs and a table.
     Experiment(bench_experiment::Run),
 }
@@ -39,6 +44,7 @@ impl Bench {
         match self {
             Bench::Insert(insert) => insert.run(),
             Bench::Compare(compare) => compare.run(),
+            Bench::Sysbench(sysbench) => sysbench.run(),
             Bench::Experiment(experiment) => experiment.run(),
         }
     }
@@ -71,6 +77,30 @@ pub struct Common {
     /// Seed of rows and queries
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+}
+
+/// How private servers are started.
+#[derive(Args)]
+pub struct ServerArgs {
+    /// Servers have a binary log: rows, synced when commits are
+    #[arg(long, requires = "servers")]
+    pub binlog: bool,
+
+    /// The script that starts a server, mariadb/run of Weir's repository
+    #[arg(long, value_name = "FILE", requires = "servers")]
+    pub server_command: Option<PathBuf>,
+}
+
+impl ServerArgs {
+    pub fn setup(&self, common: &Common, dir: Option<PathBuf>) -> ServerSetup {
+        let limits = Limits {
+            memory_bytes: common.memory,
+            redo_bytes: common.redo,
+            durability: common.durability,
+        };
+        let command = self.server_command.clone().unwrap_or_else(ServerSetup::default_command);
+        ServerSetup { command, limits, binlog: self.binlog, dir }
+    }
 }
 
 /// Steps as one argument.

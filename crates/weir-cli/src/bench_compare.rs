@@ -1,15 +1,16 @@
-//! `weir bench compare`: the Insert Benchmark on several engines, one table.
+//! `weir bench compare`: the Insert Benchmark on several engines or servers, one table.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use weir_bench::compare::{self, Comparison};
-use weir_bench::engine::{DiskChoice, FlushChoice};
+use weir_bench::compare::{self, Comparison, Contender};
+use weir_bench::engine::{DiskChoice, FlushChoice, Statements};
+use weir_bench::server::ServerSpec;
 use weir_bench::{EngineKind, Error, Settings, Step, run};
 
-use crate::bench::{Common, STEPS_HELP, format_steps, parse_steps};
+use crate::bench::{Common, STEPS_HELP, ServerArgs, format_steps, parse_steps};
 use crate::output::{print, tell};
 
 #[derive(Args)]
@@ -18,6 +19,18 @@ pub struct Compare {
     /// Engines, in order; figures are relative to the first. By default all of this build
     #[arg(long, value_delimiter = ',')]
     engines: Vec<EngineKind>,
+
+    /// Servers instead of engines, in order, each with the engine of its tables: weir, innodb or rocksdb, with
+    /// settings of its own as in innodb:innodb-io-capacity=9000
+    #[arg(long, value_delimiter = ',', conflicts_with = "engines")]
+    servers: Vec<ServerSpec>,
+
+    #[command(flatten)]
+    server: ServerArgs,
+
+    /// How statements are sent to servers: text, as the field's benchmark does, or prepared
+    #[arg(long, default_value = "text", requires = "servers")]
+    statements: Statements,
 
     /// Numbers of client threads; each engine runs once with each
     #[arg(long, value_delimiter = ',', default_value = "1,2")]
@@ -35,7 +48,7 @@ pub struct Compare {
     )]
     steps: std::vec::Vec<Step>,
 
-    /// Directory in which the databases are made, and removed, one after the other
+    /// Directory in which the databases, or the servers' directories, are made, and removed, one after the other
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 
@@ -51,13 +64,14 @@ pub struct Compare {
 impl Compare {
     pub fn run(self) -> Result<ExitCode> {
         let comparison = self.comparison()?;
-        let outcomes = comparison.run(|engine, clients| {
-            tell(&format!("--- {engine}, {clients} client{}", if clients == 1 { "" } else { "s" }));
+        let outcomes = comparison.run(|contender, clients| {
+            let (name, plural) = (contender.name(), if clients == 1 { "" } else { "s" });
+            tell(&format!("--- {name}, {clients} client{plural}"));
         })?;
         let mut text = compare::table(&outcomes);
         text += "\nEvery second of it:\n";
-        for document in compare::documents(&self.results, &outcomes) {
-            text += &format!("  {}\n", document.display());
+        for outcome in outcomes.iter().filter(|outcome| outcome.run.is_ok()) {
+            text += &format!("  {}\n", outcome.document.display());
         }
         print(&text)?;
         let finished = compare::all_finished(&outcomes);
@@ -65,18 +79,29 @@ impl Compare {
     }
 
     fn comparison(&self) -> Result<Comparison> {
-        let engines = self.engines();
-        if engines.is_empty() {
+        let contenders = self.contenders();
+        if contenders.is_empty() {
             return Err(Error::Usage("no engine to compare".into()).into());
         }
-        for (&engine, &clients) in
-            engines.iter().flat_map(|e| self.clients.iter().map(move |c| (e, c)))
-        {
-            run::check(&self.settings(engine, clients))?;
+        for contender in &contenders {
+            // A server's limits must make as much sense as an embedded engine's.
+            let engine = match contender {
+                Contender::Embedded(kind) => *kind,
+                Contender::Server(_) => EngineKind::Weir,
+            };
+            for &clients in &self.clients {
+                run::check(&self.settings(engine, clients))?;
+            }
+        }
+        let servers = self.server.setup(&self.common, self.dir.clone());
+        if !self.servers.is_empty() {
+            servers.check()?;
         }
         Ok(Comparison {
             program: std::env::current_exe().context("finding this program")?,
-            engines,
+            contenders,
+            servers,
+            statements: self.statements,
             clients: self.clients.clone(),
             arguments: self.arguments(),
             dir: self.dir.clone(),
@@ -84,12 +109,14 @@ impl Compare {
         })
     }
 
-    fn engines(&self) -> Vec<EngineKind> {
-        if !self.engines.is_empty() {
-            return self.engines.clone();
+    fn contenders(&self) -> Vec<Contender> {
+        if !self.servers.is_empty() {
+            return self.servers.iter().cloned().map(Contender::Server).collect();
         }
         let real = |kind: &EngineKind| kind.is_built_in() && *kind != EngineKind::Model;
-        EngineKind::ALL.into_iter().filter(real).collect()
+        let all = || EngineKind::ALL.into_iter().filter(real).collect();
+        let engines = if self.engines.is_empty() { all() } else { self.engines.clone() };
+        engines.into_iter().map(Contender::Embedded).collect()
     }
 
     fn settings(&self, engine: EngineKind, clients: u32) -> Settings {
@@ -106,6 +133,7 @@ impl Compare {
             disk: DiskChoice::default(),
             status_listen: None,
             flush: FlushChoice::default(),
+            server: None,
         }
     }
 
@@ -113,9 +141,6 @@ impl Compare {
         let common = &self.common;
         let mut arguments: Vec<String> = [
             ("--rows", common.rows.to_string()),
-            ("--memory", common.memory.to_string()),
-            ("--redo", common.redo.to_string()),
-            ("--durability", common.durability.to_string()),
             ("--seed", common.seed.to_string()),
             ("--steps", format_steps(&self.steps)),
         ]

@@ -9,7 +9,8 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use weir_bench::engine::{DiskChoice, FlushChoice};
+use weir_bench::engine::{DiskChoice, FlushChoice, ServerChoice, Statements};
+use weir_bench::engines::sql;
 use weir_bench::{EngineKind, Error, Settings, Step, environment, report, run};
 
 use crate::bench::{Common, STEPS_HELP, parse_steps};
@@ -36,11 +37,31 @@ pub struct Insert {
     #[arg(long, default_value = STEPS, value_parser = parse_steps, value_name = "STEPS")]
     steps: std::vec::Vec<Step>,
 
+    /// A running server instead of an embedded engine: mysql://USER[:PASSWORD]@HOST[:PORT][/DATABASE].
+    /// Memory, redo log and durability are the server's
+    #[arg(long, conflicts_with_all = [
+        "engine", "memory", "redo", "durability", "dir", "io", "device", "status_listen",
+        "load_device", "dirty_limit", "policy",
+    ])]
+    url: Option<String>,
+
+    /// The server's socket
+    #[arg(long, value_name = "FILE", requires = "url")]
+    socket: Option<PathBuf>,
+
+    /// The server's storage engine for the tables: weir, innodb, rocksdb, ...
+    #[arg(long, value_name = "ENGINE", default_value = "weir", requires = "url")]
+    table_engine: String,
+
+    /// How statements are sent to a server: text, as the field's benchmark does, or prepared
+    #[arg(long, default_value = "text", requires = "url")]
+    statements: Statements,
+
     /// Directory of the database, new or empty; a temporary one by default
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 
-    /// Keep the database afterwards
+    /// Keep the database, or the server's tables, afterwards
     #[arg(long)]
     keep: bool,
 
@@ -81,9 +102,9 @@ pub struct Insert {
 
 impl Insert {
     pub fn run(self) -> Result<ExitCode> {
-        let settings = self.settings();
+        let settings = self.settings()?;
         run::check(&settings)?;
-        let home = Home::new(self.dir.as_deref(), self.keep)?;
+        let home = Home::new(self.dir.as_deref(), self.keep && settings.server.is_none())?;
         let stop = stop_on_interrupt()?;
         let mut line = ProgressLine::new();
         let quiet = self.quiet;
@@ -94,20 +115,21 @@ impl Insert {
         });
         line.end();
         let result = result?;
-        if self.keep {
+        if self.keep && settings.server.is_none() {
             tell(&format!("database kept in {}", home.path().display()));
         }
         home.remove()?;
-        let json = self.json.unwrap_or_else(|| default_json(&settings));
+        let json = self.json.unwrap_or_else(|| default_json(&result.engine.name));
         result.save(&json)?;
         let (summary, json) = (report::summary(&result), json.display());
         print(&format!("{summary}\nEvery second of it: {json}\nAs a page: weir report {json}\n"))?;
         Ok(ExitCode::from(if result.interrupted { 130 } else { 0 }))
     }
 
-    fn settings(&self) -> Settings {
-        Settings {
-            engine: self.engine,
+    fn settings(&self) -> Result<Settings> {
+        let server = self.server()?;
+        Ok(Settings {
+            engine: if server.is_some() { EngineKind::Server } else { self.engine },
             clients: self.clients,
             rows: self.common.rows,
             steps: self.steps.clone(),
@@ -126,13 +148,27 @@ impl Insert {
                 policy: self.policy.clone(),
             },
             status_listen: self.status_listen.clone(),
-        }
+            server,
+        })
+    }
+
+    fn server(&self) -> Result<Option<ServerChoice>> {
+        let Some(url) = &self.url else { return Ok(None) };
+        let (url, password) = sql::target::split_password(url)?;
+        Ok(Some(ServerChoice {
+            url,
+            password,
+            socket: self.socket.clone(),
+            table_engine: self.table_engine.clone(),
+            statements: self.statements,
+            keep: self.keep,
+        }))
     }
 }
 
-fn default_json(settings: &Settings) -> PathBuf {
+fn default_json(engine: &str) -> PathBuf {
     let time = environment::utc(SystemTime::now()).replace([':', '-'], "");
-    PathBuf::from(format!("bench-results/insert-{}-{time}.json", settings.engine))
+    PathBuf::from(format!("bench-results/insert-{engine}-{time}.json"))
 }
 
 /// The first interrupt ends the run at once but in order, with the results so far; the second kills.

@@ -7,6 +7,7 @@ mod bench;
 mod bench_compare;
 mod bench_experiment;
 mod bench_insert;
+mod bench_sysbench;
 mod check;
 mod output;
 mod report;
@@ -29,7 +30,7 @@ struct Arguments {
 enum Command {
     /// Run benchmarks.
     #[command(subcommand)]
-    Bench(bench::Bench),
+    Bench(Box<bench::Bench>),
     /// Check the structure of a database.
     Check(check::Check),
     /// Make one HTML page of the results of benchmarks.

@@ -58,7 +58,7 @@ fn document(label: &str, run: &weir_sim::run::Run) -> Result<Run> {
             "seed": setup.seed,
             "disk": { "io": "simulated", "device": setup.device.name },
         },
-        "environment": Environment::look(Path::new(".")),
+        "environment": Environment::look(Some(Path::new("."))),
         "engine": {
             "name": format!("sim {}", run.policy),
             "version": env!("CARGO_PKG_VERSION"),

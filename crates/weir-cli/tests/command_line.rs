@@ -85,7 +85,8 @@ fn a_directory_with_files_is_left_alone() {
 #[test]
 fn nonsense_ends_with_code_2_and_a_reason() {
     let dir = tempfile::tempdir().unwrap();
-    let cases: [(&[&str], &str); 19] = [
+    let url = "mysql://localhost/";
+    let cases: [(&[&str], &str); 27] = [
         (&["bench", "insert", "--engine", "oracle"], "`oracle` is no engine"),
         (&["bench", "insert", "--rows", "many"], "not a number"),
         (&["bench", "insert", "--memory", "5Q"], "unknown unit"),
@@ -95,6 +96,20 @@ fn nonsense_ends_with_code_2_and_a_reason() {
         (&["bench", "insert", "--engine", "model", "--clients", "0"], "0 clients"),
         (&["bench", "insert", "--engine", "model", "--rows", "1"], "at least one"),
         (&["bench", "compare", "--engines", "model,", "--quiet"], "is no engine"),
+        (&["bench", "insert", "--url", "http://localhost/"], "mysql://user:password@host:port/"),
+        (&["bench", "insert", "--url", url, "--memory", "1G"], "cannot be used with"),
+        (
+            &["bench", "insert", "--url", url, "--table-engine", "a b"],
+            "no name of a storage engine",
+        ),
+        (&["bench", "insert", "--url", url, "--statements", "loud"], "prepared or text"),
+        (&["bench", "insert", "--table-engine", "innodb"], "required arguments"),
+        (&["bench", "compare", "--servers", "oracle"], "use weir, innodb, rocksdb"),
+        (
+            &["bench", "compare", "--servers", "weir", "--server-command", "gone"],
+            "gone is not there",
+        ),
+        (&["bench", "sysbench", "--tests", "oltp_everything"], "use oltp_read_write"),
         (&["no-such-command"], "unrecognized subcommand"),
         (&["sim", "--workload", "cahed"], "use one of cached, skewed, insert"),
         (&["sim", "--device", "floppy"], "is no device; use two-disks"),

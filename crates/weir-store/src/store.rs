@@ -103,7 +103,9 @@ pub(crate) struct MapIo {
 /// store.install(&moved, Lsn(100), Lsn(100));
 /// // Once the log is durable past it, the old place is free and the map may be written.
 /// store.release(Lsn(150));
-/// assert_eq!(store.write_map(Lsn(150), Lsn(150))?, 0);
+/// let draft = store.draft_map(Lsn(150))?.expect("a block has changed");
+/// assert_eq!(draft.newest(), Lsn(100));
+/// store.write_map(draft, Lsn(150))?;
 ///
 /// let (again, _) = Store::open(disk, StoreOptions::default())?;
 /// again.finish_recovery()?;

@@ -171,7 +171,7 @@ impl<S: Store> Session for KvSession<S> {
         let mut scanned = Scanned::default();
         self.store.iterate(index, &[], true, |key, _| {
             scanned.rows += 1;
-            scanned.id_sum = scanned.id_sum.wrapping_add(codec::id_of(key).unwrap_or(0));
+            scanned.id_xor ^= codec::id_of(key).unwrap_or(0);
             true
         })?;
         Ok(scanned)

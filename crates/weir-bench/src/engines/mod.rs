@@ -8,6 +8,7 @@
 //! | `wiredtiger` | kept here, see [`kv`]        | `wiredtiger.rs` |
 //! | `sqlite`     | the engine's own             | `sqlite.rs`     |
 //! | `model`      | ordered maps                 | `model.rs`      |
+//! | `server`     | the server's                 | [`sql`]         |
 //!
 //! Each is configured as somebody would who knows it and wants it to look good, within the memory and
 //! durability that all engines get. Where that can't be the same for all, [`EngineInfo::notes`] says so.
@@ -23,6 +24,7 @@ mod lmdb;
 mod model;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
+pub mod sql;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod weir;
@@ -51,11 +53,15 @@ pub fn open(kind: EngineKind, options: &EngineOptions) -> Result<Box<dyn Engine>
         #[cfg(feature = "rocksdb")]
         EngineKind::RocksDb => Ok(Box::new(rocksdb::RocksDb::open(options)?)),
         #[cfg(feature = "lmdb")]
-        EngineKind::Lmdb => Ok(Box::new(lmdb::Lmdb::open(options)?)),
+        EngineKind::Lmdb | EngineKind::LmdbWritemap => {
+            let writemap = kind == EngineKind::LmdbWritemap;
+            Ok(Box::new(lmdb::Lmdb::open(options, writemap)?))
+        }
         #[cfg(feature = "wiredtiger")]
         EngineKind::WiredTiger => Ok(Box::new(wiredtiger::WiredTiger::open(options)?)),
         #[cfg(feature = "sqlite")]
         EngineKind::Sqlite => Ok(Box::new(sqlite::Sqlite::open(options)?)),
+        EngineKind::Server => sql::open(options),
         _ => Ok(Box::new(model::Model::new(options))),
     }
 }

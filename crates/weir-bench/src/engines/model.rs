@@ -103,7 +103,7 @@ impl Session for ModelSession<'_> {
         let table = self.model.table(self.table);
         let add = |scanned: Scanned, id: u64| Scanned {
             rows: scanned.rows + 1,
-            id_sum: scanned.id_sum.wrapping_add(id),
+            id_xor: scanned.id_xor ^ id,
         };
         Ok(match index {
             Index::Primary => table.rows.keys().copied().fold(Scanned::default(), add),

@@ -238,7 +238,7 @@ impl Session for SqliteSession<'_> {
         while let Some(row) = rows.next().map_err(failed("scan"))? {
             let id: i64 = row.get(0).map_err(failed("scan"))?;
             scanned.rows += 1;
-            scanned.id_sum = scanned.id_sum.wrapping_add(id as u64);
+            scanned.id_xor ^= id as u64;
         }
         Ok(scanned)
     }

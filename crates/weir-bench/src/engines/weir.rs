@@ -303,7 +303,7 @@ impl Session for WeirSession<'_> {
             .map_err(failed("scan"))?;
         while let Some(entry) = cursor.next().map_err(failed("scan"))? {
             scanned.rows += 1;
-            scanned.id_sum = scanned.id_sum.wrapping_add(number(&entry, TRANSACTIONID)?);
+            scanned.id_xor ^= number(&entry, TRANSACTIONID)?;
         }
         Ok(scanned)
     }

@@ -205,18 +205,23 @@ pub fn key(p: &Page, slot: usize) -> Vec<u8> {
 /// Tells the CPU that the slot array of a leaf is about to be searched.
 #[inline]
 pub fn prefetch_slots(p: &Page) {
+    let bytes = SLOT * count(p);
+    for eighth in 1..8 {
+        prefetch(p, BODY + bytes * eighth / 8);
+    }
+}
+
+/// Tells the CPU that the byte at `at` is about to be read.
+#[inline]
+fn prefetch(p: &Page, at: usize) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let bytes = SLOT * count(p);
-        for eighth in 1..8 {
-            let at = (BODY + bytes * eighth / 8).min(PAGE_SIZE - 1);
-            // SAFETY: a prefetch of an address inside the page; it has no effect but on caches.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(p.0.as_ptr().add(at).cast()) };
-        }
+        // SAFETY: a prefetch of an address inside the page; it has no effect but on caches.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.0.as_ptr().add(at.min(PAGE_SIZE - 1)).cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = p;
+    let _ = (p, at);
 }
 
 /// State of a leaf entry.

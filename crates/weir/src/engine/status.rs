@@ -158,6 +158,12 @@ impl Status {
                 ("disk_reads", "Reads of the disk.", Unit::Count, disk.reads),
                 ("disk_writes", "Writes to the disk.", Unit::Count, disk.writes),
                 ("disk_syncs", "Syncs of the disk.", Unit::Count, disk.syncs),
+                (
+                    "disk_busy_us",
+                    "Time that the disk was at work, if it is throttled.",
+                    Unit::Microseconds,
+                    disk.busy_us,
+                ),
                 ("disk_read_bytes", "Bytes read from the disk.", Unit::Bytes, disk.read_bytes),
                 ("disk_write_bytes", "Bytes written to the disk.", Unit::Bytes, disk.write_bytes),
             ]

@@ -1,0 +1,301 @@
+//! Private servers for comparisons, one at a time.
+//!
+//! A server is started by the script `mariadb/run`, which knows how each storage engine is set so that all have
+//! the same memory, redo log and promise of a commit. It has a directory of its own and is reached by a socket
+//! there. It ends with this program, however that ends.
+
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::str::FromStr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
+use tempfile::TempDir;
+
+use crate::engine::{Limits, ServerChoice, Statements};
+use crate::engines::sql::target::Target;
+use crate::error::{Error, Result};
+
+/// How long a server may take until it answers; the first one may have to be built.
+const START_LIMIT: Duration = Duration::from_secs(900);
+/// How long it may take to end.
+const STOP_LIMIT: Duration = Duration::from_secs(120);
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// Lines of its log that an error shows.
+const LOG_LINES: usize = 12;
+
+/// A server to start: its storage engine, and settings beyond those that all have.
+///
+/// Written as `innodb` or `innodb:innodb-io-capacity=3000:innodb-doublewrite=0`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerSpec {
+    /// As it was written: its name in tables.
+    pub label: String,
+    /// The storage engine.
+    pub engine: String,
+    /// Settings, without dashes in front.
+    pub settings: Vec<String>,
+}
+
+/// Engines that `mariadb/run` knows.
+const ENGINES: [&str; 3] = ["weir", "innodb", "rocksdb"];
+
+impl FromStr for ServerSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let mut parts = text.split(':').map(str::to_string);
+        let engine = parts.next().unwrap_or_default();
+        if !ENGINES.contains(&engine.as_str()) {
+            return Err(format!("`{engine}` is no server; use {}", ENGINES.join(", ")));
+        }
+        let settings: Vec<_> = parts.collect();
+        if let Some(bad) = settings.iter().find(|s| s.is_empty() || s.starts_with('-')) {
+            return Err(format!("`{bad}` is no setting such as innodb-io-capacity=3000"));
+        }
+        Ok(ServerSpec { label: text.into(), engine, settings })
+    }
+}
+
+impl ServerSpec {
+    /// Its name as part of a file's.
+    pub fn file_name(&self) -> String {
+        let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+        self.label.chars().map(plain).collect()
+    }
+}
+
+/// What all servers of a comparison have in common.
+#[derive(Debug, Clone)]
+pub struct ServerSetup {
+    /// The script that starts one: `mariadb/run`.
+    pub command: PathBuf,
+    /// What each storage engine gets.
+    pub limits: Limits,
+    /// Whether there is a binary log.
+    pub binlog: bool,
+    /// Where the data directories go; with the system's temporary files when `None`.
+    pub dir: Option<PathBuf>,
+}
+
+impl ServerSetup {
+    /// The script of the repository that this program was built from.
+    pub fn default_command() -> PathBuf {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../mariadb/run");
+        fs::canonicalize(&path).unwrap_or(path)
+    }
+
+    /// Checks that servers can be started at all.
+    ///
+    /// # Errors
+    /// When the script is not there.
+    pub fn check(&self) -> Result<()> {
+        if self.command.is_file() {
+            return Ok(());
+        }
+        let command = self.command.display();
+        Err(Error::Usage(format!(
+            "{command} is not there: servers are started by mariadb/run of Weir's repository; \
+             name it with --server-command"
+        )))
+    }
+
+    /// Starts a server and waits until it answers.
+    ///
+    /// # Errors
+    /// When it doesn't come up, with what it said.
+    pub fn start(&self, spec: &ServerSpec) -> Result<PrivateServer> {
+        let mut builder = tempfile::Builder::new();
+        builder.prefix("weir-server-");
+        let dir = match &self.dir {
+            Some(dir) => fs::create_dir_all(dir).and_then(|()| builder.tempdir_in(dir)),
+            None => builder.tempdir(),
+        };
+        let dir = dir.map_err(|error| Error::io("creating a server's directory", error))?;
+        let child = self.spawn(spec, dir.path())?;
+        let mut server = PrivateServer { child, dir, label: spec.label.clone() };
+        server.wait_until_ready()?;
+        Ok(server)
+    }
+
+    fn spawn(&self, spec: &ServerSpec, dir: &Path) -> Result<Child> {
+        let log = dir.join("log");
+        let opened = File::create(&log).and_then(|file| Ok((file.try_clone()?, file)));
+        let (out, err) = opened.map_err(|e| Error::io(format!("creating {}", log.display()), e))?;
+        let mut command = Command::new(&self.command);
+        command.arg("--dir").arg(dir).args(["--engine", &spec.engine]);
+        command.args(["--memory", &self.limits.memory_bytes.to_string()]);
+        command.args(["--redo", &self.limits.redo_bytes.to_string()]);
+        command.args(["--durability", &self.limits.durability.to_string()]);
+        if self.binlog {
+            command.arg("--binlog");
+        }
+        command.arg("--").args(spec.settings.iter().map(|setting| format!("--{setting}")));
+        // A group of its own: an interrupt from the terminal is for the clients.
+        command.stdin(Stdio::null()).stdout(out).stderr(err).process_group(0);
+        let end_with_parent =
+            || set_parent_process_death_signal(Some(Signal::TERM)).map_err(std::io::Error::from);
+        // SAFETY: the closure makes one system call and touches no memory of the parent.
+        unsafe { command.pre_exec(end_with_parent) };
+        command.spawn().map_err(|e| Error::io(format!("starting {}", self.command.display()), e))
+    }
+}
+
+/// A server that was started here. Dropped, it is killed; its files go in any case.
+pub struct PrivateServer {
+    child: Child,
+    dir: TempDir,
+    label: String,
+}
+
+impl PrivateServer {
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its socket.
+    pub fn socket(&self) -> PathBuf {
+        self.dir.path().join("socket")
+    }
+
+    /// Its data directory.
+    pub fn data_dir(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+
+    /// How the benchmark gets there.
+    pub fn choice(&self, table_engine: &str, statements: Statements) -> ServerChoice {
+        ServerChoice {
+            url: "mysql://root@localhost/".into(),
+            password: None,
+            socket: Some(self.socket()),
+            table_engine: table_engine.into(),
+            statements,
+            // Its whole directory goes.
+            keep: true,
+        }
+    }
+
+    fn wait_until_ready(&mut self) -> Result<()> {
+        let target = Target::new(&self.choice("any", Statements::Text))?;
+        let began = Instant::now();
+        loop {
+            let error = match target.connect(None) {
+                Ok(_) => return Ok(()),
+                Err(error) => error,
+            };
+            let ended = self.child.try_wait();
+            let ended = ended.map_err(|error| Error::io("waiting for a server", error))?;
+            if let Some(status) = ended {
+                return Err(self.failed("start", &format!("it ended with {status}")));
+            }
+            if began.elapsed() > START_LIMIT {
+                return Err(self.failed("start", &format!("it doesn't answer: {error}")));
+            }
+            thread::sleep(LOOK_AGAIN);
+        }
+    }
+
+    /// Ends it as an administrator would, and removes its files.
+    ///
+    /// # Errors
+    /// When it doesn't end in time, or not in order; it is gone all the same.
+    pub fn stop(mut self) -> Result<()> {
+        let began = Instant::now();
+        let sent = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        sent.map_err(|error| Error::io("stopping a server", error.into()))?;
+        while began.elapsed() < STOP_LIMIT {
+            let ended = self.child.try_wait();
+            match ended.map_err(|error| Error::io("waiting for a server", error))? {
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => {
+                    return Err(self.failed("stop", &format!("it ended with {status}")));
+                }
+                None => thread::sleep(LOOK_AGAIN),
+            }
+        }
+        let what = format!("it was still there after {} s", STOP_LIMIT.as_secs());
+        Err(self.failed("stop", &what))
+    }
+
+    fn failed(&self, what: &str, why: &str) -> Error {
+        let log = fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
+        let lines: Vec<_> = log.lines().collect();
+        let last = lines[lines.len().saturating_sub(LOG_LINES)..].join("\n  ");
+        let message = format!("{why}; the end of its log:\n  {last}");
+        Error::engine("server", format!("{what} {}", self.label), message)
+    }
+}
+
+impl Drop for PrivateServer {
+    fn drop(&mut self) {
+        // It may have ended already, which is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Durability;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn servers_are_written_with_their_settings() {
+        let spec: ServerSpec =
+            "innodb:innodb-io-capacity=3000:innodb-doublewrite=0".parse().unwrap();
+        assert_eq!(spec.engine, "innodb");
+        assert_eq!(spec.settings, ["innodb-io-capacity=3000", "innodb-doublewrite=0"]);
+        assert_eq!(spec.file_name(), "innodb-innodb-io-capacity-3000-innodb-doublewrite-0");
+        for bad in ["", "oracle", "innodb:", "innodb:--skip-grant-tables", ":weir"] {
+            assert!(bad.parse::<ServerSpec>().is_err(), "{bad}");
+        }
+    }
+
+    fn setup(dir: &Path, script: &str) -> ServerSetup {
+        let command = dir.join("run");
+        fs::write(&command, script).unwrap();
+        fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).unwrap();
+        ServerSetup {
+            command,
+            limits: Limits {
+                memory_bytes: 64 << 20,
+                redo_bytes: 32 << 20,
+                durability: Durability::Write,
+            },
+            binlog: true,
+            dir: Some(dir.join("servers")),
+        }
+    }
+
+    #[test]
+    fn a_server_that_does_not_come_up_tells_why_and_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let setup = setup(dir.path(), "#!/bin/sh\necho \"no room for $*\" >&2\nexit 3\n");
+        let Err(error) = setup.start(&"innodb:innodb-doublewrite=0".parse().unwrap()) else {
+            panic!("there is no server");
+        };
+        let text = error.to_string();
+        let arguments = "--engine innodb --memory 67108864 --redo 33554432 --durability write \
+                         --binlog -- --innodb-doublewrite=0";
+        assert!(text.contains("exit status: 3"), "{text}");
+        assert!(text.contains("no room for --dir") && text.contains(arguments), "{text}");
+        assert_eq!(fs::read_dir(dir.path().join("servers")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_script_that_is_not_there_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut setup = setup(dir.path(), "");
+        setup.command = dir.path().join("elsewhere");
+        let error = setup.check().unwrap_err();
+        assert!(matches!(error, Error::Usage(_)));
+        assert!(error.to_string().contains("elsewhere is not there"), "{error}");
+        assert!(ServerSetup::default_command().ends_with("mariadb/run"));
+    }
+}

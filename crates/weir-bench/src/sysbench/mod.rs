@@ -1,0 +1,387 @@
+//! sysbench's OLTP tests on private servers, one engine after the other.
+//!
+//! For each server: start it, fill the tables, and run each test with each number of threads, the tests in
+//! the same order on the same tables. Each second's transactions are kept; the first seconds of each run, while
+//! caches fill and logs are new, are dropped. With a limit of I/O ([`crate::io_limit`]), which is set after the
+//! tables are filled, this is the experiment that shows waves of page writing.
+
+pub mod output;
+pub mod report;
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use serde::{Deserialize, Serialize};
+
+use crate::accounting::{Place, Usage};
+use crate::engine::Statements;
+use crate::engines::sql::target::Target;
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::io_limit::IoLimit;
+use crate::percentile::rate_99;
+use crate::server::{PrivateServer, ServerSetup, ServerSpec};
+use output::Second;
+
+/// Version of the document.
+pub const FORMAT: u32 = 1;
+/// sysbench's tests that run on one set of tables.
+pub const TESTS: [&str; 8] = [
+    "oltp_read_write",
+    "oltp_point_select",
+    "oltp_update_index",
+    "oltp_write_only",
+    "oltp_read_only",
+    "oltp_update_non_index",
+    "oltp_insert",
+    "oltp_delete",
+];
+const DATABASE: &str = "sbtest";
+/// Threads that fill the tables.
+const LOADERS: u32 = 2;
+
+/// What to run.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Servers, in this order.
+    pub servers: Vec<ServerSpec>,
+    /// How they are started.
+    pub setup: ServerSetup,
+    /// Which of [`TESTS`], in this order.
+    pub tests: Vec<String>,
+    /// Numbers of threads.
+    pub threads: Vec<u32>,
+    /// Tables.
+    pub tables: u32,
+    /// Rows of each.
+    pub table_rows: u64,
+    /// Length of each run.
+    pub seconds: u32,
+    /// Seconds of its beginning that don't count.
+    pub dropped_seconds: u32,
+    /// Reads, and writes, per second that the server's process may do once the tables are filled.
+    pub iops: Option<u32>,
+}
+
+impl Plan {
+    /// Checks what can be checked before anything is started.
+    ///
+    /// # Errors
+    /// What makes no sense, and a sysbench that isn't there.
+    pub fn check(&self) -> Result<()> {
+        let usage = |message: String| Err(Error::Usage(message));
+        if let Some(test) = self.tests.iter().find(|test| !TESTS.contains(&test.as_str())) {
+            return usage(format!("`{test}` is no test; use {}", TESTS.join(", ")));
+        }
+        if let Some(threads) = self.threads.iter().find(|threads| !(1..=256).contains(*threads)) {
+            return usage(format!("{threads} threads: use 1 to 256"));
+        }
+        if self.servers.is_empty() || self.tests.is_empty() || self.threads.is_empty() {
+            return usage("no servers, no tests or no threads: nothing to run".into());
+        }
+        if self.tables == 0 || self.table_rows == 0 {
+            return usage("tables: at least one, with at least one row".into());
+        }
+        if self.dropped_seconds >= self.seconds {
+            let (dropped, all) = (self.dropped_seconds, self.seconds);
+            return usage(format!("of {all} seconds {dropped} are dropped: nothing is left"));
+        }
+        self.setup.check()?;
+        if self.iops.is_some() {
+            IoLimit::check()?;
+        }
+        match Command::new("sysbench").arg("--version").output() {
+            Ok(_) => Ok(()),
+            Err(error) => usage(format!("sysbench: {error}; Debian's package is called sysbench")),
+        }
+    }
+
+    /// Runs everything. What fails does not keep the rest from running.
+    ///
+    /// # Errors
+    /// Of this program's own surroundings.
+    pub fn run(&self, mut tell: impl FnMut(&str)) -> Result<Document> {
+        self.check()?;
+        let place = self.setup.dir.clone().unwrap_or_else(std::env::temp_dir);
+        let mut document = Document {
+            format: FORMAT,
+            settings: self.settings(),
+            environment: Environment::look(Some(&place)),
+            runs: Vec::new(),
+        };
+        for spec in &self.servers {
+            tell(&format!("--- {}: starting and filling {} tables", spec.label, self.tables));
+            let done = self.on_server(spec, &mut document.runs, &mut tell);
+            if let Err(error) = done {
+                let run = |test: &String, threads| self.failed(spec, test, threads, &error);
+                let all = self.tests.iter().flat_map(|t| self.threads.iter().map(move |n| (t, *n)));
+                let there = |run: &Run| document.runs.iter().any(|other| other.is_same(run));
+                let missing: Vec<_> =
+                    all.map(|(test, threads)| run(test, threads)).filter(|r| !there(r)).collect();
+                document.runs.extend(missing);
+            }
+        }
+        Ok(document)
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            tables: self.tables,
+            table_rows: self.table_rows,
+            seconds: self.seconds,
+            dropped_seconds: self.dropped_seconds,
+            iops: self.iops,
+            binlog: self.setup.binlog,
+            memory_bytes: self.setup.limits.memory_bytes,
+            redo_bytes: self.setup.limits.redo_bytes,
+            durability: self.setup.limits.durability.to_string(),
+        }
+    }
+
+    fn on_server(
+        &self,
+        spec: &ServerSpec,
+        runs: &mut Vec<Run>,
+        tell: &mut impl FnMut(&str),
+    ) -> Result<()> {
+        let server = self.setup.start(spec)?;
+        self.fill(&server, spec)?;
+        let pid = server.pid();
+        let limit =
+            self.iops.map(|iops| IoLimit::new(pid, &server.data_dir(), iops)).transpose()?;
+        for test in &self.tests {
+            for &threads in &self.threads {
+                let run = match self.one(&server, spec, test, threads) {
+                    Ok(run) => run,
+                    Err(error) => self.failed(spec, test, threads, &error),
+                };
+                tell(&report::line(&run));
+                runs.push(run);
+            }
+        }
+        // A limited server would take long to end.
+        drop(limit);
+        server.stop()
+    }
+
+    fn fill(&self, server: &PrivateServer, spec: &ServerSpec) -> Result<()> {
+        use mysql::prelude::Queryable;
+        let target = Target::new(&server.choice(&spec.engine, Statements::Text))?;
+        let failed = |error| Error::engine("server", "create database", error);
+        let mut connection = target.connect(None)?;
+        connection.query_drop(format!("CREATE DATABASE {DATABASE}")).map_err(failed)?;
+        // All tests run on the same tables.
+        let mut command = self.sysbench(server, spec, TESTS[0]);
+        command.args(["--threads", &LOADERS.min(self.tables).to_string(), "prepare"]);
+        output_of(command).map(|_| ())
+    }
+
+    fn sysbench(&self, server: &PrivateServer, spec: &ServerSpec, test: &str) -> Command {
+        let mut command = Command::new("sysbench");
+        command.args([test, "--db-driver=mysql", "--mysql-user=root", "--rand-type=uniform"]);
+        command.arg(format!("--mysql-socket={}", server.socket().display()));
+        command.arg(format!("--mysql-db={DATABASE}"));
+        command.arg(format!("--mysql-storage-engine={}", spec.engine));
+        command.arg(format!("--tables={}", self.tables));
+        command.arg(format!("--table-size={}", self.table_rows));
+        command
+    }
+
+    fn one(
+        &self,
+        server: &PrivateServer,
+        spec: &ServerSpec,
+        test: &str,
+        threads: u32,
+    ) -> Result<Run> {
+        let (pid, dir) = (server.pid(), server.data_dir());
+        let place = Place::Process { pid, dir, except: None };
+        let mut command = self.sysbench(server, spec, test);
+        command.args(["--report-interval=1", "--percentile=95"]);
+        command.arg(format!("--threads={threads}")).arg(format!("--time={}", self.seconds));
+        command.arg("run");
+        let (before, clients) = (place.usage()?, place.clients_cpu());
+        let output = output_of(command)?;
+        let usage = place.usage()?.since(&before);
+        let own_cpu_us = (place.clients_cpu() - clients).as_micros() as u64;
+        let mut run = self.empty(spec, test, threads);
+        run.server_cpu_us = usage.cpu_us.saturating_sub(own_cpu_us);
+        run.usage = usage;
+        run.resident_bytes = place.resident_bytes()?;
+        run.size_bytes = place.size_bytes();
+        run.transactions = output::transactions(&output).unwrap_or(0);
+        run.seconds = output::seconds(&output);
+        run.summarize(self.dropped_seconds);
+        Ok(run)
+    }
+
+    fn empty(&self, spec: &ServerSpec, test: &str, threads: u32) -> Run {
+        Run { server: spec.label.clone(), test: test.into(), threads, ..Run::default() }
+    }
+
+    fn failed(&self, spec: &ServerSpec, test: &str, threads: u32, error: &Error) -> Run {
+        Run { failure: Some(error.to_string()), ..self.empty(spec, test, threads) }
+    }
+}
+
+/// What a command wrote, when it ended well.
+fn output_of(mut command: Command) -> Result<String> {
+    let output = command.output().map_err(|error| Error::io("starting sysbench", error))?;
+    let Output { status, stdout, stderr } = output;
+    let text = String::from_utf8_lossy(&stdout).into_owned();
+    if status.success() {
+        return Ok(text);
+    }
+    let both = format!("{text}{}", String::from_utf8_lossy(&stderr));
+    let reason = both.lines().find(|line| line.contains("FATAL")).unwrap_or("it said no reason");
+    Err(Error::engine("sysbench", "run", format!("{status}: {reason}")))
+}
+
+/// What was asked for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "as in `Plan`")]
+pub struct Settings {
+    pub tables: u32,
+    pub table_rows: u64,
+    pub seconds: u32,
+    pub dropped_seconds: u32,
+    pub iops: Option<u32>,
+    pub binlog: bool,
+    pub memory_bytes: u64,
+    pub redo_bytes: u64,
+    pub durability: String,
+}
+
+/// Everything that was measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Document {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// What was asked for.
+    pub settings: Settings,
+    /// Where it ran.
+    pub environment: Environment,
+    /// In the order in which they ran.
+    pub runs: Vec<Run>,
+}
+
+/// One test with one number of threads on one server.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// The server, as it was named.
+    pub server: String,
+    /// The test.
+    pub test: String,
+    /// Client threads.
+    pub threads: u32,
+    /// Why there is nothing else.
+    pub failure: Option<String>,
+    /// Transactions in all.
+    pub transactions: u64,
+    /// Transactions per second, mean of the seconds that count.
+    pub rate_mean: f64,
+    /// The rate that 99 % of the seconds that count reach.
+    pub rate_99: f64,
+    /// The best second.
+    pub rate_max: f64,
+    /// Mean of what 95 % of the transactions of a second did not exceed.
+    pub latency_ms_95: f64,
+    /// Transactions per second that were rolled back and tried again.
+    pub errors_per_second: f64,
+    /// The server's processor time in the whole run.
+    pub server_cpu_us: u64,
+    /// The server's device traffic in the whole run; its processor time has this program's in it.
+    pub usage: Usage,
+    /// The server's resident memory at the end.
+    pub resident_bytes: u64,
+    /// What the server's files take at the end.
+    pub size_bytes: u64,
+    /// Every second, those dropped as well.
+    pub seconds: Vec<Second>,
+}
+
+impl Run {
+    fn is_same(&self, other: &Run) -> bool {
+        (&self.server, &self.test, self.threads) == (&other.server, &other.test, other.threads)
+    }
+
+    /// Fills in what follows from the seconds.
+    fn summarize(&mut self, dropped: u32) {
+        let kept: Vec<_> = self.seconds.iter().filter(|second| second.second > dropped).collect();
+        if kept.is_empty() {
+            self.failure = Some("sysbench told of no second that counts".into());
+            return;
+        }
+        let rates: Vec<f64> = kept.iter().map(|second| second.transactions).collect();
+        let mean = |value: fn(&Second) -> f64| {
+            kept.iter().map(|second| value(second)).sum::<f64>() / kept.len() as f64
+        };
+        self.rate_mean = mean(|second| second.transactions);
+        self.latency_ms_95 = mean(|second| second.latency_ms_95);
+        self.errors_per_second = mean(|second| second.errors);
+        self.rate_99 = rate_99(&rates).unwrap_or(0.0);
+        self.rate_max = rates.iter().copied().fold(0.0, f64::max);
+    }
+}
+
+/// Where the document goes when nobody says.
+pub fn default_path(time: &str) -> PathBuf {
+    PathBuf::from(format!("bench-results/sysbench-{time}.json"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Durability, Limits};
+
+    fn second(second: u32, transactions: f64) -> Second {
+        Second { second, transactions, ..Second::default() }
+    }
+
+    #[test]
+    fn the_beginning_does_not_count() {
+        let rates = [900.0, 10.0, 100.0, 300.0, 200.0];
+        let seconds = (1..).zip(rates).map(|(number, rate)| second(number, rate)).collect();
+        let mut run = Run { seconds, ..Run::default() };
+        run.summarize(2);
+        assert_eq!((run.rate_mean, run.rate_99, run.rate_max), (200.0, 100.0, 300.0));
+        run.summarize(5);
+        assert!(run.failure.unwrap().contains("no second that counts"));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let plan = || Plan {
+            servers: vec!["weir".parse().unwrap()],
+            setup: ServerSetup {
+                command: "/bin/true".into(),
+                limits: Limits {
+                    memory_bytes: 1 << 30,
+                    redo_bytes: 1 << 28,
+                    durability: Durability::Write,
+                },
+                binlog: false,
+                dir: None,
+            },
+            tests: vec!["oltp_read_write".into()],
+            threads: vec![1],
+            tables: 1,
+            table_rows: 1,
+            seconds: 2,
+            dropped_seconds: 1,
+            iops: None,
+        };
+        let refused = |change: fn(&mut Plan), reason: &str| {
+            let mut plan = plan();
+            change(&mut plan);
+            let error = plan.check().unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
+        };
+        refused(|plan| plan.tests.push("oltp_everything".into()), "use oltp_read_write");
+        refused(|plan| plan.threads = vec![0], "use 1 to 256");
+        refused(|plan| plan.servers.clear(), "nothing to run");
+        refused(|plan| plan.table_rows = 0, "at least one row");
+        refused(|plan| plan.dropped_seconds = 2, "nothing is left");
+        refused(|plan| plan.setup.command = "/nowhere/run".into(), "/nowhere/run is not there");
+    }
+}

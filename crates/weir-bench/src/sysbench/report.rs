@@ -1,0 +1,172 @@
+//! Results as one table, and a line for each test that says how the first server stands.
+//!
+//! | column          | meaning                                                          |
+//! |-----------------|------------------------------------------------------------------|
+//! | `tps.av`        | transactions per second, mean of the seconds that count          |
+//! | `tps.99`        | the rate that 99 % of them reach; `99/av` is its part of the mean|
+//! | `vs.X`          | against the first server                                         |
+//! | `p95.ms`        | latency of 95 % of the transactions, mean over the seconds       |
+//! | `Mcpu/t`        | microseconds of the server's processor time per transaction      |
+//! | `rKB/t` `wKB/t` | KB read from and written to the device per transaction           |
+
+use std::fs;
+use std::path::Path;
+
+use super::{Document, Run};
+use crate::error::{Error, Result};
+use crate::report::TextTable;
+
+/// One run on one line.
+pub fn line(run: &Run) -> String {
+    let Run { server, test, threads, .. } = run;
+    match &run.failure {
+        Some(failure) => format!("{test} {threads} {server}: failed: {failure}"),
+        None => format!(
+            "{test} {threads} {server}: {:.0} tps, 99 % of the seconds above {:.0}",
+            run.rate_mean, run.rate_99
+        ),
+    }
+}
+
+/// All runs as one table.
+pub fn table(document: &Document) -> String {
+    let Some(first) = document.runs.first().map(|run| run.server.as_str()) else {
+        return String::new();
+    };
+    let relative = format!("vs.{first}");
+    let mut table = TextTable::new(&[
+        "test", "threads", "server", "tps.av", "tps.99", "99/av", &relative, "p95.ms", "err/s",
+        "Mcpu/t", "rKB/t", "wKB/t", "size", "rss",
+    ]);
+    let mut verdicts = String::new();
+    for (test, threads) in cases(document) {
+        let runs: Vec<_> =
+            document.runs.iter().filter(|run| run.test == test && run.threads == threads).collect();
+        let good: Vec<_> = runs.into_iter().filter(|run| run.failure.is_none()).collect();
+        let base = good.iter().find(|run| run.server == first).map(|run| run.rate_mean);
+        for run in &good {
+            table.row(format!("{test} {threads}"), cells(run, base));
+        }
+        let others = good.iter().filter(|run| run.server != first);
+        let best = others.max_by(|a, b| a.rate_mean.total_cmp(&b.rate_mean));
+        if let (Some(base), Some(best)) = (base, best) {
+            let ratio = base / best.rate_mean.max(f64::MIN_POSITIVE);
+            let name = &best.server;
+            verdicts += &format!(
+                "{test}, {threads} threads: {first} is at {ratio:.2}x of the fastest other, {name}\n"
+            );
+        }
+    }
+    let mut text = table.render(&["test", "server"]);
+    if !verdicts.is_empty() {
+        text += &format!("\n{verdicts}");
+    }
+    for run in document.runs.iter().filter(|run| run.failure.is_some()) {
+        text += &format!("\n{}\n", line(run));
+    }
+    text
+}
+
+/// Tests with numbers of threads, in the order in which they ran first.
+fn cases(document: &Document) -> Vec<(&str, u32)> {
+    let mut cases = Vec::new();
+    for run in &document.runs {
+        let case = (run.test.as_str(), run.threads);
+        if !cases.contains(&case) {
+            cases.push(case);
+        }
+    }
+    cases
+}
+
+fn cells(run: &Run, base: Option<f64>) -> Vec<String> {
+    let per = |amount: f64| amount / run.transactions.max(1) as f64;
+    let gb = |bytes: u64| format!("{:.2}", bytes as f64 / f64::from(1 << 30));
+    let ratio = |a: f64, b: f64| if b > 0.0 { format!("{:.2}", a / b) } else { "-".into() };
+    vec![
+        run.test.clone(),
+        run.threads.to_string(),
+        run.server.clone(),
+        format!("{:.0}", run.rate_mean),
+        format!("{:.0}", run.rate_99),
+        ratio(run.rate_99, run.rate_mean),
+        base.map_or("-".into(), |base| ratio(run.rate_mean, base)),
+        format!("{:.2}", run.latency_ms_95),
+        format!("{:.1}", run.errors_per_second),
+        format!("{:.1}", per(run.server_cpu_us as f64)),
+        format!("{:.3}", per(run.usage.read_bytes as f64 / 1024.0)),
+        format!("{:.3}", per(run.usage.write_bytes as f64 / 1024.0)),
+        gb(run.size_bytes),
+        gb(run.resident_bytes),
+    ]
+}
+
+/// Writes the document, with its directory.
+///
+/// # Errors
+/// When the file can't be written.
+pub fn save(document: &Document, path: &Path) -> Result<()> {
+    let write = || -> std::io::Result<()> {
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        fs::write(path, serde_json::to_vec(document)?)
+    };
+    write().map_err(|error| Error::io(format!("writing {}", path.display()), error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::environment::Environment;
+    use crate::sysbench::{FORMAT, Settings};
+
+    fn run(server: &str, threads: u32, rate_mean: f64) -> Run {
+        let (server, test) = (server.to_string(), "oltp_read_write".to_string());
+        let rate_99 = rate_mean / 2.0;
+        Run { server, test, threads, rate_mean, rate_99, transactions: 10, ..Run::default() }
+    }
+
+    fn document(runs: Vec<Run>) -> Document {
+        let settings = Settings {
+            tables: 1,
+            table_rows: 1,
+            seconds: 2,
+            dropped_seconds: 1,
+            iops: None,
+            binlog: false,
+            memory_bytes: 0,
+            redo_bytes: 0,
+            durability: "write".into(),
+        };
+        Document { format: FORMAT, settings, environment: Environment::look(None), runs }
+    }
+
+    #[test]
+    fn the_first_server_is_compared_with_the_fastest_other() {
+        let failed = Run { failure: Some("gone".into()), ..run("rocksdb", 4, 0.0) };
+        let runs =
+            vec![run("weir", 1, 300.0), run("weir", 4, 50.0), run("innodb", 1, 100.0), failed];
+        let text = table(&document(runs));
+        assert!(
+            text.contains(
+                "oltp_read_write, 1 threads: weir is at 3.00x of the fastest other, innodb"
+            )
+        );
+        assert!(!text.contains("4 threads: weir"), "nothing to compare with: {text}");
+        assert!(text.contains("oltp_read_write 4 rocksdb: failed: gone"), "{text}");
+        let line = text.lines().find(|line| line.contains("innodb")).unwrap();
+        let cells: Vec<_> = line.split_whitespace().collect();
+        assert_eq!(cells[1..7], ["1", "innodb", "100", "50", "0.50", "0.33"]);
+    }
+
+    #[test]
+    fn a_document_reads_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("new").join("run.json");
+        let document = document(vec![run("weir", 1, 300.0)]);
+        save(&document, &path).unwrap();
+        let text = fs::read(&path).unwrap();
+        assert_eq!(serde_json::from_slice::<Document>(&text).unwrap(), document);
+    }
+}

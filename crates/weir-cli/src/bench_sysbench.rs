@@ -1,0 +1,116 @@
+//! `weir bench sysbench`: sysbench's tests on servers with different storage engines.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use anyhow::Result;
+use clap::Args;
+use weir_bench::engine::{Durability, Limits};
+use weir_bench::environment;
+use weir_bench::quantity::{parse_bytes, parse_count};
+use weir_bench::server::{ServerSetup, ServerSpec};
+use weir_bench::sysbench::{Plan, default_path, report};
+
+use crate::output::{print, tell};
+
+#[derive(Args)]
+pub struct Sysbench {
+    /// Servers, in order, each with the engine of its tables: weir, innodb or rocksdb, with settings of
+    /// its own as in innodb:innodb-io-capacity=9000; figures are relative to the first
+    #[arg(long, value_delimiter = ',', default_value = "weir,innodb")]
+    servers: Vec<ServerSpec>,
+
+    /// Tests, in order
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "oltp_point_select,oltp_read_write,oltp_update_index,oltp_write_only"
+    )]
+    tests: Vec<String>,
+
+    /// Numbers of threads; each test runs once with each
+    #[arg(long, value_delimiter = ',', default_value = "1,4,16,64")]
+    threads: Vec<u32>,
+
+    /// Tables
+    #[arg(long, default_value_t = 4)]
+    tables: u32,
+
+    /// Rows of each table
+    #[arg(long, default_value = "250k", value_parser = parse_count)]
+    table_size: u64,
+
+    /// Length of each run
+    #[arg(long, default_value_t = 30)]
+    seconds: u32,
+
+    /// Seconds at the beginning of each run that don't count; a fifth by default
+    #[arg(long, value_name = "SECONDS")]
+    drop: Option<u32>,
+
+    /// Memory for the engine
+    #[arg(long, default_value = "1G", value_parser = parse_bytes)]
+    memory: u64,
+
+    /// Redo log capacity
+    #[arg(long, default_value = "512M", value_parser = parse_bytes)]
+    redo: u64,
+
+    /// What commit promises: sync, write or relaxed
+    #[arg(long, default_value = "write")]
+    durability: Durability,
+
+    /// Servers have a binary log: rows, synced when commits are
+    #[arg(long)]
+    binlog: bool,
+
+    /// Reads, and writes, per second that the server may do once the tables are filled, kept by the
+    /// kernel's block I/O controller; needs root
+    #[arg(long, value_name = "NUMBER")]
+    iops: Option<u32>,
+
+    /// Directory in which the servers' directories are made
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+
+    /// Where the result goes, with every second; by default a new file in bench-results/
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// The script that starts a server, mariadb/run of Weir's repository
+    #[arg(long, value_name = "FILE")]
+    server_command: Option<PathBuf>,
+}
+
+impl Sysbench {
+    pub fn run(self) -> Result<ExitCode> {
+        let time = environment::utc(SystemTime::now()).replace([':', '-'], "");
+        let path = self.json.clone().unwrap_or_else(|| default_path(&time));
+        let document = self.plan().run(tell)?;
+        report::save(&document, &path)?;
+        print(&format!("{}\nEvery second of it: {}\n", report::table(&document), path.display()))?;
+        let failed = document.runs.iter().any(|run| run.failure.is_some());
+        Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+
+    fn plan(self) -> Plan {
+        let limits = Limits {
+            memory_bytes: self.memory,
+            redo_bytes: self.redo,
+            durability: self.durability,
+        };
+        let command = self.server_command.unwrap_or_else(ServerSetup::default_command);
+        Plan {
+            servers: self.servers,
+            setup: ServerSetup { command, limits, binlog: self.binlog, dir: self.dir },
+            tests: self.tests,
+            threads: self.threads,
+            tables: self.tables,
+            table_rows: self.table_size,
+            seconds: self.seconds,
+            dropped_seconds: self.drop.unwrap_or(self.seconds / 5),
+            iops: self.iops,
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Comparisons of servers as a user meets them. They start private servers: `mariadb/test` runs these.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails panics")]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn weir(arguments: &[&str], dir: &Path) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(arguments).current_dir(dir).env("TMPDIR", dir).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let mut names: Vec<_> = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+#[ignore = "needs MariaDB; mariadb/test runs it"]
+fn servers_are_compared_and_gone_afterwards() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = weir(
+        &[
+            "bench",
+            "compare",
+            "--servers",
+            "weir,innodb:innodb-doublewrite=0",
+            "--clients",
+            "2",
+            "--rows",
+            "4k",
+            "--steps",
+            "load,l.i1:rows=1k,scan,qp100:seconds=1",
+            "--memory",
+            "64M",
+            "--redo",
+            "48M",
+            "--binlog",
+            "--statements",
+            "text",
+            "--quiet",
+            "--results",
+            "out",
+        ],
+        dir.path(),
+    );
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{out}{err}");
+    for start in ["load", "l.i1", "scan.1.primary", "qp100"] {
+        let line = |server: &str| {
+            out.lines().any(|line| line.starts_with(&format!("{start} ")) && line.contains(server))
+        };
+        assert!(line(" weir ") && line(" innodb:innodb-doublewrite=0 "), "{start}: {out}");
+    }
+    assert!(out.contains("load, 2 clients: weir is at "), "{out}");
+    assert_eq!(names(dir.path()), ["out"]);
+    assert_eq!(
+        names(&dir.path().join("out")),
+        ["innodb-innodb-doublewrite-0-2.json", "weir-2.json"]
+    );
+}
+
+#[test]
+#[ignore = "needs MariaDB and sysbench; mariadb/test runs it"]
+fn sysbench_runs_on_each_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = weir(
+        &[
+            "bench",
+            "sysbench",
+            "--servers",
+            "weir,innodb",
+            "--threads",
+            "1,3",
+            "--tables",
+            "2",
+            "--table-size",
+            "1000",
+            "--seconds",
+            "3",
+            "--drop",
+            "1",
+            "--memory",
+            "64M",
+            "--redo",
+            "48M",
+            "--json",
+            "run.json",
+        ],
+        dir.path(),
+    );
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{out}{err}");
+    for test in ["oltp_point_select", "oltp_read_write", "oltp_update_index", "oltp_write_only"] {
+        for threads in [1, 3] {
+            let verdict = format!("{test}, {threads} threads: weir is at ");
+            assert!(out.contains(&verdict), "{out}");
+        }
+    }
+    assert_eq!(names(dir.path()), ["run.json"]);
+}
