@@ -15,9 +15,11 @@
 
 using namespace weir;
 
-bool ha_weir::check_if_incompatible_data(HA_CREATE_INFO *, uint)
+// Whether a table and a partition can change places: EXCHANGE PARTITION asks.
+bool ha_weir::check_if_incompatible_data(HA_CREATE_INFO *info, uint changes)
 {
-  return COMPATIBLE_DATA_NO;
+  bool sets_number= info->used_fields & HA_CREATE_USED_AUTO && info->auto_increment_value != 0;
+  return changes == IS_EQUAL_YES && !sets_number ? COMPATIBLE_DATA_YES : COMPATIBLE_DATA_NO;
 }
 
 // What changes the server's definition alone.

@@ -22,6 +22,7 @@ class World:
     replica: Replica = field(default_factory=Replica)
     first_file: str = ""
     left_lists: set = field(default_factory=set)
+    issued: set = field(default_factory=set)
 
 
 class Check:

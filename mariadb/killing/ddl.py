@@ -28,7 +28,8 @@ class Change:
     sql: str
     after: dict
     mark: str
-    # The server itself writes it to the engine and to the log one after the other.
+    # The server itself changes the table and writes the log one after the other, and ends only the first at a
+    # start: TRUNCATE and changes of partitions.
     in_two_steps: bool = False
     # Whether the busy table has its extra index then, if that changes.
     has_extra: bool | None = None
@@ -169,17 +170,17 @@ class Definer(Worker):
         more = (f"(PARTITION p{was.parts} VALUES LESS THAN ({1000 * (was.parts + 1)}))" if was.ranges
                 else "PARTITIONS 1")
         return self.change(name, f"ALTER %s TABLE load_2.{name} ADD PARTITION {more}",
-                           replace(was, parts=was.parts + 1))
+                           replace(was, parts=was.parts + 1), in_two_steps=True)
 
     def drop_part(self, name, was):
         if was.parts < 2:
             return None
         if not was.ranges:
             return self.change(name, f"ALTER %s TABLE load_2.{name} COALESCE PARTITION 1",
-                               replace(was, parts=was.parts - 1))
+                               replace(was, parts=was.parts - 1), in_two_steps=True)
         kept = frozenset(row for row in was.rows if row[0] < 1000 * (was.parts - 1))
         return self.change(name, f"ALTER %s TABLE load_2.{name} DROP PARTITION p{was.parts - 1}",
-                           replace(was, parts=was.parts - 1, rows=kept))
+                           replace(was, parts=was.parts - 1, rows=kept), in_two_steps=True)
 
     def create_from(self, name, was):
         if len(self.state.tables) >= TABLES_AT_MOST:

@@ -89,9 +89,11 @@ class Worker(threading.Thread):
 class Client(Worker):
     """Runs transactions over a client's own rows and the accounts."""
 
-    def __init__(self, server, rng, counts, number, state):
+    def __init__(self, server, rng, counts, number, state, issued):
         super().__init__(server, rng, counts)
         self.number = number
+        # Values of AUTO_INCREMENT that rows had which were committed: none may come again.
+        self.issued = issued
         self.state = state
         self.doubt = None
 
@@ -136,6 +138,7 @@ class Client(Worker):
             return
         self.doubt = new
         self.sql.run("COMMIT")
+        self.issued.update(id for id, in new.rows("numbered"))
         self.state = new
         self.doubt = None
         self.count("committed")
@@ -158,6 +161,8 @@ class Client(Worker):
         if kind < 0.1:
             row = write.numbered()
             self.sql.run(f"INSERT INTO load_1.numbered (client, v) VALUES ({row[1]}, {row[2]})")
+            if self.sql.last_id in self.issued:
+                raise Failure(f"AUTO_INCREMENT gives {self.sql.last_id} again")
             write.new.put("numbered", (self.sql.last_id, *row[1:]))
         elif kind < 0.15:
             self.read(write)
