@@ -11,7 +11,6 @@
 #include "ha_weir.h"
 #include "errors.h"
 #include "numbers.h"
-#include <unordered_set>
 
 using namespace weir;
 
@@ -200,21 +199,17 @@ class Built : public inplace_alter_handler_ctx
 {
 };
 
-// Rows that are looked through for the value that a new unique index finds twice.
-static const size_t ROWS_LOOKED_THROUGH= 1000000;
-
-// Puts the first row whose entry in an index was there before into the record; false if none was found.
-static bool find_duplicate(Builder &builder, const WeirTable *table, uint32_t which)
+// Puts the first row with that key in a new index into the record; false if none was found.
+static bool find_duplicate(Builder &builder, const WeirTable *table, uint32_t which, const Bytes &key)
 {
-  std::unordered_set<Bytes> seen;
   Scanner scanner;
   WeirScanned at;
   WeirEntry entry;
   if (scanner.open(table, WEIR_PRIMARY, false) != WEIR_RESULT_OK)
     return false;
-  while (seen.size() < ROWS_LOOKED_THROUGH && scanner.next(&at) == WEIR_RESULT_OK &&
+  while (scanner.next(&at) == WEIR_RESULT_OK &&
          builder.entry(which, at.key, at.value, &entry) == WEIR_RESULT_OK)
-    if (!seen.insert(builder.key).second)
+    if (builder.key == key)
       return true;
   return false;
 }
@@ -230,11 +225,13 @@ static bool report(handler *file, const WeirTable *table, Builder &builder, Weir
     return true;
   }
   Bytes name= weir_error_index();
+  WeirBytes found= weir_error_key();
+  Bytes twice(reinterpret_cast<const char *>(found.data), found.len);
   for (uint32_t i= 0; i < builder.indexes.size(); i++)
     if (index_named(builder.table, LEX_CSTRING{name.data(), name.size()}) == builder.numbers[i])
     {
       KEY *key= &builder.table->key_info[builder.numbers[i]];
-      if (find_duplicate(builder, table, i))
+      if (find_duplicate(builder, table, i, twice))
         print_keydup_error(builder.table, key, MYF(0));
       else
         my_printf_error(ER_DUP_ENTRY, "Duplicate entry for key '%s'", MYF(0), name.c_str());

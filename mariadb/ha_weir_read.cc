@@ -177,7 +177,8 @@ bool ha_weir::entry_is_of(uchar *buf, uint index)
     }
   Encoded entry;
   encode_entry(index, buf, pk, entry);
-  return entry.key.size() == at.key.len && !memcmp(entry.key.data(), at.key.data, at.key.len);
+  return entry.key.size() == at.key.len && !memcmp(entry.key.data(), at.key.data, at.key.len) &&
+         entry.value.size() == at.value.len && !memcmp(entry.value.data(), at.value.data, at.value.len);
 }
 
 // A scan was begun: its first row.

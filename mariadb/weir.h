@@ -313,6 +313,9 @@ const char *weir_error_message(void);
 // The index that the thread's last duplicate was found in: its name, or `primary`.
 const char *weir_error_index(void);
 
+// The key, in that index, of the thread's last duplicate. Valid until its next call that can fail.
+struct WeirBytes weir_error_key(void);
+
 // Hands out all transactions that have written something.
 //
 // # Safety

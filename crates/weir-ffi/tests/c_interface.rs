@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::ptr::{null, null_mut};
 use weir_ffi::bytes::WeirBytes;
 use weir_ffi::database::{weir_close, weir_open, WeirDatabase, WeirDurability, WeirOptions};
-use weir_ffi::error::{weir_error_index, weir_error_message, WeirResult};
+use weir_ffi::error::{weir_error_index, weir_error_key, weir_error_message, WeirResult};
 use weir_ffi::scan::{
     weir_scan_close, weir_scan_next, weir_scan_open, WeirBound, WeirBoundKind, WeirScanned,
 };
@@ -140,6 +140,8 @@ fn a_failure_says_which_index_or_what_happened() {
     // SAFETY: the words are valid until the next call that can fail.
     let index = unsafe { CStr::from_ptr(weir_error_index()) }.to_owned();
     assert_eq!(index.as_c_str(), c"by_name");
+    // SAFETY: as above.
+    assert_eq!(unsafe { weir_error_key().slice() }, b"Ada");
     assert_eq!(world.insert(two, b"1", b"Eve"), WeirResult::LockTimeout);
     // SAFETY: as above.
     let message = unsafe { CStr::from_ptr(weir_error_message()) }.to_string_lossy().into_owned();

@@ -268,6 +268,23 @@ impl Store {
         self.blocks.lock().oldest()
     }
 
+    /// Has images go to the front of the file from now on, if that can make it shorter by much, until
+    /// [`Store::lift_ceiling`]. Returns the pages that are stored behind, in order of their places.
+    pub fn lower_ceiling(&self) -> Option<Vec<PageId>> {
+        self.assert_recovered();
+        let ceiling = self.space.lock().lower_ceiling()?;
+        let behind = self.map.stored().filter_map(|(page, entry)| Some((entry.extent()?, page)));
+        let mut behind: Vec<(Extent, PageId)> =
+            behind.filter(|(extent, _)| extent.end_unit() > ceiling).collect();
+        behind.sort_unstable();
+        Some(behind.into_iter().map(|(_, page)| page).collect())
+    }
+
+    /// Lets images go anywhere again.
+    pub fn lift_ceiling(&self) {
+        self.space.lock().lift_ceiling();
+    }
+
     /// Hands out the lowest free page id. Not persisted: recovery is told by the log.
     pub fn allocate_page(&self) -> PageId {
         self.assert_recovered();

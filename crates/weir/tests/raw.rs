@@ -226,7 +226,10 @@ fn a_duplicate_undoes_its_statement_alone() {
     insert(&mut txn, &table, b"a", &a).unwrap();
     insert(&mut txn, &table, b"b", &b).unwrap();
     let index_of = |result: weir::Result<()>| match result {
-        Err(Error::Duplicate { index, .. }) => index,
+        Err(Error::Duplicate { index, key, .. }) => {
+            assert_eq!(key == b"a", index == "primary", "the key is that of the index");
+            index
+        }
         other => panic!("{other:?}"),
     };
     let same = Row::new(Some(7), 3, b"c");

@@ -1,6 +1,6 @@
 //! What a run showed of page writing.
 
-use super::Case;
+use super::{Case, Slopes};
 use crate::percentile::rate_99;
 use crate::result::{Run, Second, StepResult};
 use serde::{Deserialize, Serialize};
@@ -28,6 +28,9 @@ pub struct Facts {
     pub steady_99: f64,
     /// Change of the rate over the whole time, as a share of the mean: of the line through all seconds.
     pub trend: f64,
+    /// What becomes of the rate as rows are added.
+    #[serde(default)]
+    pub slopes: Slopes,
     /// KB written to the device per row, from the whole step.
     pub write_kb_per_row: f64,
     /// KB read from the device per row, from the whole step.
@@ -98,6 +101,7 @@ impl Facts {
             rate_99: rate_99(&of_rows)?,
             rate_min: of_rows.iter().copied().fold(f64::INFINITY, f64::min),
             trend: trend(&of_rows),
+            slopes: Slopes::of(&seconds[skip..]),
             ..Facts::default()
         };
         if let Some(steady) = case.steady.and_then(|step| run.steps.get(step)) {

@@ -1,13 +1,13 @@
 //! The tables of experiments.
 
-use super::{CaseReport, Experiment, Facts};
+use super::{CaseReport, Experiment, Facts, Slope};
 use crate::report::TextTable;
 
 const GB: f64 = 1024.0 * 1024.0 * 1024.0;
 
 type Column = (&'static str, &'static str, fn(&Facts) -> String);
 
-const COLUMNS: [Column; 24] = [
+const COLUMNS: [Column; 27] = [
     ("ips.av", "rows per second, mean of the seconds", |f| whole(f.rate_mean)),
     ("ips.99", "the rate that 99 % of the seconds reach", |f| whole(f.rate_99)),
     ("p1/av", "that, as a share of the mean", |f| two(f.jitter_99())),
@@ -34,6 +34,9 @@ const COLUMNS: [Column; 24] = [
     ("paced.s", "seconds that clients were held back by pacing", |f| two(f.waits_seconds[0])),
     ("full.s", "seconds that clients waited for a full log", |f| two(f.waits_seconds[2])),
     ("trend", "change of the rate from beginning to end, of the mean", |f| signed(f.trend)),
+    ("slope", "change of the rate per 10 M rows, of the mean (95 %)", |f| of(f.slopes.all)),
+    ("slope.2", "that of the second half of the rows", |f| of(f.slopes.late)),
+    ("slope.eq", "that, at equal pages read and written per row", |f| of(f.slopes.late_alike)),
 ];
 
 /// Names of the columns that an experiment shows.
@@ -80,6 +83,9 @@ fn shown(experiment: Experiment) -> &'static [&'static str] {
             "p1/av",
             "min/av",
             "trend",
+            "slope",
+            "slope.2",
+            "slope.eq",
             "rKB/i",
             "wKB/i",
             "Mcpu/i",
@@ -137,6 +143,12 @@ fn two(value: f64) -> String {
 
 fn three(value: f64) -> String {
     format!("{value:.3}")
+}
+
+fn of(slope: Option<Slope>) -> String {
+    let percent =
+        |slope: Slope| format!("{:+.2}±{:.2} %", 100.0 * slope.share, 100.0 * slope.margin);
+    slope.map_or("-".to_string(), percent)
 }
 
 fn signed(value: f64) -> String {

@@ -1,6 +1,7 @@
 //! The embedded database: tables and their indexes, the catalog, opening and closing, status.
 
 mod catalog;
+mod change;
 mod check;
 mod cursor;
 mod ddl;
@@ -60,6 +61,17 @@ pub enum Shutdown {
     Clean,
 }
 
+/// What [`Database::compact`] came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Compacted {
+    /// Length of the data file before.
+    pub bytes_before: u64,
+    /// Its length afterwards.
+    pub bytes_after: u64,
+    /// Pages that were moved.
+    pub pages_moved: u64,
+}
+
 /// An open database; cheap to clone, shared by threads. Closed when the last handle goes.
 #[derive(Clone)]
 pub struct Database(Arc<Inner>);
@@ -72,6 +84,8 @@ pub(crate) struct Inner {
     /// One definition changes at a time.
     ddl: Mutex<()>,
     prepared: Registry,
+    /// The file is compacted by one at a time.
+    compacting: Mutex<()>,
     orphans: Mutex<Vec<Orphan>>,
     has_orphans: AtomicBool,
     recovered: Summary,
@@ -186,6 +200,7 @@ impl Database {
         Ok(Database(Arc::new(Inner {
             shared,
             prepared,
+            compacting: Mutex::default(),
             orphans: Mutex::default(),
             has_orphans: AtomicBool::new(false),
             options,
@@ -267,7 +282,8 @@ impl Database {
     }
 
     /// Changes the redo capacity of the running database; returns what it is now: whole segments, at
-    /// least four. A smaller one holds back writers until the pages that need the larger one are written.
+    /// least four. After it was made smaller, the larger one holds until the pages that need it are written,
+    /// within a minute or so; writers are held back no more than the device asks for.
     ///
     /// # Errors
     /// [`Error::Options`]; no space for a larger log: nothing changed then. Storage errors.
@@ -302,6 +318,30 @@ impl Database {
     /// Storage errors.
     pub fn checkpoint(&self) -> Result<()> {
         Ok(self.0.shared.storage.flush_all(Reason::Checkpoint, &mut |_| {})?)
+    }
+
+    /// Makes a data file with many holes shorter: moves what is stored at its end into free places before,
+    /// and gives the end back to the file system. Costs a read and a write of each page that is moved, and
+    /// does nothing if little could be won. Others go on meanwhile. `progress` is told how many pages were moved.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # use weir::{Database, Options};
+    /// # let db = Database::open(dir.path(), Options::default().memory_bytes(8 << 20))?;
+    /// let compacted = db.compact(&mut |_| {})?;
+    /// assert!(compacted.bytes_after <= compacted.bytes_before);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Storage errors; what was moved stays moved.
+    pub fn compact(&self, progress: &mut dyn FnMut(u64)) -> Result<Compacted> {
+        let _one = self.0.compacting.lock();
+        let storage = &self.0.shared.storage;
+        let bytes_before = storage.store.stats().file_bytes;
+        let pages_moved = storage.compact(progress)?;
+        let bytes_after = storage.store.stats().file_bytes;
+        Ok(Compacted { bytes_before, bytes_after, pages_moved })
     }
 
     /// One step of what threads do otherwise, by number, for a single-threaded database: 0 writes

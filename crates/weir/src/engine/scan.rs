@@ -11,9 +11,10 @@ use crate::key::after_prefix;
 use crate::lock::Mode;
 use crate::schema::KeyOf;
 use crate::tree::Tree;
-use crate::txn::{Direction, HeldSnapshot, Look, MergedScan, Range, ScanStop, View};
+use crate::txn::{Direction, HeldSnapshot, Look, MergedScan, Range, Scan, ScanStop, View};
 use std::ops::Bound;
 use std::sync::Arc;
+use weir_page::TxnId;
 
 /// Rows fetched at first; more later.
 const FIRST_FETCH: usize = 16;
@@ -139,13 +140,17 @@ impl RawScan {
         held: Option<HeldSnapshot>,
     ) -> RawScan {
         let tree = tree_of(&begin.def, begin.of);
-        let staging = match begin.of {
-            KeyOf::Primary => None,
-            KeyOf::Index(n) => begin.def.indexes[n].staging.as_deref(),
+        let rows = Scan::new(txn.shared().clone(), tree, range, direction, FIRST_FETCH);
+        let settled = matches!(begin.reads, Reads::View(view) if view.is_committed());
+        let scan = match begin.of {
+            KeyOf::Primary => MergedScan::new(rows, None, settled),
+            KeyOf::Index(n) if begin.def.layout.index_unique(n) => {
+                MergedScan::new(rows.of_unique_index(), None, settled)
+            }
+            KeyOf::Index(n) => {
+                MergedScan::new(rows, begin.def.indexes[n].staging.as_ref(), settled)
+            }
         };
-        let newest = !matches!(begin.reads, Reads::View(_));
-        let scan =
-            MergedScan::new(txn.shared(), tree, staging, range, direction, FIRST_FETCH, newest);
         let value = Vec::new();
         RawScan { serial: txn.serial(), begin, _held: held, scan, value, looked_up: false }
     }
@@ -210,6 +215,7 @@ impl RawScan {
             // chain since, so it is looked up anew. Staged entries have no chain.
             reads => {
                 let view = match reads {
+                    Reads::View(view) if entry.outdated => View { own: TxnId(0), ..view },
                     Reads::View(view) => view,
                     Reads::Newest | Reads::Locked(..) => {
                         View { own: txn.own_id()?, snapshot: View::EVERYTHING }

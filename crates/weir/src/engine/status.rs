@@ -68,7 +68,7 @@ status! {
     pages_written_dirty_limit: counter count,
     /// Pages written to free frames.
     pages_written_free_frames: counter count,
-    /// Pages written because a checkpoint was asked for.
+    /// Pages written because a checkpoint or compaction was asked for.
     pages_written_checkpoint: counter count,
     /// Pages written at shutdown.
     pages_written_shutdown: counter count,

@@ -72,11 +72,39 @@ impl Transactions {
     /// # Errors
     /// [`Restart`]: an undo page must be loaded first; undo that doesn't fit the entry.
     pub fn visible<'e>(&self, view: View, entry: &Entry<'e>) -> Result<Seen<'e>, Restart<Fault>> {
+        self.newest_version(entry, |txn| self.sees(view, txn))
+    }
+
+    /// What the view's snapshot covers of an entry that the view's transaction has written over a version
+    /// that the snapshot does not cover; else `None`. The entry's leaf is latched.
+    ///
+    /// # Errors
+    /// As [`Transactions::visible`].
+    pub fn overwritten_unseen<'e>(
+        &self,
+        view: View,
+        entry: &Entry<'e>,
+    ) -> Result<Seen<'e>, Restart<Fault>> {
+        let (covered, mut passed_unseen) = (View { own: TxnId(0), ..view }, false);
+        let seen = self.newest_version(entry, |txn| {
+            let stops = txn != view.own && self.sees(covered, txn);
+            passed_unseen |= !stops && txn != view.own;
+            stops
+        })?;
+        Ok(seen.filter(|_| passed_unseen))
+    }
+
+    /// The newest version of an entry by a transaction that `is_it` accepts, or without a header.
+    fn newest_version<'e>(
+        &self,
+        entry: &Entry<'e>,
+        mut is_it: impl FnMut(TxnId) -> bool,
+    ) -> Result<Seen<'e>, Restart<Fault>> {
         let mut flags = entry.flags;
         let mut version = entry.version;
         let mut value = Cow::Borrowed(entry.value);
         while let Some(v) = version {
-            if self.sees(view, v.txn) {
+            if is_it(v.txn) {
                 break;
             }
             if v.undo.is_insert() {

@@ -38,6 +38,8 @@ pub struct Scan {
     tree: Tree,
     /// Another tree of which the same ranges are locked, if any are.
     locks_too: Option<Tree>,
+    /// Whether the tree is a unique index, in which one key may stand for several rows in turn.
+    unique: bool,
     direction: Direction,
     /// What is left of the range.
     range: Range,
@@ -69,7 +71,8 @@ pub struct Row<'a> {
     /// Whether the value is a reference.
     pub overflow: bool,
     /// Whether the scan's transaction has written, and the entry is seen as it was before a later
-    /// commit: the transaction's own row may have another entry.
+    /// commit: the transaction's own row may have another entry. It is what the transaction's snapshot
+    /// covers, its own writes set aside.
     pub outdated: bool,
 }
 
@@ -105,8 +108,22 @@ impl Scan {
     ) -> Scan {
         let done = range.high.as_ref().is_some_and(|h| *h <= range.low);
         let (bytes, rows) = (Vec::new(), Vec::new());
-        let (next, most, locks_too) = (0, most.max(1), None);
-        Scan { shared, tree, locks_too, direction, range, done, bytes, rows, next, most }
+        let (next, most, locks_too, unique) = (0, most.max(1), None, false);
+        Scan { shared, tree, locks_too, unique, direction, range, done, bytes, rows, next, most }
+    }
+
+    /// The tree is a unique index: where the scan's transaction has overwritten what its snapshot
+    /// doesn't cover, what the snapshot covers is given as well, as outdated.
+    pub fn of_unique_index(self) -> Scan {
+        Scan { unique: true, ..self }
+    }
+
+    /// A scan of the same range of another tree; this one ends where it is.
+    pub(super) fn hand_over(&mut self, tree: Tree) -> Scan {
+        let other =
+            Scan::new(self.shared.clone(), tree, self.range.clone(), self.direction, self.most);
+        self.abandon();
+        other
     }
 
     /// Range locks are taken of this tree, too: its entries move there.
@@ -192,9 +209,36 @@ impl Scan {
         (!self.done).then_some(&self.range)
     }
 
+    /// Whether the next entry has yet to be copied, if there is one.
+    #[inline]
+    pub(super) fn is_to_read(&self) -> bool {
+        self.next == self.rows.len() && !self.done
+    }
+
+    /// Key of the last entry that was copied and given.
+    pub(super) fn given(&self) -> Option<&[u8]> {
+        self.next.checked_sub(1).map(|at| self.row(at).key)
+    }
+
+    pub(super) fn tree(&self) -> Tree {
+        self.tree
+    }
+
+    pub(super) fn direction(&self) -> Direction {
+        self.direction
+    }
+
+    /// What has not been given is not to be given.
+    pub(super) fn abandon(&mut self) {
+        self.rows.clear();
+        self.bytes.clear();
+        (self.next, self.done) = (0, true);
+    }
+
     /// Goes on with another range, all of the one before having been given.
     pub(super) fn restart(&mut self, range: Range) {
         assert!(self.done && self.next == self.rows.len(), "a range is read to its end");
+        self.abandon();
         self.done = range.high.as_ref().is_some_and(|h| *h <= range.low);
         self.range = range;
     }
@@ -364,12 +408,22 @@ impl Scan {
                 return self.copy_newest(leaf, slot, &entry, own, skip);
             }
         };
-        let Some((overflow, value)) = self.shared.visible(view, &entry).map_err(widen)? else {
-            return Ok(());
+        let visible = self.shared.visible(view, &entry).map_err(widen)?;
+        let is_own = |txn| view.own.0 != 0 && txn == view.own;
+        let below = match self.unique && entry.version.is_some_and(|v| is_own(v.txn)) {
+            true => self.shared.overwritten_unseen(view, &entry).map_err(widen)?,
+            false => None,
         };
-        let outdated =
-            view.own.0 != 0 && entry.version.is_some_and(|v| !self.shared.sees(view, v.txn));
-        self.push(leaf, slot, &value, overflow, outdated);
+        // The same value is of the same row, which the transaction has then written.
+        let below = below.filter(|(_, below)| visible.as_ref().is_none_or(|(_, v)| v != below));
+        if let Some((overflow, value)) = &visible {
+            let outdated =
+                view.own.0 != 0 && entry.version.is_some_and(|v| !self.shared.sees(view, v.txn));
+            self.push(leaf, slot, value, *overflow, outdated);
+        }
+        if let Some((overflow, value)) = &below {
+            self.push(leaf, slot, value, *overflow, true);
+        }
         Ok(())
     }
 
