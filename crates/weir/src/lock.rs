@@ -50,8 +50,8 @@ use ranges::RangeLocks;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use weir_page::types::{TreeId, TxnId};
 
@@ -227,10 +227,11 @@ impl Waiter {
     }
 }
 
-/// What a request that could not be granted at once has come to; with whether the lock wasn't held before.
-enum Begun {
+/// What a request that could not be granted at once has come to.
+enum Asked {
+    /// Granted; whether the lock wasn't held before.
     Granted(bool),
-    Waits(Arc<Waiter>, bool),
+    Waits(Begun),
 }
 
 #[derive(Default)]
@@ -240,6 +241,18 @@ struct QueueShard(Mutex<HashTable<Queue>>);
 #[derive(Default)]
 #[repr(align(64))]
 struct ListShard(Mutex<HashMap<TxnId, Vec<LockKey>>>);
+
+/// Told who begins to wait, and whom all that one waits for; see [`LockTable::observe_waits`].
+pub type WaitObserver = Box<dyn Fn(TxnId, &[TxnId]) + Send + Sync>;
+
+/// A wait that has begun.
+struct Begun {
+    waiter: Arc<Waiter>,
+    /// Whether the lock isn't held yet in another mode.
+    new: bool,
+    /// All in the way, if somebody wants to know.
+    in_the_way: Vec<TxnId>,
+}
 
 /// The table of explicit row locks. See the module's head for the protocol.
 pub struct LockTable {
@@ -252,6 +265,7 @@ pub struct LockTable {
     pub ranges: RangeLocks,
     hasher: RandomState,
     counters: Counters,
+    observer: OnceLock<WaitObserver>,
 }
 
 impl Default for LockTable {
@@ -271,7 +285,16 @@ impl LockTable {
             ranges: RangeLocks::default(),
             hasher: RandomState::new(),
             counters: Counters::default(),
+            observer: OnceLock::new(),
         }
+    }
+
+    /// Has every wait told before it begins, in the thread that waits and with nothing held: for a
+    /// coordinator that knows of orders between transactions which this table doesn't. What is told
+    /// may have ended meanwhile. The first observer stays.
+    pub fn observe_waits(&self, observer: WaitObserver) {
+        // A second one would have to be told of waits that are on.
+        let _ = self.observer.set(observer);
     }
 
     /// Whether another transaction holds, or waits ahead for, a lock that conflicts with `mode`.
@@ -303,10 +326,13 @@ impl LockTable {
         {
             return Ok(new);
         }
-        let (waiter, new) = match self.begin_wait(hash, req)? {
-            Begun::Granted(new) => return Ok(new),
-            Begun::Waits(waiter, new) => (waiter, new),
+        let Begun { waiter, new, in_the_way } = match self.begin_wait(hash, req)? {
+            Asked::Granted(new) => return Ok(new),
+            Asked::Waits(begun) => begun,
         };
+        if let Some(observe) = self.observer.get().filter(|_| !req.timeout.is_zero()) {
+            observe(req.txn, &in_the_way);
+        }
         let began = Instant::now();
         let outcome = self.wait(hash, req, &waiter, began);
         self.waits.lock().remove(&req.txn);
@@ -425,19 +451,23 @@ impl LockTable {
     }
 
     /// Grants, or enters the request as a waiter and resolves the deadlocks that this makes.
-    fn begin_wait(&self, hash: u64, req: &Request<'_>) -> Result<Begun, LockError> {
+    fn begin_wait(&self, hash: u64, req: &Request<'_>) -> Result<Asked, LockError> {
         let mut waits = self.waits.lock();
         let waiter = Waiter::new();
+        let mut in_the_way = Vec::new();
         let (key, converted, new) = {
             let mut shard = self.shard(hash).lock();
             let queue = self.queue(&mut shard, hash, req);
             let converted = self.enter_owner(queue, req);
             if queue.admits(req.txn, req.mode) {
-                return Ok(Begun::Granted(self.grant(queue, req)));
+                return Ok(Asked::Granted(self.grant(queue, req)));
             }
             let new = queue.held(req.txn).is_none();
             if !req.wait {
                 return Err(LockError::Timeout);
+            }
+            if self.observer.get().is_some() {
+                in_the_way = queue.in_the_way(req.txn, req.mode);
             }
             queue.push(Waiting {
                 txn: req.txn,
@@ -457,7 +487,7 @@ impl LockTable {
         } else if converted || self.list(req.txn).lock().contains_key(&req.txn) {
             self.resolve_deadlocks(&mut waits, req.txn);
         }
-        Ok(Begun::Waits(waiter, new))
+        Ok(Asked::Waits(Begun { waiter, new, in_the_way }))
     }
 
     /// Enters the implicit owner as exclusive holder if it is still active. Whatever the requester

@@ -49,7 +49,7 @@ use std::time::Duration;
 use table::Shared;
 use transaction::Orphan;
 use weir_os::{Disk, open_directory};
-use weir_page::TreeId;
+use weir_page::{TreeId, TxnId};
 use weir_status::{Address, Server};
 
 /// How a database is closed.
@@ -258,6 +258,14 @@ impl Database {
     /// 0 are waits for the end of the transaction that the key names.
     pub fn locks(&self) -> Vec<LockInfo> {
         self.0.shared.locks.snapshot()
+    }
+
+    /// Has `observer` called with each transaction that begins to wait for a lock, and all who are in its way
+    /// then; in the thread that waits, before it waits. For a coordinator that knows in which order
+    /// transactions are to commit: it may end one that is in the way of an earlier one, with that one's
+    /// [`Canceller`](crate::Canceller). The first observer stays.
+    pub fn observe_waits(&self, observer: impl Fn(TxnId, &[TxnId]) + Send + Sync + 'static) {
+        self.0.shared.locks.observe_waits(Box::new(observer));
     }
 
     /// Name of the table, and which of its trees it is that [`LockInfo::tree`] names.
