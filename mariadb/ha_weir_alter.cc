@@ -129,6 +129,7 @@ struct Builder
   std::vector<KeyFormat> keys;
   std::vector<WeirIndex> indexes;
   std::vector<uint> numbers; // of the indexes in the altered table
+  std::vector<uchar> all_columns;
   Bytes pk, key, value;
 
   Builder(TABLE *altered, const Alter_inplace_info *info, const Bytes &added) : table(altered)
@@ -138,6 +139,7 @@ struct Builder
       primary.init(altered, altered->s->primary_key, nullptr);
     rows.init(altered, hidden ? nullptr : &primary);
     rows.set_added(altered, added);
+    rows.want(nullptr, all_columns);
     for (uint i= 0; i < info->index_add_count; i++)
     {
       uint at= index_named(altered, info->key_info_buffer[info->index_add_buffer[i]].name);
@@ -155,8 +157,9 @@ struct Builder
     if (thd_killed(table->in_use))
       return WEIR_RESULT_CANCELLED;
     uchar *record= table->record[0];
-    if (!rows.decode(table, row, nullptr, record) ||
-        (table->s->primary_key != MAX_KEY && !primary.decode_primary(table, of, record)))
+    if (!rows.decode(table, row, all_columns, record) ||
+        (table->s->primary_key != MAX_KEY &&
+         !primary.decode_primary(table, of, primary.parts().size(), record)))
       return WEIR_RESULT_CORRUPT;
     pk.assign(reinterpret_cast<const char *>(of.data), of.len);
     key.clear();

@@ -125,6 +125,9 @@ int ha_weir::truncate()
     return delete_rows();
   if (int error= fail(weir_table_truncate(share->table)))
     return error;
+  mysql_mutex_lock(&table->s->LOCK_share);
+  share->is_known= false;
+  mysql_mutex_unlock(&table->s->LOCK_share);
   share->next_hidden= 0;
   if (table->found_next_number_field)
     return reset_auto_increment(0);

@@ -44,6 +44,7 @@ int ha_weir::insert(const uchar *record)
   }
   row_bytes.clear();
   rows.encode(table, record, row_bytes);
+  share->changes++;
   WeirResult result= weir_insert(transaction(), share->table, bytes_of(pk), bytes_of(row_bytes),
                                  entries, count);
   return result == WEIR_RESULT_DUPLICATE ? duplicate_error(result) : fail(result);
@@ -63,11 +64,12 @@ int ha_weir::write_row(const uchar *buf)
   }
   if (hidden)
   {
+    key_is_due= false;
     pk.clear();
     append_number(pk, hidden_key());
   }
   else
-    encode_primary(buf, pk);
+    find_key_of(buf);
   int error= transaction() ? insert(buf) : HA_ERR_INTERNAL_ERROR;
   if (alone == &own)
   {
@@ -93,9 +95,11 @@ int ha_weir::update_row(const uchar *old_row, const uchar *new_row)
 {
   if (!transaction())
     return HA_ERR_INTERNAL_ERROR;
+  DBUG_ASSERT(!is_unlocked);
+  if (!find_key_of(old_row))
+    return HA_ERR_CRASHED;
   if (!hidden)
   {
-    encode_primary(old_row, pk);
     encode_primary(new_row, low_bytes);
     if (pk != low_bytes)
       return update_new_key(old_row, new_row, low_bytes);
@@ -108,7 +112,7 @@ int ha_weir::update_same_key(const uchar *old_row, const uchar *new_row)
 {
   WeirEntry removed[MAX_KEY], added[MAX_KEY];
   size_t count= 0;
-  std::vector<uint> stayed;
+  stayed.clear();
   for (uint i= 0; i < keys.size(); i++)
   {
     if (i == table->s->primary_key)
@@ -139,11 +143,11 @@ int ha_weir::update_same_key(const uchar *old_row, const uchar *new_row)
     return duplicate_error(result);
   if (result != WEIR_RESULT_OK)
     return fail(result);
-  return unseen && !stayed.empty() ? touch(stayed, new_row) : 0;
+  return unseen && !stayed.empty() ? touch_stayed(new_row) : 0;
 }
 
 // Makes entries that stayed the transaction's own, as their row is now.
-int ha_weir::touch(const std::vector<uint> &stayed, const uchar *record)
+int ha_weir::touch_stayed(const uchar *record)
 {
   WeirEntry entries[MAX_KEY];
   size_t count= 0;
@@ -181,8 +185,8 @@ int ha_weir::delete_row(const uchar *buf)
 {
   if (!transaction())
     return HA_ERR_INTERNAL_ERROR;
-  if (!hidden)
-    encode_primary(buf, pk);
+  if (!find_key_of(buf))
+    return HA_ERR_CRASHED;
   WeirEntry entries[MAX_KEY];
   size_t count= 0;
   for (uint i= 0; i < keys.size(); i++)
@@ -193,6 +197,7 @@ int ha_weir::delete_row(const uchar *buf)
     entries[count++]= WeirEntry{index_position(i), bytes_of(old_entries[i].key),
                                 bytes_of(old_entries[i].value)};
   }
+  share->changes++;
   return fail(weir_delete(transaction(), share->table, bytes_of(pk), entries, count));
 }
 
@@ -252,9 +257,10 @@ ulonglong ha_weir::last_value(uint index, Field *field)
                             table->s->default_values + table->s->reclength);
   uchar *to= record.data();
   MY_BITMAP *kept_read= dbug_tmp_use_all_columns(table, &table->read_set);
-  bool ok= position == WEIR_PRIMARY ? rows.decode(table, last.at.value, nullptr, to) &&
-                                          key.decode_primary(table, last.at.key, to)
-                                    : key.decode(table, last.at.key, last.at.value, to);
+  bool ok= position == WEIR_PRIMARY
+               ? rows.decode(table, last.at.value, all.row, to) &&
+                     key.decode_primary(table, last.at.key, all.primary, to)
+               : key.decode(table, last.at.key, last.at.value, all.entries[index], to);
   ulonglong value= ok ? value_at(table, field, to) : 0;
   dbug_tmp_restore_column_map(&table->read_set, kept_read);
   return value;

@@ -73,7 +73,7 @@ class Scanner
 public:
   ~Scanner() { weir_scan_close(scan); }
   WeirResult open(const WeirTable *table, uint32_t index, bool backward);
-  WeirResult next(WeirScanned *at) { return weir_scan_next(scan, reader.transaction, at); }
+  WeirResult next(WeirScanned *at) { return weir_scan_next(scan, reader.transaction, at, nullptr); }
 
 private:
   Alone reader;

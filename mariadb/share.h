@@ -31,11 +31,15 @@ public:
   WeirResult keep(ulonglong value);
   // From now on the table's numbers begin anew, under another name.
   void forget(ulonglong number);
-  // Figures of the table, and when they were asked for last; under LOCK_share.
-  ulonglong rows= 0, data_bytes= 0, index_bytes= 0, asked_at= 0, counted_rows= 0;
+  // Rows that came or went, roughly.
+  std::atomic<ulonglong> changes{0};
+  // Figures of the table, when they were asked for last and how many changes there had been; under LOCK_share.
+  ulonglong rows= 0, data_bytes= 0, index_bytes= 0, asked_at= 0, changes_before= 0;
   bool is_known= false;
-  // Rows for each distinct value of each index's first parts; see `analyze`. Under LOCK_share.
+  // Rows for each distinct value of each index's first parts, how many rows there were when these were counted,
+  // and how often they have been; see `analyze`. Under LOCK_share.
   std::vector<std::vector<ulong>> rows_per_key;
+  ulonglong counted_rows= 0, counts= 0;
 
 private:
   std::mutex keeping; // for the following

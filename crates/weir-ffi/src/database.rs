@@ -44,6 +44,8 @@ pub struct WeirOptions {
     pub durability: WeirDurability,
     /// How long to wait for a lock.
     pub lock_wait_timeout_ms: u64,
+    /// Share of memory, from 0.0 to 1.0, whose pages may have unwritten changes.
+    pub dirty_limit: f64,
 }
 
 /// Opens the database in a directory, or creates one there.
@@ -61,7 +63,8 @@ pub unsafe extern "C" fn weir_open(
     let mut with = Options::default()
         .memory_bytes(options.memory_bytes)
         .durability(options.durability.into())
-        .lock_wait_timeout(Duration::from_millis(options.lock_wait_timeout_ms));
+        .lock_wait_timeout(Duration::from_millis(options.lock_wait_timeout_ms))
+        .dirty_limit(options.dirty_limit);
     if options.redo_capacity_bytes > 0 {
         with = with.redo_capacity_bytes(options.redo_capacity_bytes);
     }
@@ -112,6 +115,19 @@ pub unsafe extern "C" fn weir_set_redo_capacity(
         }
         Err(error) => failed(&error),
     }
+}
+
+/// Changes the share of memory, from 0.0 to 1.0, whose pages may have unwritten changes.
+///
+/// # Safety
+/// `database` is a handle.
+#[no_mangle]
+pub unsafe extern "C" fn weir_set_dirty_limit(
+    database: *const WeirDatabase,
+    share: f64,
+) -> WeirResult {
+    // SAFETY: the caller's promise.
+    result(unsafe { &*database }.0.set_dirty_limit(share))
 }
 
 /// Names all tables that begin with `prefix`.

@@ -418,7 +418,8 @@ pub unsafe extern "C" fn weir_detach(transaction: *mut WeirTransaction) -> WeirR
     }
 }
 
-/// Gives up the lock on a row that was read under lock and not changed.
+/// Gives up the lock that the last locking read took, if it is on this row. What was locked before that
+/// read, or changed, stays locked.
 ///
 /// # Safety
 /// `transaction` and `table` are handles; `key` is readable.

@@ -227,6 +227,17 @@ impl Waiter {
     }
 }
 
+/// What a request that could not be granted at once has come to; with whether the lock wasn't held before.
+enum Begun {
+    Granted(bool),
+    /// With all who are in the way, if somebody wants to know.
+    Waits {
+        waiter: Arc<Waiter>,
+        new: bool,
+        in_the_way: Vec<TxnId>,
+    },
+}
+
 #[derive(Default)]
 #[repr(align(64))]
 struct QueueShard(Mutex<HashTable<Queue>>);
@@ -237,13 +248,6 @@ struct ListShard(Mutex<HashMap<TxnId, Vec<LockKey>>>);
 
 /// Told who begins to wait, and whom all that one waits for; see [`LockTable::observe_waits`].
 pub type WaitObserver = Box<dyn Fn(TxnId, &[TxnId]) + Send + Sync>;
-
-/// A wait that has begun.
-struct Begun {
-    waiter: Arc<Waiter>,
-    /// All in the way, if somebody wants to know.
-    in_the_way: Vec<TxnId>,
-}
 
 /// The table of explicit row locks. See the module's head for the protocol.
 pub struct LockTable {
@@ -302,31 +306,37 @@ impl LockTable {
         shard.find(hash, |q| q.is(tree, key)).is_some_and(|q| !q.admits(txn, mode))
     }
 
-    /// Acquires a lock, waiting at most [`Request::timeout`]. Call with no latch held, and look at the
-    /// row again afterwards.
+    /// Acquires a lock, waiting at most [`Request::timeout`]; whether the transaction didn't hold it before.
+    /// Call with no latch held, and look at the row again afterwards.
     ///
     /// # Errors
     /// [`LockError`]; a lock held before the call is kept.
     ///
     /// # Panics
     /// If the transaction is already waiting in another thread.
-    pub fn lock(&self, req: &Request<'_>) -> Result<(), LockError> {
+    pub fn lock(&self, req: &Request<'_>) -> Result<bool, LockError> {
         let hash = self.hash(req.tree, req.key);
-        if req.implicit_owner.is_none() && self.grant_now(hash, req) {
-            return Ok(());
+        if req.implicit_owner.is_none()
+            && let Some(new) = self.grant_now(hash, req)
+        {
+            return Ok(new);
         }
-        let Some(begun) = self.begin_wait(hash, req)? else { return Ok(()) };
-        let Begun { waiter, in_the_way } = begun;
-        if let Some(observe) = self.observer.get().filter(|_| !req.timeout.is_zero()) {
-            observe(req.txn, &in_the_way);
-        }
+        let (waiter, new) = match self.begin_wait(hash, req)? {
+            Begun::Granted(new) => return Ok(new),
+            Begun::Waits { waiter, new, in_the_way } => {
+                if let Some(observe) = self.observer.get().filter(|_| !req.timeout.is_zero()) {
+                    observe(req.txn, &in_the_way);
+                }
+                (waiter, new)
+            }
+        };
         let began = Instant::now();
         let outcome = self.wait(hash, req, &waiter, began);
         self.waits.lock().remove(&req.txn);
         let waited_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.counters.wait_time_us.fetch_add(waited_us, Ordering::Relaxed);
         match outcome {
-            Outcome::Granted => Ok(()),
+            Outcome::Granted => Ok(new),
             Outcome::Failed(error) => Err(error),
             Outcome::Parked => unreachable!("a finished wait has an outcome"),
         }
@@ -404,15 +414,20 @@ impl LockTable {
         &self.lists[txn.0 as usize % SHARDS].0
     }
 
-    /// Grants if nobody is in the way.
-    fn grant_now(&self, hash: u64, req: &Request<'_>) -> bool {
+    /// Grants if nobody is in the way; whether the lock wasn't held before.
+    fn grant_now(&self, hash: u64, req: &Request<'_>) -> Option<bool> {
         let mut shard = self.shard(hash).lock();
         let queue = self.queue(&mut shard, hash, req);
-        let admitted = queue.admits(req.txn, req.mode);
-        if admitted && queue.grant(req.txn, req.mode) {
+        queue.admits(req.txn, req.mode).then(|| self.grant(queue, req))
+    }
+
+    /// Grants; whether the lock wasn't held before.
+    fn grant(&self, queue: &mut Queue, req: &Request<'_>) -> bool {
+        let new = queue.grant(req.txn, req.mode);
+        if new {
             self.enlist(req.txn, queue.key());
         }
-        admitted
+        new
     }
 
     /// The key's queue, made if absent; then it is empty and admits everybody.
@@ -433,20 +448,18 @@ impl LockTable {
     }
 
     /// Grants, or enters the request as a waiter and resolves the deadlocks that this makes.
-    fn begin_wait(&self, hash: u64, req: &Request<'_>) -> Result<Option<Begun>, LockError> {
+    fn begin_wait(&self, hash: u64, req: &Request<'_>) -> Result<Begun, LockError> {
         let mut waits = self.waits.lock();
         let waiter = Waiter::new();
         let mut in_the_way = Vec::new();
-        let (key, converted) = {
+        let (key, converted, new) = {
             let mut shard = self.shard(hash).lock();
             let queue = self.queue(&mut shard, hash, req);
             let converted = self.enter_owner(queue, req);
             if queue.admits(req.txn, req.mode) {
-                if queue.grant(req.txn, req.mode) {
-                    self.enlist(req.txn, queue.key());
-                }
-                return Ok(None);
+                return Ok(Begun::Granted(self.grant(queue, req)));
             }
+            let new = queue.held(req.txn).is_none();
             if !req.wait {
                 return Err(LockError::Timeout);
             }
@@ -459,7 +472,7 @@ impl LockTable {
                 since: Instant::now(),
                 waiter: Arc::clone(&waiter),
             });
-            (queue.key().clone(), converted)
+            (queue.key().clone(), converted, new)
         };
         self.counters.waits.fetch_add(1, Ordering::Relaxed);
         let wait = Wait { key: key.clone(), weight: req.weight };
@@ -471,7 +484,7 @@ impl LockTable {
         } else if converted || self.list(req.txn).lock().contains_key(&req.txn) {
             self.resolve_deadlocks(&mut waits, req.txn);
         }
-        Ok(Some(Begun { waiter, in_the_way }))
+        Ok(Begun::Waits { waiter, new, in_the_way })
     }
 
     /// Enters the implicit owner as exclusive holder if it is still active. Whatever the requester

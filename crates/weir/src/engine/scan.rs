@@ -11,7 +11,8 @@ use crate::key::after_prefix;
 use crate::lock::Mode;
 use crate::schema::KeyOf;
 use crate::tree::Tree;
-use crate::txn::{Direction, HeldSnapshot, Look, MergedScan, Range, Scan, ScanStop, View};
+pub use crate::txn::Copied as RawPlace;
+use crate::txn::{Batch, Direction, HeldSnapshot, Look, MergedScan, Range, Scan, ScanStop, View};
 use std::ops::Bound;
 use std::sync::Arc;
 use weir_page::TxnId;
@@ -131,6 +132,17 @@ pub struct RawEntry<'a> {
     pub current: bool,
 }
 
+/// Several entries of a scan; they live until the scan goes on.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RawBatch<'a> {
+    /// Their keys and values.
+    pub bytes: &'a [u8],
+    /// Where in `bytes` each of them lies.
+    pub entries: &'a [RawPlace],
+    /// Whether those that are not outdated stand for themselves; see [`RawEntry::current`].
+    pub current: bool,
+}
+
 impl RawScan {
     pub(super) fn new(
         txn: &Transaction,
@@ -228,7 +240,20 @@ impl RawScan {
         }
     }
 
-    /// The entry that [`RawScan::next`] gave last.
+    /// The entries behind the one that [`RawScan::next`] gave, as far as they have been read with it. They
+    /// count as given. None where each entry must be looked at anew: of rows under lock, for example.
+    #[inline]
+    pub fn take_rest(&mut self) -> RawBatch<'_> {
+        let current = !matches!(self.begin.reads, Reads::Locked(..));
+        if !current && self.begin.of == KeyOf::Primary {
+            return RawBatch::default();
+        }
+        let Batch { bytes, entries } = self.scan.take_copied();
+        self.looked_up &= entries.is_empty();
+        RawBatch { bytes, entries, current }
+    }
+
+    /// The entry that was given last.
     ///
     /// # Panics
     /// If it gave none.

@@ -311,12 +311,8 @@ impl Transaction {
         out: &mut Vec<u8>,
     ) -> Result<bool> {
         let waits = wait == Wait::ForTimeout;
-        match self.waiting(|txn| txn.get_locked(tree, key, mode, waits)) {
-            Ok(Some(value)) => {
-                *out = value;
-                Ok(true)
-            }
-            Ok(None) => Ok(false),
+        match self.waiting(|txn| txn.get_locked(tree, key, mode, waits, out)) {
+            Ok(found) => Ok(found),
             Err(Error::LockWaitTimeout) if wait == Wait::Skip => Ok(false),
             Err(error) => Err(error),
         }

@@ -23,11 +23,11 @@ fn request(txn: u64, key: &[u8], mode: Mode, timeout: Duration) -> Request<'_> {
 }
 
 fn lock(table: &LockTable, txn: u64, key: &[u8], mode: Mode) -> Result<(), LockError> {
-    table.lock(&request(txn, key, mode, FOREVER))
+    table.lock(&request(txn, key, mode, FOREVER)).map(drop)
 }
 
 fn lock_inline(table: &LockTable, txn: u64, key: &[u8], mode: Mode) -> Result<(), LockError> {
-    table.lock(&request(txn, key, mode, Duration::ZERO))
+    table.lock(&request(txn, key, mode, Duration::ZERO)).map(drop)
 }
 
 fn await_waiters(table: &LockTable, count: usize) {
@@ -154,7 +154,7 @@ fn cycle(weights: &[u64]) -> Vec<Result<(), LockError>> {
                 let key = key(txn + 1);
                 let mut req = request(txn, &key, Mode::Exclusive, FOREVER);
                 req.weight = weights[txn as usize - 1];
-                let result = table.lock(&req);
+                let result = table.lock(&req).map(drop);
                 table.release_all(TxnId(txn));
                 result
             }));
@@ -247,11 +247,12 @@ fn an_implicit_owner_is_waited_for() {
         await_waiters(&table, 1);
         active.store(false, Ordering::SeqCst);
         table.release_all(TxnId(1));
-        assert_eq!(waiter.join().unwrap(), Ok(()));
+        assert_eq!(waiter.join().unwrap(), Ok(true));
     });
     table.release_all(TxnId(3));
     // An owner that has ended is not entered.
-    assert_eq!(table.lock(&req), Ok(()));
+    assert_eq!(table.lock(&req), Ok(true));
+    assert_eq!(table.lock(&req), Ok(false), "it is held already");
     table.release_all(TxnId(2));
     assert_empty(&table);
 }
@@ -341,11 +342,9 @@ impl World {
     fn wait(&self, txn: TxnId, at: usize, mode: Mode, owner: TxnId) -> Result<(), LockError> {
         let implicit_owner = (owner != TxnId::default() && owner != txn).then_some(owner);
         let is_active = |txn| self.active.lock().contains(&txn);
-        self.table.lock(&Request {
-            implicit_owner,
-            is_active: &is_active,
-            ..request(txn.0, &[at as u8], mode, FOREVER)
-        })
+        let key = [at as u8];
+        let request = request(txn.0, &key, mode, FOREVER);
+        self.table.lock(&Request { implicit_owner, is_active: &is_active, ..request }).map(drop)
     }
 
     fn write(&self, txn: TxnId, at: usize) -> Result<(), LockError> {

@@ -11,7 +11,7 @@
 //! that its own transaction puts there meanwhile.
 
 use super::staging::Staging;
-use super::{Direction, Look, Range, Row, Scan, ScanStop};
+use super::{Batch, Direction, Look, Range, Row, Scan, ScanStop};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -60,7 +60,19 @@ impl MergedScan {
         }
     }
 
-    /// The entry that [`MergedScan::look`] gave last.
+    /// As [`Scan::take_copied`]; none while entries of two trees are to be merged.
+    #[inline]
+    pub fn take_copied(&mut self) -> Batch<'_> {
+        if self.staged.as_ref().is_some_and(|staged| staged.scan.peek().is_some()) {
+            return Batch::default();
+        }
+        // What the main tree's scan has copied lies in the window, of which nothing staged is left.
+        let batch = self.main.take_copied();
+        self.last_is_staged &= batch.entries.is_empty();
+        batch
+    }
+
+    /// The entry that was given last.
     ///
     /// # Panics
     /// If it gave none.

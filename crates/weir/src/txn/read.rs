@@ -212,8 +212,8 @@ impl Txn {
         })
     }
 
-    /// Locks `key` and returns its newest value, its own or a committed one. `wait`: whether to wait
-    /// if others are in the way.
+    /// Locks `key` and reads its newest value, its own or a committed one, in place of what is in `out`;
+    /// whether there is one. `wait`: whether to wait if others are in the way.
     ///
     /// # Errors
     /// Deadlock, lock wait timeout, faults of the storage.
@@ -223,38 +223,44 @@ impl Txn {
         key: &[u8],
         mode: Mode,
         wait: bool,
-    ) -> Result<Option<Vec<u8>>, TxnError> {
+        out: &mut Vec<u8>,
+    ) -> Result<bool, TxnError> {
         enum Newest {
-            Value(Option<(bool, Vec<u8>)>),
+            None,
+            Value { overflows: bool },
             OwnedBy(TxnId),
         }
-        let mut owner = None;
+        let (mut owner, mut is_new) = (None, false);
         loop {
-            self.lock_row(tree.id, key, mode, owner, wait)?;
+            is_new |= self.lock_row(tree.id, key, mode, owner, wait)?;
+            self.newest_lock.note(tree.id, key, is_new);
             let s = self.storage();
             let newest = retry(s, || {
                 let leaf = tree.leaf(s, Target::At(key), false)?;
                 let (slot, found) = leaf.seek(key);
                 if !found {
-                    return Ok(Newest::Value(None));
+                    return Ok(Newest::None);
                 }
                 let e = leaf.entry(slot);
                 match e.version {
                     Some(v) if v.txn != self.id && self.shared.is_active(v.txn) => {
                         Ok(Newest::OwnedBy(v.txn))
                     }
-                    _ if e.flags.deleted => Ok(Newest::Value(None)),
+                    _ if e.flags.deleted => Ok(Newest::None),
                     _ => {
-                        let value = (e.flags.overflow, e.value.to_vec());
-                        Ok::<_, Restart<Fault>>(Newest::Value(Some(value)))
+                        out.clear();
+                        out.extend_from_slice(e.value);
+                        Ok::<_, Restart<Fault>>(Newest::Value { overflows: e.flags.overflow })
                     }
                 }
             })?;
             match newest {
                 Newest::OwnedBy(txn) => owner = Some(txn),
-                Newest::Value(None) => return Ok(None),
-                Newest::Value(Some((overflows, bytes))) => {
-                    return Ok(Some(whole(s, tree, overflows, &bytes)?));
+                Newest::None => return Ok(false),
+                Newest::Value { overflows: false } => return Ok(true),
+                Newest::Value { overflows: true } => {
+                    *out = whole(s, tree, true, out)?;
+                    return Ok(true);
                 }
             }
         }

@@ -31,6 +31,8 @@ pub struct Range {
 
 /// Leaves that are read ahead together.
 const READ_AHEAD: usize = 32;
+/// Entries of a leaf that the CPU is told of before they are copied.
+const CELLS_AHEAD: usize = 6;
 
 /// A running scan.
 pub struct Scan {
@@ -52,13 +54,28 @@ pub struct Scan {
 }
 
 /// Where an entry lies in a scan's buffer.
-#[derive(Debug, Clone, Copy)]
-struct Copied {
-    key: u32,
-    value: u32,
-    end: u32,
-    overflow: bool,
-    outdated: bool,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct Copied {
+    /// Where its key begins.
+    pub key: u32,
+    /// Where its key ends and its value begins.
+    pub value: u32,
+    /// Where its value ends.
+    pub end: u32,
+    /// See [`Row::overflow`].
+    pub overflow: bool,
+    /// See [`Row::outdated`].
+    pub outdated: bool,
+}
+
+/// Entries that a scan has copied together.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Batch<'a> {
+    /// Their keys and values.
+    pub bytes: &'a [u8],
+    /// Where in `bytes` each of them lies.
+    pub entries: &'a [Copied],
 }
 
 /// An entry that a scan has copied.
@@ -107,7 +124,8 @@ impl Scan {
         most: usize,
     ) -> Scan {
         let done = range.high.as_ref().is_some_and(|h| *h <= range.low);
-        let (bytes, rows) = (Vec::new(), Vec::new());
+        // Room for what a short scan copies, so that it doesn't grow piece by piece.
+        let (bytes, rows) = (Vec::with_capacity(1024), Vec::with_capacity(most.min(64)));
         let (next, most, locks_too, unique) = (0, most.max(1), None, false);
         Scan { shared, tree, locks_too, unique, direction, range, done, bytes, rows, next, most }
     }
@@ -156,7 +174,7 @@ impl Scan {
         Ok(Some(self.last()))
     }
 
-    /// The entry that [`Scan::next`] gave last.
+    /// The entry that was given last.
     ///
     /// # Panics
     /// If it gave none.
@@ -190,6 +208,16 @@ impl Scan {
         self.rows.clear();
         self.next = 0;
         Ok(())
+    }
+
+    /// Gives the entries at once that have been copied and not given yet, up to the first whose value is
+    /// not here.
+    #[inline]
+    pub fn take_copied(&mut self) -> Batch<'_> {
+        let rest = &self.rows[self.next..];
+        let here = rest.iter().position(|row| row.overflow).unwrap_or(rest.len());
+        self.next += here;
+        Batch { bytes: &self.bytes, entries: &rest[..here] }
     }
 
     /// The next entry, if it has been copied.
@@ -351,12 +379,14 @@ impl Scan {
             Some(high) if last && leaf.upper().is_none_or(|u| &high[..] < u) => leaf.seek(high).0,
             _ => leaf.len(),
         };
+        let horizon = self.shared.horizon();
         for slot in from..to {
             if self.rows.len() >= self.most {
                 self.range.low = key_of(leaf, slot);
                 return Ok(());
             }
-            if let Err(stop) = self.copy(leaf, slot, look) {
+            leaf.prefetch_cell(slot + CELLS_AHEAD);
+            if let Err(stop) = self.copy(leaf, slot, look, horizon) {
                 self.range.low = key_of(leaf, slot);
                 return Err(stop);
             }
@@ -375,12 +405,13 @@ impl Scan {
         };
         let first = self.range.low[..] >= *leaf.lower();
         let from = if first { leaf.seek(&self.range.low).0 } else { 0 };
+        let horizon = self.shared.horizon();
         for slot in (from..to).rev() {
             if self.rows.len() >= self.most {
                 self.range.high = Some(after(leaf, slot));
                 return Ok(());
             }
-            if let Err(stop) = self.copy(leaf, slot, look) {
+            if let Err(stop) = self.copy(leaf, slot, look, horizon) {
                 self.range.high = Some(after(leaf, slot));
                 return Err(stop);
             }
@@ -393,9 +424,32 @@ impl Scan {
         Ok(())
     }
 
-    /// Copies an entry if the look gives it.
+    /// Copies an entry if the look gives it. `horizon`: who wrote before it is seen by everybody.
     #[inline]
     fn copy(
+        &mut self,
+        leaf: &LeafRead<'_>,
+        slot: usize,
+        look: Look,
+        horizon: TxnId,
+    ) -> Result<(), Restart<ScanStop>> {
+        let cell = leaf.cell(slot);
+        if cell.writer.is_some_and(|writer| writer >= horizon) {
+            return self.copy_version(leaf, slot, look);
+        }
+        if !cell.flags.deleted {
+            let key = self.bytes.len();
+            self.bytes.reserve(leaf.prefix().len() + cell.bytes.len());
+            self.bytes.extend_from_slice(leaf.prefix());
+            let value = self.bytes.len() + cell.key_len;
+            self.bytes.extend_from_slice(cell.bytes);
+            self.note(key, value, cell.flags.overflow, false);
+        }
+        Ok(())
+    }
+
+    /// Copies the version of an entry that the look gives.
+    fn copy_version(
         &mut self,
         leaf: &LeafRead<'_>,
         slot: usize,
@@ -445,7 +499,6 @@ impl Scan {
         Ok(())
     }
 
-    #[inline]
     fn push(
         &mut self,
         leaf: &LeafRead<'_>,
@@ -454,13 +507,19 @@ impl Scan {
         overflow: bool,
         outdated: bool,
     ) {
-        let key = self.bytes.len() as u32;
+        let key = self.bytes.len();
         self.bytes.extend_from_slice(leaf.prefix());
         self.bytes.extend_from_slice(leaf.suffix(slot));
-        let value_at = self.bytes.len() as u32;
+        let value_at = self.bytes.len();
         self.bytes.extend_from_slice(value);
-        let end = self.bytes.len() as u32;
-        self.rows.push(Copied { key, value: value_at, end, overflow, outdated });
+        self.note(key, value_at, overflow, outdated);
+    }
+
+    /// Notes what has been copied: from `key` and `value` on.
+    #[inline]
+    fn note(&mut self, key: usize, value: usize, overflow: bool, outdated: bool) {
+        let (key, value, end) = (key as u32, value as u32, self.bytes.len() as u32);
+        self.rows.push(Copied { key, value, end, overflow, outdated });
     }
 }
 
