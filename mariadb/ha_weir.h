@@ -206,7 +206,7 @@ private:
   bool index_may_change(uint index) const;
 
   /* Numbers that the engine gives */
-  void note_auto_increment(const uchar *record);
+  int note_auto_increment(const uchar *record);
   ulonglong last_value(uint index, Field *field);
   ulonglong auto_increment();
   ulonglong hidden_key();

@@ -10,12 +10,15 @@
 
 #include "ha_weir.h"
 #include "errors.h"
+#include "numbers.h"
 
 using namespace weir;
 
-bool ha_weir::check_if_incompatible_data(HA_CREATE_INFO *, uint)
+// Whether a table and a partition can change places: EXCHANGE PARTITION asks.
+bool ha_weir::check_if_incompatible_data(HA_CREATE_INFO *info, uint changes)
 {
-  return COMPATIBLE_DATA_NO;
+  bool sets_number= info->used_fields & HA_CREATE_USED_AUTO && info->auto_increment_value != 0;
+  return changes == IS_EQUAL_YES && !sets_number ? COMPATIBLE_DATA_YES : COMPATIBLE_DATA_NO;
 }
 
 // What changes the server's definition alone.
@@ -96,6 +99,9 @@ enum_alter_inplace_result ha_weir::check_if_supported_inplace_alter(TABLE *alter
 {
   if (info->handler_flags & ~(DEFINITION_ONLY | INDEXES | COLUMNS) ||
       !keeps_primary(table, altered, info))
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  // Partitions change one after the other, and a crash could come in between.
+  if (table->part_info && info->handler_flags & (INDEXES | COLUMNS))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   // A temporary table in a transaction that has used it: the engine would wait for that to end.
   Session *session= Session::find(ha_thd());
@@ -290,10 +296,14 @@ bool ha_weir::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *inf
                                    build_entry, &builder));
   }
   Meta meta= meta_of(share->table);
-  if (info->create_info->used_fields & HA_CREATE_USED_AUTO)
+  bool begins_anew= info->create_info->used_fields & HA_CREATE_USED_AUTO;
+  if (begins_anew)
+  {
+    // It may be less than what was there before: numbers begin anew from here, or from the highest row.
     meta.auto_increment= info->create_info->auto_increment_value;
-  else if (table->found_next_number_field)
-    meta.auto_increment= auto_increment();
+    if (meta.number)
+      meta.number= new_number();
+  }
   meta.version.assign(reinterpret_cast<const char *>(altered->s->tabledef_version.str),
                       altered->s->tabledef_version.length);
   if (info->handler_flags & ALTER_ADD_STORED_BASE_COLUMN)
@@ -304,7 +314,9 @@ bool ha_weir::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *inf
   bool adds= info->index_add_count > 0 && !info->handler_ctx;
   if (info->handler_ctx)
     adds= drop_rest_of_built(share->table, builder, names);
-  return report(this, share->table, builder,
-                weir_table_alter(share->table, names.data(), names.size(), builder.indexes.data(),
-                                 adds ? builder.indexes.size() : 0, &bytes, build_entry, &builder));
+  WeirResult result= weir_table_alter(share->table, names.data(), names.size(), builder.indexes.data(),
+                                      adds ? builder.indexes.size() : 0, &bytes, build_entry, &builder);
+  if (result == WEIR_RESULT_OK && begins_anew)
+    share->forget(meta.number);
+  return report(this, share->table, builder, result);
 }

@@ -2,6 +2,7 @@
 
 #include "ha_weir.h"
 #include "errors.h"
+#include "numbers.h"
 
 using namespace weir;
 
@@ -76,9 +77,7 @@ int ha_weir::write_row(const uchar *buf)
       error= fail(own.commit());
     alone= nullptr;
   }
-  if (!error)
-    note_auto_increment(buf);
-  return error;
+  return error ? error : note_auto_increment(buf);
 }
 
 // Whether an update may change an index's entry.
@@ -106,9 +105,7 @@ int ha_weir::update_row(const uchar *old_row, const uchar *new_row)
       return update_new_key(old_row, new_row, low_bytes);
   }
   int error= update_same_key(old_row, new_row);
-  if (!error)
-    note_auto_increment(new_row);
-  return error;
+  return error ? error : note_auto_increment(new_row);
 }
 
 int ha_weir::update_same_key(const uchar *old_row, const uchar *new_row)
@@ -181,9 +178,7 @@ int ha_weir::update_new_key(const uchar *old_row, const uchar *new_row, const By
     if (WeirResult result= weir_savepoint_rollback(with, savepoint))
       error= fail(result);
   weir_savepoint_release(with, savepoint);
-  if (!error)
-    note_auto_increment(new_row);
-  return error;
+  return error ? error : note_auto_increment(new_row);
 }
 
 int ha_weir::delete_row(const uchar *buf)
@@ -279,7 +274,10 @@ ulonglong ha_weir::auto_increment()
     return next;
   Field *field= table->found_next_number_field;
   ulonglong last= table->s->next_number_keypart == 0 ? last_value(table->s->next_number_index, field) : 0;
-  ulonglong from= last == ULONGLONG_MAX ? last : last + 1;
+  ulonglong from= last == ULONGLONG_MAX ? last : last + 1, kept= 0;
+  if (share->recall(&kept) != WEIR_RESULT_OK)
+    sql_print_warning("WEIR: table %s: %s", share->name.c_str(), weir_error_message());
+  from= std::max(from, kept);
   while (next < from && !share->next_auto.compare_exchange_weak(next, from)) {}
   share->auto_is_known= true;
   return share->next_auto;
@@ -319,25 +317,29 @@ void ha_weir::get_auto_increment(ulonglong offset, ulonglong increment, ulonglon
   *reserved= wanted;
 }
 
-// A row with a value that somebody chose: the next one is above it.
-void ha_weir::note_auto_increment(const uchar *record)
+// A row has a value, perhaps one that somebody chose: the next one is above it, also after a restart.
+int ha_weir::note_auto_increment(const uchar *record)
 {
   Field *field= table->found_next_number_field;
-  if (!field || table->s->next_number_keypart != 0 || !share->auto_is_known)
-    return;
+  if (!field || table->s->next_number_keypart != 0)
+    return 0;
   ulonglong value= value_at(table, field, const_cast<uchar *>(record));
-  ulonglong next= share->next_auto;
+  ulonglong next= auto_increment();
   while (next <= value && !share->next_auto.compare_exchange_weak(
                               next, value == ULONGLONG_MAX ? value : value + 1)) {}
+  return fail(share->keep(value));
 }
 
 int ha_weir::reset_auto_increment(ulonglong value)
 {
   Meta meta= meta_of(share->table);
   meta.auto_increment= value;
+  if (meta.number)
+    meta.number= new_number();
   Bytes bytes= meta.encode();
   if (WeirResult result= weir_table_set_meta(share->table, bytes_of(bytes)))
     return fail(result);
+  share->forget(meta.number);
   share->next_auto= value;
   share->auto_is_known= false;
   return 0;

@@ -284,6 +284,10 @@ typedef struct WeirIndexFigures {
 // many there are.
 typedef size_t (*WeirSplitCallback)(void *context, struct WeirBytes key, size_t *ends);
 
+// Called in the thread of a transaction that begins to wait for a lock, with the owners of those in its way
+// that have one. It must not call the engine.
+typedef void (*WeirWaitCallback)(void *const *owners, size_t count);
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -339,13 +343,13 @@ void weir_table_names(const struct WeirDatabase *database,
 // `database` is a handle; `callback` may be called with `context`.
 void weir_prepared(const struct WeirDatabase *database, WeirBytesCallback callback, void *context);
 
-// Commits a prepared transaction.
+// Commits a prepared transaction. If a connection has it still, that is waited for.
 //
 // # Safety
 // `database` is a handle; `xid` is readable.
 enum WeirResult weir_commit_prepared(const struct WeirDatabase *database, struct WeirBytes xid);
 
-// Rolls back a prepared transaction.
+// Rolls back a prepared transaction. If a connection has it still, that is waited for.
 //
 // # Safety
 // `database` is a handle; `xid` is readable.
@@ -522,8 +526,9 @@ enum WeirResult weir_table_cardinality(const struct WeirTable *table,
                                        void *context,
                                        uint64_t *out);
 
-// Makes a canceller.
-struct WeirCanceller *weir_canceller_open(void);
+// Makes a canceller. `owner` is what the callback of `weir_observe_waits` is told if somebody waits for one
+// of the connection's transactions; null if it needn't be told.
+struct WeirCanceller *weir_canceller_open(void *owner);
 
 // Gives back a canceller, or null.
 //
@@ -650,6 +655,12 @@ enum WeirResult weir_detach(struct WeirTransaction *transaction);
 enum WeirResult weir_unlock(struct WeirTransaction *transaction,
                             const struct WeirTable *table,
                             struct WeirBytes key);
+
+// Has `callback` called with each wait for a lock that begins. Once for a database.
+//
+// # Safety
+// `database` is a handle; `callback` may be called until it is closed.
+void weir_observe_waits(const struct WeirDatabase *database, WeirWaitCallback callback);
 
 // Inserts a row and its index entries.
 //

@@ -2,12 +2,14 @@
 
 use crate::bytes::{WeirBytes, WeirBytesCallback, WeirTextCallback};
 use crate::error::{failed, handle, result, WeirResult};
+use crate::waits::Owners;
 use std::ffi::{c_void, CString};
+use std::sync::Arc;
 use std::time::Duration;
 use weir::{Database, Durability, Options, Shutdown};
 
 /// An open database.
-pub struct WeirDatabase(pub(crate) Database);
+pub struct WeirDatabase(pub(crate) Database, pub(crate) Arc<Owners>);
 
 /// When a commit returns.
 #[repr(C)]
@@ -66,8 +68,9 @@ pub unsafe extern "C" fn weir_open(
     if options.redo_capacity_bytes > 0 {
         with = with.redo_capacity_bytes(options.redo_capacity_bytes);
     }
+    let opened = Database::open(directory, with);
     // SAFETY: the caller's promise.
-    unsafe { handle(Database::open(directory, with).map(WeirDatabase), out) }
+    unsafe { handle(opened.map(|database| WeirDatabase(database, Arc::default())), out) }
 }
 
 /// Closes a database; `clean` writes all pages first, so that the next opening has nothing to do. Its
@@ -166,7 +169,10 @@ pub unsafe extern "C" fn weir_prepared(
     }
 }
 
-/// Commits a prepared transaction.
+/// How long a connection that has gone may take to let go of its prepared transaction.
+const LET_GO: Duration = Duration::from_secs(30);
+
+/// Commits a prepared transaction. If a connection has it still, that is waited for.
 ///
 /// # Safety
 /// `database` is a handle; `xid` is readable.
@@ -177,10 +183,11 @@ pub unsafe extern "C" fn weir_commit_prepared(
 ) -> WeirResult {
     // SAFETY: the caller's promises.
     let (database, xid) = unsafe { (&*database, xid.slice()) };
+    database.0.wait_until_detached(xid, LET_GO);
     result(database.0.commit_prepared(xid))
 }
 
-/// Rolls back a prepared transaction.
+/// Rolls back a prepared transaction. If a connection has it still, that is waited for.
 ///
 /// # Safety
 /// `database` is a handle; `xid` is readable.
@@ -191,5 +198,6 @@ pub unsafe extern "C" fn weir_rollback_prepared(
 ) -> WeirResult {
     // SAFETY: the caller's promises.
     let (database, xid) = unsafe { (&*database, xid.slice()) };
+    database.0.wait_until_detached(xid, LET_GO);
     result(database.0.rollback_prepared(xid))
 }

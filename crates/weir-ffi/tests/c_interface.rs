@@ -53,7 +53,7 @@ impl World {
             assert_eq!(made, WeirResult::Ok);
             assert_eq!(weir_table_open(database, bytes(b"people"), &mut table), WeirResult::Ok);
         }
-        World { database, table, canceller: weir_canceller_open(), _directory: directory }
+        World { database, table, canceller: weir_canceller_open(null_mut()), _directory: directory }
     }
 
     fn begin(&self) -> *mut WeirTransaction {

@@ -50,8 +50,8 @@ use ranges::RangeLocks;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use weir_page::types::{TreeId, TxnId};
 
@@ -230,7 +230,12 @@ impl Waiter {
 /// What a request that could not be granted at once has come to; with whether the lock wasn't held before.
 enum Begun {
     Granted(bool),
-    Waits(Arc<Waiter>, bool),
+    /// With all who are in the way, if somebody wants to know.
+    Waits {
+        waiter: Arc<Waiter>,
+        new: bool,
+        in_the_way: Vec<TxnId>,
+    },
 }
 
 #[derive(Default)]
@@ -240,6 +245,9 @@ struct QueueShard(Mutex<HashTable<Queue>>);
 #[derive(Default)]
 #[repr(align(64))]
 struct ListShard(Mutex<HashMap<TxnId, Vec<LockKey>>>);
+
+/// Told who begins to wait, and whom all that one waits for; see [`LockTable::observe_waits`].
+pub type WaitObserver = Box<dyn Fn(TxnId, &[TxnId]) + Send + Sync>;
 
 /// The table of explicit row locks. See the module's head for the protocol.
 pub struct LockTable {
@@ -252,6 +260,7 @@ pub struct LockTable {
     pub ranges: RangeLocks,
     hasher: RandomState,
     counters: Counters,
+    observer: OnceLock<WaitObserver>,
 }
 
 impl Default for LockTable {
@@ -271,7 +280,16 @@ impl LockTable {
             ranges: RangeLocks::default(),
             hasher: RandomState::new(),
             counters: Counters::default(),
+            observer: OnceLock::new(),
         }
+    }
+
+    /// Has every wait told before it begins, in the thread that waits and with nothing held: for a
+    /// coordinator that knows of orders between transactions which this table doesn't. What is told
+    /// may have ended meanwhile. The first observer stays.
+    pub fn observe_waits(&self, observer: WaitObserver) {
+        // A second one would have to be told of waits that are on.
+        let _ = self.observer.set(observer);
     }
 
     /// Whether another transaction holds, or waits ahead for, a lock that conflicts with `mode`.
@@ -305,7 +323,12 @@ impl LockTable {
         }
         let (waiter, new) = match self.begin_wait(hash, req)? {
             Begun::Granted(new) => return Ok(new),
-            Begun::Waits(waiter, new) => (waiter, new),
+            Begun::Waits { waiter, new, in_the_way } => {
+                if let Some(observe) = self.observer.get().filter(|_| !req.timeout.is_zero()) {
+                    observe(req.txn, &in_the_way);
+                }
+                (waiter, new)
+            }
         };
         let began = Instant::now();
         let outcome = self.wait(hash, req, &waiter, began);
@@ -428,6 +451,7 @@ impl LockTable {
     fn begin_wait(&self, hash: u64, req: &Request<'_>) -> Result<Begun, LockError> {
         let mut waits = self.waits.lock();
         let waiter = Waiter::new();
+        let mut in_the_way = Vec::new();
         let (key, converted, new) = {
             let mut shard = self.shard(hash).lock();
             let queue = self.queue(&mut shard, hash, req);
@@ -438,6 +462,9 @@ impl LockTable {
             let new = queue.held(req.txn).is_none();
             if !req.wait {
                 return Err(LockError::Timeout);
+            }
+            if self.observer.get().is_some() {
+                in_the_way = queue.in_the_way(req.txn, req.mode);
             }
             queue.push(Waiting {
                 txn: req.txn,
@@ -457,7 +484,7 @@ impl LockTable {
         } else if converted || self.list(req.txn).lock().contains_key(&req.txn) {
             self.resolve_deadlocks(&mut waits, req.txn);
         }
-        Ok(Begun::Waits(waiter, new))
+        Ok(Begun::Waits { waiter, new, in_the_way })
     }
 
     /// Enters the implicit owner as exclusive holder if it is still active. Whatever the requester

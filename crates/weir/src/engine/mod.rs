@@ -43,13 +43,13 @@ use prepared::Registry;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use table::Shared;
 use transaction::Orphan;
 use weir_os::{Disk, open_directory};
-use weir_page::TreeId;
+use weir_page::{TreeId, TxnId};
 use weir_status::{Address, Server};
 
 /// How a database is closed.
@@ -85,6 +85,8 @@ pub(crate) struct Inner {
     /// One definition changes at a time.
     ddl: Mutex<()>,
     prepared: Registry,
+    /// Sorts begun so far: each has a name of its own.
+    sorts: AtomicU64,
     /// The file is compacted by one at a time.
     compacting: Mutex<()>,
     orphans: Mutex<Vec<Orphan>>,
@@ -201,6 +203,7 @@ impl Database {
         Ok(Database(Arc::new(Inner {
             shared,
             prepared,
+            sorts: AtomicU64::new(0),
             compacting: Mutex::default(),
             orphans: Mutex::default(),
             has_orphans: AtomicBool::new(false),
@@ -258,6 +261,14 @@ impl Database {
     /// 0 are waits for the end of the transaction that the key names.
     pub fn locks(&self) -> Vec<LockInfo> {
         self.0.shared.locks.snapshot()
+    }
+
+    /// Has `observer` called with each transaction that begins to wait for a lock, and all who are in its way
+    /// then; in the thread that waits, before it waits. For a coordinator that knows in which order
+    /// transactions are to commit: it may end one that is in the way of an earlier one, with that one's
+    /// [`Canceller`](crate::Canceller). The first observer stays.
+    pub fn observe_waits(&self, observer: impl Fn(TxnId, &[TxnId]) + Send + Sync + 'static) {
+        self.0.shared.locks.observe_waits(Box::new(observer));
     }
 
     /// Name of the table, and which of its trees it is that [`LockInfo::tree`] names.

@@ -89,6 +89,16 @@ impl Queue {
         !self.granted.iter().any(|&(holder, held)| holder != txn && held.conflicts(mode))
     }
 
+    /// All who stand in the way of a new request: holders, and who waits ahead of it.
+    pub(super) fn in_the_way(&self, txn: TxnId, mode: Mode) -> Vec<TxnId> {
+        let holders =
+            self.granted.iter().filter(|&&(_, held)| held.conflicts(mode)).map(|&(t, _)| t);
+        let upgrades = self.held(txn).is_some();
+        let ahead =
+            self.waiting.iter().filter(|w| !upgrades && w.mode.conflicts(mode)).map(|w| w.txn);
+        holders.chain(ahead).filter(|&other| other != txn).collect()
+    }
+
     /// Enters a holder, or raises its mode; says whether it is new.
     pub(super) fn grant(&mut self, txn: TxnId, mode: Mode) -> bool {
         if let Some((_, held)) = self.granted.iter_mut().find(|(holder, _)| *holder == txn) {

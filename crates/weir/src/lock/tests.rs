@@ -429,3 +429,62 @@ fn stress_implicit_owners() {
     });
     assert_empty(&world.table);
 }
+
+#[test]
+fn an_observer_is_told_all_who_are_in_the_way() {
+    let table = LockTable::new();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let to = told.clone();
+    table.observe_waits(Box::new(move |txn, others| to.lock().push((txn.0, others.to_vec()))));
+    lock_inline(&table, 1, b"k", Mode::Shared).unwrap();
+    lock_inline(&table, 2, b"k", Mode::Shared).unwrap();
+    thread::scope(|scope| {
+        let table = &table;
+        let wait = |txn, mode| {
+            scope.spawn(move || lock(table, txn, b"k", mode).unwrap());
+            await_waiters(table, txn as usize - 2);
+        };
+        wait(3, Mode::Exclusive);
+        wait(4, Mode::Exclusive);
+        wait(5, Mode::Shared);
+        // It doesn't wait: nobody is told.
+        assert_eq!(lock_inline(table, 6, b"k", Mode::Exclusive), Err(LockError::Timeout));
+        // Each ends once it has what it waited for, so that the next goes on.
+        for txn in 1..=5 {
+            while !table.snapshot().iter().any(|info| info.txn == TxnId(txn) && info.wait.is_none())
+            {
+                thread::yield_now();
+            }
+            table.release_all(TxnId(txn));
+        }
+    });
+    let ids = |all: &[u64]| all.iter().map(|&n| TxnId(n)).collect::<Vec<_>>();
+    let expected = vec![(3, ids(&[1, 2])), (4, ids(&[1, 2, 3])), (5, ids(&[3, 4]))];
+    assert_eq!(*told.lock(), expected);
+    assert_empty(&table);
+}
+
+#[test]
+fn who_raises_a_lock_waits_for_holders_only() {
+    let table = LockTable::new();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let to = told.clone();
+    table.observe_waits(Box::new(move |txn, others| to.lock().push((txn.0, others.to_vec()))));
+    lock_inline(&table, 1, b"k", Mode::Shared).unwrap();
+    lock_inline(&table, 2, b"k", Mode::Shared).unwrap();
+    thread::scope(|scope| {
+        let table = &table;
+        scope.spawn(move || lock(table, 3, b"k", Mode::Exclusive).unwrap());
+        await_waiters(table, 1);
+        scope.spawn(move || lock(table, 1, b"k", Mode::Exclusive).unwrap());
+        await_waiters(table, 2);
+        table.release_all(TxnId(2));
+        while table.conflicts(TxnId(1), TREE, b"k", Mode::Exclusive) {
+            thread::yield_now();
+        }
+        table.release_all(TxnId(1));
+    });
+    table.release_all(TxnId(3));
+    assert_eq!(told.lock()[1], (1, vec![TxnId(2)]));
+    assert_empty(&table);
+}

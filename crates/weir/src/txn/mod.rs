@@ -295,6 +295,11 @@ pub struct Canceller {
 }
 
 impl Canceller {
+    /// Whose waits it ends.
+    pub fn transaction(&self) -> TxnId {
+        self.id
+    }
+
     /// The wait that is on, or the next one, fails.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Release);
