@@ -25,7 +25,7 @@ static ST_FIELD_INFO locks_fields[]= {
 
 static ST_FIELD_INFO index_fields[]= {
     Column("TABLE_SCHEMA", Varchar(NAME_CHAR_LEN), NOT_NULL),
-    Column("TABLE_NAME", Varchar(NAME_CHAR_LEN), NOT_NULL),
+    Column("TABLE_NAME", Varchar(4 * NAME_CHAR_LEN), NOT_NULL), // with the names of partition and subpartition
     Column("INDEX_NAME", Varchar(NAME_CHAR_LEN), NOT_NULL),
     Column("ENTRIES", ULonglong(), NOT_NULL),
     Column("LEAF_PAGES", ULonglong(), NOT_NULL),
@@ -145,12 +145,14 @@ extern "C" void collect_table_name(void *context, const char *name)
   static_cast<std::vector<Bytes> *>(context)->emplace_back(name);
 }
 
-// A name in the engine is the name of a file: as the server shows it.
+// A name in the engine is the name of a file: as the server shows it. Behind it a partition has its own.
 static void put_name(Field *field, const Bytes &of_file)
 {
+  size_t own= std::min(of_file.find("#P#"), of_file.size());
   char name[NAME_LEN + 1];
-  size_t len= filename_to_tablename(of_file.c_str(), name, sizeof name, true);
-  put(field, name, len);
+  size_t len= filename_to_tablename(of_file.substr(0, own).c_str(), name, sizeof name, true);
+  Bytes shown= Bytes(name, len) + of_file.substr(own);
+  put(field, shown.data(), shown.size());
 }
 
 // One index of a table, whose name is `schema/table`. What has gone meanwhile isn't listed.
