@@ -172,7 +172,7 @@ impl Plan {
         connection.query_drop(format!("CREATE DATABASE {DATABASE}")).map_err(failed)?;
         // All tests run on the same tables.
         let mut command = self.sysbench(server, spec, TESTS[0]);
-        command.args(["--threads", &LOADERS.min(self.tables).to_string(), "prepare"]);
+        command.arg(format!("--threads={}", LOADERS.min(self.tables))).arg("prepare");
         output_of(command).map(|_| ())
     }
 
@@ -233,7 +233,9 @@ fn output_of(mut command: Command) -> Result<String> {
         return Ok(text);
     }
     let both = format!("{text}{}", String::from_utf8_lossy(&stderr));
-    let reason = both.lines().find(|line| line.contains("FATAL")).unwrap_or("it said no reason");
+    let mut lines = both.lines().filter(|line| !line.trim().is_empty());
+    let fatal = lines.clone().find(|line| line.contains("FATAL"));
+    let reason = fatal.or(lines.next_back()).unwrap_or("it said no reason");
     Err(Error::engine("sysbench", "run", format!("{status}: {reason}")))
 }
 
