@@ -69,9 +69,16 @@ int ha_weir::open(const char *name, int, uint)
   rows.init(table, primary());
   if (!rows.set_added(table, share->added))
     return HA_ERR_CRASHED;
+  want(nullptr, all);
   new_entries.resize(keys.size());
   old_entries.resize(keys.size());
-  ref_length= uint(std::min<size_t>(hidden ? 8 : primary()->max_bytes(), 3500)) + 2;
+  key_is_fixed= hidden || primary()->is_fixed();
+  ref_length= uint(std::min<size_t>(hidden ? 8 : primary()->max_bytes(), 3500)) + (key_is_fixed ? 0 : 2);
+  // What InnoDB has beside the columns of a row.
+  row_bytes_min= 20;
+  for (Field **f= table->field; *f; f++)
+    if ((*f)->stored_in_db() && !((*f)->flags & BLOB_FLAG) && (*f)->real_type() != MYSQL_TYPE_VARCHAR)
+      row_bytes_min+= (*f)->pack_length();
   if (!row)
     row= weir_row_open();
   return info(HA_STATUS_NO_LOCK | HA_STATUS_VARIABLE | HA_STATUS_CONST);
@@ -178,15 +185,21 @@ int ha_weir::fail(WeirResult result)
   return result == WEIR_RESULT_OK ? 0 : error_of(result, ha_thd());
 }
 
-int ha_weir::extra(enum ha_extra_function)
+int ha_weir::extra(enum ha_extra_function operation)
 {
+  if (operation == HA_EXTRA_KEYREAD)
+    only_index= true;
+  else if (operation == HA_EXTRA_NO_KEYREAD)
+    only_index= false;
   return 0;
 }
 
 int ha_weir::reset()
 {
+  mrr.dsmrr_close();
   close_scan();
   range_end= nullptr;
+  only_index= semi_consistent= false;
   // What a large row needed isn't kept.
   static const size_t KEPT= 1 << 20;
   if (row_bytes.capacity() > KEPT)
@@ -196,41 +209,61 @@ int ha_weir::reset()
 
 /* Figures */
 
-// Rows from which on figures aren't asked for anew by each statement, and how long they are good for then.
-static const ulonglong MANY_ROWS= 10000, GOOD_FOR_US= 10000000;
+/*
+  Figures are asked for anew once enough rows have come or gone: of a small table, which is counted, one; of
+  a larger one, which is judged by a few pages, a sixteenth. What others' statements did to the pages, or
+  purge, is seen after a while.
+*/
+static const ulonglong SMALL_ROWS= 1000, GOOD_FOR_US= 10000000;
+
+static bool is_good(const Share *share, ulonglong now)
+{
+  ulonglong changes= share->changes - share->changes_before;
+  ulonglong allowed= share->rows < SMALL_ROWS ? 0 : share->rows / 16;
+  return share->is_known && changes <= allowed && now - share->asked_at < GOOD_FOR_US;
+}
 
 void ha_weir::refresh_figures()
 {
   ulonglong now= microsecond_interval_timer();
   mysql_mutex_lock(&table->s->LOCK_share);
-  bool is_good= share->is_known && share->rows >= MANY_ROWS && now - share->asked_at < GOOD_FOR_US;
-  bool is_counted= !share->rows_per_key.empty();
-  if (is_good)
-  {
-    stats.records= share->rows;
-    stats.data_file_length= share->data_bytes;
-    stats.index_file_length= share->index_bytes;
-  }
+  bool asks= !is_good(share, now);
   mysql_mutex_unlock(&table->s->LOCK_share);
-  if (is_good)
-    return;
-  stats.records= weir_table_rows(share->table);
-  stats.data_file_length= weir_table_size(share->table, WEIR_PRIMARY);
-  stats.index_file_length= 0;
-  for (uint i= 0; i < keys.size(); i++)
-    if (i != table->s->primary_key)
-      stats.index_file_length+= weir_table_size(share->table, index_position(i));
+  if (asks)
+    ask_figures(now);
   mysql_mutex_lock(&table->s->LOCK_share);
-  bool has_grown= stats.records > 2 * share->counted_rows + 100;
-  share->rows= stats.records;
-  share->data_bytes= stats.data_file_length;
-  share->index_bytes= stats.index_file_length;
+  stats.records= share->rows;
+  stats.data_file_length= share->data_bytes;
+  stats.index_file_length= share->index_bytes;
+  mysql_mutex_unlock(&table->s->LOCK_share);
+}
+
+void ha_weir::ask_figures(ulonglong now)
+{
+  ulonglong changes= share->changes;
+  WeirIndexFigures of_rows= {};
+  weir_index_figures(share->table, WEIR_PRIMARY, &of_rows);
+  ulonglong index_bytes= 0;
+  for (uint i= 0; i < keys.size(); i++)
+  {
+    WeirIndexFigures figures= {};
+    if (i != table->s->primary_key)
+      weir_index_figures(share->table, index_position(i), &figures);
+    index_bytes+= figures.size_bytes;
+  }
+  mysql_mutex_lock(&table->s->LOCK_share);
+  ulonglong rows_before= share->counted_rows;
+  ulonglong differs= of_rows.entries > rows_before ? of_rows.entries - rows_before
+                                                   : rows_before - of_rows.entries;
+  bool is_out_of_date= share->counts == 0 || differs > rows_before / 10 + 20;
+  share->rows= of_rows.entries;
+  share->data_bytes= of_rows.size_bytes;
+  share->index_bytes= index_bytes;
+  share->changes_before= changes;
   share->asked_at= now;
   share->is_known= true;
-  if (has_grown)
-    share->counted_rows= stats.records;
   mysql_mutex_unlock(&table->s->LOCK_share);
-  if (has_grown || !is_counted)
+  if (is_out_of_date)
     count_values();
 }
 
@@ -249,7 +282,21 @@ int ha_weir::info(uint flag)
   {
     stats.block_size= PAGE_BYTES;
     stats.mrr_length_per_rec= ref_length + sizeof(void *);
-    mysql_mutex_lock(&table->s->LOCK_share);
+  }
+  if (flag & (HA_STATUS_VARIABLE | HA_STATUS_CONST))
+    tell_rows_per_key(flag & HA_STATUS_CONST);
+  if (flag & HA_STATUS_ERRKEY)
+    errkey= duplicate;
+  if ((flag & HA_STATUS_AUTO) && table->found_next_number_field)
+    stats.auto_increment_value= auto_increment();
+  return 0;
+}
+
+// Tells the server how many rows there are for a value of each index's first parts.
+void ha_weir::tell_rows_per_key(bool anew)
+{
+  mysql_mutex_lock(&table->s->LOCK_share);
+  if (anew || told_counts != share->counts)
     for (uint i= 0; i < keys.size(); i++)
     {
       KEY *info= &table->key_info[i];
@@ -257,25 +304,13 @@ int ha_weir::info(uint flag)
       {
         bool is_whole= n + 1 >= info->user_defined_key_parts &&
                        ((info->flags & HA_NOSAME) || n + 1 == info->ext_key_parts);
-        ulong guess= 1;
-        if (!is_whole)
-        {
-          if (i < share->rows_per_key.size() && n < share->rows_per_key[i].size())
-            guess= share->rows_per_key[i][n];
-          else
-            // Each further column tells rows apart ten times better.
-            guess= ulong(std::max<double>(1, stats.records / 10.0 / std::pow(10.0, n)));
-        }
-        info->rec_per_key[n]= guess;
+        bool is_counted= i < share->rows_per_key.size() && n < share->rows_per_key[i].size();
+        // As InnoDB: the server favours scans of tables, so that indexes are praised twice as much.
+        info->rec_per_key[n]= is_whole || !is_counted ? 1 : std::max(share->rows_per_key[i][n] / 2, 1UL);
       }
     }
-    mysql_mutex_unlock(&table->s->LOCK_share);
-  }
-  if (flag & HA_STATUS_ERRKEY)
-    errkey= duplicate;
-  if ((flag & HA_STATUS_AUTO) && table->found_next_number_field)
-    stats.auto_increment_value= auto_increment();
-  return 0;
+  told_counts= share->counts;
+  mysql_mutex_unlock(&table->s->LOCK_share);
 }
 
 double ha_weir::scan_time()
@@ -290,9 +325,15 @@ double ha_weir::read_time(uint index, uint ranges, ha_rows found)
   if (found <= 2)
     return double(found);
   double all= scan_time();
-  if (stats.records < found)
-    return all;
-  return ranges + double(found) / double(stats.records) * all;
+  ha_rows most= estimate_rows_upper_bound();
+  return most < found ? all : ranges + double(found) / double(most) * all;
+}
+
+// As InnoDB reckons: twice as many as the smallest rows that fill the pages. Costs of reads by the primary
+// key are in proportion to it.
+ha_rows ha_weir::estimate_rows_upper_bound()
+{
+  return 2 * std::max<ulonglong>(stats.data_file_length, PAGE_BYTES) / row_bytes_min;
 }
 
 ha_rows ha_weir::records_in_range(uint index, const key_range *min, const key_range *max, page_range *)

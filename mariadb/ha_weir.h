@@ -1,6 +1,6 @@
 /*
   A table of the engine, as the server handles it. The parts: opening and figures (ha_weir.cc), reading
-  (ha_weir_read.cc), writing (ha_weir_write.cc), definition (ha_weir_ddl.cc), ALTER in place
+  (ha_weir_read.cc, many ranges at once in ha_weir_ranges.cc), writing (ha_weir_write.cc), definition (ha_weir_ddl.cc), ALTER in place
   (ha_weir_alter.cc), CHECK and ANALYZE (ha_weir_admin.cc).
 */
 #pragma once
@@ -39,6 +39,8 @@ public:
   ha_rows records_in_range(uint index, const key_range *min, const key_range *max,
                            page_range *pages) override;
   double scan_time() override;
+  ha_rows estimate_rows_upper_bound() override;
+  const key_map *keys_to_use_for_scanning() override { return &key_map_full; }
   double read_time(uint index, uint ranges, ha_rows rows) override;
 
   /* Reading */
@@ -51,6 +53,15 @@ public:
   int index_first(uchar *buf) override;
   int index_last(uchar *buf) override;
   int index_next_same(uchar *buf, const uchar *key, uint length) override;
+  handler *clone(const char *name, MEM_ROOT *root) override;
+  int multi_range_read_init(RANGE_SEQ_IF *seq, void *of_seq, uint ranges, uint mode,
+                            HANDLER_BUFFER *buffer) override;
+  int multi_range_read_next(range_id_t *range) override;
+  ha_rows multi_range_read_info_const(uint index, RANGE_SEQ_IF *seq, void *of_seq, uint ranges,
+                                      uint *buffer_size, uint *flags, Cost_estimate *cost) override;
+  ha_rows multi_range_read_info(uint index, uint ranges, uint rows, uint parts, uint *buffer_size,
+                                uint *flags, Cost_estimate *cost) override;
+  int multi_range_read_explain_info(uint mode, char *text, size_t size) override;
   int read_range_first(const key_range *start, const key_range *end, bool is_equal,
                        bool sorted) override;
   int rnd_init(bool scan) override;
@@ -59,6 +70,8 @@ public:
   int rnd_pos(uchar *buf, uchar *pos) override;
   void position(const uchar *record) override;
   void unlock_row() override;
+  bool was_semi_consistent_read() override;
+  void try_semi_consistent_read(bool yes) override { semi_consistent= yes; }
   Item *idx_cond_push(uint index, Item *condition) override;
   bool rowid_filter_push(Rowid_filter *filter) override;
 
@@ -95,19 +108,42 @@ private:
   std::vector<weir::KeyFormat> keys;
   weir::Rows rows;
   bool hidden= false;   // no primary key: rows have a number
+  bool key_is_fixed= false; // all primary keys are of one length
+  uint row_bytes_min= 0;
   bool sequence= false; // writes are transactions of their own
+
+  ulonglong told_counts= 0; // `Share::counts` when the server was told rows per key
 
   /* The statement */
   thr_lock_type wanted_lock= TL_UNLOCK;
   WeirLock lock= WEIR_LOCK_NONE;
   bool writes= false;
   bool reads_all= false; // all columns, since the row may be written back
+  bool only_index= false; // entries of the index hold all that is wanted
+
+  /* What is decoded of rows and entries, made anew when a statement reads other columns */
+  struct Wanted
+  {
+    std::vector<my_bitmap_map> columns;
+    std::vector<uchar> row;
+    size_t primary= 0;
+    std::vector<size_t> entries; // of each index
+  };
+  Wanted all, some;
+  void want(const MY_BITMAP *columns, Wanted &out) const;
+  const Wanted &wanted();
 
   /* The scan */
   WeirScan *scan= nullptr;
   WeirScanned at= {};
+  WeirBatch rest= {};  // what was read with it and isn't given yet
+  size_t rest_given= 0;
   WeirRow *row= nullptr;
-  Bytes pk;          // primary key of the row at hand
+  Bytes pk;            // primary key of the row at hand, unless
+  bool key_is_due= false; // it is yet to be had from the entry at hand
+  DsMrr_impl mrr;
+  /* Rows are read as they are committed, without lock; one that the server wants is read once more */
+  bool semi_consistent= false, scan_is_unlocked= false, is_unlocked= false, repeats= false;
   Bytes prefix;      // of a scan of one key
   Bytes paused_at;   // key of the last entry of a scan that was closed in between
   const key_range *range_end= nullptr;
@@ -121,6 +157,7 @@ private:
     Bytes key, value;
   };
   std::vector<Encoded> new_entries, old_entries;
+  std::vector<uint> stayed; // indexes that an update leaves as they are
   uint duplicate= MAX_KEY;
 
   const weir::KeyFormat *primary() const
@@ -130,6 +167,8 @@ private:
   WeirTransaction *transaction();
   int fail(WeirResult result);
   void refresh_figures();
+  void ask_figures(ulonglong now);
+  void tell_rows_per_key(bool anew);
   int count_values();
   int start(THD *thd, thr_lock_type type);
 
@@ -142,10 +181,15 @@ private:
   int open_scan(uint32_t index, WeirBound low, WeirBound high, bool back);
   void close_scan();
   void pause_scan();
+  int step();
+  bool reads_committed() const;
+  bool scans_rows() const;
+  bool find_key();
+  bool find_key_of(const uchar *record);
   int next_entry(uchar *buf);
   int read_entry(uchar *buf, bool &skip);
   int check_entry(uchar *buf, bool asks, bool &skip);
-  int read_primary(uchar *buf, WeirBytes row);
+  int read_primary(uchar *buf, WeirBytes key, WeirBytes row);
   int get_row(uchar *buf);
   int turn(bool back, uchar *buf);
   bool entry_is_of(uchar *buf, uint index);
@@ -158,11 +202,11 @@ private:
   int update_same_key(const uchar *old_row, const uchar *new_row);
   int update_new_key(const uchar *old_row, const uchar *new_row, const Bytes &new_pk);
   int delete_rows();
-  int touch(const std::vector<uint> &stayed, const uchar *record);
+  int touch_stayed(const uchar *record);
   bool index_may_change(uint index) const;
 
   /* Numbers that the engine gives */
-  void note_auto_increment(const uchar *record);
+  int note_auto_increment(const uchar *record);
   ulonglong last_value(uint index, Field *field);
   ulonglong auto_increment();
   ulonglong hidden_key();

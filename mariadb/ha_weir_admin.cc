@@ -58,6 +58,8 @@ int ha_weir::check(THD *thd, HA_CHECK_OPT *)
   {
     if (thd_killed(thd))
       error= HA_ERR_ABORTED_BY_USER;
+    if (!find_key())
+      error= HA_ERR_CRASHED;
     if (table->vfield)
       table->update_virtual_fields(this, VCOL_UPDATE_INDEXED);
     for (uint i= 0; i < keys.size() && !error; i++)
@@ -76,10 +78,11 @@ int ha_weir::check(THD *thd, HA_CHECK_OPT *)
       continue;
     error= open_scan(index_position(i), no_bound(), no_bound(), false);
     WeirResult result= WEIR_RESULT_OK;
-    while (!error && (result= weir_scan_next(scan, transaction(), &at)) == WEIR_RESULT_OK)
+    while (!error && (result= weir_scan_next(scan, transaction(), &at, nullptr)) == WEIR_RESULT_OK)
     {
       if (thd_killed(thd))
         error= HA_ERR_ABORTED_BY_USER;
+      key_is_due= false;
       pk.clear();
       if (!at.current)
       {
@@ -87,7 +90,7 @@ int ha_weir::check(THD *thd, HA_CHECK_OPT *)
         WeirBytes found;
         if (!keys[i].primary_of(at.key, at.value, pk) ||
             weir_get(transaction(), share->table, bytes_of(pk), lock, row, &found) != WEIR_RESULT_OK ||
-            read_primary(buf, found) || !entry_is_of(buf, i))
+            read_primary(buf, bytes_of(pk), found) || !entry_is_of(buf, i))
           continue;
       }
       seen[i].add(at.key.data, at.key.len, at.value.data, at.value.len);
@@ -133,7 +136,10 @@ extern "C" size_t split_key(void *context, WeirBytes key, size_t *ends)
 // Counts how many rows there are for each value of each index's first parts, in samples of large tables.
 int ha_weir::count_values()
 {
-  double entries= std::max<double>(1, double(weir_table_rows(share->table)));
+  WeirIndexFigures of_rows= {};
+  if (WeirResult result= weir_index_figures(share->table, WEIR_PRIMARY, &of_rows))
+    return error_of(result);
+  double entries= std::max<double>(1, double(of_rows.entries));
   std::vector<std::vector<ulong>> counted(keys.size());
   for (uint i= 0; i < keys.size(); i++)
   {
@@ -148,12 +154,17 @@ int ha_weir::count_values()
   }
   mysql_mutex_lock(&table->s->LOCK_share);
   share->rows_per_key.swap(counted);
+  share->counted_rows= of_rows.entries;
+  share->counts++;
   mysql_mutex_unlock(&table->s->LOCK_share);
   return 0;
 }
 
 int ha_weir::analyze(THD *, HA_CHECK_OPT *)
 {
+  mysql_mutex_lock(&table->s->LOCK_share);
+  share->is_known= false;
+  mysql_mutex_unlock(&table->s->LOCK_share);
   if (count_values())
     return HA_ADMIN_FAILED;
   info(HA_STATUS_CONST | HA_STATUS_VARIABLE);

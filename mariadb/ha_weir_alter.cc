@@ -10,13 +10,15 @@
 
 #include "ha_weir.h"
 #include "errors.h"
-#include <unordered_set>
+#include "numbers.h"
 
 using namespace weir;
 
-bool ha_weir::check_if_incompatible_data(HA_CREATE_INFO *, uint)
+// Whether a table and a partition can change places: EXCHANGE PARTITION asks.
+bool ha_weir::check_if_incompatible_data(HA_CREATE_INFO *info, uint changes)
 {
-  return COMPATIBLE_DATA_NO;
+  bool sets_number= info->used_fields & HA_CREATE_USED_AUTO && info->auto_increment_value != 0;
+  return changes == IS_EQUAL_YES && !sets_number ? COMPATIBLE_DATA_YES : COMPATIBLE_DATA_NO;
 }
 
 // What changes the server's definition alone.
@@ -98,6 +100,9 @@ enum_alter_inplace_result ha_weir::check_if_supported_inplace_alter(TABLE *alter
   if (info->handler_flags & ~(DEFINITION_ONLY | INDEXES | COLUMNS) ||
       !keeps_primary(table, altered, info))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  // Partitions change one after the other, and a crash could come in between.
+  if (table->part_info && info->handler_flags & (INDEXES | COLUMNS))
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
   // A temporary table in a transaction that has used it: the engine would wait for that to end.
   Session *session= Session::find(ha_thd());
   if (session && session->uses(share->name))
@@ -124,6 +129,7 @@ struct Builder
   std::vector<KeyFormat> keys;
   std::vector<WeirIndex> indexes;
   std::vector<uint> numbers; // of the indexes in the altered table
+  std::vector<uchar> all_columns;
   Bytes pk, key, value;
 
   Builder(TABLE *altered, const Alter_inplace_info *info, const Bytes &added) : table(altered)
@@ -133,6 +139,7 @@ struct Builder
       primary.init(altered, altered->s->primary_key, nullptr);
     rows.init(altered, hidden ? nullptr : &primary);
     rows.set_added(altered, added);
+    rows.want(nullptr, all_columns);
     for (uint i= 0; i < info->index_add_count; i++)
     {
       uint at= index_named(altered, info->key_info_buffer[info->index_add_buffer[i]].name);
@@ -150,8 +157,9 @@ struct Builder
     if (thd_killed(table->in_use))
       return WEIR_RESULT_CANCELLED;
     uchar *record= table->record[0];
-    if (!rows.decode(table, row, nullptr, record) ||
-        (table->s->primary_key != MAX_KEY && !primary.decode_primary(table, of, record)))
+    if (!rows.decode(table, row, all_columns, record) ||
+        (table->s->primary_key != MAX_KEY &&
+         !primary.decode_primary(table, of, primary.parts().size(), record)))
       return WEIR_RESULT_CORRUPT;
     pk.assign(reinterpret_cast<const char *>(of.data), of.len);
     key.clear();
@@ -194,21 +202,17 @@ class Built : public inplace_alter_handler_ctx
 {
 };
 
-// Rows that are looked through for the value that a new unique index finds twice.
-static const size_t ROWS_LOOKED_THROUGH= 1000000;
-
-// Puts the first row whose entry in an index was there before into the record; false if none was found.
-static bool find_duplicate(Builder &builder, const WeirTable *table, uint32_t which)
+// Puts the first row with that key in a new index into the record; false if none was found.
+static bool find_duplicate(Builder &builder, const WeirTable *table, uint32_t which, const Bytes &key)
 {
-  std::unordered_set<Bytes> seen;
   Scanner scanner;
   WeirScanned at;
   WeirEntry entry;
   if (scanner.open(table, WEIR_PRIMARY, false) != WEIR_RESULT_OK)
     return false;
-  while (seen.size() < ROWS_LOOKED_THROUGH && scanner.next(&at) == WEIR_RESULT_OK &&
+  while (scanner.next(&at) == WEIR_RESULT_OK &&
          builder.entry(which, at.key, at.value, &entry) == WEIR_RESULT_OK)
-    if (!seen.insert(builder.key).second)
+    if (builder.key == key)
       return true;
   return false;
 }
@@ -224,11 +228,13 @@ static bool report(handler *file, const WeirTable *table, Builder &builder, Weir
     return true;
   }
   Bytes name= weir_error_index();
+  WeirBytes found= weir_error_key();
+  Bytes twice(reinterpret_cast<const char *>(found.data), found.len);
   for (uint32_t i= 0; i < builder.indexes.size(); i++)
     if (index_named(builder.table, LEX_CSTRING{name.data(), name.size()}) == builder.numbers[i])
     {
       KEY *key= &builder.table->key_info[builder.numbers[i]];
-      if (find_duplicate(builder, table, i))
+      if (find_duplicate(builder, table, i, twice))
         print_keydup_error(builder.table, key, MYF(0));
       else
         my_printf_error(ER_DUP_ENTRY, "Duplicate entry for key '%s'", MYF(0), name.c_str());
@@ -290,10 +296,14 @@ bool ha_weir::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *inf
                                    build_entry, &builder));
   }
   Meta meta= meta_of(share->table);
-  if (info->create_info->used_fields & HA_CREATE_USED_AUTO)
+  bool begins_anew= info->create_info->used_fields & HA_CREATE_USED_AUTO;
+  if (begins_anew)
+  {
+    // It may be less than what was there before: numbers begin anew from here, or from the highest row.
     meta.auto_increment= info->create_info->auto_increment_value;
-  else if (table->found_next_number_field)
-    meta.auto_increment= auto_increment();
+    if (meta.number)
+      meta.number= new_number();
+  }
   meta.version.assign(reinterpret_cast<const char *>(altered->s->tabledef_version.str),
                       altered->s->tabledef_version.length);
   if (info->handler_flags & ALTER_ADD_STORED_BASE_COLUMN)
@@ -304,7 +314,9 @@ bool ha_weir::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *inf
   bool adds= info->index_add_count > 0 && !info->handler_ctx;
   if (info->handler_ctx)
     adds= drop_rest_of_built(share->table, builder, names);
-  return report(this, share->table, builder,
-                weir_table_alter(share->table, names.data(), names.size(), builder.indexes.data(),
-                                 adds ? builder.indexes.size() : 0, &bytes, build_entry, &builder));
+  WeirResult result= weir_table_alter(share->table, names.data(), names.size(), builder.indexes.data(),
+                                      adds ? builder.indexes.size() : 0, &bytes, build_entry, &builder);
+  if (result == WEIR_RESULT_OK && begins_anew)
+    share->forget(meta.number);
+  return report(this, share->table, builder, result);
 }

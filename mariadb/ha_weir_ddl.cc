@@ -2,6 +2,7 @@
 
 #include "ha_weir.h"
 #include "errors.h"
+#include "numbers.h"
 
 using namespace weir;
 
@@ -39,6 +40,9 @@ int ha_weir::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
   }
   Meta meta;
   meta.auto_increment= info->auto_increment_value;
+  // Temporary tables don't outlive the server.
+  if (!(info->options & HA_LEX_CREATE_TMP_TABLE))
+    meta.number= new_number();
   meta.version.assign(reinterpret_cast<const char *>(form->s->tabledef_version.str),
                       form->s->tabledef_version.length);
   Bytes bytes= meta.encode(), table= table_name(name);
@@ -56,7 +60,7 @@ int ha_weir::delete_table(const char *path)
     session->drop_later(name);
     return 0;
   }
-  return error_of(weir_table_drop(database, bytes_of(name)));
+  return error_of(weir::drop_table(name));
 }
 
 int ha_weir::rename_table(const char *from, const char *to)
@@ -90,6 +94,9 @@ int ha_weir::truncate()
     return delete_rows();
   if (int error= fail(weir_table_truncate(share->table)))
     return error;
+  mysql_mutex_lock(&table->s->LOCK_share);
+  share->is_known= false;
+  mysql_mutex_unlock(&table->s->LOCK_share);
   share->next_hidden= 0;
   if (table->found_next_number_field)
     return reset_auto_increment(0);

@@ -1,6 +1,7 @@
 /* Reading of rows: by index, in the order of rows, by position. */
 
 #include "ha_weir.h"
+#include "bytes.h"
 #include "errors.h"
 
 using namespace weir;
@@ -12,14 +13,48 @@ int ha_weir::open_scan(uint32_t index, WeirBound low, WeirBound high, bool back)
   if (!with)
     return HA_ERR_INTERNAL_ERROR;
   backward= back;
-  return fail(weir_scan_open(with, share->table, index, low, high, back, lock, &scan));
+  WeirLock how= reads_committed() && index == WEIR_PRIMARY ? WEIR_LOCK_NONE : lock;
+  scan_is_unlocked= how != lock;
+  return fail(weir_scan_open(with, share->table, index, low, high, back, how, &scan));
 }
 
 void ha_weir::close_scan()
 {
+  // A number that the engine gave is nowhere else.
+  if (hidden)
+    find_key();
+  key_is_due= false;
   weir_scan_close(scan);
   scan= nullptr;
-  at_entry= paused= at_end= false;
+  rest= {};
+  rest_given= 0;
+  at_entry= paused= at_end= scan_is_unlocked= is_unlocked= repeats= false;
+}
+
+/* Which columns are decoded */
+
+void ha_weir::want(const MY_BITMAP *columns, Wanted &out) const
+{
+  rows.want(columns, out.row);
+  out.primary= hidden ? 0 : primary()->reach(columns);
+  out.entries.clear();
+  for (const KeyFormat &key : keys)
+    out.entries.push_back(key.reach(columns));
+}
+
+const ha_weir::Wanted &ha_weir::wanted()
+{
+  // A filter asks for positions, which are made of columns that the statement may not want.
+  if (reads_all || handler_rowid_filter_is_active(this))
+    return all;
+  const MY_BITMAP *columns= table->read_set;
+  const my_bitmap_map *begin= columns->bitmap, *end= begin + no_words_in_map(columns);
+  if (!std::equal(begin, end, some.columns.begin(), some.columns.end()))
+  {
+    want(columns, some);
+    some.columns.assign(begin, end);
+  }
+  return some;
 }
 
 // The statement ends, and perhaps its transaction, but HANDLER may go on from here in the next one.
@@ -37,8 +72,8 @@ void ha_weir::pause_scan()
 
 int ha_weir::index_init(uint index, bool)
 {
-  active_index= index;
   close_scan();
+  active_index= index;
   return 0;
 }
 
@@ -49,23 +84,53 @@ int ha_weir::index_end()
   return 0;
 }
 
-// The next row of the scan.
-int ha_weir::next_entry(uchar *buf)
+// Goes on to the next entry.
+int ha_weir::step()
 {
-  bool skip= true;
-  while (skip)
+  if (rest_given < rest.count)
   {
-    WeirResult result= weir_scan_next(scan, transaction(), &at);
+    const WeirPlace &place= rest.places[rest_given++];
+    at.key= WeirBytes{rest.bytes + place.key, place.value - place.key};
+    at.value= WeirBytes{rest.bytes + place.value, place.end - place.value};
+    at.current= rest.current && !place.outdated;
+  }
+  else
+  {
+    rest= {};
+    rest_given= 0;
+    WeirResult result= weir_scan_next(scan, transaction(), &at, &rest);
     if (result == WEIR_RESULT_NOT_FOUND)
     {
-      at_entry= false;
+      at_entry= key_is_due= false;
       at_end= !exact;
       return HA_ERR_END_OF_FILE;
     }
     if (result != WEIR_RESULT_OK)
       return fail(result);
-    at_entry= true;
-    at_end= skip= false;
+  }
+  at_entry= key_is_due= true;
+  at_end= false;
+  is_unlocked= scan_is_unlocked;
+  return 0;
+}
+
+// The next row of the scan.
+int ha_weir::next_entry(uchar *buf)
+{
+  if (repeats)
+  {
+    // As it was committed last the server wants it: now as it is, and locked, if it still is there.
+    int error= find_key() ? get_row(buf) : HA_ERR_CRASHED;
+    repeats= is_unlocked= false;
+    if (error != HA_ERR_KEY_NOT_FOUND)
+      return error;
+  }
+  bool skip= true;
+  while (skip)
+  {
+    if (int error= step())
+      return error;
+    skip= false;
     if (int error= read_entry(buf, skip))
       return error;
     if (skip && thd_killed(ha_thd()))
@@ -74,19 +139,54 @@ int ha_weir::next_entry(uchar *buf)
   return 0;
 }
 
+// Whether rows that others have locked are read as they are committed. Only a scan may pass them over: who
+// asks for a row waits for it.
+bool ha_weir::reads_committed() const
+{
+  return semi_consistent && lock == WEIR_LOCK_EXCLUSIVE &&
+         thd_tx_isolation(ha_thd()) == ISO_READ_COMMITTED;
+}
+
+bool ha_weir::was_semi_consistent_read()
+{
+  repeats= is_unlocked;
+  return repeats;
+}
+
+bool ha_weir::scans_rows() const
+{
+  return active_index == MAX_KEY || index_position(active_index) == WEIR_PRIMARY;
+}
+
+// Makes sure that `pk` is the primary key of the row at hand. False: the entry makes no sense.
+bool ha_weir::find_key()
+{
+  if (!key_is_due)
+    return true;
+  key_is_due= false;
+  pk.clear();
+  if (!scans_rows())
+    return keys[active_index].primary_of(at.key, at.value, pk);
+  append(pk, at.key.data, at.key.len);
+  return true;
+}
+
+// The same for a row that is in a record.
+bool ha_weir::find_key_of(const uchar *record)
+{
+  if (hidden)
+    return find_key();
+  key_is_due= false;
+  encode_primary(record, pk);
+  return true;
+}
+
 // The row of the entry at hand. `skip`: it isn't wanted, or the entry isn't its.
 int ha_weir::read_entry(uchar *buf, bool &skip)
 {
-  if (active_index == MAX_KEY || index_position(active_index) == WEIR_PRIMARY)
-  {
-    pk.assign(reinterpret_cast<const char *>(at.key.data), at.key.len);
-    return read_primary(buf, at.value);
-  }
+  if (scans_rows())
+    return read_primary(buf, at.key, at.value);
   const KeyFormat &key= keys[active_index];
-  bool keyread= keyread_enabled();
-  pk.clear();
-  if (!key.primary_of(at.key, at.value, pk))
-    return HA_ERR_CRASHED;
   bool asks= pushed_idx_cond && pushed_idx_cond_keyno == active_index;
   if (asks || handler_rowid_filter_is_active(this))
   {
@@ -94,9 +194,11 @@ int ha_weir::read_entry(uchar *buf, bool &skip)
     if (error || skip)
       return error;
   }
-  if (keyread && at.current)
-    return key.decode(table, at.key, at.value, buf) ? 0 : HA_ERR_CRASHED;
-
+  if (only_index && at.current)
+    return key.decode(table, at.key, at.value, wanted().entries[active_index], buf) ? 0
+                                                                                    : HA_ERR_CRASHED;
+  if (!find_key())
+    return HA_ERR_CRASHED;
   WeirBytes found;
   WeirResult result= weir_get(transaction(), share->table, bytes_of(pk), lock, row, &found);
   if (result == WEIR_RESULT_NOT_FOUND)
@@ -108,18 +210,18 @@ int ha_weir::read_entry(uchar *buf, bool &skip)
     return fail(result);
   bool kept= reads_all;
   reads_all|= !at.current;
-  int error= read_primary(buf, found);
+  int error= read_primary(buf, bytes_of(pk), found);
   reads_all= kept;
   if (error)
     return error;
   if (!at.current && !entry_is_of(buf, active_index))
   {
-    // The row has changed since: it has another entry. What was locked in vain stays locked, as it may
-    // have been locked before.
+    // The row has changed since: it has another entry.
+    unlock_row();
     skip= true;
     return 0;
   }
-  if (keyread && !key.decode(table, at.key, at.value, buf))
+  if (only_index && !key.decode(table, at.key, at.value, wanted().entries[active_index], buf))
     return HA_ERR_CRASHED;
   return 0;
 }
@@ -142,7 +244,7 @@ static int outcome(check_result_t result, bool &skip)
 // Asks the pushed condition and the pushed filter, with the columns that the index holds.
 int ha_weir::check_entry(uchar *buf, bool asks, bool &skip)
 {
-  if (!keys[active_index].decode(table, at.key, at.value, buf))
+  if (!keys[active_index].decode(table, at.key, at.value, wanted().entries[active_index], buf))
     return HA_ERR_CRASHED;
   int error= asks ? outcome(handler_index_cond_check(this), skip) : 0;
   if (!error && !skip && handler_rowid_filter_is_active(this))
@@ -150,13 +252,13 @@ int ha_weir::check_entry(uchar *buf, bool asks, bool &skip)
   return error;
 }
 
-// Puts a row, whose primary key is `pk`, into a record.
-int ha_weir::read_primary(uchar *buf, WeirBytes from)
+// Puts a row into a record.
+int ha_weir::read_primary(uchar *buf, WeirBytes key, WeirBytes from)
 {
-  const MY_BITMAP *wanted= reads_all ? nullptr : table->read_set;
-  if (!rows.decode(table, from, wanted, buf))
+  const Wanted &what= wanted();
+  if (!rows.decode(table, from, what.row, buf))
     return HA_ERR_CRASHED;
-  if (!hidden && !primary()->decode_primary(table, bytes_of(pk), buf))
+  if (!hidden && !primary()->decode_primary(table, key, what.primary, buf))
     return HA_ERR_CRASHED;
   return 0;
 }
@@ -177,7 +279,8 @@ bool ha_weir::entry_is_of(uchar *buf, uint index)
     }
   Encoded entry;
   encode_entry(index, buf, pk, entry);
-  return entry.key.size() == at.key.len && !memcmp(entry.key.data(), at.key.data, at.key.len);
+  return entry.key.size() == at.key.len && !memcmp(entry.key.data(), at.key.data, at.key.len) &&
+         entry.value.size() == at.value.len && !memcmp(entry.value.data(), at.value.data, at.value.len);
 }
 
 // A scan was begun: its first row.
@@ -260,7 +363,7 @@ int ha_weir::get_row(uchar *buf)
   if (!with)
     return HA_ERR_INTERNAL_ERROR;
   WeirResult result= weir_get(with, share->table, bytes_of(pk), lock, row, &found);
-  return result == WEIR_RESULT_OK ? read_primary(buf, found) : fail(result);
+  return result == WEIR_RESULT_OK ? read_primary(buf, bytes_of(pk), found) : fail(result);
 }
 
 // Goes on in a direction: from the entry at hand if the scan goes the other way, or from the end of one key.
@@ -353,8 +456,8 @@ bool ha_weir::rowid_filter_push(Rowid_filter *filter)
 
 int ha_weir::rnd_init(bool)
 {
-  active_index= MAX_KEY;
   close_scan();
+  active_index= MAX_KEY;
   if (!sequence)
     return 0;
   delete alone;
@@ -388,26 +491,32 @@ int ha_weir::rnd_next(uchar *buf)
   return next_entry(buf);
 }
 
-// A position: the primary key, zeros, its length. So positions are ordered as rows are.
+// A position: the primary key; if keys differ in length, zeros and its length. So positions are ordered as rows
+// are.
 void ha_weir::position(const uchar *record)
 {
   Bytes &key= key_bytes;
   if (hidden)
+  {
+    find_key();
     key= pk;
+  }
   else
     encode_primary(record, key);
-  size_t room= ref_length - 2;
+  size_t room= ref_length - (key_is_fixed ? 0 : 2);
   DBUG_ASSERT(key.size() <= room);
   size_t len= std::min(key.size(), room);
   memcpy(ref, key.data(), len);
   memset(ref + len, 0, room - len);
-  int2store(ref + room, static_cast<uint16>(len));
+  if (!key_is_fixed)
+    int2store(ref + room, static_cast<uint16>(len));
 }
 
 int ha_weir::rnd_pos(uchar *buf, uchar *pos)
 {
   close_scan();
-  pk.assign(reinterpret_cast<const char *>(pos), uint2korr(pos + ref_length - 2));
+  size_t len= key_is_fixed ? ref_length : uint2korr(pos + ref_length - 2);
+  pk.assign(reinterpret_cast<const char *>(pos), len);
   return get_row(buf);
 }
 
@@ -417,13 +526,11 @@ void ha_weir::encode_primary(const uchar *record, Bytes &out)
   primary()->primary_key(table, record, out);
 }
 
-// The row at hand isn't wanted. Only a statement that is a transaction of its own can know that nothing
-// before it has locked the row.
+// The row at hand isn't wanted: others may have it, unless it was locked before.
 void ha_weir::unlock_row()
 {
-  THD *thd= ha_thd();
-  if (lock == WEIR_LOCK_NONE || thd_tx_isolation(thd) > ISO_READ_COMMITTED ||
-      thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN) || !transaction())
+  if (lock == WEIR_LOCK_NONE || is_unlocked || thd_tx_isolation(ha_thd()) > ISO_READ_COMMITTED ||
+      !transaction() || !find_key())
     return;
   weir_unlock(transaction(), share->table, bytes_of(pk));
 }

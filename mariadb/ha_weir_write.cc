@@ -2,6 +2,7 @@
 
 #include "ha_weir.h"
 #include "errors.h"
+#include "numbers.h"
 
 using namespace weir;
 
@@ -43,6 +44,7 @@ int ha_weir::insert(const uchar *record)
   }
   row_bytes.clear();
   rows.encode(table, record, row_bytes);
+  share->changes++;
   WeirResult result= weir_insert(transaction(), share->table, bytes_of(pk), bytes_of(row_bytes),
                                  entries, count);
   return result == WEIR_RESULT_DUPLICATE ? duplicate_error(result) : fail(result);
@@ -62,11 +64,12 @@ int ha_weir::write_row(const uchar *buf)
   }
   if (hidden)
   {
+    key_is_due= false;
     pk.clear();
     append_number(pk, hidden_key());
   }
   else
-    encode_primary(buf, pk);
+    find_key_of(buf);
   int error= transaction() ? insert(buf) : HA_ERR_INTERNAL_ERROR;
   if (alone == &own)
   {
@@ -74,9 +77,7 @@ int ha_weir::write_row(const uchar *buf)
       error= fail(own.commit());
     alone= nullptr;
   }
-  if (!error)
-    note_auto_increment(buf);
-  return error;
+  return error ? error : note_auto_increment(buf);
 }
 
 // Whether an update may change an index's entry.
@@ -94,24 +95,24 @@ int ha_weir::update_row(const uchar *old_row, const uchar *new_row)
 {
   if (!transaction())
     return HA_ERR_INTERNAL_ERROR;
+  DBUG_ASSERT(!is_unlocked);
+  if (!find_key_of(old_row))
+    return HA_ERR_CRASHED;
   if (!hidden)
   {
-    encode_primary(old_row, pk);
     encode_primary(new_row, low_bytes);
     if (pk != low_bytes)
       return update_new_key(old_row, new_row, low_bytes);
   }
   int error= update_same_key(old_row, new_row);
-  if (!error)
-    note_auto_increment(new_row);
-  return error;
+  return error ? error : note_auto_increment(new_row);
 }
 
 int ha_weir::update_same_key(const uchar *old_row, const uchar *new_row)
 {
   WeirEntry removed[MAX_KEY], added[MAX_KEY];
   size_t count= 0;
-  std::vector<uint> stayed;
+  stayed.clear();
   for (uint i= 0; i < keys.size(); i++)
   {
     if (i == table->s->primary_key)
@@ -142,11 +143,11 @@ int ha_weir::update_same_key(const uchar *old_row, const uchar *new_row)
     return duplicate_error(result);
   if (result != WEIR_RESULT_OK)
     return fail(result);
-  return unseen && !stayed.empty() ? touch(stayed, new_row) : 0;
+  return unseen && !stayed.empty() ? touch_stayed(new_row) : 0;
 }
 
 // Makes entries that stayed the transaction's own, as their row is now.
-int ha_weir::touch(const std::vector<uint> &stayed, const uchar *record)
+int ha_weir::touch_stayed(const uchar *record)
 {
   WeirEntry entries[MAX_KEY];
   size_t count= 0;
@@ -177,17 +178,15 @@ int ha_weir::update_new_key(const uchar *old_row, const uchar *new_row, const By
     if (WeirResult result= weir_savepoint_rollback(with, savepoint))
       error= fail(result);
   weir_savepoint_release(with, savepoint);
-  if (!error)
-    note_auto_increment(new_row);
-  return error;
+  return error ? error : note_auto_increment(new_row);
 }
 
 int ha_weir::delete_row(const uchar *buf)
 {
   if (!transaction())
     return HA_ERR_INTERNAL_ERROR;
-  if (!hidden)
-    encode_primary(buf, pk);
+  if (!find_key_of(buf))
+    return HA_ERR_CRASHED;
   WeirEntry entries[MAX_KEY];
   size_t count= 0;
   for (uint i= 0; i < keys.size(); i++)
@@ -198,6 +197,7 @@ int ha_weir::delete_row(const uchar *buf)
     entries[count++]= WeirEntry{index_position(i), bytes_of(old_entries[i].key),
                                 bytes_of(old_entries[i].value)};
   }
+  share->changes++;
   return fail(weir_delete(transaction(), share->table, bytes_of(pk), entries, count));
 }
 
@@ -257,9 +257,10 @@ ulonglong ha_weir::last_value(uint index, Field *field)
                             table->s->default_values + table->s->reclength);
   uchar *to= record.data();
   MY_BITMAP *kept_read= dbug_tmp_use_all_columns(table, &table->read_set);
-  bool ok= position == WEIR_PRIMARY ? rows.decode(table, last.at.value, nullptr, to) &&
-                                          key.decode_primary(table, last.at.key, to)
-                                    : key.decode(table, last.at.key, last.at.value, to);
+  bool ok= position == WEIR_PRIMARY
+               ? rows.decode(table, last.at.value, all.row, to) &&
+                     key.decode_primary(table, last.at.key, all.primary, to)
+               : key.decode(table, last.at.key, last.at.value, all.entries[index], to);
   ulonglong value= ok ? value_at(table, field, to) : 0;
   dbug_tmp_restore_column_map(&table->read_set, kept_read);
   return value;
@@ -273,7 +274,10 @@ ulonglong ha_weir::auto_increment()
     return next;
   Field *field= table->found_next_number_field;
   ulonglong last= table->s->next_number_keypart == 0 ? last_value(table->s->next_number_index, field) : 0;
-  ulonglong from= last == ULONGLONG_MAX ? last : last + 1;
+  ulonglong from= last == ULONGLONG_MAX ? last : last + 1, kept= 0;
+  if (share->recall(&kept) != WEIR_RESULT_OK)
+    sql_print_warning("WEIR: table %s: %s", share->name.c_str(), weir_error_message());
+  from= std::max(from, kept);
   while (next < from && !share->next_auto.compare_exchange_weak(next, from)) {}
   share->auto_is_known= true;
   return share->next_auto;
@@ -313,25 +317,29 @@ void ha_weir::get_auto_increment(ulonglong offset, ulonglong increment, ulonglon
   *reserved= wanted;
 }
 
-// A row with a value that somebody chose: the next one is above it.
-void ha_weir::note_auto_increment(const uchar *record)
+// A row has a value, perhaps one that somebody chose: the next one is above it, also after a restart.
+int ha_weir::note_auto_increment(const uchar *record)
 {
   Field *field= table->found_next_number_field;
-  if (!field || table->s->next_number_keypart != 0 || !share->auto_is_known)
-    return;
+  if (!field || table->s->next_number_keypart != 0)
+    return 0;
   ulonglong value= value_at(table, field, const_cast<uchar *>(record));
-  ulonglong next= share->next_auto;
+  ulonglong next= auto_increment();
   while (next <= value && !share->next_auto.compare_exchange_weak(
                               next, value == ULONGLONG_MAX ? value : value + 1)) {}
+  return fail(share->keep(value));
 }
 
 int ha_weir::reset_auto_increment(ulonglong value)
 {
   Meta meta= meta_of(share->table);
   meta.auto_increment= value;
+  if (meta.number)
+    meta.number= new_number();
   Bytes bytes= meta.encode();
   if (WeirResult result= weir_table_set_meta(share->table, bytes_of(bytes)))
     return fail(result);
+  share->forget(meta.number);
   share->next_auto= value;
   share->auto_is_known= false;
   return 0;

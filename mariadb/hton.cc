@@ -2,6 +2,7 @@
 
 #include "ha_weir.h"
 #include "errors.h"
+#include "numbers.h"
 #include "status.h"
 #include "sysvars.h"
 #include "tables.h"
@@ -88,7 +89,7 @@ static int prepare(handlerton *, THD *thd, bool all)
   }
   XID xid;
   thd_get_xid(thd, reinterpret_cast<MYSQL_XID *>(&xid));
-  return session->prepare(thd, bytes_of_xid(&xid));
+  return session->prepare(thd, bytes_of_xid(&xid), xid.get_my_xid() == 0);
 }
 
 static void commit_ordered(handlerton *, THD *thd, bool)
@@ -218,6 +219,21 @@ static void kill_query(handlerton *, THD *thd, enum thd_kill_levels)
     session->cancel();
 }
 
+/*
+  A transaction is about to wait for others. A replica's workers commit in the source's order: one that is in
+  the way of an earlier one is killed by the server, and tried again. The binary log notes who had to
+  wait, so that replicas don't try such transactions together.
+*/
+extern "C" void report_wait(void *const *owners, size_t count)
+{
+  THD *thd= current_thd;
+  if (!thd || !thd_need_wait_reports(thd))
+    return;
+  thd_rpl_deadlock_check(thd, nullptr);
+  for (size_t i= 0; i < count; i++)
+    thd_rpl_deadlock_check(thd, static_cast<THD *>(owners[i]));
+}
+
 static bool flush_logs(handlerton *)
 {
   return error_of(weir_sync(database)) != 0;
@@ -239,7 +255,7 @@ static void drop_database(handlerton *, char *path)
     prefix.push_back(FN_LIBCHAR);
   weir_table_names(database, bytes_of(prefix), collect_table, &names);
   for (const Bytes &name : names)
-    if (weir_table_drop(database, bytes_of(name)) != WEIR_RESULT_OK)
+    if (drop_table(name) != WEIR_RESULT_OK)
       sql_print_warning("WEIR: table %s could not be dropped: %s", name.c_str(), weir_error_message());
 }
 
@@ -257,6 +273,21 @@ static int check_version(handlerton *, const char *path, const LEX_CUSTRING *ver
 }
 
 /* Start and end */
+
+// Temporary tables of a server that was killed: nobody can name them any more.
+static void drop_temporary_tables()
+{
+  static const Bytes PREFIX= "#sql-temptable";
+  std::vector<Bytes> names;
+  weir_table_names(database, WeirBytes{nullptr, 0}, collect_table, &names);
+  for (const Bytes &name : names)
+  {
+    size_t slash= name.rfind(FN_LIBCHAR);
+    if (slash != Bytes::npos && name.compare(slash + 1, PREFIX.size(), PREFIX) == 0 &&
+        drop_table(name) != WEIR_RESULT_OK)
+      sql_print_warning("WEIR: table %s could not be dropped: %s", name.c_str(), weir_error_message());
+  }
+}
 
 static int init(void *p)
 {
@@ -297,11 +328,19 @@ static int init(void *p)
     sql_print_error("WEIR: the database can't be opened: %s", weir_error_message());
     return 1;
   }
+  weir_observe_waits(database, report_wait);
+  if (!open_numbers())
+  {
+    sql_print_error("WEIR: the numbers of AUTO_INCREMENT can't be opened: %s", weir_error_message());
+    return 1;
+  }
+  drop_temporary_tables();
   return 0;
 }
 
 static int deinit(void *)
 {
+  close_numbers();
   if (database && weir_close(database, clean_shutdown()) != WEIR_RESULT_OK)
     sql_print_error("WEIR: %s", weir_error_message());
   database= nullptr;
@@ -352,6 +391,36 @@ maria_declare_plugin(weir)
   "Explicit row locks of WEIR, and waits",
   PLUGIN_LICENSE_GPL,
   weir::init_locks_table,
+  nullptr,
+  0x0100,
+  nullptr,
+  nullptr,
+  "0.1",
+  MariaDB_PLUGIN_MATURITY_EXPERIMENTAL
+},
+{
+  MYSQL_INFORMATION_SCHEMA_PLUGIN,
+  &table_interface,
+  "WEIR_INDEX_STATS",
+  "Weir",
+  "How large the indexes of WEIR are",
+  PLUGIN_LICENSE_GPL,
+  weir::init_index_table,
+  nullptr,
+  0x0100,
+  nullptr,
+  nullptr,
+  "0.1",
+  MariaDB_PLUGIN_MATURITY_EXPERIMENTAL
+},
+{
+  MYSQL_INFORMATION_SCHEMA_PLUGIN,
+  &table_interface,
+  "WEIR_TABLES",
+  "Weir",
+  "Tables that WEIR holds, by their names there",
+  PLUGIN_LICENSE_GPL,
+  weir::init_tables_table,
   nullptr,
   0x0100,
   nullptr,

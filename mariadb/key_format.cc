@@ -152,7 +152,19 @@ bool KeyFormat::primary_of(WeirBytes key, WeirBytes value, Bytes &pk) const
   return true;
 }
 
-bool KeyFormat::decode(TABLE *table, WeirBytes key, WeirBytes value, uchar *record) const
+size_t KeyFormat::reach(const MY_BITMAP *columns) const
+{
+  size_t all= own.size() + appended.size();
+  for (size_t n= all; n > 0; n--)
+  {
+    const Part &part= n > own.size() ? appended[n - own.size() - 1] : own[n - 1];
+    if (!columns || bitmap_is_set(columns, part.field->field_index))
+      return n;
+  }
+  return 0;
+}
+
+bool KeyFormat::decode(TABLE *table, WeirBytes key, WeirBytes value, size_t parts, uchar *record) const
 {
   const uchar *cover= value.data, *cover_end= cover + value.len;
   const uchar *at= key.data, *end= at + key.len;
@@ -164,13 +176,15 @@ bool KeyFormat::decode(TABLE *table, WeirBytes key, WeirBytes value, uchar *reco
     pk.data= cover;
     cover+= pk.len;
   }
-  for (const Part &part : own)
+  for (size_t i= 0; i < own.size() && i < parts; i++)
   {
-    const uchar *next= part.skip(at, end);
-    if (!next || !part.decode(table, at, next, cover, cover_end, record))
+    const uchar *next= own[i].skip(at, end);
+    if (!next || !own[i].decode(table, at, next, cover, cover_end, record))
       return false;
     at= next;
   }
+  if (parts <= own.size())
+    return true;
   if (!unique)
     pk= WeirBytes{at, size_t(end - at)};
   return hidden || decode_appended(table, pk, cover, cover_end, record);
@@ -194,12 +208,13 @@ bool KeyFormat::decode_appended(TABLE *table, WeirBytes pk, const uchar *cover, 
   return true;
 }
 
-bool KeyFormat::decode_primary(TABLE *table, WeirBytes key, uchar *record) const
+bool KeyFormat::decode_primary(TABLE *table, WeirBytes key, size_t parts, uchar *record) const
 {
   const uchar *at= key.data, *end= at + key.len;
   const uchar *no_cover= nullptr;
-  for (const Part &part : own)
+  for (size_t i= 0; i < parts; i++)
   {
+    const Part &part= own[i];
     const uchar *next= part.skip(at, end);
     if (!next ||
         (part.is_exact() && !part.decode(table, at, next, no_cover, no_cover, record)))
@@ -228,6 +243,15 @@ size_t KeyFormat::max_bytes() const
   for (const Part &part : own)
     n+= part.max_bytes();
   return n;
+}
+
+bool KeyFormat::is_fixed() const
+{
+  for (const Part &part : own)
+    if (part.nullable || part.kind == Kind::Binary || part.kind == Kind::Text ||
+        part.kind == Kind::Weights || part.kind == Kind::WeightsNoPad)
+      return false;
+  return true;
 }
 
 bool KeyFormat::touches(const MY_BITMAP *columns) const

@@ -7,11 +7,33 @@ static const uchar BLANK[]= {' '};
 
 /* Bytes and numbers */
 
+// Bytes the other way round.
+static void reverse(const uchar *from, uchar *to, uint len)
+{
+  if (len == 4)
+  {
+    uint32 four;
+    memcpy(&four, from, 4);
+    four= __builtin_bswap32(four);
+    memcpy(to, &four, 4);
+    return;
+  }
+  if (len == 8)
+  {
+    uint64_t eight;
+    memcpy(&eight, from, 8);
+    eight= __builtin_bswap64(eight);
+    memcpy(to, &eight, 8);
+    return;
+  }
+  for (uint i= 0; i < len; i++)
+    to[i]= from[len - 1 - i];
+}
+
 static void append_integer(Bytes &out, const uchar *ptr, uint len, bool is_signed)
 {
   uchar b[8]= {};
-  for (uint i= 0; i < len; i++)
-    b[i]= ptr[len - 1 - i];
+  reverse(ptr, b, len);
   if (is_signed)
     b[0]^= 0x80;
   append(out, b, len);
@@ -19,8 +41,7 @@ static void append_integer(Bytes &out, const uchar *ptr, uint len, bool is_signe
 
 static void read_integer(const uchar *from, uchar *ptr, uint len, bool is_signed)
 {
-  for (uint i= 0; i < len; i++)
-    ptr[i]= from[len - 1 - i];
+  reverse(from, ptr, len);
   if (is_signed)
     ptr[len - 1]^= 0x80;
 }

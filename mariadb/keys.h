@@ -118,14 +118,19 @@ public:
   void entry(TABLE *table, const uchar *record, const Bytes &pk, Bytes &key, Bytes &value) const;
   // The primary key of an entry.
   bool primary_of(WeirBytes key, WeirBytes value, Bytes &pk) const;
-  // Puts the columns that the index holds into a record.
-  bool decode(TABLE *table, WeirBytes key, WeirBytes value, uchar *record) const;
-  // Puts those columns of a primary key that rows don't hold into a record.
-  bool decode_primary(TABLE *table, WeirBytes key, uchar *record) const;
+  // How many of an entry's first parts hold all of these columns that it has; null: all. Behind the index's
+  // own parts come those of the primary key.
+  size_t reach(const MY_BITMAP *columns) const;
+  // Puts the columns of an entry's first parts into a record.
+  bool decode(TABLE *table, WeirBytes key, WeirBytes value, size_t parts, uchar *record) const;
+  // Puts those columns of a primary key's first parts that rows don't hold into a record.
+  bool decode_primary(TABLE *table, WeirBytes key, size_t parts, uchar *record) const;
   // Parts of an entry's key, those of the primary key among them; and where each of them ends.
   size_t part_count() const { return own.size() + (unique ? 0 : appended.size()); }
   size_t split(WeirBytes key, size_t *ends, size_t count) const;
   size_t max_bytes() const;
+  // Whether all its keys are of one length.
+  bool is_fixed() const;
   // Whether a column of the index is among these.
   bool touches(const MY_BITMAP *columns) const;
 

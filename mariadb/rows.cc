@@ -134,7 +134,19 @@ const uchar *Rows::take(const Column &c, const uchar *from, const uchar *end, uc
   return from + len;
 }
 
-bool Rows::decode(TABLE *table, WeirBytes row, const MY_BITMAP *wanted, uchar *record) const
+void Rows::want(const MY_BITMAP *wanted, std::vector<uchar> &out) const
+{
+  out.assign(columns.size(), 1);
+  if (!wanted)
+    return;
+  size_t last= 0;
+  for (size_t i= 0; i < columns.size(); i++)
+    if ((out[i]= bitmap_is_set(wanted, columns[i].index)))
+      last= i + 1;
+  out.resize(last);
+}
+
+bool Rows::decode(TABLE *table, WeirBytes row, const std::vector<uchar> &wanted, uchar *record) const
 {
   const uchar *from= row.data, *end= from + row.len;
   size_t stored;
@@ -146,10 +158,11 @@ bool Rows::decode(TABLE *table, WeirBytes row, const MY_BITMAP *wanted, uchar *r
     return false;
   from+= null_bytes;
   memcpy(record, table->s->default_values, table->s->null_bytes);
-  for (const Column &c : columns)
+  for (size_t i= 0; i < wanted.size(); i++)
   {
+    const Column &c= columns[i];
     uchar *to= record + c.offset;
-    bool is_wanted= !wanted || bitmap_is_set(wanted, c.index);
+    bool is_wanted= wanted[i];
     bool lacks= c.stored >= stored;
     bool null= c.null_bit && (lacks ? added[c.null_offset] & c.null_bit
                                     : nulls[c.nullable / 8] & 1 << c.nullable % 8);
@@ -178,7 +191,9 @@ bool Rows::set_added(TABLE *table, const Bytes &row)
   const uchar *defaults= table->s->default_values;
   std::vector<uchar> record(defaults, defaults + table->s->reclength);
   added= record;
-  bool ok= decode(table, bytes_of(row), nullptr, record.data());
+  std::vector<uchar> all;
+  want(nullptr, all);
+  bool ok= decode(table, bytes_of(row), all, record.data());
   added.swap(record);
   return ok;
 }

@@ -22,9 +22,10 @@ public:
   bool set_added(TABLE *table, const Bytes &row);
   // Such a row: values of columns added earlier, and the defaults of the others.
   Bytes added_row(TABLE *table) const;
-  // Puts the columns in `wanted`, or all of them, into a record. Blobs point into `row`. False: the bytes
-  // make no sense.
-  bool decode(TABLE *table, WeirBytes row, const MY_BITMAP *wanted, uchar *record) const;
+  // Which of a row's columns are wanted, up to the last one that is; null: all.
+  void want(const MY_BITMAP *columns, std::vector<uchar> &wanted) const;
+  // Puts the columns that are wanted into a record. Blobs point into `row`. False: the bytes make no sense.
+  bool decode(TABLE *table, WeirBytes row, const std::vector<uchar> &wanted, uchar *record) const;
 
 private:
   enum class Form : uchar { Fixed, Char, Var, Blob };

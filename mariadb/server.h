@@ -25,8 +25,10 @@
 
 #include "weir.h"
 
-// The server exports it, and no header says so.
+// The server exports these, and no header says so.
 void ignore_db_dirs_append(const char *directory);
+extern "C" int thd_need_wait_reports(const MYSQL_THD thd);
+extern "C" int thd_rpl_deadlock_check(MYSQL_THD thd, MYSQL_THD other);
 
 #include <algorithm>
 #include <cmath>

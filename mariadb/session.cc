@@ -1,5 +1,6 @@
 #include "session.h"
 #include "errors.h"
+#include "share.h"
 
 namespace weir {
 
@@ -14,7 +15,8 @@ Session *Session::of(THD *thd)
   if (!session)
   {
     session= new Session;
-    session->canceller= weir_canceller_open();
+    // A replica's workers commit in an order that the server keeps: it wants to know who waits for them.
+    session->canceller= weir_canceller_open(thd->slave_thread ? thd : nullptr);
     thd_set_ha_data(thd, hton, session);
   }
   return session;
@@ -28,7 +30,7 @@ static bool in_transaction(THD *thd)
 int Session::begin(THD *thd, WeirIsolation isolation)
 {
   DBUG_ASSERT(!transaction);
-  prepared= ordered= false;
+  prepared= ordered= users_own= false;
   return error_of(weir_begin(database, isolation, canceller, &transaction));
 }
 
@@ -70,8 +72,11 @@ int Session::commit(THD *thd)
   WeirResult result= WEIR_RESULT_OK;
   if (ordered)
   {
-    // The coordinator's log has it: nobody need wait until the engine's has it, too.
+    // The coordinator's log has it: nobody need wait until the engine's has it, too. But at a start the
+    // server asks its log about its own transactions only.
     result= ordered_result;
+    if (result == WEIR_RESULT_OK && users_own)
+      result= weir_commit_wait(transaction);
     thd_wakeup_subsequent_commits(thd, 0);
   }
   else if (transaction)
@@ -93,7 +98,7 @@ void Session::ended()
   transaction= nullptr;
   in_statement= prepared= ordered= false;
   for (const Bytes &name : to_drop)
-    if (weir_table_drop(database, bytes_of(name)) != WEIR_RESULT_OK)
+    if (drop_table(name) != WEIR_RESULT_OK)
       sql_print_warning("WEIR: table %s could not be dropped: %s", name.c_str(), weir_error_message());
   to_drop.clear();
 }
@@ -104,10 +109,11 @@ int Session::rollback_statement()
   return transaction ? error_of(weir_statement_rollback(transaction)) : 0;
 }
 
-int Session::prepare(THD *thd, const Bytes &xid)
+int Session::prepare(THD *thd, const Bytes &xid, bool is_users_own)
 {
   if (!transaction)
     return 0;
+  users_own= is_users_own;
   int error= error_of(weir_prepare(transaction, bytes_of(xid), durability()));
   prepared= error == 0;
   in_statement= false;
@@ -135,7 +141,7 @@ void Session::close()
   delete this;
 }
 
-Alone::Alone() : canceller(weir_canceller_open()) {}
+Alone::Alone() : canceller(weir_canceller_open(nullptr)) {}
 
 Alone::~Alone()
 {

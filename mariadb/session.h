@@ -29,7 +29,8 @@ public:
   int rollback();
   void end_statement() { in_statement= false; }
   int rollback_statement();
-  int prepare(THD *thd, const Bytes &xid);
+  // `users_own`: the name is a user's (XA), not the server's.
+  int prepare(THD *thd, const Bytes &xid, bool users_own);
   void commit_in_order();
   void close();
   void cancel() { weir_cancel(canceller); }
@@ -42,7 +43,7 @@ public:
 
 private:
   WeirCanceller *canceller= nullptr;
-  bool in_statement= false, prepared= false, ordered= false;
+  bool in_statement= false, prepared= false, ordered= false, users_own= false;
   WeirResult ordered_result= WEIR_RESULT_OK;
   std::vector<Bytes> to_drop;
 
@@ -72,7 +73,7 @@ class Scanner
 public:
   ~Scanner() { weir_scan_close(scan); }
   WeirResult open(const WeirTable *table, uint32_t index, bool backward);
-  WeirResult next(WeirScanned *at) { return weir_scan_next(scan, reader.transaction, at); }
+  WeirResult next(WeirScanned *at) { return weir_scan_next(scan, reader.transaction, at, nullptr); }
 
 private:
   Alone reader;

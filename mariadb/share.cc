@@ -1,5 +1,6 @@
 #include "share.h"
 #include "session.h"
+#include "numbers.h"
 #include "errors.h"
 
 namespace weir {
@@ -90,33 +91,96 @@ int Share::open(const Bytes &table_name, TABLE *form)
   }
   Meta meta= meta_of(table);
   next_auto= meta.auto_increment;
+  number= meta.number;
   added= meta.added;
   return 0;
 }
 
-static const uchar META_FORMAT= 1;
+// Longest time between two values, in microseconds, that counts as many in a row; most that is written ahead.
+static const ulonglong IN_A_ROW_US= 20000, AHEAD_AT_MOST= 4096;
+
+WeirResult Share::recall(ulonglong *value)
+{
+  *value= 0;
+  return number ? read_number(number, value) : WEIR_RESULT_OK;
+}
+
+WeirResult Share::keep(ulonglong value)
+{
+  if (value < kept.load(std::memory_order_acquire) || value == ULONGLONG_MAX)
+    return WEIR_RESULT_OK;
+  std::lock_guard<std::mutex> guard(keeping);
+  highest= std::max(highest, value);
+  if (number == 0 || value < kept)
+    return WEIR_RESULT_OK;
+  ulonglong now= microsecond_interval_timer();
+  ahead= now - kept_at < IN_A_ROW_US ? std::min(2 * ahead + 1, AHEAD_AT_MOST) : 0;
+  kept_at= now;
+  ulonglong next= value > ULONGLONG_MAX - 1 - ahead ? ULONGLONG_MAX : value + 1 + ahead;
+  WeirResult result= write_number(number, next);
+  if (result == WEIR_RESULT_OK)
+    kept.store(next, std::memory_order_release);
+  return result;
+}
+
+void Share::forget(ulonglong new_name)
+{
+  std::lock_guard<std::mutex> guard(keeping);
+  drop_number(number);
+  number= new_name;
+  highest= ahead= 0;
+  kept= 0;
+}
+
+Share::~Share()
+{
+  // What was written ahead isn't needed any more.
+  if (highest && kept > highest + 1)
+    write_number(number, highest + 1);
+  weir_table_close(table);
+}
+
+WeirResult drop_table(const Bytes &name)
+{
+  WeirTable *table;
+  ulonglong number= 0;
+  if (weir_table_open(database, bytes_of(name), &table) == WEIR_RESULT_OK)
+  {
+    number= meta_of(table).number;
+    weir_table_close(table);
+  }
+  WeirResult result= weir_table_drop(database, bytes_of(name));
+  if (result == WEIR_RESULT_OK)
+    drop_number(number);
+  return result;
+}
+
+static const uchar META_FORMAT= 2, META_WITHOUT_NUMBER= 1;
 static const size_t META_HEAD= 1 + 8 + 4;
 
 Bytes Meta::encode() const
 {
-  uchar head[META_HEAD];
+  uchar head[META_HEAD + 8];
   head[0]= META_FORMAT;
   int8store(head + 1, auto_increment);
   int4store(head + 9, static_cast<uint32>(version.size()));
+  int8store(head + META_HEAD, number);
   return Bytes(reinterpret_cast<const char *>(head), sizeof head) + version + added;
 }
 
 bool Meta::decode(WeirBytes from)
 {
-  if (from.len < META_HEAD || from.data[0] != META_FORMAT)
+  if (from.len < META_HEAD || (from.data[0] != META_FORMAT && from.data[0] != META_WITHOUT_NUMBER))
     return false;
+  size_t head= META_HEAD + (from.data[0] == META_FORMAT ? 8 : 0);
   auto_increment= uint8korr(from.data + 1);
   size_t len= uint4korr(from.data + 9);
-  if (len > from.len - META_HEAD)
+  if (from.len < head || len > from.len - head)
     return false;
-  auto rest= reinterpret_cast<const char *>(from.data) + META_HEAD;
+  number= head > META_HEAD ? uint8korr(from.data + META_HEAD) : 0;
+  auto rest= reinterpret_cast<const char *>(from.data) + head;
   version.assign(rest, len);
-  added.assign(rest + len, from.len - META_HEAD - len);
+  added.assign(rest + len, from.len - head - len);
   return true;
 }
 

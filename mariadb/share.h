@@ -5,16 +5,22 @@
 
 #include "keys.h"
 #include <atomic>
+#include <mutex>
 
 namespace weir {
 
 class Share : public Handler_share
 {
 public:
-  ~Share() override { weir_table_close(table); }
+  ~Share() override;
   // Finds the table and its indexes.
   int open(const Bytes &name, TABLE *form);
   int drop_unknown(std::vector<Bytes> &names, const TABLE *form);
+  // See numbers.h. Finds out what was written before; makes sure that what is written is above a value.
+  WeirResult recall(ulonglong *value);
+  WeirResult keep(ulonglong value);
+  // From now on the table's numbers begin anew, under another name.
+  void forget(ulonglong number);
 
   WeirTable *table= nullptr;
   Bytes name;
@@ -25,11 +31,21 @@ public:
   // Next key of a table without primary key, 0 if not known yet; next value of AUTO_INCREMENT.
   std::atomic<ulonglong> next_hidden{0}, next_auto{0};
   std::atomic<bool> auto_is_known{false};
-  // Figures of the table, and when they were asked for last; under LOCK_share.
-  ulonglong rows= 0, data_bytes= 0, index_bytes= 0, asked_at= 0, counted_rows= 0;
+  // Rows that came or went, roughly.
+  std::atomic<ulonglong> changes{0};
+  // Figures of the table, when they were asked for last and how many changes there had been; under LOCK_share.
+  ulonglong rows= 0, data_bytes= 0, index_bytes= 0, asked_at= 0, changes_before= 0;
   bool is_known= false;
-  // Rows for each distinct value of each index's first parts; see `analyze`. Under LOCK_share.
+  // Rows for each distinct value of each index's first parts, how many rows there were when these were counted,
+  // and how often they have been; see `analyze`. Under LOCK_share.
   std::vector<std::vector<ulong>> rows_per_key;
+  ulonglong counted_rows= 0, counts= 0;
+
+private:
+  std::mutex keeping; // for the following
+  ulonglong number= 0, highest= 0, ahead= 0, kept_at= 0;
+  // Values below it are written already.
+  std::atomic<ulonglong> kept{0};
 };
 
 // For `weir_table_indexes`: collects names in a vector of Bytes.
@@ -42,6 +58,7 @@ Bytes table_name(const char *path);
 struct Meta
 {
   ulonglong auto_increment= 0;
+  ulonglong number= 0; // its name among the numbers; 0: it has none
   Bytes version; // the definition's unique id
   Bytes added;   // a row with the values that rows from before a column was added lack
 
@@ -50,5 +67,8 @@ struct Meta
 };
 
 Meta meta_of(const WeirTable *table);
+
+// Drops a table with all that belongs to it.
+WeirResult drop_table(const Bytes &name);
 
 } // namespace weir

@@ -3,6 +3,7 @@
 #include "errors.h"
 
 static ulonglong memory, redo_capacity;
+static double dirty_limit;
 static ulong durability_index;
 static my_bool clean;
 
@@ -30,6 +31,22 @@ static MYSQL_SYSVAR_ULONGLONG(redo_capacity, redo_capacity, PLUGIN_VAR_RQCMDARG,
     "Bytes of redo log: a larger one means fewer page writes", nullptr, set_redo_capacity,
     512ULL << 20, 1ULL << 20, 16ULL << 40, 1ULL << 20);
 
+static void set_dirty_limit(THD *thd, struct st_mysql_sys_var *, void *to, const void *from)
+{
+  double wanted= *static_cast<const double *>(from);
+  if (weir_set_dirty_limit(weir::database, wanted) == WEIR_RESULT_OK)
+  {
+    *static_cast<double *>(to)= wanted;
+    return;
+  }
+  push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_GET_ERRMSG,
+                      "WEIR: the limit of dirty pages stays as it is: %s", weir_error_message());
+}
+
+static MYSQL_SYSVAR_DOUBLE(dirty_limit, dirty_limit, PLUGIN_VAR_RQCMDARG,
+    "Share of memory whose pages may have unwritten changes: at the limit, which is never exceeded, writers "
+    "wait for pages to be written", nullptr, set_dirty_limit, 0.9, 0.0, 1.0, 0);
+
 static MYSQL_SYSVAR_ENUM(durability, durability_index, PLUGIN_VAR_RQCMDARG,
     "When a commit returns: sync (when it is on the device), write (when it survives the server's process), "
     "relaxed (at once; it is on the device about a second later)",
@@ -46,7 +63,7 @@ namespace weir {
 
 struct st_mysql_sys_var *system_variables[]= {
     MYSQL_SYSVAR(memory), MYSQL_SYSVAR(redo_capacity), MYSQL_SYSVAR(durability),
-    MYSQL_SYSVAR(lock_wait_timeout), MYSQL_SYSVAR(clean_shutdown), nullptr};
+    MYSQL_SYSVAR(dirty_limit), MYSQL_SYSVAR(lock_wait_timeout), MYSQL_SYSVAR(clean_shutdown), nullptr};
 
 WeirDurability durability()
 {
@@ -62,7 +79,7 @@ uint64_t lock_wait_timeout_ms(THD *thd)
 
 WeirOptions open_options()
 {
-  return WeirOptions{memory, redo_capacity, durability(), 50000};
+  return WeirOptions{memory, redo_capacity, durability(), 50000, dirty_limit};
 }
 
 bool clean_shutdown()

@@ -1,5 +1,6 @@
 #include "tables.h"
 #include "session.h"
+#include "share.h"
 
 namespace Show {
 
@@ -20,6 +21,23 @@ static ST_FIELD_INFO locks_fields[]= {
     Column("LOCK_STATE", Varchar(16), NOT_NULL),
     Column("LOCK_WAITED_US", ULonglong(), NOT_NULL),
     Column("LOCK_WAITS_FOR", ULonglong(), NULLABLE),
+    CEnd()};
+
+static ST_FIELD_INFO index_fields[]= {
+    Column("TABLE_SCHEMA", Varchar(NAME_CHAR_LEN), NOT_NULL),
+    Column("TABLE_NAME", Varchar(NAME_CHAR_LEN), NOT_NULL),
+    Column("INDEX_NAME", Varchar(NAME_CHAR_LEN), NOT_NULL),
+    Column("ENTRIES", ULonglong(), NOT_NULL),
+    Column("LEAF_PAGES", ULonglong(), NOT_NULL),
+    Column("SIZE_BYTES", ULonglong(), NOT_NULL),
+    Column("STAGED_ENTRIES", ULonglong(), NOT_NULL),
+    Column("STAGED_LEAF_PAGES", ULonglong(), NOT_NULL),
+    CEnd()};
+
+static ST_FIELD_INFO tables_fields[]= {
+    Column("TABLE_NAME", Varchar(512), NOT_NULL),
+    Column("TABLE_ROWS", ULonglong(), NOT_NULL),
+    Column("SIZE_BYTES", ULonglong(), NOT_NULL),
     CEnd()};
 
 } // namespace Show
@@ -106,6 +124,27 @@ extern "C" void lock_row(void *context, const WeirLockInfo *info)
   finish(to);
 }
 
+extern "C" void table_row(void *context, const char *name)
+{
+  auto to= static_cast<Rows_to *>(context);
+  WeirTable *table;
+  WeirBytes bytes= {reinterpret_cast<const uint8_t *>(name), strlen(name)};
+  // It may have gone since it was named.
+  if (to->failed || name[0] == '#' || weir_table_open(database, bytes, &table) != WEIR_RESULT_OK)
+    return;
+  std::vector<Bytes> indexes;
+  weir_table_indexes(table, collect_name, &indexes);
+  ulonglong size= weir_table_size(table, WEIR_PRIMARY);
+  for (uint32_t i= 0; i < indexes.size(); i++)
+    size+= weir_table_size(table, i);
+  Field **f= to->table->field;
+  put(f[0], name, bytes.len);
+  put(f[1], weir_table_rows(table));
+  put(f[2], size);
+  weir_table_close(table);
+  finish(to);
+}
+
 // Keys are other people's data: only who may see all processes may see them.
 static bool may_see(THD *thd)
 {
@@ -128,11 +167,92 @@ static int fill_locks(THD *thd, TABLE_LIST *tables, Item *)
   return to.failed;
 }
 
+extern "C" void collect_table_name(void *context, const char *name)
+{
+  static_cast<std::vector<Bytes> *>(context)->emplace_back(name);
+}
+
+// A name in the engine is the name of a file: as the server shows it.
+static void put_name(Field *field, const Bytes &of_file)
+{
+  char name[NAME_LEN + 1];
+  size_t len= filename_to_tablename(of_file.c_str(), name, sizeof name, true);
+  put(field, name, len);
+}
+
+// One index of a table, whose name is `schema/table`. What has gone meanwhile isn't listed.
+static void index_row(Rows_to *to, const WeirTable *table, const Bytes &name, const Bytes &index,
+                      uint32_t position)
+{
+  WeirIndexFigures figures= {};
+  if (to->failed || weir_index_figures(table, position, &figures) != WEIR_RESULT_OK)
+    return;
+  size_t slash= name.find(FN_LIBCHAR);
+  Field **f= to->table->field;
+  put_name(f[0], name.substr(0, slash));
+  put_name(f[1], name.substr(slash + 1));
+  put(f[2], index.data(), index.size());
+  put(f[3], figures.entries);
+  put(f[4], figures.leaf_pages);
+  put(f[5], figures.size_bytes);
+  put(f[6], figures.staged_entries);
+  put(f[7], figures.staged_leaf_pages);
+  finish(to);
+}
+
+static int fill_indexes(THD *thd, TABLE_LIST *tables, Item *)
+{
+  Rows_to to= {thd, tables->table, false};
+  if (!database || !may_see(thd))
+    return 0;
+  std::vector<Bytes> names;
+  weir_table_names(database, WeirBytes{nullptr, 0}, collect_table_name, &names);
+  for (const Bytes &name : names)
+  {
+    WeirTable *table;
+    // Temporary tables are their connection's.
+    if (name.empty() || name[0] == FN_LIBCHAR || name.find(FN_LIBCHAR) == Bytes::npos ||
+        weir_table_open(database, bytes_of(name), &table) != WEIR_RESULT_OK)
+      continue;
+    std::vector<Bytes> indexes;
+    weir_table_indexes(table, collect_name, &indexes);
+    index_row(&to, table, name, "PRIMARY", WEIR_PRIMARY);
+    for (size_t i= 0; i < indexes.size(); i++)
+      index_row(&to, table, name, indexes[i], uint32_t(i));
+    weir_table_close(table);
+  }
+  return to.failed;
+}
+
+static int fill_tables(THD *thd, TABLE_LIST *tables, Item *)
+{
+  Rows_to to= {thd, tables->table, false};
+  if (database && may_see(thd))
+    weir_table_names(database, WeirBytes{nullptr, 0}, table_row, &to);
+  return to.failed;
+}
+
 int init_transactions_table(void *p)
 {
   auto schema= static_cast<ST_SCHEMA_TABLE *>(p);
   schema->fields_info= Show::transactions_fields;
   schema->fill_table= fill_transactions;
+  return 0;
+}
+
+int init_index_table(void *p)
+{
+  auto schema= static_cast<ST_SCHEMA_TABLE *>(p);
+  schema->fields_info= Show::index_fields;
+  schema->fill_table= fill_indexes;
+  return 0;
+}
+
+int init_tables_table(void *p)
+{
+  auto schema= static_cast<ST_SCHEMA_TABLE *>(p);
+  schema->fields_info= Show::tables_fields;
+  schema->fill_table= fill_tables;
   return 0;
 }
 

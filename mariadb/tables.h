@@ -1,4 +1,4 @@
-/* INFORMATION_SCHEMA: WEIR_TRX and WEIR_LOCKS. */
+/* INFORMATION_SCHEMA: WEIR_TRX, WEIR_LOCKS, WEIR_INDEX_STATS, WEIR_TABLES. */
 #pragma once
 
 #include "server.h"
@@ -6,4 +6,6 @@
 namespace weir {
 int init_transactions_table(void *schema);
 int init_locks_table(void *schema);
+int init_index_table(void *schema);
+int init_tables_table(void *schema);
 } // namespace weir

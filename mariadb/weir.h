@@ -147,6 +147,8 @@ typedef struct WeirOptions {
   enum WeirDurability durability;
   // How long to wait for a lock.
   uint64_t lock_wait_timeout_ms;
+  // Share of memory, from 0.0 to 1.0, whose pages may have unwritten changes.
+  double dirty_limit;
 } WeirOptions;
 
 // Called with a text, which is valid during the call. `context` is what the caller handed over.
@@ -213,6 +215,32 @@ typedef struct WeirScanned {
   bool current;
 } WeirScanned;
 
+// Where an entry of a batch lies in its bytes.
+typedef struct WeirPlace {
+  // Where its key begins.
+  uint32_t key;
+  // Where its key ends and its value begins.
+  uint32_t value;
+  // Where its value ends.
+  uint32_t end;
+  // False: entries whose value is elsewhere are in no batch.
+  bool overflow;
+  // If so, the entry may be one that the row has no more.
+  bool outdated;
+} WeirPlace;
+
+// Entries of a scan.
+typedef struct WeirBatch {
+  // Their keys and values.
+  const uint8_t *bytes;
+  // Where each of them lies.
+  const struct WeirPlace *places;
+  // How many there are.
+  size_t count;
+  // If not, none is sure to be its row's: see [`WeirScanned::current`].
+  bool current;
+} WeirBatch;
+
 // Called with a figure and its name, which is valid for ever. `context` is what the caller handed over.
 typedef void (*WeirFigureCallback)(void *context, struct WeirBytes name, uint64_t value);
 
@@ -238,9 +266,27 @@ typedef struct WeirEntry {
 // valid until the next call.
 typedef enum WeirResult (*WeirEntryCallback)(void *context, uint32_t which, struct WeirBytes key, struct WeirBytes row, struct WeirEntry *out);
 
+// About how large an index is, or a table's rows.
+typedef struct WeirIndexFigures {
+  // Entries that are not dead.
+  uint64_t entries;
+  // Pages that hold them.
+  uint64_t leaf_pages;
+  // Bytes of these pages.
+  uint64_t size_bytes;
+  // Those of the entries that are staged.
+  uint64_t staged_entries;
+  // Pages that hold staged ones.
+  uint64_t staged_leaf_pages;
+} WeirIndexFigures;
+
 // Appends where each part of a key ends to `ends`, which has room for as many as were asked for; returns how
 // many there are.
 typedef size_t (*WeirSplitCallback)(void *context, struct WeirBytes key, size_t *ends);
+
+// Called in the thread of a transaction that begins to wait for a lock, with the owners of those in its way
+// that have one. It must not call the engine.
+typedef void (*WeirWaitCallback)(void *const *owners, size_t count);
 
 #ifdef __cplusplus
 extern "C" {
@@ -276,6 +322,12 @@ enum WeirResult weir_set_redo_capacity(const struct WeirDatabase *database,
                                        uint64_t bytes,
                                        uint64_t *actual);
 
+// Changes the share of memory, from 0.0 to 1.0, whose pages may have unwritten changes.
+//
+// # Safety
+// `database` is a handle.
+enum WeirResult weir_set_dirty_limit(const struct WeirDatabase *database, double share);
+
 // Names all tables that begin with `prefix`.
 //
 // # Safety
@@ -291,13 +343,13 @@ void weir_table_names(const struct WeirDatabase *database,
 // `database` is a handle; `callback` may be called with `context`.
 void weir_prepared(const struct WeirDatabase *database, WeirBytesCallback callback, void *context);
 
-// Commits a prepared transaction.
+// Commits a prepared transaction. If a connection has it still, that is waited for.
 //
 // # Safety
 // `database` is a handle; `xid` is readable.
 enum WeirResult weir_commit_prepared(const struct WeirDatabase *database, struct WeirBytes xid);
 
-// Rolls back a prepared transaction.
+// Rolls back a prepared transaction. If a connection has it still, that is waited for.
 //
 // # Safety
 // `database` is a handle; `xid` is readable.
@@ -308,6 +360,9 @@ const char *weir_error_message(void);
 
 // The index that the thread's last duplicate was found in: its name, or `primary`.
 const char *weir_error_index(void);
+
+// The key, in that index, of the thread's last duplicate. Valid until its next call that can fail.
+struct WeirBytes weir_error_key(void);
 
 // Hands out all transactions that have written something.
 //
@@ -339,14 +394,16 @@ enum WeirResult weir_scan_open(struct WeirTransaction *transaction,
                                enum WeirLock lock,
                                struct WeirScan **out);
 
-// The next entry; its bytes are valid until the scan is used again.
+// The next entry, and those behind it that were read with it, which count as given; `rest` may be null.
+// Their bytes are valid until the scan is used again.
 //
 // # Safety
-// `scan` and `transaction` are handles, the latter of the transaction that began the scan; `out` may be
-// written.
+// `scan` and `transaction` are handles, the latter of the transaction that began the scan; `out` and
+// `rest` may be written.
 enum WeirResult weir_scan_next(struct WeirScan *scan,
                                struct WeirTransaction *transaction,
-                               struct WeirScanned *out);
+                               struct WeirScanned *out,
+                               struct WeirBatch *rest);
 
 // Ends a scan.
 //
@@ -440,17 +497,13 @@ enum WeirResult weir_table_indexes(const struct WeirTable *table,
                                    WeirBytesCallback callback,
                                    void *context);
 
-// About how many rows it has.
+// About how large an index is, or a table's rows ([`WEIR_PRIMARY`]).
 //
 // # Safety
-// `table` is a handle.
-uint64_t weir_table_rows(const struct WeirTable *table);
-
-// About how many bytes its rows ([`WEIR_PRIMARY`]) or an index take.
-//
-// # Safety
-// `table` is a handle.
-uint64_t weir_table_size(const struct WeirTable *table, uint32_t index);
+// `table` is a handle; `out` may be written.
+enum WeirResult weir_index_figures(const struct WeirTable *table,
+                                   uint32_t index,
+                                   struct WeirIndexFigures *out);
 
 // About how many entries lie between two bounds.
 //
@@ -473,8 +526,9 @@ enum WeirResult weir_table_cardinality(const struct WeirTable *table,
                                        void *context,
                                        uint64_t *out);
 
-// Makes a canceller.
-struct WeirCanceller *weir_canceller_open(void);
+// Makes a canceller. `owner` is what the callback of `weir_observe_waits` is told if somebody waits for one
+// of the connection's transactions; null if it needn't be told.
+struct WeirCanceller *weir_canceller_open(void *owner);
 
 // Gives back a canceller, or null.
 //
@@ -593,13 +647,20 @@ enum WeirResult weir_commit_wait(struct WeirTransaction *transaction);
 // `transaction` is a handle.
 enum WeirResult weir_detach(struct WeirTransaction *transaction);
 
-// Gives up the lock on a row that was read under lock and not changed.
+// Gives up the lock that the last locking read took, if it is on this row. What was locked before that
+// read, or changed, stays locked.
 //
 // # Safety
 // `transaction` and `table` are handles; `key` is readable.
 enum WeirResult weir_unlock(struct WeirTransaction *transaction,
                             const struct WeirTable *table,
                             struct WeirBytes key);
+
+// Has `callback` called with each wait for a lock that begins. Once for a database.
+//
+// # Safety
+// `database` is a handle; `callback` may be called until it is closed.
+void weir_observe_waits(const struct WeirDatabase *database, WeirWaitCallback callback);
 
 // Inserts a row and its index entries.
 //

@@ -299,6 +299,9 @@ pub enum EngineKind {
     RocksDb,
     /// LMDB.
     Lmdb,
+    /// LMDB writing to its map, which a crash of the machine may leave broken.
+    #[serde(rename = "lmdb-writemap")]
+    LmdbWritemap,
     /// WiredTiger.
     WiredTiger,
     /// SQLite.
@@ -311,10 +314,11 @@ pub enum EngineKind {
 
 impl EngineKind {
     /// All embedded engines, also those not built in.
-    pub const ALL: [EngineKind; 6] = [
+    pub const ALL: [EngineKind; 7] = [
         EngineKind::Weir,
         EngineKind::RocksDb,
         EngineKind::Lmdb,
+        EngineKind::LmdbWritemap,
         EngineKind::WiredTiger,
         EngineKind::Sqlite,
         EngineKind::Model,
@@ -326,6 +330,7 @@ impl EngineKind {
             EngineKind::Weir => "weir",
             EngineKind::RocksDb => "rocksdb",
             EngineKind::Lmdb => "lmdb",
+            EngineKind::LmdbWritemap => "lmdb-writemap",
             EngineKind::WiredTiger => "wiredtiger",
             EngineKind::Sqlite => "sqlite",
             EngineKind::Model => "model",
@@ -337,7 +342,7 @@ impl EngineKind {
     pub fn is_built_in(self) -> bool {
         match self {
             EngineKind::RocksDb => cfg!(feature = "rocksdb"),
-            EngineKind::Lmdb => cfg!(feature = "lmdb"),
+            EngineKind::Lmdb | EngineKind::LmdbWritemap => cfg!(feature = "lmdb"),
             EngineKind::WiredTiger => cfg!(feature = "wiredtiger"),
             EngineKind::Sqlite => cfg!(feature = "sqlite"),
             EngineKind::Weir | EngineKind::Model | EngineKind::Server => true,
@@ -359,10 +364,10 @@ impl EngineKind {
         if self.is_built_in() {
             return Ok(());
         }
-        let name = self.name();
+        let (name, feature) = (self.name(), self.name().trim_end_matches("-writemap"));
         Err(Error::Usage(format!(
             "this build has no engine `{name}` (it has: {}); install its library with scripts/peers \
-             and build with `--features {name}` or `--features peers`",
+             and build with `--features {feature}` or `--features peers`",
             Self::built_in()
         )))
     }

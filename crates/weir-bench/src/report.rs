@@ -94,7 +94,7 @@ impl TextTable {
         let rows = self.rows.iter();
         let rows = rows.map(|row| row.cells.iter().map(|cell| cell.text.as_str()).collect());
         let lines: Vec<Vec<&str>> = std::iter::once(heads.clone()).chain(rows).collect();
-        let width = |column: usize| lines.iter().map(|line| line[column].len()).max();
+        let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
         let widths: Vec<_> = (0..heads.len()).map(|i| width(i).unwrap_or(0)).collect();
         let mut text = String::new();
         for cells in &lines {

@@ -105,6 +105,8 @@ impl Insert {
         let settings = self.settings()?;
         run::check(&settings)?;
         let home = Home::new(self.dir.as_deref(), self.keep && settings.server.is_none())?;
+        let of = |name: &str| self.json.clone().unwrap_or_else(|| default_json(name));
+        check_place(&of(settings.engine.name()))?;
         let stop = stop_on_interrupt()?;
         let mut line = ProgressLine::new();
         let quiet = self.quiet;
@@ -119,10 +121,12 @@ impl Insert {
             tell(&format!("database kept in {}", home.path().display()));
         }
         home.remove()?;
-        let json = self.json.unwrap_or_else(|| default_json(&result.engine.name));
+        // What was measured is shown, whatever becomes of the file.
+        print(&format!("{}\n", report::summary(&result)))?;
+        let json = of(&result.engine.name);
         result.save(&json)?;
-        let (summary, json) = (report::summary(&result), json.display());
-        print(&format!("{summary}\nEvery second of it: {json}\nAs a page: weir report {json}\n"))?;
+        let json = json.display();
+        print(&format!("Every second of it: {json}\nAs a page: weir report {json}\n"))?;
         Ok(ExitCode::from(if result.interrupted { 130 } else { 0 }))
     }
 
@@ -164,6 +168,20 @@ impl Insert {
             keep: self.keep,
         }))
     }
+}
+
+/// Whether the result can be put there: to be told before a long run, not after it.
+fn check_place(file: &Path) -> Result<()> {
+    let what = || format!("preparing the result's file {}", file.display());
+    if let Some(dir) = file.parent() {
+        fs::create_dir_all(dir).with_context(what)?;
+    }
+    let existed = file.exists();
+    fs::OpenOptions::new().append(true).create(true).open(file).with_context(what)?;
+    if !existed {
+        fs::remove_file(file).with_context(what)?;
+    }
+    Ok(())
 }
 
 fn default_json(engine: &str) -> PathBuf {

@@ -9,6 +9,7 @@ mod bench_experiment;
 mod bench_insert;
 mod bench_sysbench;
 mod check;
+mod compact;
 mod output;
 mod report;
 mod sim;
@@ -33,6 +34,8 @@ enum Command {
     Bench(Box<bench::Bench>),
     /// Check the structure of a database.
     Check(check::Check),
+    /// Make the files of a database shorter.
+    Compact(compact::Compact),
     /// Make one HTML page of the results of benchmarks.
     Report(report::Report),
     /// Watch a running database in the terminal.
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
     let done = match arguments.command {
         Command::Bench(bench) => bench.run(),
         Command::Check(check) => check.run(),
+        Command::Compact(compact) => compact.run(),
         Command::Report(report) => report.run(),
         Command::Top(top) => top.run(),
         Command::Sim(sim) => sim.run(),

@@ -153,7 +153,7 @@ fn failures_end_with_code_1_and_the_cause() {
     std::fs::write(dir.path().join("out"), "a file where a directory is needed").unwrap();
     let output = weir(&TINY, dir.path());
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("writing out/run.json"));
+    assert!(text(&output.stderr).contains("preparing the result's file out/run.json"));
 }
 
 #[test]
@@ -327,4 +327,25 @@ fn advice_marks_one_size_of_the_log() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert_eq!(out.lines().filter(|line| line.ends_with("<- enough")).count(), 1, "{out}");
     assert!(out.contains("\nTake "), "{out}");
+}
+
+#[test]
+fn a_database_is_compacted_and_checked_where_there_is_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let bench = ["bench", "insert", "--rows", "2k", "--steps", "l.i0", "--memory", "32M", "--redo"];
+    let rest = ["8M", "--dir", "data", "--keep", "--json=out/run.json", "--quiet"];
+    let output = weir(&[&bench[..], &rest[..]].concat(), dir.path());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let output = weir(&["compact", "data"], dir.path());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).starts_with("data file: "), "{}", text(&output.stdout));
+    let output = weir(&["check", "data"], dir.path());
+    assert!(output.status.success(), "{}", text(&output.stdout));
+    std::fs::create_dir(dir.path().join("empty")).unwrap();
+    for (place, reason) in [("none", "no such directory"), ("empty", "no database in")] {
+        let output = weir(&["compact", place], dir.path());
+        assert_eq!(output.status.code(), Some(1));
+        assert!(text(&output.stderr).contains(reason), "{}", text(&output.stderr));
+    }
+    assert!(names(&dir.path().join("empty")).is_empty(), "nothing was created");
 }

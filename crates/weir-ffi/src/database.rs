@@ -2,12 +2,14 @@
 
 use crate::bytes::{WeirBytes, WeirBytesCallback, WeirTextCallback};
 use crate::error::{failed, handle, result, WeirResult};
+use crate::waits::Owners;
 use std::ffi::{c_void, CString};
+use std::sync::Arc;
 use std::time::Duration;
 use weir::{Database, Durability, Options, Shutdown};
 
 /// An open database.
-pub struct WeirDatabase(pub(crate) Database);
+pub struct WeirDatabase(pub(crate) Database, pub(crate) Arc<Owners>);
 
 /// When a commit returns.
 #[repr(C)]
@@ -42,6 +44,8 @@ pub struct WeirOptions {
     pub durability: WeirDurability,
     /// How long to wait for a lock.
     pub lock_wait_timeout_ms: u64,
+    /// Share of memory, from 0.0 to 1.0, whose pages may have unwritten changes.
+    pub dirty_limit: f64,
 }
 
 /// Opens the database in a directory, or creates one there.
@@ -59,12 +63,14 @@ pub unsafe extern "C" fn weir_open(
     let mut with = Options::default()
         .memory_bytes(options.memory_bytes)
         .durability(options.durability.into())
-        .lock_wait_timeout(Duration::from_millis(options.lock_wait_timeout_ms));
+        .lock_wait_timeout(Duration::from_millis(options.lock_wait_timeout_ms))
+        .dirty_limit(options.dirty_limit);
     if options.redo_capacity_bytes > 0 {
         with = with.redo_capacity_bytes(options.redo_capacity_bytes);
     }
+    let opened = Database::open(directory, with);
     // SAFETY: the caller's promise.
-    unsafe { handle(Database::open(directory, with).map(WeirDatabase), out) }
+    unsafe { handle(opened.map(|database| WeirDatabase(database, Arc::default())), out) }
 }
 
 /// Closes a database; `clean` writes all pages first, so that the next opening has nothing to do. Its
@@ -111,6 +117,19 @@ pub unsafe extern "C" fn weir_set_redo_capacity(
     }
 }
 
+/// Changes the share of memory, from 0.0 to 1.0, whose pages may have unwritten changes.
+///
+/// # Safety
+/// `database` is a handle.
+#[no_mangle]
+pub unsafe extern "C" fn weir_set_dirty_limit(
+    database: *const WeirDatabase,
+    share: f64,
+) -> WeirResult {
+    // SAFETY: the caller's promise.
+    result(unsafe { &*database }.0.set_dirty_limit(share))
+}
+
 /// Names all tables that begin with `prefix`.
 ///
 /// # Safety
@@ -150,7 +169,10 @@ pub unsafe extern "C" fn weir_prepared(
     }
 }
 
-/// Commits a prepared transaction.
+/// How long a connection that has gone may take to let go of its prepared transaction.
+const LET_GO: Duration = Duration::from_secs(30);
+
+/// Commits a prepared transaction. If a connection has it still, that is waited for.
 ///
 /// # Safety
 /// `database` is a handle; `xid` is readable.
@@ -161,10 +183,11 @@ pub unsafe extern "C" fn weir_commit_prepared(
 ) -> WeirResult {
     // SAFETY: the caller's promises.
     let (database, xid) = unsafe { (&*database, xid.slice()) };
+    database.0.wait_until_detached(xid, LET_GO);
     result(database.0.commit_prepared(xid))
 }
 
-/// Rolls back a prepared transaction.
+/// Rolls back a prepared transaction. If a connection has it still, that is waited for.
 ///
 /// # Safety
 /// `database` is a handle; `xid` is readable.
@@ -175,5 +198,6 @@ pub unsafe extern "C" fn weir_rollback_prepared(
 ) -> WeirResult {
     // SAFETY: the caller's promises.
     let (database, xid) = unsafe { (&*database, xid.slice()) };
+    database.0.wait_until_detached(xid, LET_GO);
     result(database.0.rollback_prepared(xid))
 }

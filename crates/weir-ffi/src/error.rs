@@ -1,5 +1,6 @@
 //! Results, and the words for the last failure of each thread.
 
+use crate::bytes::WeirBytes;
 use std::cell::RefCell;
 use std::ffi::{c_char, CString};
 use weir::Error;
@@ -54,6 +55,7 @@ pub enum WeirResult {
 struct Last {
     message: CString,
     index: CString,
+    key: Vec<u8>,
 }
 
 thread_local! {
@@ -72,6 +74,12 @@ pub extern "C" fn weir_error_index() -> *const c_char {
     LAST.with(|last| last.borrow().index.as_ptr())
 }
 
+/// The key, in that index, of the thread's last duplicate. Valid until its next call that can fail.
+#[no_mangle]
+pub extern "C" fn weir_error_key() -> WeirBytes {
+    LAST.with(|last| last.borrow().key[..].into())
+}
+
 fn c_string(text: &str) -> CString {
     let without_nul: Vec<u8> = text.bytes().filter(|b| *b != 0).collect();
     CString::new(without_nul).expect("zero bytes were taken out")
@@ -79,13 +87,13 @@ fn c_string(text: &str) -> CString {
 
 /// Keeps the words of a failure, and says what kind it is.
 pub fn failed(error: &Error) -> WeirResult {
-    let index = match error {
-        Error::Duplicate { index, .. } => c_string(index),
-        _ => CString::default(),
+    let (index, key) = match error {
+        Error::Duplicate { index, key, .. } => (c_string(index), key.clone()),
+        _ => Default::default(),
     };
     // A duplicate is an everyday outcome and the index says it all.
     let message = if index.is_empty() { c_string(&error.to_string()) } else { CString::default() };
-    LAST.with(|last| *last.borrow_mut() = Last { message, index });
+    LAST.with(|last| *last.borrow_mut() = Last { message, index, key });
     kind(error)
 }
 

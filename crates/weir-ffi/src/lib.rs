@@ -21,4 +21,5 @@ pub mod scan;
 pub mod status;
 pub mod table;
 pub mod transaction;
+pub mod waits;
 pub mod write;

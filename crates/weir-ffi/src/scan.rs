@@ -4,8 +4,9 @@ use crate::bytes::WeirBytes;
 use crate::error::{failed, handle, WeirResult};
 use crate::table::{key_of, WeirTable};
 use crate::transaction::{WeirLock, WeirTransaction};
+use std::mem::{offset_of, size_of};
 use std::ops::Bound;
-use weir::{Direction, RawRange, RawScan};
+use weir::{Direction, RawPlace, RawRange, RawScan};
 
 /// A scan. It stands on its own: rows may be read and written between its steps.
 pub struct WeirScan {
@@ -59,6 +60,46 @@ pub struct WeirScanned {
     pub current: bool,
 }
 
+/// Where an entry of a batch lies in its bytes.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct WeirPlace {
+    /// Where its key begins.
+    pub key: u32,
+    /// Where its key ends and its value begins.
+    pub value: u32,
+    /// Where its value ends.
+    pub end: u32,
+    /// False: entries whose value is elsewhere are in no batch.
+    pub overflow: bool,
+    /// If so, the entry may be one that the row has no more.
+    pub outdated: bool,
+}
+
+// The engine's places are handed over as they are.
+const _: () = assert!(
+    size_of::<WeirPlace>() == size_of::<RawPlace>()
+        && offset_of!(WeirPlace, key) == offset_of!(RawPlace, key)
+        && offset_of!(WeirPlace, value) == offset_of!(RawPlace, value)
+        && offset_of!(WeirPlace, end) == offset_of!(RawPlace, end)
+        && offset_of!(WeirPlace, overflow) == offset_of!(RawPlace, overflow)
+        && offset_of!(WeirPlace, outdated) == offset_of!(RawPlace, outdated)
+);
+
+/// Entries of a scan.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct WeirBatch {
+    /// Their keys and values.
+    pub bytes: *const u8,
+    /// Where each of them lies.
+    pub places: *const WeirPlace,
+    /// How many there are.
+    pub count: usize,
+    /// If not, none is sure to be its row's: see [`WeirScanned::current`].
+    pub current: bool,
+}
+
 /// Begins a scan of an index, or of rows ([`crate::table::WEIR_PRIMARY`]).
 ///
 /// # Safety
@@ -87,16 +128,18 @@ pub unsafe extern "C" fn weir_scan_open(
     unsafe { handle(scan.map(|scan| WeirScan { scan, locks }), out) }
 }
 
-/// The next entry; its bytes are valid until the scan is used again.
+/// The next entry, and those behind it that were read with it, which count as given; `rest` may be null.
+/// Their bytes are valid until the scan is used again.
 ///
 /// # Safety
-/// `scan` and `transaction` are handles, the latter of the transaction that began the scan; `out` may be
-/// written.
+/// `scan` and `transaction` are handles, the latter of the transaction that began the scan; `out` and
+/// `rest` may be written.
 #[no_mangle]
 pub unsafe extern "C" fn weir_scan_next(
     scan: *mut WeirScan,
     transaction: *mut WeirTransaction,
     out: *mut WeirScanned,
+    rest: *mut WeirBatch,
 ) -> WeirResult {
     // SAFETY: the caller's promises.
     let (scan, transaction) = unsafe { (&mut *scan, &mut *transaction) };
@@ -106,6 +149,13 @@ pub unsafe extern "C" fn weir_scan_next(
             let (key, value) = (entry.key.into(), entry.value.into());
             // SAFETY: the caller's promise.
             unsafe { *out = WeirScanned { key, value, current: entry.current } };
+            if !rest.is_null() {
+                let batch = scan.scan.take_rest();
+                let (bytes, places) = (batch.bytes.as_ptr(), batch.entries.as_ptr().cast());
+                let (count, current) = (batch.entries.len(), batch.current);
+                // SAFETY: the caller's promise.
+                unsafe { *rest = WeirBatch { bytes, places, count, current } };
+            }
             WeirResult::Ok
         }
         Ok(None) => WeirResult::NotFound,

@@ -252,26 +252,49 @@ pub unsafe extern "C" fn weir_table_indexes(
     }
 }
 
-/// About how many rows it has.
-///
-/// # Safety
-/// `table` is a handle.
-#[no_mangle]
-pub unsafe extern "C" fn weir_table_rows(table: *const WeirTable) -> u64 {
-    // SAFETY: the caller's promise.
-    let table = unsafe { &*table };
-    table.database.estimate_rows(&table.table).unwrap_or(0)
+/// About how large an index is, or a table's rows.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct WeirIndexFigures {
+    /// Entries that are not dead.
+    pub entries: u64,
+    /// Pages that hold them.
+    pub leaf_pages: u64,
+    /// Bytes of these pages.
+    pub size_bytes: u64,
+    /// Those of the entries that are staged.
+    pub staged_entries: u64,
+    /// Pages that hold staged ones.
+    pub staged_leaf_pages: u64,
 }
 
-/// About how many bytes its rows ([`WEIR_PRIMARY`]) or an index take.
+/// About how large an index is, or a table's rows ([`WEIR_PRIMARY`]).
 ///
 /// # Safety
-/// `table` is a handle.
+/// `table` is a handle; `out` may be written.
 #[no_mangle]
-pub unsafe extern "C" fn weir_table_size(table: *const WeirTable, index: u32) -> u64 {
+pub unsafe extern "C" fn weir_index_figures(
+    table: *const WeirTable,
+    index: u32,
+    out: *mut WeirIndexFigures,
+) -> WeirResult {
     // SAFETY: the caller's promise.
     let table = unsafe { &*table };
-    table.database.size_bytes(&table.table, key_of(index)).unwrap_or(0)
+    match table.database.index_figures(&table.table, key_of(index)) {
+        Ok(figures) => {
+            let figures = WeirIndexFigures {
+                entries: figures.entries,
+                leaf_pages: figures.leaf_pages,
+                size_bytes: figures.size_bytes(),
+                staged_entries: figures.staged_entries,
+                staged_leaf_pages: figures.staged_leaf_pages,
+            };
+            // SAFETY: the caller's promise.
+            unsafe { *out = figures };
+            WeirResult::Ok
+        }
+        Err(error) => failed(&error),
+    }
 }
 
 /// About how many entries lie between two bounds.

@@ -4,9 +4,11 @@ use crate::bytes::WeirBytes;
 use crate::database::{WeirDatabase, WeirDurability};
 use crate::error::{failed, handle, result, WeirResult};
 use crate::table::WeirTable;
+use crate::waits::Owners;
+use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use weir::{Canceller, Committed, Error, Isolation, Lock, Savepoint, Transaction, Wait};
+use weir::{Canceller, Committed, Error, Isolation, Lock, Savepoint, Transaction, TxnId, Wait};
 
 /// A transaction.
 pub struct WeirTransaction {
@@ -18,12 +20,19 @@ pub struct WeirTransaction {
     statement: Option<Savepoint>,
     committed: Option<Committed>,
     canceller: Arc<Mutex<Option<Canceller>>>,
-    has_canceller: bool,
+    /// Its number, once its waits can be cancelled.
+    number: Option<TxnId>,
+    owners: Arc<Owners>,
+    /// Null if nobody is to be told who waits for it.
+    owner: *mut c_void,
 }
 
 /// Ends waits for locks of a connection's transactions, from other threads. One serves all transactions
 /// of a connection, one after the other.
-pub struct WeirCanceller(Arc<Mutex<Option<Canceller>>>);
+pub struct WeirCanceller {
+    canceller: Arc<Mutex<Option<Canceller>>>,
+    owner: *mut c_void,
+}
 
 /// What a transaction's reads see.
 #[repr(C)]
@@ -87,17 +96,24 @@ impl WeirTransaction {
     /// The transaction, which may have to wait for a lock: from now on that can be cancelled.
     pub(crate) fn waiting(&mut self) -> weir::Result<&mut Transaction> {
         let txn = self.txn.as_mut().ok_or(Error::Ended)?;
-        if !self.has_canceller {
+        if self.number.is_none() {
             let canceller = txn.canceller()?;
+            let number = canceller.transaction();
             *lock(&self.canceller) = Some(canceller);
-            self.has_canceller = true;
+            self.number = Some(number);
+            if !self.owner.is_null() {
+                self.owners.enter(number, self.owner);
+            }
         }
         Ok(txn)
     }
 
     fn end(&mut self) -> weir::Result<Transaction> {
-        if std::mem::take(&mut self.has_canceller) {
+        if let Some(number) = self.number.take() {
             *lock(&self.canceller) = None;
+            if !self.owner.is_null() {
+                self.owners.leave(number);
+            }
         }
         self.txn.take().ok_or(Error::Ended)
     }
@@ -114,10 +130,11 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes a canceller.
+/// Makes a canceller. `owner` is what the callback of `weir_observe_waits` is told if somebody waits for one
+/// of the connection's transactions; null if it needn't be told.
 #[no_mangle]
-pub extern "C" fn weir_canceller_open() -> *mut WeirCanceller {
-    Box::into_raw(Box::new(WeirCanceller(Arc::default())))
+pub extern "C" fn weir_canceller_open(owner: *mut c_void) -> *mut WeirCanceller {
+    Box::into_raw(Box::new(WeirCanceller { canceller: Arc::default(), owner }))
 }
 
 /// Gives back a canceller, or null.
@@ -139,7 +156,7 @@ pub unsafe extern "C" fn weir_canceller_close(canceller: *mut WeirCanceller) {
 #[no_mangle]
 pub unsafe extern "C" fn weir_cancel(canceller: *const WeirCanceller) {
     // SAFETY: the caller's promise.
-    if let Some(canceller) = &*lock(&unsafe { &*canceller }.0) {
+    if let Some(canceller) = &*lock(&unsafe { &*canceller }.canceller) {
         canceller.cancel();
     }
 }
@@ -156,15 +173,17 @@ pub unsafe extern "C" fn weir_begin(
     out: *mut *mut WeirTransaction,
 ) -> WeirResult {
     // SAFETY: the caller's promises.
-    let (database, canceller) = unsafe { (&(*database).0, (*canceller).0.clone()) };
-    let begun = database.begin(isolation.into()).map(|txn| WeirTransaction {
+    let (database, canceller) = unsafe { (&*database, &*canceller) };
+    let begun = database.0.begin(isolation.into()).map(|txn| WeirTransaction {
         txn: Some(txn),
-        database: database.clone(),
+        database: database.0.clone(),
         savepoints: Vec::new(),
         statement: None,
         committed: None,
-        canceller,
-        has_canceller: false,
+        canceller: canceller.canceller.clone(),
+        number: None,
+        owners: database.1.clone(),
+        owner: canceller.owner,
     });
     // SAFETY: the caller's promise.
     unsafe { handle(begun, out) }
@@ -399,7 +418,8 @@ pub unsafe extern "C" fn weir_detach(transaction: *mut WeirTransaction) -> WeirR
     }
 }
 
-/// Gives up the lock on a row that was read under lock and not changed.
+/// Gives up the lock that the last locking read took, if it is on this row. What was locked before that
+/// read, or changed, stays locked.
 ///
 /// # Safety
 /// `transaction` and `table` are handles; `key` is readable.

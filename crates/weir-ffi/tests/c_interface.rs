@@ -2,14 +2,17 @@
 
 use std::ffi::CStr;
 use std::ptr::{null, null_mut};
+use std::slice;
 use weir_ffi::bytes::WeirBytes;
 use weir_ffi::database::{weir_close, weir_open, WeirDatabase, WeirDurability, WeirOptions};
-use weir_ffi::error::{weir_error_index, weir_error_message, WeirResult};
+use weir_ffi::error::{weir_error_index, weir_error_key, weir_error_message, WeirResult};
 use weir_ffi::scan::{
-    weir_scan_close, weir_scan_next, weir_scan_open, WeirBound, WeirBoundKind, WeirScanned,
+    weir_scan_close, weir_scan_next, weir_scan_open, WeirBatch, WeirBound, WeirBoundKind,
+    WeirScanned,
 };
 use weir_ffi::table::{
-    weir_table_close, weir_table_create, weir_table_open, weir_table_rows, WeirIndex, WeirTable,
+    weir_index_figures, weir_table_close, weir_table_create, weir_table_open, WeirIndex,
+    WeirIndexFigures, WeirTable, WEIR_PRIMARY,
 };
 use weir_ffi::transaction::{
     weir_begin, weir_canceller_close, weir_canceller_open, weir_commit, weir_is_running,
@@ -39,6 +42,7 @@ impl World {
             redo_capacity_bytes: 4 << 20,
             durability: WeirDurability::Relaxed,
             lock_wait_timeout_ms: 0,
+            dirty_limit: 0.9,
         };
         let (mut database, mut table) = (null_mut(), null_mut());
         // SAFETY: all arguments are valid during the calls.
@@ -49,7 +53,7 @@ impl World {
             assert_eq!(made, WeirResult::Ok);
             assert_eq!(weir_table_open(database, bytes(b"people"), &mut table), WeirResult::Ok);
         }
-        World { database, table, canceller: weir_canceller_open(), _directory: directory }
+        World { database, table, canceller: weir_canceller_open(null_mut()), _directory: directory }
     }
 
     fn begin(&self) -> *mut WeirTransaction {
@@ -73,13 +77,21 @@ impl World {
         let (mut scan, mut out) = (null_mut(), Vec::new());
         let none = WeirBytes { data: null(), len: 0 };
         let mut at = WeirScanned { key: none, value: none, current: false };
+        let mut rest = WeirBatch { bytes: null(), places: null(), count: 0, current: false };
         // SAFETY: the handles are open; what a step gives is copied before the next.
         unsafe {
             let lock = WeirLock::None;
             let begun = weir_scan_open(txn, self.table, 0, open, open, false, lock, &mut scan);
             assert_eq!(begun, WeirResult::Ok);
-            while weir_scan_next(scan, txn, &mut at) == WeirResult::Ok {
+            while weir_scan_next(scan, txn, &mut at, &mut rest) == WeirResult::Ok {
                 out.push(at.key.slice().to_vec());
+                for n in 0..rest.count {
+                    let place = *rest.places.add(n);
+                    let key = (place.value - place.key) as usize;
+                    let key = slice::from_raw_parts(rest.bytes.add(place.key as usize), key);
+                    assert!(rest.current && !place.outdated);
+                    out.push(key.to_vec());
+                }
             }
             weir_scan_close(scan);
         }
@@ -113,7 +125,16 @@ fn rows_are_written_read_and_taken_back() {
         assert_eq!(weir_commit(txn, WeirDurability::Write), WeirResult::Ok);
         assert!(!weir_is_running(txn));
         weir_transaction_close(txn);
-        assert_eq!(weir_table_rows(world.table), 1);
+        let mut figures = WeirIndexFigures {
+            entries: 0,
+            leaf_pages: 0,
+            size_bytes: 0,
+            staged_entries: 0,
+            staged_leaf_pages: 0,
+        };
+        let asked = weir_index_figures(world.table, WEIR_PRIMARY, &mut figures);
+        assert_eq!(asked, WeirResult::Ok);
+        assert_eq!((figures.entries, figures.leaf_pages, figures.staged_entries), (1, 1, 0));
     }
     let txn = world.begin();
     let row = weir_row_open();
@@ -140,6 +161,8 @@ fn a_failure_says_which_index_or_what_happened() {
     // SAFETY: the words are valid until the next call that can fail.
     let index = unsafe { CStr::from_ptr(weir_error_index()) }.to_owned();
     assert_eq!(index.as_c_str(), c"by_name");
+    // SAFETY: as above.
+    assert_eq!(unsafe { weir_error_key().slice() }, b"Ada");
     assert_eq!(world.insert(two, b"1", b"Eve"), WeirResult::LockTimeout);
     // SAFETY: as above.
     let message = unsafe { CStr::from_ptr(weir_error_message()) }.to_string_lossy().into_owned();

@@ -38,7 +38,7 @@ const HEADROOM_MAX: f64 = 0.25;
 /// Time over which it is averaged, in seconds.
 const HEADROOM_SECONDS: f64 = 16.0;
 /// Time that a page takes besides its write: until the next plan, and until the next checkpoint.
-const REACTION_SECONDS: f64 = 0.1;
+const REACTION_SECONDS: f64 = 0.05;
 /// A device that is slower than usual is so by this many mean deviations, for so many seconds.
 const SLOW: (f64, f64) = (2.5, 3.2);
 /// Share of the headroom that writers may use up.

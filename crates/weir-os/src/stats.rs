@@ -15,6 +15,8 @@ pub struct DiskStats {
     pub read_bytes: u64,
     /// Bytes given by writes.
     pub write_bytes: u64,
+    /// Time that the device was at work, in microseconds; 0 from disks that don't know.
+    pub busy_us: u64,
 }
 
 /// The counters behind [`DiskStats`], for disks without a lock of their own.
@@ -60,6 +62,7 @@ impl Counters {
             syncs: self.syncs.load(Relaxed),
             read_bytes: self.read_bytes.load(Relaxed),
             write_bytes: self.write_bytes.load(Relaxed),
+            busy_us: 0,
         }
     }
 }

@@ -122,6 +122,8 @@ struct State {
     profile: Profile,
     /// When the device has done all that was asked of it.
     free_at: Duration,
+    /// Device time of all that was asked of it.
+    worth: Duration,
     /// File and end of the last operation.
     last: (u64, u64),
 }
@@ -137,7 +139,8 @@ impl ThrottledDisk {
     /// # Ok::<(), weir_os::throttle::UnknownProfile>(())
     /// ```
     pub fn new(disk: Arc<dyn Disk>, profile: Profile, clock: Arc<dyn Clock>) -> Self {
-        let state = State { profile, free_at: Duration::ZERO, last: (0, 0) };
+        let (free_at, worth) = (Duration::ZERO, Duration::ZERO);
+        let state = State { profile, free_at, worth, last: (0, 0) };
         let device = Device { clock, state: Mutex::new(state), file_next: AtomicU64::new(1) };
         ThrottledDisk { disk, device: Arc::new(device) }
     }
@@ -163,6 +166,7 @@ impl Device {
             return now;
         }
         state.free_at = state.free_at.max(now.saturating_sub(BURST)) + cost;
+        state.worth += cost;
         state.free_at
     }
 
@@ -213,7 +217,10 @@ impl Disk for ThrottledDisk {
     }
 
     fn stats(&self) -> DiskStats {
-        self.disk.stats()
+        let now = self.device.clock.now();
+        let state = self.device.state.lock();
+        let busy = state.worth.saturating_sub(state.free_at.saturating_sub(now));
+        DiskStats { busy_us: busy.as_micros() as u64, ..self.disk.stats() }
     }
 }
 
@@ -386,6 +393,16 @@ mod tests {
         assert_eq!(run(&*file, 100, 8 * PAGE), 5000, "one seek for a long write");
         assert_eq!(took(&clock, || file.sync().unwrap()), 8000);
         assert_eq!(took(&clock, || disk.sync_dir().unwrap()), 8000);
+    }
+
+    #[test]
+    fn time_at_work_is_counted_and_idle_time_is_not() {
+        let (disk, clock, file) = setup("slow-ssd");
+        let before = disk.stats().busy_us;
+        clock.advance(Duration::from_secs(1));
+        drop(file.run((0..20).map(|i| write(i, PAGE)).collect()).unwrap());
+        clock.advance(Duration::from_secs(1));
+        assert_eq!(disk.stats().busy_us - before, 2000);
     }
 
     #[test]

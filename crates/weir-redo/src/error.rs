@@ -126,7 +126,8 @@ pub enum RedoError {
     /// The log ends before a position that is known to have been durable: bytes were lost or damaged.
     #[error(
         "{file} at offset {offset}: the redo log ends at LSN {lsn} ({why}), \
-         but it was durable up to {expected_at_least}"
+         but it was durable up to {expected_at_least}: bytes were lost or damaged there. Nothing was \
+         changed: restore the file"
     )]
     Cut {
         /// The file in which it ends.

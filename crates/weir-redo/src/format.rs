@@ -3,10 +3,12 @@
 use weir_os::BLOCK;
 use weir_page::Lsn;
 
-use crate::RedoError;
+use crate::{RedoError, head};
 
 /// Format version written by this release.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
+/// From this version on groups note how far the log was durable.
+pub(crate) const NOTES_SINCE: u32 = 2;
 /// Bytes before the payload in each segment file.
 pub const SEGMENT_HEADER_BYTES: u64 = BLOCK as u64;
 /// Bytes of a group header.
@@ -45,20 +47,21 @@ pub const fn group_bytes(payload: usize) -> usize {
     (GROUP_HEADER_BYTES + payload + GROUP_ALIGN - 1) & !(GROUP_ALIGN - 1)
 }
 
-/// Checksum of a group at `lsn` of `len` bytes; `payload` may come without its padding.
+/// Checksum of a group at `lsn` that begins with `word`; `payload` may come without its padding.
 #[inline]
-pub(crate) fn group_crc(lsn: u64, len: u32, payload: &[u8]) -> u32 {
+pub(crate) fn group_crc(lsn: u64, word: u32, payload: &[u8]) -> u32 {
     let mut seed = [0u8; 12];
     seed[..8].copy_from_slice(&lsn.to_le_bytes());
-    seed[8..].copy_from_slice(&len.to_le_bytes());
+    seed[8..].copy_from_slice(&word.to_le_bytes());
     let crc = crc32c::crc32c_append(crc32c::crc32c(&seed), payload);
-    let padding = len as usize - GROUP_HEADER_BYTES - payload.len();
+    let padding = head::length(word) - GROUP_HEADER_BYTES - payload.len();
     if padding == 0 { crc } else { crc32c::crc32c_append(crc, &[0u8; GROUP_ALIGN][..padding]) }
 }
 
 /// Header of a segment file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
+    pub version: u32,
     pub database_id: u64,
     pub number: u64,
     pub segment_bytes: u64,
@@ -70,7 +73,7 @@ impl SegmentHeader {
         assert_eq!(block.len(), BLOCK, "a segment header is one block");
         block.fill(0);
         block[..8].copy_from_slice(&MAGIC.to_le_bytes());
-        block[AT_VERSION..][..4].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        block[AT_VERSION..][..4].copy_from_slice(&self.version.to_le_bytes());
         block[AT_DATABASE..][..8].copy_from_slice(&self.database_id.to_le_bytes());
         block[AT_NUMBER..][..8].copy_from_slice(&self.number.to_le_bytes());
         block[AT_SEGMENT_BYTES..][..8].copy_from_slice(&self.segment_bytes.to_le_bytes());
@@ -91,9 +94,9 @@ impl SegmentHeader {
             let offset = AT_CRC as u64;
             return Err(RedoError::HeaderChecksum { file: file(), offset, expected, found });
         }
-        let found = u32_at(block, AT_VERSION);
-        if found > FORMAT_VERSION {
-            let (offset, expected) = (AT_VERSION as u64, FORMAT_VERSION);
+        let version = u32_at(block, AT_VERSION);
+        if version > FORMAT_VERSION {
+            let (offset, expected, found) = (AT_VERSION as u64, FORMAT_VERSION, version);
             return Err(RedoError::NewerVersion { file: file(), offset, expected, found });
         }
         let found = u64_at(block, AT_DATABASE);
@@ -112,7 +115,8 @@ impl SegmentHeader {
                 found: segment_bytes,
             });
         }
-        Ok(SegmentHeader { database_id, number: u64_at(block, AT_NUMBER), segment_bytes })
+        let number = u64_at(block, AT_NUMBER);
+        Ok(SegmentHeader { version, database_id, number, segment_bytes })
     }
 
     /// Asserts for the caller that this header belongs to segment `number` of a log with `segment_bytes`.
@@ -192,12 +196,16 @@ mod tests {
 
     #[test]
     fn segment_header_has_golden_bytes() {
-        let header =
-            SegmentHeader { database_id: 0x0102_0304_0506_0708, number: 7, segment_bytes: 1 << 20 };
+        let header = SegmentHeader {
+            version: FORMAT_VERSION,
+            database_id: 0x0102_0304_0506_0708,
+            number: 7,
+            segment_bytes: 1 << 20,
+        };
         let mut block = [0xff; BLOCK];
         header.encode(&mut block);
         let golden = [
-            b'W', b'E', b'I', b'R', b'R', b'E', b'D', b'O', 1, 0, 0, 0, 0, 0, 0, 0, 8, 7, 6, 5, 4,
+            b'W', b'E', b'I', b'R', b'R', b'E', b'D', b'O', 2, 0, 0, 0, 0, 0, 0, 0, 8, 7, 6, 5, 4,
             3, 2, 1, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0, 0,
         ];
         let crc = u32_at(&block, AT_CRC);
@@ -206,11 +214,11 @@ mod tests {
         assert_eq!(block[..40], golden);
         assert!(block[40..].iter().all(|&b| b == 0));
     }
-    const GOLDEN_HEADER_CRC: u32 = 0x7594_1093;
+    const GOLDEN_HEADER_CRC: u32 = 0xf771_c2fb;
 
     #[test]
     fn header_errors_are_distinct() {
-        let header = SegmentHeader { database_id: 5, number: 7, segment_bytes: 8192 };
+        let header = SegmentHeader { version: 1, database_id: 5, number: 7, segment_bytes: 8192 };
         let mut block = [0; BLOCK];
         header.encode(&mut block);
         assert_eq!(SegmentHeader::decode(&block, "f", 5).expect("valid"), header);
@@ -227,7 +235,7 @@ mod tests {
         assert!(matches!(damaged(900, false, 5), RedoError::HeaderChecksum { offset: 12, .. }));
         assert!(matches!(
             damaged(AT_VERSION, true, 5),
-            RedoError::NewerVersion { offset: 8, expected: 1, found: 0x41, .. }
+            RedoError::NewerVersion { offset: 8, expected: 2, found: 0x41, .. }
         ));
         assert!(matches!(
             damaged(900, true, 6),

@@ -12,7 +12,7 @@
 //! | offset | bytes | what |
 //! |---|---|---|
 //! | 0 | 8 | magic `WEIRREDO` |
-//! | 8 | 4 | format version, 1 |
+//! | 8 | 4 | format version, 2; in 1, groups have no notes |
 //! | 12 | 4 | CRC-32C of these 4096 bytes, this field taken as zero |
 //! | 16 | 8 | database id |
 //! | 24 | 8 | segment number |
@@ -29,21 +29,22 @@
 //!
 //! | offset | bytes | what |
 //! |---|---|---|
-//! | 0 | 4 | length, these 8 bytes and the padding included; a multiple of 8, at most 1 MiB |
-//! | 4 | 4 | CRC-32C of: LSN (8 bytes), length (4 bytes), payload, padding |
+//! | 0 | 4 | bits 0-20: length, these 8 bytes and the padding included; a multiple of 8, at most 1 MiB. Bits 21-31: note (`head`) |
+//! | 4 | 4 | CRC-32C of: LSN (8 bytes), the 4 bytes before, payload, padding |
 //! | 8 | | payload, opaque to this crate |
 //! | | 0-7 | zero padding, handed out with the payload |
 //!
 //! Groups follow one another without gaps and may straddle segments. The stream ends at the first place
-//! that does not hold a valid group. If that place must have been durable, because a valid group lies in the
-//! segment after the next or more than 8 MiB on, the log is damaged there, and reading it fails. A group of an earlier lap is not valid: its LSN was another.
+//! that does not hold a valid group. If that place must have been durable, because groups behind note that it
+//! was, or lie so far behind that it was, the log is damaged there, and reading it fails (`witness`). A
+//! group of an earlier lap is not valid: its LSN was another.
 //! Synced when `durable` has passed its end, which is after everything before it.
 //!
 //! # Invariants
 //! - `checkpoint <= durable <= written <= filled <= reserved <= claimed`, asserted in release builds.
 //! - `claimed - written` fits in the log buffer, `claimed - checkpoint` in the capacity. Exception: after
-//!   the capacity was reduced, users are not admitted until the checkpoint has caught up; the system is,
-//!   within the capacity as it was, so that it can catch up.
+//!   the capacity was reduced, the capacity as it was holds until the checkpoint has caught up, so that
+//!   nobody stands still meanwhile.
 //! - The segments `checkpoint / segment_bytes ..= (checkpoint + capacity) / segment_bytes` (in the exception:
 //!   the capacity as it was) are present and
 //!   durable, so every claim has its place: one segment more than the capacity.
@@ -90,6 +91,7 @@
 mod commit;
 mod error;
 mod format;
+mod head;
 #[cfg(all(test, feature = "shuttle"))]
 mod model;
 mod reader;
@@ -97,6 +99,7 @@ mod redo;
 mod ring;
 mod segments;
 mod sync;
+mod witness;
 mod writer;
 
 pub use error::RedoError;

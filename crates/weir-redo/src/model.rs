@@ -40,7 +40,7 @@ fn model_ring() {
                         while ring.claim(need, u64::MAX) != Claim::Taken {
                             thread::yield_now();
                         }
-                        let (start, end) = ring.append(&payload);
+                        let (start, end) = ring.append(&payload, 0);
                         assert_eq!(end - start, need);
                     }
                 })

@@ -8,11 +8,10 @@ use weir_page::Lsn;
 
 use crate::RedoError;
 use crate::format::{
-    GROUP_ALIGN, GROUP_HEADER_BYTES, Geometry, MAX_GROUP_BYTES, SEGMENT_HEADER_BYTES, group_crc,
-    place, segment_name, u32_at,
+    GROUP_HEADER_BYTES, Geometry, MAX_GROUP_BYTES, SEGMENT_HEADER_BYTES, group_crc, place,
+    segment_name, u32_at,
 };
-use crate::segments;
-use crate::writer::UNSYNCED_BYTES_MAX;
+use crate::{head, segments, witness};
 
 /// Most bytes in one read.
 const READ_BYTES: usize = 1 << 20;
@@ -129,8 +128,8 @@ impl Reader {
     /// The next group; `None` at the log's end.
     ///
     /// # Errors
-    /// [`RedoError::Cut`] when the log ends before the durable hint, or before a group that was only
-    /// written once this place was durable: it is damaged here; the disk's.
+    /// [`RedoError::Cut`] when the log ends before the durable hint, or where groups behind prove that
+    /// this place was durable: it is damaged here; the disk's.
     #[expect(clippy::should_implement_trait, reason = "the group borrows from the reader")]
     pub fn next(&mut self) -> Result<Option<Group<'_>>, RedoError> {
         if self.ended.is_none() {
@@ -143,8 +142,14 @@ impl Reader {
                     return Ok(Some(Group { start: Lsn(start), end: Lsn(self.at), payload }));
                 }
                 Err(why) => {
-                    let later = self.later_group()?;
-                    self.durable_hint = self.durable_hint.max(later);
+                    let first = (self.at - self.window_start) as usize;
+                    let word = self
+                        .window
+                        .get(first..first + 4)
+                        .map_or(0, |_| u32_at(&self.window, first));
+                    let behind =
+                        witness::durable_behind(&*self.disk, self.geometry, self.at, word)?;
+                    self.durable_hint = self.durable_hint.max(behind);
                     self.ended = Some(why);
                 }
             }
@@ -179,64 +184,24 @@ impl Reader {
             return Ok(Err(why));
         }
         let first = (self.at - self.window_start) as usize;
-        let (len, found) = (u32_at(&self.window, first), u32_at(&self.window, first + 4));
-        if len == 0 {
+        let (word, found) = (u32_at(&self.window, first), u32_at(&self.window, first + 4));
+        if word == 0 {
             return Ok(Err(EndReason::Unwritten));
         }
-        let bytes = len as usize;
-        if !(GROUP_HEADER_BYTES..=MAX_GROUP_BYTES).contains(&bytes)
-            || !bytes.is_multiple_of(GROUP_ALIGN)
-        {
-            return Ok(Err(EndReason::BadLength { found: len }));
+        let bytes = head::length(word);
+        if !head::is_length(bytes) {
+            return Ok(Err(EndReason::BadLength { found: bytes as u32 }));
         }
         if let Err(why) = self.fill(bytes)? {
             return Ok(Err(why));
         }
         let first = (self.at - self.window_start) as usize;
         let payload = &self.window[first + GROUP_HEADER_BYTES..first + bytes];
-        let expected = group_crc(self.at, len, payload);
+        let expected = group_crc(self.at, word, payload);
         if expected != found {
             return Ok(Err(EndReason::BadChecksum { expected, found }));
         }
         Ok(Ok(bytes))
-    }
-
-    /// A valid group that proves, by being there, that the group at `at` was durable: one two segments
-    /// after it, or farther from it than what may be unsynced. 0 if none is found.
-    fn later_group(&self) -> Result<u64, RedoError> {
-        // Where the group ends if its length is right; the length is within one segment.
-        let first = (self.at - self.window_start) as usize;
-        let len = self.window.get(first..first + 4).map_or(0, |_| u32_at(&self.window, first));
-        let len = if len as usize <= MAX_GROUP_BYTES { len.max(8) } else { 8 };
-        let end = self.at + u64::from(len);
-        let here = self.geometry.segment(end - 1);
-        let far = (end + UNSYNCED_BYTES_MAX).next_multiple_of(GROUP_ALIGN as u64);
-        let from = far.min(self.geometry.start(here + 2));
-        let segment = self.geometry.segment(from);
-        let opened = segments::open_segment(&*self.disk, self.database_id, self.geometry, segment);
-        let file = match opened {
-            Ok(file) => file,
-            Err(RedoError::Disk(e)) if e.kind() != std::io::ErrorKind::NotFound => {
-                return Err(e.into());
-            }
-            Err(_) => return Ok(0),
-        };
-        let offset = self.geometry.file_offset(from);
-        let stored = file.len()?.saturating_sub(offset).min(2 * MAX_GROUP_BYTES as u64) as usize;
-        if stored == 0 {
-            return Ok(0);
-        }
-        let bytes = file.read(offset, AlignedBuf::zeroed(stored))?;
-        let is_group = |at: &usize| {
-            let (len, crc) = (u32_at(&bytes, *at), u32_at(&bytes, at + 4));
-            let end = at + len as usize;
-            len as usize >= GROUP_HEADER_BYTES
-                && (len as usize).is_multiple_of(GROUP_ALIGN)
-                && end <= bytes.len().min(at + MAX_GROUP_BYTES)
-                && group_crc(from + *at as u64, len, &bytes[at + GROUP_HEADER_BYTES..end]) == crc
-        };
-        let places = (0..stored.saturating_sub(GROUP_HEADER_BYTES)).step_by(GROUP_ALIGN);
-        Ok(places.into_iter().find(is_group).map_or(0, |at| from + at as u64))
     }
 
     /// Reads on until the window holds `bytes` from `at` on.

@@ -14,7 +14,7 @@ use crate::RedoError;
 use crate::commit::Commits;
 use crate::format::{Geometry, MAX_PAYLOAD_BYTES, group_bytes, is_segment_size};
 use crate::ring::{Claim, Ring};
-use crate::segments::{self, Segments};
+use crate::segments::{self, Segments, TakenOver};
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Condvar, Line, Mutex, fence, wait_for};
 use crate::writer::Writer;
 
@@ -32,6 +32,9 @@ pub struct RedoOptions {
     /// Stamped on every segment, so that files of two databases can't be mixed up.
     pub database_id: u64,
 }
+
+/// Segments that growth makes in one go.
+const GROWTH_SEGMENTS: u64 = 4;
 
 impl Default for RedoOptions {
     fn default() -> Self {
@@ -128,20 +131,25 @@ pub struct Redo {
     pub(crate) durable: Line<AtomicU64>,
     /// Nothing before is needed any more. Updated under `maintenance`.
     pub(crate) checkpoint: Line<AtomicU64>,
-    /// Greatest `claimed - checkpoint` for users. Updated under `maintenance`.
+    /// What `claimed - checkpoint` is to be at most. Updated under `maintenance`.
     capacity: Line<AtomicU64>,
-    /// The same for the system: the capacity, or more while the log is longer than a reduced one, so
-    /// that the records that move the checkpoint have a place. Updated under `maintenance`.
+    /// What it is at most: the capacity, or more while the log is longer than a reduced one. Updated
+    /// under `maintenance`.
     room: Line<AtomicU64>,
     pub(crate) poisoned: AtomicBool,
     pub(crate) cause: OnceLock<DiskError>,
     pub(crate) segments: Segments,
-    /// Lock order: `maintenance` alone; `writer` before `syncing`; no other is held with them but
+    /// Lock order: `resizing` before `maintenance`, both alone; `writer` before `syncing`; no other is held with them but
     /// the short ones inside `segments`, `commits` and `space`.
     pub(crate) writer: Mutex<Writer>,
     pub(crate) syncing: Mutex<()>,
     pub(crate) commits: Commits,
+    /// One change of the capacity at a time; before `maintenance`.
+    resizing: Mutex<()>,
     maintenance: Mutex<()>,
+    /// Last segment that growth has made so far and not given out; 0 when nothing grows. Updated under
+    /// `maintenance`.
+    growing_to: AtomicU64,
     space: Mutex<()>,
     space_freed: Condvar,
     space_waiters: AtomicUsize,
@@ -161,7 +169,7 @@ impl Redo {
         let geometry = Geometry { segment_bytes: o.segment_bytes };
         let segments = Segments::empty(disk, o.database_id, geometry, 1);
         let start = Lsn(o.segment_bytes);
-        Self::start(segments, o, start, start, Vec::new())
+        Self::start(segments, o, start, start, Vec::new(), 0)
     }
 
     /// Opens a recovered log, to go on at `end`, where the [`Reader`](crate::Reader) stopped.
@@ -182,8 +190,8 @@ impl Redo {
         let geometry = segments::discover(&*disk, o.database_id)?;
         let first = geometry.segment(checkpoint.0);
         let segments = Segments::empty(disk, o.database_id, geometry, first);
-        let spare = segments.take_over(checkpoint, end)?;
-        Self::start(segments, o, checkpoint, end, spare)
+        let TakenOver { spare, notes_from } = segments.take_over(checkpoint, end)?;
+        Self::start(segments, o, checkpoint, end, spare, notes_from)
     }
 
     fn start(
@@ -192,6 +200,7 @@ impl Redo {
         checkpoint: Lsn,
         end: Lsn,
         spare: Vec<u64>,
+        notes_from: u64,
     ) -> Result<Redo, RedoError> {
         let geometry = segments.geometry;
         let capacity = geometry.segments(o.capacity_bytes);
@@ -204,7 +213,7 @@ impl Redo {
         let writer = Writer::at(&segments, end.0)?;
         let line = |lsn: u64| Line(AtomicU64::new(lsn));
         let redo = Redo {
-            ring: Ring::new(o.buffer_bytes, end.0),
+            ring: Ring::new(o.buffer_bytes, end.0, notes_from),
             written: line(end.0),
             synced: line(end.0),
             durable: line(end.0),
@@ -217,7 +226,9 @@ impl Redo {
             writer: Mutex::new(writer),
             syncing: Mutex::new(()),
             commits: Commits::new(),
+            resizing: Mutex::new(()),
             maintenance: Mutex::new(()),
+            growing_to: AtomicU64::new(0),
             space: Mutex::new(()),
             space_freed: Condvar::new(),
             space_waiters: AtomicUsize::new(0),
@@ -242,11 +253,7 @@ impl Redo {
             if self.poisoned.load(Relaxed) {
                 return Err(Refused::Poisoned);
             }
-            let limit = match class {
-                Admission::User => &self.capacity,
-                Admission::System => &self.room,
-            };
-            let most = limit.load(SeqCst);
+            let most = self.room.load(SeqCst);
             let usable = match class {
                 Admission::User => user_limit(most),
                 Admission::System => most,
@@ -254,10 +261,10 @@ impl Redo {
             match self.ring.claim(need, self.checkpoint.load(Acquire) + usable) {
                 Claim::NoBuffer => return Err(Refused::Buffer),
                 Claim::NoCapacity => return Err(Refused::Capacity),
-                // Who reduces a limit stores it, then reads `claimed`; we claimed, then read the limit
-                // again. So either our claim is seen and the segments for it are kept, or we see the
-                // new limit and ask again under it.
-                Claim::Taken if limit.load(SeqCst) == most => {
+                // Who reduces the room stores it, then reads `claimed`; we claimed, then read the room
+                // again. So either our claim is seen and the segments for it are kept, or we see what
+                // is new and ask again under it.
+                Claim::Taken if self.room.load(SeqCst) == most => {
                     return Ok(Credit { redo: self, bytes: need });
                 }
                 Claim::Taken => self.ring.unclaim(need),
@@ -275,7 +282,7 @@ impl Redo {
         assert!(std::ptr::eq(self, credit.redo), "the credit is another log's");
         let need = group_bytes(payload.len()) as u64;
         assert!(need <= credit.bytes, "group of {need} bytes on a credit of {}", credit.bytes);
-        let (start, end) = self.ring.append(payload);
+        let (start, end) = self.ring.append(payload, self.durable.load(Relaxed));
         let rest = credit.bytes - need;
         mem::forget(credit);
         if rest > 0 {
@@ -344,40 +351,60 @@ impl Redo {
     }
 
     /// Changes the capacity; returns it rounded. Growth makes the new segments, durably, before it gives them
-    /// out. Shrinking takes effect on users at once; the segments that are too many are removed once the
-    /// checkpoint age is below the new capacity.
+    /// out. After shrinking, the old capacity holds until the checkpoint age is below the new one: it is
+    /// for the caller to move the checkpoint so far. Then the segments that are too many are removed.
     ///
     /// # Errors
     /// [`RedoError::Poisoned`]; the disk's. When the disk has no space for growth, the capacity is unchanged
     /// and the log goes on; any other failure poisons it.
     pub fn set_capacity(&self, bytes: u64) -> Result<u64, RedoError> {
-        let _alone = self.maintenance.lock();
-        self.check()?;
+        let _one = self.resizing.lock();
         let geometry = self.segments.geometry;
         let (old, new) = (self.capacity(), geometry.segments(bytes) * geometry.segment_bytes);
-        let checkpoint = self.checkpoint().0;
         if new > old {
-            let (present, first) = (self.segments.end(), geometry.segment(checkpoint));
-            let last = (first + new / geometry.segment_bytes).max(present - 1);
-            if let Err(error) = self.segments.arrange(first, last, Vec::new()) {
-                let RedoError::Disk(cause) = &error else { return Err(self.fail(error)) };
-                // A failed sync is never passed over, whatever its reason.
-                let full = cause.kind() == std::io::ErrorKind::StorageFull;
-                if !full || cause.operation.contains("sync") {
-                    return Err(self.fail(error));
-                }
-                self.segments.discard_from(present).map_err(|e| self.fail(e.into()))?;
-                return Err(error);
-            }
-            self.capacity.store(new, SeqCst);
-            self.room.store(new.max(self.room.load(SeqCst)), SeqCst);
-            self.wake_space_waiters();
+            // Little by little, so that the checkpoint can move meanwhile.
+            while !self.grow(new)? {}
         } else if new < old {
+            let _alone = self.maintenance.lock();
+            self.check()?;
+            let checkpoint = self.checkpoint().0;
             self.capacity.store(new, SeqCst);
             self.settle_room(checkpoint);
             self.arrange(checkpoint).map_err(|e| self.fail(e))?;
         }
         Ok(new)
+    }
+
+    /// Makes a few of the segments that the capacity `new` needs; the last of them, and it is given out. Returns
+    /// whether that was so.
+    fn grow(&self, new: u64) -> Result<bool, RedoError> {
+        let _alone = self.maintenance.lock();
+        self.check()?;
+        let geometry = self.segments.geometry;
+        let (present, first) = (self.segments.end(), geometry.segment(self.checkpoint().0));
+        let last = (first + new / geometry.segment_bytes).max(present - 1);
+        let next = last.min(present - 1 + GROWTH_SEGMENTS);
+        if let Err(error) = self.segments.arrange(first, next, Vec::new()) {
+            self.growing_to.store(0, Relaxed);
+            let RedoError::Disk(cause) = &error else { return Err(self.fail(error)) };
+            // A failed sync is never passed over, whatever its reason.
+            let full = cause.kind() == std::io::ErrorKind::StorageFull;
+            if !full || cause.operation.contains("sync") {
+                return Err(self.fail(error));
+            }
+            self.segments.discard_from(present).map_err(|e| self.fail(e.into()))?;
+            self.arrange(self.checkpoint().0).map_err(|e| self.fail(e))?;
+            return Err(error);
+        }
+        if next < last {
+            self.growing_to.store(next, Relaxed);
+            return Ok(false);
+        }
+        self.growing_to.store(0, Relaxed);
+        self.capacity.store(new, SeqCst);
+        self.room.store(new.max(self.room.load(SeqCst)), SeqCst);
+        self.wake_space_waiters();
+        Ok(true)
     }
 
     /// Ends the exception for a log that was longer than its capacity, if it fits by now.
@@ -393,6 +420,7 @@ impl Redo {
         let geometry = self.segments.geometry;
         let first = geometry.segment(checkpoint);
         let ahead = first + self.room.load(SeqCst) / geometry.segment_bytes;
+        let ahead = ahead.max(self.growing_to.load(Relaxed));
         self.segments.arrange(first, ahead.max(geometry.segment(self.ring.claimed())), Vec::new())
     }
 

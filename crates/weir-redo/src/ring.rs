@@ -2,7 +2,7 @@
 //!
 //! A ring of 64-bit words in memory; the word at stream position `p` is number `(p / 8) % words`.
 //!
-//! - A group's first word holds length (low half) and checksum (high half). It is stored last, with
+//! - A group's first word holds length and note (low half, [`crate::head`]) and checksum (high half). It is stored last, with
 //!   Release: a reader that sees it with Acquire sees the payload. All other words are stored and read
 //!   relaxed, as plain moves; there is no unsafe code.
 //! - Every word outside [`Ring::written`]`..reserved` is zero: the writer zeroes what it has copied
@@ -13,7 +13,8 @@
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
-use crate::format::{GROUP_ALIGN, GROUP_HEADER_BYTES, MAX_GROUP_BYTES, group_bytes, group_crc};
+use crate::format::{GROUP_ALIGN, group_bytes, group_crc};
+use crate::head;
 use crate::sync::{AtomicU64, Line};
 
 /// Bytes of the buffer never used: the word after the newest group is always a zero one.
@@ -32,17 +33,28 @@ pub(crate) struct Ring {
     written: Line<AtomicU64>,
     words: Box<[AtomicU64]>,
     mask: u64,
+    /// Groups from here on note how far the log is durable.
+    notes_from: u64,
 }
 
 impl Ring {
-    /// An empty ring of `bytes` (a power of two) whose first group will start at `start`.
-    pub fn new(bytes: usize, start: u64) -> Self {
+    /// An empty ring of `bytes` (a power of two) whose first group will start at `start`. Groups from
+    /// `notes_from` on note how far the log is durable.
+    pub fn new(bytes: usize, start: u64, notes_from: u64) -> Self {
         assert!(bytes.is_power_of_two() && bytes as u64 > SLACK_BYTES, "buffer of {bytes} bytes");
         assert!(start.is_multiple_of(GROUP_ALIGN as u64), "start {start} is not aligned");
         let words: Box<[AtomicU64]> = (0..bytes / 8).map(|_| AtomicU64::new(0)).collect();
         let line = || Line(AtomicU64::new(start));
         let mask = words.len() as u64 - 1;
-        Ring { reserved: line(), claimed: line(), filled: line(), written: line(), words, mask }
+        Ring {
+            reserved: line(),
+            claimed: line(),
+            filled: line(),
+            written: line(),
+            words,
+            mask,
+            notes_from,
+        }
     }
 
     pub fn bytes(&self) -> u64 {
@@ -86,12 +98,15 @@ impl Ring {
         self.claimed.fetch_sub(bytes, AcqRel);
     }
 
-    /// Reserves, fills and publishes a group. The caller holds a claim of at least its length.
+    /// Reserves, fills and publishes a group. The caller holds a claim of at least its length. `durable`: up
+    /// to where the log is.
     #[inline]
-    pub fn append(&self, payload: &[u8]) -> (u64, u64) {
+    pub fn append(&self, payload: &[u8], durable: u64) -> (u64, u64) {
         let len = group_bytes(payload.len());
         let start = self.reserved.fetch_add(len as u64, AcqRel);
-        let crc = group_crc(start, len as u32, payload);
+        let durable = if start >= self.notes_from { durable } else { 0 };
+        let word = head::encode(len, start, durable);
+        let crc = group_crc(start, word, payload);
         let first = start / 8;
         let mut at = first + 1;
         let (whole, rest) = payload.as_chunks::<8>();
@@ -104,7 +119,7 @@ impl Ring {
             last[..rest.len()].copy_from_slice(rest);
             self.word(at).store(u64::from_le_bytes(last), Relaxed);
         }
-        self.word(first).store(len as u64 | (crc as u64) << 32, Release);
+        self.word(first).store(u64::from(word) | u64::from(crc) << 32, Release);
         (start, start + len as u64)
     }
 
@@ -117,14 +132,9 @@ impl Ring {
             if first == 0 {
                 break;
             }
-            let len = first & 0xffff_ffff;
-            assert!(
-                len >= GROUP_HEADER_BYTES as u64
-                    && len <= MAX_GROUP_BYTES as u64
-                    && len.is_multiple_of(GROUP_ALIGN as u64),
-                "group of {len} bytes at {at} in the log buffer"
-            );
-            at += len;
+            let len = head::length(first as u32);
+            assert!(head::is_length(len), "group of {len} bytes at {at} in the log buffer");
+            at += len as u64;
         }
         assert!(at <= reserved, "filled {at} is past reserved {reserved}");
         self.filled.store(at, Release);

@@ -13,7 +13,8 @@ use weir_page::Lsn;
 
 use crate::RedoError;
 use crate::format::{
-    Geometry, MAX_GROUP_BYTES, MAX_SEGMENT, SegmentHeader, segment_name, segment_number,
+    FORMAT_VERSION, Geometry, MAX_GROUP_BYTES, MAX_SEGMENT, NOTES_SINCE, SegmentHeader,
+    segment_name, segment_number,
 };
 use crate::sync::Mutex;
 use crate::writer::UNSYNCED_BYTES_MAX;
@@ -51,9 +52,19 @@ pub(crate) fn open_segment(
     geometry: Geometry,
     number: u64,
 ) -> Result<Arc<dyn File>, RedoError> {
+    Ok(open_checked(disk, database_id, geometry, number)?.0)
+}
+
+/// As [`open_segment`], with the header.
+fn open_checked(
+    disk: &dyn Disk,
+    database_id: u64,
+    geometry: Geometry,
+    number: u64,
+) -> Result<(Arc<dyn File>, SegmentHeader), RedoError> {
     let (file, header) = open_any(disk, database_id, number)?;
     header.expect(file.name(), number, geometry.segment_bytes)?;
-    Ok(file)
+    Ok((file, header))
 }
 
 /// The geometry of the log on `disk`, from the first whole header.
@@ -85,6 +96,15 @@ impl Table {
     }
 }
 
+/// What [`Segments::take_over`] leaves to the opening.
+pub(crate) struct TakenOver {
+    /// Files before the checkpoint's, for recycling.
+    pub spare: Vec<u64>,
+    /// Where groups begin to note how far the log is durable: an older version's segment is filled in the
+    /// older form.
+    pub notes_from: u64,
+}
+
 /// The ring of segment files of an open log.
 pub(crate) struct Segments {
     disk: Arc<dyn Disk>,
@@ -104,12 +124,11 @@ impl Segments {
     /// Takes over the segments `checkpoint ..= end` of a recovered log, cuts it at `end`, and syncs it.
     ///
     /// Files after `end`'s segment are removed, and `end`'s is truncated at `end` and filled with zeros, so
-    /// that no byte at or past `end` survives from the crashed incarnation. Files before `checkpoint`'s are
-    /// returned for recycling.
-    pub fn take_over(&self, checkpoint: Lsn, end: Lsn) -> Result<Vec<u64>, RedoError> {
+    /// that no byte at or past `end` survives from the crashed incarnation.
+    pub fn take_over(&self, checkpoint: Lsn, end: Lsn) -> Result<TakenOver, RedoError> {
         let (first, last) = (self.geometry.segment(checkpoint.0), self.geometry.segment(end.0));
         let numbers = list(&*self.disk)?;
-        let mut files = VecDeque::new();
+        let (mut files, mut notes_from) = (VecDeque::new(), 0);
         for number in first..=last {
             if number == last && self.geometry.start(last) == end.0 && !numbers.contains(&last) {
                 break; // nothing of the log is in it
@@ -118,8 +137,13 @@ impl Segments {
                 let lsn = Lsn(self.geometry.start(number).max(checkpoint.0));
                 return Err(RedoError::SegmentMissing { file: segment_name(number), lsn });
             }
-            match open_segment(&*self.disk, self.database_id, self.geometry, number) {
-                Ok(file) => files.push_back(file),
+            match open_checked(&*self.disk, self.database_id, self.geometry, number) {
+                Ok((file, header)) => {
+                    files.push_back(file);
+                    if header.version < NOTES_SINCE {
+                        notes_from = self.geometry.start(number + 1);
+                    }
+                }
                 // Being made at the crash, and nothing of the log is in it: make it anew.
                 Err(e) if number == last && self.geometry.start(last) == end.0 => match e {
                     RedoError::Disk(_) => return Err(e),
@@ -160,7 +184,8 @@ impl Segments {
         }
         self.disk.sync_dir()?;
         self.table.lock().files = files;
-        Ok(numbers.into_iter().filter(|&n| n < first).collect())
+        let spare = numbers.into_iter().filter(|&n| n < first).collect();
+        Ok(TakenOver { spare, notes_from })
     }
 
     /// Writes again what the crashed incarnation may have written and not synced. If a sync of it failed,
@@ -270,6 +295,7 @@ impl Segments {
             file.set_len(self.geometry.file_bytes())?;
         }
         let header = SegmentHeader {
+            version: FORMAT_VERSION,
             database_id: self.database_id,
             number,
             segment_bytes: self.geometry.segment_bytes,

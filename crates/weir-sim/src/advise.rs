@@ -123,6 +123,15 @@ mod tests {
     }
 
     #[test]
+    fn a_log_larger_than_the_data_costs_no_throughput() {
+        let rows = advice(WorkloadKind::Insert, 20);
+        let (last, data) = (rows.last().expect("there are rows"), (16u64 << 30) / PAGE_BYTES);
+        assert!(last.redo_bytes >= 16 << 30, "{last:?}");
+        assert!((last.rate / 20_000.0 - 1.0).abs() < 0.01, "{last:?}");
+        assert!(last.recovery_pages <= data, "{last:?}: no more pages than there are");
+    }
+
+    #[test]
     fn returns_diminish_sooner_when_memory_is_small() {
         let advised = |rows: Vec<Advice>| {
             assert_eq!(rows.iter().filter(|row| row.advised).count(), 1, "{rows:?}");

@@ -127,26 +127,45 @@ impl Pages {
     pub fn change(&mut self, operations: f64, lsn: u64) -> Cost {
         let mut cost = Cost { dirtied: 0.0, reads: 0.0, frames: 0.0 };
         self.open_bucket(lsn);
-        let bucket = self.buckets.back_mut().expect("it was opened");
-        for (a, dirty) in self.areas.iter_mut().zip(&mut bucket.dirty) {
+        for at in 0..self.areas.len() {
+            let a = &mut self.areas[at];
             let hit = -(-a.area.touches * operations / a.pages.max(1.0)).exp_m1();
             let reads = a.uncached() * hit;
             let dirtied = a.clean * hit;
             let added = a.area.grows * operations;
             a.clean -= dirtied;
             a.pages += added;
-            if self.keeps_size {
-                let dropped = added.min(a.clean);
-                a.clean -= dropped;
-                a.pages -= dropped;
-            }
             a.dirty += dirtied + reads + added;
-            *dirty += dirtied + reads + added;
+            let bucket = self.buckets.back_mut().expect("it was opened");
+            bucket.dirty[at] += dirtied + reads + added;
+            if self.keeps_size {
+                self.drop_oldest(at, added);
+            }
             cost.reads += reads;
             cost.frames += reads + added;
             cost.dirtied += dirtied + reads + added;
         }
         cost
+    }
+
+    /// Pages of an area go: clean ones, else uncached ones, else the longest dirty, which are never written.
+    fn drop_oldest(&mut self, at: usize, pages: f64) {
+        let a = &mut self.areas[at];
+        let of_clean = pages.min(a.clean);
+        let of_uncached = (pages - of_clean).min(a.uncached());
+        let of_dirty = (pages - of_clean - of_uncached).min(a.dirty);
+        a.clean -= of_clean;
+        a.dirty -= of_dirty;
+        a.pages -= of_clean + of_uncached + of_dirty;
+        let mut left = of_dirty;
+        for bucket in &mut self.buckets {
+            let taken = left.min(bucket.dirty[at]);
+            bucket.dirty[at] -= taken;
+            left -= taken;
+            if left <= 0.0 {
+                break;
+            }
+        }
     }
 
     fn open_bucket(&mut self, lsn: u64) {
@@ -266,6 +285,24 @@ mod tests {
         assert_eq!(pages.oldest(), Some(1_010_000));
         pages.change(10_000.0, 1_020_000);
         assert!(pages.dirty() > 999.0);
+    }
+
+    #[test]
+    fn dropped_pages_keep_the_size_though_all_are_dirty() {
+        let mut workload = uniform(1000);
+        workload.areas[0].grows = 0.5;
+        workload.keeps_size = true;
+        let mut pages = Pages::new(&workload, 2000, 400_000);
+        for tick in 1..=100 {
+            pages.change(100.0, tick * 10_000);
+            assert!((pages.total() - 1000.0).abs() < 1e-6, "{}", pages.total());
+        }
+        assert!((pages.dirty() - 1000.0).abs() < 1.0, "{}", pages.dirty());
+        let mut deadlines = Vec::new();
+        pages.deadlines(&mut deadlines);
+        let last = deadlines.last().expect("some are dirty").1;
+        assert!((last as f64 - pages.dirty()).abs() <= 1.0, "{last}: the buckets agree");
+        assert!(pages.oldest() > Some(500_000), "the longest dirty are dropped first");
     }
 
     #[test]

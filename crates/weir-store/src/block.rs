@@ -212,25 +212,23 @@ impl BlockTable {
         waiting.into_iter().chain(writing).min().map(Lsn)
     }
 
-    /// Dirty blocks whose first change is before `below`, in order of numbers.
-    pub fn dirty_below(&self, below: Lsn) -> Vec<u32> {
-        let mut blocks: Vec<u32> = self.dirty.range(..(below.0, 0)).map(|&(_, b)| b).collect();
+    /// The `most` dirty blocks with the oldest first change that is before `below`, in order of numbers.
+    pub fn dirty_below(&self, below: Lsn, most: usize) -> Vec<u32> {
+        let oldest = self.dirty.range(..(below.0, 0)).take(most);
+        let mut blocks: Vec<u32> = oldest.map(|&(_, b)| b).collect();
         blocks.sort_unstable();
         blocks
     }
 
-    /// Takes up a dirty block for writing, unless the log is not durable past its newest change.
-    pub fn start_write(&mut self, block: u32, durable: Lsn) -> Option<Draft> {
+    /// Takes up a dirty block for writing.
+    pub fn start_write(&mut self, block: u32) -> Draft {
         let state = self.state(block);
-        if state.newest >= durable.0 {
-            return None;
-        }
         let rec_lsn = std::mem::replace(&mut state.rec_lsn, CLEAN);
         let draft = Draft { block, version: state.version + 1, newest: Lsn(state.newest) };
         assert!(self.dirty.remove(&(rec_lsn, block)), "block {block} was written while clean");
         let before = self.writing.insert(block, rec_lsn);
         assert!(before.is_none(), "block {block} is written twice at once");
-        Some(draft)
+        draft
     }
 
     /// The write is synced.

@@ -12,7 +12,8 @@
 //! 2. The caller logs the relocations ([`encode_relocations`]).
 //! 3. [`Store::install`] points the map to the new places; the old ones are pending.
 //! 4. [`Store::release`] frees them once the record is durable.
-//! 5. [`Store::write_map`] persists the blocks touched, and the checkpoint may pass the record.
+//! 5. [`Store::draft_map`] copies the blocks touched; when the log is durable past the copies,
+//!    [`Store::write_map`] persists them, and the checkpoint may pass the record.
 //!
 //! A crash before the record is durable leaves the old images; after it, the new ones. An image is
 //! never written over another that anything durable refers to, so none is ever torn.
@@ -56,6 +57,7 @@ pub use error::{Result, StoreError};
 pub use extent::{Extent, FILE_UNITS_MAX, Relocation, UNIT, UNITS_MAX};
 pub use image::{Compression, IMAGE_HEADER};
 pub use map::{MapSlot, PageMap};
+pub use mapfile::MapDraft;
 pub use relocation::{decode_relocations, encode_relocations};
 pub use store::{Store, StoreOptions, StoreStats};
 pub use write::BATCH_PAGES_MAX;

@@ -11,13 +11,28 @@ use std::sync::atomic::Ordering;
 use weir_os::{AlignedBuf, Io};
 use weir_page::{Lsn, PageId};
 
-/// Map blocks written in flight together.
-const BLOCKS_PER_BATCH: usize = 1024;
+/// Most blocks in a draft, which are written in flight together.
+const BLOCKS_PER_DRAFT: usize = 1024;
 /// Blocks read at a time when the map is loaded, and operations in flight.
 const LOAD_BLOCKS: usize = 128;
 const LOAD_READS: usize = 8;
 /// Step by which the map file grows.
 const GROWTH_BYTES: u64 = 256 << 10;
+
+/// Copies of map blocks on their way to the map file; see [`Store::draft_map`].
+#[must_use = "blocks of a draft count as unpersisted until it is written"]
+#[derive(Default)]
+pub struct MapDraft {
+    blocks: Vec<Draft>,
+    writes: Vec<Io>,
+}
+
+impl MapDraft {
+    /// The last change in it: start of a redo group.
+    pub fn newest(&self) -> Lsn {
+        self.blocks.iter().map(|b| b.newest).max().expect("a draft has a block")
+    }
+}
 
 impl Store {
     /// Reads all blocks; the last control contents say which can't have been cut short.
@@ -122,7 +137,7 @@ impl Store {
         if broken.is_empty() {
             return Ok(());
         }
-        for part in broken.chunks(BLOCKS_PER_BATCH) {
+        for part in broken.chunks(BLOCKS_PER_DRAFT) {
             let write = |&offset| Io::Write { offset, buf: AlignedBuf::zeroed(SLOT) };
             let batch = part.iter().map(write).collect();
             self.map_file.run(batch).map_err(|e| self.poisoned(e))?;
@@ -130,50 +145,57 @@ impl Store {
         self.map_file.sync().map_err(|e| self.poisoned(e))
     }
 
-    /// Persists every map block whose first unpersisted change is before `below` and whose newest
-    /// is before `durable`, in batches with one sync at the end. Returns how many blocks with a
-    /// change before `below` the log still blocks.
+    /// Copies map blocks whose first unpersisted change is before `below`, the oldest first, to be
+    /// written when the log is durable past [`MapDraft::newest`]; `None` if there is no such block. Changes
+    /// from now on are for a later draft: they don't hold up this one.
+    ///
+    /// To be followed by [`Store::write_map`], before the next draft is made; until then
+    /// [`Store::oldest_unpersisted`] does not pass the draft's changes.
     ///
     /// # Errors
     /// `NoSpace`: nothing changed. `Disk`: the store is poisoned. `Poisoned`.
-    pub fn write_map(&self, durable: Lsn, below: Lsn) -> Result<usize> {
+    pub fn draft_map(&self, below: Lsn) -> Result<Option<MapDraft>> {
         self.assert_recovered();
         let mut io = self.map_io.lock();
         self.check_poison()?;
-        let dirty = self.blocks.lock().dirty_below(below);
-        let Some(&last) = dirty.last() else { return Ok(0) };
+        let dirty = self.blocks.lock().dirty_below(below, BLOCKS_PER_DRAFT);
+        let Some(&last) = dirty.last() else { return Ok(None) };
         self.grow_map(&mut io, last)?;
-        let mut drafts = Vec::with_capacity(dirty.len());
-        for part in dirty.chunks(BLOCKS_PER_BATCH) {
-            let batch = self.draft_blocks(part, durable, &mut drafts);
-            if !batch.is_empty() {
-                self.map_file.run(batch).map_err(|e| self.poisoned(e))?;
-            }
-        }
-        if !drafts.is_empty() {
-            self.map_file.sync().map_err(|e| self.poisoned(e))?;
-        }
-        let mut blocks = self.blocks.lock();
-        for draft in &drafts {
-            blocks.finish_write(draft);
-        }
-        self.counters.map_blocks_written.fetch_add(drafts.len() as u64, Ordering::Relaxed);
-        Ok(dirty.len() - drafts.len())
-    }
-
-    fn draft_blocks(&self, part: &[u32], durable: Lsn, drafts: &mut Vec<Draft>) -> Vec<Io> {
-        let mut batch = Vec::with_capacity(part.len());
-        for &block in part {
+        let mut draft = MapDraft::default();
+        for &block in &dirty {
             let mut buf = AlignedBuf::zeroed(SLOT);
             // The lock is taken per block, so that nobody waits for more than one encoding.
             let mut blocks = self.blocks.lock();
-            let Some(draft) = blocks.start_write(block, durable) else { continue };
-            block::encode(&self.map, draft, self.database_id, &mut buf);
+            let taken = blocks.start_write(block);
+            block::encode(&self.map, taken, self.database_id, &mut buf);
             drop(blocks);
-            batch.push(Io::Write { offset: block::slot_offset(block, draft.version), buf });
-            drafts.push(draft);
+            draft.writes.push(Io::Write { offset: block::slot_offset(block, taken.version), buf });
+            draft.blocks.push(taken);
         }
-        batch
+        Ok(Some(draft))
+    }
+
+    /// Persists a draft; the log is durable up to `durable`.
+    ///
+    /// # Errors
+    /// `Disk`: the store is poisoned. `Poisoned`.
+    ///
+    /// # Panics
+    /// If the log is not durable past the draft's changes.
+    pub fn write_map(&self, draft: MapDraft, durable: Lsn) -> Result<()> {
+        let newest = draft.newest();
+        assert!(newest < durable, "the map at {newest} with a log durable up to {durable}");
+        let _io = self.map_io.lock();
+        self.check_poison()?;
+        self.map_file.run(draft.writes).map_err(|e| self.poisoned(e))?;
+        self.map_file.sync().map_err(|e| self.poisoned(e))?;
+        let mut blocks = self.blocks.lock();
+        for taken in &draft.blocks {
+            blocks.finish_write(taken);
+        }
+        let count = draft.blocks.len() as u64;
+        self.counters.map_blocks_written.fetch_add(count, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Makes the map file long enough for a block. Synced with the blocks: until then a missing

@@ -24,6 +24,8 @@ const LARGE_RUNS: [u64; 4] = [256, 64, 16, 8];
 const SMALL_RUN: u64 = 4;
 /// Shortest run of free bitmap words (64 units each) that is punched: 1 MiB.
 const PUNCH_WORDS: usize = 4;
+/// A file that is compacted keeps this part of what is used as slack, for images that fit no hole.
+const CEILING_SLACK: u64 = 8;
 const GROWTH_MIN: u64 = (1 << 20) / UNIT as u64;
 const GROWTH_MAX: u64 = (256 << 20) / UNIT as u64;
 
@@ -40,6 +42,8 @@ pub(crate) struct Space {
     cursor: usize,
     pending: BinaryHeap<Reverse<Pending>>,
     pending_units: u64,
+    /// While the file is compacted: images go below this unit as long as there is room.
+    ceiling: Option<u64>,
 }
 
 #[derive(PartialEq, Eq)]
@@ -77,6 +81,7 @@ impl Space {
             cursor: 0,
             pending: BinaryHeap::new(),
             pending_units: 0,
+            ceiling: None,
         };
         space.extend(units);
         space
@@ -100,9 +105,26 @@ impl Space {
         (self.units / 16).next_multiple_of(GROWTH_MIN).clamp(GROWTH_MIN, GROWTH_MAX)
     }
 
-    /// Whether growing the file beats filling up small runs: less than a fifth is free.
+    /// Whether growing the file beats filling up small runs: less than a fifth is free, and the file is
+    /// not to become shorter.
     pub fn wants_growth(&self, needed: u64) -> bool {
-        self.free < needed || self.free - needed < self.units / 5
+        let short = self.ceiling.is_none() && self.free.saturating_sub(needed) < self.units / 5;
+        self.free < needed || short
+    }
+
+    /// Sets a ceiling by what is used, with some slack, and returns it, if that would cut off at least
+    /// a step of the file.
+    pub fn lower_ceiling(&mut self) -> Option<u64> {
+        let used = self.used() - self.pending_units;
+        let ceiling = used + used / CEILING_SLACK + GROWTH_MIN;
+        let worth = ceiling + 2 * self.step() <= self.units;
+        self.ceiling = worth.then_some(ceiling);
+        self.ceiling
+    }
+
+    /// Lets images go anywhere again.
+    pub fn lift_ceiling(&mut self) {
+        self.ceiling = None;
     }
 
     /// Adds free units at the end of the file.
@@ -132,14 +154,17 @@ impl Space {
     pub fn allocate_large(&mut self, counts: &[u8], out: &mut Vec<Extent>) -> bool {
         let needed: u64 = counts[out.len()..].iter().map(|&c| u64::from(c)).sum();
         let full = self.used() + needed;
-        let ceiling = full + full / 4 + self.step();
-        let groups = (ceiling.div_ceil(GROUP) as usize).min(self.longest.len());
-        LARGE_RUNS.iter().any(|&run| self.fill(run, groups, counts, out))
+        let limit = match self.ceiling {
+            Some(ceiling) => ceiling,
+            None => (full + full / 4 + self.step()).next_multiple_of(GROUP),
+        };
+        LARGE_RUNS.iter().any(|&run| self.fill(run, limit, counts, out))
     }
 
-    /// Places what fits into runs of at least `run` units (or all that is left) of the first
-    /// `groups`, from the cursor on. Whether all were placed.
-    fn fill(&mut self, run: u64, groups: usize, counts: &[u8], out: &mut Vec<Extent>) -> bool {
+    /// Places what fits into runs of at least `run` units (or all that is left) below `limit`, from the
+    /// cursor's group on. Whether all were placed.
+    fn fill(&mut self, run: u64, limit: u64, counts: &[u8], out: &mut Vec<Extent>) -> bool {
+        let groups = (limit.div_ceil(GROUP) as usize).min(self.longest.len());
         let left: u64 = counts[out.len()..].iter().map(|&c| u64::from(c)).sum();
         let run = run.min(left);
         for turn in 0..groups {
@@ -148,7 +173,7 @@ impl Space {
             }
             let group = (self.cursor + turn) % groups;
             if u64::from(self.longest[group]) >= run {
-                self.fill_from(group, run, counts, out);
+                self.fill_from(group, run, limit, counts, out);
                 if out.len() == counts.len() {
                     self.cursor = group;
                 }
@@ -161,9 +186,10 @@ impl Space {
     /// first, low places first. Whether all were placed; if not, nothing more than `out` is taken.
     pub fn allocate_any(&mut self, counts: &[u8], out: &mut Vec<Extent>) -> bool {
         let before = out.len();
-        let groups = self.longest.len();
-        if self.fill(SMALL_RUN, groups, counts, out) || self.place_each(counts, out) {
-            return true;
+        for limit in self.ceiling.into_iter().chain([self.units]) {
+            if self.fill(SMALL_RUN, limit, counts, out) || self.place_each(limit, counts, out) {
+                return true;
+            }
         }
         for extent in out.drain(before..) {
             self.give_back(extent);
@@ -171,7 +197,7 @@ impl Space {
         false
     }
 
-    fn place_each(&mut self, counts: &[u8], out: &mut Vec<Extent>) -> bool {
+    fn place_each(&mut self, limit: u64, counts: &[u8], out: &mut Vec<Extent>) -> bool {
         let first = out.len();
         let mut order: Vec<usize> = (first..counts.len()).collect();
         order.sort_by_key(|&i| Reverse(counts[i]));
@@ -181,7 +207,7 @@ impl Space {
             if counts[index] != count {
                 (group, count) = (0, counts[index]);
             }
-            let Some(extent) = self.take_one(&mut group, count) else {
+            let Some(extent) = self.take_one(&mut group, limit, count) else {
                 for extent in placed.into_iter().flatten() {
                     self.give_back(extent);
                 }
@@ -293,12 +319,12 @@ impl Space {
         None
     }
 
-    /// Takes `count` units from the first run that holds them, from `group` on.
-    fn take_one(&mut self, group: &mut usize, count: u8) -> Option<Extent> {
-        while *group < self.longest.len() {
+    /// Takes `count` units from the first run below `limit` that holds them, from `group` on.
+    fn take_one(&mut self, group: &mut usize, limit: u64, count: u8) -> Option<Extent> {
+        while *group < self.longest.len() && *group as u64 * GROUP < limit {
             if self.longest[*group] >= u16::from(count) {
                 let mut out = Vec::with_capacity(1);
-                self.fill_from(*group, u64::from(count), &[count], &mut out);
+                self.fill_from(*group, u64::from(count), limit, &[count], &mut out);
                 if let Some(extent) = out.pop() {
                     return Some(extent);
                 }
@@ -308,10 +334,17 @@ impl Space {
         None
     }
 
-    /// Places what fits into the runs of a group that have `min_run` units or more.
-    fn fill_from(&mut self, group: usize, min_run: u64, counts: &[u8], out: &mut Vec<Extent>) {
-        let end = (group as u64 + 1) * GROUP;
-        let mut at = group as u64 * GROUP;
+    /// Places what fits into the runs of a group, below `limit`, that have `min_run` units or more.
+    fn fill_from(
+        &mut self,
+        group: usize,
+        min_run: u64,
+        limit: u64,
+        counts: &[u8],
+        out: &mut Vec<Extent>,
+    ) {
+        let whole = (group as u64 + 1) * GROUP;
+        let (mut at, end) = (group as u64 * GROUP, whole.min(limit));
         let mut longest = 0;
         while let Some((mut start, mut len)) = self.next_run(at, end) {
             at = start + len;
@@ -328,7 +361,9 @@ impl Space {
             }
             longest = longest.max(len);
         }
-        self.longest[group] = longest as u16;
+        if end == whole {
+            self.longest[group] = longest as u16;
+        }
     }
 
     /// The first free run in `from..end`: start and length.

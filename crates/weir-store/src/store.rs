@@ -103,7 +103,9 @@ pub(crate) struct MapIo {
 /// store.install(&moved, Lsn(100), Lsn(100));
 /// // Once the log is durable past it, the old place is free and the map may be written.
 /// store.release(Lsn(150));
-/// assert_eq!(store.write_map(Lsn(150), Lsn(150))?, 0);
+/// let draft = store.draft_map(Lsn(150))?.expect("a block has changed");
+/// assert_eq!(draft.newest(), Lsn(100));
+/// store.write_map(draft, Lsn(150))?;
 ///
 /// let (again, _) = Store::open(disk, StoreOptions::default())?;
 /// again.finish_recovery()?;
@@ -264,6 +266,23 @@ impl Store {
     /// First relocation or free that is not in a persisted map block: no checkpoint may pass it.
     pub fn oldest_unpersisted(&self) -> Option<Lsn> {
         self.blocks.lock().oldest()
+    }
+
+    /// Has images go to the front of the file from now on, if that can make it shorter by much, until
+    /// [`Store::lift_ceiling`]. Returns the pages that are stored behind, in order of their places.
+    pub fn lower_ceiling(&self) -> Option<Vec<PageId>> {
+        self.assert_recovered();
+        let ceiling = self.space.lock().lower_ceiling()?;
+        let behind = self.map.stored().filter_map(|(page, entry)| Some((entry.extent()?, page)));
+        let mut behind: Vec<(Extent, PageId)> =
+            behind.filter(|(extent, _)| extent.end_unit() > ceiling).collect();
+        behind.sort_unstable();
+        Some(behind.into_iter().map(|(_, page)| page).collect())
+    }
+
+    /// Lets images go anywhere again.
+    pub fn lift_ceiling(&self) {
+        self.space.lock().lift_ceiling();
     }
 
     /// Hands out the lowest free page id. Not persisted: recovery is told by the log.

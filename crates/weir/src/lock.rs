@@ -50,8 +50,8 @@ use ranges::RangeLocks;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use weir_page::types::{TreeId, TxnId};
 
@@ -227,6 +227,13 @@ impl Waiter {
     }
 }
 
+/// What a request that could not be granted at once has come to.
+enum Asked {
+    /// Granted; whether the lock wasn't held before.
+    Granted(bool),
+    Waits(Begun),
+}
+
 #[derive(Default)]
 #[repr(align(64))]
 struct QueueShard(Mutex<HashTable<Queue>>);
@@ -234,6 +241,18 @@ struct QueueShard(Mutex<HashTable<Queue>>);
 #[derive(Default)]
 #[repr(align(64))]
 struct ListShard(Mutex<HashMap<TxnId, Vec<LockKey>>>);
+
+/// Told who begins to wait, and whom all that one waits for; see [`LockTable::observe_waits`].
+pub type WaitObserver = Box<dyn Fn(TxnId, &[TxnId]) + Send + Sync>;
+
+/// A wait that has begun.
+struct Begun {
+    waiter: Arc<Waiter>,
+    /// Whether the lock isn't held yet in another mode.
+    new: bool,
+    /// All in the way, if somebody wants to know.
+    in_the_way: Vec<TxnId>,
+}
 
 /// The table of explicit row locks. See the module's head for the protocol.
 pub struct LockTable {
@@ -246,6 +265,7 @@ pub struct LockTable {
     pub ranges: RangeLocks,
     hasher: RandomState,
     counters: Counters,
+    observer: OnceLock<WaitObserver>,
 }
 
 impl Default for LockTable {
@@ -265,7 +285,16 @@ impl LockTable {
             ranges: RangeLocks::default(),
             hasher: RandomState::new(),
             counters: Counters::default(),
+            observer: OnceLock::new(),
         }
+    }
+
+    /// Has every wait told before it begins, in the thread that waits and with nothing held: for a
+    /// coordinator that knows of orders between transactions which this table doesn't. What is told
+    /// may have ended meanwhile. The first observer stays.
+    pub fn observe_waits(&self, observer: WaitObserver) {
+        // A second one would have to be told of waits that are on.
+        let _ = self.observer.set(observer);
     }
 
     /// Whether another transaction holds, or waits ahead for, a lock that conflicts with `mode`.
@@ -282,27 +311,35 @@ impl LockTable {
         shard.find(hash, |q| q.is(tree, key)).is_some_and(|q| !q.admits(txn, mode))
     }
 
-    /// Acquires a lock, waiting at most [`Request::timeout`]. Call with no latch held, and look at the
-    /// row again afterwards.
+    /// Acquires a lock, waiting at most [`Request::timeout`]; whether the transaction didn't hold it before.
+    /// Call with no latch held, and look at the row again afterwards.
     ///
     /// # Errors
     /// [`LockError`]; a lock held before the call is kept.
     ///
     /// # Panics
     /// If the transaction is already waiting in another thread.
-    pub fn lock(&self, req: &Request<'_>) -> Result<(), LockError> {
+    pub fn lock(&self, req: &Request<'_>) -> Result<bool, LockError> {
         let hash = self.hash(req.tree, req.key);
-        if req.implicit_owner.is_none() && self.grant_now(hash, req) {
-            return Ok(());
+        if req.implicit_owner.is_none()
+            && let Some(new) = self.grant_now(hash, req)
+        {
+            return Ok(new);
         }
-        let Some(waiter) = self.begin_wait(hash, req)? else { return Ok(()) };
+        let Begun { waiter, new, in_the_way } = match self.begin_wait(hash, req)? {
+            Asked::Granted(new) => return Ok(new),
+            Asked::Waits(begun) => begun,
+        };
+        if let Some(observe) = self.observer.get().filter(|_| !req.timeout.is_zero()) {
+            observe(req.txn, &in_the_way);
+        }
         let began = Instant::now();
         let outcome = self.wait(hash, req, &waiter, began);
         self.waits.lock().remove(&req.txn);
         let waited_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.counters.wait_time_us.fetch_add(waited_us, Ordering::Relaxed);
         match outcome {
-            Outcome::Granted => Ok(()),
+            Outcome::Granted => Ok(new),
             Outcome::Failed(error) => Err(error),
             Outcome::Parked => unreachable!("a finished wait has an outcome"),
         }
@@ -380,15 +417,20 @@ impl LockTable {
         &self.lists[txn.0 as usize % SHARDS].0
     }
 
-    /// Grants if nobody is in the way.
-    fn grant_now(&self, hash: u64, req: &Request<'_>) -> bool {
+    /// Grants if nobody is in the way; whether the lock wasn't held before.
+    fn grant_now(&self, hash: u64, req: &Request<'_>) -> Option<bool> {
         let mut shard = self.shard(hash).lock();
         let queue = self.queue(&mut shard, hash, req);
-        let admitted = queue.admits(req.txn, req.mode);
-        if admitted && queue.grant(req.txn, req.mode) {
+        queue.admits(req.txn, req.mode).then(|| self.grant(queue, req))
+    }
+
+    /// Grants; whether the lock wasn't held before.
+    fn grant(&self, queue: &mut Queue, req: &Request<'_>) -> bool {
+        let new = queue.grant(req.txn, req.mode);
+        if new {
             self.enlist(req.txn, queue.key());
         }
-        admitted
+        new
     }
 
     /// The key's queue, made if absent; then it is empty and admits everybody.
@@ -409,21 +451,23 @@ impl LockTable {
     }
 
     /// Grants, or enters the request as a waiter and resolves the deadlocks that this makes.
-    fn begin_wait(&self, hash: u64, req: &Request<'_>) -> Result<Option<Arc<Waiter>>, LockError> {
+    fn begin_wait(&self, hash: u64, req: &Request<'_>) -> Result<Asked, LockError> {
         let mut waits = self.waits.lock();
         let waiter = Waiter::new();
-        let (key, converted) = {
+        let mut in_the_way = Vec::new();
+        let (key, converted, new) = {
             let mut shard = self.shard(hash).lock();
             let queue = self.queue(&mut shard, hash, req);
             let converted = self.enter_owner(queue, req);
             if queue.admits(req.txn, req.mode) {
-                if queue.grant(req.txn, req.mode) {
-                    self.enlist(req.txn, queue.key());
-                }
-                return Ok(None);
+                return Ok(Asked::Granted(self.grant(queue, req)));
             }
+            let new = queue.held(req.txn).is_none();
             if !req.wait {
                 return Err(LockError::Timeout);
+            }
+            if self.observer.get().is_some() {
+                in_the_way = queue.in_the_way(req.txn, req.mode);
             }
             queue.push(Waiting {
                 txn: req.txn,
@@ -431,7 +475,7 @@ impl LockTable {
                 since: Instant::now(),
                 waiter: Arc::clone(&waiter),
             });
-            (queue.key().clone(), converted)
+            (queue.key().clone(), converted, new)
         };
         self.counters.waits.fetch_add(1, Ordering::Relaxed);
         let wait = Wait { key: key.clone(), weight: req.weight };
@@ -443,7 +487,7 @@ impl LockTable {
         } else if converted || self.list(req.txn).lock().contains_key(&req.txn) {
             self.resolve_deadlocks(&mut waits, req.txn);
         }
-        Ok(Some(waiter))
+        Ok(Asked::Waits(Begun { waiter, new, in_the_way }))
     }
 
     /// Enters the implicit owner as exclusive holder if it is still active. Whatever the requester

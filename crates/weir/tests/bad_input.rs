@@ -481,10 +481,10 @@ fn a_newer_format_is_refused() {
     let at = dir.path().join("redo is newer");
     copy(&original, &at);
     for segment in files(&at).iter().filter(|f| f.to_str().unwrap().contains("redo-")) {
-        patch(segment, 0..4096, 8, &2u32.to_le_bytes(), 12);
+        patch(segment, 0..4096, 8, &3u32.to_le_bytes(), 12);
     }
     let before = contents(&at);
-    says(Database::open(&at, durable()), &["redo-", "format version 2", "upgrade"]);
+    says(Database::open(&at, durable()), &["redo-", "format version 3", "upgrade"]);
     assert!(before == contents(&at));
 }
 
@@ -665,4 +665,45 @@ fn a_full_file_system() {
     says(Database::open(tiny.path(), durable()), &[path]);
     assert!(privileged("mount", &["-o", "remount,size=64m", path]));
     fill(&Database::open(tiny.path(), durable()).unwrap());
+}
+
+/// `control` notes how far the log is durable now and then only; what is damaged behind the note is told by
+/// the log itself, unless next to nothing came after it.
+#[test]
+fn damage_behind_the_last_note_is_told_from_the_log_s_end() {
+    let disk = weir_os::SimDisk::new(1);
+    let open = |disk: &weir_os::SimDisk| {
+        Database::open_on(std::sync::Arc::new(disk.clone()), durable().single_threaded())
+    };
+    let db = open(&disk).unwrap();
+    let segment_bytes = db.status().lsn_last_checkpoint;
+    let table = db.create_table("items", items()).unwrap();
+    let mut commits = Vec::new();
+    for id in 0..30 {
+        commits.push(db.status().lsn_flushed);
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        txn.insert(&table, &values(id, &(1, format!("{id}"), vec![7; 40]))).unwrap();
+        txn.commit().unwrap();
+    }
+    let disk = disk.process_kill();
+    let (mut told, mut lost) = (0, 0);
+    for (id, lsn) in commits.iter().enumerate() {
+        let disk = disk.process_kill();
+        let file = format!("redo-{:010}", lsn / segment_bytes);
+        disk.rot(&file, 4096 + lsn % segment_bytes + 20, 3).unwrap();
+        match open(&disk) {
+            Err(error) => {
+                says(Err::<Database, _>(error), &["redo-", "offset", "restore the file"]);
+                told += 1;
+            }
+            Ok(db) => {
+                let table = db.table("items").unwrap();
+                let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+                let found = all_items(&mut txn, &table).len();
+                assert!(found == id && found + 1 == commits.len(), "{found} of {id} rows are left");
+                lost += 1;
+            }
+        }
+    }
+    assert!(told >= commits.len() - 1 && lost <= 1, "{told} told, {lost} lost");
 }

@@ -153,7 +153,8 @@ fn a_failed_change_of_indexes_changes_nothing() {
     };
     let (unique, named_a) = ([RawIndex::new("u", true)], [RawIndex::new("a", true)]);
     let twice = db.alter_indexes(&table, &["a"], &unique, None, &mut { same });
-    assert!(matches!(twice, Err(Error::Duplicate { index, .. }) if index == "u"));
+    let Err(Error::Duplicate { table: of, index, key }) = twice else { panic!("{twice:?}") };
+    assert_eq!((of, index, key), (table.name(), "u".to_string(), vec![1]));
     let exists = db.alter_indexes(&table, &[], &named_a, None, &mut { same });
     assert!(matches!(exists, Err(Error::IndexExists { .. })));
     let missing = db.alter_indexes(&table, &["x"], &[], None, &mut { same });

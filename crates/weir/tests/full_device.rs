@@ -95,3 +95,67 @@ fn a_transaction_dropped_on_a_full_device_is_rolled_back_later() {
     }
     assert!(left > 0, "no rollback was kept from its end");
 }
+
+/// A change of definitions that can't even be taken back leaves the database running; it is taken back once
+/// there is space.
+#[test]
+fn an_index_build_on_a_full_device_is_taken_back_later() {
+    let (mut failed, mut left) = (0, 0);
+    for spare in (0..20).map(|n| n * 40_000) {
+        let disk = SimDisk::new(1);
+        let options =
+            Options::default().memory_bytes(2 << 20).redo_capacity_bytes(1 << 20).single_threaded();
+        let db = Database::open_on(Arc::new(disk.clone()), options).unwrap();
+        let schema = Schema::builder()
+            .column("key", Type::Bytes)
+            .column("body", Type::Bytes)
+            .primary_key(&["key"])
+            .build()
+            .unwrap();
+        let table = db.create_table("t", schema.clone()).unwrap();
+        let mut rng = fastrand::Rng::with_seed(7);
+        // Too long together for a leaf of the index: each entry has a chain, and an undo record.
+        let key = |id: u32| [&id.to_be_bytes()[..], &[7; 1400]].concat();
+        let mut body = vec![0; 2400];
+        for id in 0..200 {
+            rng.fill(&mut body);
+            let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+            txn.insert(&table, &[Value::Bytes(&key(id)), Value::Bytes(&body)]).unwrap();
+            txn.commit().unwrap();
+        }
+        disk.set_capacity(Some(disk.used_bytes() + spare));
+        if let Err(error) = db.create_index(&table, "by_body", &["body"], true) {
+            failed += 1;
+            assert!(says_full(&error), "{error}");
+        }
+        left += db.transactions().len();
+        // Neither a new table nor a reader meets more than the full device.
+        match db.create_table("other", schema) {
+            Ok(_) => {}
+            Err(error) => assert!(says_full(&error), "{error}"),
+        }
+        let mut reader = db.begin(Isolation::RepeatableRead).unwrap();
+        match reader.get(&table, &[Value::Bytes(&key(1))]) {
+            Ok(found) => assert!(found.is_some()),
+            Err(error) => assert!(says_full(&error), "{error}"),
+        }
+        reader.rollback().unwrap();
+        disk.set_capacity(None);
+        match db.create_index(&table, "by_body", &["body"], true) {
+            Ok(()) | Err(weir::Error::IndexExists { .. }) => {}
+            Err(error) => panic!("with {spare} bytes: {error}"),
+        }
+        assert!(db.transactions().is_empty());
+        let mut findings = Vec::new();
+        db.purge_all().unwrap();
+        db.check(&mut |finding| findings.push(finding.to_string())).unwrap();
+        assert!(findings.is_empty(), "with {spare} bytes: {findings:#?}");
+    }
+    println!("{failed} builds failed, {left} transactions were left");
+    assert!(failed > 0, "a build failed");
+}
+
+fn says_full(error: &weir::Error) -> bool {
+    let text = error.to_string();
+    text.contains("no space") || text.contains("No space") || text.contains("os error 28")
+}

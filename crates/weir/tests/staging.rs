@@ -350,3 +350,96 @@ fn little_memory_stages() {
         rows(&mut cursor_of, &table, IndexRef::Named("by_a"), Direction::Backward).unwrap().len();
     assert_eq!(n, model.len());
 }
+
+/// Rows deleted and inserted again by the transaction that scans them, ahead of the scan and behind it.
+#[test]
+fn a_scan_finds_what_its_transaction_deletes_and_inserts_again() {
+    let seed = seed();
+    for round in 0..12 * factor() {
+        let mut rng = fastrand::Rng::with_seed(seed + round);
+        let dir = tempfile::tempdir().unwrap();
+        let db = Database::open(dir.path(), eager(4 << 20, 0).single_threaded()).unwrap();
+        let table = db.create_table("items", items()).unwrap();
+        let row = |id: u64| (id as i64 / 3, format!("{id}"), vec![7; 9]);
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        (0..3000).for_each(|id| txn.insert(&table, &values(id, &row(id))).unwrap());
+        txn.commit().unwrap();
+        for _ in 0..100 {
+            db.background_step(6).unwrap();
+        }
+        let status = db.status();
+        assert_eq!(status.staged_entries, status.staged_entries_moved, "all have been moved");
+        let way = if round % 2 == 0 { Direction::Forward } else { Direction::Backward };
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        // Without a write before, the scan sees its snapshot alone.
+        if rng.u8(..4) > 0 {
+            assert!(txn.update(&table, &values(1, &row(1))).unwrap());
+        }
+        let mut found = Vec::new();
+        let mut cursor = txn.scan(&table, "by_a", Bounds::all(), way).unwrap();
+        while let Some(row_at) = cursor.next().unwrap() {
+            found.push(row_at.get(0).unwrap().as_u64().unwrap());
+            if rng.u8(..40) > 0 {
+                continue;
+            }
+            let txn = cursor.transaction();
+            let savepoint = txn.savepoint().unwrap();
+            for id in (0..20).map(|_| rng.u64(..3000)) {
+                assert!(txn.delete(&table, &[Value::U64(id)]).unwrap());
+                txn.insert(&table, &values(id, &row(id))).unwrap();
+            }
+            match rng.u8(..4) {
+                0 => txn.rollback_to(savepoint).unwrap(),
+                _ => db.background_step(6).unwrap(),
+            }
+        }
+        if way == Direction::Backward {
+            found.reverse();
+        }
+        let missed: Vec<u64> = (0..3000).filter(|id| !found.contains(id)).collect();
+        assert!(missed.is_empty(), "round {round}: {missed:?} were missed");
+        assert!(found.is_sorted_by(|x, y| x < y), "round {round}: each is given once, in order");
+    }
+}
+
+/// A snapshot that lasts keeps nothing in the staging trees that was inserted and committed after it.
+#[test]
+fn an_old_snapshot_does_not_keep_entries_from_being_moved() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), eager(4 << 20, 0).single_threaded()).unwrap();
+    let table = db.create_table("items", items()).unwrap();
+    let row = |id: u64| (id as i64 / 3, format!("{id}"), vec![7; 9]);
+    let mut model = Model::new();
+    let insert = |ids: std::ops::Range<u64>, model: &mut Model| {
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        for id in ids {
+            txn.insert(&table, &values(id, &row(id))).unwrap();
+            model.insert(id, row(id));
+        }
+        txn.commit().unwrap();
+    };
+    insert(0..100, &mut model);
+    let before = model.clone();
+    let mut reader = db.begin(Isolation::RepeatableRead).unwrap();
+    compare(&mut reader, &table, &before, "the snapshot");
+    for from in (100..2000).step_by(100) {
+        insert(from..from + 100, &mut model);
+    }
+    for _ in 0..100 {
+        db.background_step(6).unwrap();
+    }
+    assert_eq!(db.status().staging_pages, 0, "everything has been moved");
+    compare(&mut reader, &table, &before, "the snapshot, all being moved");
+    compare(&mut db.begin(Isolation::RepeatableRead).unwrap(), &table, &model, "the newest");
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    for id in (0..2000).step_by(3) {
+        assert!(txn.delete(&table, &[Value::U64(id)]).unwrap());
+        model.remove(&id);
+    }
+    txn.commit().unwrap();
+    compare(&mut reader, &table, &before, "the snapshot, a third being gone");
+    compare(&mut db.begin(Isolation::RepeatableRead).unwrap(), &table, &model, "the newest");
+    reader.rollback().unwrap();
+    db.purge_all().unwrap();
+    assert_sound(&db);
+}

@@ -209,6 +209,58 @@ fn transfers_with_a_tiny_log_that_grows_and_shrinks() {
     });
 }
 
+/// Every writer gets on after every change of the capacity, whatever it was and whatever it is; the longest
+/// that one took for a transaction is printed.
+#[test]
+fn writers_go_on_while_the_capacity_changes() {
+    let _watchdog = Watchdog::new("writers while the capacity changes");
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), options(16 << 20, 1 << 20)).unwrap();
+    let table = db.create_table("items", items()).unwrap();
+    let done: Vec<AtomicU64> = (0..4).map(|_| AtomicU64::new(0)).collect();
+    let (running, longest_us) = (AtomicBool::new(true), AtomicU64::new(0));
+    let seed = seed();
+    std::thread::scope(|scope| {
+        for (thread, done) in done.iter().enumerate() {
+            let (db, table, running, longest_us) = (&db, &table, &running, &longest_us);
+            scope.spawn(move || {
+                let mut rng = fastrand::Rng::with_seed(seed + thread as u64);
+                while running.load(Ordering::Relaxed) {
+                    let began = std::time::Instant::now();
+                    let ids: Vec<u64> =
+                        (0..10).map(|_| rng.u64(..2000) * 4 + thread as u64).collect();
+                    retried(db, Isolation::default(), |txn| {
+                        ids.iter().try_for_each(|&id| {
+                            let item = (rng.i64(-20..20), format!("{id}"), vec![id as u8; 900]);
+                            txn.upsert(table, &values(id, &item)).map(|_| ())
+                        })
+                    });
+                    longest_us.fetch_max(began.elapsed().as_micros() as u64, Ordering::Relaxed);
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        for round in 0..40 * factor() as usize {
+            let capacity = [1u64 << 20, 64 << 20, 2 << 20, 16 << 20][round % 4];
+            assert!(db.set_redo_capacity(capacity).unwrap() >= capacity);
+            let before: Vec<u64> = done.iter().map(|d| d.load(Ordering::Relaxed)).collect();
+            // Under the watchdog's eye: a writer that doesn't get on hangs here.
+            while done.iter().zip(&before).any(|(d, b)| d.load(Ordering::Relaxed) < b + 50) {
+                std::thread::yield_now();
+            }
+            let status = db.status();
+            assert!(status.checkpoint_age <= status.checkpoint_max_age.max(64 << 20));
+        }
+        running.store(false, Ordering::Relaxed);
+    });
+    println!("longest transaction: {} ms", longest_us.load(Ordering::Relaxed) / 1000);
+    check_quiet(&db);
+    drop((table, db));
+    let db = Database::open(dir.path(), options(16 << 20, 1 << 20)).unwrap();
+    let table = db.table("items").unwrap();
+    assert!(!all_items(&mut db.begin(Isolation::default()).unwrap(), &table).is_empty());
+}
+
 /// What one thread does to its own rows of `items`; the model of what it committed is returned.
 struct Churn<'a> {
     db: &'a Database,

@@ -173,3 +173,24 @@ fn a_large_prepared_transaction_is_found_whole() {
         check_quiet(&db);
     }
 }
+
+#[test]
+fn who_is_to_decide_a_transaction_can_wait_until_its_owner_lets_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = db.create_table("items", items()).unwrap();
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    insert(&mut txn, &table, 1).unwrap();
+    txn.prepare(b"x").unwrap();
+    assert!(!db.wait_until_detached(b"x", Duration::ZERO));
+    assert!(db.wait_until_detached(b"nobody's", Duration::ZERO));
+    std::thread::scope(|scope| {
+        let decides = scope.spawn(|| {
+            assert!(db.wait_until_detached(b"x", Duration::MAX));
+            db.commit_prepared(b"x").unwrap();
+        });
+        txn.detach().unwrap();
+        decides.join().unwrap();
+    });
+    assert_eq!(ids(&db), [1]);
+}

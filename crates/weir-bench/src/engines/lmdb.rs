@@ -1,12 +1,14 @@
 //! LMDB: a copy-on-write B+tree in a memory map, one writer at a time.
 //!
 //! Each index of each table is a named database of one environment. Rows arrive in key order, which LMDB
-//! is told (`MDB_APPEND`). With `write` and `relaxed` the map is writable (`MDB_WRITEMAP`), which spares
-//! LMDB a copy and a system call per changed page; with `sync` it is not, which is quicker there.
+//! is told (`MDB_APPEND`).
 //!
-//! LMDB has no log: it writes whole pages at every commit. Without a sync at commit (`MDB_NOSYNC`) a crash
-//! of the machine, not of the process, may leave a broken database, not just an older one. Its cache is
-//! the page cache, which no setting limits.
+//! LMDB has no log: it writes whole pages at every commit. With `write` and `relaxed` that is not synced
+//! (`MDB_NOSYNC`): a crash of the machine, not of the process, may lose the last commits, and nothing
+//! else "if the filesystem preserves write order and the MDB_WRITEMAP flag is not used" (`lmdb.h`). So
+//! that flag is an engine of its own here, `lmdb-writemap`: it spares LMDB a copy and a system call per changed
+//! page, and a crash of the machine may leave a broken database. Its cache is the page cache, which no
+//! setting limits.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -171,12 +173,15 @@ pub(super) struct Lmdb {
 }
 
 impl Lmdb {
-    pub(super) fn open(options: &EngineOptions) -> Result<Self> {
+    pub(super) fn open(options: &EngineOptions, writemap: bool) -> Result<Self> {
         let path = CString::new(options.dir.as_os_str().as_bytes())
             .map_err(|_| Error::engine(NAME, "open", "a path with a zero byte"))?;
         let mut flags = ffi::NOTLS | ffi::NORDAHEAD | ffi::NOMEMINIT;
         if options.durability != Durability::Sync {
-            flags |= ffi::NOSYNC | ffi::WRITEMAP;
+            flags |= ffi::NOSYNC;
+        }
+        if writemap {
+            flags |= ffi::WRITEMAP;
         }
         let mut raw = null_mut();
         // SAFETY: plain calls on a new environment, in the order that LMDB documents.
@@ -233,15 +238,20 @@ impl Engine for Lmdb {
         unsafe { ffi::mdb_version(&mut major, &mut minor, &mut patch) };
         let mut settings = vec!["MDB_NOTLS".into(), "MDB_NORDAHEAD".into(), "MDB_NOMEMINIT".into()];
         let mut notes = vec!["LMDB's cache is the page cache: the memory limit is not kept".into()];
-        if self.flags & ffi::NOSYNC != 0 {
-            settings.extend(["MDB_NOSYNC".into(), "MDB_WRITEMAP".into()]);
-            notes.push(
-                "without sync, LMDB may be left broken by a crash of the machine, not just older"
-                    .into(),
-            );
+        let (unsynced, writemap) = (self.flags & ffi::NOSYNC != 0, self.flags & ffi::WRITEMAP != 0);
+        if unsynced {
+            settings.push("MDB_NOSYNC".into());
+        }
+        if writemap {
+            settings.push("MDB_WRITEMAP".into());
+        }
+        if unsynced && writemap {
+            let note = "it may be left broken by a crash of the machine, not just older";
+            notes.push(note.into());
         }
         let version = format!("{major}.{minor}.{patch}");
-        EngineInfo { name: NAME.into(), version, settings, notes }
+        let name = if writemap { "lmdb-writemap" } else { NAME };
+        EngineInfo { name: name.into(), version, settings, notes }
     }
 
     fn create_table(&self, table: u32, indexed: bool) -> Result<()> {

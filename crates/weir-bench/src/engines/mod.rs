@@ -53,7 +53,10 @@ pub fn open(kind: EngineKind, options: &EngineOptions) -> Result<Box<dyn Engine>
         #[cfg(feature = "rocksdb")]
         EngineKind::RocksDb => Ok(Box::new(rocksdb::RocksDb::open(options)?)),
         #[cfg(feature = "lmdb")]
-        EngineKind::Lmdb => Ok(Box::new(lmdb::Lmdb::open(options)?)),
+        EngineKind::Lmdb | EngineKind::LmdbWritemap => {
+            let writemap = kind == EngineKind::LmdbWritemap;
+            Ok(Box::new(lmdb::Lmdb::open(options, writemap)?))
+        }
         #[cfg(feature = "wiredtiger")]
         EngineKind::WiredTiger => Ok(Box::new(wiredtiger::WiredTiger::open(options)?)),
         #[cfg(feature = "sqlite")]

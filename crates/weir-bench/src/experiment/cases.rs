@@ -22,6 +22,8 @@ pub struct Case {
     pub step: usize,
     /// Share of the step's seconds at its beginning that facts leave out.
     pub skip: f64,
+    /// A step in which the data has its size, if there is one: how even it is.
+    pub steady: Option<usize>,
 }
 
 /// The cases of `experiment` at `scale`.
@@ -67,17 +69,19 @@ fn base(rows: f64, clients: u32, text: &str) -> Settings {
 fn redo_size(scale: f64) -> Vec<Case> {
     let rows = 2e6 * scale;
     let data = rows * ROW_BYTES;
+    // What a row costs rises as the table grows. Whether rows come evenly shows when it doesn't.
+    let text = format!("load,update:seconds={}", (15.0 * scale).max(3.0).round());
     let mut cases = Vec::new();
     for device in ["fast", "slow-ssd"] {
         for (memory, name) in [(2.0 * data, "cached"), (data / 10.0, "tenth")] {
             for part in [25.0, 12.5, 6.25, 3.125] {
-                let mut settings = base(rows, 2, "load");
+                let mut settings = base(rows, 2, &text);
                 settings.redo_bytes = bytes(data / part, 8.0);
                 settings.memory_bytes = bytes(memory, 24.0);
                 settings.disk.device = device.into();
                 let redo = format_bytes(settings.redo_bytes);
                 let label = format!("{device}-{name}-redo-{redo}");
-                cases.push(Case { label, settings, step: 0, skip: 0.0 });
+                cases.push(Case { label, settings, step: 0, skip: 0.0, steady: Some(1) });
             }
         }
     }
@@ -97,7 +101,7 @@ fn dirty_limit(scale: f64) -> Vec<Case> {
             settings.disk.device = "two-disks".into();
             settings.disk.load_device = Some("fast".into());
             settings.flush.dirty_limit_percent = Some(percent);
-            Case { label: format!("limit-{percent}"), settings, step: 1, skip: 0.0 }
+            Case { label: format!("limit-{percent}"), settings, step: 1, skip: 0.0, steady: None }
         })
         .collect()
 }
@@ -123,7 +127,7 @@ fn nothing_to_tune(scale: f64) -> Vec<Case> {
             settings.disk.load_device = Some("fast".into());
             settings.flush.policy = policy.into();
             let label = format!("redo-{}-{policy}", format_bytes(settings.redo_bytes));
-            cases.push(Case { label, settings, step: 1, skip: 1.0 / 3.0 });
+            cases.push(Case { label, settings, step: 1, skip: 1.0 / 3.0, steady: None });
         }
     }
     cases
@@ -134,7 +138,7 @@ fn decay(scale: f64) -> Vec<Case> {
     let mut settings = base(rows, 2, "load");
     // At the largest sizes a machine's memory ends; below, half of the data is cached.
     settings.memory_bytes = bytes(rows * ROW_BYTES / 2.0, 64.0).min(8 << 30);
-    vec![Case { label: "load".into(), settings, step: 0, skip: 0.0 }]
+    vec![Case { label: "load".into(), settings, step: 0, skip: 0.0, steady: None }]
 }
 
 fn wave(scale: f64) -> Vec<Case> {
@@ -148,7 +152,7 @@ fn wave(scale: f64) -> Vec<Case> {
             settings.disk.device = "iops-3000".into();
             settings.disk.load_device = Some("fast".into());
             settings.flush.policy = policy.into();
-            Case { label: policy.into(), settings, step: 1, skip: 1.0 / 3.0 }
+            Case { label: policy.into(), settings, step: 1, skip: 1.0 / 3.0, steady: None }
         })
         .collect()
 }

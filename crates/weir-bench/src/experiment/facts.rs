@@ -1,6 +1,6 @@
 //! What a run showed of page writing.
 
-use super::Case;
+use super::{Case, Slopes};
 use crate::percentile::rate_99;
 use crate::result::{Run, Second, StepResult};
 use serde::{Deserialize, Serialize};
@@ -20,8 +20,17 @@ pub struct Facts {
     pub rate_99: f64,
     /// The slowest second.
     pub rate_min: f64,
+    /// Rows per second while the data has its size, in the step for that: mean of its seconds.
+    #[serde(default)]
+    pub steady_mean: f64,
+    /// The rate that 99 % of them reach.
+    #[serde(default)]
+    pub steady_99: f64,
     /// Change of the rate over the whole time, as a share of the mean: of the line through all seconds.
     pub trend: f64,
+    /// What becomes of the rate as rows are added.
+    #[serde(default)]
+    pub slopes: Slopes,
     /// KB written to the device per row, from the whole step.
     pub write_kb_per_row: f64,
     /// KB read from the device per row, from the whole step.
@@ -36,6 +45,9 @@ pub struct Facts {
     pub pages_max: f64,
     /// Pages written per MB of redo.
     pub pages_per_redo_mb: f64,
+    /// Share of the time that a throttled device was at work.
+    #[serde(default)]
+    pub busy: f64,
     /// Redo, MB per second.
     pub redo_mb_mean: f64,
     /// Pages written by reason: deadline, dirty limit, free frames.
@@ -64,6 +76,11 @@ impl Facts {
         share(self.rate_min, self.rate_mean)
     }
 
+    /// Slowest 1 % of seconds while the data has its size, as a share of their mean.
+    pub fn steady_jitter_99(&self) -> f64 {
+        share(self.steady_99, self.steady_mean)
+    }
+
     /// Most pages written in a second, as a multiple of the mean.
     pub fn pages_peak(&self) -> f64 {
         share(self.pages_max, self.pages_mean)
@@ -72,21 +89,26 @@ impl Facts {
     /// Facts of `case`, which was `run`. `None` if its step wasn't reached or took no second.
     pub fn of(case: &Case, run: &Run) -> Option<Facts> {
         let step = run.steps.get(case.step)?;
-        let whole = step.whole_seconds.min(step.series.len());
-        let skip = (whole as f64 * case.skip) as usize;
-        let seconds = &step.series[..whole];
-        if skip >= whole {
+        let seconds = whole_seconds(step);
+        let skip = (seconds.len() as f64 * case.skip) as usize;
+        if skip >= seconds.len() {
             return None;
         }
-        let rates: Vec<f64> = seconds[skip..].iter().map(|s| s.inserts as f64).collect();
+        let of_rows = rates(&seconds[skip..]);
         let mut facts = Facts {
-            seconds: rates.len(),
-            rate_mean: mean(&rates),
-            rate_99: rate_99(&rates)?,
-            rate_min: rates.iter().copied().fold(f64::INFINITY, f64::min),
-            trend: trend(&rates),
+            seconds: of_rows.len(),
+            rate_mean: mean(&of_rows),
+            rate_99: rate_99(&of_rows)?,
+            rate_min: of_rows.iter().copied().fold(f64::INFINITY, f64::min),
+            trend: trend(&of_rows),
+            slopes: Slopes::of(&seconds[skip..]),
             ..Facts::default()
         };
+        if let Some(steady) = case.steady.and_then(|step| run.steps.get(step)) {
+            let rates = rates(whole_seconds(steady));
+            facts.steady_mean = mean(&rates);
+            facts.steady_99 = rate_99(&rates)?;
+        }
         facts.of_step(step);
         facts.of_figures(seconds, skip);
         Some(facts)
@@ -127,6 +149,7 @@ impl Facts {
         let pages: f64 = self.pages_by_reason.iter().sum();
         let redo_mb = growth("lsn_current") / MB;
         self.pages_mean = share(pages, time);
+        self.busy = share(growth("disk_busy_us") / 1e6, time);
         self.redo_mb_mean = share(redo_mb, time);
         self.pages_per_redo_mb = share(pages, redo_mb);
         for pair in from.windows(2) {
@@ -143,6 +166,14 @@ impl Facts {
             self.dirty_limit = self.dirty_limit.max(of_frames(second, "dirty_max"));
         }
     }
+}
+
+fn whole_seconds(step: &StepResult) -> &[Second] {
+    &step.series[..step.whole_seconds.min(step.series.len())]
+}
+
+fn rates(seconds: &[Second]) -> Vec<f64> {
+    seconds.iter().map(|s| s.inserts as f64).collect()
 }
 
 fn figure(second: &Second, name: &str) -> f64 {

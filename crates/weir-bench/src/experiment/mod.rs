@@ -13,10 +13,12 @@
 
 mod cases;
 mod facts;
+mod slope;
 mod table;
 
 pub use cases::{Case, cases};
 pub use facts::Facts;
+pub use slope::{Slope, Slopes};
 pub use table::{legend, table};
 
 use serde::{Deserialize, Serialize};

@@ -1,23 +1,28 @@
 //! The tables of experiments.
 
-use super::{CaseReport, Experiment, Facts};
+use super::{CaseReport, Experiment, Facts, Slope};
 use crate::report::TextTable;
 
 const GB: f64 = 1024.0 * 1024.0 * 1024.0;
 
 type Column = (&'static str, &'static str, fn(&Facts) -> String);
 
-const COLUMNS: [Column; 21] = [
+const COLUMNS: [Column; 27] = [
     ("ips.av", "rows per second, mean of the seconds", |f| whole(f.rate_mean)),
     ("ips.99", "the rate that 99 % of the seconds reach", |f| whole(f.rate_99)),
     ("p1/av", "that, as a share of the mean", |f| two(f.jitter_99())),
     ("min/av", "the slowest second, as a share of the mean", |f| two(f.jitter_min())),
+    ("ips.std", "rows updated per second when the data has its size, mean", |f| {
+        whole(f.steady_mean)
+    }),
+    ("p1/std", "slowest 1 % of those seconds, as a share of it", |f| two(f.steady_jitter_99())),
     ("rKB/i", "KB read from the device per row", |f| three(f.read_kb_per_row)),
     ("wKB/i", "KB of pages and redo written per row", |f| three(f.write_kb_per_row)),
     ("Mcpu/i", "microseconds of the engine's processor time per row", |f| two(f.cpu_us_per_row)),
     ("size", "GB on the device", |f| two(f.size_bytes as f64 / GB)),
     ("pages/s", "pages written per second", |f| whole(f.pages_mean)),
     ("peak", "the second with most of them, as a multiple of the mean", |f| two(f.pages_peak())),
+    ("busy", "share of the time that a throttled device was at work", |f| two(f.busy)),
     ("pg/MB", "pages written per MB of redo", |f| two(f.pages_per_redo_mb)),
     ("age.max", "greatest checkpoint age, of what it may be", |f| two(f.age_max)),
     ("dirty.av", "dirty pages, share of the frames", |f| three(f.dirty_mean)),
@@ -29,6 +34,9 @@ const COLUMNS: [Column; 21] = [
     ("paced.s", "seconds that clients were held back by pacing", |f| two(f.waits_seconds[0])),
     ("full.s", "seconds that clients waited for a full log", |f| two(f.waits_seconds[2])),
     ("trend", "change of the rate from beginning to end, of the mean", |f| signed(f.trend)),
+    ("slope", "change of the rate per 10 M rows, of the mean (95 %)", |f| of(f.slopes.all)),
+    ("slope.2", "that of the second half of the rows", |f| of(f.slopes.late)),
+    ("slope.eq", "that, at equal pages read and written per row", |f| of(f.slopes.late_alike)),
 ];
 
 /// Names of the columns that an experiment shows.
@@ -38,13 +46,15 @@ fn shown(experiment: Experiment) -> &'static [&'static str] {
             "ips.av",
             "ips.99",
             "p1/av",
-            "min/av",
+            "ips.std",
+            "p1/std",
             "rKB/i",
             "wKB/i",
             "Mcpu/i",
             "size",
             "pg/MB",
             "peak",
+            "busy",
             "age.max",
             "dirty.max",
             "paced.s",
@@ -73,6 +83,9 @@ fn shown(experiment: Experiment) -> &'static [&'static str] {
             "p1/av",
             "min/av",
             "trend",
+            "slope",
+            "slope.2",
+            "slope.eq",
             "rKB/i",
             "wKB/i",
             "Mcpu/i",
@@ -87,6 +100,7 @@ fn shown(experiment: Experiment) -> &'static [&'static str] {
             "min/av",
             "pages/s",
             "peak",
+            "busy",
             "pg/MB",
             "age.max",
             "dirty.max",
@@ -129,6 +143,12 @@ fn two(value: f64) -> String {
 
 fn three(value: f64) -> String {
     format!("{value:.3}")
+}
+
+fn of(slope: Option<Slope>) -> String {
+    let percent =
+        |slope: Slope| format!("{:+.2}±{:.2} %", 100.0 * slope.share, 100.0 * slope.margin);
+    slope.map_or("-".to_string(), percent)
 }
 
 fn signed(value: f64) -> String {

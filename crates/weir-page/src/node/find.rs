@@ -7,6 +7,9 @@ use std::hint::select_unpredictable;
 
 type SlotBytes = [u8; SLOT];
 
+/// Probes among ties whose keys are prefetched: each more doubles the keys.
+const PREFETCHED_PROBES: u32 = 3;
+
 /// First slot whose key is not below `key`, and whether it is equal.
 ///
 /// `key` must be covered by the page.
@@ -56,6 +59,8 @@ fn first_not_below(slots: &[SlotBytes], wanted: u32) -> usize {
 
 /// [`search`] among the slots `low..high`, at least two, whose heads are that of `wanted`.
 fn search_ties(p: &Page, mut low: usize, high: usize, wanted: &[u8]) -> (usize, bool) {
+    prefetch_key(p, high - 1);
+    prefetch_probes(p, low, high - low, PREFETCHED_PROBES);
     let first = suffix(p, low);
     let skip = common_prefix(first, suffix(p, high - 1));
     match wanted[..skip.min(wanted.len())].cmp(&first[..skip]) {
@@ -75,6 +80,23 @@ fn search_ties(p: &Page, mut low: usize, high: usize, wanted: &[u8]) -> (usize, 
         len -= half;
     }
     search_keys(p, low, low + len, wanted)
+}
+
+/// Tells the CPU which keys the first probes of a search among `len` slots from `low` on may read: all
+/// that they might, so that their way through memory is made once and not probe by probe.
+fn prefetch_probes(p: &Page, low: usize, len: usize, probes: u32) {
+    if probes == 0 || len < 2 {
+        return;
+    }
+    let half = len / 2;
+    prefetch_key(p, low + half - 1);
+    prefetch_probes(p, low, len - half, probes - 1);
+    prefetch_probes(p, low + half, len - half, probes - 1);
+}
+
+#[inline]
+fn prefetch_key(p: &Page, slot: usize) {
+    prefetch(p, suffix_at(p, Slot::get(p, slot)).start);
 }
 
 /// [`search`] among the slots `low..high` by whole keys.

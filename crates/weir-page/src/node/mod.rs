@@ -60,6 +60,8 @@ const LAST: usize = 54;
 const RUN: usize = 56;
 const NO_UPPER: u16 = 0xffff;
 
+/// A version begins with the writer's number, in 6 bytes.
+const TXN_MASK: u64 = (1 << 48) - 1;
 const LEN_MASK: u16 = 0x0fff;
 const VERSIONED: u16 = 1 << 12;
 const DELETED: u16 = 1 << 13;
@@ -205,18 +207,23 @@ pub fn key(p: &Page, slot: usize) -> Vec<u8> {
 /// Tells the CPU that the slot array of a leaf is about to be searched.
 #[inline]
 pub fn prefetch_slots(p: &Page) {
+    let bytes = SLOT * count(p);
+    for eighth in 1..8 {
+        prefetch(p, BODY + bytes * eighth / 8);
+    }
+}
+
+/// Tells the CPU that the byte at `at` is about to be read.
+#[inline]
+fn prefetch(p: &Page, at: usize) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let bytes = SLOT * count(p);
-        for eighth in 1..8 {
-            let at = (BODY + bytes * eighth / 8).min(PAGE_SIZE - 1);
-            // SAFETY: a prefetch of an address inside the page; it has no effect but on caches.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(p.0.as_ptr().add(at).cast()) };
-        }
+        // SAFETY: a prefetch of an address inside the page; it has no effect but on caches.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.0.as_ptr().add(at.min(PAGE_SIZE - 1)).cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = p;
+    let _ = (p, at);
 }
 
 /// State of a leaf entry.
@@ -229,6 +236,53 @@ pub fn entry(p: &Page, slot: usize) -> Entry<'_> {
         Version::from_bytes(p.0[at + 2..at + 2 + Version::SIZE].try_into().expect("12 bytes"))
     });
     Entry { flags: s.flags(), version, value: &p.0[value_at..value_at + p.u16(at) as usize] }
+}
+
+/// A leaf entry as it lies in the heap, key and value together.
+#[derive(Debug, Clone, Copy)]
+pub struct Cell<'a> {
+    /// Dead, overflowing.
+    pub flags: Flags,
+    /// Who wrote it, unless everybody sees it.
+    pub writer: Option<TxnId>,
+    /// Length of the key without the page's prefix.
+    pub key_len: usize,
+    /// The key without the page's prefix, and the value.
+    pub bytes: &'a [u8],
+}
+
+/// The entry of a slot as it lies in the heap.
+#[inline]
+pub fn cell(p: &Page, slot: usize) -> Cell<'_> {
+    let s = Slot::get(p, slot);
+    let at = s.offset as usize;
+    let (key_at, key_len) = (s.leaf_key_at(), s.key_len());
+    let writer = s.versioned().then(|| TxnId(p.u64(at + 2) & TXN_MASK));
+    let bytes = &p.0[key_at..key_at + key_len + p.u16(at) as usize];
+    Cell { flags: s.flags(), writer, key_len, bytes }
+}
+
+/// Tells the CPU that [`cell`] will be asked for a slot, if there is that slot.
+#[inline]
+pub fn prefetch_cell(p: &Page, slot: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if slot < count(p) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        let at = (Slot::get(p, slot).offset as usize).min(PAGE_SIZE - 1);
+        // SAFETY: a prefetch of an address inside the page; it has no effect but on caches.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.0.as_ptr().add(at).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (p, slot);
+}
+
+/// Number of a leaf's entries in these slots that are not dead.
+pub fn alive(p: &Page, slots: Range<usize>) -> usize {
+    let n = count(p);
+    assert!(slots.start <= slots.end && slots.end <= n, "slots {slots:?} of {n}");
+    let (words, _) = p.0[BODY + SLOT * slots.start..BODY + SLOT * slots.end].as_chunks::<SLOT>();
+    let dead = |word: &[u8; SLOT]| u64::from_le_bytes(*word) >> 48 & u64::from(DELETED) != 0;
+    words.len() - words.iter().filter(|word| dead(word)).count()
 }
 
 /// Heap bytes of a leaf entry.

@@ -79,13 +79,15 @@ fn a_change_during_the_write_keeps_its_own_rec_lsn() {
     table.touch(4, Lsn(10), Lsn(12));
     table.touch(4, Lsn(8), Lsn(9));
     assert_eq!(table.oldest(), Some(Lsn(8)));
-    assert!(table.start_write(4, Lsn(12)).is_none(), "the log is not durable past 12");
-    let draft = table.start_write(4, Lsn(13)).unwrap();
+    let draft = table.start_write(4);
     assert_eq!((draft.version, draft.newest), (1, Lsn(12)));
     table.touch(4, Lsn(20), Lsn(20));
     assert_eq!(table.oldest(), Some(Lsn(8)), "not synced yet");
     table.finish_write(&draft);
     assert_eq!(table.oldest(), Some(Lsn(20)));
-    assert_eq!(table.dirty_below(Lsn(20)), []);
-    assert_eq!(table.dirty_below(Lsn(21)), [4]);
+    assert_eq!(table.dirty_below(Lsn(20), 9), []);
+    assert_eq!(table.dirty_below(Lsn(21), 9), [4]);
+    table.touch(3, Lsn(25), Lsn(25));
+    table.touch(2, Lsn(24), Lsn(24));
+    assert_eq!(table.dirty_below(Lsn(30), 2), [2, 4], "the oldest, in order of numbers");
 }

@@ -106,6 +106,14 @@ fn some_page(rng: &mut fastrand::Rng) -> PageId {
     PageId(1 + rng.u32(..40) * 61)
 }
 
+/// Several of them, in order.
+fn some_pages(rng: &mut fastrand::Rng) -> Vec<PageId> {
+    let mut pages: Vec<PageId> = (0..rng.usize(1..12)).map(|_| some_page(rng)).collect();
+    pages.sort();
+    pages.dedup();
+    pages
+}
+
 impl Toy {
     pub fn create(disk: &SimDisk, seed: u64) -> Result<Toy> {
         let control = Control { database_id: 42, ..Control::default() };
@@ -211,9 +219,21 @@ impl Toy {
         }
     }
 
+    /// Writes the map as it is, although `meanwhile` goes on changing it.
+    fn write_map(
+        &mut self,
+        below: Lsn,
+        mut meanwhile: impl FnMut(&mut Self) -> Result<()>,
+    ) -> Result<()> {
+        let Some(draft) = self.store.draft_map(below)? else { return Ok(()) };
+        meanwhile(self)?;
+        self.sync_log();
+        self.store.write_map(draft, self.log.durable())
+    }
+
     pub fn checkpoint(&mut self, clean: bool) -> Result<()> {
+        self.write_map(Lsn(u64::MAX), |_| Ok(()))?;
         let durable = self.log.durable();
-        self.store.write_map(durable, Lsn(u64::MAX))?;
         let checkpoint = self.store.oldest_unpersisted().unwrap_or(durable).min(durable);
         let control = Control {
             database_id: 42,
@@ -231,10 +251,7 @@ impl Toy {
     pub fn step(&mut self, rng: &mut fastrand::Rng) -> Result<()> {
         match rng.u32(..16) {
             0..=5 => {
-                let mut pages: Vec<PageId> =
-                    (0..rng.usize(1..12)).map(|_| some_page(rng)).collect();
-                pages.sort();
-                pages.dedup();
+                let pages = some_pages(rng);
                 let abandon = pages.len() > 1 && rng.u32(..4) == 0;
                 self.write(&pages, abandon)
             }
@@ -254,9 +271,9 @@ impl Toy {
                 Ok(())
             }
             12 => {
-                let durable = self.log.durable();
-                let below = Lsn(rng.u64(..=durable.0 + STEP));
-                self.store.write_map(durable, below).map(|_| ())
+                let below = Lsn(rng.u64(..=self.log.durable().0 + STEP));
+                let pages = some_pages(rng);
+                self.write_map(below, |toy| toy.write(&pages, false))
             }
             13 => self.store.trim(),
             _ => self.checkpoint(false),

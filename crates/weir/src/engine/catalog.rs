@@ -179,7 +179,7 @@ pub fn put(txn: &mut Txn, name: &str, def: &TableDef, op: PutOp) -> Result<()> {
         PutOp::New => Op::Insert(&value),
         PutOp::Changed => Op::Update(&value),
     };
-    match txn.write(CATALOG, name.as_bytes(), op)? {
+    match write(txn, name, op)? {
         Outcome::Done(_) => Ok(()),
         Outcome::Exists => Err(Error::TableExists(name.into())),
         Outcome::Absent => Err(Error::NoSuchTable(name.into())),
@@ -197,9 +197,17 @@ pub enum PutOp {
 
 /// Removes a table's entry.
 pub fn remove(txn: &mut Txn, name: &str) -> Result<()> {
-    match txn.write(CATALOG, name.as_bytes(), Op::Delete)? {
+    match write(txn, name, Op::Delete)? {
         Outcome::Done(_) => Ok(()),
         _ => Err(Error::NoSuchTable(name.into())),
+    }
+}
+
+/// Writes to a table's entry. In the way there can only be a change that has yet to be taken back.
+fn write(txn: &mut Txn, name: &str, op: Op<'_>) -> Result<Outcome> {
+    match txn.write(CATALOG, name.as_bytes(), op) {
+        Err(TxnError::Lock(_)) => Err(Error::TableInUse(name.into())),
+        done => Ok(done?),
     }
 }
 

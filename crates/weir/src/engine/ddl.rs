@@ -1,7 +1,7 @@
 //! Creation and removal of tables, and changes of what the catalog says of them.
 //!
 //! Each is one transaction: trees it makes are gone if it fails, trees it drops are freed once it has
-//! committed and nobody can see them. A table's trees change while nobody uses the table. Who waits
+//! committed and nobody can see them ([`super::change`]). A table's trees change while nobody uses the table. Who waits
 //! for a table's users holds nothing that others need: the catalog's mutex is taken afterwards.
 
 use super::Database;
@@ -10,7 +10,7 @@ use super::error::{Error, Result};
 use super::table::{Shared, Table};
 use crate::schema::{Layout, RawSchema, Schema};
 use crate::tree::Tree;
-use crate::txn::{Durability, HeldStaging, Staging, Txn};
+use crate::txn::{HeldStaging, Staging, Txn};
 use std::sync::Arc;
 use weir_page::node::MAX_KEY;
 
@@ -22,14 +22,15 @@ impl Database {
     pub fn create_table(&self, name: &str, schema: impl Into<Layout>) -> Result<Table> {
         let layout = schema.into();
         check_name(name)?;
+        self.0.roll_back_orphans();
         let _one = self.0.ddl.lock();
         if self.table(name).is_some() {
             return Err(Error::TableExists(name.into()));
         }
-        let mut txn = self.0.shared.begin();
+        let mut txn = self.0.change();
         let def = create_all_trees(&mut txn, layout)?;
         catalog::put(&mut txn, name, &def, PutOp::New)?;
-        txn.commit(Durability::Sync)?;
+        txn.commit()?;
         self.add_stagings(&def.indexes);
         let table = Table(Arc::new(Shared::new(name.to_string(), def)));
         self.0.tables.write().insert(name.to_string(), table.clone());
@@ -41,14 +42,15 @@ impl Database {
     /// # Errors
     /// [`Error::TableInUse`], [`Error::NoSuchTable`]; storage errors. Nothing changed then.
     pub fn drop_table(&self, table: &Table) -> Result<()> {
+        self.0.roll_back_orphans();
         let _hold = table.0.exclusive(self.0.options.lock_wait_timeout)?;
         let _one = self.0.ddl.lock();
         let (def, name) = (table.0.def()?, table.name());
         let held = hold_stagings(&def.indexes);
-        let mut txn = self.0.shared.begin();
+        let mut txn = self.0.change();
         catalog::remove(&mut txn, &name)?;
         drop_all_trees(&mut txn, &def)?;
-        txn.commit(Durability::Sync)?;
+        txn.commit()?;
         held.into_iter().for_each(HeldStaging::retire);
         table.0.set_def(None);
         self.0.tables.write().remove(&name);
@@ -61,15 +63,16 @@ impl Database {
     /// # Errors
     /// As [`Database::drop_table`].
     pub fn truncate_table(&self, table: &Table) -> Result<()> {
+        self.0.roll_back_orphans();
         let _hold = table.0.exclusive(self.0.options.lock_wait_timeout)?;
         let _one = self.0.ddl.lock();
         let (old, name) = (table.0.def()?, table.name());
         let held = hold_stagings(&old.indexes);
-        let mut txn = self.0.shared.begin();
+        let mut txn = self.0.change();
         let def = create_all_trees(&mut txn, old.layout.clone())?;
         catalog::put(&mut txn, &name, &def, PutOp::Changed)?;
         drop_all_trees(&mut txn, &old)?;
-        txn.commit(Durability::Sync)?;
+        txn.commit()?;
         held.into_iter().for_each(HeldStaging::retire);
         self.add_stagings(&def.indexes);
         table.0.set_def(Some(def));
@@ -86,16 +89,17 @@ impl Database {
         if self.table(to).is_some() {
             return Err(Error::TableExists(to.into()));
         }
+        self.0.roll_back_orphans();
         let _hold = table.0.exclusive(self.0.options.lock_wait_timeout)?;
         let _one = self.0.ddl.lock();
         if self.table(to).is_some() {
             return Err(Error::TableExists(to.into()));
         }
         let (def, from) = (table.0.def()?, table.name());
-        let mut txn = self.0.shared.begin();
+        let mut txn = self.0.change();
         catalog::remove(&mut txn, &from)?;
         catalog::put(&mut txn, to, &def, PutOp::New)?;
-        txn.commit(Durability::Sync)?;
+        txn.commit()?;
         let mut tables = self.0.tables.write();
         tables.remove(&from);
         *table.0.name.write() = to.to_string();
@@ -109,15 +113,16 @@ impl Database {
     /// [`Error::NotRaw`], [`Error::NoSuchTable`]; [`Error::Schema`] if it is too long; [`Error::TableInUse`]
     /// while the table is being changed otherwise; storage errors. Nothing changed then.
     pub fn set_meta(&self, table: &Table, meta: &[u8]) -> Result<()> {
+        self.0.roll_back_orphans();
         let _hold = table.0.change(self.0.options.lock_wait_timeout)?;
         let _one = self.0.ddl.lock();
         let old = table.0.def()?;
         let indexes = raw(&old, &table.name())?.indexes().to_vec();
         let layout = Layout::Raw(Schema::raw(indexes, meta.to_vec())?);
         let def = TableDef { layout, primary: old.primary, indexes: old.indexes.clone() };
-        let mut txn = self.0.shared.begin();
+        let mut txn = self.0.change();
         catalog::put(&mut txn, &table.name(), &def, PutOp::Changed)?;
-        txn.commit(Durability::Sync)?;
+        txn.commit()?;
         table.0.set_def(Some(def));
         Ok(())
     }

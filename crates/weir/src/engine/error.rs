@@ -19,6 +19,8 @@ pub enum Error {
         table: String,
         /// The index; `primary` for the primary key.
         index: String,
+        /// The key, as it is encoded.
+        key: Vec<u8>,
     },
     /// Transactions waited for each other in a circle and this one was chosen to give way: it has
     /// been rolled back. Begin it again.

@@ -15,7 +15,7 @@ use crate::row::RowRef;
 use crate::schema::{Layout, RawIndex, Schema};
 use crate::sort::{Sorted, Sorter};
 use crate::tree::bulk::BulkBuilder;
-use crate::txn::{Direction, Durability, HeldStaging, Op, Outcome, Range, Scan, Txn, whole};
+use crate::txn::{Direction, HeldStaging, Op, Outcome, Range, Scan, Txn, whole};
 use weir_page::node::MAX_INLINE;
 
 /// Makes the entry that a new index has for a row: `(which of the new ones, key, row, entry's key,
@@ -159,11 +159,12 @@ impl Database {
         entry_of: &mut OfIndex<'_>,
     ) -> Result<()> {
         let timeout = self.0.options.lock_wait_timeout;
+        self.0.roll_back_orphans();
         let mut hold = table.0.change(timeout)?;
         let (old, name) = (table.0.def()?, table.name());
         let Change { layout, dropped, added } = change(&old, &name)?;
         let first = layout.index_count() - added;
-        let mut txn = self.0.shared.begin();
+        let mut txn = self.0.change();
         let stay = old.indexes.iter().enumerate().filter(|(n, _)| !dropped.contains(n));
         let mut indexes: Vec<IndexDef> = stay.map(|(_, index)| index.clone()).collect();
         for n in first..layout.index_count() {
@@ -188,7 +189,7 @@ impl Database {
         for index in &gone {
             drop_trees(&mut txn, index)?;
         }
-        txn.commit(Durability::Sync)?;
+        txn.commit()?;
         held.into_iter().for_each(HeldStaging::retire);
         self.add_stagings(&def.indexes[first..]);
         let since = self.0.shared.now();
@@ -246,9 +247,9 @@ impl Database {
         n: usize,
         entries: Entries,
     ) -> Result<()> {
-        let duplicate = || {
+        let duplicate = |key: &[u8]| {
             let index = def.layout.index_name(n).to_string();
-            Error::Duplicate { table: table.name(), index }
+            Error::Duplicate { table: table.name(), index, key: key.to_vec() }
         };
         let tree = def.indexes[n].tree;
         let Entries { mut sorted, mut long } = entries;
@@ -256,7 +257,7 @@ impl Database {
         let mut last: Option<Vec<u8>> = None;
         while let Some((key, value)) = sorted.next()? {
             if last.as_deref() == Some(key) {
-                return Err(duplicate());
+                return Err(duplicate(key));
             }
             builder.push(key, value, false)?;
             let last = last.get_or_insert_default();
@@ -267,7 +268,7 @@ impl Database {
         // Those with chains of their own are inserted like any others, so that each chain is announced.
         while let Some((key, value)) = long.next()? {
             if txn.write(tree, key, Op::Insert(value))? == Outcome::Exists {
-                return Err(duplicate());
+                return Err(duplicate(key));
             }
         }
         Ok(())

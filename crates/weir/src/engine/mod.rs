@@ -1,6 +1,7 @@
 //! The embedded database: tables and their indexes, the catalog, opening and closing, status.
 
 mod catalog;
+mod change;
 mod check;
 mod cursor;
 mod ddl;
@@ -24,7 +25,8 @@ pub use indexes::EntryOf;
 pub use lock::{Lock, Wait};
 pub use options::Options;
 pub use prepared::{Committed, MAX_XID};
-pub use scan::{RawEntry, RawRange, RawScan};
+pub use scan::{RawBatch, RawEntry, RawPlace, RawRange, RawScan};
+pub use statistics::IndexFigures;
 pub use status::{Status, TransactionInfo, TransactionState};
 pub use table::Table;
 pub use transaction::{Isolation, Transaction};
@@ -47,7 +49,7 @@ use std::time::Duration;
 use table::Shared;
 use transaction::Orphan;
 use weir_os::{Disk, open_directory};
-use weir_page::TreeId;
+use weir_page::{TreeId, TxnId};
 use weir_status::{Address, Server};
 
 /// How a database is closed.
@@ -58,6 +60,17 @@ pub enum Shutdown {
     Fast,
     /// After all pages have been written; the next open has nothing to do.
     Clean,
+}
+
+/// What [`Database::compact`] came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Compacted {
+    /// Length of the data file before.
+    pub bytes_before: u64,
+    /// Its length afterwards.
+    pub bytes_after: u64,
+    /// Pages that were moved.
+    pub pages_moved: u64,
 }
 
 /// An open database; cheap to clone, shared by threads. Closed when the last handle goes.
@@ -72,6 +85,8 @@ pub(crate) struct Inner {
     /// One definition changes at a time.
     ddl: Mutex<()>,
     prepared: Registry,
+    /// The file is compacted by one at a time.
+    compacting: Mutex<()>,
     orphans: Mutex<Vec<Orphan>>,
     has_orphans: AtomicBool,
     recovered: Summary,
@@ -186,6 +201,7 @@ impl Database {
         Ok(Database(Arc::new(Inner {
             shared,
             prepared,
+            compacting: Mutex::default(),
             orphans: Mutex::default(),
             has_orphans: AtomicBool::new(false),
             options,
@@ -244,6 +260,14 @@ impl Database {
         self.0.shared.locks.snapshot()
     }
 
+    /// Has `observer` called with each transaction that begins to wait for a lock, and all who are in its way
+    /// then; in the thread that waits, before it waits. For a coordinator that knows in which order
+    /// transactions are to commit: it may end one that is in the way of an earlier one, with that one's
+    /// [`Canceller`](crate::Canceller). The first observer stays.
+    pub fn observe_waits(&self, observer: impl Fn(TxnId, &[TxnId]) + Send + Sync + 'static) {
+        self.0.shared.locks.observe_waits(Box::new(observer));
+    }
+
     /// Name of the table, and which of its trees it is that [`LockInfo::tree`] names.
     pub fn owner_of_tree(&self, tree: TreeId) -> Option<(String, KeyOf)> {
         let tables = self.0.tables.read();
@@ -259,7 +283,8 @@ impl Database {
     }
 
     /// Changes the redo capacity of the running database; returns what it is now: whole segments, at
-    /// least four. A smaller one holds back writers until the pages that need the larger one are written.
+    /// least four. After it was made smaller, the larger one holds until the pages that need it are written,
+    /// within a minute or so; writers are held back no more than the device asks for.
     ///
     /// # Errors
     /// [`Error::Options`]; no space for a larger log: nothing changed then. Storage errors.
@@ -294,6 +319,30 @@ impl Database {
     /// Storage errors.
     pub fn checkpoint(&self) -> Result<()> {
         Ok(self.0.shared.storage.flush_all(Reason::Checkpoint, &mut |_| {})?)
+    }
+
+    /// Makes a data file with many holes shorter: moves what is stored at its end into free places before,
+    /// and gives the end back to the file system. Costs a read and a write of each page that is moved, and
+    /// does nothing if little could be won. Others go on meanwhile. `progress` is told how many pages were moved.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # use weir::{Database, Options};
+    /// # let db = Database::open(dir.path(), Options::default().memory_bytes(8 << 20))?;
+    /// let compacted = db.compact(&mut |_| {})?;
+    /// assert!(compacted.bytes_after <= compacted.bytes_before);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Storage errors; what was moved stays moved.
+    pub fn compact(&self, progress: &mut dyn FnMut(u64)) -> Result<Compacted> {
+        let _one = self.0.compacting.lock();
+        let storage = &self.0.shared.storage;
+        let bytes_before = storage.store.stats().file_bytes;
+        let pages_moved = storage.compact(progress)?;
+        let bytes_after = storage.store.stats().file_bytes;
+        Ok(Compacted { bytes_before, bytes_after, pages_moved })
     }
 
     /// One step of what threads do otherwise, by number, for a single-threaded database: 0 writes

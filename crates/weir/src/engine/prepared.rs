@@ -8,9 +8,9 @@ use super::error::{Error, Result};
 use super::table::{Table, Use};
 use super::transaction::Transaction;
 use crate::txn::{Durability, Resurrected, Txn};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weir_page::Lsn;
 
 /// Bytes that a prepared transaction's name may have.
@@ -25,7 +25,11 @@ pub(super) struct Detached {
 
 /// Prepared transactions by name; `None` for one that belongs to a [`Transaction`] or is being ended.
 #[derive(Default)]
-pub(super) struct Registry(Mutex<BTreeMap<Vec<u8>, Option<Detached>>>);
+pub(super) struct Registry {
+    all: Mutex<BTreeMap<Vec<u8>, Option<Detached>>>,
+    /// A name was given up, or came to the database.
+    changed: Condvar,
+}
 
 impl Registry {
     /// Takes in what recovery has found.
@@ -46,11 +50,11 @@ impl Registry {
             }
             all.insert(xid, Some(Detached { txn, _used: used }));
         }
-        Ok(Registry(Mutex::new(all)))
+        Ok(Registry { all: Mutex::new(all), changed: Condvar::new() })
     }
 
     fn reserve(&self, xid: &[u8]) -> Result<()> {
-        let mut all = self.0.lock();
+        let mut all = self.all.lock();
         if all.contains_key(xid) {
             return Err(Error::XidInUse);
         }
@@ -59,16 +63,22 @@ impl Registry {
     }
 
     pub fn remove(&self, xid: &[u8]) {
-        self.0.lock().remove(xid);
+        self.all.lock().remove(xid);
+        self.changed.notify_all();
     }
 
     pub fn put(&self, xid: Vec<u8>, txn: Txn, used: Vec<Use>) {
-        self.0.lock().insert(xid, Some(Detached { txn, _used: used }));
+        self.put_back(xid, Detached { txn, _used: used });
+    }
+
+    fn put_back(&self, xid: Vec<u8>, detached: Detached) {
+        self.all.lock().insert(xid, Some(detached));
+        self.changed.notify_all();
     }
 
     /// Takes a transaction to end it; its name stays taken.
     fn take(&self, xid: &[u8]) -> Result<Detached> {
-        let mut all = self.0.lock();
+        let mut all = self.all.lock();
         let entry = all.get_mut(xid).ok_or(Error::NoSuchXid)?;
         entry.take().ok_or(Error::XidInUse)
     }
@@ -141,8 +151,25 @@ impl Transaction {
 impl Database {
     /// Names of the prepared transactions that no [`Transaction`] stands for, sorted.
     pub fn prepared(&self) -> Vec<Vec<u8>> {
-        let all = self.0.prepared.0.lock();
+        let all = self.0.prepared.all.lock();
         all.iter().filter(|(_, txn)| txn.is_some()).map(|(xid, _)| xid.clone()).collect()
+    }
+
+    /// Waits until no [`Transaction`] stands for the prepared transaction of this name, so that it is the
+    /// database's or has ended; whether that came in time. For those who hear that it may be decided
+    /// before the thread that has it has let go.
+    pub fn wait_until_detached(&self, xid: &[u8], timeout: Duration) -> bool {
+        let deadline = Instant::now().checked_add(timeout);
+        let registry = &self.0.prepared;
+        let mut all = registry.all.lock();
+        while all.get(xid).is_some_and(Option::is_none) {
+            match deadline {
+                None => registry.changed.wait(&mut all),
+                Some(at) if registry.changed.wait_until(&mut all, at).timed_out() => return false,
+                Some(_) => {}
+            }
+        }
+        true
     }
 
     /// Commits a transaction of [`Database::prepared`], as durably as the database's options say.
@@ -160,7 +187,7 @@ impl Database {
                 self.wait(Committed { end, durability })
             }
             Err(error) => {
-                registry.0.lock().insert(xid.to_vec(), Some(detached));
+                registry.put_back(xid.to_vec(), detached);
                 Err(error.into())
             }
         }

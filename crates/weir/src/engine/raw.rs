@@ -165,7 +165,8 @@ impl Transaction {
         self.read_row(&def, key, lock, out)
     }
 
-    /// Gives up the lock on a row of a raw table that was read under lock and not changed.
+    /// Gives up the lock that the last locking read took, if it is on this row of a raw table. What was locked
+    /// before that read, or changed, stays locked.
     ///
     /// # Errors
     /// [`Error::NotRaw`]; [`Error::Ended`].

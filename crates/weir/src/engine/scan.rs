@@ -11,9 +11,11 @@ use crate::key::after_prefix;
 use crate::lock::Mode;
 use crate::schema::KeyOf;
 use crate::tree::Tree;
-use crate::txn::{Direction, HeldSnapshot, Look, MergedScan, Range, ScanStop, View};
+pub use crate::txn::Copied as RawPlace;
+use crate::txn::{Batch, Direction, HeldSnapshot, Look, MergedScan, Range, Scan, ScanStop, View};
 use std::ops::Bound;
 use std::sync::Arc;
+use weir_page::TxnId;
 
 /// Rows fetched at first; more later.
 const FIRST_FETCH: usize = 16;
@@ -130,6 +132,17 @@ pub struct RawEntry<'a> {
     pub current: bool,
 }
 
+/// Several entries of a scan; they live until the scan goes on.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RawBatch<'a> {
+    /// Their keys and values.
+    pub bytes: &'a [u8],
+    /// Where in `bytes` each of them lies.
+    pub entries: &'a [RawPlace],
+    /// Whether those that are not outdated stand for themselves; see [`RawEntry::current`].
+    pub current: bool,
+}
+
 impl RawScan {
     pub(super) fn new(
         txn: &Transaction,
@@ -139,13 +152,17 @@ impl RawScan {
         held: Option<HeldSnapshot>,
     ) -> RawScan {
         let tree = tree_of(&begin.def, begin.of);
-        let staging = match begin.of {
-            KeyOf::Primary => None,
-            KeyOf::Index(n) => begin.def.indexes[n].staging.as_deref(),
+        let rows = Scan::new(txn.shared().clone(), tree, range, direction, FIRST_FETCH);
+        let settled = matches!(begin.reads, Reads::View(view) if view.is_committed());
+        let scan = match begin.of {
+            KeyOf::Primary => MergedScan::new(rows, None, settled),
+            KeyOf::Index(n) if begin.def.layout.index_unique(n) => {
+                MergedScan::new(rows.of_unique_index(), None, settled)
+            }
+            KeyOf::Index(n) => {
+                MergedScan::new(rows, begin.def.indexes[n].staging.as_ref(), settled)
+            }
         };
-        let newest = !matches!(begin.reads, Reads::View(_));
-        let scan =
-            MergedScan::new(txn.shared(), tree, staging, range, direction, FIRST_FETCH, newest);
         let value = Vec::new();
         RawScan { serial: txn.serial(), begin, _held: held, scan, value, looked_up: false }
     }
@@ -210,6 +227,7 @@ impl RawScan {
             // chain since, so it is looked up anew. Staged entries have no chain.
             reads => {
                 let view = match reads {
+                    Reads::View(view) if entry.outdated => View { own: TxnId(0), ..view },
                     Reads::View(view) => view,
                     Reads::Newest | Reads::Locked(..) => {
                         View { own: txn.own_id()?, snapshot: View::EVERYTHING }
@@ -222,7 +240,20 @@ impl RawScan {
         }
     }
 
-    /// The entry that [`RawScan::next`] gave last.
+    /// The entries behind the one that [`RawScan::next`] gave, as far as they have been read with it. They
+    /// count as given. None where each entry must be looked at anew: of rows under lock, for example.
+    #[inline]
+    pub fn take_rest(&mut self) -> RawBatch<'_> {
+        let current = !matches!(self.begin.reads, Reads::Locked(..));
+        if !current && self.begin.of == KeyOf::Primary {
+            return RawBatch::default();
+        }
+        let Batch { bytes, entries } = self.scan.take_copied();
+        self.looked_up &= entries.is_empty();
+        RawBatch { bytes, entries, current }
+    }
+
+    /// The entry that was given last.
     ///
     /// # Panics
     /// If it gave none.

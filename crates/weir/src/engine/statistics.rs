@@ -17,6 +17,29 @@ const SAMPLE_LEAVES: usize = 16;
 /// Leaves that are looked at to judge how many different keys there are.
 const CARDINALITY_LEAVES: usize = 64;
 
+/// About how large an index is, or a table's rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct IndexFigures {
+    /// Entries that are not dead, those staged among them.
+    pub entries: u64,
+    /// Pages that hold them.
+    pub leaf_pages: u64,
+    /// Entries of the staging tree.
+    pub staged_entries: u64,
+    /// Pages of the staging tree that hold them.
+    pub staged_leaf_pages: u64,
+}
+
+impl IndexFigures {
+    /// Bytes of the pages, in memory.
+    pub fn size_bytes(&self) -> u64 {
+        self.leaf_pages * PAGE_SIZE as u64
+    }
+}
+
+/// Where each part of a key ends.
+type Split<'a> = dyn FnMut(&[u8], &mut Vec<usize>) + 'a;
+
 impl Database {
     /// About how many rows the table has; exact for a small one.
     ///
@@ -45,17 +68,23 @@ impl Database {
         Ok(entries)
     }
 
-    /// About how many bytes of pages the rows, or an index, take in memory.
+    /// About how large the rows, or an index, are.
     ///
     /// # Errors
     /// As [`Database::estimate_range`].
-    pub fn size_bytes(&self, table: &Table, of: KeyOf) -> Result<u64> {
+    pub fn index_figures(&self, table: &Table, of: KeyOf) -> Result<IndexFigures> {
         let used = self.used(table)?;
-        let mut leaves = 0;
-        for tree in trees(table, &used.def, of)? {
-            leaves += self.sampled(tree)?.0;
+        let mut figures = IndexFigures::default();
+        for (n, tree) in trees(table, &used.def, of)?.into_iter().enumerate() {
+            let (leaves, entries) = self.sampled(tree)?;
+            figures.entries += entries;
+            figures.leaf_pages += leaves;
+            if n > 0 {
+                figures.staged_entries += entries;
+                figures.staged_leaf_pages += leaves;
+            }
         }
-        Ok(leaves * PAGE_SIZE as u64)
+        Ok(figures)
     }
 
     /// About how many different keys there are, by each of their first `parts` parts: `split` appends
@@ -68,41 +97,57 @@ impl Database {
         table: &Table,
         of: KeyOf,
         parts: usize,
-        split: &mut dyn FnMut(&[u8], &mut Vec<usize>),
+        split: &mut Split<'_>,
     ) -> Result<Vec<u64>> {
         let used = self.used(table)?;
-        let mut entries = 0.0;
-        let mut pairs = 0.0;
-        let mut changes = vec![0.0; parts];
+        let mut total: Option<Keys> = None;
         for tree in trees(table, &used.def, of)? {
-            let (mut last, mut ends) = (Vec::new(), Vec::new());
-            tree.sample(&self.0.shared.storage, CARDINALITY_LEAVES, &mut |stands_for, leaf| {
-                // Of neighbours, the last key of one leaf and the first of the next are compared, too.
-                if stands_for != 1.0 {
-                    last.clear();
-                }
-                for slot in (0..leaf.len()).filter(|&slot| !leaf.entry(slot).flags.deleted) {
-                    let key = [leaf.prefix(), leaf.suffix(slot)].concat();
-                    entries += stands_for;
-                    if !last.is_empty() {
-                        pairs += stands_for;
-                        ends.clear();
-                        split(&key, &mut ends);
-                        for (part, change) in changes.iter_mut().enumerate() {
-                            let end = ends.get(part).map_or(key.len(), |end| *end).min(key.len());
-                            let same = last.get(..end) == Some(&key[..end]);
-                            *change += if same { 0.0 } else { stands_for };
+            let keys = self.keys_of(tree, parts, split)?;
+            total = Some(match total {
+                None => keys,
+                Some(main) => main.with_staged(&keys),
+            });
+        }
+        let different = total.map_or(Vec::new(), |keys| keys.different);
+        Ok(different.into_iter().map(|different| different.round() as u64).collect())
+    }
+
+    /// Counts a tree's keys: as many as change from one entry to the next in the leaves that are looked at,
+    /// taken for all leaves, and no fewer than were seen.
+    fn keys_of(&self, tree: Tree, parts: usize, split: &mut Split<'_>) -> Result<Keys> {
+        let (mut entries, mut pairs) = (0.0, 0.0);
+        let (mut changes, mut seen) = (vec![0.0; parts], vec![1.0; parts]);
+        let (mut last, mut key, mut ends) = (Vec::new(), Vec::new(), Vec::new());
+        tree.sample(&self.0.shared.storage, CARDINALITY_LEAVES, &mut |stands_for, leaf| {
+            // Leaves that aren't neighbours: between them there is one change at least if their keys differ.
+            let mut follows = stands_for == 1.0;
+            for slot in (0..leaf.len()).filter(|&slot| !leaf.entry(slot).flags.deleted) {
+                key.clear();
+                key.extend_from_slice(leaf.prefix());
+                key.extend_from_slice(leaf.suffix(slot));
+                entries += stands_for;
+                if !last.is_empty() {
+                    let weight = if follows { stands_for } else { 0.0 };
+                    pairs += weight;
+                    ends.clear();
+                    split(&key, &mut ends);
+                    for part in 0..parts {
+                        let end = ends.get(part).map_or(key.len(), |end| *end).min(key.len());
+                        if last.get(..end) != Some(&key[..end]) {
+                            changes[part] += weight;
+                            seen[part] += 1.0;
                         }
                     }
-                    last = key;
                 }
-            })?;
-        }
-        let different = |changes: f64| match pairs {
+                follows = true;
+                std::mem::swap(&mut last, &mut key);
+            }
+        })?;
+        let different = |(&changes, &seen): (&f64, &f64)| match pairs {
             0.0 => entries,
-            pairs => (changes / pairs * (entries - 1.0) + 1.0).clamp(1.0, entries),
+            pairs => (changes / pairs * (entries - 1.0) + 1.0).max(seen).min(entries),
         };
-        Ok(changes.into_iter().map(|changes| different(changes).round() as u64).collect())
+        Ok(Keys { entries, different: changes.iter().zip(&seen).map(different).collect() })
     }
 
     fn used(&self, table: &Table) -> Result<Use> {
@@ -113,15 +158,33 @@ impl Database {
     fn sampled(&self, tree: Tree) -> Result<(u64, u64)> {
         let (mut leaves, mut entries) = (0.0, 0.0);
         tree.sample(&self.0.shared.storage, SAMPLE_LEAVES, &mut |stands_for, leaf| {
-            let alive = (0..leaf.len()).filter(|&slot| !leaf.entry(slot).flags.deleted).count();
             leaves += stands_for;
-            entries += stands_for * alive as f64;
+            entries += stands_for * leaf.alive(0..leaf.len()) as f64;
         })?;
         Ok((leaves.round() as u64, entries.round() as u64))
     }
 }
 
-/// The trees that hold a table's rows or an index's entries.
+/// How many different keys a tree has, by each of their first parts.
+struct Keys {
+    entries: f64,
+    different: Vec<f64>,
+}
+
+impl Keys {
+    /// Together with the keys of the staging tree. How many of these are new isn't known without reading
+    /// what staging avoids: they are taken to be spread as those of the main tree are.
+    fn with_staged(self, staged: &Keys) -> Keys {
+        let entries = self.entries + staged.entries;
+        let growth = if self.entries > 0.0 { entries / self.entries } else { 1.0 };
+        let together =
+            |(&main, &new): (&f64, &f64)| (main * growth).clamp(main.max(new), main + new);
+        let different = self.different.iter().zip(&staged.different).map(together).collect();
+        Keys { entries, different }
+    }
+}
+
+/// The trees that hold a table's rows or an index's entries: the main one first.
 fn trees(table: &Table, def: &TableDef, of: KeyOf) -> Result<Vec<Tree>> {
     let staging = match of {
         KeyOf::Primary => None,

@@ -68,7 +68,7 @@ status! {
     pages_written_dirty_limit: counter count,
     /// Pages written to free frames.
     pages_written_free_frames: counter count,
-    /// Pages written because a checkpoint was asked for.
+    /// Pages written because a checkpoint or compaction was asked for.
     pages_written_checkpoint: counter count,
     /// Pages written at shutdown.
     pages_written_shutdown: counter count,
@@ -158,6 +158,12 @@ impl Status {
                 ("disk_reads", "Reads of the disk.", Unit::Count, disk.reads),
                 ("disk_writes", "Writes to the disk.", Unit::Count, disk.writes),
                 ("disk_syncs", "Syncs of the disk.", Unit::Count, disk.syncs),
+                (
+                    "disk_busy_us",
+                    "Time that the disk was at work, if it is throttled.",
+                    Unit::Microseconds,
+                    disk.busy_us,
+                ),
                 ("disk_read_bytes", "Bytes read from the disk.", Unit::Bytes, disk.read_bytes),
                 ("disk_write_bytes", "Bytes written to the disk.", Unit::Bytes, disk.write_bytes),
             ]

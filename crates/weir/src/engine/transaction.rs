@@ -311,12 +311,8 @@ impl Transaction {
         out: &mut Vec<u8>,
     ) -> Result<bool> {
         let waits = wait == Wait::ForTimeout;
-        match self.waiting(|txn| txn.get_locked(tree, key, mode, waits)) {
-            Ok(Some(value)) => {
-                *out = value;
-                Ok(true)
-            }
-            Ok(None) => Ok(false),
+        match self.waiting(|txn| txn.get_locked(tree, key, mode, waits, out)) {
+            Ok(found) => Ok(found),
             Err(Error::LockWaitTimeout) if wait == Wait::Skip => Ok(false),
             Err(error) => Err(error),
         }
@@ -420,14 +416,8 @@ impl Transaction {
 
     /// Takes everything back; what can't be taken back for want of space is taken back later.
     fn roll_back(&mut self) -> Result<()> {
-        let mut txn = self.txn.take().ok_or(Error::Ended)?;
-        let result = txn.roll_back();
-        if let Err(TxnError::Fault(fault)) = &result
-            && fault.is_no_space()
-        {
-            self.db.orphans.lock().push(Orphan { txn, _used: std::mem::take(&mut self.used) });
-            self.db.has_orphans.store(true, Ordering::Release);
-        }
+        let txn = self.txn.take().ok_or(Error::Ended)?;
+        let result = self.db.take_back(txn, std::mem::take(&mut self.used));
         self.forget();
         Ok(result?)
     }
@@ -496,7 +486,8 @@ impl Drop for Transaction {
     }
 }
 
-/// A transaction whose user has left it and that could not be rolled back for want of space.
+/// A transaction whose user has left it, or a change of definitions, that could not be rolled back for want
+/// of space.
 pub(super) struct Orphan {
     txn: Txn,
     /// Their definitions must not change before.
@@ -504,6 +495,26 @@ pub(super) struct Orphan {
 }
 
 impl Inner {
+    /// Takes everything back that a transaction has done; what can't be for want of space, later. `used`: its
+    /// tables.
+    ///
+    /// # Errors
+    /// Faults of the storage.
+    pub(super) fn take_back(
+        &self,
+        mut txn: Txn,
+        used: Vec<Use>,
+    ) -> std::result::Result<(), TxnError> {
+        let result = txn.roll_back();
+        if let Err(TxnError::Fault(fault)) = &result
+            && fault.is_no_space()
+        {
+            self.orphans.lock().push(Orphan { txn, _used: used });
+            self.has_orphans.store(true, Ordering::Release);
+        }
+        result
+    }
+
     /// Leaves what could not be rolled back to the next opening.
     pub(super) fn leave_orphans(&self) {
         self.orphans.lock().drain(..).for_each(|orphan| orphan.txn.leave());

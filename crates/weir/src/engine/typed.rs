@@ -293,7 +293,8 @@ impl Transaction {
         Ok(row?)
     }
 
-    /// Gives up the lock on a row that was read under lock and not changed.
+    /// Gives up the lock that the last locking read took, if it is on this row. What was locked before that
+    /// read, or changed, stays locked.
     ///
     /// # Errors
     /// [`Error::Row`]; [`Error::Ended`].

@@ -58,7 +58,7 @@ impl Writer<'_> {
             hint.prefetch_leaf(self.storage);
         }
         if self.put_row(key, Op::Insert(row))? == Outcome::Exists {
-            return Err(self.duplicate("primary"));
+            return Err(self.duplicate("primary", key));
         }
         for (n, entry) in entries.enumerate() {
             self.insert_entry(entry, self.hints[n])?;
@@ -85,7 +85,7 @@ impl Writer<'_> {
     fn insert_entry(&mut self, entry: Entry<'_>, hint: Hint) -> Result<()> {
         let Entry { index, key, value } = entry;
         match self.def.indexes[index].insert(self.txn, key, value, hint)? {
-            Outcome::Exists => Err(self.duplicate(self.def.layout.index_name(index))),
+            Outcome::Exists => Err(self.duplicate(self.def.layout.index_name(index), key)),
             _ => Ok(()),
         }
     }
@@ -132,8 +132,9 @@ impl Writer<'_> {
         }
     }
 
-    fn duplicate(&self, index: &str) -> Error {
-        Error::Duplicate { table: self.table.name(), index: index.to_string() }
+    fn duplicate(&self, index: &str, key: &[u8]) -> Error {
+        let (table, index, key) = (self.table.name(), index.to_string(), key.to_vec());
+        Error::Duplicate { table, index, key }
     }
 
     /// A write came to what its operation can't come to.

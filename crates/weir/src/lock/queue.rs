@@ -1,7 +1,9 @@
 //! The locks of one key: who holds them, and who waits in which order. No mutex, no threads.
 
 use super::{Extent, LockInfo, Mode, WaitInfo, Waiter};
+use smallvec::SmallVec;
 use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Instant;
 use weir_page::types::{TreeId, TxnId};
@@ -26,13 +28,33 @@ pub(super) struct Queue {
     key: LockKey,
     /// One entry per holder. Several with an exclusive one among them only for as long as a reader
     /// has not yet noticed an implicit owner (the module's head of `lock`).
-    granted: Vec<(TxnId, Mode)>,
-    waiting: VecDeque<Waiting>,
+    granted: SmallVec<[(TxnId, Mode); 1]>,
+    waiting: Waiters,
+}
+
+/// Those who wait, in order. Few keys have any, and a transaction may lock very many keys: none take no room.
+#[derive(Default)]
+#[expect(clippy::box_collection, reason = "a pointer is a quarter of an empty queue")]
+struct Waiters(Option<Box<VecDeque<Waiting>>>);
+
+static NOBODY: VecDeque<Waiting> = VecDeque::new();
+
+impl Deref for Waiters {
+    type Target = VecDeque<Waiting>;
+    fn deref(&self) -> &VecDeque<Waiting> {
+        self.0.as_deref().unwrap_or(&NOBODY)
+    }
+}
+
+impl DerefMut for Waiters {
+    fn deref_mut(&mut self) -> &mut VecDeque<Waiting> {
+        self.0.get_or_insert_default()
+    }
 }
 
 impl Queue {
     pub(super) fn new(key: LockKey) -> Self {
-        Queue { key, granted: Vec::with_capacity(1), waiting: VecDeque::new() }
+        Queue { key, granted: SmallVec::new(), waiting: Waiters::default() }
     }
 
     pub(super) fn key(&self) -> &LockKey {
@@ -47,7 +69,7 @@ impl Queue {
         self.granted.is_empty() && self.waiting.is_empty()
     }
 
-    fn held(&self, txn: TxnId) -> Option<Mode> {
+    pub(super) fn held(&self, txn: TxnId) -> Option<Mode> {
         self.granted.iter().find(|(holder, _)| *holder == txn).map(|(_, mode)| *mode)
     }
 
@@ -65,6 +87,16 @@ impl Queue {
 
     fn holders_admit(&self, txn: TxnId, mode: Mode) -> bool {
         !self.granted.iter().any(|&(holder, held)| holder != txn && held.conflicts(mode))
+    }
+
+    /// All who stand in the way of a new request: holders, and who waits ahead of it.
+    pub(super) fn in_the_way(&self, txn: TxnId, mode: Mode) -> Vec<TxnId> {
+        let holders =
+            self.granted.iter().filter(|&&(_, held)| held.conflicts(mode)).map(|&(t, _)| t);
+        let upgrades = self.held(txn).is_some();
+        let ahead =
+            self.waiting.iter().filter(|w| !upgrades && w.mode.conflicts(mode)).map(|w| w.txn);
+        holders.chain(ahead).filter(|&other| other != txn).collect()
     }
 
     /// Enters a holder, or raises its mode; says whether it is new.

@@ -23,11 +23,11 @@ fn request(txn: u64, key: &[u8], mode: Mode, timeout: Duration) -> Request<'_> {
 }
 
 fn lock(table: &LockTable, txn: u64, key: &[u8], mode: Mode) -> Result<(), LockError> {
-    table.lock(&request(txn, key, mode, FOREVER))
+    table.lock(&request(txn, key, mode, FOREVER)).map(drop)
 }
 
 fn lock_inline(table: &LockTable, txn: u64, key: &[u8], mode: Mode) -> Result<(), LockError> {
-    table.lock(&request(txn, key, mode, Duration::ZERO))
+    table.lock(&request(txn, key, mode, Duration::ZERO)).map(drop)
 }
 
 fn await_waiters(table: &LockTable, count: usize) {
@@ -154,7 +154,7 @@ fn cycle(weights: &[u64]) -> Vec<Result<(), LockError>> {
                 let key = key(txn + 1);
                 let mut req = request(txn, &key, Mode::Exclusive, FOREVER);
                 req.weight = weights[txn as usize - 1];
-                let result = table.lock(&req);
+                let result = table.lock(&req).map(drop);
                 table.release_all(TxnId(txn));
                 result
             }));
@@ -247,11 +247,12 @@ fn an_implicit_owner_is_waited_for() {
         await_waiters(&table, 1);
         active.store(false, Ordering::SeqCst);
         table.release_all(TxnId(1));
-        assert_eq!(waiter.join().unwrap(), Ok(()));
+        assert_eq!(waiter.join().unwrap(), Ok(true));
     });
     table.release_all(TxnId(3));
     // An owner that has ended is not entered.
-    assert_eq!(table.lock(&req), Ok(()));
+    assert_eq!(table.lock(&req), Ok(true));
+    assert_eq!(table.lock(&req), Ok(false), "it is held already");
     table.release_all(TxnId(2));
     assert_empty(&table);
 }
@@ -341,11 +342,9 @@ impl World {
     fn wait(&self, txn: TxnId, at: usize, mode: Mode, owner: TxnId) -> Result<(), LockError> {
         let implicit_owner = (owner != TxnId::default() && owner != txn).then_some(owner);
         let is_active = |txn| self.active.lock().contains(&txn);
-        self.table.lock(&Request {
-            implicit_owner,
-            is_active: &is_active,
-            ..request(txn.0, &[at as u8], mode, FOREVER)
-        })
+        let key = [at as u8];
+        let request = request(txn.0, &key, mode, FOREVER);
+        self.table.lock(&Request { implicit_owner, is_active: &is_active, ..request }).map(drop)
     }
 
     fn write(&self, txn: TxnId, at: usize) -> Result<(), LockError> {
@@ -429,4 +428,63 @@ fn stress_implicit_owners() {
         }
     });
     assert_empty(&world.table);
+}
+
+#[test]
+fn an_observer_is_told_all_who_are_in_the_way() {
+    let table = LockTable::new();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let to = told.clone();
+    table.observe_waits(Box::new(move |txn, others| to.lock().push((txn.0, others.to_vec()))));
+    lock_inline(&table, 1, b"k", Mode::Shared).unwrap();
+    lock_inline(&table, 2, b"k", Mode::Shared).unwrap();
+    thread::scope(|scope| {
+        let table = &table;
+        let wait = |txn, mode| {
+            scope.spawn(move || lock(table, txn, b"k", mode).unwrap());
+            await_waiters(table, txn as usize - 2);
+        };
+        wait(3, Mode::Exclusive);
+        wait(4, Mode::Exclusive);
+        wait(5, Mode::Shared);
+        // It doesn't wait: nobody is told.
+        assert_eq!(lock_inline(table, 6, b"k", Mode::Exclusive), Err(LockError::Timeout));
+        // Each ends once it has what it waited for, so that the next goes on.
+        for txn in 1..=5 {
+            while !table.snapshot().iter().any(|info| info.txn == TxnId(txn) && info.wait.is_none())
+            {
+                thread::yield_now();
+            }
+            table.release_all(TxnId(txn));
+        }
+    });
+    let ids = |all: &[u64]| all.iter().map(|&n| TxnId(n)).collect::<Vec<_>>();
+    let expected = vec![(3, ids(&[1, 2])), (4, ids(&[1, 2, 3])), (5, ids(&[3, 4]))];
+    assert_eq!(*told.lock(), expected);
+    assert_empty(&table);
+}
+
+#[test]
+fn who_raises_a_lock_waits_for_holders_only() {
+    let table = LockTable::new();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let to = told.clone();
+    table.observe_waits(Box::new(move |txn, others| to.lock().push((txn.0, others.to_vec()))));
+    lock_inline(&table, 1, b"k", Mode::Shared).unwrap();
+    lock_inline(&table, 2, b"k", Mode::Shared).unwrap();
+    thread::scope(|scope| {
+        let table = &table;
+        scope.spawn(move || lock(table, 3, b"k", Mode::Exclusive).unwrap());
+        await_waiters(table, 1);
+        scope.spawn(move || lock(table, 1, b"k", Mode::Exclusive).unwrap());
+        await_waiters(table, 2);
+        table.release_all(TxnId(2));
+        while table.conflicts(TxnId(1), TREE, b"k", Mode::Exclusive) {
+            thread::yield_now();
+        }
+        table.release_all(TxnId(1));
+    });
+    table.release_all(TxnId(3));
+    assert_eq!(told.lock()[1], (1, vec![TxnId(2)]));
+    assert_empty(&table);
 }

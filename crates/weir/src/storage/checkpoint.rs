@@ -57,7 +57,7 @@ impl Storage {
         let age = self.redo.reserved().0 - self.redo.checkpoint().0;
         let movable = self.checkpoint_bound().0.saturating_sub(self.redo.checkpoint().0);
         let capacity = self.redo.capacity();
-        if movable >= capacity / 16 || (age > capacity / 4 && movable >= capacity / 64) {
+        if movable >= capacity / 16 || (age > capacity / 4 && movable >= capacity / 32) {
             self.checkpoint()?;
         }
         Ok(())
@@ -83,9 +83,20 @@ impl Storage {
     pub fn checkpoint(&self) -> Result<Lsn, Fault> {
         let _one = self.checkpointing.lock();
         let target = self.checkpoint_bound();
-        let durable = self.redo.write_step(true)?;
+        // Blocks are copied first, and the log is synced past the copies then: relocations that go on
+        // meanwhile hold up neither. The sync is needed without a block to write, too: a page that is
+        // clean by now may be so thanks to a relocation that only a longer log tells of.
+        let mut draft = self.store.draft_map(target)?;
+        let mut settled = self.redo.reserved();
+        loop {
+            self.redo.wait_durable(settled)?;
+            let Some(copies) = draft else { break };
+            self.store.write_map(copies, self.redo.durable())?;
+            draft = self.store.draft_map(target)?;
+            settled = draft.as_ref().map_or(settled, |d| Lsn(d.newest().0 + 1));
+        }
+        let durable = self.redo.durable();
         self.store.release(durable);
-        self.store.write_map(durable, target)?;
         // The map is asked after the list: an image is installed before its guard is given up.
         let map_bound = self.store.oldest_unpersisted().unwrap_or(target);
         let bound = target.min(map_bound).min(durable);

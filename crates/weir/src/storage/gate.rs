@@ -2,10 +2,14 @@
 //!
 //! An mtr needs credits for the pages that it may dirty, and space in the log; and while the device
 //! can't follow, the log grows no faster than the governor allows. Who finds all of it at once
-//! passes. Who doesn't queues up at the gate, and so does everybody who comes while somebody is
-//! there: nobody is overtaken. The first of the queue waits for what it lacks; the others wait for
-//! the first. It is one queue for all three causes, so that none is starved of one by those who
-//! lack another.
+//! passes. Who doesn't queues up at the gate. The first of the queue waits for what it lacks; the others
+//! wait for the first, and so does everybody who comes while it waits. It is one queue for all three
+//! causes, so that none is starved of one by those who lack another.
+//!
+//! As soon as the first has what it lacked, the gate is open to those who come: waking the queue takes its
+//! time, in which what is there may be used. (Were they to queue up, too, each would be back
+//! before the queue is empty, and all would go at the pace of threads waking one another.) The next
+//! of the queue, once awake, is the first: should it lack anything, nobody passes before it does.
 //!
 //! The page writer never passes the gate, and the first of the queue waits for nothing but
 //! the page writer, the device and the clock; see `docs/latching.md`.
@@ -35,6 +39,11 @@ const RATES_MIN: Rates = Rates { log: 100e3, dirty: 50.0 };
 /// Flag in `state`: writers are paced.
 const PACED: u32 = 1 << 31;
 
+/// Flag in `state`: the first of the queue waits for what it lacks.
+const BLOCKED: u32 = 1 << 30;
+
+const FLAGS: u32 = PACED | BLOCKED;
+
 /// What a writer waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -59,7 +68,7 @@ impl Cause {
 
 /// The gate; see the module.
 pub struct Gate {
-    /// Number of writers in the queue, the first included, and [`PACED`].
+    /// Number of writers in the queue, the first included, and [`FLAGS`].
     state: AtomicU32,
     /// Held by the first of the queue. Given up fairly, it goes to who has waited longest.
     turn: Mutex<()>,
@@ -130,7 +139,7 @@ impl Gate {
     /// Whether a writer need not queue up; `progress` is asked only while writers are paced.
     #[inline]
     pub fn is_open(&self, progress: impl FnOnce() -> Progress) -> bool {
-        match self.state.load(Ordering::Relaxed) {
+        match self.state.load(Ordering::Relaxed) & FLAGS {
             0 => true,
             PACED => {
                 let at = progress();
@@ -143,7 +152,7 @@ impl Gate {
     /// Writers who wait for that now.
     pub fn waiting(&self, cause: Cause) -> u64 {
         match self.last_cause() == cause {
-            true => u64::from(self.state.load(Ordering::Relaxed) & !PACED),
+            true => u64::from(self.state.load(Ordering::Relaxed) & !FLAGS),
             false => 0,
         }
     }
@@ -155,7 +164,7 @@ impl Gate {
 
     /// Queues up; returns when all who came before are through. The caller holds no latch.
     pub fn queue_up(&self) -> Turn<'_> {
-        let before = self.state.fetch_add(1, Ordering::Relaxed) & !PACED;
+        let before = self.state.fetch_add(1, Ordering::Relaxed) & !FLAGS;
         assert!(before < QUEUE_MAX, "{before} writers wait for their turn");
         let at_once = self.turn.try_lock();
         let queued = at_once.is_none();
@@ -243,14 +252,16 @@ impl Turn<'_> {
         log.or_else(|| self.gate.dirty.delay(at.dirtied, now).map(|w| (w, Cause::DirtyLimit)))
     }
 
-    /// Notes what the first of the queue waits for.
+    /// The first of the queue waits for that: nobody passes until it is through.
     pub fn waits_for(&self, cause: Cause) {
         self.gate.cause.store(cause as u8, Ordering::Relaxed);
+        self.gate.state.fetch_or(BLOCKED, Ordering::Relaxed);
     }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
+        self.gate.state.fetch_and(!BLOCKED, Ordering::Relaxed);
         if let Some(guard) = self.guard.take() {
             MutexGuard::unlock_fair(guard);
         }
@@ -266,11 +277,12 @@ mod tests {
     const START: Progress = Progress { log_end: 0, dirtied: 0 };
 
     #[test]
-    fn nobody_passes_while_somebody_waits() {
+    fn nobody_passes_while_the_first_waits_and_everybody_once_it_is_through() {
         let gate = Gate::default();
         assert!(gate.is_open(|| unreachable!("nobody is paced")));
         let turn = gate.queue_up();
         assert!(!turn.queued);
+        assert!(gate.is_open(|| unreachable!("nobody is paced")), "it lacks nothing yet");
         turn.waits_for(Cause::DirtyLimit);
         assert!(!gate.is_open(|| START));
         assert_eq!((gate.waiting(Cause::DirtyLimit), gate.waiting(Cause::Log)), (1, 0));

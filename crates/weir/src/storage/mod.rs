@@ -7,6 +7,7 @@
 
 mod background;
 mod checkpoint;
+mod compact;
 mod dirty;
 mod evict;
 mod figures;
@@ -512,14 +513,24 @@ impl Storage {
         }
     }
 
-    /// Changes the capacity of the log; returns what it is now.
+    /// Changes the capacity of the log; returns what it is now. A log that is longer becomes as short as the
+    /// governor lets it.
     ///
     /// # Errors
-    /// Those of [`Redo::set_capacity`].
+    /// Those of [`Redo::set_capacity`], and of writing pages.
     pub fn set_redo_capacity(&self, bytes: u64) -> Result<u64, Fault> {
         let capacity = self.redo.set_capacity(bytes)?;
         self.pool.flush.lock().set_bucket_bytes(bucket_bytes(capacity));
         self.flusher.raise();
+        // Where no governor does it little by little, it is done now.
+        while self.inline && self.redo.checkpoint_age() > self.user_capacity() {
+            let before = self.redo.checkpoint_age();
+            self.flush_step(self.batch_pages())?;
+            self.checkpoint()?;
+            if self.redo.checkpoint_age() >= before {
+                break;
+            }
+        }
         Ok(capacity)
     }
 

@@ -134,7 +134,7 @@ impl Storage {
         fates: &HashMap<PageId, Fate>,
         summary: &mut Summary,
     ) -> Result<(), Fault> {
-        let credits = self.reserve_for_replay()?;
+        let credits = self.reserve_credits()?;
         let mut touched: Vec<Touched<'_>> = Vec::new();
         for_each_record(lsn, payload, &mut |logged| {
             let redo = logged.redo;
@@ -174,8 +174,8 @@ impl Storage {
         Ok(())
     }
 
-    /// Credits for the pages of a group, as those of the mtr that logged it.
-    fn reserve_for_replay(&self) -> Result<Reserved<'_>, Fault> {
+    /// Credits for the pages that an mtr may dirty, for those who dirty pages without one.
+    pub(super) fn reserve_credits(&self) -> Result<Reserved<'_>, Fault> {
         let mut turns = 0;
         loop {
             match self.dirty.try_reserve() {

@@ -26,7 +26,7 @@ pub enum Reason {
     DirtyLimit,
     /// Frames are needed.
     FreeFrames,
-    /// Somebody asked for a checkpoint.
+    /// Somebody asked for a checkpoint, or for a shorter file.
     Checkpoint,
     /// The database shuts down.
     Shutdown,

@@ -2,6 +2,8 @@
 
 use super::{Hint, Target, Tree};
 use crate::storage::{Mtr, PageRead, Stop, Storage};
+use std::ops::Range;
+use weir_page::node::Cell;
 use weir_page::version::Entry;
 use weir_page::{PageId, Redo, Write, node};
 
@@ -14,6 +16,11 @@ impl LeafRead<'_> {
         node::count(&self.0)
     }
 
+    /// Number of entries in these slots that are not dead.
+    pub fn alive(&self, slots: Range<usize>) -> usize {
+        node::alive(&self.0, slots)
+    }
+
     /// First slot whose key is not below `key`, which the leaf covers, and whether it is equal.
     #[inline]
     pub fn seek(&self, key: &[u8]) -> (usize, bool) {
@@ -24,6 +31,18 @@ impl LeafRead<'_> {
     #[inline]
     pub fn entry(&self, slot: usize) -> Entry<'_> {
         node::entry(&self.0, slot)
+    }
+
+    /// The entry of a slot, its key and value together.
+    #[inline]
+    pub fn cell(&self, slot: usize) -> Cell<'_> {
+        node::cell(&self.0, slot)
+    }
+
+    /// Tells the CPU that [`LeafRead::cell`] will be asked for a slot, if there is that slot.
+    #[inline]
+    pub fn prefetch_cell(&self, slot: usize) {
+        node::prefetch_cell(&self.0, slot);
     }
 
     /// What all keys of the leaf begin with.

@@ -28,11 +28,6 @@ struct Place {
     before: usize,
 }
 
-/// Number of entries that are not dead, among the first `n`.
-fn alive(leaf: &LeafRead<'_>, n: usize) -> usize {
-    (0..n).filter(|&slot| !leaf.entry(slot).flags.deleted).count()
-}
-
 impl Tree {
     /// Goes down to a leaf, by the slot that `choose` says of each inner page.
     fn walk<'s>(
@@ -76,8 +71,9 @@ impl Tree {
                 _ => page.count().max(1) - 1,
             };
             let (steps, leaf) = self.walk(s, &mut choose)?;
-            let all = alive(&leaf, leaf.len());
-            let before = key.map_or(all, |key| alive(&leaf, leaf.seek(key).0));
+            let slot = key.map_or(leaf.len(), |key| leaf.seek(key).0);
+            let before = leaf.alive(0..slot);
+            let all = before + leaf.alive(slot..leaf.len());
             Ok::<_, Restart<Fault>>(Place { steps, alive: all, before })
         })
     }

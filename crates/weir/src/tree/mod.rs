@@ -17,7 +17,7 @@ pub mod overflow;
 mod restructure;
 mod transfer;
 
-pub use transfer::Moved;
+pub use transfer::{Fate, Moved};
 
 use crate::storage::latch::Seen;
 use crate::storage::{Mtr, Need, PageRead, Stop, Storage};

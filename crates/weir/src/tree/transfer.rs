@@ -7,12 +7,21 @@
 use super::{Hint, Target, Tree};
 use crate::storage::{Fault, Need, Restart, Stop, Storage, retry};
 use weir_page::node;
-use weir_page::{Entry, Flags, PageId, Redo};
+use weir_page::{Entry, Flags, PageId, Redo, Version};
 
 /// Redo of the entries that one step moves, at most.
 const MOVE_BYTES: usize = 32 << 10;
 /// Redo of an entry beside its key and value, at most, its removal included.
-const PER_ENTRY: usize = 96;
+const PER_ENTRY: usize = 128;
+
+/// What is to become of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It stays where it is.
+    Stays,
+    /// It may be moved, and has this version when it arrives.
+    Moves(Option<Version>),
+}
 
 /// What a step came to.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,7 +41,7 @@ pub enum Moved {
 
 impl Tree {
     /// Moves entries from `key` on into `to`: those of one leaf that go to one leaf, as far as
-    /// `movable` says so and `to` has none under their keys. They arrive without versions.
+    /// `fate` says so and `to` has none under their keys.
     ///
     /// # Errors
     /// [`Restart`].
@@ -41,12 +50,12 @@ impl Tree {
         s: &Storage,
         to: Tree,
         key: &[u8],
-        movable: &dyn Fn(&Entry<'_>) -> bool,
+        fate: &dyn Fn(&Entry<'_>) -> Fate,
     ) -> Result<Moved, Restart<Fault>> {
         let first = {
             let leaf = self.leaf(s, Target::At(key), true)?;
             let from = leaf.seek(key).0;
-            match (from..leaf.len()).find(|&slot| movable(&leaf.entry(slot))) {
+            match (from..leaf.len()).find(|&slot| fate(&leaf.entry(slot)) != Fate::Stays) {
                 Some(slot) => [leaf.prefix(), leaf.suffix(slot)].concat(),
                 None => {
                     let next = leaf.upper().map(<[u8]>::to_vec);
@@ -71,17 +80,20 @@ impl Tree {
             }
             let entry = node::entry(page, slot);
             let (at, found) = node::search(mtr.page(into), &key);
-            if !movable(&entry) || found {
-                assert!(
-                    !found || entry.flags.deleted || node::entry(mtr.page(into), at).flags.deleted,
-                    "an entry is alive in one of two trees"
-                );
-                slot += 1;
-                continue;
-            }
+            assert!(
+                !found || entry.flags.deleted || node::entry(mtr.page(into), at).flags.deleted,
+                "an entry is alive in one of two trees"
+            );
+            let version = match fate(&entry) {
+                Fate::Moves(version) if !found => version,
+                _ => {
+                    slot += 1;
+                    continue;
+                }
+            };
             let value = entry.value.to_vec();
             bytes += PER_ENTRY + key.len() + value.len();
-            if !node::fits_insert(mtr.page(into), key.len(), value.len(), false) {
+            if !node::fits_insert(mtr.page(into), key.len(), value.len(), version.is_some()) {
                 if count == 0 {
                     return Ok(Moved::Full(key));
                 }
@@ -91,7 +103,7 @@ impl Tree {
                 break Some(key);
             }
             let flags = Flags { deleted: false, overflow: false };
-            let entry = Entry { flags, version: None, value: &value };
+            let entry = Entry { flags, version, value: &value };
             mtr.log(&Redo::Set { page: into, slot: at as u16, insert: true, key: &key, entry });
             mtr.log(&Redo::Remove { page: from, slot: slot as u16 });
             count += 1;

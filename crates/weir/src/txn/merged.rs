@@ -4,10 +4,14 @@
 //! reads the part of the main tree that this leaf covers, giving out both in the order of keys.
 //! Entries move from the staging tree to the main tree only, so an entry that was there before the
 //! window was opened is found in one of them, or in both, under the same key: then it is given once.
+//!
+//! An entry that is deleted from the main tree and inserted anew goes the other way. A view of what was
+//! committed sees none of that. Any other scan opens its window anew, behind what it has given, if
+//! anything has been staged when it comes to read on in the main tree: so it misses nothing
+//! that its own transaction puts there meanwhile.
 
 use super::staging::Staging;
-use super::{Direction, Look, Range, Row, Scan, ScanStop, Transactions};
-use crate::tree::Tree;
+use super::{Batch, Direction, Look, Range, Row, Scan, ScanStop};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -20,35 +24,27 @@ pub struct MergedScan {
 }
 
 struct Staged {
+    staging: Arc<Staging>,
     scan: Scan,
+    /// What of the open window has not been given, as of when the main tree was last read.
+    window: Range,
     /// What neither tree's scan has been told to read yet.
-    rest: Range,
-    direction: Direction,
+    rest: Option<Range>,
+    /// Whether the view sees nothing that is staged from now on.
+    settled: bool,
+    /// Inserts into the staging tree before the window was opened.
+    inserts: u64,
+    /// Whether the main tree has not been read since.
+    just_opened: bool,
 }
 
 impl MergedScan {
-    /// A scan of `range`; `most` rows are fetched at first, more later. `newest`: it looks at the newest
-    /// versions; else the view that it is for was taken before.
-    pub fn new(
-        shared: &Arc<Transactions>,
-        tree: Tree,
-        staging: Option<&Staging>,
-        range: Range,
-        direction: Direction,
-        most: usize,
-        newest: bool,
-    ) -> MergedScan {
-        // What an empty staging tree gets from now on, the view doesn't see.
-        let Some(staging) = staging.filter(|staging| newest || !staging.is_empty()) else {
-            let main = Scan::new(shared.clone(), tree, range, direction, most);
-            return MergedScan { main, staged: None, last_is_staged: false };
-        };
-        let nothing = Range { low: range.low.clone(), high: Some(range.low.clone()) };
-        let main = Scan::new(shared.clone(), tree, nothing, direction, most);
-        // Between the looks at the two trees an entry may move: what is read of the first is locked of both.
-        let scan = Scan::new(shared.clone(), staging.tree, range.clone(), direction, most)
-            .locking_too(tree);
-        let staged = Some(Box::new(Staged { scan, rest: range, direction }));
+    /// A scan of what `main` is about to scan, with the entries that are staged beside it. `settled`: it is
+    /// for a view that was taken before, and that sees only what was committed then.
+    pub fn new(mut main: Scan, staging: Option<&Arc<Staging>>, settled: bool) -> MergedScan {
+        // What an empty staging tree gets from now on, a settled view doesn't see.
+        let staging = staging.filter(|staging| !settled || !staging.is_empty());
+        let staged = staging.map(|staging| Box::new(Staged::beside(&mut main, staging, settled)));
         MergedScan { main, staged, last_is_staged: false }
     }
 
@@ -64,7 +60,19 @@ impl MergedScan {
         }
     }
 
-    /// The entry that [`MergedScan::look`] gave last.
+    /// As [`Scan::take_copied`]; none while entries of two trees are to be merged.
+    #[inline]
+    pub fn take_copied(&mut self) -> Batch<'_> {
+        if self.staged.as_ref().is_some_and(|staged| staged.scan.peek().is_some()) {
+            return Batch::default();
+        }
+        // What the main tree's scan has copied lies in the window, of which nothing staged is left.
+        let batch = self.main.take_copied();
+        self.last_is_staged &= batch.entries.is_empty();
+        batch
+    }
+
+    /// The entry that was given last.
     ///
     /// # Panics
     /// If it gave none.
@@ -82,6 +90,7 @@ impl MergedScan {
         let staged = self.staged.as_mut().expect("the scan has a staging tree");
         loop {
             // The staging tree's part of a window is always read before the main tree's.
+            staged.before_main(&mut self.main);
             let of_main = self.main.fill(look)?;
             let take_staged = match (of_main, staged.scan.peek()) {
                 (None, None) => {
@@ -93,7 +102,7 @@ impl MergedScan {
                 (Some(_), None) => false,
                 (None, Some(_)) => true,
                 (Some(main), Some(of_staging)) => {
-                    let order = match staged.direction {
+                    let order = match staged.scan.direction() {
                         Direction::Forward => main.key.cmp(of_staging.key),
                         Direction::Backward => of_staging.key.cmp(main.key),
                     };
@@ -121,33 +130,64 @@ impl MergedScan {
 }
 
 impl Staged {
+    /// Takes the range over from `main`, which gets it back window by window.
+    fn beside(main: &mut Scan, staging: &Arc<Staging>, settled: bool) -> Staged {
+        let tree = main.tree();
+        // Between the looks at the two trees an entry may move: what is read of the first is locked of both.
+        let scan = main.hand_over(staging.tree).locking_too(tree);
+        let (rest, window) = (scan.unread().cloned(), Range::default());
+        let (staging, inserts, just_opened) = (staging.clone(), 0, false);
+        Staged { staging, scan, window, rest, settled, inserts, just_opened }
+    }
+
+    /// Gives the window up if the main tree is to be read and something was staged since it was opened.
+    fn before_main(&mut self, main: &mut Scan) {
+        if self.settled || !main.is_to_read() {
+            return;
+        }
+        for key in [main.given(), self.scan.given()].into_iter().flatten() {
+            match self.scan.direction() {
+                Direction::Forward if *key >= self.window.low[..] => {
+                    self.window.low = [key, &[0]].concat();
+                }
+                Direction::Backward if self.window.high.as_deref().is_none_or(|h| key < h) => {
+                    self.window.high = Some(key.to_vec());
+                }
+                _ => {}
+            }
+        }
+        let just_opened = std::mem::take(&mut self.just_opened);
+        if just_opened || self.staging.inserts() == self.inserts {
+            return;
+        }
+        let mut left = self.window.clone();
+        match (self.scan.direction(), self.rest.take()) {
+            (Direction::Forward, Some(rest)) => left.high = rest.high,
+            (Direction::Backward, Some(rest)) => left.low = rest.low,
+            (_, None) => {}
+        }
+        main.abandon();
+        self.scan.abandon();
+        self.scan.restart(left);
+        self.rest = self.scan.unread().cloned();
+    }
+
     /// Reads the staging tree's next leaf and lets `main` read the same range; `false` at the end.
     fn open_window(&mut self, main: &mut Scan, look: Look) -> Result<bool, ScanStop> {
-        if self.rest.high.as_ref().is_some_and(|high| *high <= self.rest.low) {
-            return Ok(false);
-        }
+        let Some(mut window) = self.rest.clone() else { return Ok(false) };
+        self.inserts = self.staging.inserts();
         self.scan.refill(look)?;
-        let unread = self.scan.unread();
-        let rest = match (self.direction, unread) {
-            (Direction::Forward, Some(range)) => {
-                Range { low: range.low.clone(), ..self.rest.clone() }
+        self.rest = self.scan.unread().cloned();
+        match (self.scan.direction(), &self.rest) {
+            (Direction::Forward, Some(rest)) => window.high = Some(rest.low.clone()),
+            (Direction::Backward, Some(rest)) => {
+                let high = rest.high.clone();
+                window.low = high.expect("a scan from the end has come past its last leaf");
             }
-            (Direction::Backward, Some(range)) => {
-                Range { high: range.high.clone(), ..self.rest.clone() }
-            }
-            (_, None) => Range { low: self.rest.low.clone(), high: Some(self.rest.low.clone()) },
-        };
-        let window = match (self.direction, unread) {
-            (_, None) => self.rest.clone(),
-            (Direction::Forward, Some(_)) => {
-                Range { low: self.rest.low.clone(), high: Some(rest.low.clone()) }
-            }
-            (Direction::Backward, Some(_)) => Range {
-                low: rest.high.clone().expect("a scan from the end has come past its last leaf"),
-                high: self.rest.high.clone(),
-            },
-        };
-        self.rest = rest;
+            (_, None) => {}
+        }
+        self.window = window.clone();
+        self.just_opened = true;
         main.restart(window);
         Ok(true)
     }

@@ -28,7 +28,7 @@ pub use lane::{LANE_DIRECTORY, Running};
 pub use merged::MergedScan;
 pub use prepare::Resurrected;
 pub use read::{Look, View, whole};
-pub use scan::{Direction, Range, Row, Scan, ScanStop};
+pub use scan::{Batch, Copied, Direction, Range, Row, Scan, ScanStop};
 pub use staging::{HeldStaging, Staging, Stagings};
 pub use status::State;
 pub use write::{Op, Outcome};
@@ -235,6 +235,7 @@ impl Transactions {
             unfinished: None,
             purge_work: false,
             overwrote_unseen: false,
+            newest_lock: NewestLock::default(),
             prepared: false,
             lock_timeout: Duration::from_secs(50),
             cancelled: Arc::new(AtomicBool::new(false)),
@@ -257,12 +258,33 @@ pub struct Txn {
     purge_work: bool,
     /// Whether the last write replaced a version that its snapshot doesn't cover.
     pub overwrote_unseen: bool,
+    /// The lock that the last locking read took.
+    newest_lock: NewestLock,
     /// Only its coordinator may end it.
     prepared: bool,
     /// How long to wait for a row lock.
     pub lock_timeout: Duration,
     /// Set to end its wait for a lock.
     cancelled: Arc<AtomicBool>,
+}
+
+/// A row's lock, if it was taken by the last locking read.
+#[derive(Default)]
+struct NewestLock {
+    tree: TreeId,
+    key: Vec<u8>,
+    is_held: bool,
+}
+
+impl NewestLock {
+    fn note(&mut self, tree: TreeId, key: &[u8], is_new: bool) {
+        self.is_held = is_new;
+        if is_new {
+            self.tree = tree;
+            self.key.clear();
+            self.key.extend_from_slice(key);
+        }
+    }
 }
 
 /// Ends a transaction's waits for locks; see [`Txn::canceller`].
@@ -273,6 +295,11 @@ pub struct Canceller {
 }
 
 impl Canceller {
+    /// Whose waits it ends.
+    pub fn transaction(&self) -> TxnId {
+        self.id
+    }
+
     /// The wait that is on, or the next one, fails.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Release);
@@ -324,8 +351,8 @@ impl Txn {
         self.id
     }
 
-    /// Locks a row. `owner`: an active transaction seen in the row's header. `wait`: whether to wait
-    /// if others are in the way.
+    /// Locks a row; whether it wasn't locked before. `owner`: an active transaction seen in the row's header.
+    /// `wait`: whether to wait if others are in the way.
     fn lock_row(
         &mut self,
         tree: TreeId,
@@ -333,7 +360,7 @@ impl Txn {
         mode: Mode,
         owner: Option<TxnId>,
         wait: bool,
-    ) -> Result<(), TxnError> {
+    ) -> Result<bool, TxnError> {
         let id = self.ensure_id();
         let shared = &self.shared;
         let request = Request {
@@ -362,9 +389,14 @@ impl Txn {
         Ok(())
     }
 
-    /// Gives up an explicit lock; a row that was written stays held.
+    /// Gives up the lock that the last locking read took, if it is this one. A row that was locked before that
+    /// read, or written, stays held.
     pub fn unlock(&mut self, tree: Tree, key: &[u8]) {
-        self.shared.locks.release(self.id, tree.id, key);
+        let newest = &mut self.newest_lock;
+        if newest.is_held && newest.tree == tree.id && newest.key == key {
+            newest.is_held = false;
+            self.shared.locks.release(self.id, tree.id, key);
+        }
     }
 
     /// Ends its waits for locks, from another thread.

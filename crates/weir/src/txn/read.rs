@@ -72,11 +72,39 @@ impl Transactions {
     /// # Errors
     /// [`Restart`]: an undo page must be loaded first; undo that doesn't fit the entry.
     pub fn visible<'e>(&self, view: View, entry: &Entry<'e>) -> Result<Seen<'e>, Restart<Fault>> {
+        self.newest_version(entry, |txn| self.sees(view, txn))
+    }
+
+    /// What the view's snapshot covers of an entry that the view's transaction has written over a version
+    /// that the snapshot does not cover; else `None`. The entry's leaf is latched.
+    ///
+    /// # Errors
+    /// As [`Transactions::visible`].
+    pub fn overwritten_unseen<'e>(
+        &self,
+        view: View,
+        entry: &Entry<'e>,
+    ) -> Result<Seen<'e>, Restart<Fault>> {
+        let (covered, mut passed_unseen) = (View { own: TxnId(0), ..view }, false);
+        let seen = self.newest_version(entry, |txn| {
+            let stops = txn != view.own && self.sees(covered, txn);
+            passed_unseen |= !stops && txn != view.own;
+            stops
+        })?;
+        Ok(seen.filter(|_| passed_unseen))
+    }
+
+    /// The newest version of an entry by a transaction that `is_it` accepts, or without a header.
+    fn newest_version<'e>(
+        &self,
+        entry: &Entry<'e>,
+        mut is_it: impl FnMut(TxnId) -> bool,
+    ) -> Result<Seen<'e>, Restart<Fault>> {
         let mut flags = entry.flags;
         let mut version = entry.version;
         let mut value = Cow::Borrowed(entry.value);
         while let Some(v) = version {
-            if self.sees(view, v.txn) {
+            if is_it(v.txn) {
                 break;
             }
             if v.undo.is_insert() {
@@ -184,8 +212,8 @@ impl Txn {
         })
     }
 
-    /// Locks `key` and returns its newest value, its own or a committed one. `wait`: whether to wait
-    /// if others are in the way.
+    /// Locks `key` and reads its newest value, its own or a committed one, in place of what is in `out`;
+    /// whether there is one. `wait`: whether to wait if others are in the way.
     ///
     /// # Errors
     /// Deadlock, lock wait timeout, faults of the storage.
@@ -195,38 +223,44 @@ impl Txn {
         key: &[u8],
         mode: Mode,
         wait: bool,
-    ) -> Result<Option<Vec<u8>>, TxnError> {
+        out: &mut Vec<u8>,
+    ) -> Result<bool, TxnError> {
         enum Newest {
-            Value(Option<(bool, Vec<u8>)>),
+            None,
+            Value { overflows: bool },
             OwnedBy(TxnId),
         }
-        let mut owner = None;
+        let (mut owner, mut is_new) = (None, false);
         loop {
-            self.lock_row(tree.id, key, mode, owner, wait)?;
+            is_new |= self.lock_row(tree.id, key, mode, owner, wait)?;
+            self.newest_lock.note(tree.id, key, is_new);
             let s = self.storage();
             let newest = retry(s, || {
                 let leaf = tree.leaf(s, Target::At(key), false)?;
                 let (slot, found) = leaf.seek(key);
                 if !found {
-                    return Ok(Newest::Value(None));
+                    return Ok(Newest::None);
                 }
                 let e = leaf.entry(slot);
                 match e.version {
                     Some(v) if v.txn != self.id && self.shared.is_active(v.txn) => {
                         Ok(Newest::OwnedBy(v.txn))
                     }
-                    _ if e.flags.deleted => Ok(Newest::Value(None)),
+                    _ if e.flags.deleted => Ok(Newest::None),
                     _ => {
-                        let value = (e.flags.overflow, e.value.to_vec());
-                        Ok::<_, Restart<Fault>>(Newest::Value(Some(value)))
+                        out.clear();
+                        out.extend_from_slice(e.value);
+                        Ok::<_, Restart<Fault>>(Newest::Value { overflows: e.flags.overflow })
                     }
                 }
             })?;
             match newest {
                 Newest::OwnedBy(txn) => owner = Some(txn),
-                Newest::Value(None) => return Ok(None),
-                Newest::Value(Some((overflows, bytes))) => {
-                    return Ok(Some(whole(s, tree, overflows, &bytes)?));
+                Newest::None => return Ok(false),
+                Newest::Value { overflows: false } => return Ok(true),
+                Newest::Value { overflows: true } => {
+                    *out = whole(s, tree, true, out)?;
+                    return Ok(true);
                 }
             }
         }

@@ -31,6 +31,8 @@ pub struct Range {
 
 /// Leaves that are read ahead together.
 const READ_AHEAD: usize = 32;
+/// Entries of a leaf that the CPU is told of before they are copied.
+const CELLS_AHEAD: usize = 6;
 
 /// A running scan.
 pub struct Scan {
@@ -38,6 +40,8 @@ pub struct Scan {
     tree: Tree,
     /// Another tree of which the same ranges are locked, if any are.
     locks_too: Option<Tree>,
+    /// Whether the tree is a unique index, in which one key may stand for several rows in turn.
+    unique: bool,
     direction: Direction,
     /// What is left of the range.
     range: Range,
@@ -50,13 +54,28 @@ pub struct Scan {
 }
 
 /// Where an entry lies in a scan's buffer.
-#[derive(Debug, Clone, Copy)]
-struct Copied {
-    key: u32,
-    value: u32,
-    end: u32,
-    overflow: bool,
-    outdated: bool,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct Copied {
+    /// Where its key begins.
+    pub key: u32,
+    /// Where its key ends and its value begins.
+    pub value: u32,
+    /// Where its value ends.
+    pub end: u32,
+    /// See [`Row::overflow`].
+    pub overflow: bool,
+    /// See [`Row::outdated`].
+    pub outdated: bool,
+}
+
+/// Entries that a scan has copied together.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Batch<'a> {
+    /// Their keys and values.
+    pub bytes: &'a [u8],
+    /// Where in `bytes` each of them lies.
+    pub entries: &'a [Copied],
 }
 
 /// An entry that a scan has copied.
@@ -69,7 +88,8 @@ pub struct Row<'a> {
     /// Whether the value is a reference.
     pub overflow: bool,
     /// Whether the scan's transaction has written, and the entry is seen as it was before a later
-    /// commit: the transaction's own row may have another entry.
+    /// commit: the transaction's own row may have another entry. It is what the transaction's snapshot
+    /// covers, its own writes set aside.
     pub outdated: bool,
 }
 
@@ -104,9 +124,24 @@ impl Scan {
         most: usize,
     ) -> Scan {
         let done = range.high.as_ref().is_some_and(|h| *h <= range.low);
-        let (bytes, rows) = (Vec::new(), Vec::new());
-        let (next, most, locks_too) = (0, most.max(1), None);
-        Scan { shared, tree, locks_too, direction, range, done, bytes, rows, next, most }
+        // Room for what a short scan copies, so that it doesn't grow piece by piece.
+        let (bytes, rows) = (Vec::with_capacity(1024), Vec::with_capacity(most.min(64)));
+        let (next, most, locks_too, unique) = (0, most.max(1), None, false);
+        Scan { shared, tree, locks_too, unique, direction, range, done, bytes, rows, next, most }
+    }
+
+    /// The tree is a unique index: where the scan's transaction has overwritten what its snapshot
+    /// doesn't cover, what the snapshot covers is given as well, as outdated.
+    pub fn of_unique_index(self) -> Scan {
+        Scan { unique: true, ..self }
+    }
+
+    /// A scan of the same range of another tree; this one ends where it is.
+    pub(super) fn hand_over(&mut self, tree: Tree) -> Scan {
+        let other =
+            Scan::new(self.shared.clone(), tree, self.range.clone(), self.direction, self.most);
+        self.abandon();
+        other
     }
 
     /// Range locks are taken of this tree, too: its entries move there.
@@ -139,7 +174,7 @@ impl Scan {
         Ok(Some(self.last()))
     }
 
-    /// The entry that [`Scan::next`] gave last.
+    /// The entry that was given last.
     ///
     /// # Panics
     /// If it gave none.
@@ -175,6 +210,17 @@ impl Scan {
         Ok(())
     }
 
+    /// Gives the entries at once that have been copied and not given yet, up to the first whose value is
+    /// not here, or that is outdated.
+    #[inline]
+    pub fn take_copied(&mut self) -> Batch<'_> {
+        let rest = &self.rows[self.next..];
+        let apart = |row: &Copied| row.overflow || row.outdated;
+        let here = rest.iter().position(apart).unwrap_or(rest.len());
+        self.next += here;
+        Batch { bytes: &self.bytes, entries: &rest[..here] }
+    }
+
     /// The next entry, if it has been copied.
     #[inline]
     pub(super) fn peek(&self) -> Option<Row<'_>> {
@@ -192,9 +238,36 @@ impl Scan {
         (!self.done).then_some(&self.range)
     }
 
+    /// Whether the next entry has yet to be copied, if there is one.
+    #[inline]
+    pub(super) fn is_to_read(&self) -> bool {
+        self.next == self.rows.len() && !self.done
+    }
+
+    /// Key of the last entry that was copied and given.
+    pub(super) fn given(&self) -> Option<&[u8]> {
+        self.next.checked_sub(1).map(|at| self.row(at).key)
+    }
+
+    pub(super) fn tree(&self) -> Tree {
+        self.tree
+    }
+
+    pub(super) fn direction(&self) -> Direction {
+        self.direction
+    }
+
+    /// What has not been given is not to be given.
+    pub(super) fn abandon(&mut self) {
+        self.rows.clear();
+        self.bytes.clear();
+        (self.next, self.done) = (0, true);
+    }
+
     /// Goes on with another range, all of the one before having been given.
     pub(super) fn restart(&mut self, range: Range) {
         assert!(self.done && self.next == self.rows.len(), "a range is read to its end");
+        self.abandon();
         self.done = range.high.as_ref().is_some_and(|h| *h <= range.low);
         self.range = range;
     }
@@ -307,12 +380,14 @@ impl Scan {
             Some(high) if last && leaf.upper().is_none_or(|u| &high[..] < u) => leaf.seek(high).0,
             _ => leaf.len(),
         };
+        let horizon = self.shared.horizon();
         for slot in from..to {
             if self.rows.len() >= self.most {
                 self.range.low = key_of(leaf, slot);
                 return Ok(());
             }
-            if let Err(stop) = self.copy(leaf, slot, look) {
+            leaf.prefetch_cell(slot + CELLS_AHEAD);
+            if let Err(stop) = self.copy(leaf, slot, look, horizon) {
                 self.range.low = key_of(leaf, slot);
                 return Err(stop);
             }
@@ -331,12 +406,13 @@ impl Scan {
         };
         let first = self.range.low[..] >= *leaf.lower();
         let from = if first { leaf.seek(&self.range.low).0 } else { 0 };
+        let horizon = self.shared.horizon();
         for slot in (from..to).rev() {
             if self.rows.len() >= self.most {
                 self.range.high = Some(after(leaf, slot));
                 return Ok(());
             }
-            if let Err(stop) = self.copy(leaf, slot, look) {
+            if let Err(stop) = self.copy(leaf, slot, look, horizon) {
                 self.range.high = Some(after(leaf, slot));
                 return Err(stop);
             }
@@ -349,9 +425,32 @@ impl Scan {
         Ok(())
     }
 
-    /// Copies an entry if the look gives it.
+    /// Copies an entry if the look gives it. `horizon`: who wrote before it is seen by everybody.
     #[inline]
     fn copy(
+        &mut self,
+        leaf: &LeafRead<'_>,
+        slot: usize,
+        look: Look,
+        horizon: TxnId,
+    ) -> Result<(), Restart<ScanStop>> {
+        let cell = leaf.cell(slot);
+        if cell.writer.is_some_and(|writer| writer >= horizon) {
+            return self.copy_version(leaf, slot, look);
+        }
+        if !cell.flags.deleted {
+            let key = self.bytes.len();
+            self.bytes.reserve(leaf.prefix().len() + cell.bytes.len());
+            self.bytes.extend_from_slice(leaf.prefix());
+            let value = self.bytes.len() + cell.key_len;
+            self.bytes.extend_from_slice(cell.bytes);
+            self.note(key, value, cell.flags.overflow, false);
+        }
+        Ok(())
+    }
+
+    /// Copies the version of an entry that the look gives.
+    fn copy_version(
         &mut self,
         leaf: &LeafRead<'_>,
         slot: usize,
@@ -364,12 +463,22 @@ impl Scan {
                 return self.copy_newest(leaf, slot, &entry, own, skip);
             }
         };
-        let Some((overflow, value)) = self.shared.visible(view, &entry).map_err(widen)? else {
-            return Ok(());
+        let visible = self.shared.visible(view, &entry).map_err(widen)?;
+        let is_own = |txn| view.own.0 != 0 && txn == view.own;
+        let below = match self.unique && entry.version.is_some_and(|v| is_own(v.txn)) {
+            true => self.shared.overwritten_unseen(view, &entry).map_err(widen)?,
+            false => None,
         };
-        let outdated =
-            view.own.0 != 0 && entry.version.is_some_and(|v| !self.shared.sees(view, v.txn));
-        self.push(leaf, slot, &value, overflow, outdated);
+        // The same value is of the same row, which the transaction has then written.
+        let below = below.filter(|(_, below)| visible.as_ref().is_none_or(|(_, v)| v != below));
+        if let Some((overflow, value)) = &visible {
+            let outdated =
+                view.own.0 != 0 && entry.version.is_some_and(|v| !self.shared.sees(view, v.txn));
+            self.push(leaf, slot, value, *overflow, outdated);
+        }
+        if let Some((overflow, value)) = &below {
+            self.push(leaf, slot, value, *overflow, true);
+        }
         Ok(())
     }
 
@@ -391,7 +500,6 @@ impl Scan {
         Ok(())
     }
 
-    #[inline]
     fn push(
         &mut self,
         leaf: &LeafRead<'_>,
@@ -400,13 +508,19 @@ impl Scan {
         overflow: bool,
         outdated: bool,
     ) {
-        let key = self.bytes.len() as u32;
+        let key = self.bytes.len();
         self.bytes.extend_from_slice(leaf.prefix());
         self.bytes.extend_from_slice(leaf.suffix(slot));
-        let value_at = self.bytes.len() as u32;
+        let value_at = self.bytes.len();
         self.bytes.extend_from_slice(value);
-        let end = self.bytes.len() as u32;
-        self.rows.push(Copied { key, value: value_at, end, overflow, outdated });
+        self.note(key, value_at, overflow, outdated);
+    }
+
+    /// Notes what has been copied: from `key` and `value` on.
+    #[inline]
+    fn note(&mut self, key: usize, value: usize, overflow: bool, outdated: bool) {
+        let (key, value, end) = (key as u32, value as u32, self.bytes.len() as u32);
+        self.rows.push(Copied { key, value, end, overflow, outdated });
     }
 }
 

@@ -8,20 +8,23 @@
 //! What makes it simple:
 //! - An entry's key ends with its row's primary key, and who writes an entry holds the row. So at
 //!   most one of the two trees has the entry alive, and a snapshot sees at most one of the two.
-//! - An entry is moved only when it is alive and everybody sees it: no undo record names it then.
+//! - An entry is moved only when it is alive and no undo record is needed of it: everybody sees it, or
+//!   it was inserted by a transaction that has committed, whose number moves with it. So an old snapshot
+//!   doesn't keep entries from being moved, but those that were deleted before they were moved: past a
+//!   limit ([`Stagings::configure`]), entries go to the main trees at once.
 //! - Entries move in one direction, each in one mini-transaction. Who looks into the staging tree
 //!   first and into the main tree afterwards misses none; it may find one twice, under the same key.
 //!   So neither readers ([`super::merged`]) nor writers take a lock against moves.
 //!
 //! Undo records name the tree that was written: rollback, purge and recovery know nothing of this.
 
-use super::{Op, Outcome, Transactions, Txn, TxnError};
+use super::{Op, Outcome, State, Transactions, Txn, TxnError};
 use crate::storage::{Fault, Restart, Storage, retry};
-use crate::tree::{Hint, Moved, Target, Tree};
+use crate::tree::{Fate, Hint, Moved, Target, Tree};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use weir_page::{Entry, PageId};
+use weir_page::{Entry, PageId, TxnId};
 
 /// Leaves of the main tree that are read ahead together.
 const READ_AHEAD: usize = 64;
@@ -86,6 +89,11 @@ impl Staging {
             empty_at: AtomicU64::new(u64::MAX),
             moving: Mutex::default(),
         }
+    }
+
+    /// Grows with each insert that begins or ends.
+    pub(super) fn inserts(&self) -> u64 {
+        self.begun.load(Ordering::SeqCst) + self.ended.load(Ordering::SeqCst)
     }
 
     /// Whether the tree has no entry. Who knows of an entry doesn't get this wrong.
@@ -246,13 +254,11 @@ impl Transactions {
             return Ok(0);
         };
         let horizon = self.horizon();
-        let movable = |e: &Entry<'_>| {
-            !e.flags.deleted && !e.flags.overflow && e.version.is_none_or(|v| v.txn < horizon)
-        };
+        let fate = |e: &Entry<'_>| self.fate(e, horizon);
         let end = read_ahead(s, staging, &moving.position)?;
         let mut total = 0;
         loop {
-            let step = || staging.tree.move_step(s, staging.main, &moving.position, &movable);
+            let step = || staging.tree.move_step(s, staging.main, &moving.position, &fate);
             let (count, next, sparse) = match retry(s, step)? {
                 Moved::Full(key) => {
                     staging.main.make_room(s, &key, horizon)?;
@@ -272,6 +278,26 @@ impl Transactions {
                 return Ok(total);
             }
         }
+    }
+}
+
+impl Transactions {
+    /// Whether a staged entry may be moved.
+    fn fate(&self, entry: &Entry<'_>, horizon: TxnId) -> Fate {
+        if entry.flags.deleted || entry.flags.overflow {
+            return Fate::Stays;
+        }
+        match entry.version {
+            None => Fate::Moves(None),
+            Some(v) if v.txn < horizon => Fate::Moves(None),
+            // Nobody looks for the undo record of an insert that has committed.
+            Some(v) if v.undo.is_insert() && self.has_committed(v.txn) => Fate::Moves(Some(v)),
+            Some(_) => Fate::Stays,
+        }
+    }
+
+    fn has_committed(&self, txn: TxnId) -> bool {
+        matches!(self.status.get(txn), State::Committed(_))
     }
 }
 

@@ -141,7 +141,7 @@ impl Txn {
                 Attempt::Exists => return Ok(Outcome::Exists),
                 Attempt::Absent => return Ok(Outcome::Absent),
                 Attempt::Held(owner) => {
-                    self.lock_row(tree.id, key, Mode::Exclusive, owner, true)?
+                    self.lock_row(tree.id, key, Mode::Exclusive, owner, true)?;
                 }
                 Attempt::InRangeOf(holder) => self.wait_for_range(tree, key, holder)?,
                 Attempt::LeafFull => {

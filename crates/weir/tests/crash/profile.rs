@@ -40,6 +40,10 @@ pub struct Profile {
     pub burst: u32,
     /// Of 256 transactions, how many end by being prepared.
     pub prepare: u8,
+    /// Of 256 background steps, how many change the log's capacity...
+    pub resize: u8,
+    /// ... to anything from 1 MiB up to this.
+    pub resize_to: u64,
 }
 
 const BASE: Profile = Profile {
@@ -61,9 +65,11 @@ const BASE: Profile = Profile {
     steps: 400,
     burst: 8,
     prepare: 5,
+    resize: 4,
+    resize_to: 3 << 20,
 };
 
-pub const PROFILES: [Profile; 11] = [
+pub const PROFILES: [Profile; 12] = [
     BASE,
     Profile {
         name: "big-rows",
@@ -148,6 +154,19 @@ pub const PROFILES: [Profile; 11] = [
         open: 6,
         prepare: 150,
         ddl: 2,
+        ..BASE
+    },
+    // The log's capacity goes up and down while it fills.
+    Profile {
+        name: "capacity",
+        keys: Keys::Mixed,
+        key_count: 200,
+        body: 5000,
+        huge: 20,
+        background: 40,
+        burst: 12,
+        resize: 60,
+        resize_to: 12 << 20,
         ..BASE
     },
     Profile { name: "long-keys", keys: Keys::Long, key_count: 200, body: 400, ..BASE },

@@ -125,8 +125,6 @@ pub struct Open {
     /// Rows locked by reads.
     pub locks: BTreeSet<(TableId, Key)>,
     pub used: BTreeSet<TableId>,
-    /// Values of the unique column in rows that it has written or replaced.
-    pub uniques: BTreeSet<(TableId, u64)>,
     /// It only reads, and lasts.
     pub reader: bool,
 }
@@ -427,11 +425,8 @@ impl World {
     }
 
     pub fn wrote(&mut self, i: usize, table: TableId, key: Key, row: Option<Rc<Row>>) {
-        let old = self.newest(i, table, &key);
         let open = &mut self.open[i];
         open.used.insert(table);
-        let values = [&old, &row].into_iter().flatten().filter_map(|r| r.u);
-        open.uniques.extend(values.map(|u| (table, u)));
         let at = (table, key);
         let before = open.writes.insert(at.clone(), row);
         open.before.push((at, before));

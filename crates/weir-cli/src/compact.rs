@@ -1,0 +1,45 @@
+//! `weir compact`: a shorter data file.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use weir::{Database, Options, Shutdown};
+use weir_bench::quantity::{format_bytes, parse_bytes};
+
+use crate::output::{self, ProgressLine};
+
+#[derive(Args)]
+pub struct Compact {
+    /// Directory of the database; nobody else may have it open
+    dir: PathBuf,
+    /// Memory to use
+    #[arg(long, default_value = "256M", value_parser = parse_bytes)]
+    memory: u64,
+}
+
+impl Compact {
+    pub fn run(self) -> Result<ExitCode> {
+        let dir = self.dir.display();
+        ensure!(self.dir.is_dir(), "compacting {dir}: no such directory");
+        let options = Options::default().create(false).memory_bytes(self.memory);
+        let db = Database::open(&self.dir, options).with_context(|| format!("opening {dir}"))?;
+        let doing = || format!("compacting {dir}");
+        // What was deleted last may still be there.
+        db.purge_all().with_context(doing)?;
+        let mut line = ProgressLine::new();
+        let compacted =
+            db.compact(&mut |moved| line.show("compact", &format!("{moved} pages moved")));
+        line.end();
+        let done = compacted.with_context(doing)?;
+        db.close(Shutdown::Clean, &mut |_| {}).with_context(doing)?;
+        output::print(&format!(
+            "data file: {} before, {} now; {} pages were moved\n",
+            format_bytes(done.bytes_before),
+            format_bytes(done.bytes_after),
+            done.pages_moved
+        ))?;
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,66 @@
+//! The transaction of a change of definitions.
+//!
+//! A change may end at any of its steps, by an error. What it has done is then taken back like any
+//! transaction's: at once, or, on a device too full even for that, as soon as there is space, while the
+//! database goes on. Until then the catalog's entries that it has written are locked.
+
+use super::Inner;
+use super::error::Result;
+use crate::txn::{Durability, Txn};
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+/// A transaction that changes definitions; see the module.
+pub(super) struct Change<'d> {
+    db: &'d Inner,
+    /// `None` once it has ended.
+    txn: Option<Txn>,
+}
+
+impl Change<'_> {
+    /// Commits, durably.
+    ///
+    /// # Errors
+    /// Storage errors: it is taken back, or the log has failed and the next opening tells.
+    pub fn commit(mut self) -> Result<()> {
+        let end = self.commit_visibly()?;
+        self.txn = None;
+        if let Some(end) = end {
+            self.db.shared.wait_for_log(end, Durability::Sync)?;
+        }
+        Ok(())
+    }
+}
+
+impl Deref for Change<'_> {
+    type Target = Txn;
+
+    fn deref(&self) -> &Txn {
+        self.txn.as_ref().expect("a change that has ended isn't used")
+    }
+}
+
+impl DerefMut for Change<'_> {
+    fn deref_mut(&mut self) -> &mut Txn {
+        self.txn.as_mut().expect("a change that has ended isn't used")
+    }
+}
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        if let Some(txn) = self.txn.take() {
+            // Its error has been told already, or it stops the storage.
+            let _ = self.db.take_back(txn, Vec::new());
+        }
+    }
+}
+
+impl Inner {
+    /// Begins a change. The catalog's mutex, or a hold on the table, is the caller's.
+    pub(super) fn change(&self) -> Change<'_> {
+        let mut txn = self.shared.begin();
+        // One change writes to the catalog at a time: only one that can't be taken back yet is in the way.
+        txn.lock_timeout = Duration::ZERO;
+        Change { db: self, txn: Some(txn) }
+    }
+}

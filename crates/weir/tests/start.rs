@@ -1,0 +1,90 @@
+//! A start that is cut short, at each of its operations, is begun anew, and nothing is lost.
+
+#![allow(clippy::unwrap_used, reason = "a failure of a test's own step is a failed test")]
+
+mod common;
+
+use common::*;
+use std::sync::Arc;
+use weir::{Database, Durability, Isolation, Shutdown, Value};
+use weir_os::SimDisk;
+
+fn item(id: u64, version: u64) -> Item {
+    (id as i64 % 7, format!("{id}"), vec![version as u8; 20 + (id as usize * 37) % 900])
+}
+
+fn open(disk: &SimDisk) -> Result<Database, weir::Error> {
+    let options = options(2 << 20, 1 << 20).durability(Durability::Sync).single_threaded();
+    Database::open_on(Arc::new(disk.clone()), options.staging_leaves(4))
+}
+
+/// A database with all that a start has to do: changes in the log alone, a transaction that was running, one
+/// that was prepared, undo that waits for purge. What must be found in it.
+fn interrupted() -> (SimDisk, Vec<(u64, Item)>) {
+    let disk = SimDisk::new(1);
+    let db = open(&disk).unwrap();
+    let table = db.create_table("items", items()).unwrap();
+    let put = |ids: std::ops::Range<u64>, version| {
+        retried(&db, Isolation::default(), |txn| {
+            ids.clone()
+                .try_for_each(|id| txn.upsert(&table, &values(id, &item(id, version))).map(drop))
+        });
+    };
+    put(0..400, 1);
+    db.checkpoint().unwrap();
+    put(100..300, 2);
+    retried(&db, Isolation::default(), |txn| {
+        (0..50).try_for_each(|id| txn.delete(&table, &[Value::U64(id)]).map(drop))
+    });
+    let mut prepared = db.begin(Isolation::default()).unwrap();
+    (350..360).for_each(|id| assert!(prepared.upsert(&table, &values(id, &item(id, 3))).unwrap()));
+    prepared.prepare(b"xid").unwrap();
+    let mut running = db.begin(Isolation::default()).unwrap();
+    (60..90).for_each(|id| assert!(running.delete(&table, &[Value::U64(id)]).unwrap()));
+    (500..600).for_each(|id| running.insert(&table, &values(id, &item(id, 4))).unwrap());
+    put(310..320, 5);
+    let version = |id| match id {
+        100..300 => 2,
+        310..320 => 5,
+        _ => 1,
+    };
+    let expected = (50..400).map(|id| (id, item(id, version(id)))).collect();
+    (disk.crash(7), expected)
+}
+
+fn assert_whole(db: &Database, expected: &[(u64, Item)], what: &str) {
+    assert_eq!(db.prepared(), [b"xid"], "{what}");
+    let table = db.table("items").unwrap();
+    same(expected, &all_items(&mut db.begin(Isolation::default()).unwrap(), &table), what);
+    let mut findings = Vec::new();
+    db.check(&mut |finding| findings.push(finding.to_string())).unwrap();
+    assert!(findings.is_empty(), "{what}: {findings:#?}");
+}
+
+#[test]
+fn a_crash_at_each_operation_of_a_start_loses_nothing() {
+    let (found, expected) = interrupted();
+    let operations = {
+        let disk = found.process_kill();
+        let before = disk.operations();
+        let db = open(&disk).unwrap();
+        let operations = disk.operations() - before;
+        assert_whole(&db, &expected, "a start that isn't cut short");
+        operations
+    };
+    let mut crashed = 0;
+    for at in 0..operations {
+        for killed in [false, true] {
+            let what = format!("crash at operation {at} of {operations}, killed {killed}");
+            let disk = found.process_kill();
+            disk.crash_at(disk.operations() + at);
+            crashed += u64::from(open(&disk).is_err());
+            let disk = if killed { disk.process_kill() } else { disk.crash(at) };
+            let db = open(&disk).unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_whole(&db, &expected, &what);
+            db.commit_prepared(b"xid").unwrap();
+            db.close(Shutdown::Clean, &mut |_| {}).unwrap();
+        }
+    }
+    assert!(crashed > 40, "{crashed} starts were cut short, of {operations} operations each");
+}

@@ -1,0 +1,48 @@
+/*
+  Many ranges or keys at once, in the order of keys or of rows: the server's own way (DS-MRR), which asks
+  this handler for index entries and, through a second one, for rows by position.
+*/
+
+#include "ha_weir.h"
+
+// A second handler of the table, for the same statement.
+handler *ha_weir::clone(const char *name, MEM_ROOT *root)
+{
+  handler *made= handler::clone(name, root);
+  if (made)
+    static_cast<ha_weir *>(made)->wanted_lock= wanted_lock;
+  return made;
+}
+
+int ha_weir::multi_range_read_init(RANGE_SEQ_IF *seq, void *of_seq, uint ranges, uint mode,
+                                   HANDLER_BUFFER *buffer)
+{
+  return mrr.dsmrr_init(this, seq, of_seq, ranges, mode, buffer);
+}
+
+int ha_weir::multi_range_read_next(range_id_t *range)
+{
+  return mrr.dsmrr_next(range);
+}
+
+ha_rows ha_weir::multi_range_read_info_const(uint index, RANGE_SEQ_IF *seq, void *of_seq, uint ranges,
+                                             uint *buffer_size, uint *flags, Cost_estimate *cost)
+{
+  mrr.init(this, table);
+  // Rows are locked in the order in which they are asked for.
+  if (lock != WEIR_LOCK_NONE)
+    *flags|= HA_MRR_USE_DEFAULT_IMPL;
+  return mrr.dsmrr_info_const(index, seq, of_seq, ranges, buffer_size, flags, cost);
+}
+
+ha_rows ha_weir::multi_range_read_info(uint index, uint ranges, uint rows_wanted, uint parts,
+                                       uint *buffer_size, uint *flags, Cost_estimate *cost)
+{
+  mrr.init(this, table);
+  return mrr.dsmrr_info(index, ranges, rows_wanted, parts, buffer_size, flags, cost);
+}
+
+int ha_weir::multi_range_read_explain_info(uint mode, char *text, size_t size)
+{
+  return mrr.dsmrr_explain_info(mode, text, size);
+}

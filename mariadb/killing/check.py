@@ -1,0 +1,254 @@
+"""What must hold after a restart."""
+
+from dataclasses import dataclass, field
+
+from .binlog import Replica, files_from
+from .ddl import EXTRA, Definition
+from .load import brief
+from .model import BALANCE, OWNED, TABLES, difference
+from .server import Failure
+
+CHECKED = ", ".join(f"load_1.{name}" for name in TABLES if name != "other")
+
+
+@dataclass
+class World:
+    """All that is known of the tables. `clients` are those of the last round."""
+
+    lanes: list
+    definitions: object
+    states: list
+    clients: list = field(default_factory=list)
+    replica: Replica = field(default_factory=Replica)
+    first_file: str = ""
+    left_lists: set = field(default_factory=set)
+    issued: set = field(default_factory=set)
+
+
+class Check:
+    """Looks at a server that has been started again."""
+
+    def __init__(self, server, connection, world, counts):
+        self.server, self.connection, self.world, self.counts = server, connection, world, counts
+        self.found = {name: self.rows(name) for name in TABLES}
+
+    def query(self, sql):
+        with self.connection.cursor() as cursor:
+            cursor.execute(sql)
+            return cursor.fetchall()
+
+    def count(self, what):
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    def rows(self, name):
+        """A table by its key."""
+        table = TABLES[name]
+        at = table.positions()
+        rows = self.query(f"SELECT {', '.join(table.columns)} FROM load_1.{name}")
+        return {tuple(row[n] for n in at): row for row in rows}
+
+    def all(self):
+        """Everything but CHECK TABLE. What was in doubt is decided afterwards."""
+        owners = self.by_owner()
+        self.settle_clients(owners)
+        self.settle_lanes(owners)
+        if owners:
+            raise Failure(f"rows of nobody: {brief(repr(owners))}")
+        self.accounts()
+        done = self.settle_definitions()
+        self.binlog(done)
+        self.begin_anew()
+
+    def by_owner(self):
+        owners = {}
+        for name in OWNED:
+            owner = TABLES[name].columns.index("client")
+            for key, row in self.found[name].items():
+                owners.setdefault(row[owner], {}).setdefault(name, {})[key] = row
+        return owners
+
+    def settle_clients(self, owners):
+        """Each client's rows are those of one state: before or after what is in doubt."""
+        for client in self.world.clients:
+            rows = owners.pop(client.number, {})
+            why = difference(client.state, rows)
+            if client.doubt:
+                after = difference(client.doubt, rows)
+                if why and after:
+                    raise Failure(f"client {client.number}, in doubt: {why}; if it was done: {after}")
+                if why:
+                    client.state = client.doubt
+                self.count("in doubt, done" if why else "in doubt, not done")
+            elif why:
+                raise Failure(f"client {client.number}: {why}")
+            client.doubt = None
+            self.world.states[client.number] = client.state
+
+    def settle_lanes(self, owners):
+        """Transactions in two phases are listed, committed or gone, as far as was acknowledged."""
+        listed = {row[3].decode() for row in self.query("XA RECOVER")}
+        for lane in self.world.lanes:
+            rows = owners.pop(lane.number, {})
+            is_listed = lane.xid in listed
+            listed.discard(lane.xid)
+            if lane.must_be_listed() and not is_listed:
+                raise Failure(f"the prepared transaction {lane.xid} isn't listed")
+            if is_listed and not lane.may_be_listed():
+                raise Failure(f"{lane.xid} is listed; it is {lane.step}")
+            why = difference(lane.new if lane.must_be_new(is_listed) else lane.state, rows)
+            if lane.must_be_new(is_listed) and not why:
+                lane.state = lane.new
+            elif why and lane.may_be_new(is_listed) and not difference(lane.new, rows):
+                lane.state, why = lane.new, None
+            if why:
+                raise Failure(f"{lane.xid or lane.number}, which is {lane.step} (listed: {is_listed}): {why};"
+                              f" its last: {lane.touched(why)}")
+            if lane.in_doubt():
+                lane.is_unclear = True
+                self.count("in doubt, in two phases")
+            if is_listed:
+                lane.step = "prepared"
+            else:
+                lane.end(False)
+        if listed:
+            ended = [h[:3] for lane in self.world.lanes for h in lane.history if h[0] in listed]
+            raise Failure(f"prepared transactions that nobody knows: {sorted(listed)}; how they ended: {ended}")
+
+    def accounts(self):
+        """The balances are the sums of what was acknowledged."""
+        expected = dict.fromkeys((id for id, in self.found["accounts"]), BALANCE)
+        for state in self.world.states:
+            for account, amount in state.added.items():
+                expected[account] += amount
+        for account, balance in self.found["accounts"].values():
+            if balance != expected[account]:
+                raise Failure(f"account {account}: expected {expected[account]}, found {balance}")
+
+    def definitions(self):
+        """The tables of the definitions' client as they are."""
+        columns, indexes, parts = {}, {}, {}
+        for name, column, kind in self.query(
+                "SELECT table_name, column_name, data_type FROM information_schema.columns"
+                " WHERE table_schema = 'load_2' ORDER BY table_name, ordinal_position"):
+            columns.setdefault(name, []).append((column, kind))
+        for name, index in self.query(
+                "SELECT DISTINCT table_name, index_name FROM information_schema.statistics"
+                " WHERE table_schema = 'load_2' AND index_name <> 'PRIMARY'"):
+            indexes.setdefault(name, set()).add(index)
+        for name, method in self.query(
+                "SELECT table_name, partition_method FROM information_schema.partitions"
+                " WHERE table_schema = 'load_2' AND partition_name IS NOT NULL"):
+            parts.setdefault(name, []).append(method)
+        return {name: Definition(
+            columns=tuple(column for column, _ in of), wide=("a", "bigint") in of,
+            indexes=frozenset(indexes.get(name, ())), parts=len(parts.get(name, ())),
+            ranges="RANGE" in parts.get(name, ()),
+            rows=frozenset(self.query(f"SELECT * FROM load_2.{name}"))) for name, of in columns.items()}
+
+    def settle_definitions(self):
+        """Definitions are those before or after the statement in doubt; nothing else is left of it. Says
+        whether it was done."""
+        state, found = self.world.definitions, self.definitions()
+        has_extra = bool(self.query(
+            "SELECT 1 FROM information_schema.statistics WHERE table_schema = 'load_1'"
+            f" AND table_name = 'items' AND index_name = '{EXTRA}'"))
+        is_before = found == state.tables and has_extra == state.has_extra
+        done = False
+        if not is_before:
+            done = state.doubt is not None and found == state.doubt.after and has_extra == (
+                state.has_extra if state.doubt.has_extra is None else state.doubt.has_extra)
+            if not done:
+                raise Failure(f"definitions: {different(state.tables, found)};"
+                              f" in doubt: {state.doubt.sql if state.doubt else 'nothing'}")
+            state.doubt.apply(state)
+        if state.doubt:
+            self.count("definitions in doubt, done" if done else "definitions in doubt, not done")
+        self.leftovers(found)
+        return done
+
+    def leftovers(self, found):
+        """No file and no table of the engine that no definition knows."""
+        files, tables = {"db.opt"}, set()
+        for name, definition in found.items():
+            files.add(f"{name}.frm")
+            tables |= {f"load_2/{name}#P#p{n}" for n in range(definition.parts)} or {f"load_2/{name}"}
+            if definition.parts:
+                files.add(f"{name}.par")
+        there = {path.name for path in (self.server.data / "load_2").iterdir()}
+        # The server's own list of partitions, which it may leave behind when it takes back a CREATE TABLE.
+        lists = {name for name in there - files if name.endswith(".par")}
+        for name in lists - self.world.left_lists:
+            self.count("lists of partitions that the server left behind")
+        self.world.left_lists |= lists
+        if there - lists != files:
+            raise Failure(f"files in load_2: {sorted((there - lists) ^ files)} too many or too few")
+        there = {name for name, in self.query(
+            "SELECT table_name FROM information_schema.weir_tables WHERE table_name LIKE 'load\\_2/%'")}
+        if there != tables:
+            raise Failure(f"tables of the engine in load_2: {sorted(there ^ tables)} too many or too few")
+
+    def binlog(self, done):
+        """The binary log, replayed, gives the tables, and has the changes of definitions that were made."""
+        replica, state = self.world.replica, self.world.definitions
+        replica.read(files_from(self.server.data, self.world.first_file))
+        unclear = {lane.number for lane in self.world.lanes if lane.is_unclear}
+        for name, found in self.found.items():
+            logged = replica.tables[name]
+            if found == logged:
+                continue
+            owner = TABLES[name].columns.index("client") if name in OWNED else None
+            for key in set(found) | set(logged):
+                row = found.get(key) or logged.get(key)
+                # The server writes a user's XA statement to the log and to the engine one after the other.
+                if found.get(key) != logged.get(key) and not (owner is not None and row[owner] in unclear):
+                    raise Failure(f"{name} {key}: the table has {brief(repr(found.get(key)))},"
+                                  f" the binary log {brief(repr(logged.get(key)))}")
+            replica.tables[name] = dict(found)
+        text = "\n".join(replica.statements)
+        for mark in state.marks:
+            if not marked(mark, text):
+                raise Failure(f"the binary log lacks a definition's change that was acknowledged: {mark}")
+        doubt = state.doubt
+        if doubt and marked(doubt.mark, text) != done:
+            if not doubt.in_two_steps:
+                raise Failure(f"done is {done}, and in the binary log the other way: {doubt.sql}")
+            self.count("definitions in the binary log or in the engine alone")
+
+    def begin_anew(self):
+        """From here on everything is known, and the binary log begins with a new file."""
+        world = self.world
+        for lane in world.lanes:
+            lane.is_unclear = lane.is_unclear and lane.step != "idle"
+        known = {lane.xid for lane in world.lanes}
+        world.replica.prepared = {x: c for x, c in world.replica.prepared.items() if x in known}
+        world.replica.statements.clear()
+        world.definitions.marks.clear()
+        world.definitions.doubt = None
+        self.query("FLUSH BINARY LOGS")
+        world.first_file = self.query("SHOW MASTER STATUS")[0][0]
+        self.query(f"PURGE BINARY LOGS TO '{world.first_file}'")
+
+    def tables(self):
+        """CHECK TABLE."""
+        names = [f"load_2.{name}" for name in self.world.definitions.tables]
+        for name, _, kind, text in self.query(f"CHECK TABLE {', '.join([CHECKED, *names])} EXTENDED"):
+            if (kind, text) != ("status", "OK"):
+                raise Failure(f"CHECK TABLE {name}: {kind}: {text}")
+        self.count("CHECK TABLE of all")
+
+
+def marked(mark, text):
+    """Whether a statement is in the log."""
+    at = text.find(mark)
+    # `ddl 1` isn't `ddl 12`.
+    while at >= 0 and text[at + len(mark):at + len(mark) + 1].isdigit():
+        at = text.find(mark, at + 1)
+    return at >= 0
+
+
+def different(expected, found):
+    """The first definition that isn't as expected."""
+    for name in sorted(set(expected) | set(found)):
+        if expected.get(name) != found.get(name):
+            return f"{name}: expected {brief(repr(expected.get(name)))}, found {brief(repr(found.get(name)))}"
+    return "the extra index"

@@ -1,0 +1,99 @@
+"""A private server with Weir and the binary log on, which is started, killed and started again."""
+
+import os
+import pathlib
+import re
+import subprocess
+import time
+
+import pymysql
+
+HERE = pathlib.Path(__file__).resolve().parent.parent
+PATIENCE_S = 120
+# A start that takes longer is told.
+SLOW_S = 5
+# What a healthy server never logs; and what it says of a binary log that was cut short.
+BAD = re.compile(r"\[ERROR\]|got signal|panicked|assertion|corrupt", re.IGNORECASE)
+CUT_SHORT = re.compile(r"read_log_event\(\): 'Event truncated'")
+
+
+class Failure(Exception):
+    """Something that must not be."""
+
+
+class Server:
+    """One data directory, and the process that has it open."""
+
+    def __init__(self, directory, nice):
+        self.dir = pathlib.Path(directory).resolve()
+        self.dir.mkdir(parents=True)
+        self.data = self.dir / "data"
+        self.log = self.dir / "log"
+        self.nice = nice
+        self.process = None
+        self.began = 0.0
+        self.starts_s = []
+
+    def launch(self, rng):
+        """Starts the server without waiting for it. Settings differ from start to start."""
+        options = [
+            "--log-bin=binlog", "--binlog-format=ROW", "--server-id=1", "--max-binlog-size=256K",
+            f"--sync-binlog={rng.choice([0, 1])}",
+            f"--weir-durability={rng.choice(['sync', 'write'])}",
+            f"--weir-memory={rng.choice([16, 32, 64])}M",
+            f"--weir-redo-capacity={rng.choice([4, 16, 128])}M",
+            f"--weir-clean-shutdown={rng.choice(['OFF', 'ON'])}",
+            "--weir-lock-wait-timeout=3", "--innodb-lock-wait-timeout=3", "--lock-wait-timeout=5",
+            "--innodb-buffer-pool-size=16M", "--innodb-flush-log-at-trx-commit=2",
+            "--innodb-log-file-size=16M", "--max-connections=60", "--performance-schema=OFF",
+        ]
+        run = ["nice", "-n", str(self.nice), str(HERE / "run"), "--dir", str(self.dir), "--", *options]
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(run, stdout=log, stderr=subprocess.STDOUT)
+        self.began = time.monotonic()
+
+    def wait_until_ready(self):
+        """Waits until the server answers; returns a connection."""
+        while time.monotonic() - self.began < PATIENCE_S:
+            if self.process.poll() is not None:
+                raise Failure(f"the server ended at its start with {self.process.returncode}")
+            try:
+                connection = self.connect()
+            except pymysql.err.OperationalError:
+                time.sleep(0.02)
+                continue
+            took_s = time.monotonic() - self.began
+            self.starts_s.append(took_s)
+            if took_s > SLOW_S:
+                print(f"a start took {took_s:.1f} s, {self.cpu_s():.1f} s of them on a CPU", flush=True)
+            return connection
+        raise Failure(f"the server did not start within {PATIENCE_S} s")
+
+    def connect(self):
+        """A connection that commits each statement at once."""
+        return pymysql.connect(unix_socket=str(self.dir / "socket"), user="root", autocommit=True,
+                               charset="utf8mb4", read_timeout=PATIENCE_S)
+
+    def cpu_s(self):
+        """Seconds of CPU time that the server has had."""
+        fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def kill(self):
+        """kill -9."""
+        self.process.kill()
+        self.process.wait()
+
+    def shut_down(self):
+        """An orderly end."""
+        self.process.terminate()
+        try:
+            self.process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired as error:
+            raise Failure("the server does not shut down") from error
+
+    def complaints(self):
+        """Lines of the error log that must not be there. A new log is begun."""
+        text = self.log.read_text(errors="replace")
+        self.log.rename(self.dir / "log.before")
+        return [line for line in text.splitlines() if BAD.search(line) and not CUT_SHORT.search(line)]

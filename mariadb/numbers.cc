@@ -1,0 +1,102 @@
+#include "numbers.h"
+#include "session.h"
+#include <random>
+
+namespace weir {
+
+// No database has such a table: their names have a slash.
+static const Bytes NAME= "#auto_increment";
+static WeirTable *numbers;
+
+bool open_numbers()
+{
+  WeirResult result= weir_table_open(database, bytes_of(NAME), &numbers);
+  if (result == WEIR_RESULT_NO_TABLE)
+  {
+    result= weir_table_create(database, bytes_of(NAME), nullptr, 0, WeirBytes{nullptr, 0});
+    if (result == WEIR_RESULT_OK)
+      result= weir_table_open(database, bytes_of(NAME), &numbers);
+  }
+  return result == WEIR_RESULT_OK;
+}
+
+void close_numbers()
+{
+  weir_table_close(numbers);
+  numbers= nullptr;
+}
+
+ulonglong new_number()
+{
+  std::random_device random;
+  ulonglong number= ulonglong(random()) << 32 | random();
+  // 0 stands for none.
+  return number ? number : 1;
+}
+
+static Bytes bytes_of_number(ulonglong n)
+{
+  uchar bytes[8];
+  int8store(bytes, n);
+  return Bytes(reinterpret_cast<const char *>(bytes), sizeof bytes);
+}
+
+// Holds a row that was read.
+struct Row
+{
+  WeirRow *row= weir_row_open();
+  ~Row() { weir_row_close(row); }
+};
+
+static WeirResult read_in(WeirTransaction *transaction, ulonglong number, WeirLock lock, ulonglong *value)
+{
+  Row row;
+  WeirBytes found;
+  Bytes key= bytes_of_number(number);
+  WeirResult result= weir_get(transaction, numbers, bytes_of(key), lock, row.row, &found);
+  if (result == WEIR_RESULT_OK && found.len != 8)
+    return WEIR_RESULT_CORRUPT;
+  *value= result == WEIR_RESULT_OK ? uint8korr(found.data) : 0;
+  return result;
+}
+
+WeirResult read_number(ulonglong number, ulonglong *value)
+{
+  Alone reader;
+  WeirResult result= reader.begin();
+  if (result == WEIR_RESULT_OK)
+    result= read_in(reader.transaction, number, WEIR_LOCK_NONE, value);
+  return result == WEIR_RESULT_NOT_FOUND ? WEIR_RESULT_OK : result;
+}
+
+WeirResult write_number(ulonglong number, ulonglong value)
+{
+  Alone writer;
+  Bytes key= bytes_of_number(number), row= bytes_of_number(value);
+  ulonglong before;
+  bool unseen;
+  WeirResult result= writer.begin();
+  if (result == WEIR_RESULT_OK)
+    result= read_in(writer.transaction, number, WEIR_LOCK_EXCLUSIVE, &before);
+  if (result == WEIR_RESULT_NOT_FOUND)
+    result= weir_insert(writer.transaction, numbers, bytes_of(key), bytes_of(row), nullptr, 0);
+  else if (result == WEIR_RESULT_OK)
+    result= weir_update(writer.transaction, numbers, bytes_of(key), bytes_of(row), nullptr, 0, nullptr, 0,
+                        &unseen);
+  // The log has it before the commit of the rows that it is for.
+  return result == WEIR_RESULT_OK ? weir_commit(writer.transaction, WEIR_DURABILITY_RELAXED) : result;
+}
+
+void drop_number(ulonglong number)
+{
+  if (number == 0)
+    return;
+  Alone writer;
+  Bytes key= bytes_of_number(number);
+  // What can't be deleted does no harm: nobody asks for it again.
+  if (writer.begin() == WEIR_RESULT_OK &&
+      weir_delete(writer.transaction, numbers, bytes_of(key), nullptr, 0) == WEIR_RESULT_OK)
+    weir_commit(writer.transaction, WEIR_DURABILITY_RELAXED);
+}
+
+} // namespace weir
