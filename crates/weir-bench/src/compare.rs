@@ -9,6 +9,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::engine::{EngineKind, Statements};
 use crate::error::{Error, Result};
@@ -64,14 +65,22 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Runs everything, in order. One that fails does not keep the others from running.
+    /// Runs everything, in order, until `stop` is set. One that fails does not keep the others from
+    /// running.
     ///
     /// # Errors
     /// When a child process can't be started at all.
-    pub fn run(&self, mut starting: impl FnMut(&Contender, u32)) -> Result<Vec<Outcome>> {
+    pub fn run(
+        &self,
+        stop: &AtomicBool,
+        mut starting: impl FnMut(&Contender, u32),
+    ) -> Result<Vec<Outcome>> {
         let mut outcomes = Vec::new();
         for &clients in &self.clients {
             for contender in &self.contenders {
+                if stop.load(Ordering::Relaxed) {
+                    return Ok(outcomes);
+                }
                 starting(contender, clients);
                 let document =
                     self.results.join(format!("{}-{clients}.json", contender.file_name()));

@@ -25,7 +25,7 @@ const START_LIMIT: Duration = Duration::from_secs(900);
 const STOP_LIMIT: Duration = Duration::from_secs(120);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Lines of its log that an error shows.
-const LOG_LINES: usize = 12;
+const LOG_LINES: usize = 40;
 
 /// A server to start: its storage engine, and settings beyond those that all have.
 ///

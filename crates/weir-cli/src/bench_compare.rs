@@ -11,6 +11,7 @@ use weir_bench::server::ServerSpec;
 use weir_bench::{EngineKind, Error, Settings, Step, run};
 
 use crate::bench::{Common, STEPS_HELP, ServerArgs, format_steps, parse_steps};
+use crate::bench_insert::stop_on_interrupt;
 use crate::output::{print, tell};
 
 #[derive(Args)]
@@ -64,7 +65,8 @@ pub struct Compare {
 impl Compare {
     pub fn run(self) -> Result<ExitCode> {
         let comparison = self.comparison()?;
-        let outcomes = comparison.run(|contender, clients| {
+        let stop = stop_on_interrupt()?;
+        let outcomes = comparison.run(&stop, |contender, clients| {
             let (name, plural) = (contender.name(), if clients == 1 { "" } else { "s" });
             tell(&format!("--- {name}, {clients} client{plural}"));
         })?;

@@ -170,9 +170,12 @@ impl Insert {
     }
 }
 
-/// Whether the result can be put there: to be told before a long run, not after it.
+/// Whether the result can be put there: to be told before a long run, not after it. Leaves nothing behind:
+/// the run may come to nothing.
 fn check_place(file: &Path) -> Result<()> {
     let what = || format!("preparing the result's file {}", file.display());
+    let is_missing = |dir: &&Path| !dir.as_os_str().is_empty() && !dir.exists();
+    let missing: Vec<_> = file.ancestors().skip(1).filter(is_missing).collect();
     if let Some(dir) = file.parent() {
         fs::create_dir_all(dir).with_context(what)?;
     }
@@ -180,6 +183,9 @@ fn check_place(file: &Path) -> Result<()> {
     fs::OpenOptions::new().append(true).create(true).open(file).with_context(what)?;
     if !existed {
         fs::remove_file(file).with_context(what)?;
+    }
+    for dir in missing {
+        fs::remove_dir(dir).with_context(what)?;
     }
     Ok(())
 }

@@ -12,6 +12,7 @@ use weir_bench::quantity::{parse_bytes, parse_count};
 use weir_bench::server::{ServerSetup, ServerSpec};
 use weir_bench::sysbench::{Plan, default_path, report};
 
+use crate::bench_insert::stop_on_interrupt;
 use crate::output::{print, tell};
 
 #[derive(Args)]
@@ -87,7 +88,8 @@ impl Sysbench {
     pub fn run(self) -> Result<ExitCode> {
         let time = environment::utc(SystemTime::now()).replace([':', '-'], "");
         let path = self.json.clone().unwrap_or_else(|| default_path(&time));
-        let document = self.plan().run(tell)?;
+        let stop = stop_on_interrupt()?;
+        let document = self.plan().run(&stop, tell)?;
         report::save(&document, &path)?;
         print(&format!("{}\nEvery second of it: {}\n", report::table(&document), path.display()))?;
         let failed = document.runs.iter().any(|run| run.failure.is_some());

@@ -10,6 +10,7 @@ pub mod report;
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
 
@@ -96,11 +97,11 @@ impl Plan {
         }
     }
 
-    /// Runs everything. What fails does not keep the rest from running.
+    /// Runs everything, until `stop` is set. What fails does not keep the rest from running.
     ///
     /// # Errors
     /// Of this program's own surroundings.
-    pub fn run(&self, mut tell: impl FnMut(&str)) -> Result<Document> {
+    pub fn run(&self, stop: &AtomicBool, mut tell: impl FnMut(&str)) -> Result<Document> {
         self.check()?;
         let place = self.setup.dir.clone().unwrap_or_else(std::env::temp_dir);
         let mut document = Document {
@@ -110,8 +111,11 @@ impl Plan {
             runs: Vec::new(),
         };
         for spec in &self.servers {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
             tell(&format!("--- {}: starting and filling {} tables", spec.label, self.tables));
-            let done = self.on_server(spec, &mut document.runs, &mut tell);
+            let done = self.on_server(spec, stop, &mut document.runs, &mut tell);
             if let Err(error) = done {
                 let run = |test: &String, threads| self.failed(spec, test, threads, &error);
                 let all = self.tests.iter().flat_map(|t| self.threads.iter().map(move |n| (t, *n)));
@@ -141,6 +145,7 @@ impl Plan {
     fn on_server(
         &self,
         spec: &ServerSpec,
+        stop: &AtomicBool,
         runs: &mut Vec<Run>,
         tell: &mut impl FnMut(&str),
     ) -> Result<()> {
@@ -151,6 +156,9 @@ impl Plan {
             self.iops.map(|iops| IoLimit::new(pid, &server.data_dir(), iops)).transpose()?;
         for test in &self.tests {
             for &threads in &self.threads {
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
                 let run = match self.one(&server, spec, test, threads) {
                     Ok(run) => run,
                     Err(error) => self.failed(spec, test, threads, &error),
@@ -172,7 +180,7 @@ impl Plan {
         connection.query_drop(format!("CREATE DATABASE {DATABASE}")).map_err(failed)?;
         // All tests run on the same tables.
         let mut command = self.sysbench(server, spec, TESTS[0]);
-        command.args(["--threads", &LOADERS.min(self.tables).to_string(), "prepare"]);
+        command.arg(format!("--threads={}", LOADERS.min(self.tables))).arg("prepare");
         output_of(command).map(|_| ())
     }
 
@@ -233,7 +241,9 @@ fn output_of(mut command: Command) -> Result<String> {
         return Ok(text);
     }
     let both = format!("{text}{}", String::from_utf8_lossy(&stderr));
-    let reason = both.lines().find(|line| line.contains("FATAL")).unwrap_or("it said no reason");
+    let mut lines = both.lines().filter(|line| !line.trim().is_empty());
+    let fatal = lines.clone().find(|line| line.contains("FATAL"));
+    let reason = fatal.or(lines.next_back()).unwrap_or("it said no reason");
     Err(Error::engine("sysbench", "run", format!("{status}: {reason}")))
 }
 
