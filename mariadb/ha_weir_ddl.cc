@@ -63,10 +63,41 @@ int ha_weir::delete_table(const char *path)
   return error_of(weir::drop_table(name));
 }
 
+extern "C" void collect_partition(void *context, const char *name)
+{
+  static_cast<std::vector<Bytes> *>(context)->emplace_back(name);
+}
+
+/*
+  A start that ends an ALTER which copied a partitioned table has dropped the old one, and asks the engine of
+  the new one's partitions, instead of the server's own for partitioned tables, to give that the old name. So
+  it is done here: partitions, then the server's list of them. False: there are none.
+*/
+static bool rename_each_partition(const char *from, const char *to)
+{
+  Bytes old_name= table_name(from), new_name= table_name(to), prefix= old_name + "#P#";
+  std::vector<Bytes> names;
+  weir_table_names(database, bytes_of(prefix), collect_partition, &names);
+  for (const Bytes &name : names)
+  {
+    Bytes renamed= new_name + name.substr(old_name.size());
+    if (weir_table_rename(database, bytes_of(name), bytes_of(renamed)) != WEIR_RESULT_OK)
+      sql_print_error("WEIR: table %s could not be renamed: %s", name.c_str(), weir_error_message());
+  }
+  if (names.empty())
+    return false;
+  Bytes old_list= Bytes(from) + ".par", new_list= Bytes(to) + ".par";
+  my_rename(old_list.c_str(), new_list.c_str(), MYF(MY_WME));
+  return true;
+}
+
 int ha_weir::rename_table(const char *from, const char *to)
 {
   Bytes old_name= table_name(from), new_name= table_name(to);
-  return error_of(weir_table_rename(database, bytes_of(old_name), bytes_of(new_name)));
+  WeirResult result= weir_table_rename(database, bytes_of(old_name), bytes_of(new_name));
+  if (result == WEIR_RESULT_NO_TABLE && rename_each_partition(from, to))
+    return 0;
+  return error_of(result);
 }
 
 // Deletes row by row: of a temporary table in a transaction that has used it before.

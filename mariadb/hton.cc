@@ -279,14 +279,20 @@ static void drop_temporary_tables()
 {
   static const Bytes PREFIX= "#sql-temptable";
   std::vector<Bytes> names;
+  size_t dropped= 0;
   weir_table_names(database, WeirBytes{nullptr, 0}, collect_table, &names);
   for (const Bytes &name : names)
   {
     size_t slash= name.rfind(FN_LIBCHAR);
-    if (slash != Bytes::npos && name.compare(slash + 1, PREFIX.size(), PREFIX) == 0 &&
-        drop_table(name) != WEIR_RESULT_OK)
+    if (slash == Bytes::npos || name.compare(slash + 1, PREFIX.size(), PREFIX) != 0)
+      continue;
+    if (drop_table(name) == WEIR_RESULT_OK)
+      dropped++;
+    else
       sql_print_warning("WEIR: table %s could not be dropped: %s", name.c_str(), weir_error_message());
   }
+  if (dropped)
+    sql_print_information("WEIR: %zu temporary tables of a server that was killed are dropped", dropped);
 }
 
 static int init(void *p)
@@ -406,21 +412,6 @@ maria_declare_plugin(weir)
   "How large the indexes of WEIR are",
   PLUGIN_LICENSE_GPL,
   weir::init_index_table,
-  nullptr,
-  0x0100,
-  nullptr,
-  nullptr,
-  "0.1",
-  MariaDB_PLUGIN_MATURITY_EXPERIMENTAL
-},
-{
-  MYSQL_INFORMATION_SCHEMA_PLUGIN,
-  &table_interface,
-  "WEIR_TABLES",
-  "Weir",
-  "Tables that WEIR holds, by their names there",
-  PLUGIN_LICENSE_GPL,
-  weir::init_tables_table,
   nullptr,
   0x0100,
   nullptr,

@@ -16,11 +16,6 @@ public:
   // Finds the table and its indexes.
   int open(const Bytes &name, TABLE *form);
   int drop_unknown(std::vector<Bytes> &names, const TABLE *form);
-  // See numbers.h. Finds out what was written before; makes sure that what is written is above a value.
-  WeirResult recall(ulonglong *value);
-  WeirResult keep(ulonglong value);
-  // From now on the table's numbers begin anew, under another name.
-  void forget(ulonglong number);
 
   WeirTable *table= nullptr;
   Bytes name;
@@ -31,6 +26,11 @@ public:
   // Next key of a table without primary key, 0 if not known yet; next value of AUTO_INCREMENT.
   std::atomic<ulonglong> next_hidden{0}, next_auto{0};
   std::atomic<bool> auto_is_known{false};
+  // See numbers.h. Finds out what was written before; makes sure that what is written is above a value.
+  WeirResult recall(ulonglong *value);
+  WeirResult keep(ulonglong value);
+  // From now on the table's numbers begin anew, under another name.
+  void forget(ulonglong number);
   // Rows that came or went, roughly.
   std::atomic<ulonglong> changes{0};
   // Figures of the table, when they were asked for last and how many changes there had been; under LOCK_share.

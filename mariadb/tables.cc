@@ -34,12 +34,6 @@ static ST_FIELD_INFO index_fields[]= {
     Column("STAGED_LEAF_PAGES", ULonglong(), NOT_NULL),
     CEnd()};
 
-static ST_FIELD_INFO tables_fields[]= {
-    Column("TABLE_NAME", Varchar(512), NOT_NULL),
-    Column("TABLE_ROWS", ULonglong(), NOT_NULL),
-    Column("SIZE_BYTES", ULonglong(), NOT_NULL),
-    CEnd()};
-
 } // namespace Show
 
 namespace weir {
@@ -124,27 +118,6 @@ extern "C" void lock_row(void *context, const WeirLockInfo *info)
   finish(to);
 }
 
-extern "C" void table_row(void *context, const char *name)
-{
-  auto to= static_cast<Rows_to *>(context);
-  WeirTable *table;
-  WeirBytes bytes= {reinterpret_cast<const uint8_t *>(name), strlen(name)};
-  // It may have gone since it was named.
-  if (to->failed || name[0] == '#' || weir_table_open(database, bytes, &table) != WEIR_RESULT_OK)
-    return;
-  std::vector<Bytes> indexes;
-  weir_table_indexes(table, collect_name, &indexes);
-  ulonglong size= weir_table_size(table, WEIR_PRIMARY);
-  for (uint32_t i= 0; i < indexes.size(); i++)
-    size+= weir_table_size(table, i);
-  Field **f= to->table->field;
-  put(f[0], name, bytes.len);
-  put(f[1], weir_table_rows(table));
-  put(f[2], size);
-  weir_table_close(table);
-  finish(to);
-}
-
 // Keys are other people's data: only who may see all processes may see them.
 static bool may_see(THD *thd)
 {
@@ -224,14 +197,6 @@ static int fill_indexes(THD *thd, TABLE_LIST *tables, Item *)
   return to.failed;
 }
 
-static int fill_tables(THD *thd, TABLE_LIST *tables, Item *)
-{
-  Rows_to to= {thd, tables->table, false};
-  if (database && may_see(thd))
-    weir_table_names(database, WeirBytes{nullptr, 0}, table_row, &to);
-  return to.failed;
-}
-
 int init_transactions_table(void *p)
 {
   auto schema= static_cast<ST_SCHEMA_TABLE *>(p);
@@ -245,14 +210,6 @@ int init_index_table(void *p)
   auto schema= static_cast<ST_SCHEMA_TABLE *>(p);
   schema->fields_info= Show::index_fields;
   schema->fill_table= fill_indexes;
-  return 0;
-}
-
-int init_tables_table(void *p)
-{
-  auto schema= static_cast<ST_SCHEMA_TABLE *>(p);
-  schema->fields_info= Show::tables_fields;
-  schema->fill_table= fill_tables;
   return 0;
 }
 

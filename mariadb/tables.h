@@ -1,4 +1,4 @@
-/* INFORMATION_SCHEMA: WEIR_TRX, WEIR_LOCKS, WEIR_INDEX_STATS, WEIR_TABLES. */
+/* INFORMATION_SCHEMA: WEIR_TRX, WEIR_LOCKS, WEIR_INDEX_STATS. */
 #pragma once
 
 #include "server.h"
@@ -7,5 +7,4 @@ namespace weir {
 int init_transactions_table(void *schema);
 int init_locks_table(void *schema);
 int init_index_table(void *schema);
-int init_tables_table(void *schema);
 } // namespace weir

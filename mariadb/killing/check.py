@@ -171,7 +171,7 @@ class Check:
         files, tables = {"db.opt"}, set()
         for name, definition in found.items():
             files.add(f"{name}.frm")
-            tables |= {f"load_2/{name}#P#p{n}" for n in range(definition.parts)} or {f"load_2/{name}"}
+            tables |= {f"{name}#P#p{n}" for n in range(definition.parts)} or {name}
             if definition.parts:
                 files.add(f"{name}.par")
         there = {path.name for path in (self.server.data / "load_2").iterdir()}
@@ -183,7 +183,7 @@ class Check:
         if there - lists != files:
             raise Failure(f"files in load_2: {sorted((there - lists) ^ files)} too many or too few")
         there = {name for name, in self.query(
-            "SELECT table_name FROM information_schema.weir_tables WHERE table_name LIKE 'load\\_2/%'")}
+            "SELECT DISTINCT table_name FROM information_schema.weir_index_stats WHERE table_schema = 'load_2'")}
         if there != tables:
             raise Failure(f"tables of the engine in load_2: {sorted(there ^ tables)} too many or too few")
 

@@ -227,11 +227,15 @@ impl Waiter {
     }
 }
 
-/// What a request that could not be granted at once has come to.
-enum Asked {
-    /// Granted; whether the lock wasn't held before.
+/// What a request that could not be granted at once has come to; with whether the lock wasn't held before.
+enum Begun {
     Granted(bool),
-    Waits(Begun),
+    /// With all who are in the way, if somebody wants to know.
+    Waits {
+        waiter: Arc<Waiter>,
+        new: bool,
+        in_the_way: Vec<TxnId>,
+    },
 }
 
 #[derive(Default)]
@@ -244,15 +248,6 @@ struct ListShard(Mutex<HashMap<TxnId, Vec<LockKey>>>);
 
 /// Told who begins to wait, and whom all that one waits for; see [`LockTable::observe_waits`].
 pub type WaitObserver = Box<dyn Fn(TxnId, &[TxnId]) + Send + Sync>;
-
-/// A wait that has begun.
-struct Begun {
-    waiter: Arc<Waiter>,
-    /// Whether the lock isn't held yet in another mode.
-    new: bool,
-    /// All in the way, if somebody wants to know.
-    in_the_way: Vec<TxnId>,
-}
 
 /// The table of explicit row locks. See the module's head for the protocol.
 pub struct LockTable {
@@ -326,13 +321,15 @@ impl LockTable {
         {
             return Ok(new);
         }
-        let Begun { waiter, new, in_the_way } = match self.begin_wait(hash, req)? {
-            Asked::Granted(new) => return Ok(new),
-            Asked::Waits(begun) => begun,
+        let (waiter, new) = match self.begin_wait(hash, req)? {
+            Begun::Granted(new) => return Ok(new),
+            Begun::Waits { waiter, new, in_the_way } => {
+                if let Some(observe) = self.observer.get().filter(|_| !req.timeout.is_zero()) {
+                    observe(req.txn, &in_the_way);
+                }
+                (waiter, new)
+            }
         };
-        if let Some(observe) = self.observer.get().filter(|_| !req.timeout.is_zero()) {
-            observe(req.txn, &in_the_way);
-        }
         let began = Instant::now();
         let outcome = self.wait(hash, req, &waiter, began);
         self.waits.lock().remove(&req.txn);
@@ -451,7 +448,7 @@ impl LockTable {
     }
 
     /// Grants, or enters the request as a waiter and resolves the deadlocks that this makes.
-    fn begin_wait(&self, hash: u64, req: &Request<'_>) -> Result<Asked, LockError> {
+    fn begin_wait(&self, hash: u64, req: &Request<'_>) -> Result<Begun, LockError> {
         let mut waits = self.waits.lock();
         let waiter = Waiter::new();
         let mut in_the_way = Vec::new();
@@ -460,7 +457,7 @@ impl LockTable {
             let queue = self.queue(&mut shard, hash, req);
             let converted = self.enter_owner(queue, req);
             if queue.admits(req.txn, req.mode) {
-                return Ok(Asked::Granted(self.grant(queue, req)));
+                return Ok(Begun::Granted(self.grant(queue, req)));
             }
             let new = queue.held(req.txn).is_none();
             if !req.wait {
@@ -487,7 +484,7 @@ impl LockTable {
         } else if converted || self.list(req.txn).lock().contains_key(&req.txn) {
             self.resolve_deadlocks(&mut waits, req.txn);
         }
-        Ok(Asked::Waits(Begun { waiter, new, in_the_way }))
+        Ok(Begun::Waits { waiter, new, in_the_way })
     }
 
     /// Enters the implicit owner as exclusive holder if it is still active. Whatever the requester
