@@ -380,7 +380,7 @@ impl Space {
             let word = (self.words[(at / 64) as usize] ^ flip) >> (at % 64);
             let ones = u64::from(word.trailing_ones());
             if ones < 64 - at % 64 {
-                return Some(at + ones);
+                return Some(at + ones).filter(|&unit| unit < end);
             }
             at = (at / 64 + 1) * 64;
         }

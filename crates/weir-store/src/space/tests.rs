@@ -151,3 +151,34 @@ fn rewriting_everything_moves_it_off_the_tail() {
     assert!(cut < full / 3, "{cut} units of {full} left");
     assert_eq!(space.units(), cut);
 }
+
+/// Below a ceiling anywhere in a word, images are placed as long as there is room, and nothing twice.
+#[test]
+fn a_ceiling_is_kept_wherever_it_is() {
+    let mut rng = fastrand::Rng::with_seed(4);
+    let mut below = 0;
+    for _ in 0..300 {
+        let mut space = Space::new(rng.u64(4000..20_000));
+        let mut placed = Vec::new();
+        let counts: Vec<u8> = (0..space.units() / 4).map(|_| rng.u8(1..=4)).collect();
+        assert!(space.allocate_any(&counts, &mut placed));
+        let kept = rng.u8(..150);
+        let keeps: Vec<bool> = placed.iter().map(|_| rng.u8(..) < kept).collect();
+        for (extent, _) in placed.iter().zip(&keeps).filter(|(_, keeps)| !**keeps) {
+            space.give_back(*extent);
+        }
+        let Some(ceiling) = space.lower_ceiling() else { continue };
+        for _ in 0..rng.usize(1..40) {
+            let counts: Vec<u8> = (0..rng.usize(1..60)).map(|_| rng.u8(1..=4)).collect();
+            let (mut out, used) = (Vec::new(), space.used());
+            if !space.allocate_large(&counts, &mut out) && !space.allocate_any(&counts, &mut out) {
+                break;
+            }
+            let units: u64 = counts.iter().map(|&c| u64::from(c)).sum();
+            assert_eq!(space.used(), used + units);
+            below += out.iter().filter(|extent| extent.end_unit() <= ceiling).count();
+        }
+        space.lift_ceiling();
+    }
+    assert!(below > 10_000, "{below}");
+}
