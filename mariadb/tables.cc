@@ -145,12 +145,16 @@ extern "C" void collect_table_name(void *context, const char *name)
   static_cast<std::vector<Bytes> *>(context)->emplace_back(name);
 }
 
-// A name in the engine is the name of a file: as the server shows it.
+// A name in the engine is the name of a file: as the server shows it. A partition's is added to its table's.
 static void put_name(Field *field, const Bytes &of_file)
 {
   char name[NAME_LEN + 1];
-  size_t len= filename_to_tablename(of_file.c_str(), name, sizeof name, true);
-  put(field, name, len);
+  size_t of_table= of_file.find("#P#");
+  size_t len= filename_to_tablename(of_file.substr(0, of_table).c_str(), name, sizeof name, true);
+  Bytes shown(name, len);
+  if (of_table != Bytes::npos)
+    shown+= of_file.substr(of_table);
+  put(field, shown.data(), shown.size());
 }
 
 // One index of a table, whose name is `schema/table`. What has gone meanwhile isn't listed.
