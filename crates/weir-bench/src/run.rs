@@ -117,6 +117,11 @@ pub fn check(settings: &Settings) -> Result<()> {
     if embedded && settings.redo_bytes < 8 << 20 {
         return usage("redo: at least 8M".into());
     }
+    if let Some(percent) = settings.flush.dirty_limit_percent
+        && !(1..=100).contains(&percent)
+    {
+        return usage(format!("a dirty limit of {percent} percent: use 1 to 100"));
+    }
     for step in &settings.steps {
         let rate = step.rate.unwrap_or(0);
         if rate > 0 && rate < u64::from(commit_rows(step)) / 60 {

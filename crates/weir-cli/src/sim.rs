@@ -24,6 +24,9 @@ Policies: governor, at-deadline, fixed:PAGES, innodb:IO_CAPACITY/IO_CAPACITY_MAX
 innodb-plain:IO_CAPACITY (before adaptive flushing).
 Studies: redo-size-2017, dirty-limit-2009, nothing-to-tune-2020.";
 
+/// Every second is kept: a week takes 100 MB.
+const SECONDS_MAX: u32 = 7 * 24 * 3600;
+
 /// Simulate page writing on models of devices and workloads.
 #[derive(Args)]
 #[command(after_help = HELP)]
@@ -110,8 +113,8 @@ impl Sim {
 
     fn check(&self) -> Result<()> {
         let usage = |what: String| Err(Usage(what).into());
-        if self.seconds < 3 {
-            return usage(format!("--seconds {}: at least 3 are needed", self.seconds));
+        if !(3..=SECONDS_MAX).contains(&self.seconds) {
+            return usage(format!("--seconds {}: use 3 to {SECONDS_MAX}", self.seconds));
         }
         if !(1.0..=100.0).contains(&self.dirty_limit) {
             return usage(format!("--dirty-limit {}: 1 to 100 percent", self.dirty_limit));

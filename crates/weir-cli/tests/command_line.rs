@@ -86,7 +86,7 @@ fn a_directory_with_files_is_left_alone() {
 fn nonsense_ends_with_code_2_and_a_reason() {
     let dir = tempfile::tempdir().unwrap();
     let url = "mysql://localhost/";
-    let cases: [(&[&str], &str); 27] = [
+    let cases: [(&[&str], &str); 30] = [
         (&["bench", "insert", "--engine", "oracle"], "`oracle` is no engine"),
         (&["bench", "insert", "--rows", "many"], "not a number"),
         (&["bench", "insert", "--memory", "5Q"], "unknown unit"),
@@ -118,6 +118,9 @@ fn nonsense_ends_with_code_2_and_a_reason() {
         (&["sim", "--study", "2017"], "is no study; use redo-size-2017"),
         (&["sim", "--dirty-limit", "0"], "1 to 100 percent"),
         (&["sim", "--redo", "1"], "--redo 1: at least 16M"),
+        (&["sim", "--seconds", "4294967295"], "use 3 to 604800"),
+        (&["bench", "insert", "--dirty-limit", "0"], "use 1 to 100"),
+        (&["bench", "insert", "--dirty-limit", "4000000000"], "use 1 to 100"),
         (&["sim", "--redo", "16M", "--rate", "1M"], "is filled in 0.1 s"),
         (&["sim", "--advise", "--study", "dirty-limit-2009"], "cannot be used with"),
     ];

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{all_items, check_quiet, items, options, values};
+use common::{all_items, check_quiet, items, options, retried, values};
 use std::time::Duration;
 use weir::{
     Bounds, Database, Direction, Entry, Error, Isolation, KeyOf, Lock, RawIndex, RawRange, Schema,
@@ -227,5 +227,42 @@ fn entries_too_long_for_a_leaf_are_built_and_read() {
     drop(txn);
     check_quiet(&db);
     db.drop_index(&table, "after").unwrap();
+    check_quiet(&db);
+}
+
+/// Sorts that are larger than their memory, at the same time: two of each table, two tables.
+#[test]
+fn indexes_are_built_beside_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let body = |id: u32| [&id.to_be_bytes()[..], &[7; 400]].concat();
+    let tables: Vec<_> = ["one", "two"]
+        .map(|name| {
+            let table = db.create_table(name, Schema::raw(vec![], vec![]).unwrap()).unwrap();
+            retried(&db, Isolation::default(), |txn| {
+                (0..8000).try_for_each(|id| txn.insert_raw(&table, &body(id), b"row", &[]))
+            });
+            table
+        })
+        .into();
+    std::thread::scope(|scope| {
+        for table in &tables {
+            let db = &db;
+            scope.spawn(move || {
+                let add = [RawIndex::new("a", false), RawIndex::new("b", true)];
+                db.alter_indexes(table, &[], &add, None, &mut |n, key, _, of_key, _| {
+                    of_key.push(n as u8);
+                    of_key.extend(key.iter().rev());
+                    Ok(())
+                })
+                .unwrap();
+            });
+        }
+    });
+    for table in &tables {
+        for n in 0..2 {
+            assert_eq!(keys(&db, table, KeyOf::Index(n)).len(), 8000);
+        }
+    }
     check_quiet(&db);
 }

@@ -16,6 +16,7 @@ use crate::schema::{Layout, RawIndex, Schema};
 use crate::sort::{Sorted, Sorter};
 use crate::tree::bulk::BulkBuilder;
 use crate::txn::{Direction, HeldStaging, Op, Outcome, Range, Scan, Txn, whole};
+use std::sync::atomic::Ordering;
 use weir_page::node::MAX_INLINE;
 
 /// Makes the entry that a new index has for a row: `(which of the new ones, key, row, entry's key,
@@ -210,7 +211,11 @@ impl Database {
         let count = def.indexes.len() - first;
         let memory = (self.0.options.memory_bytes / 16).min(64 << 20) as usize / count;
         let disk = &shared.storage.disk;
-        let sorter = |memory: usize| Sorter::new(disk.clone(), "index", memory.max(1 << 20));
+        // Other indexes are being built, too: of this table and of others.
+        let sorter = |memory: usize| {
+            let name = format!("index-{}", self.0.sorts.fetch_add(1, Ordering::Relaxed));
+            Sorter::new(disk.clone(), &name, memory.max(1 << 20))
+        };
         let mut sorters: Vec<_> = (0..count).map(|_| (sorter(memory), sorter(0))).collect();
         let view = txn.view();
         let (all, forward) = (Range::default(), Direction::Forward);

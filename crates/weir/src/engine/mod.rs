@@ -43,7 +43,7 @@ use prepared::Registry;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use table::Shared;
@@ -85,6 +85,8 @@ pub(crate) struct Inner {
     /// One definition changes at a time.
     ddl: Mutex<()>,
     prepared: Registry,
+    /// Sorts begun so far: each has a name of its own.
+    sorts: AtomicU64,
     /// The file is compacted by one at a time.
     compacting: Mutex<()>,
     orphans: Mutex<Vec<Orphan>>,
@@ -201,6 +203,7 @@ impl Database {
         Ok(Database(Arc::new(Inner {
             shared,
             prepared,
+            sorts: AtomicU64::new(0),
             compacting: Mutex::default(),
             orphans: Mutex::default(),
             has_orphans: AtomicBool::new(false),

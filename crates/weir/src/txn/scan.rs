@@ -211,11 +211,12 @@ impl Scan {
     }
 
     /// Gives the entries at once that have been copied and not given yet, up to the first whose value is
-    /// not here.
+    /// not here, or that is outdated.
     #[inline]
     pub fn take_copied(&mut self) -> Batch<'_> {
         let rest = &self.rows[self.next..];
-        let here = rest.iter().position(|row| row.overflow).unwrap_or(rest.len());
+        let apart = |row: &Copied| row.overflow || row.outdated;
+        let here = rest.iter().position(apart).unwrap_or(rest.len());
         self.next += here;
         Batch { bytes: &self.bytes, entries: &rest[..here] }
     }
