@@ -32,7 +32,8 @@ static void complain(THD *thd, TABLE *table, const char *text)
 {
   Protocol *protocol= thd->protocol;
   protocol->prepare_for_resend();
-  protocol->store(table->s->table_cache_key.str, table->s->table_cache_key.length, system_charset_info);
+  Bytes name= Bytes(table->s->db.str, table->s->db.length) + "." + table->s->table_name.str;
+  protocol->store(name.data(), name.size(), system_charset_info);
   protocol->store(STRING_WITH_LEN("check"), system_charset_info);
   protocol->store(STRING_WITH_LEN("error"), system_charset_info);
   protocol->store(text, strlen(text), system_charset_info);

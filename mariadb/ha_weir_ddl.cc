@@ -94,6 +94,12 @@ static bool rename_each_partition(const char *from, const char *to)
 int ha_weir::rename_table(const char *from, const char *to)
 {
   Bytes old_name= table_name(from), new_name= table_name(to);
+  THD *thd= current_thd;
+  Session *session= thd ? Session::find(thd) : nullptr;
+  // EXCHANGE PARTITION has read the table in its own transaction, which has done its work now.
+  if (session && session->uses(old_name) && thd_sql_command(thd) == SQLCOM_ALTER_TABLE)
+    if (int error= session->rollback())
+      return error;
   WeirResult result= weir_table_rename(database, bytes_of(old_name), bytes_of(new_name));
   if (result == WEIR_RESULT_NO_TABLE && rename_each_partition(from, to))
     return 0;
