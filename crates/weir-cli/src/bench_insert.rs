@@ -170,16 +170,20 @@ impl Insert {
     }
 }
 
-/// Whether the result can be put there: to be told before a long run, not after it.
+/// Whether the result can be put there: to be told before a long run, not after it. Leaves nothing behind.
 fn check_place(file: &Path) -> Result<()> {
     let what = || format!("preparing the result's file {}", file.display());
-    if let Some(dir) = file.parent() {
-        fs::create_dir_all(dir).with_context(what)?;
-    }
+    let dir = file.parent().unwrap_or(Path::new(""));
+    let is_missing = |dir: &&Path| !dir.as_os_str().is_empty() && !dir.exists();
+    let missing: Vec<&Path> = dir.ancestors().take_while(is_missing).collect();
+    fs::create_dir_all(dir).with_context(what)?;
     let existed = file.exists();
     fs::OpenOptions::new().append(true).create(true).open(file).with_context(what)?;
     if !existed {
         fs::remove_file(file).with_context(what)?;
+    }
+    for dir in missing {
+        fs::remove_dir(dir).with_context(what)?;
     }
     Ok(())
 }
