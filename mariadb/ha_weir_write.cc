@@ -71,6 +71,13 @@ int ha_weir::write_row(const uchar *buf)
   else
     find_key_of(buf);
   int error= transaction() ? insert(buf) : HA_ERR_INTERNAL_ERROR;
+  // A row that somebody had deleted when the numbers were asked for last, and who took that back.
+  while (hidden && error == HA_ERR_FOUND_DUPP_KEY && duplicate == MAX_KEY)
+  {
+    pk.clear();
+    append_number(pk, hidden_key());
+    error= insert(buf);
+  }
   if (alone == &own)
   {
     if (!error)
