@@ -2,26 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
+mod common;
 
-fn weir(arguments: &[&str], dir: &Path) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    command.args(arguments).current_dir(dir).env("TMPDIR", dir).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-fn names(dir: &Path) -> Vec<String> {
-    let mut names: Vec<_> = std::fs::read_dir(dir)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
-    names.sort();
-    names
-}
+use common::{names, text, weir};
+use std::process::{Command, Stdio};
 
 const TINY: [&str; 12] = [
     "bench",
