@@ -29,7 +29,7 @@ fn model_ring() {
             let payloads = (1..=3usize).flat_map(|id| (0..3usize).map(move |c| 20 * id + c));
             START + payloads.map(group_bytes).sum::<usize>() as u64
         }
-        let ring = Arc::new(Ring::new(256, START));
+        let ring = Arc::new(Ring::new(256, START, 0));
         let appenders: Vec<_> = (1..=3u8)
             .map(|id| {
                 let ring = ring.clone();

@@ -24,7 +24,7 @@ const BATCH_DEVICE_SECONDS: (f64, f64) = (0.003, 0.06);
 
 /// ... but so many times as long as its sync takes, and at least so many pages.
 const BATCH_SYNCS: f64 = 3.0;
-const BATCH_PAGES_MIN: usize = 8;
+const BATCH_PAGES_MIN: usize = 24;
 
 /// Batches in flight: one that the device writes, one that waits for it, one that is compressed.
 const IN_FLIGHT: usize = 3;
