@@ -338,6 +338,14 @@ impl EngineKind {
         }
     }
 
+    /// Build feature that brings its library.
+    fn feature(self) -> &'static str {
+        match self {
+            EngineKind::LmdbWritemap => EngineKind::Lmdb.name(),
+            other => other.name(),
+        }
+    }
+
     /// Whether this build has it.
     pub fn is_built_in(self) -> bool {
         match self {
@@ -364,7 +372,7 @@ impl EngineKind {
         if self.is_built_in() {
             return Ok(());
         }
-        let (name, feature) = (self.name(), self.name().trim_end_matches("-writemap"));
+        let (name, feature) = (self.name(), self.feature());
         Err(Error::Usage(format!(
             "this build has no engine `{name}` (it has: {}); install its library with scripts/peers \
              and build with `--features {feature}` or `--features peers`",

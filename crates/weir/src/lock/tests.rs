@@ -430,14 +430,22 @@ fn stress_implicit_owners() {
     assert_empty(&world.table);
 }
 
-#[test]
-fn an_observer_is_told_all_who_are_in_the_way() {
+/// Waits as an observer was told of them: who, and for whom.
+type Told = Arc<Mutex<Vec<(u64, Vec<TxnId>)>>>;
+
+fn observed_and_shared_by_1_and_2() -> (LockTable, Told) {
     let table = LockTable::new();
-    let told = Arc::new(Mutex::new(Vec::new()));
+    let told = Told::default();
     let to = told.clone();
     table.observe_waits(Box::new(move |txn, others| to.lock().push((txn.0, others.to_vec()))));
     lock_inline(&table, 1, b"k", Mode::Shared).unwrap();
     lock_inline(&table, 2, b"k", Mode::Shared).unwrap();
+    (table, told)
+}
+
+#[test]
+fn an_observer_is_told_all_who_are_in_the_way() {
+    let (table, told) = observed_and_shared_by_1_and_2();
     thread::scope(|scope| {
         let table = &table;
         let wait = |txn, mode| {
@@ -466,12 +474,7 @@ fn an_observer_is_told_all_who_are_in_the_way() {
 
 #[test]
 fn who_raises_a_lock_waits_for_holders_only() {
-    let table = LockTable::new();
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let to = told.clone();
-    table.observe_waits(Box::new(move |txn, others| to.lock().push((txn.0, others.to_vec()))));
-    lock_inline(&table, 1, b"k", Mode::Shared).unwrap();
-    lock_inline(&table, 2, b"k", Mode::Shared).unwrap();
+    let (table, told) = observed_and_shared_by_1_and_2();
     thread::scope(|scope| {
         let table = &table;
         scope.spawn(move || lock(table, 3, b"k", Mode::Exclusive).unwrap());
