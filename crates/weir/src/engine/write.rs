@@ -1,14 +1,17 @@
 //! Writes of rows and their index entries, as bytes: the path that typed and raw statements share.
 //!
 //! A row is written first, then its entries: who holds the row may write its entries. Any failure
-//! leaves what was written so far to the statement, which takes it back.
+//! leaves what was written so far to the statement, which takes it back. Long keys become short forms here
+//! ([`crate::key::long`]).
 
 use super::catalog::TableDef;
 use super::error::{Error, Result, inconsistent};
 use super::table::Table;
+use super::transaction::without_rest;
+use crate::key::long::{Stored, is_long, short_form};
 use crate::storage::Storage;
 use crate::tree::Hint;
-use crate::txn::{Op, Outcome, Txn};
+use crate::txn::{Op, Outcome, Txn, TxnError};
 
 /// An entry that a row has in an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +52,8 @@ impl Writer<'_> {
     ) -> Result<()> {
         self.hints.clear();
         for entry in entries.clone() {
-            self.hints.push(self.def.indexes[entry.index].tree.approach(self.storage, entry.key));
+            let hint = self.approach(&entry);
+            self.hints.push(hint);
         }
         for hint in self.hints.iter_mut() {
             hint.arrive(self.storage);
@@ -69,13 +73,32 @@ impl Writer<'_> {
     /// Writes the row alone.
     #[inline]
     pub fn put_row(&mut self, key: &[u8], op: Op<'_>) -> Result<Outcome> {
-        Ok(self.txn.write(self.def.primary, key, op)?)
+        match is_long(key) {
+            false => Ok(self.txn.write(self.def.primary, key, op)?),
+            true => self.put_long_row(key, op),
+        }
+    }
+
+    #[cold]
+    fn put_long_row(&mut self, key: &[u8], op: Op<'_>) -> Result<Outcome> {
+        let tree = self.def.primary;
+        let mut outcome = with_short_form(key, op, |key, op| self.txn.write(tree, key, op))?;
+        if let Outcome::Done(Some(old)) = &mut outcome {
+            without_rest(tree, true, old)?;
+        }
+        Ok(outcome)
+    }
+
+    /// Finds where an entry goes.
+    #[inline]
+    fn approach(&self, entry: &Entry<'_>) -> Hint {
+        self.def.indexes[entry.index].tree.approach(self.storage, &short_form(entry.key))
     }
 
     /// Inserts the entries of a row that was written.
     pub fn insert_entries<'e>(&mut self, entries: impl Iterator<Item = Entry<'e>>) -> Result<()> {
         for entry in entries {
-            let mut hint = self.def.indexes[entry.index].tree.approach(self.storage, entry.key);
+            let mut hint = self.approach(&entry);
             hint.arrive(self.storage);
             self.insert_entry(entry, hint)?;
         }
@@ -84,7 +107,15 @@ impl Writer<'_> {
 
     fn insert_entry(&mut self, entry: Entry<'_>, hint: Hint) -> Result<()> {
         let Entry { index, key, value } = entry;
-        match self.def.indexes[index].insert(self.txn, key, value, hint)? {
+        let of = &self.def.indexes[index];
+        let outcome = match is_long(key) {
+            false => of.insert(self.txn, key, value, hint)?,
+            true => {
+                let stored = Stored::of(key, value);
+                of.insert(self.txn, &stored.key, &stored.value, hint)?
+            }
+        };
+        match outcome {
             Outcome::Exists => Err(self.duplicate(self.def.layout.index_name(index), key)),
             _ => Ok(()),
         }
@@ -123,7 +154,11 @@ impl Writer<'_> {
 
     fn change_entry(&mut self, index: usize, key: &[u8], op: Op<'_>) -> Result<()> {
         let index = &self.def.indexes[index];
-        match index.change(self.txn, key, op)? {
+        let outcome = match is_long(key) {
+            false => index.change(self.txn, key, op)?,
+            true => with_short_form(key, op, |key, op| index.change(self.txn, key, op))?,
+        };
+        match outcome {
             Outcome::Done(_) => Ok(()),
             _ => {
                 let what = "the index has no entry for a row of its table";
@@ -141,4 +176,15 @@ impl Writer<'_> {
     pub fn unexpected(&self, outcome: &Outcome) -> Error {
         inconsistent(self.def.primary, &format!("a write came to {outcome:?}"))
     }
+}
+
+/// Does `op` to a long key, as it is stored.
+#[cold]
+fn with_short_form<T>(
+    key: &[u8],
+    op: Op<'_>,
+    write: impl FnOnce(&[u8], Op<'_>) -> std::result::Result<T, TxnError>,
+) -> Result<T> {
+    let stored = Stored::of(key, op.value().unwrap_or_default());
+    Ok(write(&stored.key, op.with_value(&stored.value))?)
 }

@@ -62,12 +62,12 @@ impl MergedScan {
 
     /// As [`Scan::take_copied`]; none while entries of two trees are to be merged.
     #[inline]
-    pub fn take_copied(&mut self) -> Batch<'_> {
+    pub fn take_copied(&mut self, key_bytes_max: usize) -> Batch<'_> {
         if self.staged.as_ref().is_some_and(|staged| staged.scan.peek().is_some()) {
             return Batch::default();
         }
         // What the main tree's scan has copied lies in the window, of which nothing staged is left.
-        let batch = self.main.take_copied();
+        let batch = self.main.take_copied(key_bytes_max);
         self.last_is_staged &= batch.entries.is_empty();
         batch
     }

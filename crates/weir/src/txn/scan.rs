@@ -211,11 +211,12 @@ impl Scan {
     }
 
     /// Gives the entries at once that have been copied and not given yet, up to the first whose value is
-    /// not here, or that is outdated.
+    /// not here, or that is outdated, or whose key has more than `key_bytes_max`.
     #[inline]
-    pub fn take_copied(&mut self) -> Batch<'_> {
+    pub fn take_copied(&mut self, key_bytes_max: usize) -> Batch<'_> {
         let rest = &self.rows[self.next..];
-        let apart = |row: &Copied| row.overflow || row.outdated;
+        let most = key_bytes_max as u32;
+        let apart = |row: &Copied| row.overflow || row.outdated || row.value - row.key > most;
         let here = rest.iter().position(apart).unwrap_or(rest.len());
         self.next += here;
         Batch { bytes: &self.bytes, entries: &rest[..here] }
