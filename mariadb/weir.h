@@ -10,6 +10,9 @@
 // Stands for the primary key where an index is named by its position.
 #define WEIR_PRIMARY UINT32_MAX
 
+// Room for any short form, in bytes.
+#define WEIR_SHORT_FORM_BYTES_MAX 3532
+
 // What kind of bound.
 typedef enum WeirBoundKind {
   // None.
@@ -252,6 +255,24 @@ typedef struct WeirIndex {
   bool unique;
 } WeirIndex;
 
+// What is to happen to a table.
+typedef struct WeirTableChange {
+  // The table.
+  const struct WeirTable *table;
+  // Names of indexes that go.
+  const struct WeirBytes *drop;
+  // How many.
+  size_t drop_count;
+  // New indexes; they come behind those that stay.
+  const struct WeirIndex *add;
+  // How many.
+  size_t add_count;
+  // What is kept with the table from now on; null: what was.
+  const struct WeirBytes *meta;
+  // What the callback is given for rows of this table.
+  void *context;
+} WeirTableChange;
+
 // An index entry of a row.
 typedef struct WeirEntry {
   // Position of the index in its table.
@@ -475,19 +496,15 @@ enum WeirResult weir_table_meta(const struct WeirTable *table,
 // `table` is a handle; `meta` is readable.
 enum WeirResult weir_table_set_meta(const struct WeirTable *table, struct WeirBytes meta);
 
-// Drops and adds indexes of a table and replaces what the caller keeps with it, all at once or not at all.
-// Others may read meanwhile. `meta` may be null.
+// Drops and adds indexes of tables and replaces what the caller keeps with them, all at once or not at all.
+// Others may read meanwhile. Each table is named once; there is one at least.
 //
 // # Safety
-// `table` is a handle; the names, indexes and `meta` are readable; `callback` may be called with `context`.
-enum WeirResult weir_table_alter(const struct WeirTable *table,
-                                 const struct WeirBytes *drop,
-                                 size_t drop_count,
-                                 const struct WeirIndex *add,
-                                 size_t add_count,
-                                 const struct WeirBytes *meta,
-                                 WeirEntryCallback callback,
-                                 void *context);
+// `changes` points to `count` changes, whose tables are handles and whose names, indexes and metas are
+// readable; `callback` may be called with their contexts.
+enum WeirResult weir_tables_alter(const struct WeirTableChange *changes,
+                                  size_t count,
+                                  WeirEntryCallback callback);
 
 // Hands out the names of a table's indexes, in their order.
 //
@@ -728,6 +745,24 @@ enum WeirResult weir_get(struct WeirTransaction *transaction,
                          enum WeirLock lock,
                          struct WeirRow *row,
                          struct WeirBytes *out);
+
+// Writes a key's short form, which is the key itself unless it is very long; returns its length.
+//
+// # Safety
+// `key` is readable; `out` has room for `WEIR_SHORT_FORM_BYTES_MAX`.
+size_t weir_short_form(struct WeirBytes key, uint8_t *out);
+
+// As `weir_get`, by the key's short form; `key` is then the whole key, valid as long as `out`.
+//
+// # Safety
+// As [`weir_get`]; `key` may be written.
+enum WeirResult weir_get_by_short_form(struct WeirTransaction *transaction,
+                                       const struct WeirTable *table,
+                                       struct WeirBytes short_form,
+                                       enum WeirLock lock,
+                                       struct WeirRow *row,
+                                       struct WeirBytes *key,
+                                       struct WeirBytes *out);
 
 #ifdef __cplusplus
 } // extern "C"

@@ -184,12 +184,7 @@ class Check:
             raise Failure(f"files in load_2: {sorted((there - lists) ^ files)} too many or too few")
         there = {name for name, in self.query(
             "SELECT DISTINCT table_name FROM information_schema.weir_index_stats WHERE table_schema = 'load_2'")}
-        # The old copy of a partitioned table, which the server doesn't drop if it was cut short just before.
-        copies = {name for name in there - tables if "#sql-backup-" in name}
-        for _ in copies - self.world.left_lists:
-            self.count("partitions of old copies that the server left behind")
-        self.world.left_lists |= copies
-        if there - copies != tables:
+        if there != tables:
             raise Failure(f"tables of the engine in load_2: {sorted(there ^ tables)} too many or too few")
 
     def binlog(self, done):
