@@ -17,6 +17,7 @@ pub mod bytes;
 pub mod database;
 pub mod error;
 pub mod observe;
+pub mod patience;
 pub mod scan;
 pub mod status;
 pub mod table;
