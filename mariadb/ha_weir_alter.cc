@@ -110,6 +110,8 @@ enum_alter_inplace_result ha_weir::check_if_supported_inplace_alter(TABLE *alter
   if (info->handler_flags & COLUMNS)
     return !(info->handler_flags & INDEXES) && adds_at_end(table, altered)
                ? HA_ALTER_INPLACE_INSTANT : HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (!(info->handler_flags & INDEXES))
+    return HA_ALTER_INPLACE_INSTANT;
   for (uint i= 0; i < info->index_add_count; i++)
   {
     uint at= index_named(altered, info->key_info_buffer[info->index_add_buffer[i]].name);
