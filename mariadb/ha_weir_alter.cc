@@ -110,6 +110,8 @@ enum_alter_inplace_result ha_weir::check_if_supported_inplace_alter(TABLE *alter
   if (info->handler_flags & COLUMNS)
     return !(info->handler_flags & INDEXES) && adds_at_end(table, altered)
                ? HA_ALTER_INPLACE_INSTANT : HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (!(info->handler_flags & INDEXES))
+    return HA_ALTER_INPLACE_INSTANT;
   for (uint i= 0; i < info->index_add_count; i++)
   {
     uint at= index_named(altered, info->key_info_buffer[info->index_add_buffer[i]].name);
@@ -245,12 +247,12 @@ struct Change
 // In one place: the engine is given pointers to them.
 using Changes= std::deque<Change>;
 
-static WeirResult carry_out(Changes &changes)
+static WeirResult carry_out(THD *thd, Changes &changes)
 {
   std::vector<WeirTableChange> all;
   for (Change &change : changes)
     all.push_back(change.of_engine());
-  return weir_tables_alter(all.data(), all.size(), build_entry);
+  return weir_tables_alter(patience_of(thd), all.data(), all.size(), build_entry);
 }
 
 // Puts the first row with that key in a new index into the record; false if none was found.
@@ -316,7 +318,7 @@ bool ha_weir::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
   if (replaces(change.builder, dropped(info)))
     return false;
   change.adds= true;
-  WeirResult result= carry_out(changes);
+  WeirResult result= carry_out(ha_thd(), changes);
   static_cast<Altered *>(info->handler_ctx)->has_built= result == WEIR_RESULT_OK;
   return report(this, altered, changes, result);
 }
@@ -375,7 +377,7 @@ bool ha_weir::drop_built(TABLE *altered, Alter_inplace_info *info)
   Change &change= changes.emplace_back(share, altered, info);
   for (const WeirIndex &index : change.builder.indexes)
     change.drops.push_back(index.name);
-  return report(this, altered, changes, carry_out(changes));
+  return report(this, altered, changes, carry_out(ha_thd(), changes));
 }
 
 bool ha_weir::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *info, bool commit)
@@ -393,7 +395,7 @@ bool ha_weir::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *inf
     complete(changes.emplace_back(one->share, altered, info), one->has_built, altered, info);
   }
   info->group_commit_ctx= nullptr;
-  WeirResult result= carry_out(changes);
+  WeirResult result= carry_out(ha_thd(), changes);
   if (result == WEIR_RESULT_OK)
     for (Change &change : changes)
       if (change.numbers_begin_anew)

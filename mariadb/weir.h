@@ -113,8 +113,8 @@ typedef enum WeirState {
   WEIR_STATE_PREPARED,
 } WeirState;
 
-// Ends waits for locks of a connection's transactions, from other threads. One serves all transactions
-// of a connection, one after the other.
+// Ends waits of a connection from other threads: of its transactions for locks, and of its changes of
+// definitions. One serves all of a connection, one after the other.
 typedef struct WeirCanceller WeirCanceller;
 
 // An open database.
@@ -159,6 +159,22 @@ typedef void (*WeirTextCallback)(void *context, const char *text);
 
 // Called with bytes, which are valid during the call. `context` is what the caller handed over.
 typedef void (*WeirBytesCallback)(void *context, struct WeirBytes bytes);
+
+// A key and what belongs to it.
+typedef struct WeirPair {
+  // The key.
+  struct WeirBytes key;
+  // What belongs to it.
+  struct WeirBytes value;
+} WeirPair;
+
+// What rows have in an index: an entry for each of them.
+typedef struct WeirEntries {
+  // Position of the index in its table.
+  uint32_t index;
+  // The entries, as many as rows.
+  const struct WeirPair *entries;
+} WeirEntries;
 
 // A transaction that has written or locked something.
 typedef struct WeirTransactionInfo {
@@ -255,6 +271,14 @@ typedef struct WeirIndex {
   bool unique;
 } WeirIndex;
 
+// How a change of definitions waits for those who use the table.
+typedef struct WeirPatience {
+  // May end the wait; null if nobody does.
+  const struct WeirCanceller *canceller;
+  // How long to wait.
+  uint64_t timeout_ms;
+} WeirPatience;
+
 // What is to happen to a table.
 typedef struct WeirTableChange {
   // The table.
@@ -308,6 +332,10 @@ typedef size_t (*WeirSplitCallback)(void *context, struct WeirBytes key, size_t 
 // Called in the thread of a transaction that begins to wait for a lock, with the owners of those in its way
 // that have one. It must not call the engine.
 typedef void (*WeirWaitCallback)(void *const *owners, size_t count);
+
+// Which of two owners' transactions, in a deadlock, is rather to be rolled back: below 0 the first, above 0 the
+// other, 0 either. It must not call the engine.
+typedef int32_t (*WeirVictimCallback)(void *one, void *other);
 
 #ifdef __cplusplus
 extern "C" {
@@ -384,6 +412,19 @@ const char *weir_error_index(void);
 
 // The key, in that index, of the thread's last duplicate. Valid until its next call that can fail.
 struct WeirBytes weir_error_key(void);
+
+// Inserts rows with all their index entries. A duplicate isn't told by its name: nothing was inserted then;
+// inserted one after the other, the rows tell it.
+//
+// # Safety
+// `transaction` and `table` are handles; `rows` points to `count` rows, `indexes` to `index_count` indexes'
+// entries; all are readable.
+enum WeirResult weir_insert_many(struct WeirTransaction *transaction,
+                                 const struct WeirTable *table,
+                                 const struct WeirPair *rows,
+                                 size_t count,
+                                 const struct WeirEntries *indexes,
+                                 size_t index_count);
 
 // Hands out all transactions that have written something.
 //
@@ -465,22 +506,25 @@ void weir_table_close(struct WeirTable *table);
 // Drops a table.
 //
 // # Safety
-// `database` is a handle; `name` is readable.
-enum WeirResult weir_table_drop(const struct WeirDatabase *database, struct WeirBytes name);
+// `database` is a handle; `name` is readable; the canceller is a handle or null.
+enum WeirResult weir_table_drop(const struct WeirDatabase *database,
+                                struct WeirBytes name,
+                                struct WeirPatience patience);
 
 // Gives a table another name.
 //
 // # Safety
-// `database` is a handle; the names are readable.
+// `database` is a handle; the names are readable; the canceller is a handle or null.
 enum WeirResult weir_table_rename(const struct WeirDatabase *database,
                                   struct WeirBytes from,
-                                  struct WeirBytes to);
+                                  struct WeirBytes to,
+                                  struct WeirPatience patience);
 
 // Removes all rows at once.
 //
 // # Safety
-// `table` is a handle.
-enum WeirResult weir_table_truncate(const struct WeirTable *table);
+// `table` is a handle; the canceller is a handle or null.
+enum WeirResult weir_table_truncate(const struct WeirTable *table, struct WeirPatience patience);
 
 // Hands out the bytes that the caller keeps with the table.
 //
@@ -501,8 +545,9 @@ enum WeirResult weir_table_set_meta(const struct WeirTable *table, struct WeirBy
 //
 // # Safety
 // `changes` points to `count` changes, whose tables are handles and whose names, indexes and metas are
-// readable; `callback` may be called with their contexts.
-enum WeirResult weir_tables_alter(const struct WeirTableChange *changes,
+// readable; `callback` may be called with their contexts; the canceller is a handle or null.
+enum WeirResult weir_tables_alter(struct WeirPatience patience,
+                                  const struct WeirTableChange *changes,
                                   size_t count,
                                   WeirEntryCallback callback);
 
@@ -553,11 +598,18 @@ struct WeirCanceller *weir_canceller_open(void *owner);
 // `canceller` is a handle, given back by this, or null.
 void weir_canceller_close(struct WeirCanceller *canceller);
 
-// Ends the wait for a lock that is on, or the transaction's next one.
+// Ends the wait for a lock that is on, or the transaction's next one; and those of changes of definitions,
+// until `weir_canceller_renew`.
 //
 // # Safety
 // `canceller` is a handle.
 void weir_cancel(const struct WeirCanceller *canceller);
+
+// From now on changes of definitions wait again, until they are cancelled.
+//
+// # Safety
+// `canceller` is a handle.
+void weir_canceller_renew(const struct WeirCanceller *canceller);
 
 // Begins a transaction.
 //
@@ -678,6 +730,14 @@ enum WeirResult weir_unlock(struct WeirTransaction *transaction,
 // # Safety
 // `database` is a handle; `callback` may be called until it is closed.
 void weir_observe_waits(const struct WeirDatabase *database, WeirWaitCallback callback);
+
+// Has `callback` asked which of two transactions in a deadlock is rolled back, if both have owners. Once for
+// a database.
+//
+// # Safety
+// `database` is a handle; `callback` may be called until it is closed.
+void weir_prefer_victims(const struct WeirDatabase *database,
+                         WeirVictimCallback callback);
 
 // Inserts a row and its index entries.
 //

@@ -16,7 +16,9 @@
 pub mod bytes;
 pub mod database;
 pub mod error;
+pub mod many;
 pub mod observe;
+pub mod patience;
 pub mod scan;
 pub mod status;
 pub mod table;

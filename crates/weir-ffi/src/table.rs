@@ -3,10 +3,11 @@
 use crate::bytes::{WeirBytes, WeirBytesCallback};
 use crate::database::WeirDatabase;
 use crate::error::{failed, handle, result, WeirResult};
+use crate::patience::{patiently, WeirPatience};
 use crate::scan::{bound, WeirBound};
 use crate::write::WeirEntry;
 use std::ffi::c_void;
-use weir::{Database, Error, KeyOf, RawIndex, RawRange, Schema, Table, TableChange};
+use weir::{Changes, Database, Error, KeyOf, RawIndex, RawRange, Schema, Table, TableChange};
 
 /// A table.
 pub struct WeirTable {
@@ -104,41 +105,54 @@ pub unsafe extern "C" fn weir_table_close(table: *mut WeirTable) {
 /// Drops a table.
 ///
 /// # Safety
-/// `database` is a handle; `name` is readable.
+/// `database` is a handle; `name` is readable; the canceller is a handle or null.
 #[no_mangle]
 pub unsafe extern "C" fn weir_table_drop(
     database: *const WeirDatabase,
     name: WeirBytes,
+    patience: WeirPatience,
 ) -> WeirResult {
     // SAFETY: the caller's promises.
     let (database, name) = unsafe { (&(*database).0, name.text()) };
-    result(find(database, &name).and_then(|table| database.drop_table(&table)))
+    // SAFETY: the caller's promise.
+    let drop = |table| unsafe { patiently(database, patience, |with| with.drop_table(&table)) };
+    result(find(database, &name).and_then(drop))
 }
 
 /// Gives a table another name.
 ///
 /// # Safety
-/// `database` is a handle; the names are readable.
+/// `database` is a handle; the names are readable; the canceller is a handle or null.
 #[no_mangle]
 pub unsafe extern "C" fn weir_table_rename(
     database: *const WeirDatabase,
     from: WeirBytes,
     to: WeirBytes,
+    patience: WeirPatience,
 ) -> WeirResult {
     // SAFETY: the caller's promises.
     let (database, from, to) = unsafe { (&(*database).0, from.text(), to.text()) };
-    result(find(database, &from).and_then(|table| database.rename_table(&table, &to)))
+    // SAFETY: the caller's promise.
+    let rename =
+        |table| unsafe { patiently(database, patience, |with| with.rename_table(&table, &to)) };
+    result(find(database, &from).and_then(rename))
 }
 
 /// Removes all rows at once.
 ///
 /// # Safety
-/// `table` is a handle.
+/// `table` is a handle; the canceller is a handle or null.
 #[no_mangle]
-pub unsafe extern "C" fn weir_table_truncate(table: *const WeirTable) -> WeirResult {
+pub unsafe extern "C" fn weir_table_truncate(
+    table: *const WeirTable,
+    patience: WeirPatience,
+) -> WeirResult {
     // SAFETY: the caller's promise.
     let table = unsafe { &*table };
-    result(table.database.truncate_table(&table.table))
+    // SAFETY: the caller's promise.
+    let done =
+        unsafe { patiently(&table.database, patience, |with| with.truncate_table(&table.table)) };
+    result(done)
 }
 
 /// Hands out the bytes that the caller keeps with the table.
@@ -237,9 +251,10 @@ impl<'a> OwnedChange<'a> {
 ///
 /// # Safety
 /// `changes` points to `count` changes, whose tables are handles and whose names, indexes and metas are
-/// readable; `callback` may be called with their contexts.
+/// readable; `callback` may be called with their contexts; the canceller is a handle or null.
 #[no_mangle]
 pub unsafe extern "C" fn weir_tables_alter(
+    patience: WeirPatience,
     changes: *const WeirTableChange,
     count: usize,
     callback: WeirEntryCallback,
@@ -279,7 +294,9 @@ pub unsafe extern "C" fn weir_tables_alter(
         }
     };
     let database = &all.first().expect("a change of one table at least").table.database;
-    result(database.alter_tables(&changes, &mut entry_of))
+    let alter = |with: Changes<'_>| with.alter_tables(&changes, &mut entry_of);
+    // SAFETY: the caller's promise.
+    result(unsafe { patiently(database, patience, alter) })
 }
 
 /// Hands out the names of a table's indexes, in their order.

@@ -7,8 +7,8 @@ use common::{all_items, check_quiet, items, options, retried, values};
 use std::sync::Arc;
 use std::time::Duration;
 use weir::{
-    Bounds, Database, Direction, Durability, Entry, Error, Isolation, KeyOf, Lock, RawIndex,
-    RawRange, Schema, Table, TableChange, Type, Value,
+    Bounds, Database, Direction, Durability, Entry, Error, Isolation, KeyOf, Lock, Patience,
+    RawIndex, RawRange, Schema, Table, TableChange, Type, Value,
 };
 use weir_os::SimDisk;
 
@@ -396,4 +396,31 @@ fn what_is_written_to_a_table_before_its_turn_is_in_its_new_index() {
     assert!(is_written);
     assert_eq!(keys(&db, &tables[2], KeyOf::Index(1)).last().unwrap(), b"late");
     check_quiet(&db);
+}
+
+#[test]
+fn the_end_of_patience_ends_a_change_that_waits_for_users() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = raw_table(&db, 10);
+    let mut user = db.begin(Isolation::RepeatableRead).unwrap();
+    let all = RawRange::all();
+    drop(user.scan_raw(&table, KeyOf::Primary, all, Direction::Forward, Lock::None).unwrap());
+    let endless = Patience::new(Duration::MAX);
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| db.changes(&endless).drop_table(&table));
+        endless.end();
+        assert!(matches!(waiter.join().unwrap(), Err(Error::Cancelled)));
+    });
+    let changes = db.changes(&endless);
+    assert!(matches!(changes.truncate_table(&table), Err(Error::Cancelled)));
+    assert!(matches!(changes.rename_table(&table, "other"), Err(Error::Cancelled)));
+    let altered = changes.alter_indexes(&table, &["a"], &[], None, &mut |_, _, _, _, _| Ok(()));
+    assert!(matches!(altered, Err(Error::Cancelled)));
+    assert_eq!(keys(&db, &table, KeyOf::Index(0)).len(), 10);
+    user.rollback().unwrap();
+    // Nobody is waited for: patience isn't asked.
+    changes.rename_table(&table, "other").unwrap();
+    changes.drop_table(&table).unwrap();
+    assert!(db.table("other").is_none());
 }

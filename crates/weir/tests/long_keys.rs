@@ -8,8 +8,8 @@ use fastrand::Rng;
 use std::collections::BTreeMap;
 use std::ops::Bound::{self, Excluded, Included, Unbounded};
 use weir::{
-    Bounds, Database, Direction, Entry, EntryOf, Error, Isolation, KeyOf, Lock, RawIndex, RawRange,
-    Schema, Table, Transaction, Type, Value, Wait, short_form,
+    Bounds, Database, Direction, Entry, EntryOf, Error, Isolation, KeyOf, Lock, Pair, RawIndex,
+    RawRange, Schema, Table, Transaction, Type, Value, Wait, short_form,
 };
 
 /// Bytes that all keys of a stem begin with.
@@ -248,9 +248,47 @@ fn compare_rows(txn: &mut Transaction, table: &Table, rows: &Rows, rng: &mut Rng
     compare_ranges(txn, table, rows, rng);
 }
 
+/// Inserts several rows at once.
+fn insert_together(txn: &mut Transaction, table: &Table, rows: &mut Rows, rng: &mut Rng) {
+    let mut new = Rows::new();
+    for _ in 0..rng.usize(2..8) {
+        let (key, row) = (any_key(rng), any_row(rng));
+        let mut others = rows.iter().chain(&new);
+        if others.all(|(k, other)| *k != key && other.unique != row.unique) {
+            new.insert(key, row);
+        }
+    }
+    // The last one is there already.
+    let twice = rows.iter().next().filter(|_| rng.u8(..3) == 0);
+    let mut given: Vec<(&Vec<u8>, &Row)> = new.iter().chain(twice).collect();
+    rng.shuffle(&mut given);
+    let bytes: Vec<Vec<u8>> = given.iter().map(|(_, row)| row.bytes()).collect();
+    let entries: Vec<Pairs> =
+        (0..2).map(|n| given.iter().map(|(key, row)| row.entry(n, key)).collect()).collect();
+    let mut pairs: Vec<Pair<'_>> =
+        given.iter().zip(&bytes).map(|((key, _), value)| Pair { key, value }).collect();
+    let of_index = |n: usize| entries[n].iter().map(|(key, value)| Pair { key, value }).collect();
+    let mut of_indexes: Vec<(usize, Vec<Pair<'_>>)> = (0..2).map(|n| (n, of_index(n))).collect();
+    let done = txn.insert_many_raw(table, &mut pairs, &mut of_indexes);
+    match twice {
+        None => done.unwrap(),
+        Some((there, _)) => {
+            let error = done.unwrap_err();
+            let Error::Duplicate { index, key, .. } = error else { panic!("{error}") };
+            assert!(index == "primary" && key == *there, "the whole key is named");
+            return;
+        }
+    }
+    rows.extend(new);
+}
+
 /// Some writes; whoever is in the way of a unique key keeps it.
 fn write_some(txn: &mut Transaction, table: &Table, rows: &mut Rows, rng: &mut Rng) {
     for _ in 0..rng.usize(1..12) {
+        if rng.u8(..6) == 0 {
+            insert_together(txn, table, rows, rng);
+            continue;
+        }
         let key = match rows.len() {
             len if len > 0 && rng.bool() => rows.keys().nth(rng.usize(..len)).unwrap().clone(),
             _ => any_key(rng),

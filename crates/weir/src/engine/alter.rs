@@ -2,7 +2,7 @@
 
 use super::Database;
 use super::catalog::TableDef;
-use super::ddl::raw;
+use super::ddl::{Changes, raw};
 use super::error::{Error, Result};
 use super::indexes::{Beside, Entry, Wanted, position};
 use super::raw::check_key;
@@ -92,10 +92,7 @@ impl Database {
         meta: Option<&[u8]>,
         entry_of: &mut EntryOf<'_>,
     ) -> Result<()> {
-        let change = TableChange { table, drop, add, meta };
-        self.alter_tables(&[change], &mut |_, n, key, row, to, value| {
-            entry_of(n, key, row, to, value)
-        })
+        self.changes(&self.patience()).alter_indexes(table, drop, add, meta, entry_of)
     }
 
     /// As [`Database::alter_indexes`], of several raw tables, each named once: all of it happens or nothing.
@@ -107,24 +104,56 @@ impl Database {
         changes: &[TableChange<'_>],
         entry_of: &mut EntryOfOne<'_>,
     ) -> Result<()> {
-        self.0.roll_back_orphans();
-        let timeout = self.0.options.lock_wait_timeout;
-        let holds = changes.iter().map(|change| change.table.0.change(timeout));
+        self.changes(&self.patience()).alter_tables(changes, entry_of)
+    }
+}
+
+impl Changes<'_> {
+    /// As [`Database::alter_indexes`].
+    ///
+    /// # Errors
+    /// As there; [`Error::Cancelled`] if patience ends. Nothing changed then.
+    pub fn alter_indexes(
+        &self,
+        table: &Table,
+        drop: &[&str],
+        add: &[RawIndex],
+        meta: Option<&[u8]>,
+        entry_of: &mut EntryOf<'_>,
+    ) -> Result<()> {
+        let change = TableChange { table, drop, add, meta };
+        self.alter_tables(&[change], &mut |_, n, key, row, to, value| {
+            entry_of(n, key, row, to, value)
+        })
+    }
+
+    /// As [`Database::alter_tables`].
+    ///
+    /// # Errors
+    /// As there; [`Error::Cancelled`] if patience ends. Nothing changed then.
+    pub fn alter_tables(
+        &self,
+        changes: &[TableChange<'_>],
+        entry_of: &mut EntryOfOne<'_>,
+    ) -> Result<()> {
+        let (db, patience) = (self.db, self.patience);
+        db.0.roll_back_orphans();
+        let holds = changes.iter().map(|change| change.table.0.change(patience));
         let holds = holds.collect::<Result<Vec<_>>>()?;
-        let mut txn = self.0.change();
+        let mut txn = db.0.change();
         let mut all = Vec::with_capacity(changes.len());
         for (nth, (change, hold)) in changes.iter().zip(holds).enumerate() {
             let apply = |old: &TableDef, _: &str| change.apply(old);
-            let mut one = self.begin_change(&mut txn, change.table, hold, apply)?;
+            let mut one = db.begin_change(&mut txn, change.table, hold, apply)?;
             let first = one.first;
             let entry_of =
                 &mut |def: &TableDef, n: usize, key: &[u8], row: &[u8], out: Entry<'_>| {
                     entry_of(nth, n - first, key, row, out.0, out.1)?;
                     check_key(def.layout.index_name(n), out.0)
                 };
-            self.build_added(&mut txn, &mut one, Beside::Readers, entry_of)?;
+            db.build_added(&mut txn, &mut one, Beside::Readers, entry_of)?;
             all.push(one);
         }
-        self.exchange(txn, all)
+        db.exchange(txn, all)
     }
 }

@@ -82,7 +82,7 @@ impl Database {
         let entry_of = &mut |def: &TableDef, n: usize, key: &[u8], row: &[u8], out: Entry<'_>| {
             Ok(RowRef::primary(def.schema(), key, row).index_entry(n, out.0, out.1)?)
         };
-        self.change_indexes(table, Beside::Nobody, change, entry_of)
+        self.change_indexes(table, change, entry_of)
     }
 
     /// Drops an index of a typed table, after waiting for those who use the table.
@@ -96,21 +96,21 @@ impl Database {
             let layout = Layout::Typed(typed(old, name)?.without_index(index));
             Ok(Wanted { layout, dropped, added: 0 })
         };
-        self.change_indexes(table, Beside::Nobody, change, &mut |_, _, _, _, _| Ok(()))
+        self.change_indexes(table, change, &mut |_, _, _, _, _| Ok(()))
     }
 
     fn change_indexes(
         &self,
         table: &Table,
-        beside: Beside,
         change: impl FnOnce(&TableDef, &str) -> Result<Wanted>,
         entry_of: &mut OfIndex<'_>,
     ) -> Result<()> {
         self.0.roll_back_orphans();
-        let hold = table.0.change(self.0.options.lock_wait_timeout)?;
+        let patience = self.patience();
+        let hold = table.0.change(&patience)?;
         let mut txn = self.0.change();
         let mut one = self.begin_change(&mut txn, table, hold, change)?;
-        self.build_added(&mut txn, &mut one, beside, entry_of)?;
+        self.build_added(&mut txn, &mut one, Beside::Nobody, entry_of)?;
         self.exchange(txn, vec![one])
     }
 
@@ -146,10 +146,9 @@ impl Database {
         if one.first == one.def.indexes.len() {
             return Ok(());
         }
-        let timeout = self.0.options.lock_wait_timeout;
         match beside {
-            Beside::Nobody => one.hold.wait_for_all(timeout)?,
-            Beside::Readers => one.hold.wait_for_writers(timeout)?,
+            Beside::Nobody => one.hold.wait_for_all()?,
+            Beside::Readers => one.hold.wait_for_writers()?,
         }
         let entries = self.sort_entries(txn, &one.def, one.first, entry_of)?;
         for (n, entries) in (one.first..).zip(entries) {
@@ -160,9 +159,8 @@ impl Database {
 
     /// Exchanges the definitions of tables, all or none, once nobody uses them.
     pub(super) fn exchange(&self, mut txn: Change<'_>, mut all: Vec<Changing<'_>>) -> Result<()> {
-        let timeout = self.0.options.lock_wait_timeout;
         for one in &mut all {
-            one.hold.wait_for_all(timeout)?;
+            one.hold.wait_for_all()?;
         }
         let _one = self.0.ddl.lock();
         let held: Vec<HeldStaging<'_>> =

@@ -11,7 +11,7 @@ use super::transaction::without_rest;
 use crate::key::long::{Stored, is_long, short_form};
 use crate::storage::Storage;
 use crate::tree::Hint;
-use crate::txn::{Op, Outcome, Txn, TxnError};
+use crate::txn::{Op, Outcome, Pair, Txn, TxnError};
 
 /// An entry that a row has in an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +30,46 @@ impl Entry<'_> {
     fn same_place(&self, other: &Entry<'_>) -> bool {
         self.index == other.index && self.key == other.key
     }
+}
+
+fn sort(pairs: &mut [Pair<'_>]) {
+    if !pairs.is_sorted_by(|a, b| a.key <= b.key) {
+        pairs.sort_unstable_by(|a, b| a.key.cmp(b.key));
+    }
+}
+
+/// Inserts pairs in the order in which they are stored; the key of the first that is there already, if one is.
+fn insert_run(
+    pairs: &mut [Pair<'_>],
+    insert: impl FnOnce(&[Pair<'_>]) -> std::result::Result<usize, TxnError>,
+) -> Result<Option<Vec<u8>>> {
+    if pairs.iter().any(|pair| is_long(pair.key)) {
+        return insert_long_run(pairs, insert);
+    }
+    sort(pairs);
+    let done = insert(pairs)?;
+    Ok(pairs.get(done).map(|pair| pair.key.to_vec()))
+}
+
+/// As [`insert_run`], where some keys are long.
+#[cold]
+fn insert_long_run(
+    pairs: &[Pair<'_>],
+    insert: impl FnOnce(&[Pair<'_>]) -> std::result::Result<usize, TxnError>,
+) -> Result<Option<Vec<u8>>> {
+    let as_stored = |pair: &Pair<'_>| is_long(pair.key).then(|| Stored::of(pair.key, pair.value));
+    let stored: Vec<Option<Stored>> = pairs.iter().map(as_stored).collect();
+    let mut run: Vec<Pair<'_>> = pairs.to_vec();
+    for (pair, stored) in run.iter_mut().zip(&stored) {
+        if let Some(Stored { key, value }) = stored {
+            *pair = Pair { key, value };
+        }
+    }
+    sort(&mut run);
+    let done = insert(&run)?;
+    let is_it =
+        |pair: &&Pair<'_>| run.get(done).is_some_and(|there| *short_form(pair.key) == *there.key);
+    Ok(pairs.iter().find(is_it).map(|pair| pair.key.to_vec()))
 }
 
 /// What a statement writes to.
@@ -66,6 +106,27 @@ impl Writer<'_> {
         }
         for (n, entry) in entries.enumerate() {
             self.insert_entry(entry, self.hints[n])?;
+        }
+        Ok(())
+    }
+
+    /// Inserts rows and their entries, all rows first; each tree's in the order of its keys.
+    pub fn insert_many(
+        &mut self,
+        rows: &mut [Pair<'_>],
+        entries: &mut [(usize, Vec<Pair<'_>>)],
+    ) -> Result<()> {
+        let tree = self.def.primary;
+        let twice = insert_run(rows, |run| self.txn.insert_run(tree, run, &[]))?;
+        if let Some(key) = twice {
+            return Err(self.duplicate("primary", &key));
+        }
+        for (index, entries) in entries {
+            let def = &self.def.indexes[*index];
+            let insert = |run: &[Pair<'_>]| def.insert_run(self.txn, self.storage, run, self.hints);
+            if let Some(key) = insert_run(entries, insert)? {
+                return Err(self.duplicate(self.def.layout.index_name(*index), &key));
+            }
         }
         Ok(())
     }
