@@ -25,6 +25,8 @@ public:
   uint max_supported_key_length() const override { return 3072; }
   uint max_supported_key_part_length() const override { return 3072; }
   uint lock_count() const override { return 0; }
+  // What a transaction sees isn't what the next one sees: the query cache knows no snapshots.
+  uint8 table_cache_type() override { return HA_CACHE_TBL_NOCACHE; }
 
   /* Opening, statements */
   int open(const char *name, int mode, uint test_if_locked) override;

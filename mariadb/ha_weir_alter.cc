@@ -110,6 +110,8 @@ enum_alter_inplace_result ha_weir::check_if_supported_inplace_alter(TABLE *alter
   if (info->handler_flags & COLUMNS)
     return !(info->handler_flags & INDEXES) && adds_at_end(table, altered)
                ? HA_ALTER_INPLACE_INSTANT : HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (!(info->handler_flags & INDEXES))
+    return HA_ALTER_INPLACE_INSTANT;
   for (uint i= 0; i < info->index_add_count; i++)
   {
     uint at= index_named(altered, info->key_info_buffer[info->index_add_buffer[i]].name);
@@ -251,7 +253,7 @@ bool ha_weir::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
   Builder builder(altered, info, share->added);
   if (replaces(builder, dropped(info)))
     return false;
-  WeirResult result= weir_table_alter(share->table, nullptr, 0, builder.indexes.data(),
+  WeirResult result= weir_table_alter(share->table, patience_of(ha_thd()), nullptr, 0, builder.indexes.data(),
                                       builder.indexes.size(), nullptr, build_entry, &builder);
   if (result == WEIR_RESULT_OK)
     info->handler_ctx= new (ha_thd()->mem_root) Built;
@@ -292,7 +294,7 @@ bool ha_weir::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *inf
     for (const WeirIndex &index : builder.indexes)
       names.push_back(index.name);
     return report(this, share->table, builder,
-                  weir_table_alter(share->table, names.data(), names.size(), nullptr, 0, nullptr,
+                  weir_table_alter(share->table, patience_of(ha_thd()), names.data(), names.size(), nullptr, 0, nullptr,
                                    build_entry, &builder));
   }
   Meta meta= meta_of(share->table);
@@ -314,7 +316,7 @@ bool ha_weir::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *inf
   bool adds= info->index_add_count > 0 && !info->handler_ctx;
   if (info->handler_ctx)
     adds= drop_rest_of_built(share->table, builder, names);
-  WeirResult result= weir_table_alter(share->table, names.data(), names.size(), builder.indexes.data(),
+  WeirResult result= weir_table_alter(share->table, patience_of(ha_thd()), names.data(), names.size(), builder.indexes.data(),
                                       adds ? builder.indexes.size() : 0, &bytes, build_entry, &builder);
   if (result == WEIR_RESULT_OK && begins_anew)
     share->forget(meta.number);

@@ -60,7 +60,7 @@ int ha_weir::delete_table(const char *path)
     session->drop_later(name);
     return 0;
   }
-  return error_of(weir::drop_table(name));
+  return error_of(weir::drop_table(name, patience_of(thd)));
 }
 
 extern "C" void collect_partition(void *context, const char *name)
@@ -71,7 +71,8 @@ extern "C" void collect_partition(void *context, const char *name)
 /*
   A start that ends an ALTER which copied a partitioned table has dropped the old one, and asks the engine of
   the new one's partitions, instead of the server's own for partitioned tables, to give that the old name. So
-  it is done here: partitions, then the server's list of them. False: there are none.
+  it is done here: partitions, then the server's list of them, in the server's own order: what was cut short may
+  have left none but the list. False: there is nothing.
 */
 static bool rename_each_partition(const char *from, const char *to)
 {
@@ -81,14 +82,14 @@ static bool rename_each_partition(const char *from, const char *to)
   for (const Bytes &name : names)
   {
     Bytes renamed= new_name + name.substr(old_name.size());
-    if (weir_table_rename(database, bytes_of(name), bytes_of(renamed)) != WEIR_RESULT_OK)
+    if (weir_table_rename(database, bytes_of(name), bytes_of(renamed), patience_of(current_thd)) != WEIR_RESULT_OK)
       sql_print_error("WEIR: table %s could not be renamed: %s", name.c_str(), weir_error_message());
   }
-  if (names.empty())
-    return false;
   Bytes old_list= Bytes(from) + ".par", new_list= Bytes(to) + ".par";
-  my_rename(old_list.c_str(), new_list.c_str(), MYF(MY_WME));
-  return true;
+  bool has_list= my_access(old_list.c_str(), F_OK) == 0;
+  if (has_list)
+    my_rename(old_list.c_str(), new_list.c_str(), MYF(MY_WME));
+  return has_list || !names.empty();
 }
 
 int ha_weir::rename_table(const char *from, const char *to)
@@ -100,7 +101,7 @@ int ha_weir::rename_table(const char *from, const char *to)
   if (session && session->uses(old_name) && thd_sql_command(thd) == SQLCOM_ALTER_TABLE)
     if (int error= session->rollback())
       return error;
-  WeirResult result= weir_table_rename(database, bytes_of(old_name), bytes_of(new_name));
+  WeirResult result= weir_table_rename(database, bytes_of(old_name), bytes_of(new_name), patience_of(thd));
   if (result == WEIR_RESULT_NO_TABLE && rename_each_partition(from, to))
     return 0;
   return error_of(result);
@@ -129,7 +130,7 @@ int ha_weir::truncate()
   Session *session= Session::find(ha_thd());
   if (session && session->uses(share->name))
     return delete_rows();
-  if (int error= fail(weir_table_truncate(share->table)))
+  if (int error= fail(weir_table_truncate(share->table, patience_of(ha_thd()))))
     return error;
   mysql_mutex_lock(&table->s->LOCK_share);
   share->is_known= false;

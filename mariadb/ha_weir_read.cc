@@ -241,14 +241,18 @@ static int outcome(check_result_t result, bool &skip)
   }
 }
 
-// Asks the pushed condition and the pushed filter, with the columns that the index holds.
+// Asks the pushed condition and the pushed filter, with the columns that the index holds. The end of the range is
+// the scan's own, and the server must not look for it: of a column that is indexed in part the record has nothing.
 int ha_weir::check_entry(uchar *buf, bool asks, bool &skip)
 {
   if (!keys[active_index].decode(table, at.key, at.value, wanted().entries[active_index], buf))
     return HA_ERR_CRASHED;
+  key_range *kept_end= end_range;
+  end_range= nullptr;
   int error= asks ? outcome(handler_index_cond_check(this), skip) : 0;
   if (!error && !skip && handler_rowid_filter_is_active(this))
     error= outcome(handler_rowid_filter_check(this), skip);
+  end_range= kept_end;
   return error;
 }
 

@@ -234,6 +234,14 @@ extern "C" void report_wait(void *const *owners, size_t count)
     thd_rpl_deadlock_check(thd, static_cast<THD *>(owners[i]));
 }
 
+extern "C" int thd_deadlock_victim_preference(const THD *one, const THD *other);
+
+// Of a replica's workers the one goes that is to commit later, not the one that has done less.
+extern "C" int prefer_victim(void *one, void *other)
+{
+  return thd_deadlock_victim_preference(static_cast<THD *>(one), static_cast<THD *>(other));
+}
+
 static bool flush_logs(handlerton *)
 {
   return error_of(weir_sync(database)) != 0;
@@ -255,7 +263,7 @@ static void drop_database(handlerton *, char *path)
     prefix.push_back(FN_LIBCHAR);
   weir_table_names(database, bytes_of(prefix), collect_table, &names);
   for (const Bytes &name : names)
-    if (drop_table(name) != WEIR_RESULT_OK)
+    if (drop_table(name, patience_of(current_thd)) != WEIR_RESULT_OK)
       sql_print_warning("WEIR: table %s could not be dropped: %s", name.c_str(), weir_error_message());
 }
 
@@ -286,7 +294,7 @@ static void drop_temporary_tables()
     size_t slash= name.rfind(FN_LIBCHAR);
     if (slash == Bytes::npos || name.compare(slash + 1, PREFIX.size(), PREFIX) != 0)
       continue;
-    if (drop_table(name) == WEIR_RESULT_OK)
+    if (drop_table(name, patience_of(nullptr)) == WEIR_RESULT_OK)
       dropped++;
     else
       sql_print_warning("WEIR: table %s could not be dropped: %s", name.c_str(), weir_error_message());
@@ -335,6 +343,7 @@ static int init(void *p)
     return 1;
   }
   weir_observe_waits(database, report_wait);
+  weir_prefer_victims(database, prefer_victim);
   if (!open_numbers())
   {
     sql_print_error("WEIR: the numbers of AUTO_INCREMENT can't be opened: %s", weir_error_message());

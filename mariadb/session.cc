@@ -98,7 +98,7 @@ void Session::ended()
   transaction= nullptr;
   in_statement= prepared= ordered= false;
   for (const Bytes &name : to_drop)
-    if (drop_table(name) != WEIR_RESULT_OK)
+    if (drop_table(name, patience_of(nullptr)) != WEIR_RESULT_OK)
       sql_print_warning("WEIR: table %s could not be dropped: %s", name.c_str(), weir_error_message());
   to_drop.clear();
 }
@@ -139,6 +139,22 @@ void Session::close()
   ended();
   weir_canceller_close(canceller);
   delete this;
+}
+
+static const uint64_t TIDYING_MS= 50000;
+
+WeirPatience Session::patience(THD *thd)
+{
+  // A KILL from here on is told to the canceller.
+  weir_canceller_renew(canceller);
+  if (thd_killed(thd))
+    return WeirPatience{nullptr, TIDYING_MS};
+  return WeirPatience{canceller, lock_wait_timeout_ms(thd)};
+}
+
+WeirPatience patience_of(THD *thd)
+{
+  return thd ? Session::of(thd)->patience(thd) : WeirPatience{nullptr, TIDYING_MS};
 }
 
 Alone::Alone() : canceller(weir_canceller_open(nullptr)) {}

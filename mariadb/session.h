@@ -35,6 +35,7 @@ public:
   void commit_in_order();
   void close();
   void cancel() { weir_cancel(canceller); }
+  WeirPatience patience(THD *thd);
   // Whether the transaction uses a table, whose definition therefore stays.
   bool uses(const Bytes &name) const { return transaction && weir_uses(transaction, bytes_of(name)); }
   // Drops a table when the transaction, which uses it, has ended.
@@ -83,6 +84,9 @@ private:
 };
 
 uint64_t lock_wait_timeout_ms(THD *thd);
+// How long a connection's change of definitions waits for those who use the table, which KILL ends: prepared
+// transactions that nobody has may use it. What follows a KILL is tidying up, and takes its time. `thd` may be null.
+WeirPatience patience_of(THD *thd);
 WeirDurability durability();
 
 } // namespace weir

@@ -56,7 +56,7 @@ int Share::drop_unknown(std::vector<Bytes> &names, const TABLE *form)
     return 0;
   sql_print_warning("WEIR: table %s has %zu indexes that its definition doesn't name; they are dropped",
                     name.c_str(), unknown.size());
-  WeirResult result= weir_table_alter(table, unknown.data(), unknown.size(), nullptr, 0, nullptr,
+  WeirResult result= weir_table_alter(table, patience_of(current_thd), unknown.data(), unknown.size(), nullptr, 0, nullptr,
                                       no_entry, nullptr);
   if (result != WEIR_RESULT_OK)
     return error_of(result);
@@ -140,7 +140,7 @@ Share::~Share()
   weir_table_close(table);
 }
 
-WeirResult drop_table(const Bytes &name)
+WeirResult drop_table(const Bytes &name, WeirPatience patience)
 {
   WeirTable *table;
   ulonglong number= 0;
@@ -149,7 +149,7 @@ WeirResult drop_table(const Bytes &name)
     number= meta_of(table).number;
     weir_table_close(table);
   }
-  WeirResult result= weir_table_drop(database, bytes_of(name));
+  WeirResult result= weir_table_drop(database, bytes_of(name), patience);
   if (result == WEIR_RESULT_OK)
     drop_number(number);
   return result;

@@ -68,7 +68,7 @@ struct Meta
 
 Meta meta_of(const WeirTable *table);
 
-// Drops a table with all that belongs to it.
-WeirResult drop_table(const Bytes &name);
+// Drops a table with all that belongs to it, after waiting for its users.
+WeirResult drop_table(const Bytes &name, WeirPatience patience);
 
 } // namespace weir

@@ -110,8 +110,8 @@ typedef enum WeirState {
   WEIR_STATE_PREPARED,
 } WeirState;
 
-// Ends waits for locks of a connection's transactions, from other threads. One serves all transactions
-// of a connection, one after the other.
+// Ends waits of a connection from other threads: of its transactions for locks, and of its changes of
+// definitions. One serves all of a connection, one after the other.
 typedef struct WeirCanceller WeirCanceller;
 
 // An open database.
@@ -268,6 +268,14 @@ typedef struct WeirIndex {
   bool unique;
 } WeirIndex;
 
+// How a change of definitions waits for those who use the table.
+typedef struct WeirPatience {
+  // May end the wait; null if nobody does.
+  const struct WeirCanceller *canceller;
+  // How long to wait.
+  uint64_t timeout_ms;
+} WeirPatience;
+
 // An index entry of a row.
 typedef struct WeirEntry {
   // Position of the index in its table.
@@ -303,6 +311,10 @@ typedef size_t (*WeirSplitCallback)(void *context, struct WeirBytes key, size_t 
 // Called in the thread of a transaction that begins to wait for a lock, with the owners of those in its way
 // that have one. It must not call the engine.
 typedef void (*WeirWaitCallback)(void *const *owners, size_t count);
+
+// Which of two owners' transactions, in a deadlock, is rather to be rolled back: below 0 the first, above 0 the
+// other, 0 either. It must not call the engine.
+typedef int32_t (*WeirVictimCallback)(void *one, void *other);
 
 #ifdef __cplusplus
 extern "C" {
@@ -473,22 +485,25 @@ void weir_table_close(struct WeirTable *table);
 // Drops a table.
 //
 // # Safety
-// `database` is a handle; `name` is readable.
-enum WeirResult weir_table_drop(const struct WeirDatabase *database, struct WeirBytes name);
+// `database` is a handle; `name` is readable; the canceller is a handle or null.
+enum WeirResult weir_table_drop(const struct WeirDatabase *database,
+                                struct WeirBytes name,
+                                struct WeirPatience patience);
 
 // Gives a table another name.
 //
 // # Safety
-// `database` is a handle; the names are readable.
+// `database` is a handle; the names are readable; the canceller is a handle or null.
 enum WeirResult weir_table_rename(const struct WeirDatabase *database,
                                   struct WeirBytes from,
-                                  struct WeirBytes to);
+                                  struct WeirBytes to,
+                                  struct WeirPatience patience);
 
 // Removes all rows at once.
 //
 // # Safety
-// `table` is a handle.
-enum WeirResult weir_table_truncate(const struct WeirTable *table);
+// `table` is a handle; the canceller is a handle or null.
+enum WeirResult weir_table_truncate(const struct WeirTable *table, struct WeirPatience patience);
 
 // Hands out the bytes that the caller keeps with the table.
 //
@@ -508,8 +523,10 @@ enum WeirResult weir_table_set_meta(const struct WeirTable *table, struct WeirBy
 // Others may read meanwhile. `meta` may be null.
 //
 // # Safety
-// `table` is a handle; the names, indexes and `meta` are readable; `callback` may be called with `context`.
+// `table` is a handle; the names, indexes and `meta` are readable; `callback` may be called with `context`; the
+// canceller is a handle or null.
 enum WeirResult weir_table_alter(const struct WeirTable *table,
+                                 struct WeirPatience patience,
                                  const struct WeirBytes *drop,
                                  size_t drop_count,
                                  const struct WeirIndex *add,
@@ -565,11 +582,18 @@ struct WeirCanceller *weir_canceller_open(void *owner);
 // `canceller` is a handle, given back by this, or null.
 void weir_canceller_close(struct WeirCanceller *canceller);
 
-// Ends the wait for a lock that is on, or the transaction's next one.
+// Ends the wait for a lock that is on, or the transaction's next one; and those of changes of definitions,
+// until `weir_canceller_renew`.
 //
 // # Safety
 // `canceller` is a handle.
 void weir_cancel(const struct WeirCanceller *canceller);
+
+// From now on changes of definitions wait again, until they are cancelled.
+//
+// # Safety
+// `canceller` is a handle.
+void weir_canceller_renew(const struct WeirCanceller *canceller);
 
 // Begins a transaction.
 //
@@ -690,6 +714,14 @@ enum WeirResult weir_unlock(struct WeirTransaction *transaction,
 // # Safety
 // `database` is a handle; `callback` may be called until it is closed.
 void weir_observe_waits(const struct WeirDatabase *database, WeirWaitCallback callback);
+
+// Has `callback` asked which of two transactions in a deadlock is rolled back, if both have owners. Once for
+// a database.
+//
+// # Safety
+// `database` is a handle; `callback` may be called until it is closed.
+void weir_prefer_victims(const struct WeirDatabase *database,
+                         WeirVictimCallback callback);
 
 // Inserts a row and its index entries.
 //

@@ -18,6 +18,7 @@ pub mod database;
 pub mod error;
 pub mod many;
 pub mod observe;
+pub mod patience;
 pub mod scan;
 pub mod status;
 pub mod table;

@@ -3,10 +3,11 @@
 use crate::bytes::{WeirBytes, WeirBytesCallback};
 use crate::database::WeirDatabase;
 use crate::error::{failed, handle, result, WeirResult};
+use crate::patience::{patiently, WeirPatience};
 use crate::scan::{bound, WeirBound};
 use crate::write::WeirEntry;
 use std::ffi::c_void;
-use weir::{Database, Error, KeyOf, RawIndex, RawRange, Schema, Table};
+use weir::{Changes, Database, Error, KeyOf, RawIndex, RawRange, Schema, Table};
 
 /// A table.
 pub struct WeirTable {
@@ -104,41 +105,54 @@ pub unsafe extern "C" fn weir_table_close(table: *mut WeirTable) {
 /// Drops a table.
 ///
 /// # Safety
-/// `database` is a handle; `name` is readable.
+/// `database` is a handle; `name` is readable; the canceller is a handle or null.
 #[no_mangle]
 pub unsafe extern "C" fn weir_table_drop(
     database: *const WeirDatabase,
     name: WeirBytes,
+    patience: WeirPatience,
 ) -> WeirResult {
     // SAFETY: the caller's promises.
     let (database, name) = unsafe { (&(*database).0, name.text()) };
-    result(find(database, &name).and_then(|table| database.drop_table(&table)))
+    // SAFETY: the caller's promise.
+    let drop = |table| unsafe { patiently(database, patience, |with| with.drop_table(&table)) };
+    result(find(database, &name).and_then(drop))
 }
 
 /// Gives a table another name.
 ///
 /// # Safety
-/// `database` is a handle; the names are readable.
+/// `database` is a handle; the names are readable; the canceller is a handle or null.
 #[no_mangle]
 pub unsafe extern "C" fn weir_table_rename(
     database: *const WeirDatabase,
     from: WeirBytes,
     to: WeirBytes,
+    patience: WeirPatience,
 ) -> WeirResult {
     // SAFETY: the caller's promises.
     let (database, from, to) = unsafe { (&(*database).0, from.text(), to.text()) };
-    result(find(database, &from).and_then(|table| database.rename_table(&table, &to)))
+    // SAFETY: the caller's promise.
+    let rename =
+        |table| unsafe { patiently(database, patience, |with| with.rename_table(&table, &to)) };
+    result(find(database, &from).and_then(rename))
 }
 
 /// Removes all rows at once.
 ///
 /// # Safety
-/// `table` is a handle.
+/// `table` is a handle; the canceller is a handle or null.
 #[no_mangle]
-pub unsafe extern "C" fn weir_table_truncate(table: *const WeirTable) -> WeirResult {
+pub unsafe extern "C" fn weir_table_truncate(
+    table: *const WeirTable,
+    patience: WeirPatience,
+) -> WeirResult {
     // SAFETY: the caller's promise.
     let table = unsafe { &*table };
-    result(table.database.truncate_table(&table.table))
+    // SAFETY: the caller's promise.
+    let done =
+        unsafe { patiently(&table.database, patience, |with| with.truncate_table(&table.table)) };
+    result(done)
 }
 
 /// Hands out the bytes that the caller keeps with the table.
@@ -189,10 +203,12 @@ pub type WeirEntryCallback = extern "C" fn(
 /// Others may read meanwhile. `meta` may be null.
 ///
 /// # Safety
-/// `table` is a handle; the names, indexes and `meta` are readable; `callback` may be called with `context`.
+/// `table` is a handle; the names, indexes and `meta` are readable; `callback` may be called with `context`; the
+/// canceller is a handle or null.
 #[no_mangle]
 pub unsafe extern "C" fn weir_table_alter(
     table: *const WeirTable,
+    patience: WeirPatience,
     drop: *const WeirBytes,
     drop_count: usize,
     add: *const WeirIndex,
@@ -227,7 +243,9 @@ pub unsafe extern "C" fn weir_table_alter(
             }
         };
     let (database, table) = (&table.database, &table.table);
-    result(database.alter_indexes(table, &drop, &add, meta, &mut entry_of))
+    let alter = |with: Changes<'_>| with.alter_indexes(table, &drop, &add, meta, &mut entry_of);
+    // SAFETY: the caller's promise.
+    result(unsafe { patiently(database, patience, alter) })
 }
 
 /// Hands out the names of a table's indexes, in their order.

@@ -3,6 +3,7 @@
 use crate::bytes::WeirBytes;
 use crate::database::{WeirDatabase, WeirDurability};
 use crate::error::{failed, handle, result, WeirResult};
+use crate::patience::Waiting;
 use crate::table::WeirTable;
 use crate::waits::Owners;
 use std::ffi::c_void;
@@ -27,11 +28,18 @@ pub struct WeirTransaction {
     owner: *mut c_void,
 }
 
-/// Ends waits for locks of a connection's transactions, from other threads. One serves all transactions
-/// of a connection, one after the other.
+/// Ends waits of a connection from other threads: of its transactions for locks, and of its changes of
+/// definitions. One serves all of a connection, one after the other.
 pub struct WeirCanceller {
     canceller: Arc<Mutex<Option<Canceller>>>,
+    waiting: Waiting,
     owner: *mut c_void,
+}
+
+impl WeirCanceller {
+    pub(crate) fn waiting(&self) -> &Waiting {
+        &self.waiting
+    }
 }
 
 /// What a transaction's reads see.
@@ -134,7 +142,8 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 /// of the connection's transactions; null if it needn't be told.
 #[no_mangle]
 pub extern "C" fn weir_canceller_open(owner: *mut c_void) -> *mut WeirCanceller {
-    Box::into_raw(Box::new(WeirCanceller { canceller: Arc::default(), owner }))
+    let (canceller, waiting) = Default::default();
+    Box::into_raw(Box::new(WeirCanceller { canceller, waiting, owner }))
 }
 
 /// Gives back a canceller, or null.
@@ -149,16 +158,29 @@ pub unsafe extern "C" fn weir_canceller_close(canceller: *mut WeirCanceller) {
     }
 }
 
-/// Ends the wait for a lock that is on, or the transaction's next one.
+/// Ends the wait for a lock that is on, or the transaction's next one; and those of changes of definitions,
+/// until `weir_canceller_renew`.
 ///
 /// # Safety
 /// `canceller` is a handle.
 #[no_mangle]
 pub unsafe extern "C" fn weir_cancel(canceller: *const WeirCanceller) {
     // SAFETY: the caller's promise.
-    if let Some(canceller) = &*lock(&unsafe { &*canceller }.canceller) {
+    let canceller = unsafe { &*canceller };
+    canceller.waiting.cancel();
+    if let Some(canceller) = &*lock(&canceller.canceller) {
         canceller.cancel();
     }
+}
+
+/// From now on changes of definitions wait again, until they are cancelled.
+///
+/// # Safety
+/// `canceller` is a handle.
+#[no_mangle]
+pub unsafe extern "C" fn weir_canceller_renew(canceller: *const WeirCanceller) {
+    // SAFETY: the caller's promise.
+    unsafe { &*canceller }.waiting.renew();
 }
 
 /// Begins a transaction.

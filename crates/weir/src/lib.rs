@@ -43,9 +43,9 @@ mod txn;
 pub mod value;
 
 pub use engine::{
-    Bounds, Committed, Compacted, Cursor, Database, Entry, EntryOf, Error, IndexFigures, IndexRef,
-    Isolation, Lock, MAX_XID, Options, RawBatch, RawEntry, RawPlace, RawRange, RawScan, Result,
-    Shutdown, Status, Table, Transaction, TransactionInfo, TransactionState, Wait,
+    Bounds, Changes, Committed, Compacted, Cursor, Database, Entry, EntryOf, Error, IndexFigures,
+    IndexRef, Isolation, Lock, MAX_XID, Options, Patience, RawBatch, RawEntry, RawPlace, RawRange,
+    RawScan, Result, Shutdown, Status, Table, Transaction, TransactionInfo, TransactionState, Wait,
 };
 pub use lock::{Extent as LockExtent, LockInfo, Mode as LockMode, WaitInfo};
 pub use row::{Row, RowRef};

@@ -29,8 +29,8 @@
 //! # Deadlocks
 //! Detected when a wait begins: a depth-first search over "waits for", from the new waiter. Edges are
 //! read from the queues themselves, hence never stale; waits begin under one mutex, so that the one
-//! that closes a cycle sees all of it. The victim is the waiter of the cycle with the least weight, the
-//! youngest of equals. A waiter whose transaction holds no entry blocks nobody and is not searched
+//! that closes a cycle sees all of it. The victim is the waiter of the cycle whom the coordinator would rather
+//! see go, if it has a preference; else the one with the least weight, the youngest of equals. A waiter whose transaction holds no entry blocks nobody and is not searched
 //! from, which keeps queues at one hot row cheap.
 //!
 //! # Latches
@@ -250,6 +250,10 @@ struct ListShard(Mutex<HashMap<TxnId, Vec<LockKey>>>);
 /// Told who begins to wait, and whom all that one waits for; see [`LockTable::observe_waits`].
 pub type WaitObserver = Box<dyn Fn(TxnId, &[TxnId]) + Send + Sync>;
 
+/// Compares two transactions of a deadlock: the lesser one is rather rolled back; see
+/// [`LockTable::prefer_victims`].
+pub type Preference = Box<dyn Fn(TxnId, TxnId) -> std::cmp::Ordering + Send + Sync>;
+
 /// The table of explicit row locks. See the module's head for the protocol.
 pub struct LockTable {
     /// Keys with an entry: incremented before a queue is made, decremented after it is gone.
@@ -262,6 +266,7 @@ pub struct LockTable {
     hasher: RandomState,
     counters: Counters,
     observer: OnceLock<WaitObserver>,
+    preference: OnceLock<Preference>,
 }
 
 impl Default for LockTable {
@@ -282,6 +287,7 @@ impl LockTable {
             hasher: RandomState::new(),
             counters: Counters::default(),
             observer: OnceLock::new(),
+            preference: OnceLock::new(),
         }
     }
 
@@ -291,6 +297,13 @@ impl LockTable {
     pub fn observe_waits(&self, observer: WaitObserver) {
         // A second one would have to be told of waits that are on.
         let _ = self.observer.set(observer);
+    }
+
+    /// Has `preference` asked which of two transactions in a deadlock is to be rolled back; equal if either
+    /// may be. It is called with the table's mutexes held: it must not wait, nor call the table. The first one
+    /// stays.
+    pub fn prefer_victims(&self, preference: Preference) {
+        let _ = self.preference.set(preference);
     }
 
     /// Whether another transaction holds, or waits ahead for, a lock that conflicts with `mode`.

@@ -6,8 +6,8 @@ mod common;
 use common::{all_items, check_quiet, items, options, retried, values};
 use std::time::Duration;
 use weir::{
-    Bounds, Database, Direction, Entry, Error, Isolation, KeyOf, Lock, RawIndex, RawRange, Schema,
-    Table, Type, Value,
+    Bounds, Database, Direction, Entry, Error, Isolation, KeyOf, Lock, Patience, RawIndex,
+    RawRange, Schema, Table, Type, Value,
 };
 
 fn open(dir: &std::path::Path) -> Database {
@@ -265,4 +265,31 @@ fn indexes_are_built_beside_others() {
         }
     }
     check_quiet(&db);
+}
+
+#[test]
+fn the_end_of_patience_ends_a_change_that_waits_for_users() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = raw_table(&db, 10);
+    let mut user = db.begin(Isolation::RepeatableRead).unwrap();
+    let all = RawRange::all();
+    drop(user.scan_raw(&table, KeyOf::Primary, all, Direction::Forward, Lock::None).unwrap());
+    let endless = Patience::new(Duration::MAX);
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| db.changes(&endless).drop_table(&table));
+        endless.end();
+        assert!(matches!(waiter.join().unwrap(), Err(Error::Cancelled)));
+    });
+    let changes = db.changes(&endless);
+    assert!(matches!(changes.truncate_table(&table), Err(Error::Cancelled)));
+    assert!(matches!(changes.rename_table(&table, "other"), Err(Error::Cancelled)));
+    let altered = changes.alter_indexes(&table, &["a"], &[], None, &mut |_, _, _, _, _| Ok(()));
+    assert!(matches!(altered, Err(Error::Cancelled)));
+    assert_eq!(keys(&db, &table, KeyOf::Index(0)).len(), 10);
+    user.rollback().unwrap();
+    // Nobody is waited for: patience isn't asked.
+    changes.rename_table(&table, "other").unwrap();
+    changes.drop_table(&table).unwrap();
+    assert!(db.table("other").is_none());
 }

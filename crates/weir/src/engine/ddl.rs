@@ -7,6 +7,7 @@
 use super::Database;
 use super::catalog::{self, IndexDef, PutOp, TableDef};
 use super::error::{Error, Result};
+use super::patience::Patience;
 use super::table::{Shared, Table};
 use crate::schema::{Layout, RawSchema, Schema};
 use crate::tree::Tree;
@@ -42,19 +43,7 @@ impl Database {
     /// # Errors
     /// [`Error::TableInUse`], [`Error::NoSuchTable`]; storage errors. Nothing changed then.
     pub fn drop_table(&self, table: &Table) -> Result<()> {
-        self.0.roll_back_orphans();
-        let _hold = table.0.exclusive(self.0.options.lock_wait_timeout)?;
-        let _one = self.0.ddl.lock();
-        let (def, name) = (table.0.def()?, table.name());
-        let held = hold_stagings(&def.indexes);
-        let mut txn = self.0.change();
-        catalog::remove(&mut txn, &name)?;
-        drop_all_trees(&mut txn, &def)?;
-        txn.commit()?;
-        held.into_iter().for_each(HeldStaging::retire);
-        table.0.set_def(None);
-        self.0.tables.write().remove(&name);
-        Ok(())
+        self.changes(&self.patience()).drop_table(table)
     }
 
     /// Takes all rows out of a table at once, after waiting for those who use it: it gets new trees.
@@ -63,20 +52,7 @@ impl Database {
     /// # Errors
     /// As [`Database::drop_table`].
     pub fn truncate_table(&self, table: &Table) -> Result<()> {
-        self.0.roll_back_orphans();
-        let _hold = table.0.exclusive(self.0.options.lock_wait_timeout)?;
-        let _one = self.0.ddl.lock();
-        let (old, name) = (table.0.def()?, table.name());
-        let held = hold_stagings(&old.indexes);
-        let mut txn = self.0.change();
-        let def = create_all_trees(&mut txn, old.layout.clone())?;
-        catalog::put(&mut txn, &name, &def, PutOp::Changed)?;
-        drop_all_trees(&mut txn, &old)?;
-        txn.commit()?;
-        held.into_iter().for_each(HeldStaging::retire);
-        self.add_stagings(&def.indexes);
-        table.0.set_def(Some(def));
-        Ok(())
+        self.changes(&self.patience()).truncate_table(table)
     }
 
     /// Gives a table another name. Handles stay valid.
@@ -85,26 +61,18 @@ impl Database {
     /// [`Error::TableExists`], [`Error::NameTooLong`], [`Error::TableInUse`], [`Error::NoSuchTable`];
     /// storage errors. Nothing changed then.
     pub fn rename_table(&self, table: &Table, to: &str) -> Result<()> {
-        check_name(to)?;
-        if self.table(to).is_some() {
-            return Err(Error::TableExists(to.into()));
-        }
-        self.0.roll_back_orphans();
-        let _hold = table.0.exclusive(self.0.options.lock_wait_timeout)?;
-        let _one = self.0.ddl.lock();
-        if self.table(to).is_some() {
-            return Err(Error::TableExists(to.into()));
-        }
-        let (def, from) = (table.0.def()?, table.name());
-        let mut txn = self.0.change();
-        catalog::remove(&mut txn, &from)?;
-        catalog::put(&mut txn, to, &def, PutOp::New)?;
-        txn.commit()?;
-        let mut tables = self.0.tables.write();
-        tables.remove(&from);
-        *table.0.name.write() = to.to_string();
-        tables.insert(to.to_string(), table.clone());
-        Ok(())
+        self.changes(&self.patience()).rename_table(table, to)
+    }
+
+    /// Changes of definitions that wait for a table's users as long as there is patience, instead of
+    /// [`super::Options::lock_wait_timeout`].
+    pub fn changes<'a>(&'a self, patience: &'a Patience) -> Changes<'a> {
+        Changes { db: self, patience }
+    }
+
+    /// That of changes that nobody ends.
+    pub(super) fn patience(&self) -> Patience {
+        Patience::new(self.0.options.lock_wait_timeout)
     }
 
     /// Replaces what the caller keeps with a raw table. Nobody who uses the table is waited for.
@@ -114,7 +82,8 @@ impl Database {
     /// while the table is being changed otherwise; storage errors. Nothing changed then.
     pub fn set_meta(&self, table: &Table, meta: &[u8]) -> Result<()> {
         self.0.roll_back_orphans();
-        let _hold = table.0.change(self.0.options.lock_wait_timeout)?;
+        let patience = self.patience();
+        let _hold = table.0.change(&patience)?;
         let _one = self.0.ddl.lock();
         let old = table.0.def()?;
         let indexes = raw(&old, &table.name())?.indexes().to_vec();
@@ -131,6 +100,82 @@ impl Database {
         for staging in indexes.iter().filter_map(|index| index.staging.clone()) {
             self.0.shared.staging.add(staging);
         }
+    }
+}
+
+/// Changes of definitions, with a patience of their own: [`Database::changes`].
+pub struct Changes<'a> {
+    pub(super) db: &'a Database,
+    pub(super) patience: &'a Patience,
+}
+
+impl Changes<'_> {
+    /// As [`Database::drop_table`].
+    ///
+    /// # Errors
+    /// As there; [`Error::Cancelled`] if patience ends. Nothing changed then.
+    pub fn drop_table(&self, table: &Table) -> Result<()> {
+        self.db.0.roll_back_orphans();
+        let _hold = table.0.exclusive(self.patience)?;
+        let _one = self.db.0.ddl.lock();
+        let (def, name) = (table.0.def()?, table.name());
+        let held = hold_stagings(&def.indexes);
+        let mut txn = self.db.0.change();
+        catalog::remove(&mut txn, &name)?;
+        drop_all_trees(&mut txn, &def)?;
+        txn.commit()?;
+        held.into_iter().for_each(HeldStaging::retire);
+        table.0.set_def(None);
+        self.db.0.tables.write().remove(&name);
+        Ok(())
+    }
+
+    /// As [`Database::truncate_table`].
+    ///
+    /// # Errors
+    /// As [`Changes::drop_table`].
+    pub fn truncate_table(&self, table: &Table) -> Result<()> {
+        self.db.0.roll_back_orphans();
+        let _hold = table.0.exclusive(self.patience)?;
+        let _one = self.db.0.ddl.lock();
+        let (old, name) = (table.0.def()?, table.name());
+        let held = hold_stagings(&old.indexes);
+        let mut txn = self.db.0.change();
+        let def = create_all_trees(&mut txn, old.layout.clone())?;
+        catalog::put(&mut txn, &name, &def, PutOp::Changed)?;
+        drop_all_trees(&mut txn, &old)?;
+        txn.commit()?;
+        held.into_iter().for_each(HeldStaging::retire);
+        self.db.add_stagings(&def.indexes);
+        table.0.set_def(Some(def));
+        Ok(())
+    }
+
+    /// As [`Database::rename_table`].
+    ///
+    /// # Errors
+    /// As there; [`Error::Cancelled`] if patience ends. Nothing changed then.
+    pub fn rename_table(&self, table: &Table, to: &str) -> Result<()> {
+        check_name(to)?;
+        if self.db.table(to).is_some() {
+            return Err(Error::TableExists(to.into()));
+        }
+        self.db.0.roll_back_orphans();
+        let _hold = table.0.exclusive(self.patience)?;
+        let _one = self.db.0.ddl.lock();
+        if self.db.table(to).is_some() {
+            return Err(Error::TableExists(to.into()));
+        }
+        let (def, from) = (table.0.def()?, table.name());
+        let mut txn = self.db.0.change();
+        catalog::remove(&mut txn, &from)?;
+        catalog::put(&mut txn, to, &def, PutOp::New)?;
+        txn.commit()?;
+        let mut tables = self.db.0.tables.write();
+        tables.remove(&from);
+        *table.0.name.write() = to.to_string();
+        tables.insert(to.to_string(), table.clone());
+        Ok(())
     }
 }
 

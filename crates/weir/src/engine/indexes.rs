@@ -7,7 +7,7 @@
 
 use super::Database;
 use super::catalog::{self, IndexDef, PutOp, TableDef};
-use super::ddl::{create_trees, drop_trees, hold_stagings, raw, typed};
+use super::ddl::{Changes, create_trees, drop_trees, hold_stagings, raw, typed};
 use super::error::{Error, Result};
 use super::raw::check_key;
 use super::table::Table;
@@ -70,7 +70,7 @@ impl Database {
         let entry_of = &mut |def: &TableDef, n: usize, key: &[u8], row: &[u8], out: Entry<'_>| {
             Ok(RowRef::primary(def.schema(), key, row).index_entry(n, out.0, out.1)?)
         };
-        self.change_indexes(table, Beside::Nobody, change, entry_of)
+        self.changes(&self.patience()).change_indexes(table, Beside::Nobody, change, entry_of)
     }
 
     /// Drops an index of a typed table, after waiting for those who use the table.
@@ -84,7 +84,8 @@ impl Database {
             let layout = Layout::Typed(typed(old, name)?.without_index(index));
             Ok(Change { layout, dropped, added: 0 })
         };
-        self.change_indexes(table, Beside::Nobody, change, &mut |_, _, _, _, _| Ok(()))
+        let none = &mut |_: &TableDef, _: usize, _: &[u8], _: &[u8], _: Entry<'_>| Ok(());
+        self.changes(&self.patience()).change_indexes(table, Beside::Nobody, change, none)
     }
 
     /// Drops and adds indexes of a raw table, and replaces its meta if another is given, all or nothing.
@@ -127,76 +128,7 @@ impl Database {
         meta: Option<&[u8]>,
         entry_of: &mut EntryOf<'_>,
     ) -> Result<()> {
-        let kept = std::cell::Cell::new(0);
-        let change = |old: &TableDef, name: &str| {
-            let schema = raw(old, name)?;
-            let dropped: Vec<usize> =
-                drop.iter().map(|index| position(old, name, index)).collect::<Result<_>>()?;
-            let all = schema.indexes().iter().enumerate();
-            let mut indexes: Vec<RawIndex> =
-                all.filter(|(n, _)| !dropped.contains(n)).map(|(_, index)| index.clone()).collect();
-            kept.set(indexes.len());
-            if let Some(twice) = add.iter().find(|new| indexes.iter().any(|i| i.name == new.name)) {
-                let index = twice.name.clone();
-                return Err(Error::IndexExists { table: name.into(), index });
-            }
-            indexes.extend_from_slice(add);
-            let meta = meta.unwrap_or(schema.meta()).to_vec();
-            let layout = Layout::Raw(Schema::raw(indexes, meta)?);
-            Ok(Change { layout, dropped, added: add.len() })
-        };
-        let entry_of = &mut |def: &TableDef, n: usize, key: &[u8], row: &[u8], out: Entry<'_>| {
-            entry_of(n - kept.get(), key, row, out.0, out.1)?;
-            check_key(def.layout.index_name(n), out.0)
-        };
-        self.change_indexes(table, Beside::Readers, change, entry_of)
-    }
-
-    fn change_indexes(
-        &self,
-        table: &Table,
-        beside: Beside,
-        change: impl FnOnce(&TableDef, &str) -> Result<Change>,
-        entry_of: &mut OfIndex<'_>,
-    ) -> Result<()> {
-        let timeout = self.0.options.lock_wait_timeout;
-        self.0.roll_back_orphans();
-        let mut hold = table.0.change(timeout)?;
-        let (old, name) = (table.0.def()?, table.name());
-        let Change { layout, dropped, added } = change(&old, &name)?;
-        let first = layout.index_count() - added;
-        let mut txn = self.0.change();
-        let stay = old.indexes.iter().enumerate().filter(|(n, _)| !dropped.contains(n));
-        let mut indexes: Vec<IndexDef> = stay.map(|(_, index)| index.clone()).collect();
-        for n in first..layout.index_count() {
-            indexes.push(create_trees(&mut txn, layout.index_unique(n))?);
-        }
-        let mut def = TableDef { layout, primary: old.primary, indexes };
-        if added > 0 {
-            match beside {
-                Beside::Nobody => hold.wait_for_all(timeout)?,
-                Beside::Readers => hold.wait_for_writers(timeout)?,
-            }
-            let entries = self.sort_entries(&mut txn, &def, first, entry_of)?;
-            for (n, entries) in (first..).zip(entries) {
-                self.build(&mut txn, table, &def, n, entries)?;
-            }
-        }
-        hold.wait_for_all(timeout)?;
-        let _one = self.0.ddl.lock();
-        let gone: Vec<IndexDef> = dropped.iter().map(|&n| old.indexes[n].clone()).collect();
-        let held = hold_stagings(&gone);
-        catalog::put(&mut txn, &table.name(), &def, PutOp::Changed)?;
-        for index in &gone {
-            drop_trees(&mut txn, index)?;
-        }
-        txn.commit()?;
-        held.into_iter().for_each(HeldStaging::retire);
-        self.add_stagings(&def.indexes[first..]);
-        let since = self.0.shared.now();
-        def.indexes[first..].iter_mut().for_each(|index| index.since = since);
-        table.0.set_def(Some(def));
-        Ok(())
+        self.changes(&self.patience()).alter_indexes(table, drop, add, meta, entry_of)
     }
 
     /// All entries that the table's indexes from `first` on have, sorted. Nobody writes to the table.
@@ -276,6 +208,91 @@ impl Database {
                 return Err(duplicate(key));
             }
         }
+        Ok(())
+    }
+}
+
+impl Changes<'_> {
+    /// As [`Database::alter_indexes`].
+    ///
+    /// # Errors
+    /// As there; [`Error::Cancelled`] if patience ends. Nothing changed then.
+    pub fn alter_indexes(
+        &self,
+        table: &Table,
+        drop: &[&str],
+        add: &[RawIndex],
+        meta: Option<&[u8]>,
+        entry_of: &mut EntryOf<'_>,
+    ) -> Result<()> {
+        let kept = std::cell::Cell::new(0);
+        let change = |old: &TableDef, name: &str| {
+            let schema = raw(old, name)?;
+            let dropped: Vec<usize> =
+                drop.iter().map(|index| position(old, name, index)).collect::<Result<_>>()?;
+            let all = schema.indexes().iter().enumerate();
+            let mut indexes: Vec<RawIndex> =
+                all.filter(|(n, _)| !dropped.contains(n)).map(|(_, index)| index.clone()).collect();
+            kept.set(indexes.len());
+            if let Some(twice) = add.iter().find(|new| indexes.iter().any(|i| i.name == new.name)) {
+                let index = twice.name.clone();
+                return Err(Error::IndexExists { table: name.into(), index });
+            }
+            indexes.extend_from_slice(add);
+            let meta = meta.unwrap_or(schema.meta()).to_vec();
+            let layout = Layout::Raw(Schema::raw(indexes, meta)?);
+            Ok(Change { layout, dropped, added: add.len() })
+        };
+        let entry_of = &mut |def: &TableDef, n: usize, key: &[u8], row: &[u8], out: Entry<'_>| {
+            entry_of(n - kept.get(), key, row, out.0, out.1)?;
+            check_key(def.layout.index_name(n), out.0)
+        };
+        self.change_indexes(table, Beside::Readers, change, entry_of)
+    }
+
+    fn change_indexes(
+        &self,
+        table: &Table,
+        beside: Beside,
+        change: impl FnOnce(&TableDef, &str) -> Result<Change>,
+        entry_of: &mut OfIndex<'_>,
+    ) -> Result<()> {
+        self.db.0.roll_back_orphans();
+        let mut hold = table.0.change(self.patience)?;
+        let (old, name) = (table.0.def()?, table.name());
+        let Change { layout, dropped, added } = change(&old, &name)?;
+        let first = layout.index_count() - added;
+        let mut txn = self.db.0.change();
+        let stay = old.indexes.iter().enumerate().filter(|(n, _)| !dropped.contains(n));
+        let mut indexes: Vec<IndexDef> = stay.map(|(_, index)| index.clone()).collect();
+        for n in first..layout.index_count() {
+            indexes.push(create_trees(&mut txn, layout.index_unique(n))?);
+        }
+        let mut def = TableDef { layout, primary: old.primary, indexes };
+        if added > 0 {
+            match beside {
+                Beside::Nobody => hold.wait_for_all()?,
+                Beside::Readers => hold.wait_for_writers()?,
+            }
+            let entries = self.db.sort_entries(&mut txn, &def, first, entry_of)?;
+            for (n, entries) in (first..).zip(entries) {
+                self.db.build(&mut txn, table, &def, n, entries)?;
+            }
+        }
+        hold.wait_for_all()?;
+        let _one = self.db.0.ddl.lock();
+        let gone: Vec<IndexDef> = dropped.iter().map(|&n| old.indexes[n].clone()).collect();
+        let held = hold_stagings(&gone);
+        catalog::put(&mut txn, &table.name(), &def, PutOp::Changed)?;
+        for index in &gone {
+            drop_trees(&mut txn, index)?;
+        }
+        txn.commit()?;
+        held.into_iter().for_each(HeldStaging::retire);
+        self.db.add_stagings(&def.indexes[first..]);
+        let since = self.db.0.shared.now();
+        def.indexes[first..].iter_mut().for_each(|index| index.since = since);
+        table.0.set_def(Some(def));
         Ok(())
     }
 }

@@ -9,6 +9,7 @@ mod error;
 mod indexes;
 mod lock;
 mod options;
+mod patience;
 mod prepared;
 mod raw;
 mod scan;
@@ -20,10 +21,12 @@ mod typed;
 mod write;
 
 pub use cursor::{Bounds, Cursor, IndexRef};
+pub use ddl::Changes;
 pub use error::{Error, Result};
 pub use indexes::EntryOf;
 pub use lock::{Lock, Wait};
 pub use options::Options;
+pub use patience::Patience;
 pub use prepared::{Committed, MAX_XID};
 pub use scan::{RawBatch, RawEntry, RawPlace, RawRange, RawScan};
 pub use statistics::IndexFigures;
@@ -269,6 +272,16 @@ impl Database {
     /// [`Canceller`](crate::Canceller). The first observer stays.
     pub fn observe_waits(&self, observer: impl Fn(TxnId, &[TxnId]) + Send + Sync + 'static) {
         self.0.shared.locks.observe_waits(Box::new(observer));
+    }
+
+    /// Has `preference` asked which of two transactions that wait for each other in a circle is to be rolled
+    /// back: the lesser one; equal if either may be. It must not wait, nor call the database. The first
+    /// preference stays.
+    pub fn prefer_victims(
+        &self,
+        preference: impl Fn(TxnId, TxnId) -> std::cmp::Ordering + Send + Sync + 'static,
+    ) {
+        self.0.shared.locks.prefer_victims(Box::new(preference));
     }
 
     /// Name of the table, and which of its trees it is that [`LockInfo::tree`] names.

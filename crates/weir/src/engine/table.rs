@@ -2,6 +2,7 @@
 
 use super::catalog::TableDef;
 use super::error::{Error, Result};
+use super::patience::Patience;
 use crate::schema::{Layout, Schema};
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use std::sync::Arc;
@@ -72,40 +73,35 @@ struct Users {
 }
 
 /// A hold on a table's definition: nobody else changes it.
-pub(super) struct Hold<'a>(&'a Shared);
+pub(super) struct Hold<'a> {
+    shared: &'a Shared,
+    patience: &'a Patience,
+}
 
 impl Hold<'_> {
     /// Waits until nobody has written to the table who still may take it back, and lets nobody begin to
     /// write. A transaction that reads the table before it writes to it then waits for the change, which
     /// will wait for it: one of the two times out.
-    pub fn wait_for_writers(&mut self, timeout: Duration) -> Result<()> {
-        let deadline = Instant::now().checked_add(timeout);
-        let mut users = self.0.users.lock();
+    pub fn wait_for_writers(&mut self) -> Result<()> {
+        let mut users = self.shared.users.lock();
         users.closed = true;
-        while users.writers > 0 {
-            self.0.wait(&mut users, deadline)?;
-        }
-        Ok(())
+        self.shared.wait_while(&mut users, self.patience, |users| users.writers > 0)
     }
 
     /// Waits until nobody uses the table, and keeps others out. New users wait meanwhile.
-    pub fn wait_for_all(&mut self, timeout: Duration) -> Result<()> {
-        let deadline = Instant::now().checked_add(timeout);
-        let mut users = self.0.users.lock();
+    pub fn wait_for_all(&mut self) -> Result<()> {
+        let mut users = self.shared.users.lock();
         users.exclusive = true;
-        while users.shared > 0 {
-            self.0.wait(&mut users, deadline)?;
-        }
-        Ok(())
+        self.shared.wait_while(&mut users, self.patience, |users| users.shared > 0)
     }
 }
 
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
-        let mut users = self.0.users.lock();
+        let mut users = self.shared.users.lock();
         (users.changing, users.closed, users.exclusive) = (false, false, false);
         drop(users);
-        self.0.changed.notify_all();
+        self.shared.changed.notify_all();
     }
 }
 
@@ -167,21 +163,43 @@ impl Shared {
     }
 
     /// Keeps others from changing the definition; waits for nobody else.
-    pub fn change(&self, timeout: Duration) -> Result<Hold<'_>> {
-        let deadline = Instant::now().checked_add(timeout);
+    pub fn change<'a>(self: &'a Arc<Self>, patience: &'a Patience) -> Result<Hold<'a>> {
+        patience.begin(self);
         let mut users = self.users.lock();
-        while users.changing {
-            self.wait(&mut users, deadline)?;
-        }
+        self.wait_while(&mut users, patience, |users| users.changing)?;
         users.changing = true;
-        Ok(Hold(self))
+        Ok(Hold { shared: self, patience })
     }
 
     /// Waits until nobody uses the table, and keeps others out. New users wait meanwhile.
-    pub fn exclusive(&self, timeout: Duration) -> Result<Hold<'_>> {
-        let mut hold = self.change(timeout)?;
-        hold.wait_for_all(timeout)?;
+    pub fn exclusive<'a>(self: &'a Arc<Self>, patience: &'a Patience) -> Result<Hold<'a>> {
+        let mut hold = self.change(patience)?;
+        hold.wait_for_all()?;
         Ok(hold)
+    }
+
+    /// Has those who wait for the table look whether their patience has ended.
+    pub fn wake(&self) {
+        // Who has looked already waits by the time the mutex is free.
+        drop(self.users.lock());
+        self.changed.notify_all();
+    }
+
+    /// Waits for as long as there is patience.
+    fn wait_while(
+        &self,
+        users: &mut MutexGuard<'_, Users>,
+        patience: &Patience,
+        goes_on: impl Fn(&Users) -> bool,
+    ) -> Result<()> {
+        let deadline = Instant::now().checked_add(patience.timeout());
+        while goes_on(users) {
+            if patience.has_ended() {
+                return Err(Error::Cancelled);
+            }
+            self.wait(users, deadline)?;
+        }
+        Ok(())
     }
 
     /// Waits for a change; without a deadline as long as it takes.

@@ -21,7 +21,10 @@ impl LockTable {
     pub(super) fn resolve_deadlocks(&self, waits: &mut Waits, start: TxnId) {
         while let Some(cycle) = self.find_cycle(waits, start) {
             let weight = |txn: &TxnId| waits.get(txn).map_or(u64::MAX, |wait| wait.weight);
-            let victim = cycle.into_iter().min_by_key(|txn| (weight(txn), Reverse(*txn)));
+            let victim = cycle.into_iter().min_by(|one, other| {
+                let cost = |txn: &TxnId| (weight(txn), Reverse(*txn));
+                self.preference(*one, *other).then_with(|| cost(one).cmp(&cost(other)))
+            });
             let Some(victim) = victim else { return };
             // If its wait has just ended otherwise, so has the cycle.
             let Some(wait) = waits.remove(&victim) else { continue };
@@ -29,6 +32,11 @@ impl LockTable {
                 self.counters.deadlocks.fetch_add(1, Ordering::Relaxed);
             }
         }
+    }
+
+    /// Which of two the coordinator would rather see rolled back.
+    fn preference(&self, one: TxnId, other: TxnId) -> std::cmp::Ordering {
+        self.preference.get().map_or(std::cmp::Ordering::Equal, |prefer| prefer(one, other))
     }
 
     /// A cycle of waiting transactions that can be reached from `start`.

@@ -140,16 +140,18 @@ fn an_upgrade_waits_for_other_holders_only() {
 
 /// Transactions 1..=n each hold a key and want the next one's; weights as given.
 fn cycle(weights: &[u64]) -> Vec<Result<(), LockError>> {
+    cycle_in(&LockTable::new(), weights)
+}
+
+fn cycle_in(table: &LockTable, weights: &[u64]) -> Vec<Result<(), LockError>> {
     let n = weights.len() as u64;
-    let table = LockTable::new();
     let key = |txn: u64| [(txn % n) as u8];
     for txn in 1..=n {
-        lock_inline(&table, txn, &key(txn), Mode::Exclusive).unwrap();
+        lock_inline(table, txn, &key(txn), Mode::Exclusive).unwrap();
     }
     let results: Vec<_> = thread::scope(|scope| {
         let mut threads = Vec::new();
         for txn in 1..=n {
-            let table = &table;
             threads.push(scope.spawn(move || {
                 let key = key(txn + 1);
                 let mut req = request(txn, &key, Mode::Exclusive, FOREVER);
@@ -165,7 +167,7 @@ fn cycle(weights: &[u64]) -> Vec<Result<(), LockError>> {
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     assert_eq!(table.stats().deadlocks, 1);
-    assert_empty(&table);
+    assert_empty(table);
     results
 }
 
@@ -183,6 +185,17 @@ fn a_deadlock_rolls_back_the_cheapest() {
         }
     }
     assert_eq!(cycle(&[5, 5, 5]), [Ok(()), Ok(()), Err(LockError::Deadlock)]);
+}
+
+#[test]
+fn a_preference_decides_before_the_cost() {
+    let table = LockTable::new();
+    // The even ones are to commit in the order of their numbers.
+    table.prefer_victims(Box::new(|one, other| match (one.0 % 2, other.0 % 2) {
+        (0, 0) => other.cmp(&one),
+        _ => std::cmp::Ordering::Equal,
+    }));
+    assert_eq!(cycle_in(&table, &[9, 2, 9, 8]), [Ok(()), Ok(()), Ok(()), Err(LockError::Deadlock)]);
 }
 
 #[test]
