@@ -89,6 +89,12 @@ impl Hint {
         self.missing
     }
 
+    /// Whether it names another leaf than this.
+    #[inline]
+    pub fn is_elsewhere(&self, leaf: PageId) -> bool {
+        self.at.is_some_and(|at| at.page != leaf)
+    }
+
     /// Whether the leaf was in memory and has no unwritten change: a change of it costs a write.
     #[inline]
     pub fn is_clean(&self, s: &Storage) -> bool {
