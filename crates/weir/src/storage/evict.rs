@@ -71,9 +71,7 @@ impl Storage {
             if frame.page.load(Ordering::Relaxed) == 0 {
                 continue;
             }
-            let hits = frame.hits.load(Ordering::Relaxed);
-            if hits > 0 {
-                frame.hits.store(hits - 1, Ordering::Relaxed);
+            if !frame.is_cold() {
                 continue;
             }
             let state = frame.state.load(Ordering::Relaxed);

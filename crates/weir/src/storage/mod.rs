@@ -7,6 +7,7 @@
 
 mod background;
 mod checkpoint;
+mod cold;
 mod compact;
 mod dirty;
 mod evict;
