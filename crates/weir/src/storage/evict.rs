@@ -16,6 +16,11 @@ impl Storage {
         (self.pool.frames.len() / 32).clamp(8, 8192)
     }
 
+    /// Number of pages that may be read ahead at once: the reserve has frames for them, and for others.
+    pub fn read_ahead_pages(&self) -> usize {
+        self.frame_reserve() * 3 / 4
+    }
+
     /// Whether pages have to be evicted for others to come in.
     #[inline]
     pub fn is_short_of_frames(&self) -> bool {

@@ -552,9 +552,7 @@ impl Storage {
         let mut turns = 0;
         loop {
             if let Some(frame) = self.pool.free.pop() {
-                if !self.inline && self.pool.free.len() < self.frame_reserve() / 2 {
-                    self.evictor.raise();
-                }
+                self.ask_for_frames();
                 return Ok(frame);
             }
             self.check()?;
@@ -630,6 +628,14 @@ impl Storage {
             self.figures.pages_read_ahead.fetch_add(1, Ordering::Relaxed);
             self.pool.publish(self.store.map().slot(page), claim, frame, 0);
         });
+        self.ask_for_frames();
+    }
+
+    /// Wakes the evictor if its reserve is half used.
+    fn ask_for_frames(&self) {
+        if !self.inline && self.pool.free.len() < self.frame_reserve() / 2 {
+            self.evictor.raise();
+        }
     }
 
     /// Latches a resident page for reading. `scan` leaves its standing for replacement as it is.
