@@ -20,12 +20,13 @@ pub mod mtr;
 pub mod pool;
 mod regulator;
 pub mod replay;
+mod spare;
 mod write;
 mod writers;
 
 pub use background::Background;
 pub use dirty::{PER_MTR, on_reserve};
-pub use figures::Figures;
+pub use figures::{Figures, Waits};
 pub use gate::Cause;
 pub use mtr::{Mtr, Need, Restart, retry};
 pub use pool::{PageRead, Stop};

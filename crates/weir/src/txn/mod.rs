@@ -12,6 +12,7 @@
 //!
 //! This layer knows trees and entries; it sees undo pages through [`lane`], no other pages.
 
+mod backlog;
 mod end;
 mod lane;
 mod merged;
