@@ -193,6 +193,7 @@ private:
   int check_entry(uchar *buf, bool asks, bool &skip);
   int read_primary(uchar *buf, WeirBytes key, WeirBytes row);
   int get_row(uchar *buf);
+  void read_anew_behind();
   int turn(bool back, uchar *buf);
   bool entry_is_of(uchar *buf, uint index);
   void encode_primary(const uchar *record, Bytes &out);
