@@ -100,6 +100,9 @@ enum_alter_inplace_result ha_weir::check_if_supported_inplace_alter(TABLE *alter
   if (info->handler_flags & ~(DEFINITION_ONLY | INDEXES | COLUMNS) ||
       !keeps_primary(table, altered, info))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  // What a sequence has is checked row by row.
+  if (info->create_info->sequence != (table->s->sequence != nullptr))
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
   // Partitions change one after the other, and a crash could come in between.
   if (table->part_info && info->handler_flags & (INDEXES | COLUMNS))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
