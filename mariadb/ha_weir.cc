@@ -187,10 +187,21 @@ int ha_weir::fail(WeirResult result)
 
 int ha_weir::extra(enum ha_extra_function operation)
 {
-  if (operation == HA_EXTRA_KEYREAD)
+  switch (operation) {
+  case HA_EXTRA_KEYREAD:
     only_index= true;
-  else if (operation == HA_EXTRA_NO_KEYREAD)
+    break;
+  case HA_EXTRA_NO_KEYREAD:
     only_index= false;
+    break;
+  case HA_EXTRA_IGNORE_DUP_KEY:
+  case HA_EXTRA_WRITE_CAN_REPLACE:
+  case HA_EXTRA_INSERT_WITH_UPDATE:
+    expects_duplicates= true;
+    break;
+  default:
+    break;
+  }
   return 0;
 }
 
@@ -199,7 +210,8 @@ int ha_weir::reset()
   mrr.dsmrr_close();
   close_scan();
   range_end= nullptr;
-  only_index= semi_consistent= false;
+  only_index= semi_consistent= expects_duplicates= false;
+  bulk= nullptr;
   // What a large row needed isn't kept.
   static const size_t KEPT= 1 << 20;
   if (row_bytes.capacity() > KEPT)

@@ -1,6 +1,7 @@
 /*
   A table of the engine, as the server handles it. The parts: opening and figures (ha_weir.cc), reading
-  (ha_weir_read.cc, many ranges at once in ha_weir_ranges.cc), writing (ha_weir_write.cc), definition (ha_weir_ddl.cc), ALTER in place
+  (ha_weir_read.cc, many ranges at once in ha_weir_ranges.cc), writing (ha_weir_write.cc, many rows at once in
+  ha_weir_bulk.cc), definition (ha_weir_ddl.cc), ALTER in place
   (ha_weir_alter.cc), CHECK and ANALYZE (ha_weir_admin.cc).
 */
 #pragma once
@@ -81,6 +82,8 @@ public:
   int write_row(const uchar *buf) override;
   int update_row(const uchar *old_row, const uchar *new_row) override;
   int delete_row(const uchar *buf) override;
+  void start_bulk_insert(ha_rows expected, uint flags) override;
+  int end_bulk_insert() override;
   void get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted,
                           ulonglong *first, ulonglong *reserved) override;
   int reset_auto_increment(ulonglong value) override;
@@ -207,6 +210,16 @@ private:
   int delete_rows();
   int touch_stayed(const uchar *record);
   bool index_may_change(uint index) const;
+
+  /* Many rows at once */
+  weir::Bulk *bulk= nullptr;       // the connection's, while rows are collected
+  ulong first_collected= 0;        // number in its statement of the first of them
+  bool expects_duplicates= false;  // the server deals with rows that are there already
+  bool may_collect() const;
+  int collect(const uchar *record);
+  int insert_collected();
+  int insert_one_by_one(WeirTransaction *with);
+  void show_collected(size_t at);
 
   /* Numbers that the engine gives */
   int note_auto_increment(const uchar *record);

@@ -55,6 +55,11 @@ int ha_weir::write_row(const uchar *buf)
   if (table->next_number_field && buf == table->record[0])
     if (int error= update_auto_increment())
       return error;
+  if (bulk)
+  {
+    int error= collect(buf);
+    return error ? error : note_auto_increment(buf);
+  }
   Alone own;
   if (sequence && !alone)
   {

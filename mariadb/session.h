@@ -6,6 +6,7 @@
 */
 #pragma once
 
+#include "bulk.h"
 #include "keys.h"
 
 namespace weir {
@@ -41,6 +42,7 @@ public:
   void drop_later(const Bytes &name) { to_drop.push_back(name); }
 
   WeirTransaction *transaction= nullptr;
+  Bulk bulk;
 
 private:
   WeirCanceller *canceller= nullptr;

@@ -157,6 +157,22 @@ typedef void (*WeirTextCallback)(void *context, const char *text);
 // Called with bytes, which are valid during the call. `context` is what the caller handed over.
 typedef void (*WeirBytesCallback)(void *context, struct WeirBytes bytes);
 
+// A key and what belongs to it.
+typedef struct WeirPair {
+  // The key.
+  struct WeirBytes key;
+  // What belongs to it.
+  struct WeirBytes value;
+} WeirPair;
+
+// What rows have in an index: an entry for each of them.
+typedef struct WeirEntries {
+  // Position of the index in its table.
+  uint32_t index;
+  // The entries, as many as rows.
+  const struct WeirPair *entries;
+} WeirEntries;
+
 // A transaction that has written or locked something.
 typedef struct WeirTransactionInfo {
   // Its number.
@@ -375,6 +391,19 @@ const char *weir_error_index(void);
 
 // The key, in that index, of the thread's last duplicate. Valid until its next call that can fail.
 struct WeirBytes weir_error_key(void);
+
+// Inserts rows with all their index entries. A duplicate isn't told by its name: nothing was inserted then;
+// inserted one after the other, the rows tell it.
+//
+// # Safety
+// `transaction` and `table` are handles; `rows` points to `count` rows, `indexes` to `index_count` indexes'
+// entries; all are readable.
+enum WeirResult weir_insert_many(struct WeirTransaction *transaction,
+                                 const struct WeirTable *table,
+                                 const struct WeirPair *rows,
+                                 size_t count,
+                                 const struct WeirEntries *indexes,
+                                 size_t index_count);
 
 // Hands out all transactions that have written something.
 //

@@ -27,6 +27,7 @@ pub mod engine;
 pub mod engines;
 pub mod environment;
 pub mod error;
+mod every_second;
 pub mod experiment;
 pub mod io_limit;
 pub mod percentile;

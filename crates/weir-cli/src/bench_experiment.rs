@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use weir_bench::experiment::{self, Case, CaseReport, Experiment, Facts, Report};
+use weir_bench::experiment::{self, Case, CaseReport, Experiment, Report};
 use weir_bench::{Error, environment, report, run};
 
 use crate::bench_insert::{Home, stop_on_interrupt};
@@ -63,7 +63,7 @@ impl Run {
             let title = format!("{}/{} {}", number + 1, cases.len(), case.label);
             done.extend(self.case(case, &title, &out, &stop)?);
         }
-        let text = experiment::table(self.experiment, &done);
+        let text = experiment::tables(self.experiment, &done);
         let report = Report { experiment: self.experiment, scale: self.scale, cases: done };
         let json = serde_json::to_vec_pretty(&report).context("writing the report")?;
         let path = out.join(format!("{}.json", self.experiment));
@@ -93,11 +93,11 @@ impl Run {
         home.remove()?;
         let file = format!("{}-{}.json", self.experiment, case.label);
         result.save(&out.join(&file))?;
-        let facts = Facts::of(case, &result);
-        if facts.is_none() {
+        let report = CaseReport::of(case, &result, file);
+        if report.is_none() {
             tell(&format!("{title}: too short to say anything"));
         }
-        Ok(facts.map(|facts| CaseReport { label: case.label.clone(), file, facts }))
+        Ok(report)
     }
 }
 

@@ -16,6 +16,7 @@
 pub mod bytes;
 pub mod database;
 pub mod error;
+pub mod many;
 pub mod observe;
 pub mod patience;
 pub mod scan;

@@ -123,7 +123,7 @@ impl Governor {
     /// What lies between the age target and the largest age: what the log grows while a write takes
     /// unusually long.
     fn headroom(&mut self, load: &Load, rates: &Rates, max: f64) -> f64 {
-        let slow_write = 2.0 * (load.device.latency_bound() + REACTION_SECONDS);
+        let slow_write = 2.0 * load.device.latency_bound() + REACTION_SECONDS;
         // A device that has time to spare may be slower for a while.
         let used = load.device.pages_per_second.map_or(0.0, |all| self.needed.rate / all);
         let missing = used.min(1.0) - (1.0 - SLOW.0 * load.device.variation);

@@ -52,7 +52,7 @@ pub use row::{Row, RowRef};
 pub use schema::{KeyOf, RawIndex, RawSchema, Schema};
 pub use storage::Fault;
 pub use storage::replay::Progress;
-pub use txn::{Canceller, Direction, Durability, Savepoint};
+pub use txn::{Canceller, Direction, Durability, Pair, Savepoint};
 pub use value::{OwnedValue, Type, Value};
 pub use weir_os::Backend;
 pub use weir_page::{TreeId, TxnId};

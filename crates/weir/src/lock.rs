@@ -47,6 +47,7 @@ use hashbrown::HashTable;
 use parking_lot::{Condvar, Mutex};
 use queue::{LockKey, Queue, Waiting};
 use ranges::RangeLocks;
+pub use ranges::RangeMode;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};

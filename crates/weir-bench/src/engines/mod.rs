@@ -16,8 +16,6 @@
 //! [`EngineInfo::notes`]: crate::engine::EngineInfo::notes
 
 pub mod codec;
-#[cfg(any(feature = "lmdb", feature = "rocksdb", feature = "sqlite", feature = "wiredtiger"))]
-mod every_second;
 pub mod kv;
 #[cfg(feature = "lmdb")]
 mod lmdb;

@@ -22,10 +22,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{Mode, OFlags};
 
 use super::codec::{KEY_MAX, Key, Value};
-use super::every_second::EverySecond;
 use super::kv::{KvSession, Store};
 use crate::engine::{Durability, Engine, EngineInfo, EngineOptions, Index, Session};
 use crate::error::{Error, Result};
+use crate::every_second::EverySecond;
 use crate::row::Secondary;
 
 const NAME: &str = "rocksdb";

@@ -10,11 +10,11 @@ use std::sync::{Mutex, MutexGuard};
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row as SqlRow, params};
 
-use super::every_second::EverySecond;
 use crate::engine::{
     Durability, Engine, EngineInfo, EngineOptions, Index, IndexEntry, Scanned, Session,
 };
 use crate::error::{Error, Result};
+use crate::every_second::EverySecond;
 use crate::row::{Data, IndexKey, Row, Secondary};
 
 const NAME: &str = "sqlite";

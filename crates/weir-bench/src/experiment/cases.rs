@@ -71,17 +71,26 @@ fn redo_size(scale: f64) -> Vec<Case> {
     let data = rows * ROW_BYTES;
     // What a row costs rises as the table grows. Whether rows come evenly shows when it doesn't.
     let text = format!("load,update:seconds={}", (15.0 * scale).max(3.0).round());
+    let case = |device: &str, memory: f64, name: &str, redo: f64| {
+        let mut settings = base(rows, 2, &text);
+        settings.redo_bytes = bytes(redo, 8.0);
+        settings.memory_bytes = bytes(memory, 24.0);
+        settings.disk.device = device.into();
+        let redo = format_bytes(settings.redo_bytes);
+        let label = format!("{device}-{name}-redo-{redo}");
+        Case { label, settings, step: 0, skip: 0.0, steady: Some(1) }
+    };
     let mut cases = Vec::new();
     for device in ["fast", "slow-ssd"] {
         for (memory, name) in [(2.0 * data, "cached"), (data / 10.0, "tenth")] {
             for part in [25.0, 12.5, 6.25, 3.125] {
-                let mut settings = base(rows, 2, &text);
-                settings.redo_bytes = bytes(data / part, 8.0);
-                settings.memory_bytes = bytes(memory, 24.0);
-                settings.disk.device = device.into();
-                let redo = format_bytes(settings.redo_bytes);
-                let label = format!("{device}-{name}-redo-{redo}");
-                cases.push(Case { label, settings, step: 0, skip: 0.0, steady: Some(1) });
+                cases.push(case(device, memory, name, data / part));
+            }
+            if (device, name) == ("fast", "cached") {
+                // So large a log that no deadline comes, and none is written before: how even the machine is.
+                let mut none = case(device, memory, name, 10.0 * data);
+                none.settings.flush.policy = "at-deadline".into();
+                cases.push(Case { label: "fast-cached-no-writes".into(), ..none });
             }
         }
     }

@@ -1,8 +1,8 @@
 //! What a run showed of page writing.
 
-use super::{Case, Slopes};
+use super::Slopes;
 use crate::percentile::rate_99;
-use crate::result::{Run, Second, StepResult};
+use crate::result::{Second, StepResult};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -20,12 +20,6 @@ pub struct Facts {
     pub rate_99: f64,
     /// The slowest second.
     pub rate_min: f64,
-    /// Rows per second while the data has its size, in the step for that: mean of its seconds.
-    #[serde(default)]
-    pub steady_mean: f64,
-    /// The rate that 99 % of them reach.
-    #[serde(default)]
-    pub steady_99: f64,
     /// Change of the rate over the whole time, as a share of the mean: of the line through all seconds.
     pub trend: f64,
     /// What becomes of the rate as rows are added.
@@ -76,21 +70,15 @@ impl Facts {
         share(self.rate_min, self.rate_mean)
     }
 
-    /// Slowest 1 % of seconds while the data has its size, as a share of their mean.
-    pub fn steady_jitter_99(&self) -> f64 {
-        share(self.steady_99, self.steady_mean)
-    }
-
     /// Most pages written in a second, as a multiple of the mean.
     pub fn pages_peak(&self) -> f64 {
         share(self.pages_max, self.pages_mean)
     }
 
-    /// Facts of `case`, which was `run`. `None` if its step wasn't reached or took no second.
-    pub fn of(case: &Case, run: &Run) -> Option<Facts> {
-        let step = run.steps.get(case.step)?;
+    /// Facts of a step without the first `skip` of its seconds (a share). `None` if it took no second.
+    pub fn of(step: &StepResult, skip: f64) -> Option<Facts> {
         let seconds = whole_seconds(step);
-        let skip = (seconds.len() as f64 * case.skip) as usize;
+        let skip = (seconds.len() as f64 * skip) as usize;
         if skip >= seconds.len() {
             return None;
         }
@@ -104,11 +92,6 @@ impl Facts {
             slopes: Slopes::of(&seconds[skip..]),
             ..Facts::default()
         };
-        if let Some(steady) = case.steady.and_then(|step| run.steps.get(step)) {
-            let rates = rates(whole_seconds(steady));
-            facts.steady_mean = mean(&rates);
-            facts.steady_99 = rate_99(&rates)?;
-        }
         facts.of_step(step);
         facts.of_figures(seconds, skip);
         Some(facts)

@@ -19,8 +19,9 @@ mod table;
 pub use cases::{Case, cases};
 pub use facts::Facts;
 pub use slope::{Slope, Slopes};
-pub use table::{legend, table};
+pub use table::{legend, tables};
 
+use crate::result::Run;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -100,4 +101,20 @@ pub struct CaseReport {
     pub file: String,
     /// What it showed.
     pub facts: Facts,
+    /// What its step in which the data has its size showed, if there is one.
+    #[serde(default)]
+    pub steady: Option<Facts>,
+}
+
+impl CaseReport {
+    /// Of `case`, which was `run`, with every second in `file`. `None` if its steps weren't reached or took
+    /// no second.
+    pub fn of(case: &Case, run: &Run, file: String) -> Option<CaseReport> {
+        let facts = Facts::of(run.steps.get(case.step)?, case.skip)?;
+        let steady = match case.steady {
+            Some(step) => Some(Facts::of(run.steps.get(step)?, 0.0)?),
+            None => None,
+        };
+        Some(CaseReport { label: case.label.clone(), file, facts, steady })
+    }
 }

@@ -7,15 +7,11 @@ const GB: f64 = 1024.0 * 1024.0 * 1024.0;
 
 type Column = (&'static str, &'static str, fn(&Facts) -> String);
 
-const COLUMNS: [Column; 27] = [
+const COLUMNS: [Column; 25] = [
     ("ips.av", "rows per second, mean of the seconds", |f| whole(f.rate_mean)),
     ("ips.99", "the rate that 99 % of the seconds reach", |f| whole(f.rate_99)),
     ("p1/av", "that, as a share of the mean", |f| two(f.jitter_99())),
     ("min/av", "the slowest second, as a share of the mean", |f| two(f.jitter_min())),
-    ("ips.std", "rows updated per second when the data has its size, mean", |f| {
-        whole(f.steady_mean)
-    }),
-    ("p1/std", "slowest 1 % of those seconds, as a share of it", |f| two(f.steady_jitter_99())),
     ("rKB/i", "KB read from the device per row", |f| three(f.read_kb_per_row)),
     ("wKB/i", "KB of pages and redo written per row", |f| three(f.write_kb_per_row)),
     ("Mcpu/i", "microseconds of the engine's processor time per row", |f| two(f.cpu_us_per_row)),
@@ -44,17 +40,11 @@ fn shown(experiment: Experiment) -> &'static [&'static str] {
     match experiment {
         Experiment::RedoSize => &[
             "ips.av",
-            "ips.99",
             "p1/av",
-            "ips.std",
-            "p1/std",
             "rKB/i",
             "wKB/i",
             "Mcpu/i",
             "size",
-            "pg/MB",
-            "peak",
-            "busy",
             "age.max",
             "dirty.max",
             "paced.s",
@@ -110,19 +100,44 @@ fn shown(experiment: Experiment) -> &'static [&'static str] {
     }
 }
 
-fn columns(experiment: Experiment) -> impl Iterator<Item = &'static Column> {
-    shown(experiment).iter().map(|name| {
+/// Names of the columns that it shows of the step in which the data has its size.
+fn shown_steady(experiment: Experiment) -> &'static [&'static str] {
+    match experiment {
+        Experiment::RedoSize => {
+            &["ips.av", "p1/av", "min/av", "wKB/i", "pg/MB", "peak", "busy", "age.max"]
+        }
+        _ => &[],
+    }
+}
+
+fn columns(names: &'static [&'static str]) -> impl Iterator<Item = &'static Column> {
+    names.iter().map(|name| {
         COLUMNS.iter().find(|column| column.0 == *name).expect("only known columns are shown")
     })
 }
 
-/// The table of an experiment.
-pub fn table(experiment: Experiment, cases: &[CaseReport]) -> String {
+/// The tables of an experiment: of the step it is about, and, where there is one, of that in which the data
+/// has its size.
+pub fn tables(experiment: Experiment, cases: &[CaseReport]) -> String {
+    let mut text = table(shown(experiment), cases, |case| Some(&case.facts));
+    if !shown_steady(experiment).is_empty() {
+        text.push_str("\nupdates, with the data at its size\n");
+        text.push_str(&table(shown_steady(experiment), cases, |case| case.steady.as_ref()));
+    }
+    text
+}
+
+fn table(
+    names: &'static [&'static str],
+    cases: &[CaseReport],
+    facts: fn(&CaseReport) -> Option<&Facts>,
+) -> String {
     let heads: Vec<&str> =
-        std::iter::once("case").chain(columns(experiment).map(|column| column.0)).collect();
+        std::iter::once("case").chain(columns(names).map(|column| column.0)).collect();
     let mut table = TextTable::new(&heads);
     for case in cases {
-        let cells = columns(experiment).map(|column| column.2(&case.facts));
+        let Some(facts) = facts(case) else { continue };
+        let cells = columns(names).map(|column| column.2(facts));
         table.row(case.label.as_str(), std::iter::once(case.label.clone()).chain(cells));
     }
     table.render(&["case"])
@@ -130,7 +145,10 @@ pub fn table(experiment: Experiment, cases: &[CaseReport]) -> String {
 
 /// What the columns of an experiment mean.
 pub fn legend(experiment: Experiment) -> String {
-    columns(experiment).map(|(name, meaning, _)| format!("  {name:<9} {meaning}\n")).collect()
+    let (shown, steady) = (shown(experiment), shown_steady(experiment));
+    let all =
+        COLUMNS.iter().filter(|column| shown.contains(&column.0) || steady.contains(&column.0));
+    all.map(|(name, meaning, _)| format!("  {name:<9} {meaning}\n")).collect()
 }
 
 fn whole(value: f64) -> String {
@@ -163,10 +181,12 @@ mod tests {
     fn every_experiment_has_its_table_and_every_column_a_meaning() {
         for experiment in Experiment::ALL {
             let facts = Facts { rate_mean: 1000.0, rate_99: 900.0, ..Facts::default() };
-            let case = CaseReport { label: "one".into(), file: "one.json".into(), facts };
-            let text = table(experiment, &[case]);
+            let steady = Some(Facts { pages_per_redo_mb: 12.34, ..Facts::default() });
+            let case = CaseReport { label: "one".into(), file: "one.json".into(), facts, steady };
+            let text = tables(experiment, &[case]);
             assert!(text.starts_with("case") && text.contains("0.90"), "{text}");
-            assert_eq!(legend(experiment).lines().count(), shown(experiment).len());
+            assert_eq!(text.contains("12.34"), experiment == Experiment::RedoSize, "{text}");
+            assert!(legend(experiment).lines().count() >= shown(experiment).len());
         }
     }
 }

@@ -1,10 +1,11 @@
 //! sysbench's OLTP tests on private servers, one engine after the other.
 //!
 //! For each server: start it, fill the tables, and run each test with each number of threads, the tests in
-//! the same order on the same tables. Each second's transactions are kept; the first seconds of each run, while
+//! the same order on the same tables. Each second's transactions are kept, with the engine's figures; the first seconds of each run, while
 //! caches fill and logs are new, are dropped. With a limit of I/O ([`crate::io_limit`]), which is set after the
 //! tables are filled, this is the experiment that shows waves of page writing.
 
+pub mod figures;
 pub mod output;
 pub mod report;
 
@@ -16,12 +17,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::accounting::{Place, Usage};
 use crate::engine::Statements;
+use crate::engines::sql::facts::Family;
 use crate::engines::sql::target::Target;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::io_limit::IoLimit;
 use crate::percentile::rate_99;
 use crate::server::{PrivateServer, ServerSetup, ServerSpec};
+use figures::Sampler;
 use output::Second;
 
 /// Version of the document.
@@ -209,6 +212,8 @@ impl Plan {
         command.arg(format!("--threads={threads}")).arg(format!("--time={}", self.seconds));
         command.arg("run");
         let (before, clients) = (place.usage()?, place.clients_cpu());
+        let control = Target::new(&server.choice(&spec.engine, Statements::Text))?.connect(None)?;
+        let sampler = Sampler::start(control, Family::of(&spec.engine));
         let output = output_of(command)?;
         let usage = place.usage()?.since(&before);
         let own_cpu_us = (place.clients_cpu() - clients).as_micros() as u64;
@@ -219,6 +224,7 @@ impl Plan {
         run.size_bytes = place.size_bytes();
         run.transactions = output::transactions(&output).unwrap_or(0);
         run.seconds = output::seconds(&output);
+        sampler.end(&mut run.seconds)?;
         run.summarize(self.dropped_seconds);
         Ok(run)
     }

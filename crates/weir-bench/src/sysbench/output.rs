@@ -1,9 +1,10 @@
 //! What sysbench prints while it runs with `--report-interval=1`.
 
+use super::figures::Figures;
 use serde::{Deserialize, Serialize};
 
 /// One second.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Second {
     /// From 1.
     pub second: u32,
@@ -15,6 +16,9 @@ pub struct Second {
     pub latency_ms_95: f64,
     /// Transactions per second that the server rolled back.
     pub errors: f64,
+    /// The storage engine's figures at its end, as far as they were asked for.
+    #[serde(default)]
+    pub figures: Figures,
 }
 
 /// All seconds in `text`.
@@ -34,6 +38,7 @@ fn second(line: &str) -> Option<Second> {
         queries: value(" qps:")?,
         latency_ms_95: value(" lat (ms,95%):")?,
         errors: value(" err/s:")?,
+        figures: Figures::new(),
     })
 }
 

@@ -5,7 +5,7 @@ use crate::schema::{Layout, Schema};
 use crate::storage::{Fault, Need, Storage};
 use crate::tree::{Hint, Tree};
 use crate::txn::{
-    Direction, Durability, Op, Outcome, Range, Scan, Staging, Transactions, Txn, TxnError,
+    Direction, Durability, Op, Outcome, Pair, Range, Scan, Staging, Transactions, Txn, TxnError,
 };
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -31,6 +31,9 @@ const TYPED_ONLY: u8 = 2;
 
 /// Longest entry that is staged, in bytes: it fits a leaf, so none of its bytes are elsewhere.
 const MAX_STAGED: usize = 3600;
+
+/// Leaves that are looked up together.
+const HINTS: usize = 32;
 
 /// A table's schema and its trees.
 #[derive(Debug, Clone)]
@@ -78,6 +81,62 @@ impl IndexDef {
             }
             _ => txn.write_at(self.tree, key, Op::Insert(value), hint),
         }
+    }
+
+    /// Inserts entries in ascending order, whose rows the transaction holds; returns how many were inserted
+    /// before one that is there already. `hints`: room for hints.
+    pub fn insert_run(
+        &self,
+        txn: &mut Txn,
+        storage: &Storage,
+        run: &[Pair<'_>],
+        hints: &mut Vec<Hint>,
+    ) -> std::result::Result<usize, TxnError> {
+        let mut done = 0;
+        for part in run.chunks(HINTS) {
+            hints.clear();
+            hints.extend(part.iter().map(|pair| self.tree.approach(storage, pair.key)));
+            hints.iter_mut().for_each(|hint| hint.arrive(storage));
+            let inserted = match self.staging.as_deref() {
+                Some(staging) => self.insert_either_way(txn, staging, part, hints)?,
+                None => txn.insert_run(self.tree, part, hints)?,
+            };
+            done += inserted;
+            if inserted < part.len() {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Inserts ascending entries into the main tree or the staging tree, as each of their hints says.
+    fn insert_either_way(
+        &self,
+        txn: &mut Txn,
+        staging: &Staging,
+        run: &[Pair<'_>],
+        hints: &[Hint],
+    ) -> std::result::Result<usize, TxnError> {
+        let mut staged = [false; HINTS];
+        for ((pair, hint), staged) in run.iter().zip(hints).zip(&mut staged) {
+            let bytes = pair.key.len() + pair.value.len();
+            *staged = bytes <= MAX_STAGED && txn.is_staged(staging, hint);
+        }
+        let mut done = 0;
+        while done < run.len() {
+            let way = staged[done];
+            let same = staged[done..run.len()].iter().take_while(|staged| **staged == way).count();
+            let part = done..done + same;
+            let inserted = match way {
+                true => txn.insert_run_staged(staging, &run[part])?,
+                false => txn.insert_run(self.tree, &run[part.clone()], &hints[part])?,
+            };
+            done += inserted;
+            if inserted < same {
+                break;
+            }
+        }
+        Ok(done)
     }
 
     /// Updates or deletes an entry, whose row the transaction holds, where it is.

@@ -8,7 +8,7 @@ use super::error::{Error, Result};
 use super::lock::Wait;
 use super::transaction::Transaction;
 use crate::key::after_prefix;
-use crate::lock::Mode;
+use crate::lock::{Mode, RangeMode};
 use crate::schema::KeyOf;
 use crate::tree::Tree;
 pub use crate::txn::Copied as RawPlace;
@@ -19,6 +19,10 @@ use weir_page::TxnId;
 
 /// Rows fetched at first; more later.
 const FIRST_FETCH: usize = 16;
+
+/// Rows that a locking scan locks one by one before it locks what it reads as a whole, at the level that keeps
+/// rows locked that the caller doesn't want: those around them are locked then, too.
+const ROWS_ALONE: usize = 128;
 
 /// Which keys a raw scan covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,6 +98,8 @@ pub(super) struct Begin {
     pub reads: Reads,
     /// How what it reads stays locked as a whole.
     pub ranges: Option<Mode>,
+    /// Whether it locks rows as a whole once they are many.
+    pub widens: bool,
 }
 
 /// What a scan reads.
@@ -118,6 +124,10 @@ pub struct RawScan {
     /// The entry's value, where it was looked up.
     value: Vec<u8>,
     looked_up: bool,
+    /// Rows that were locked one by one.
+    locked_rows: usize,
+    /// What has been copied is locked as a whole; how many changes the transaction had made then.
+    whole_at: Option<u64>,
 }
 
 /// What a scan gives; it lives until the scan goes on.
@@ -163,8 +173,16 @@ impl RawScan {
                 MergedScan::new(rows, begin.def.indexes[n].staging.as_ref(), settled)
             }
         };
-        let value = Vec::new();
-        RawScan { serial: txn.serial(), begin, _held: held, scan, value, looked_up: false }
+        RawScan {
+            serial: txn.serial(),
+            begin,
+            _held: held,
+            scan,
+            value: Vec::new(),
+            looked_up: false,
+            locked_rows: 0,
+            whole_at: None,
+        }
     }
 
     /// The next entry. `txn`: the transaction that began the scan.
@@ -190,23 +208,36 @@ impl RawScan {
     #[inline]
     fn step(&mut self, txn: &mut Transaction) -> Result<bool> {
         loop {
-            let ranges = self.begin.ranges;
+            let ranges = self.begin.ranges.map(|mode| RangeMode { mode, for_rows: false });
             let look = match self.begin.reads {
                 Reads::View(view) => Look::At(view),
                 Reads::Newest => Look::Newest { own: txn.own_id()?, skip: false, ranges },
-                Reads::Locked(_, wait) => {
+                Reads::Locked(mode, wait) => {
+                    let ranges = ranges.or(self.widen(txn, mode)?);
                     Look::Newest { own: txn.own_id()?, skip: wait == Wait::Skip, ranges }
                 }
             };
             match self.scan.look(look) {
                 Ok(row) => return Ok(row.is_some()),
                 Err(ScanStop::Fault(fault)) => return Err(fault.into()),
+                Err(ScanStop::RowsLocked) => self.locked_rows = 0,
                 Err(ScanStop::Held(other)) => {
                     let waits = !matches!(self.begin.reads, Reads::Locked(_, Wait::No));
                     txn.waiting(|txn| txn.wait_for_end(other, waits))?;
                 }
             }
         }
+    }
+
+    /// How the rows that are read next are locked as a whole, if they are: a scan that has locked many rows one by
+    /// one goes on with what it finds in each leaf.
+    #[inline]
+    fn widen(&mut self, txn: &mut Transaction, mode: Mode) -> Result<Option<RangeMode>> {
+        if self.begin.widens && self.scan.is_to_read() {
+            let whole = self.locked_rows >= ROWS_ALONE;
+            self.whole_at = if whole { Some(txn.changes()?) } else { None };
+        }
+        Ok(self.whole_at.map(|_| RangeMode { mode, for_rows: true }))
     }
 
     /// Locks the row at hand if the scan is one of rows under lock, and reads its whole value; `false`
@@ -216,9 +247,15 @@ impl RawScan {
         let entry = self.scan.last();
         let of_rows = self.begin.of == KeyOf::Primary;
         self.looked_up = false;
+        // The transaction itself may have changed what was copied.
+        let as_copied = match self.whole_at {
+            Some(at) => txn.changes()? == at,
+            None => true,
+        };
         match self.begin.reads {
-            Reads::Locked(mode, wait) if of_rows => {
+            Reads::Locked(mode, wait) if of_rows && self.whole_at.is_none() => {
                 let (tree, waits) = (self.begin.def.primary, txn.lock_waits());
+                self.locked_rows += 1;
                 self.looked_up = txn.get_locked(tree, entry.key, mode, wait, &mut self.value)?;
                 if wait != Wait::Skip && (!self.looked_up || txn.lock_waits() != waits) {
                     let key = entry.key.to_vec();
@@ -226,7 +263,7 @@ impl RawScan {
                 }
                 Ok(self.looked_up)
             }
-            _ if !entry.overflow => Ok(true),
+            _ if !entry.overflow && as_copied => Ok(true),
             // The entry was copied a while ago: a version that isn't committed may have gone with its
             // chain since, so it is looked up anew. Staged entries have no chain.
             reads => {

@@ -323,6 +323,11 @@ impl Transaction {
         }
     }
 
+    /// Grows with each of its changes.
+    pub(super) fn changes(&mut self) -> Result<u64> {
+        Ok(self.txn()?.changes())
+    }
+
     pub(super) fn unlock_key(&mut self, tree: Tree, key: &[u8]) -> Result<()> {
         self.txn()?.unlock(tree, key);
         Ok(())
@@ -361,7 +366,10 @@ impl Transaction {
             }
             _ => None,
         };
-        Ok(RawScan::new(self, Begin { def, of, reads, ranges }, range, direction, held))
+        let widens = self.isolation == Isolation::RepeatableRead
+            && of == KeyOf::Primary
+            && matches!(reads, Reads::Locked(_, Wait::ForTimeout | Wait::No));
+        Ok(RawScan::new(self, Begin { def, of, reads, ranges, widens }, range, direction, held))
     }
 
     pub(super) fn serial(&self) -> u64 {

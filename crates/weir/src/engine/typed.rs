@@ -10,7 +10,7 @@ use super::write::Entry;
 use crate::key::{encode_key, encode_primary_key};
 use crate::row::{Row, RowError, RowRef, encode_value, index_entry};
 use crate::schema::{KeyOf, Layout};
-use crate::txn::{Direction, Op, Outcome};
+use crate::txn::{Direction, Op, Outcome, Pair};
 use crate::value::Value;
 use std::sync::Arc;
 
@@ -51,6 +51,48 @@ impl Entries {
     fn push(&mut self, value: &mut Vec<u8>, key_end: usize) {
         self.bytes.append(value);
         self.ends.push((key_end, self.bytes.len()));
+    }
+}
+
+/// Keys and values of many rows and of their index entries, end to end.
+#[derive(Default)]
+struct EncodedRows {
+    bytes: Vec<u8>,
+    /// Ends of keys and values, in turn: of a row, then of its entries.
+    ends: Vec<usize>,
+}
+
+impl EncodedRows {
+    fn push(&mut self, def: &TableDef, row: &[Value<'_>]) -> Result<()> {
+        let EncodedRows { bytes, ends } = self;
+        encode_primary_key(def.schema(), row, bytes)?;
+        ends.push(bytes.len());
+        encode_value(def.schema(), row, bytes)?;
+        ends.push(bytes.len());
+        let mut value = Vec::new();
+        for index in 0..def.indexes.len() {
+            index_entry(def.schema(), index, row, bytes, &mut value)?;
+            ends.push(bytes.len());
+            bytes.append(&mut value);
+            ends.push(bytes.len());
+        }
+        Ok(())
+    }
+
+    /// The rows, and the entries by index.
+    fn pairs(&self, indexes: usize) -> (Vec<Pair<'_>>, Vec<(usize, Vec<Pair<'_>>)>) {
+        let mut rows = Vec::new();
+        let mut entries: Vec<_> = (0..indexes).map(|index| (index, Vec::new())).collect();
+        let mut start = 0;
+        for (n, ends) in self.ends.chunks_exact(2).enumerate() {
+            let (key, value) = (&self.bytes[start..ends[0]], &self.bytes[ends[0]..ends[1]]);
+            start = ends[1];
+            match n % (1 + indexes) {
+                0 => rows.push(Pair { key, value }),
+                entry => entries[entry - 1].1.push(Pair { key, value }),
+            }
+        }
+        (rows, entries)
     }
 }
 
@@ -109,6 +151,42 @@ impl Transaction {
             let (mut writer, row) = t.writer(table, &def)?;
             writer.insert(&row.key, &row.value, row.entries.iter())
         })
+    }
+
+    /// Inserts many rows at once, which costs less than one after the other.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # use weir::{Database, Isolation, Options, Schema, Type, Value};
+    /// # let db = Database::open(dir.path(), Options::default().memory_bytes(8 << 20))?;
+    /// # let schema = Schema::builder().column("id", Type::U64).column("name", Type::Text);
+    /// # let people = db.create_table("people", schema.primary_key(&["id"]).build()?)?;
+    /// let mut txn = db.begin(Isolation::RepeatableRead)?;
+    /// let ada = [Value::U64(1), Value::Text("Ada")];
+    /// let charles = [Value::U64(2), Value::Text("Charles")];
+    /// txn.insert_many(&people, &[ada, charles])?;
+    /// txn.commit()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Transaction::insert`]; of several keys that are there already, [`Error::Duplicate`] names any.
+    /// The statement did nothing then.
+    pub fn insert_many<'v>(
+        &mut self,
+        table: &Table,
+        rows: &[impl AsRef<[Value<'v>]>],
+    ) -> Result<()> {
+        let def = self.enter_typed_to_write(table)?;
+        let mut encoded = EncodedRows::default();
+        for row in rows {
+            encoded.push(&def, row.as_ref())?;
+        }
+        let (mut rows, mut entries) = encoded.pairs(def.indexes.len());
+        for row in &rows {
+            self.lock_for_write(def.primary, row.key)?;
+        }
+        self.statement(|t| t.writer(table, &def)?.0.insert_many(&mut rows, &mut entries))
     }
 
     /// Locks the row at hand if the isolation level asks for that before a write.

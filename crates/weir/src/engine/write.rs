@@ -8,7 +8,7 @@ use super::error::{Error, Result, inconsistent};
 use super::table::Table;
 use crate::storage::Storage;
 use crate::tree::Hint;
-use crate::txn::{Op, Outcome, Txn};
+use crate::txn::{Op, Outcome, Pair, Txn};
 
 /// An entry that a row has in an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +26,12 @@ impl Entry<'_> {
     /// Whether both are at the same place of the same index.
     fn same_place(&self, other: &Entry<'_>) -> bool {
         self.index == other.index && self.key == other.key
+    }
+}
+
+fn sort(pairs: &mut [Pair<'_>]) {
+    if !pairs.is_sorted_by(|a, b| a.key <= b.key) {
+        pairs.sort_unstable_by(|a, b| a.key.cmp(b.key));
     }
 }
 
@@ -62,6 +68,28 @@ impl Writer<'_> {
         }
         for (n, entry) in entries.enumerate() {
             self.insert_entry(entry, self.hints[n])?;
+        }
+        Ok(())
+    }
+
+    /// Inserts rows and their entries, all rows first; each tree's in the order of its keys.
+    pub fn insert_many(
+        &mut self,
+        rows: &mut [Pair<'_>],
+        entries: &mut [(usize, Vec<Pair<'_>>)],
+    ) -> Result<()> {
+        sort(rows);
+        let done = self.txn.insert_run(self.def.primary, rows, &[])?;
+        if let Some(row) = rows.get(done) {
+            return Err(self.duplicate("primary", row.key));
+        }
+        for (index, entries) in entries {
+            sort(entries);
+            let def = &self.def.indexes[*index];
+            let done = def.insert_run(self.txn, self.storage, entries, self.hints)?;
+            if let Some(entry) = entries.get(done) {
+                return Err(self.duplicate(self.def.layout.index_name(*index), entry.key));
+            }
         }
         Ok(())
     }

@@ -1,8 +1,12 @@
-//! Range locks: what serializable transactions have read, absent keys included.
+//! Range locks: what serializable transactions have read, and long locking scans, absent keys included.
 //!
 //! # Protocol for callers
 //! - A reader registers the part of a tree that it has read under the latch of the leaf that it read
 //!   it from. It reads past no entry of a running transaction: it waits for that one's end first.
+//! - A reader whose range stands for locks of the rows in it asks for others' row locks first, under the same
+//!   latch ([`super::LockTable::conflicts`]); where there are any, it locks row by row.
+//! - Who locks a row by reading it asks [`RangeLocks::in_the_way`] under the latch of the leaf, having entered
+//!   its lock; if the row lies in a range that conflicts, it gives up the lock and waits for that one's end.
 //! - A writer asks [`RangeLocks::holder`] under the latch of the leaf that it is about to change; if the
 //!   key lies in somebody's range it lets go of the latch and waits for that one's end.
 //!
@@ -70,11 +74,41 @@ impl Ranges {
     }
 }
 
+/// How a range is locked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RangeMode {
+    /// Against whom.
+    pub mode: Mode,
+    /// Whether it stands for locks of the rows in it, too.
+    pub for_rows: bool,
+}
+
+/// Ranges of both modes.
+#[derive(Debug, Default)]
+struct OfModes {
+    shared: Ranges,
+    exclusive: Ranges,
+}
+
+impl OfModes {
+    fn contain(&self, key: &[u8]) -> bool {
+        self.shared.contain(key) || self.exclusive.contain(key)
+    }
+
+    /// Whether one that overlaps keeps others from locking in this mode.
+    fn conflict(&self, low: &[u8], high: Option<&[u8]>, mode: Mode) -> bool {
+        self.exclusive.overlap(low, high)
+            || (mode == Mode::Exclusive && self.shared.overlap(low, high))
+    }
+}
+
 /// What a transaction has locked of a tree.
 #[derive(Debug, Default)]
 struct Held {
-    shared: Ranges,
-    exclusive: Ranges,
+    /// Ranges alone; their rows are locked one by one, if at all.
+    keys: OfModes,
+    /// Ranges that stand for locks of their rows.
+    rows: OfModes,
 }
 
 /// A write that waits because its key lies in somebody's range.
@@ -120,8 +154,24 @@ impl RangeLocks {
         let shard = self.shard(tree).lock();
         let others = shard.get(&tree)?.held.iter().filter(|(holder, _)| **holder != txn);
         let mut holders =
-            others.filter(|(_, held)| held.shared.contain(key) || held.exclusive.contain(key));
+            others.filter(|(_, held)| held.keys.contain(key) || held.rows.contain(key));
         holders.next().map(|(holder, _)| *holder)
+    }
+
+    /// Another transaction whose range keeps this one from locking the key. Never waits; meant to be called
+    /// under the leaf's latch, after the key's lock was entered.
+    #[inline]
+    pub fn in_the_way(&self, txn: TxnId, tree: TreeId, key: &[u8], mode: Mode) -> Option<TxnId> {
+        // Relaxed: as in `holder`.
+        if self.holders.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let shard = self.shard(tree).lock();
+        let mut others = shard.get(&tree)?.held.iter().filter(|(holder, _)| **holder != txn);
+        let conflicts = |rows: &OfModes| {
+            rows.exclusive.contain(key) || (mode == Mode::Exclusive && rows.shared.contain(key))
+        };
+        others.find(|(_, held)| conflicts(&held.rows)).map(|(holder, _)| *holder)
     }
 
     /// Locks `[low, high)`. Never waits; meant to be called under the leaf's latch.
@@ -134,7 +184,7 @@ impl RangeLocks {
         txn: TxnId,
         tree: TreeId,
         (low, high): (&[u8], Option<&[u8]>),
-        mode: Mode,
+        RangeMode { mode, for_rows }: RangeMode,
     ) -> Result<(), TxnId> {
         if high.is_some_and(|high| high <= low) {
             return Ok(());
@@ -149,15 +199,14 @@ impl RangeLocks {
         if let Some((writer, _)) = writer {
             return Err(*writer);
         }
-        let conflicts = |of: &Held| {
-            of.exclusive.overlap(low, high)
-                || (mode == Mode::Exclusive && of.shared.overlap(low, high))
-        };
+        let conflicts =
+            |of: &Held| of.keys.conflict(low, high, mode) || of.rows.conflict(low, high, mode);
         let other = held.iter().find(|(holder, of)| **holder != txn && conflicts(of));
         if let Some((other, _)) = other {
             return Err(*other);
         }
         let own = held.entry(txn).or_default();
+        let own = if for_rows { &mut own.rows } else { &mut own.keys };
         match mode {
             Mode::Shared => own.shared.add(low, high),
             Mode::Exclusive => own.exclusive.add(low, high),
@@ -165,7 +214,8 @@ impl RangeLocks {
         Ok(())
     }
 
-    /// A transaction is about to wait for `holder` to write `key`, which lies in a range of that one.
+    /// A transaction is about to wait for `holder` to write `key`, or to lock it, which lies in a range of that
+    /// one.
     pub fn intend(&self, txn: TxnId, tree: TreeId, key: &[u8], holder: TxnId) {
         self.enlist(txn, tree);
         let intent = Intent { key: key.to_vec(), waits_for: holder };
@@ -212,7 +262,8 @@ impl RangeLocks {
     pub(super) fn describe(&self, infos: &mut Vec<LockInfo>) {
         for shard in &self.shards {
             for (&tree, of_tree) in shard.lock().iter() {
-                for (&txn, of) in &of_tree.held {
+                let held = of_tree.held.iter();
+                for (&txn, of) in held.flat_map(|(txn, of)| [(txn, &of.keys), (txn, &of.rows)]) {
                     let shared = of.shared.0.iter().map(|range| (range, Mode::Shared));
                     let exclusive = of.exclusive.0.iter().map(|range| (range, Mode::Exclusive));
                     infos.extend(shared.chain(exclusive).map(|((low, high), mode)| LockInfo {
@@ -235,6 +286,10 @@ mod tests {
     use fastrand::Rng;
 
     const TREE: TreeId = TreeId(9);
+
+    fn keys(mode: Mode) -> RangeMode {
+        RangeMode { mode, for_rows: false }
+    }
 
     #[test]
     fn ranges_are_merged_and_agree_with_a_set_of_keys() {
@@ -275,7 +330,7 @@ mod tests {
     #[test]
     fn later_readers_wait_for_a_writer_that_waits() {
         let (table, reader, writer, later) = (RangeLocks::default(), TxnId(1), TxnId(2), TxnId(3));
-        let lock = |txn, low: &[u8]| table.lock(txn, TREE, (low, None), Mode::Shared);
+        let lock = |txn, low: &[u8]| table.lock(txn, TREE, (low, None), keys(Mode::Shared));
         lock(reader, b"c").unwrap();
         table.intend(writer, TREE, b"d", reader);
         assert_eq!(lock(later, b"c"), Err(writer));
@@ -293,19 +348,34 @@ mod tests {
     fn shared_ranges_keep_out_writers_and_exclusive_ones_readers_too() {
         let (table, one, two) = (RangeLocks::default(), TxnId(1), TxnId(2));
         let (all, part) = ((&b""[..], None), (&b"b"[..], Some(&b"c"[..])));
-        assert_eq!(table.lock(one, TREE, part, Mode::Shared), Ok(()));
-        assert_eq!(table.lock(two, TREE, all, Mode::Shared), Ok(()));
+        assert_eq!(table.lock(one, TREE, part, keys(Mode::Shared)), Ok(()));
+        assert_eq!(table.lock(two, TREE, all, keys(Mode::Shared)), Ok(()));
         assert_eq!(table.holder(one, TREE, b"a"), Some(two));
         assert_eq!(table.holder(two, TREE, b"a"), None);
         assert_eq!(table.holder(two, TREE, b"bz"), Some(one));
         assert_eq!(table.holder(two, TreeId(8), b"bz"), None);
-        assert_eq!(table.lock(two, TREE, all, Mode::Exclusive), Err(one));
+        assert_eq!(table.lock(two, TREE, all, keys(Mode::Exclusive)), Err(one));
         table.release_all(one);
-        assert_eq!(table.lock(two, TREE, all, Mode::Exclusive), Ok(()));
-        assert_eq!(table.lock(one, TREE, part, Mode::Shared), Err(two));
+        assert_eq!(table.lock(two, TREE, all, keys(Mode::Exclusive)), Ok(()));
+        assert_eq!(table.lock(one, TREE, part, keys(Mode::Shared)), Err(two));
         table.release_all(two);
         table.release_all(one);
         assert_eq!(table.holders.load(Ordering::Relaxed), 0);
         assert!(table.shards.iter().all(|shard| shard.lock().is_empty()));
+    }
+    #[test]
+    fn a_range_for_rows_keeps_out_those_who_lock_rows() {
+        let (table, one, two) = (RangeLocks::default(), TxnId(1), TxnId(2));
+        let part = (&b"b"[..], Some(&b"d"[..]));
+        table.lock(one, TREE, part, keys(Mode::Exclusive)).unwrap();
+        assert_eq!(table.in_the_way(two, TREE, b"c", Mode::Exclusive), None);
+        table.lock(one, TREE, part, RangeMode { mode: Mode::Shared, for_rows: true }).unwrap();
+        assert_eq!(table.in_the_way(two, TREE, b"c", Mode::Shared), None);
+        assert_eq!(table.in_the_way(two, TREE, b"c", Mode::Exclusive), Some(one));
+        assert_eq!(table.in_the_way(two, TREE, b"d", Mode::Exclusive), None);
+        assert_eq!(table.in_the_way(one, TREE, b"c", Mode::Exclusive), None);
+        assert_eq!(table.lock(two, TREE, part, keys(Mode::Shared)), Err(one));
+        table.release_all(one);
+        assert_eq!(table.in_the_way(two, TREE, b"c", Mode::Exclusive), None);
     }
 }

@@ -23,7 +23,7 @@ mod write;
 mod writers;
 
 pub use background::Background;
-pub use dirty::on_reserve;
+pub use dirty::{PER_MTR, on_reserve};
 pub use figures::Figures;
 pub use gate::Cause;
 pub use mtr::{Mtr, Need, Restart, retry};

@@ -150,6 +150,16 @@ impl<'s> Mtr<'s> {
         Ok(())
     }
 
+    /// As [`Mtr::latch_frame`], if that needs no wait: also where the order of latches is not kept.
+    #[inline]
+    pub fn try_latch_frame(&mut self, frame: u32, page: PageId) -> Result<(), Stop> {
+        if !self.pool().try_latch_frame(frame, page) {
+            return Err(Stop::Retry);
+        }
+        self.hold(page, frame);
+        Ok(())
+    }
+
     /// Makes a new page of a fresh number; its first record must initialise it.
     ///
     /// # Panics

@@ -313,6 +313,21 @@ impl Pool {
         true
     }
 
+    /// As [`Pool::latch_frame`], if that needs no wait.
+    #[inline]
+    pub fn try_latch_frame(&self, frame: u32, page: PageId) -> bool {
+        let state = self.frame(frame);
+        if !state.latch.try_exclusive() {
+            return false;
+        }
+        if !self.holds(frame, page) {
+            state.latch.unlock_unchanged();
+            return false;
+        }
+        state.touch();
+        true
+    }
+
     /// Keeps others from loading `page`; waits for those who do. `None` if it is resident.
     pub fn claim(&self, slot: &MapSlot, page: PageId) -> Option<Claim<'_>> {
         let mut loading = self.loading.lock();

@@ -79,6 +79,20 @@ pub struct LeafSlot {
 }
 
 impl LeafSlot {
+    /// The place of a key that a latched leaf covers.
+    #[inline]
+    fn find(mtr: &Mtr<'_>, leaf: PageId, key: &[u8]) -> LeafSlot {
+        let (slot, found) = node::search(mtr.page(leaf), key);
+        LeafSlot { leaf, slot, found }
+    }
+
+    /// The place of a greater key, if the leaf covers that, too.
+    #[inline]
+    pub fn further(&self, mtr: &Mtr<'_>, key: &[u8]) -> Option<LeafSlot> {
+        let covered = node::upper(mtr.page(self.leaf)).is_none_or(|upper| key < upper);
+        covered.then(|| LeafSlot::find(mtr, self.leaf, key))
+    }
+
     /// The entry, if the key is there.
     #[inline]
     pub fn entry<'m>(&self, mtr: &'m Mtr<'_>) -> Option<Entry<'m>> {
@@ -146,9 +160,17 @@ impl Tree {
     #[inline]
     pub fn slot_at(&self, mtr: &mut Mtr<'_>, key: &[u8], hint: Hint) -> Result<LeafSlot, Stop> {
         let leaf = self.latch_leaf(mtr, key, hint)?;
-        let page = mtr.page(leaf);
-        node::prefetch_slots(page);
-        let (slot, found) = node::search(page, key);
-        Ok(LeafSlot { leaf, slot, found })
+        node::prefetch_slots(mtr.page(leaf));
+        Ok(LeafSlot::find(mtr, leaf, key))
+    }
+
+    /// As [`Tree::slot_at`], in an mtr that holds other pages; see [`Tree::latch_leaf_beside`].
+    ///
+    /// # Errors
+    /// [`Stop::Retry`].
+    #[inline]
+    pub fn slot_beside(&self, mtr: &mut Mtr<'_>, key: &[u8], hint: Hint) -> Result<LeafSlot, Stop> {
+        let leaf = self.latch_leaf_beside(mtr, hint)?;
+        Ok(LeafSlot::find(mtr, leaf, key))
     }
 }

@@ -263,6 +263,21 @@ impl Tree {
         Ok(at.page)
     }
 
+    /// Latches the leaf that a hint names, in an mtr that holds others, if that needs no wait. There is no
+    /// descent, which might wait for somebody who waits for those.
+    ///
+    /// # Errors
+    /// [`Stop::Retry`], without a hint or if it is out of date as well.
+    #[inline]
+    pub fn latch_leaf_beside(&self, mtr: &mut Mtr<'_>, hint: Hint) -> Result<PageId, Stop> {
+        let at = hint.at.ok_or(Stop::Retry)?;
+        mtr.try_latch_frame(at.frame, at.page)?;
+        if mtr.page(at.page).kind() != Kind::Leaf || !self.still_child(mtr.storage(), &at) {
+            return Err(Stop::Retry);
+        }
+        Ok(at.page)
+    }
+
     #[inline]
     fn still_child(&self, s: &Storage, at: &Position) -> bool {
         at.parent.is_none_or(|p| s.pool.frame(p.frame).latch.validate(p.seen))

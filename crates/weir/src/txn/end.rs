@@ -260,6 +260,7 @@ impl Txn {
         while self.undo_records > to.0 {
             self.undo_last()?;
             self.undo_records -= 1;
+            self.changes += 1;
             let lane = self.lane.expect("a transaction with undo has a lane");
             self.shared.lanes.tenant(lane.lane).count(self.undo_records);
         }

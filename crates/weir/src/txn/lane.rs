@@ -272,8 +272,14 @@ impl Txn {
 
     /// Counts an undo record that was written.
     pub(super) fn undo_pushed(&mut self, purge_work: bool) {
-        self.undo_records += 1;
         self.purge_work |= purge_work;
+        self.undo_pushed_by_inserts(1);
+    }
+
+    /// Counts undo records of inserts: none of them has work for purge.
+    pub(super) fn undo_pushed_by_inserts(&mut self, records: u64) {
+        self.undo_records += records;
+        self.changes += records;
         if let Some(lane) = &self.lane {
             self.shared.lanes.tenant(lane.lane).count(self.undo_records);
         }

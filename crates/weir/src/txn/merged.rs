@@ -79,6 +79,12 @@ impl MergedScan {
         }
     }
 
+    /// Whether the next entry of a scan of one tree has yet to be copied.
+    #[inline]
+    pub fn is_to_read(&self) -> bool {
+        self.behind.is_some() || self.main.is_to_read()
+    }
+
     /// As [`Scan::take_copied`]; none while entries of two trees are to be merged.
     #[inline]
     pub fn take_copied(&mut self) -> Batch<'_> {

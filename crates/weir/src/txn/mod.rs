@@ -19,6 +19,7 @@ mod prepare;
 mod purge;
 mod read;
 mod recover;
+mod run;
 mod scan;
 mod staging;
 mod status;
@@ -28,6 +29,7 @@ pub use lane::{LANE_DIRECTORY, Running};
 pub use merged::MergedScan;
 pub use prepare::Resurrected;
 pub use read::{Look, View, whole};
+pub use run::Pair;
 pub use scan::{Batch, Copied, Direction, Range, Row, Scan, ScanStop};
 pub use staging::{HeldStaging, Staging, Stagings};
 pub use status::State;
@@ -232,6 +234,7 @@ impl Transactions {
             lane: None,
             snapshot: None,
             undo_records: 0,
+            changes: 0,
             unfinished: None,
             purge_work: false,
             overwrote_unseen: false,
@@ -253,6 +256,8 @@ pub struct Txn {
     snapshot: Option<u64>,
     /// Undo records written and not taken back.
     undo_records: u64,
+    /// Undo records written, and taken back.
+    changes: u64,
     /// Where a rollback that failed was to end.
     unfinished: Option<Savepoint>,
     /// Whether one of them has work for purge.
@@ -339,6 +344,11 @@ impl Txn {
     /// What it sees.
     pub fn view(&mut self) -> View {
         View { own: self.id, snapshot: self.take_snapshot() }
+    }
+
+    /// Grows with each write, and with each that is taken back.
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// Where it stands.

@@ -1,7 +1,7 @@
 //! What a transaction sees: the newest version that its snapshot covers.
 
 use super::{State, Transactions, Txn, TxnError};
-use crate::lock::Mode;
+use crate::lock::{Mode, RangeMode};
 use crate::storage::{Fault, Restart, Storage, retry};
 use crate::tree::{Target, Tree, overflow};
 use std::borrow::Cow;
@@ -42,7 +42,7 @@ pub enum Look {
         /// Whether held entries are passed over.
         skip: bool,
         /// How what was looked at stays locked, if it does: keys that are not there included.
-        ranges: Option<Mode>,
+        ranges: Option<RangeMode>,
     },
 }
 
@@ -229,14 +229,19 @@ impl Txn {
             None,
             Value { overflows: bool },
             OwnedBy(TxnId),
+            InRangeOf(TxnId),
         }
         let (mut owner, mut is_new) = (None, false);
         loop {
             is_new |= self.lock_row(tree.id, key, mode, owner, wait)?;
             self.newest_lock.note(tree.id, key, is_new);
             let s = self.storage();
+            let ranges = &self.shared.locks.ranges;
             let newest = retry(s, || {
                 let leaf = tree.leaf(s, Target::At(key), false)?;
+                if let Some(holder) = ranges.in_the_way(self.id, tree.id, key, mode) {
+                    return Ok(Newest::InRangeOf(holder));
+                }
                 let (slot, found) = leaf.seek(key);
                 if !found {
                     return Ok(Newest::None);
@@ -256,6 +261,13 @@ impl Txn {
             })?;
             match newest {
                 Newest::OwnedBy(txn) => owner = Some(txn),
+                Newest::InRangeOf(holder) => {
+                    if std::mem::take(&mut is_new) {
+                        self.unlock(tree, key);
+                    }
+                    owner = None;
+                    self.wait_for_range(tree, key, holder, wait)?;
+                }
                 Newest::None => return Ok(false),
                 Newest::Value { overflows: false } => return Ok(true),
                 Newest::Value { overflows: true } => {

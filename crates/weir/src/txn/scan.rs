@@ -4,7 +4,7 @@
 //! fence: it keeps no page between calls, so it neither hinders nor is hindered by splits and merges.
 
 use super::{Look, Transactions, View};
-use crate::lock::Mode;
+use crate::lock::RangeMode;
 use crate::storage::{Fault, Restart, Stop, Storage};
 use crate::tree::cursor::LeafRead;
 use crate::tree::{Target, Tree};
@@ -102,6 +102,9 @@ pub enum ScanStop {
     /// The next entry is held by this transaction: once it has ended, the scan goes on.
     #[error("the next entry is held by transaction {0}")]
     Held(TxnId),
+    /// Others have locked some of the next rows: they can't be locked as a range.
+    #[error("some of the next rows are locked by others")]
+    RowsLocked,
 }
 
 impl ScanStop {
@@ -109,7 +112,9 @@ impl ScanStop {
     pub(super) fn into_fault(self) -> Fault {
         match self {
             ScanStop::Fault(fault) => fault,
-            ScanStop::Held(_) => unreachable!("only a look at the newest versions waits"),
+            ScanStop::Held(_) | ScanStop::RowsLocked => {
+                unreachable!("only a look at the newest versions waits")
+            }
         }
     }
 }
@@ -340,19 +345,25 @@ impl Scan {
             Direction::Forward => self.fetch_forward(&leaf, look),
             Direction::Backward => self.fetch_backward(&leaf, look),
         };
-        if let (Look::Newest { own, ranges: Some(mode), .. }, Some(before)) = (look, before) {
-            self.lock_fetched(own, mode, before)?;
+        if let (Look::Newest { own, ranges: Some(ranges), .. }, Some(before)) = (look, before) {
+            if let Err(stop) = self.lock_fetched(own, ranges, &before) {
+                // As if it had not been read.
+                self.rows.clear();
+                self.bytes.clear();
+                (self.range, self.done) = (before, false);
+                return Err(Restart::Error(stop));
+            }
         }
         fetched
     }
 
     /// Locks the part of the range before, `range`, that has been read; its leaf is latched.
-    fn lock_fetched(
-        &mut self,
-        own: TxnId,
-        mode: Mode,
-        range: Range,
-    ) -> Result<(), Restart<ScanStop>> {
+    fn lock_fetched(&self, own: TxnId, how: RangeMode, range: &Range) -> Result<(), ScanStop> {
+        let locks = &self.shared.locks;
+        let is_locked = |at| locks.conflicts(own, self.tree.id, self.row(at).key, how.mode);
+        if how.for_rows && (0..self.rows.len()).any(is_locked) {
+            return Err(ScanStop::RowsLocked);
+        }
         let read = match (self.done, self.direction) {
             (true, _) => (&range.low[..], range.high.as_deref()),
             (false, Direction::Forward) => (&range.low[..], Some(&self.range.low[..])),
@@ -361,15 +372,8 @@ impl Scan {
                 (from.expect("a scan from the end has come past an entry"), range.high.as_deref())
             }
         };
-        let locks = &self.shared.locks.ranges;
         for tree in [Some(self.tree), self.locks_too].into_iter().flatten() {
-            if let Err(holder) = locks.lock(own, tree.id, read, mode) {
-                // As if it had not been read.
-                self.rows.clear();
-                self.bytes.clear();
-                (self.range, self.done) = (range, false);
-                return Err(Restart::Error(ScanStop::Held(holder)));
-            }
+            locks.ranges.lock(own, tree.id, read, how).map_err(ScanStop::Held)?;
         }
         Ok(())
     }

@@ -18,7 +18,7 @@
 //!
 //! Undo records name the tree that was written: rollback, purge and recovery know nothing of this.
 
-use super::{Op, Outcome, State, Transactions, Txn, TxnError};
+use super::{Op, Outcome, Pair, State, Transactions, Txn, TxnError};
 use crate::storage::{Fault, Restart, Storage, retry};
 use crate::tree::{Fate, Hint, Moved, Target, Tree};
 use parking_lot::Mutex;
@@ -198,6 +198,23 @@ impl Txn {
         let _entered = staging.enter();
         self.shared.staging.figures.staged.fetch_add(1, Ordering::Relaxed);
         self.write(staging.tree, key, Op::Insert(value))
+    }
+}
+
+impl Txn {
+    /// Inserts entries in ascending order into a staging tree; returns how many were inserted before one
+    /// that is there already.
+    ///
+    /// # Errors
+    /// As [`Txn::insert_run`].
+    pub fn insert_run_staged(
+        &mut self,
+        staging: &Staging,
+        run: &[Pair<'_>],
+    ) -> Result<usize, TxnError> {
+        let _entered = staging.enter();
+        self.shared.staging.figures.staged.fetch_add(run.len() as u64, Ordering::Relaxed);
+        self.insert_run(staging.tree, run, &[])
     }
 }
 

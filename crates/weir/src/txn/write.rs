@@ -36,7 +36,7 @@ pub enum Outcome {
 }
 
 /// What a write came to under the leaf's latch.
-enum Attempt {
+pub(super) enum Attempt {
     Done {
         old: Option<(bool, Vec<u8>)>,
         purge_work: bool,
@@ -143,7 +143,7 @@ impl Txn {
                 Attempt::Held(owner) => {
                     self.lock_row(tree.id, key, Mode::Exclusive, owner, true)?;
                 }
-                Attempt::InRangeOf(holder) => self.wait_for_range(tree, key, holder)?,
+                Attempt::InRangeOf(holder) => self.wait_for_range(tree, key, holder, true)?,
                 Attempt::LeafFull => {
                     self.shared.advance_horizon();
                     tree.make_room(self.storage(), key, self.shared.horizon())?;
@@ -156,11 +156,17 @@ impl Txn {
         }
     }
 
-    /// Waits for the end of a transaction in whose range the key lies.
+    /// Waits for the end of a transaction in whose range the key lies. `wait`: `false` fails at once.
     #[cold]
-    fn wait_for_range(&mut self, tree: Tree, key: &[u8], holder: TxnId) -> Result<(), TxnError> {
+    pub(super) fn wait_for_range(
+        &mut self,
+        tree: Tree,
+        key: &[u8],
+        holder: TxnId,
+        wait: bool,
+    ) -> Result<(), TxnError> {
         self.shared.locks.ranges.intend(self.id, tree.id, key, holder);
-        let waited = self.wait_for_end(holder, true);
+        let waited = self.wait_for_end(holder, wait);
         if waited.is_err() {
             self.shared.locks.ranges.give_up(self.id, tree.id);
         }
@@ -199,7 +205,7 @@ impl Txn {
         }
     }
 
-    fn held_by_other(
+    pub(super) fn held_by_other(
         &self,
         tree: Tree,
         key: &[u8],
@@ -312,7 +318,7 @@ impl Txn {
 
     /// Latches the undo page and logs the write, if the page has room.
     #[inline]
-    fn log_write(
+    pub(super) fn log_write(
         &self,
         mtr: &mut Mtr<'_>,
         tree: Tree,

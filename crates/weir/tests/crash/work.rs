@@ -60,6 +60,9 @@ impl World {
             0..3 => {
                 let burst = 1 + self.rng.u32(..self.profile.burst);
                 let Some((name, def)) = self.pick_table() else { return Ok(()) };
+                if kind == 0 && self.rng.u8(..3) == 0 {
+                    return self.insert_many(i, &name, &def, burst);
+                }
                 for _ in 0..burst {
                     match kind {
                         0 => self.insert(i, &name, &def)?,
@@ -200,6 +203,51 @@ impl World {
         if self.judge(i, def, &key, Some(&row), result)?.is_some() {
             assert!(old.is_none(), "a row was inserted twice");
             self.wrote(i, def.id, key, Some(row));
+        }
+        Ok(())
+    }
+
+    /// Inserts up to `count` rows at once, none of which is in the way of another: it would not be known which is
+    /// the duplicate.
+    fn insert_many(&mut self, i: usize, name: &str, def: &Def, count: u32) -> Step {
+        let table = self.tables(name);
+        let mut rows: Vec<Rc<Row>> = Vec::new();
+        for _ in 0..count {
+            let key = self.some_key(true);
+            let row = self.new_row(key);
+            let clashes = |r: &Rc<Row>| r.key == row.key || (r.u.is_some() && r.u == row.u);
+            if !rows.iter().any(clashes) {
+                rows.push(row);
+            }
+        }
+        let all: Vec<_> = rows.iter().map(|row| values(row)).collect();
+        let result = self.open[i].txn.insert_many(&table, &all);
+        drop(all);
+        let t = self.open[i].number;
+        self.note(|| {
+            let keys: Vec<String> = rows.iter().map(|row| short(&row.key)).collect();
+            format!("t{t} insert into {name} at once {keys:?}: {result:?}")
+        });
+        let judged = match &result {
+            // Each of them was there before, or isn't in the way.
+            Err(Error::Duplicate { index, .. }) => {
+                let is_there = |row: &Rc<Row>| match index.as_str() {
+                    "primary" => self.newest(i, def.id, &row.key).is_some(),
+                    _ => self.unique_clash(i, def, row),
+                };
+                let duplicate = rows.iter().find(|row| is_there(row));
+                duplicate.expect("a duplicate is one of the rows").clone()
+            }
+            _ => rows[0].clone(),
+        };
+        if self.judge(i, def, &judged.key, Some(&judged), result)?.is_some() {
+            for row in &rows {
+                assert!(self.newest(i, def.id, &row.key).is_none(), "a row was inserted twice");
+                self.judge(i, def, &row.key, Some(row), Ok(()))?;
+            }
+            for row in rows {
+                self.wrote(i, def.id, row.key.clone(), Some(row));
+            }
         }
         Ok(())
     }

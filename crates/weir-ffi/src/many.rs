@@ -1,0 +1,69 @@
+//! Many rows inserted at once.
+
+use crate::bytes::WeirBytes;
+use crate::error::{result, WeirResult};
+use crate::table::WeirTable;
+use crate::transaction::WeirTransaction;
+use weir::Pair;
+
+/// A key and what belongs to it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct WeirPair {
+    /// The key.
+    pub key: WeirBytes,
+    /// What belongs to it.
+    pub value: WeirBytes,
+}
+
+/// What rows have in an index: an entry for each of them.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct WeirEntries {
+    /// Position of the index in its table.
+    pub index: u32,
+    /// The entries, as many as rows.
+    pub entries: *const WeirPair,
+}
+
+/// # Safety
+/// `pairs` points to `count` pairs whose bytes are readable during `'a`.
+unsafe fn pairs<'a>(pairs: *const WeirPair, count: usize) -> Vec<Pair<'a>> {
+    // SAFETY: the caller's promises.
+    let pair = |n| unsafe {
+        let WeirPair { key, value } = *pairs.add(n);
+        Pair { key: key.slice(), value: value.slice() }
+    };
+    (0..count).map(pair).collect()
+}
+
+/// Inserts rows with all their index entries. A duplicate isn't told by its name: nothing was inserted then;
+/// inserted one after the other, the rows tell it.
+///
+/// # Safety
+/// `transaction` and `table` are handles; `rows` points to `count` rows, `indexes` to `index_count` indexes'
+/// entries; all are readable.
+#[no_mangle]
+pub unsafe extern "C" fn weir_insert_many(
+    transaction: *mut WeirTransaction,
+    table: *const WeirTable,
+    rows: *const WeirPair,
+    count: usize,
+    indexes: *const WeirEntries,
+    index_count: usize,
+) -> WeirResult {
+    // SAFETY: the caller's promises.
+    unsafe {
+        let (transaction, table) = (&mut *transaction, &*table);
+        let mut rows = pairs(rows, count);
+        let of_index = |n| {
+            let WeirEntries { index, entries } = *indexes.add(n);
+            (index as usize, pairs(entries, count))
+        };
+        let mut entries: Vec<_> = (0..index_count).map(of_index).collect();
+        let insert = |txn: &mut weir::Transaction| {
+            txn.insert_many_raw(&table.table, &mut rows, &mut entries)
+        };
+        result(transaction.waiting().and_then(insert))
+    }
+}

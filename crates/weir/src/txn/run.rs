@@ -1,0 +1,162 @@
+//! Runs: ascending keys that are inserted into a tree together, several in one mini-transaction.
+//!
+//! Neighbours share a descent and a latch, and a few leaves share a mini-transaction: admission and a group of
+//! the log cost nearly as much as the insert of an entry does. What can't be inserted by the way is left to
+//! [`Txn::write`], one key at a time: a key that is there, alive or dead, a row that is held, a leaf or an
+//! undo page that is full, a page that isn't in memory.
+//!
+//! The first leaf is latched as for any write. The others of the same mini-transaction are latched only if that
+//! needs no wait, because it holds an undo page by then.
+
+use super::lane::NextUndo;
+use super::{Op, Outcome, Txn, TxnError};
+use crate::storage::{Fault, Mtr, Need, PER_MTR};
+use crate::tree::cursor::LeafSlot;
+use crate::tree::{Hint, Tree};
+use weir_page::Change;
+use weir_page::node::MAX_INLINE;
+use weir_page::version::Flags;
+
+/// Most leaves that one mtr changes: what it may dirty beside the undo page.
+const LEAVES: usize = PER_MTR as usize - 1;
+/// Most redo of one mtr, and of an entry beside its key and value.
+const REDO_BYTES: usize = 32 << 10;
+const REDO_PER_ENTRY: usize = 160;
+/// Hinted leaves that the CPU is told of before they are changed.
+const LEAVES_AHEAD: usize = 2 * LEAVES;
+
+/// A key and its value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pair<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The value.
+    pub value: &'a [u8],
+}
+
+impl Pair<'_> {
+    fn redo_bytes(&self) -> usize {
+        REDO_PER_ENTRY + self.key.len() + self.value.len()
+    }
+}
+
+impl Txn {
+    /// Inserts keys in ascending order; returns how many were inserted before one that is there already:
+    /// all of them if there is none. `hints`: where the leaves are, of each key or of none.
+    ///
+    /// # Errors
+    /// As [`Txn::write`]; those before were inserted.
+    pub fn insert_run(
+        &mut self,
+        tree: Tree,
+        run: &[Pair<'_>],
+        hints: &[Hint],
+    ) -> Result<usize, TxnError> {
+        debug_assert!(run.is_sorted_by(|a, b| a.key <= b.key), "a run ascends");
+        assert!(hints.is_empty() || hints.len() == run.len(), "a hint for each key, or none");
+        let (mut done, mut told) = (0, 0);
+        while done < run.len() {
+            let tell_to = hints.len().min(done + LEAVES_AHEAD);
+            for hint in &hints[told.min(tell_to)..tell_to] {
+                hint.prefetch_leaf(self.storage());
+            }
+            told = told.max(tell_to);
+            let next = self.next_undo()?;
+            let mut inserted =
+                self.insert_some(tree, &run[done..], &hints[done.min(hints.len())..], next)?;
+            if inserted == 0 && !hints.is_empty() {
+                // Perhaps the hint was out of date.
+                inserted = self.insert_some(tree, &run[done..], &[], next)?;
+            }
+            self.undo_pushed_by_inserts(inserted as u64);
+            done += inserted;
+            if inserted == 0 {
+                let Pair { key, value } = run[done];
+                if self.write(tree, key, Op::Insert(value))? == Outcome::Exists {
+                    return Ok(done);
+                }
+                done += 1;
+            }
+        }
+        self.overwrote_unseen = false;
+        Ok(done)
+    }
+
+    /// Inserts the first keys of a run in one mtr; returns how many.
+    fn insert_some(
+        &self,
+        tree: Tree,
+        run: &[Pair<'_>],
+        hints: &[Hint],
+        mut next: NextUndo,
+    ) -> Result<usize, Fault> {
+        let (most, redo_bytes) = in_one_group(run);
+        if most == 0 {
+            return Ok(0);
+        }
+        let mut mtr = self.storage().mtr(Need::log(redo_bytes))?;
+        let (mut done, mut leaves, mut last) = (0, 0, None::<LeafSlot>);
+        for pair in &run[..most] {
+            let at = match last.and_then(|last| last.further(&mtr, pair.key)) {
+                Some(at) => at,
+                None if leaves == LEAVES => break,
+                None => {
+                    let hint = hints.get(done).copied().unwrap_or_default();
+                    let found = match leaves {
+                        0 => tree.slot_at(&mut mtr, pair.key, hint),
+                        _ => tree.slot_beside(&mut mtr, pair.key, hint),
+                    };
+                    let Ok(at) = found else { break };
+                    leaves += 1;
+                    at
+                }
+            };
+            if !self.insert_in_passing(&mut mtr, tree, *pair, at, next) {
+                break;
+            }
+            last = Some(at);
+            next.first = None;
+            done += 1;
+        }
+        if done > 0 {
+            mtr.commit();
+        }
+        Ok(done)
+    }
+
+    /// Inserts a key at its place, if nothing is in the way; whether it did.
+    #[inline]
+    fn insert_in_passing(
+        &self,
+        mtr: &mut Mtr<'_>,
+        tree: Tree,
+        pair: Pair<'_>,
+        at: LeafSlot,
+        next: NextUndo,
+    ) -> bool {
+        let Pair { key, value } = pair;
+        if at.found
+            || self.held_by_other(tree, key, &at, mtr).is_some()
+            || !at.fits(mtr, key, value.len(), true)
+        {
+            return false;
+        }
+        let change = Change::Insert { flags: Flags { deleted: false, overflow: false }, value };
+        self.log_write(mtr, tree, key, at, change, next).unwrap_or(false)
+    }
+}
+
+/// How many of a run's first keys go into one mtr by their redo, and how much that is. None if the first
+/// needs a chain.
+fn in_one_group(run: &[Pair<'_>]) -> (usize, usize) {
+    let (mut most, mut bytes) = (0, 0);
+    for pair in run {
+        let more = pair.redo_bytes();
+        if pair.key.len() + pair.value.len() > MAX_INLINE || bytes + more > REDO_BYTES {
+            break;
+        }
+        most += 1;
+        bytes += more;
+    }
+    (most, bytes)
+}

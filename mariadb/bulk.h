@@ -1,0 +1,44 @@
+/*
+  Rows of one INSERT that are handed to the engine together, with their index entries: by trees, so that the
+  engine can insert each tree's in order.
+
+  A connection has room for them. The server sees to it that nobody reads the table in between: it begins no
+  such INSERT if there are triggers or functions that might.
+*/
+#pragma once
+
+#include "keys.h"
+#include <memory>
+
+namespace weir {
+
+class Bulk
+{
+public:
+  // Begins, for rows that have entries in these indexes.
+  void begin(const std::vector<uint32_t> &indexes);
+  void clear();
+  size_t count() const { return rows.size(); }
+  bool has_room(size_t more) const { return more <= ROOM - used && rows.size() < MOST; }
+  // There is room for them. Entries come in the order of `begin`.
+  void add_row(const Bytes &key, const Bytes &value) { rows.push_back(copy(key, value)); }
+  void add_entry(size_t n, const Bytes &key, const Bytes &value) { entries[n].push_back(copy(key, value)); }
+
+  WeirPair row(size_t at) const { return rows[at]; }
+  WeirResult insert(WeirTransaction *transaction, const WeirTable *table);
+  // Inserts one of them alone.
+  WeirResult insert_one(WeirTransaction *transaction, const WeirTable *table, size_t at) const;
+
+private:
+  static const size_t ROOM= 64 << 10, MOST= 1000;
+  std::unique_ptr<uchar[]> bytes;
+  size_t used= 0;
+  std::vector<WeirPair> rows;
+  std::vector<uint32_t> positions;
+  std::vector<std::vector<WeirPair>> entries;
+
+  WeirPair copy(const Bytes &key, const Bytes &value);
+  WeirBytes copy(const Bytes &from);
+};
+
+} // namespace weir

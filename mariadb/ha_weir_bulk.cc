@@ -1,0 +1,117 @@
+/* INSERT of many rows: they are collected, and inserted together. */
+
+#include "ha_weir.h"
+#include "errors.h"
+
+using namespace weir;
+
+// Whether nobody can tell that rows come later: no row is to be passed over or changed for being there
+// already, and the server looks nothing up in the table for the rows that follow.
+bool ha_weir::may_collect() const
+{
+  const TABLE_SHARE *s= table->s;
+  const LEX *lex= ha_thd()->lex;
+  bool is_alone= lex->sql_command == SQLCOM_INSERT && lex->query_tables && !lex->query_tables->next_global;
+  return is_alone && table->file == this && !hidden && !sequence && !expects_duplicates &&
+         !s->long_unique_table && !s->period.unique_keys && s->next_number_keypart == 0;
+}
+
+void ha_weir::start_bulk_insert(ha_rows expected, uint)
+{
+  Session *session= Session::find(ha_thd());
+  if (expected < 2 || !session || !may_collect())
+    return;
+  std::vector<uint32_t> indexes;
+  for (uint i= 0; i < keys.size(); i++)
+    if (i != table->s->primary_key)
+      indexes.push_back(index_position(i));
+  bulk= &session->bulk;
+  bulk->begin(indexes);
+}
+
+int ha_weir::end_bulk_insert()
+{
+  if (!bulk)
+    return 0;
+  // After an error the statement is rolled back anyway.
+  int error= ha_thd()->is_error() ? 0 : insert_collected();
+  bulk= nullptr;
+  if (error)
+    my_errno= error;
+  return error;
+}
+
+int ha_weir::collect(const uchar *record)
+{
+  find_key_of(record);
+  row_bytes.clear();
+  rows.encode(table, record, row_bytes);
+  size_t bytes= pk.size() + row_bytes.size();
+  for (uint i= 0; i < keys.size(); i++)
+    if (i != table->s->primary_key)
+    {
+      encode_entry(i, record, pk, new_entries[i]);
+      bytes+= new_entries[i].key.size() + new_entries[i].value.size();
+    }
+  if (!bulk->has_room(bytes))
+  {
+    if (int error= insert_collected())
+      return error;
+    if (!bulk->has_room(bytes))
+      return insert(record);
+  }
+  if (bulk->count() == 0)
+    first_collected= ha_thd()->get_stmt_da()->current_row_for_warning();
+  bulk->add_row(pk, row_bytes);
+  size_t n= 0;
+  for (uint i= 0; i < keys.size(); i++)
+    if (i != table->s->primary_key)
+      bulk->add_entry(n++, new_entries[i].key, new_entries[i].value);
+  return 0;
+}
+
+int ha_weir::insert_collected()
+{
+  size_t count= bulk->count();
+  if (count == 0)
+    return 0;
+  WeirTransaction *with= transaction();
+  if (!with)
+    return HA_ERR_INTERNAL_ERROR;
+  share->changes+= count;
+  WeirResult result= bulk->insert(with, share->table);
+  int error= result == WEIR_RESULT_DUPLICATE ? insert_one_by_one(with) : fail(result);
+  bulk->clear();
+  return error;
+}
+
+// Finds the first row whose key is taken, as if there had been no collecting.
+int ha_weir::insert_one_by_one(WeirTransaction *with)
+{
+  for (size_t i= 0; i < bulk->count(); i++)
+  {
+    WeirResult result= bulk->insert_one(with, share->table, i);
+    if (result == WEIR_RESULT_OK)
+      continue;
+    if (result != WEIR_RESULT_DUPLICATE)
+      return fail(result);
+    int error= duplicate_error(result);
+    show_collected(i);
+    return error;
+  }
+  return 0;
+}
+
+// Makes a collected row the one at hand, and its number that which the server tells in its error.
+void ha_weir::show_collected(size_t at)
+{
+  ha_thd()->get_stmt_da()->reset_current_row_for_warning(int(first_collected + at));
+  WeirPair found= bulk->row(at);
+  uchar *record= table->record[0];
+  if (!rows.decode(table, found.value, all.row, record) ||
+      !primary()->decode_primary(table, found.key, all.primary, record))
+    return;
+  for (const Part &part : keys[duplicate].parts())
+    if (!part.field->stored_in_db())
+      table->update_virtual_field(part.field, true);
+}
