@@ -345,14 +345,14 @@ impl Scan {
             Direction::Forward => self.fetch_forward(&leaf, look),
             Direction::Backward => self.fetch_backward(&leaf, look),
         };
-        if let (Look::Newest { own, ranges: Some(ranges), .. }, Some(before)) = (look, before) {
-            if let Err(stop) = self.lock_fetched(own, ranges, &before) {
-                // As if it had not been read.
-                self.rows.clear();
-                self.bytes.clear();
-                (self.range, self.done) = (before, false);
-                return Err(Restart::Error(stop));
-            }
+        if let (Look::Newest { own, ranges: Some(ranges), .. }, Some(before)) = (look, before)
+            && let Err(stop) = self.lock_fetched(own, ranges, &before)
+        {
+            // As if it had not been read.
+            self.rows.clear();
+            self.bytes.clear();
+            (self.range, self.done) = (before, false);
+            return Err(Restart::Error(stop));
         }
         fetched
     }
