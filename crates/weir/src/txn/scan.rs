@@ -263,6 +263,16 @@ impl Scan {
         self.direction
     }
 
+    /// What lies behind `key`, which has been given, is read anew.
+    pub(super) fn behind(&mut self, key: &[u8]) {
+        self.abandon();
+        match self.direction {
+            Direction::Forward => self.range.low = [key, &[0]].concat(),
+            Direction::Backward => self.range.high = Some(key.to_vec()),
+        }
+        self.done = self.range.high.as_ref().is_some_and(|h| *h <= self.range.low);
+    }
+
     /// What has not been given is not to be given.
     pub(super) fn abandon(&mut self) {
         self.rows.clear();
