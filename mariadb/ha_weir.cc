@@ -32,6 +32,9 @@ ulong ha_weir::index_flags(uint index, uint, bool) const
                HA_DO_RANGE_FILTER_PUSHDOWN;
   if (index == table_share->primary_key)
     return flags | HA_CLUSTERED_INDEX;
+  // Positions are then in no order of keys.
+  if (key_may_be_long)
+    flags|= HA_KEY_SCAN_NOT_ROR;
   return flags | HA_DO_INDEX_COND_PUSHDOWN;
 }
 
@@ -73,7 +76,9 @@ int ha_weir::open(const char *name, int, uint)
   new_entries.resize(keys.size());
   old_entries.resize(keys.size());
   key_is_fixed= hidden || primary()->is_fixed();
-  ref_length= uint(std::min<size_t>(hidden ? 8 : primary()->max_bytes(), 3500)) + (key_is_fixed ? 0 : 2);
+  size_t key_bytes_max= hidden ? 8 : primary()->max_bytes();
+  key_may_be_long= key_bytes_max > WEIR_SHORT_FORM_BYTES_MAX;
+  ref_length= uint(std::min<size_t>(key_bytes_max, WEIR_SHORT_FORM_BYTES_MAX)) + (key_is_fixed ? 0 : 2);
   // What InnoDB has beside the columns of a row.
   row_bytes_min= 20;
   for (Field **f= table->field; *f; f++)

@@ -97,6 +97,7 @@ public:
   bool check_if_incompatible_data(HA_CREATE_INFO *info, uint changes) override;
   enum_alter_inplace_result check_if_supported_inplace_alter(TABLE *altered,
                                                              Alter_inplace_info *info) override;
+  bool prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info) override;
   bool inplace_alter_table(TABLE *altered, Alter_inplace_info *info) override;
   bool commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *info, bool commit) override;
 
@@ -114,6 +115,7 @@ private:
   weir::Rows rows;
   bool hidden= false;   // no primary key: rows have a number
   bool key_is_fixed= false; // all primary keys are of one length
+  bool key_may_be_long= false; // so that a position is its short form
   uint row_bytes_min= 0;
   bool sequence= false; // writes are transactions of their own
 
@@ -196,6 +198,8 @@ private:
   int check_entry(uchar *buf, bool asks, bool &skip);
   int read_primary(uchar *buf, WeirBytes key, WeirBytes row);
   int get_row(uchar *buf);
+  int get_row_at(uchar *buf, WeirBytes short_form);
+  void read_anew_behind();
   int turn(bool back, uchar *buf);
   bool entry_is_of(uchar *buf, uint index);
   void encode_primary(const uchar *record, Bytes &out);
@@ -209,6 +213,7 @@ private:
   int delete_rows();
   int touch_stayed(const uchar *record);
   bool index_may_change(uint index) const;
+  bool drop_built(TABLE *altered, Alter_inplace_info *info);
 
   /* Many rows at once */
   weir::Bulk *bulk= nullptr;       // the connection's, while rows are collected

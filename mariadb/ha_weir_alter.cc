@@ -6,6 +6,9 @@
   table's version (`Meta`) changes with that: after a crash the server asks for it (`check_version`) and
   keeps the definition that fits. An index that was built for a change that never came to its end is
   dropped when the table is next opened (`Share::open`).
+
+  Each partition is a table of the engine. Their indexes are built one partition after the other, and then all
+  their definitions change as one.
 */
 
 #include "ha_weir.h"
@@ -100,8 +103,8 @@ enum_alter_inplace_result ha_weir::check_if_supported_inplace_alter(TABLE *alter
   if (info->handler_flags & ~(DEFINITION_ONLY | INDEXES | COLUMNS) ||
       !keeps_primary(table, altered, info))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  // Partitions change one after the other, and a crash could come in between.
-  if (table->part_info && info->handler_flags & (INDEXES | COLUMNS))
+  // What a sequence has is checked row by row.
+  if (info->create_info->sequence != (table->s->sequence != nullptr))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   // A temporary table in a transaction that has used it: the engine would wait for that to end.
   Session *session= Session::find(ha_thd());
@@ -199,65 +202,128 @@ static bool replaces(const Builder &builder, const std::vector<WeirBytes> &names
   return false;
 }
 
-// Says that an ALTER has built its indexes already.
-class Built : public inplace_alter_handler_ctx
+// How far an ALTER of a table, or of a partition, has come.
+class Altered : public inplace_alter_handler_ctx
 {
+public:
+  explicit Altered(Share *of) : share(of) {}
+
+  Share *share;
+  bool has_built= false; // its indexes
 };
 
+// What happens to a table of the engine, and what that is made of.
+struct Change
+{
+  Share *share;
+  Builder builder;
+  std::vector<WeirBytes> drops;
+  bool adds= false;
+  bool numbers_begin_anew= false;
+  Meta meta;
+  Bytes encoded_meta;
+  WeirBytes meta_bytes= {nullptr, 0};
+
+  Change(Share *of, TABLE *altered, const Alter_inplace_info *info)
+      : share(of), builder(altered, info, of->added)
+  {
+  }
+
+  WeirTableChange of_engine()
+  {
+    return WeirTableChange{share->table,
+                           drops.data(),
+                           drops.size(),
+                           builder.indexes.data(),
+                           adds ? builder.indexes.size() : 0,
+                           meta_bytes.data ? &meta_bytes : nullptr,
+                           &builder};
+  }
+
+  void set_meta()
+  {
+    encoded_meta= meta.encode();
+    meta_bytes= bytes_of(encoded_meta);
+  }
+};
+
+// In one place: the engine is given pointers to them.
+using Changes= std::deque<Change>;
+
+static WeirResult carry_out(THD *thd, Changes &changes)
+{
+  std::vector<WeirTableChange> all;
+  for (Change &change : changes)
+    all.push_back(change.of_engine());
+  return weir_tables_alter(patience_of(thd), all.data(), all.size(), build_entry);
+}
+
 // Puts the first row with that key in a new index into the record; false if none was found.
-static bool find_duplicate(Builder &builder, const WeirTable *table, uint32_t which, const Bytes &key)
+static bool find_duplicate(Change &change, uint32_t which, const Bytes &key)
 {
   Scanner scanner;
   WeirScanned at;
   WeirEntry entry;
-  if (scanner.open(table, WEIR_PRIMARY, false) != WEIR_RESULT_OK)
+  if (scanner.open(change.share->table, WEIR_PRIMARY, false) != WEIR_RESULT_OK)
     return false;
   while (scanner.next(&at) == WEIR_RESULT_OK &&
-         builder.entry(which, at.key, at.value, &entry) == WEIR_RESULT_OK)
-    if (builder.key == key)
+         change.builder.entry(which, at.key, at.value, &entry) == WEIR_RESULT_OK)
+    if (change.builder.key == key)
       return true;
   return false;
 }
 
-// Tells the user why an ALTER failed.
-static bool report(handler *file, const WeirTable *table, Builder &builder, WeirResult result)
+// Tells the user which rows have the same key in a new index.
+static void report_duplicate(TABLE *altered, Changes &changes)
 {
-  if (result == WEIR_RESULT_OK)
-    return false;
-  if (result != WEIR_RESULT_DUPLICATE)
-  {
-    file->print_error(error_of(result, builder.table->in_use), MYF(0));
-    return true;
-  }
   Bytes name= weir_error_index();
   WeirBytes found= weir_error_key();
   Bytes twice(reinterpret_cast<const char *>(found.data), found.len);
-  for (uint32_t i= 0; i < builder.indexes.size(); i++)
-    if (index_named(builder.table, LEX_CSTRING{name.data(), name.size()}) == builder.numbers[i])
-    {
-      KEY *key= &builder.table->key_info[builder.numbers[i]];
-      if (find_duplicate(builder, table, i, twice))
-        print_keydup_error(builder.table, key, MYF(0));
-      else
-        my_printf_error(ER_DUP_ENTRY, "Duplicate entry for key '%s'", MYF(0), name.c_str());
-      return true;
-    }
-  file->print_error(HA_ERR_INTERNAL_ERROR, MYF(0));
+  const std::vector<uint> &numbers= changes.front().builder.numbers;
+  for (uint32_t which= 0; which < numbers.size(); which++)
+  {
+    if (index_named(altered, LEX_CSTRING{name.data(), name.size()}) != numbers[which])
+      continue;
+    for (Change &change : changes)
+      if (find_duplicate(change, which, twice))
+      {
+        print_keydup_error(altered, &altered->key_info[numbers[which]], MYF(0));
+        return;
+      }
+  }
+  my_printf_error(ER_DUP_ENTRY, "Duplicate entry for key '%s'", MYF(0), name.c_str());
+}
+
+// Tells the user why an ALTER failed; whether it did.
+static bool report(handler *file, TABLE *altered, Changes &changes, WeirResult result)
+{
+  if (result == WEIR_RESULT_OK)
+    return false;
+  if (result == WEIR_RESULT_DUPLICATE)
+    report_duplicate(altered, changes);
+  else
+    file->print_error(error_of(result, altered->in_use), MYF(0));
   return true;
+}
+
+bool ha_weir::prepare_inplace_alter_table(TABLE *, Alter_inplace_info *info)
+{
+  info->handler_ctx= new (ha_thd()->mem_root) Altered(share);
+  return !info->handler_ctx;
 }
 
 bool ha_weir::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
 {
   if (info->index_add_count == 0)
     return false;
-  Builder builder(altered, info, share->added);
-  if (replaces(builder, dropped(info)))
+  Changes changes;
+  Change &change= changes.emplace_back(share, altered, info);
+  if (replaces(change.builder, dropped(info)))
     return false;
-  WeirResult result= weir_table_alter(share->table, patience_of(ha_thd()), nullptr, 0, builder.indexes.data(),
-                                      builder.indexes.size(), nullptr, build_entry, &builder);
-  if (result == WEIR_RESULT_OK)
-    info->handler_ctx= new (ha_thd()->mem_root) Built;
-  return report(this, share->table, builder, result);
+  change.adds= true;
+  WeirResult result= carry_out(ha_thd(), changes);
+  static_cast<Altered *>(info->handler_ctx)->has_built= result == WEIR_RESULT_OK;
+  return report(this, altered, changes, result);
 }
 
 /*
@@ -283,23 +349,13 @@ static bool drop_rest_of_built(const WeirTable *table, const Builder &builder,
   return true;
 }
 
-bool ha_weir::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *info, bool commit)
+// Makes a change of what has yet to happen to a table.
+static void complete(Change &change, bool has_built, TABLE *altered, const Alter_inplace_info *info)
 {
-  Builder builder(altered, info, share->added);
-  std::vector<WeirBytes> names;
-  if (!commit)
-  {
-    if (!info->handler_ctx)
-      return false;
-    for (const WeirIndex &index : builder.indexes)
-      names.push_back(index.name);
-    return report(this, share->table, builder,
-                  weir_table_alter(share->table, patience_of(ha_thd()), names.data(), names.size(), nullptr, 0, nullptr,
-                                   build_entry, &builder));
-  }
-  Meta meta= meta_of(share->table);
-  bool begins_anew= info->create_info->used_fields & HA_CREATE_USED_AUTO;
-  if (begins_anew)
+  Meta &meta= change.meta;
+  meta= meta_of(change.share->table);
+  change.numbers_begin_anew= info->create_info->used_fields & HA_CREATE_USED_AUTO;
+  if (change.numbers_begin_anew)
   {
     // It may be less than what was there before: numbers begin anew from here, or from the highest row.
     meta.auto_increment= info->create_info->auto_increment_value;
@@ -309,16 +365,43 @@ bool ha_weir::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *inf
   meta.version.assign(reinterpret_cast<const char *>(altered->s->tabledef_version.str),
                       altered->s->tabledef_version.length);
   if (info->handler_flags & ALTER_ADD_STORED_BASE_COLUMN)
-    meta.added= builder.rows.added_row(altered);
-  Bytes encoded= meta.encode();
-  WeirBytes bytes= bytes_of(encoded);
-  names= dropped(info);
-  bool adds= info->index_add_count > 0 && !info->handler_ctx;
-  if (info->handler_ctx)
-    adds= drop_rest_of_built(share->table, builder, names);
-  WeirResult result= weir_table_alter(share->table, patience_of(ha_thd()), names.data(), names.size(), builder.indexes.data(),
-                                      adds ? builder.indexes.size() : 0, &bytes, build_entry, &builder);
-  if (result == WEIR_RESULT_OK && begins_anew)
-    share->forget(meta.number);
-  return report(this, share->table, builder, result);
+    meta.added= change.builder.rows.added_row(altered);
+  change.set_meta();
+  change.drops= dropped(info);
+  change.adds= info->index_add_count > 0 && !has_built;
+  if (has_built)
+    change.adds= drop_rest_of_built(change.share->table, change.builder, change.drops);
+}
+
+// Takes back what was built.
+bool ha_weir::drop_built(TABLE *altered, Alter_inplace_info *info)
+{
+  Changes changes;
+  Change &change= changes.emplace_back(share, altered, info);
+  for (const WeirIndex &index : change.builder.indexes)
+    change.drops.push_back(index.name);
+  return report(this, altered, changes, carry_out(ha_thd(), changes));
+}
+
+bool ha_weir::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *info, bool commit)
+{
+  // There is none if the server gave up before it was made.
+  auto own= static_cast<Altered *>(info->handler_ctx);
+  if (!commit)
+    return own && own->has_built && drop_built(altered, info);
+  // All partitions at once, if there are any; which is then said to the server.
+  inplace_alter_handler_ctx *alone[]= {own, nullptr};
+  Changes changes;
+  for (auto next= info->group_commit_ctx ? info->group_commit_ctx : alone; *next; next++)
+  {
+    auto one= static_cast<Altered *>(*next);
+    complete(changes.emplace_back(one->share, altered, info), one->has_built, altered, info);
+  }
+  info->group_commit_ctx= nullptr;
+  WeirResult result= carry_out(ha_thd(), changes);
+  if (result == WEIR_RESULT_OK)
+    for (Change &change : changes)
+      if (change.numbers_begin_anew)
+        change.share->forget(change.meta.number);
+  return report(this, altered, changes, result);
 }

@@ -200,7 +200,12 @@ int ha_weir::read_entry(uchar *buf, bool &skip)
   if (!find_key())
     return HA_ERR_CRASHED;
   WeirBytes found;
-  WeirResult result= weir_get(transaction(), share->table, bytes_of(pk), lock, row, &found);
+  WeirTransaction *with= transaction();
+  bool in_turn= lock == WEIR_LOCK_SHARED || lock == WEIR_LOCK_EXCLUSIVE;
+  uint64_t waits= in_turn ? weir_lock_waits(with) : 0;
+  WeirResult result= weir_get(with, share->table, bytes_of(pk), lock, row, &found);
+  if (in_turn && (result == WEIR_RESULT_NOT_FOUND || weir_lock_waits(with) != waits))
+    read_anew_behind();
   if (result == WEIR_RESULT_NOT_FOUND)
   {
     skip= true;
@@ -217,6 +222,8 @@ int ha_weir::read_entry(uchar *buf, bool &skip)
   if (!at.current && !entry_is_of(buf, active_index))
   {
     // The row has changed since: it has another entry.
+    if (in_turn)
+      read_anew_behind();
     unlock_row();
     skip= true;
     return 0;
@@ -224,6 +231,17 @@ int ha_weir::read_entry(uchar *buf, bool &skip)
   if (only_index && !key.decode(table, at.key, at.value, wanted().entries[active_index], buf))
     return HA_ERR_CRASHED;
   return 0;
+}
+
+/*
+  The row of the entry at hand had to be waited for, or has another entry by now. That may lie further on, among
+  entries that were read before: they are read once more.
+*/
+void ha_weir::read_anew_behind()
+{
+  weir_scan_behind(scan, at.key);
+  rest= {};
+  rest_given= 0;
 }
 
 static int outcome(check_result_t result, bool &skip)
@@ -370,6 +388,20 @@ int ha_weir::get_row(uchar *buf)
   return result == WEIR_RESULT_OK ? read_primary(buf, bytes_of(pk), found) : fail(result);
 }
 
+// The row of a short form.
+int ha_weir::get_row_at(uchar *buf, WeirBytes short_form)
+{
+  WeirBytes key, found;
+  WeirTransaction *with= transaction();
+  if (!with)
+    return HA_ERR_INTERNAL_ERROR;
+  WeirResult result= weir_get_by_short_form(with, share->table, short_form, lock, row, &key, &found);
+  if (result != WEIR_RESULT_OK)
+    return fail(result);
+  pk.assign(reinterpret_cast<const char *>(key.data), key.len);
+  return read_primary(buf, key, found);
+}
+
 // Goes on in a direction: from the entry at hand if the scan goes the other way, or from the end of one key.
 int ha_weir::turn(bool back, uchar *buf)
 {
@@ -495,8 +527,8 @@ int ha_weir::rnd_next(uchar *buf)
   return next_entry(buf);
 }
 
-// A position: the primary key; if keys differ in length, zeros and its length. So positions are ordered as rows
-// are.
+// A position: the primary key, or its short form; if keys differ in length, zeros and its length. So positions
+// are ordered as rows are, but for very long keys.
 void ha_weir::position(const uchar *record)
 {
   Bytes &key= key_bytes;
@@ -508,9 +540,15 @@ void ha_weir::position(const uchar *record)
   else
     encode_primary(record, key);
   size_t room= ref_length - (key_is_fixed ? 0 : 2);
-  DBUG_ASSERT(key.size() <= room);
-  size_t len= std::min(key.size(), room);
-  memcpy(ref, key.data(), len);
+  size_t len= key.size();
+  if (key_may_be_long)
+    len= weir_short_form(bytes_of(key), ref);
+  else
+  {
+    DBUG_ASSERT(len <= room);
+    len= std::min(len, room);
+    memcpy(ref, key.data(), len);
+  }
   memset(ref + len, 0, room - len);
   if (!key_is_fixed)
     int2store(ref + room, static_cast<uint16>(len));
@@ -520,6 +558,8 @@ int ha_weir::rnd_pos(uchar *buf, uchar *pos)
 {
   close_scan();
   size_t len= key_is_fixed ? ref_length : uint2korr(pos + ref_length - 2);
+  if (key_may_be_long)
+    return get_row_at(buf, WeirBytes{pos, len});
   pk.assign(reinterpret_cast<const char *>(pos), len);
   return get_row(buf);
 }

@@ -267,12 +267,23 @@ static void drop_database(handlerton *, char *path)
       sql_print_warning("WEIR: table %s could not be dropped: %s", name.c_str(), weir_error_message());
 }
 
-// Whether an ALTER in place that a crash has interrupted was done.
+// Opens a table, or a partition of it.
+static WeirResult open_some_part(const Bytes &name, WeirTable **table)
+{
+  WeirResult result= weir_table_open(database, bytes_of(name), table);
+  if (result != WEIR_RESULT_NO_TABLE)
+    return result;
+  Bytes prefix= name + "#P#";
+  std::vector<Bytes> partitions;
+  weir_table_names(database, bytes_of(prefix), collect_table, &partitions);
+  return partitions.empty() ? result : weir_table_open(database, bytes_of(partitions.front()), table);
+}
+
+// Whether an ALTER in place that a crash has interrupted was done: to all partitions then, or to none.
 static int check_version(handlerton *, const char *path, const LEX_CUSTRING *version, ulonglong)
 {
   WeirTable *table;
-  Bytes name= table_name(path);
-  if (weir_table_open(database, bytes_of(name), &table) != WEIR_RESULT_OK)
+  if (open_some_part(table_name(path), &table) != WEIR_RESULT_OK)
     return 2;
   Meta meta= meta_of(table);
   weir_table_close(table);
@@ -280,19 +291,17 @@ static int check_version(handlerton *, const char *path, const LEX_CUSTRING *ver
   return meta.version == wanted ? 0 : 1;
 }
 
-/* Start and end */
+/* What a crash leaves behind */
 
-// Temporary tables of a server that was killed: nobody can name them any more.
-static void drop_temporary_tables()
+// Drops tables that nobody can name any more; `what` they are.
+static void drop_garbage(bool is_garbage(const Bytes &name), const char *what)
 {
-  static const Bytes PREFIX= "#sql-temptable";
   std::vector<Bytes> names;
   size_t dropped= 0;
   weir_table_names(database, WeirBytes{nullptr, 0}, collect_table, &names);
   for (const Bytes &name : names)
   {
-    size_t slash= name.rfind(FN_LIBCHAR);
-    if (slash == Bytes::npos || name.compare(slash + 1, PREFIX.size(), PREFIX) != 0)
+    if (!is_garbage(name))
       continue;
     if (drop_table(name, patience_of(nullptr)) == WEIR_RESULT_OK)
       dropped++;
@@ -300,8 +309,42 @@ static void drop_temporary_tables()
       sql_print_warning("WEIR: table %s could not be dropped: %s", name.c_str(), weir_error_message());
   }
   if (dropped)
-    sql_print_information("WEIR: %zu temporary tables of a server that was killed are dropped", dropped);
+    sql_print_information("WEIR: %zu %s are dropped", dropped, what);
 }
+
+// Whether the last part of a table's name begins so.
+static bool has_base(const Bytes &name, const Bytes &begins)
+{
+  size_t slash= name.rfind(FN_LIBCHAR);
+  return slash != Bytes::npos && name.compare(slash + 1, begins.size(), begins) == 0;
+}
+
+static bool is_temporary(const Bytes &name)
+{
+  return has_base(name, "#sql-temptable");
+}
+
+/*
+  Whether a table, or the table that it is a partition of, has a name that only the server gives, while it
+  changes definitions, and no definition. Once the server has ended what a crash has interrupted, it has
+  forgotten such a table.
+*/
+static bool is_forgotten(const Bytes &name)
+{
+  if (!has_base(name, tmp_file_prefix "-"))
+    return false;
+  size_t slash= name.rfind(FN_LIBCHAR);
+  Bytes definition= Bytes(mysql_real_data_home) + name.substr(0, name.find("#P#", slash)) + reg_ext;
+  return access(definition.c_str(), F_OK) != 0;
+}
+
+static int ddl_is_recovered(handlerton *)
+{
+  drop_garbage(is_forgotten, "copies of tables that a crash left behind");
+  return 0;
+}
+
+/* Start and end */
 
 static int init(void *p)
 {
@@ -329,6 +372,7 @@ static int init(void *p)
   hton->show_status= show_status;
   hton->drop_database= drop_database;
   hton->check_version= check_version;
+  hton->signal_ddl_recovery_done= ddl_is_recovered;
   // There are no files of a table's own.
   static const char *no_files[]= {NullS};
   hton->tablefile_extensions= no_files;
@@ -349,7 +393,7 @@ static int init(void *p)
     sql_print_error("WEIR: the numbers of AUTO_INCREMENT can't be opened: %s", weir_error_message());
     return 1;
   }
-  drop_temporary_tables();
+  drop_garbage(is_temporary, "temporary tables of a server that was killed");
   return 0;
 }
 

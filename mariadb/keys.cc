@@ -3,6 +3,8 @@
 namespace weir {
 
 static const uint MAX_RUN= 120;
+// No character's weights of one level have more bytes.
+static const size_t WEIGHT_BYTES= 64;
 static const uchar BLANK[]= {' '};
 
 /* Bytes and numbers */
@@ -264,20 +266,29 @@ void Part::append_weights(Value v, Bytes &out) const
 {
   if (kind == Kind::Weights)
     v.len= cs->lengthsp(reinterpret_cast<const char *>(v.ptr), v.len);
-  size_t room= cs->strnxfrmlen(v.len) + 64;
   uchar small[512];
-  uchar *weights= room <= sizeof small ? small : static_cast<uchar *>(malloc(room));
-  for (uint i= 0; weights && i < level_count; i++)
+  Bytes large;
+  uchar *weights= small;
+  size_t room= sizeof small;
+  auto make_room= [&](size_t bytes) {
+    large.resize(bytes);
+    weights= reinterpret_cast<uchar *>(&large[0]);
+    room= bytes;
+  };
+  if (size_t most= cs->strnxfrmlen(v.len) + WEIGHT_BYTES; most > room)
+    make_room(most);
+  for (uint i= 0; i < level_count; i++)
   {
     const Level &level= levels[i];
-    size_t len= cs->strnxfrm(weights, room, UINT_MAX32, v.ptr, v.len, level.flag);
+    size_t len;
+    // Full to the brim, the room may have been too small, whatever the collation says: all weights are needed.
+    while ((len= cs->strnxfrm(weights, room, UINT_MAX32, v.ptr, v.len, level.flag)) + WEIGHT_BYTES > room)
+      make_room(2 * room);
     if (kind == Kind::WeightsNoPad || level.width == 0)
       append_escaped(out, weights, len);
     else
       append_padded(out, weights, len, level.space, level.width);
   }
-  if (weights != small)
-    free(weights);
 }
 
 void Part::append_value(Value v, Bytes &out) const
@@ -499,15 +510,13 @@ static void unpad(const uchar *from, const uchar *end, Bytes &out)
 bool Part::decode(TABLE *table, const uchar *from, const uchar *end, const uchar *&cover,
                   const uchar *cover_end, uchar *record) const
 {
-  uchar inverted[4096];
+  Bytes inverted;
   if (descending)
   {
-    if (size_t(end - from) > sizeof inverted)
-      return false;
-    for (size_t i= 0; i < size_t(end - from); i++)
-      inverted[i]= from[i] ^ INVERT;
-    end= inverted + (end - from);
-    from= inverted;
+    append(inverted, from, end - from);
+    invert(inverted, 0);
+    from= reinterpret_cast<const uchar *>(inverted.data());
+    end= from + inverted.size();
   }
   uchar *to= record + offset;
   if (nullable)

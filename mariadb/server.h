@@ -32,5 +32,6 @@ extern "C" int thd_rpl_deadlock_check(MYSQL_THD thd, MYSQL_THD other);
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <string>
 #include <vector>

@@ -10,6 +10,9 @@
 // Stands for the primary key where an index is named by its position.
 #define WEIR_PRIMARY UINT32_MAX
 
+// Room for any short form, in bytes.
+#define WEIR_SHORT_FORM_BYTES_MAX 3532
+
 // What kind of bound.
 typedef enum WeirBoundKind {
   // None.
@@ -276,6 +279,24 @@ typedef struct WeirPatience {
   uint64_t timeout_ms;
 } WeirPatience;
 
+// What is to happen to a table.
+typedef struct WeirTableChange {
+  // The table.
+  const struct WeirTable *table;
+  // Names of indexes that go.
+  const struct WeirBytes *drop;
+  // How many.
+  size_t drop_count;
+  // New indexes; they come behind those that stay.
+  const struct WeirIndex *add;
+  // How many.
+  size_t add_count;
+  // What is kept with the table from now on; null: what was.
+  const struct WeirBytes *meta;
+  // What the callback is given for rows of this table.
+  void *context;
+} WeirTableChange;
+
 // An index entry of a row.
 typedef struct WeirEntry {
   // Position of the index in its table.
@@ -446,6 +467,15 @@ enum WeirResult weir_scan_next(struct WeirScan *scan,
                                struct WeirScanned *out,
                                struct WeirBatch *rest);
 
+// Has what lies behind `key`, which the scan has given, read anew. For locking reads by an index: who had to
+// wait for an entry's row (`weir_lock_waits`), or finds that the row has another entry now, may find that
+// entry further on. What was given together with it isn't valid any more.
+//
+// # Safety
+// `scan` is a handle; `key` is readable.
+void weir_scan_behind(struct WeirScan *scan,
+                      struct WeirBytes key);
+
 // Ends a scan.
 //
 // # Safety
@@ -519,21 +549,16 @@ enum WeirResult weir_table_meta(const struct WeirTable *table,
 // `table` is a handle; `meta` is readable.
 enum WeirResult weir_table_set_meta(const struct WeirTable *table, struct WeirBytes meta);
 
-// Drops and adds indexes of a table and replaces what the caller keeps with it, all at once or not at all.
-// Others may read meanwhile. `meta` may be null.
+// Drops and adds indexes of tables and replaces what the caller keeps with them, all at once or not at all.
+// Others may read meanwhile. Each table is named once; there is one at least.
 //
 // # Safety
-// `table` is a handle; the names, indexes and `meta` are readable; `callback` may be called with `context`; the
-// canceller is a handle or null.
-enum WeirResult weir_table_alter(const struct WeirTable *table,
-                                 struct WeirPatience patience,
-                                 const struct WeirBytes *drop,
-                                 size_t drop_count,
-                                 const struct WeirIndex *add,
-                                 size_t add_count,
-                                 const struct WeirBytes *meta,
-                                 WeirEntryCallback callback,
-                                 void *context);
+// `changes` points to `count` changes, whose tables are handles and whose names, indexes and metas are
+// readable; `callback` may be called with their contexts; the canceller is a handle or null.
+enum WeirResult weir_tables_alter(struct WeirPatience patience,
+                                  const struct WeirTableChange *changes,
+                                  size_t count,
+                                  WeirEntryCallback callback);
 
 // Hands out the names of a table's indexes, in their order.
 //
@@ -615,6 +640,12 @@ void weir_transaction_close(struct WeirTransaction *transaction);
 // # Safety
 // `transaction` is a handle.
 enum WeirResult weir_take_snapshot(struct WeirTransaction *transaction);
+
+// How often the transaction has waited for a row's lock and got it.
+//
+// # Safety
+// `transaction` is a handle.
+uint64_t weir_lock_waits(const struct WeirTransaction *transaction);
 
 // Begins a statement: reads at `ReadCommitted` see what is committed now, and
 // `weir_statement_rollback` comes back to here.
@@ -789,6 +820,24 @@ enum WeirResult weir_get(struct WeirTransaction *transaction,
                          enum WeirLock lock,
                          struct WeirRow *row,
                          struct WeirBytes *out);
+
+// Writes a key's short form, which is the key itself unless it is very long; returns its length.
+//
+// # Safety
+// `key` is readable; `out` has room for `WEIR_SHORT_FORM_BYTES_MAX`.
+size_t weir_short_form(struct WeirBytes key, uint8_t *out);
+
+// As `weir_get`, by the key's short form; `key` is then the whole key, valid as long as `out`.
+//
+// # Safety
+// As [`weir_get`]; `key` may be written.
+enum WeirResult weir_get_by_short_form(struct WeirTransaction *transaction,
+                                       const struct WeirTable *table,
+                                       struct WeirBytes short_form,
+                                       enum WeirLock lock,
+                                       struct WeirRow *row,
+                                       struct WeirBytes *key,
+                                       struct WeirBytes *out);
 
 #ifdef __cplusplus
 } // extern "C"

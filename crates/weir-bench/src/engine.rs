@@ -84,6 +84,9 @@ pub struct ServerChoice {
     pub socket: Option<PathBuf>,
     /// The server's storage engine that the tables are in.
     pub table_engine: String,
+    /// Whether the tables are there already and stay; then they tell their storage engine.
+    #[serde(default)]
+    pub existing: bool,
     /// How statements are sent.
     pub statements: Statements,
     /// Whether the tables stay when the run is over.

@@ -174,6 +174,7 @@ impl PrivateServer {
             password: None,
             socket: Some(self.socket()),
             table_engine: table_engine.into(),
+            existing: false,
             statements,
             // Its whole directory goes.
             keep: true,

@@ -188,3 +188,35 @@ fn a_server_is_watched_where_it_is() {
     opened.close().unwrap();
     server.stop().unwrap();
 }
+
+#[test]
+#[ignore = "needs MariaDB; mariadb/test runs it"]
+fn tables_that_are_there_are_used_as_they_are() {
+    let server = server("weir", false);
+    let url = "mysql://root@localhost/own".to_string();
+    let made_here = ServerChoice { keep: true, url, ..choice(&server, "weir", Statements::Text) };
+    let there = || ServerChoice { existing: true, keep: false, ..made_here.clone() };
+    let refused = |reasons: &[&str]| {
+        let Err(error) = try_open(there()) else { panic!("{reasons:?}: it was let in") };
+        let text = error.to_string();
+        assert!(reasons.iter().all(|reason| text.contains(reason)), "{text}");
+    };
+    let opened = try_open(made_here.clone()).unwrap();
+    opened.create_table(0, true).unwrap();
+    refused(&["no table own.purchases2", "CREATE TABLE purchases2 (", "KEY pdc"]);
+    opened.create_table(1, false).unwrap();
+    opened.close().unwrap();
+
+    let opened = try_open(there()).unwrap();
+    assert_eq!(opened.info().name, "weir-sql");
+    let error = opened.create_table(1, true).unwrap_err().to_string();
+    assert!(error.contains("own.purchases2 has no index marketsegment (productid,"), "{error}");
+    drop(opened);
+    let opened = try_open(there()).unwrap();
+    indexes_from_the_start("existing", opened.as_ref());
+    indexes_on_filled_tables("existing", opened.as_ref());
+    opened.close().unwrap();
+    // They stayed.
+    refused(&["own.purchases1 is not empty"]);
+    server.stop().unwrap();
+}

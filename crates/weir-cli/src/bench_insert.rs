@@ -53,6 +53,11 @@ pub struct Insert {
     #[arg(long, value_name = "ENGINE", default_value = "weir", requires = "url")]
     table_engine: String,
 
+    /// Use the server's tables purchases1, purchases2, ..., one for each client, empty and with whatever
+    /// storage engine and partitions, instead of making them; they stay
+    #[arg(long, requires = "url", conflicts_with = "table_engine")]
+    existing_tables: bool,
+
     /// How statements are sent to a server: text, as the field's benchmark does, or prepared
     #[arg(long, default_value = "text", requires = "url")]
     statements: Statements,
@@ -164,6 +169,7 @@ impl Insert {
             password,
             socket: self.socket.clone(),
             table_engine: self.table_engine.clone(),
+            existing: self.existing_tables,
             statements: self.statements,
             keep: self.keep,
         }))

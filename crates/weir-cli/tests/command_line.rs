@@ -70,7 +70,7 @@ fn a_directory_with_files_is_left_alone() {
 fn nonsense_ends_with_code_2_and_a_reason() {
     let dir = tempfile::tempdir().unwrap();
     let url = "mysql://localhost/";
-    let cases: [(&[&str], &str); 30] = [
+    let cases: [(&[&str], &str); 32] = [
         (&["bench", "insert", "--engine", "oracle"], "`oracle` is no engine"),
         (&["bench", "insert", "--rows", "many"], "not a number"),
         (&["bench", "insert", "--memory", "5Q"], "unknown unit"),
@@ -88,6 +88,11 @@ fn nonsense_ends_with_code_2_and_a_reason() {
         ),
         (&["bench", "insert", "--url", url, "--statements", "loud"], "prepared or text"),
         (&["bench", "insert", "--table-engine", "innodb"], "required arguments"),
+        (&["bench", "insert", "--existing-tables"], "required arguments"),
+        (
+            &["bench", "insert", "--url", url, "--existing-tables", "--table-engine", "weir"],
+            "cannot be used with",
+        ),
         (&["bench", "compare", "--servers", "oracle"], "use weir, innodb, rocksdb"),
         (
             &["bench", "compare", "--servers", "weir", "--server-command", "gone"],

@@ -7,7 +7,7 @@ use crate::patience::{patiently, WeirPatience};
 use crate::scan::{bound, WeirBound};
 use crate::write::WeirEntry;
 use std::ffi::c_void;
-use weir::{Changes, Database, Error, KeyOf, RawIndex, RawRange, Schema, Table};
+use weir::{Changes, Database, Error, KeyOf, RawIndex, RawRange, Schema, Table, TableChange};
 
 /// A table.
 pub struct WeirTable {
@@ -199,51 +199,102 @@ pub type WeirEntryCallback = extern "C" fn(
     out: *mut WeirEntry,
 ) -> WeirResult;
 
-/// Drops and adds indexes of a table and replaces what the caller keeps with it, all at once or not at all.
-/// Others may read meanwhile. `meta` may be null.
+/// What is to happen to a table.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct WeirTableChange {
+    /// The table.
+    pub table: *const WeirTable,
+    /// Names of indexes that go.
+    pub drop: *const WeirBytes,
+    /// How many.
+    pub drop_count: usize,
+    /// New indexes; they come behind those that stay.
+    pub add: *const WeirIndex,
+    /// How many.
+    pub add_count: usize,
+    /// What is kept with the table from now on; null: what was.
+    pub meta: *const WeirBytes,
+    /// What the callback is given for rows of this table.
+    pub context: *mut c_void,
+}
+
+/// A change's parts as the engine wants them.
+struct OwnedChange<'a> {
+    table: &'a WeirTable,
+    drop: Vec<String>,
+    add: Vec<RawIndex>,
+    meta: Option<&'a [u8]>,
+    context: *mut c_void,
+}
+
+impl<'a> OwnedChange<'a> {
+    /// # Safety
+    /// The table is a handle; the names, indexes and the meta are readable during `'a`.
+    unsafe fn of(change: &'a WeirTableChange) -> OwnedChange<'a> {
+        // SAFETY: the caller's promises.
+        unsafe {
+            let name = |n: usize| (*change.drop.add(n)).text();
+            OwnedChange {
+                table: &*change.table,
+                drop: (0..change.drop_count).map(name).collect(),
+                add: indexes(change.add, change.add_count),
+                meta: change.meta.as_ref().map(|meta| meta.slice()),
+                context: change.context,
+            }
+        }
+    }
+}
+
+/// Drops and adds indexes of tables and replaces what the caller keeps with them, all at once or not at all.
+/// Others may read meanwhile. Each table is named once; there is one at least.
 ///
 /// # Safety
-/// `table` is a handle; the names, indexes and `meta` are readable; `callback` may be called with `context`; the
-/// canceller is a handle or null.
+/// `changes` points to `count` changes, whose tables are handles and whose names, indexes and metas are
+/// readable; `callback` may be called with their contexts; the canceller is a handle or null.
 #[no_mangle]
-pub unsafe extern "C" fn weir_table_alter(
-    table: *const WeirTable,
+pub unsafe extern "C" fn weir_tables_alter(
     patience: WeirPatience,
-    drop: *const WeirBytes,
-    drop_count: usize,
-    add: *const WeirIndex,
-    add_count: usize,
-    meta: *const WeirBytes,
+    changes: *const WeirTableChange,
+    count: usize,
     callback: WeirEntryCallback,
-    context: *mut c_void,
 ) -> WeirResult {
     // SAFETY: the caller's promises.
-    let (table, add) = unsafe { (&*table, indexes(add, add_count)) };
-    // SAFETY: the caller's promise.
-    let name = |n: usize| unsafe { (*drop.add(n)).text() };
-    let drop: Vec<String> = (0..drop_count).map(name).collect();
-    let drop: Vec<&str> = drop.iter().map(String::as_str).collect();
-    // SAFETY: the caller's promises.
-    let meta = unsafe { meta.as_ref().map(|meta| meta.slice()) };
-    let mut entry_of =
-        |which: usize, key: &[u8], row: &[u8], to: &mut Vec<u8>, value: &mut Vec<u8>| {
-            let none = WeirBytes { data: std::ptr::null(), len: 0 };
-            let mut out = WeirEntry { index: 0, key: none, value: none };
-            match callback(context, which as u32, key.into(), row.into(), &mut out) {
-                WeirResult::Ok => {
-                    // SAFETY: the callback's promise.
-                    unsafe {
-                        to.extend_from_slice(out.key.slice());
-                        value.extend_from_slice(out.value.slice());
-                    }
-                    Ok(())
+    let all: Vec<OwnedChange<'_>> = unsafe {
+        std::slice::from_raw_parts(changes, count).iter().map(|c| OwnedChange::of(c)).collect()
+    };
+    let drops: Vec<Vec<&str>> =
+        all.iter().map(|one| one.drop.iter().map(String::as_str).collect()).collect();
+    let changes = all.iter().zip(&drops).map(|(one, drop)| TableChange {
+        table: &one.table.table,
+        drop,
+        add: &one.add,
+        meta: one.meta,
+    });
+    let changes: Vec<TableChange<'_>> = changes.collect();
+    let mut entry_of = |nth: usize,
+                        which: usize,
+                        key: &[u8],
+                        row: &[u8],
+                        to: &mut Vec<u8>,
+                        value: &mut Vec<u8>| {
+        let none = WeirBytes { data: std::ptr::null(), len: 0 };
+        let mut out = WeirEntry { index: 0, key: none, value: none };
+        match callback(all[nth].context, which as u32, key.into(), row.into(), &mut out) {
+            WeirResult::Ok => {
+                // SAFETY: the callback's promise.
+                unsafe {
+                    to.extend_from_slice(out.key.slice());
+                    value.extend_from_slice(out.value.slice());
                 }
-                WeirResult::Cancelled => Err(Error::Cancelled),
-                _ => Err(Error::Catalog("a row doesn't fit the table's definition".to_string())),
+                Ok(())
             }
-        };
-    let (database, table) = (&table.database, &table.table);
-    let alter = |with: Changes<'_>| with.alter_indexes(table, &drop, &add, meta, &mut entry_of);
+            WeirResult::Cancelled => Err(Error::Cancelled),
+            _ => Err(Error::Catalog("a row doesn't fit the table's definition".to_string())),
+        }
+    };
+    let database = &all.first().expect("a change of one table at least").table.database;
+    let alter = |with: Changes<'_>| with.alter_tables(&changes, &mut entry_of);
     // SAFETY: the caller's promise.
     result(unsafe { patiently(database, patience, alter) })
 }

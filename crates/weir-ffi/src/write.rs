@@ -19,7 +19,12 @@ pub struct WeirEntry {
 }
 
 /// Holds a row that was read.
-pub struct WeirRow(Vec<u8>);
+#[derive(Default)]
+pub struct WeirRow {
+    row: Vec<u8>,
+    /// Its key, if that wasn't known.
+    key: Vec<u8>,
+}
 
 /// Most entries that a row has: as many as a table of the server may have indexes.
 const MAX_ENTRIES: usize = 128;
@@ -172,7 +177,7 @@ pub unsafe extern "C" fn weir_delete(
 /// Makes a holder for rows.
 #[no_mangle]
 pub extern "C" fn weir_row_open() -> *mut WeirRow {
-    Box::into_raw(Box::new(WeirRow(Vec::new())))
+    Box::into_raw(Box::default())
 }
 
 /// Gives back a holder, or null.
@@ -202,7 +207,7 @@ pub unsafe extern "C" fn weir_get(
 ) -> WeirResult {
     // SAFETY: the caller's promises.
     let (transaction, table, key, row) =
-        unsafe { (&mut *transaction, &*table, key.slice(), &mut (*row).0) };
+        unsafe { (&mut *transaction, &*table, key.slice(), &mut (*row).row) };
     let txn = match lock {
         WeirLock::None => transaction.running(),
         _ => transaction.waiting(),
@@ -211,6 +216,61 @@ pub unsafe extern "C" fn weir_get(
         Ok(true) => {
             // SAFETY: the caller's promise.
             unsafe { *out = row.as_slice().into() };
+            WeirResult::Ok
+        }
+        Ok(false) => WeirResult::NotFound,
+        Err(error) => failed(&error),
+    }
+}
+
+/// Room for any short form, in bytes.
+pub const WEIR_SHORT_FORM_BYTES_MAX: usize = 3532;
+const _: () = assert!(WEIR_SHORT_FORM_BYTES_MAX == weir::SHORT_FORM_BYTES_MAX);
+
+/// Writes a key's short form, which is the key itself unless it is very long; returns its length.
+///
+/// # Safety
+/// `key` is readable; `out` has room for `WEIR_SHORT_FORM_BYTES_MAX`.
+#[no_mangle]
+pub unsafe extern "C" fn weir_short_form(key: WeirBytes, out: *mut u8) -> usize {
+    // SAFETY: the caller's promise.
+    let short = weir::short_form(unsafe { key.slice() });
+    // SAFETY: the caller's promise; no short form is longer.
+    unsafe { std::ptr::copy_nonoverlapping(short.as_ptr(), out, short.len()) };
+    short.len()
+}
+
+/// As `weir_get`, by the key's short form; `key` is then the whole key, valid as long as `out`.
+///
+/// # Safety
+/// As [`weir_get`]; `key` may be written.
+#[no_mangle]
+pub unsafe extern "C" fn weir_get_by_short_form(
+    transaction: *mut WeirTransaction,
+    table: *const WeirTable,
+    short_form: WeirBytes,
+    lock: WeirLock,
+    row: *mut WeirRow,
+    key: *mut WeirBytes,
+    out: *mut WeirBytes,
+) -> WeirResult {
+    // SAFETY: the caller's promises.
+    let (transaction, table, short, holder) =
+        unsafe { (&mut *transaction, &*table, short_form.slice(), &mut *row) };
+    let txn = match lock {
+        WeirLock::None => transaction.running(),
+        _ => transaction.waiting(),
+    };
+    let WeirRow { row, key: whole } = holder;
+    let found =
+        txn.and_then(|txn| txn.get_raw_by_short_form(&table.table, short, lock.into(), whole, row));
+    match found {
+        Ok(true) => {
+            // SAFETY: the caller's promises.
+            unsafe {
+                *out = row.as_slice().into();
+                *key = whole.as_slice().into();
+            }
             WeirResult::Ok
         }
         Ok(false) => WeirResult::NotFound,

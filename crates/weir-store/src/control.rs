@@ -10,7 +10,7 @@
 //! | offset | width | what                                              |
 //! |--------|-------|---------------------------------------------------|
 //! | 0      | 8     | magic `WEIRCTL\0`                                 |
-//! | 8      | 4     | format, 1                                         |
+//! | 8      | 4     | format, 2; 1 before there were keys in short form |
 //! | 12     | 4     | CRC-32C over the slot with this field zero        |
 //! | 16     | 8     | version of this slot                              |
 //! | 24     | 8     | database id                                       |
@@ -31,7 +31,7 @@ use weir_page::{Lsn, PAGE_SIZE, PageId, TxnId};
 /// Bytes of a slot.
 pub(crate) const SLOT: usize = 4096;
 /// Newest format known here.
-pub const CONTROL_FORMAT: u32 = 1;
+pub const CONTROL_FORMAT: u32 = 2;
 const MAGIC: [u8; 8] = *b"WEIRCTL\0";
 
 /// The contents of the control file.
@@ -160,7 +160,7 @@ mod tests {
         encode(&sample(), 5, &mut slot);
         let crc = field::<4>(&slot, 12);
         let mut expected = [0u8; SLOT];
-        expected[..12].copy_from_slice(b"WEIRCTL\0\x01\0\0\0");
+        expected[..12].copy_from_slice(b"WEIRCTL\0\x02\0\0\0");
         expected[12..16].copy_from_slice(&crc);
         for (at, value) in [
             (16, 5u64),
@@ -176,7 +176,16 @@ mod tests {
             expected[at..at + 8].copy_from_slice(&value.to_le_bytes());
         }
         assert_eq!(slot, expected);
-        assert_eq!(u32::from_le_bytes(crc), 3_692_991_720);
+        assert_eq!(u32::from_le_bytes(crc), 1_593_525_888);
+    }
+
+    #[test]
+    fn a_slot_of_format_1_is_read() {
+        let mut slot = [0; SLOT];
+        encode(&sample(), 5, &mut slot);
+        slot[8] = 1;
+        slot[12..16].copy_from_slice(&3_692_991_720_u32.to_le_bytes());
+        assert_eq!(decode([&[0; SLOT], &slot], "c").unwrap(), (sample(), 5));
     }
 
     #[test]
@@ -215,11 +224,11 @@ mod tests {
     fn newer_format_is_refused() {
         let mut slot = [0; SLOT];
         encode(&sample(), 5, &mut slot);
-        slot[8] = 2;
+        slot[8] = 3;
         slot[12..16].fill(0);
         let crc = crc32c::crc32c(&slot);
         slot[12..16].copy_from_slice(&crc.to_le_bytes());
         let error = decode([&slot, &[0; SLOT]], "c").unwrap_err();
-        assert!(matches!(error, StoreError::NewerFormat { found: 2, supported: 1, .. }));
+        assert!(matches!(error, StoreError::NewerFormat { found: 3, supported: 2, .. }));
     }
 }

@@ -26,6 +26,7 @@
 //! an empty value tells the two forms apart.
 
 mod integer;
+pub(crate) mod long;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -33,7 +34,9 @@ use crate::row::RowError;
 use crate::schema::{Column, KeyOf, Schema};
 use crate::value::{OwnedValue, Type, Value};
 use std::ops::Bound;
-use weir_page::node::MAX_KEY;
+
+/// Longest key, in bytes.
+pub const KEY_BYTES_MAX: usize = 256 << 10;
 
 const NULL: u8 = 0;
 const PRESENT: u8 = 1;
@@ -88,7 +91,7 @@ pub(crate) fn encode_parts<'v>(
         for (nth, &column) in parts.iter().enumerate() {
             let value = get(nth, column as usize)?;
             put_part(&schema.columns()[column as usize], value, out)?;
-            if out.len() - start > MAX_KEY {
+            if out.len() - start > KEY_BYTES_MAX {
                 let (key, bytes) = (schema.key_name(of), out.len() - start);
                 return Err(RowError::KeyTooLong { key, bytes });
             }
@@ -124,7 +127,7 @@ fn put_part(column: &Column, value: Value<'_>, out: &mut Vec<u8>) -> Result<(), 
 
 fn put_escaped(bytes: &[u8], out: &mut Vec<u8>) {
     // A longer one is an error whatever follows: don't copy all of it.
-    let mut rest = &bytes[..bytes.len().min(MAX_KEY)];
+    let mut rest = &bytes[..bytes.len().min(KEY_BYTES_MAX)];
     while let Some(at) = rest.iter().position(|&byte| byte == ESCAPE) {
         out.extend_from_slice(&rest[..=at]);
         out.push(ESCAPED_ZERO);

@@ -14,12 +14,11 @@ mod tests;
 
 pub use index::{index_entry, primary_key_of_entry};
 
-use crate::key::{self, Decoded};
+use crate::key::{self, Decoded, KEY_BYTES_MAX};
 use crate::schema::{Column, KeyOf, Place, Schema};
 use crate::value::{OwnedValue, Type, Value};
 use std::cell::OnceCell;
 use std::fmt;
-use weir_page::node::MAX_KEY;
 use weir_page::varint::{self, Input};
 
 /// Why values are not a row, or bytes not one.
@@ -51,8 +50,8 @@ pub enum RowError {
         /// The column.
         column: String,
     },
-    /// An encoded key is longer than the tree allows.
-    #[error("{key}: the encoded key has at least {bytes} bytes; {MAX_KEY} are allowed")]
+    /// An encoded key is too long.
+    #[error("{key}: the encoded key has at least {bytes} bytes; {KEY_BYTES_MAX} are allowed")]
     KeyTooLong {
         /// Which key.
         key: String,

@@ -4,11 +4,13 @@
 mod common;
 
 use common::{all_items, check_quiet, items, options, retried, values};
+use std::sync::Arc;
 use std::time::Duration;
 use weir::{
-    Bounds, Database, Direction, Entry, Error, Isolation, KeyOf, Lock, Patience, RawIndex,
-    RawRange, Schema, Table, Type, Value,
+    Bounds, Database, Direction, Durability, Entry, Error, Isolation, KeyOf, Lock, Patience,
+    RawIndex, RawRange, Schema, Table, TableChange, Type, Value,
 };
+use weir_os::SimDisk;
 
 fn open(dir: &std::path::Path) -> Database {
     Database::open(dir, options(8 << 20, 8 << 20).lock_wait_timeout(Duration::ZERO)).unwrap()
@@ -264,6 +266,135 @@ fn indexes_are_built_beside_others() {
             assert_eq!(keys(&db, table, KeyOf::Index(n)).len(), 8000);
         }
     }
+    check_quiet(&db);
+}
+
+/// What a change of several tables comes to: names of indexes and meta of each.
+fn definitions(tables: &[Table]) -> Vec<(Vec<String>, Vec<u8>)> {
+    tables.iter().map(|table| (names(table), table.meta().unwrap())).collect()
+}
+
+fn several(db: &Database) -> Vec<Table> {
+    let schema = || Schema::raw(vec![RawIndex::new("a", false)], vec![1]).unwrap();
+    let made = |n: u32| match db.table(&format!("part {n}")) {
+        Some(table) => table,
+        None => db.create_table(&format!("part {n}"), schema()).unwrap(),
+    };
+    (0..3).map(made).collect()
+}
+
+fn fill(db: &Database, tables: &[Table]) {
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    for (table, first) in tables.iter().zip([0_u32, 100, 200]) {
+        for n in first..first + 50 {
+            let key = n.to_be_bytes();
+            let entry = Entry { index: 0, key: &key, value: b"" };
+            txn.insert_raw(table, &key, &row(n), &[entry]).unwrap();
+        }
+    }
+    txn.commit().unwrap();
+}
+
+/// Index `a` goes, `b` comes: each row's bytes.
+fn alter_all(db: &Database, tables: &[Table], unique: bool) -> weir::Result<()> {
+    let add = [RawIndex::new("b", unique)];
+    let change = |table| TableChange { table, drop: &["a"], add: &add, meta: Some(&[2]) };
+    let changes: Vec<TableChange<'_>> = tables.iter().map(change).collect();
+    db.alter_tables(&changes, &mut |nth, n, key, row, of_key, _| {
+        assert_eq!((n, u32::from_be_bytes(key.try_into().unwrap()) / 100), (0, nth as u32));
+        of_key.extend_from_slice(row);
+        Ok(())
+    })
+}
+
+#[test]
+fn several_tables_change_together_or_not_at_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let tables = several(&db);
+    fill(&db, &tables);
+    let before = definitions(&tables);
+    // The last one has a duplicate.
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    let (key, entry) = (299_u32.to_be_bytes(), Entry { index: 0, key: b"twice", value: b"" });
+    txn.insert_raw(&tables[2], &key, &row(200), &[entry]).unwrap();
+    txn.commit().unwrap();
+    let twice = alter_all(&db, &tables, true);
+    let Err(Error::Duplicate { table, index, .. }) = twice else { panic!("{twice:?}") };
+    assert_eq!((table, index), (tables[2].name(), "b".to_string()));
+    assert_eq!(definitions(&tables), before);
+    // The second one is in use.
+    let mut reader = db.begin(Isolation::RepeatableRead).unwrap();
+    reader.get_raw(&tables[1], b"", Lock::None, &mut Vec::new()).unwrap();
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    txn.delete_raw(&tables[2], &key, &[entry]).unwrap();
+    txn.commit().unwrap();
+    assert!(matches!(alter_all(&db, &tables, true), Err(Error::TableInUse(_))));
+    assert_eq!(definitions(&tables), before);
+    drop(reader);
+    check_quiet(&db);
+    alter_all(&db, &tables, true).unwrap();
+    for table in &tables {
+        assert_eq!((names(table), table.meta().unwrap()), (vec!["b".to_string()], vec![2]));
+        assert_eq!(keys(&db, table, KeyOf::Index(0)).len(), 50);
+    }
+    check_quiet(&db);
+}
+
+#[test]
+fn a_crash_leaves_all_tables_of_a_change_as_before_or_as_after() {
+    let options = options(8 << 20, 16 << 20).durability(Durability::Sync).single_threaded();
+    let mut ends = [0, 0];
+    for cut in 0.. {
+        let disk = SimDisk::new(1);
+        let db = Database::open_on(Arc::new(disk.clone()), options.clone()).unwrap();
+        let tables = several(&db);
+        fill(&db, &tables);
+        let before = definitions(&tables);
+        disk.crash_at(disk.operations() + cut);
+        let done = alter_all(&db, &tables, false).is_ok();
+        drop((tables, db));
+        let db = Database::open_on(Arc::new(disk.crash(cut)), options.clone()).unwrap();
+        let tables = several(&db);
+        let found = definitions(&tables);
+        let is_new = found != before;
+        assert!(is_new || !done, "crash at {cut}: what was done is there");
+        assert!(found.iter().all(|one| *one == found[0]), "crash at {cut}: {found:?}");
+        for table in &tables {
+            assert_eq!(keys(&db, table, KeyOf::Index(0)).len(), 50, "crash at {cut}");
+        }
+        check_quiet(&db);
+        ends[usize::from(is_new)] += 1;
+        if done {
+            break;
+        }
+    }
+    assert!(ends[0] > 0 && ends[1] > 0, "{ends:?}");
+}
+
+#[test]
+fn what_is_written_to_a_table_before_its_turn_is_in_its_new_index() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let tables = several(&db);
+    fill(&db, &tables);
+    let add = [RawIndex::new("b", false)];
+    let change = |table| TableChange { table, drop: &[], add: &add, meta: None };
+    let changes: Vec<TableChange<'_>> = tables.iter().map(change).collect();
+    let mut is_written = false;
+    db.alter_tables(&changes, &mut |nth, _, key, _, of_key, _| {
+        if nth == 0 && !is_written {
+            is_written = true;
+            let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+            txn.insert_raw(&tables[2], b"late", b"row", &[]).unwrap();
+            txn.commit().unwrap();
+        }
+        of_key.extend_from_slice(key);
+        Ok(())
+    })
+    .unwrap();
+    assert!(is_written);
+    assert_eq!(keys(&db, &tables[2], KeyOf::Index(1)).last().unwrap(), b"late");
     check_quiet(&db);
 }
 

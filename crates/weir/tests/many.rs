@@ -185,7 +185,7 @@ fn rows_at_once_that_clash_do_nothing() {
     for key in [b"a", b"b", b"c"] {
         assert!(!txn.get_raw(&table, key, Lock::None, &mut Vec::new()).unwrap());
     }
-    let too_long = vec![0; 4000];
+    let too_long = vec![0; 300_000];
     let mut rows = [pair(b"c"), Pair { key: &too_long, value: b"" }];
     assert!(matches!(txn.insert_many_raw(&table, &mut rows, &mut []), Err(Error::Row(_))));
     txn.insert_many_raw(&table, &mut [], &mut []).unwrap();

@@ -42,8 +42,8 @@ use crate::version::{Entry, Flags, Version};
 use std::cmp::Ordering;
 use std::ops::Range;
 
-/// Longest key, in bytes.
-pub const MAX_KEY: usize = 3500;
+/// Longest key, in bytes: two of them as fences leave a page room for two entries of [`MAX_INLINE`].
+pub const MAX_KEY: usize = 3532;
 /// Longest inline leaf entry: key and value together, in bytes. A longer value goes to overflow pages.
 pub const MAX_INLINE: usize = 3900;
 /// Bytes of a slot.

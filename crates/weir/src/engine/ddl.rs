@@ -13,7 +13,6 @@ use crate::schema::{Layout, RawSchema, Schema};
 use crate::tree::Tree;
 use crate::txn::{HeldStaging, Staging, Txn};
 use std::sync::Arc;
-use weir_page::node::MAX_KEY;
 
 impl Database {
     /// Creates a table: typed, of a [`Schema`], or raw, of a [`RawSchema`].
@@ -236,9 +235,12 @@ pub(super) fn hold_stagings(indexes: &[IndexDef]) -> Vec<HeldStaging<'_>> {
     indexes.iter().filter_map(|index| index.staging.as_ref()).map(|s| s.hold()).collect()
 }
 
+/// Longest name of a table, in bytes.
+pub(super) const NAME_BYTES_MAX: usize = crate::key::long::PLAIN;
+
 /// Whether a name can be a table's: it is a key of the catalog.
 fn check_name(name: &str) -> Result<()> {
-    if name.len() <= MAX_KEY {
+    if name.len() <= NAME_BYTES_MAX {
         return Ok(());
     }
     let start = name.chars().take(20).collect();

@@ -68,7 +68,7 @@ pub enum Error {
     /// The name of a table is too long. Nothing changed.
     #[error(
         "the table name `{start}...` has {bytes} bytes; {} are allowed",
-        weir_page::node::MAX_KEY
+        super::ddl::NAME_BYTES_MAX
     )]
     NameTooLong {
         /// How it begins.

@@ -1,4 +1,4 @@
-//! Indexes added to filled tables, and dropped, in one atomic change.
+//! Indexes added to filled tables, and dropped, in one atomic change. That of raw tables: [`super::alter`].
 //!
 //! Entries are made from the rows of a snapshot, sorted, and built into new trees. Writers are kept
 //! out meanwhile. Beside a change of a raw table, whose caller sees to it that nobody who reads then
@@ -7,34 +7,46 @@
 
 use super::Database;
 use super::catalog::{self, IndexDef, PutOp, TableDef};
-use super::ddl::{Changes, create_trees, drop_trees, hold_stagings, raw, typed};
+use super::change::Change;
+use super::ddl::{create_trees, drop_trees, hold_stagings, typed};
 use super::error::{Error, Result};
-use super::raw::check_key;
-use super::table::Table;
+use super::table::{Hold, Table};
+use super::transaction::lacks_rest;
+use crate::key::KEY_BYTES_MAX;
+use crate::key::long::{Stored, is_long, is_short_form, split_rest, whole_key};
 use crate::row::RowRef;
-use crate::schema::{Layout, RawIndex, Schema};
+use crate::schema::Layout;
 use crate::sort::{Sorted, Sorter};
+use crate::tree::Tree;
 use crate::tree::bulk::BulkBuilder;
 use crate::txn::{Direction, HeldStaging, Op, Outcome, Range, Scan, Txn, whole};
 use std::sync::atomic::Ordering;
 use weir_page::node::MAX_INLINE;
 
-/// Makes the entry that a new index has for a row: `(which of the new ones, key, row, entry's key,
-/// entry's value)`; the last two are empty before.
-pub type EntryOf<'f> =
-    dyn FnMut(usize, &[u8], &[u8], &mut Vec<u8>, &mut Vec<u8>) -> Result<()> + 'f;
+/// Memory for sorting an index's entries that are too long for a leaf: one may take an eighth of it.
+const LONG_SORT_BYTES: usize = 8 * 2 * KEY_BYTES_MAX;
 
 /// What a table is to have.
-struct Change {
-    layout: Layout,
+pub(super) struct Wanted {
+    pub layout: Layout,
     /// Positions of indexes that go.
-    dropped: Vec<usize>,
+    pub dropped: Vec<usize>,
     /// How many are new; they come last.
-    added: usize,
+    pub added: usize,
+}
+
+/// A table whose definition is about to be exchanged.
+pub(super) struct Changing<'t> {
+    table: &'t Table,
+    hold: Hold<'t>,
+    /// What it will be; indexes from `first` on are new.
+    def: TableDef,
+    pub first: usize,
+    gone: Vec<IndexDef>,
 }
 
 /// Who may use the table while indexes are built.
-enum Beside {
+pub(super) enum Beside {
     Nobody,
     Readers,
 }
@@ -65,12 +77,12 @@ impl Database {
                 return Err(Error::IndexExists { table: name.into(), index: index.into() });
             }
             let schema = typed(old, name)?.with_index(index, columns, unique)?;
-            Ok(Change { layout: Layout::Typed(schema), dropped: Vec::new(), added: 1 })
+            Ok(Wanted { layout: Layout::Typed(schema), dropped: Vec::new(), added: 1 })
         };
         let entry_of = &mut |def: &TableDef, n: usize, key: &[u8], row: &[u8], out: Entry<'_>| {
             Ok(RowRef::primary(def.schema(), key, row).index_entry(n, out.0, out.1)?)
         };
-        self.changes(&self.patience()).change_indexes(table, Beside::Nobody, change, entry_of)
+        self.change_indexes(table, change, entry_of)
     }
 
     /// Drops an index of a typed table, after waiting for those who use the table.
@@ -82,53 +94,92 @@ impl Database {
         let change = |old: &TableDef, name: &str| {
             let dropped = vec![position(old, name, index)?];
             let layout = Layout::Typed(typed(old, name)?.without_index(index));
-            Ok(Change { layout, dropped, added: 0 })
+            Ok(Wanted { layout, dropped, added: 0 })
         };
-        let none = &mut |_: &TableDef, _: usize, _: &[u8], _: &[u8], _: Entry<'_>| Ok(());
-        self.changes(&self.patience()).change_indexes(table, Beside::Nobody, change, none)
+        self.change_indexes(table, change, &mut |_, _, _, _, _| Ok(()))
     }
 
-    /// Drops and adds indexes of a raw table, and replaces its meta if another is given, all or nothing.
-    /// New indexes come after those that stay; `entry_of` makes their entries from rows. Readers go on
-    /// meanwhile; the transactions that use the table are waited for in the end. One that reads and then
-    /// wants to write waits for the change, which waits for it: one of the two times out. A snapshot from
-    /// before can't use a new index ([`Error::IndexTooNew`]).
-    ///
-    /// ```
-    /// # let dir = tempfile::tempdir()?;
-    /// # use weir::{Database, Direction, Isolation, KeyOf, Lock, Options, RawIndex, RawRange, Schema};
-    /// # let db = Database::open(dir.path(), Options::default().memory_bytes(8 << 20))?;
-    /// let table = db.create_table("t", Schema::raw(vec![RawIndex::new("old", false)], vec![])?)?;
-    /// let mut txn = db.begin(Isolation::RepeatableRead)?;
-    /// txn.insert_raw(&table, b"key", b"row", &[])?;
-    /// txn.commit()?;
-    /// let add = [RawIndex::new("by_row", false)];
-    /// db.alter_indexes(&table, &["old"], &add, Some(b"2"), &mut |_, key, row, of_key, _| {
-    ///     of_key.extend_from_slice(row);
-    ///     of_key.extend_from_slice(key);
-    ///     Ok(())
-    /// })?;
-    /// # assert_eq!(table.meta()?, b"2");
-    /// let mut txn = db.begin(Isolation::RepeatableRead)?;
-    /// let all = RawRange::all();
-    /// let mut scan = txn.scan_raw(&table, KeyOf::Index(0), all, Direction::Forward, Lock::None)?;
-    /// assert_eq!(scan.next(&mut txn)?.expect("there is one").key, b"rowkey");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::NotRaw`], [`Error::NoSuchIndex`], [`Error::IndexExists`], [`Error::Schema`]; [`Error::Duplicate`] if
-    /// an index isn't unique as it should be; [`Error::TableInUse`]; what `entry_of` fails with; storage
-    /// errors. Nothing changed then.
-    pub fn alter_indexes(
+    fn change_indexes(
         &self,
         table: &Table,
-        drop: &[&str],
-        add: &[RawIndex],
-        meta: Option<&[u8]>,
-        entry_of: &mut EntryOf<'_>,
+        change: impl FnOnce(&TableDef, &str) -> Result<Wanted>,
+        entry_of: &mut OfIndex<'_>,
     ) -> Result<()> {
-        self.changes(&self.patience()).alter_indexes(table, drop, add, meta, entry_of)
+        self.0.roll_back_orphans();
+        let patience = self.patience();
+        let hold = table.0.change(&patience)?;
+        let mut txn = self.0.change();
+        let mut one = self.begin_change(&mut txn, table, hold, change)?;
+        self.build_added(&mut txn, &mut one, Beside::Nobody, entry_of)?;
+        self.exchange(txn, vec![one])
+    }
+
+    /// Makes trees for the indexes that a table is to get.
+    pub(super) fn begin_change<'t>(
+        &self,
+        txn: &mut Txn,
+        table: &'t Table,
+        hold: Hold<'t>,
+        change: impl FnOnce(&TableDef, &str) -> Result<Wanted>,
+    ) -> Result<Changing<'t>> {
+        let old = table.0.def()?;
+        let Wanted { layout, dropped, added } = change(&old, &table.name())?;
+        let first = layout.index_count() - added;
+        let stay = old.indexes.iter().enumerate().filter(|(n, _)| !dropped.contains(n));
+        let mut indexes: Vec<IndexDef> = stay.map(|(_, index)| index.clone()).collect();
+        for n in first..layout.index_count() {
+            indexes.push(create_trees(txn, layout.index_unique(n))?);
+        }
+        let gone = dropped.iter().map(|&n| old.indexes[n].clone()).collect();
+        let def = TableDef { layout, primary: old.primary, indexes };
+        Ok(Changing { table, hold, def, gone, first })
+    }
+
+    /// Fills the indexes that a table is to get.
+    pub(super) fn build_added(
+        &self,
+        txn: &mut Txn,
+        one: &mut Changing<'_>,
+        beside: Beside,
+        entry_of: &mut OfIndex<'_>,
+    ) -> Result<()> {
+        if one.first == one.def.indexes.len() {
+            return Ok(());
+        }
+        match beside {
+            Beside::Nobody => one.hold.wait_for_all()?,
+            Beside::Readers => one.hold.wait_for_writers()?,
+        }
+        let entries = self.sort_entries(txn, &one.def, one.first, entry_of)?;
+        for (n, entries) in (one.first..).zip(entries) {
+            self.build(txn, one.table, &one.def, n, entries)?;
+        }
+        Ok(())
+    }
+
+    /// Exchanges the definitions of tables, all or none, once nobody uses them.
+    pub(super) fn exchange(&self, mut txn: Change<'_>, mut all: Vec<Changing<'_>>) -> Result<()> {
+        for one in &mut all {
+            one.hold.wait_for_all()?;
+        }
+        let _one = self.0.ddl.lock();
+        let held: Vec<HeldStaging<'_>> =
+            all.iter().flat_map(|one| hold_stagings(&one.gone)).collect();
+        for one in &all {
+            catalog::put(&mut txn, &one.table.name(), &one.def, PutOp::Changed)?;
+            for index in &one.gone {
+                drop_trees(&mut txn, index)?;
+            }
+        }
+        txn.commit()?;
+        held.into_iter().for_each(HeldStaging::retire);
+        let since = self.0.shared.now();
+        for Changing { table, def, first, .. } in &mut all {
+            self.add_stagings(&def.indexes[*first..]);
+            def.indexes[*first..].iter_mut().for_each(|index| index.since = since);
+            table.0.set_def(Some(def.clone()));
+        }
+        Ok(())
     }
 
     /// All entries that the table's indexes from `first` on have, sorted. Nobody writes to the table.
@@ -148,11 +199,14 @@ impl Database {
             let name = format!("index-{}", self.0.sorts.fetch_add(1, Ordering::Relaxed));
             Sorter::new(disk.clone(), &name, memory.max(1 << 20))
         };
-        let mut sorters: Vec<_> = (0..count).map(|_| (sorter(memory), sorter(0))).collect();
+        let mut sorters: Vec<_> =
+            (0..count).map(|_| (sorter(memory), sorter(LONG_SORT_BYTES))).collect();
+        // Of this table all have committed by now; an older snapshot may be of a table before it.
+        txn.drop_snapshot();
         let view = txn.view();
         let (all, forward) = (Range::default(), Direction::Forward);
         let mut scan = Scan::new(shared.clone(), def.primary, all, forward, 1 << 14);
-        let (mut key, mut value) = (Vec::new(), Vec::new());
+        let (mut key, mut value, mut whole_row_key) = (Vec::new(), Vec::new(), Vec::new());
         while let Some(row) = scan.next(view)? {
             let chain;
             let bytes = if row.overflow {
@@ -161,10 +215,15 @@ impl Database {
             } else {
                 row.value
             };
+            let (of_row, bytes) = as_given(def.primary, row.key, bytes, &mut whole_row_key)?;
             for (n, (short, long)) in (first..).zip(&mut sorters) {
                 key.clear();
                 value.clear();
-                entry_of(def, n, row.key, bytes, (&mut key, &mut value))?;
+                entry_of(def, n, of_row, bytes, (&mut key, &mut value))?;
+                if is_long(&key) {
+                    let stored = Stored::of(&key, &value);
+                    (key, value) = (stored.key, stored.value);
+                }
                 let fits = key.len() + value.len() <= MAX_INLINE;
                 if fits { short } else { long }.push(&key, &value)?;
             }
@@ -184,17 +243,24 @@ impl Database {
         n: usize,
         entries: Entries,
     ) -> Result<()> {
-        let duplicate = |key: &[u8]| {
-            let index = def.layout.index_name(n).to_string();
-            Error::Duplicate { table: table.name(), index, key: key.to_vec() }
-        };
         let tree = def.indexes[n].tree;
+        let duplicate = |key: &[u8], value: &[u8]| {
+            let key = match is_short_form(key) {
+                false => key.to_vec(),
+                true => match split_rest(value) {
+                    Some((_, rest)) => whole_key(key, rest),
+                    None => return lacks_rest(tree),
+                },
+            };
+            let index = def.layout.index_name(n).to_string();
+            Error::Duplicate { table: table.name(), index, key }
+        };
         let Entries { mut sorted, mut long } = entries;
         let mut builder = BulkBuilder::new(&self.0.shared.storage, tree);
         let mut last: Option<Vec<u8>> = None;
         while let Some((key, value)) = sorted.next()? {
             if last.as_deref() == Some(key) {
-                return Err(duplicate(key));
+                return Err(duplicate(key, value));
             }
             builder.push(key, value, false)?;
             let last = last.get_or_insert_default();
@@ -205,105 +271,36 @@ impl Database {
         // Those with chains of their own are inserted like any others, so that each chain is announced.
         while let Some((key, value)) = long.next()? {
             if txn.write(tree, key, Op::Insert(value))? == Outcome::Exists {
-                return Err(duplicate(key));
+                return Err(duplicate(key, value));
             }
         }
         Ok(())
     }
 }
 
-impl Changes<'_> {
-    /// As [`Database::alter_indexes`].
-    ///
-    /// # Errors
-    /// As there; [`Error::Cancelled`] if patience ends. Nothing changed then.
-    pub fn alter_indexes(
-        &self,
-        table: &Table,
-        drop: &[&str],
-        add: &[RawIndex],
-        meta: Option<&[u8]>,
-        entry_of: &mut EntryOf<'_>,
-    ) -> Result<()> {
-        let kept = std::cell::Cell::new(0);
-        let change = |old: &TableDef, name: &str| {
-            let schema = raw(old, name)?;
-            let dropped: Vec<usize> =
-                drop.iter().map(|index| position(old, name, index)).collect::<Result<_>>()?;
-            let all = schema.indexes().iter().enumerate();
-            let mut indexes: Vec<RawIndex> =
-                all.filter(|(n, _)| !dropped.contains(n)).map(|(_, index)| index.clone()).collect();
-            kept.set(indexes.len());
-            if let Some(twice) = add.iter().find(|new| indexes.iter().any(|i| i.name == new.name)) {
-                let index = twice.name.clone();
-                return Err(Error::IndexExists { table: name.into(), index });
-            }
-            indexes.extend_from_slice(add);
-            let meta = meta.unwrap_or(schema.meta()).to_vec();
-            let layout = Layout::Raw(Schema::raw(indexes, meta)?);
-            Ok(Change { layout, dropped, added: add.len() })
-        };
-        let entry_of = &mut |def: &TableDef, n: usize, key: &[u8], row: &[u8], out: Entry<'_>| {
-            entry_of(n - kept.get(), key, row, out.0, out.1)?;
-            check_key(def.layout.index_name(n), out.0)
-        };
-        self.change_indexes(table, Beside::Readers, change, entry_of)
+/// Key and value of a stored row as their writer gave them.
+fn as_given<'r>(
+    tree: Tree,
+    key: &'r [u8],
+    value: &'r [u8],
+    whole: &'r mut Vec<u8>,
+) -> Result<(&'r [u8], &'r [u8])> {
+    if !is_short_form(key) {
+        return Ok((key, value));
     }
-
-    fn change_indexes(
-        &self,
-        table: &Table,
-        beside: Beside,
-        change: impl FnOnce(&TableDef, &str) -> Result<Change>,
-        entry_of: &mut OfIndex<'_>,
-    ) -> Result<()> {
-        self.db.0.roll_back_orphans();
-        let mut hold = table.0.change(self.patience)?;
-        let (old, name) = (table.0.def()?, table.name());
-        let Change { layout, dropped, added } = change(&old, &name)?;
-        let first = layout.index_count() - added;
-        let mut txn = self.db.0.change();
-        let stay = old.indexes.iter().enumerate().filter(|(n, _)| !dropped.contains(n));
-        let mut indexes: Vec<IndexDef> = stay.map(|(_, index)| index.clone()).collect();
-        for n in first..layout.index_count() {
-            indexes.push(create_trees(&mut txn, layout.index_unique(n))?);
-        }
-        let mut def = TableDef { layout, primary: old.primary, indexes };
-        if added > 0 {
-            match beside {
-                Beside::Nobody => hold.wait_for_all()?,
-                Beside::Readers => hold.wait_for_writers()?,
-            }
-            let entries = self.db.sort_entries(&mut txn, &def, first, entry_of)?;
-            for (n, entries) in (first..).zip(entries) {
-                self.db.build(&mut txn, table, &def, n, entries)?;
-            }
-        }
-        hold.wait_for_all()?;
-        let _one = self.db.0.ddl.lock();
-        let gone: Vec<IndexDef> = dropped.iter().map(|&n| old.indexes[n].clone()).collect();
-        let held = hold_stagings(&gone);
-        catalog::put(&mut txn, &table.name(), &def, PutOp::Changed)?;
-        for index in &gone {
-            drop_trees(&mut txn, index)?;
-        }
-        txn.commit()?;
-        held.into_iter().for_each(HeldStaging::retire);
-        self.db.add_stagings(&def.indexes[first..]);
-        let since = self.db.0.shared.now();
-        def.indexes[first..].iter_mut().for_each(|index| index.since = since);
-        table.0.set_def(Some(def));
-        Ok(())
-    }
+    let (value, rest) = split_rest(value).ok_or_else(|| lacks_rest(tree))?;
+    *whole = whole_key(key, rest);
+    Ok((whole, value))
 }
 
 /// Where an entry's key and value go.
-type Entry<'o> = (&'o mut Vec<u8>, &'o mut Vec<u8>);
+pub(super) type Entry<'o> = (&'o mut Vec<u8>, &'o mut Vec<u8>);
 
 /// Makes the entry of the n-th index for a row.
-type OfIndex<'f> = dyn FnMut(&TableDef, usize, &[u8], &[u8], Entry<'_>) -> Result<()> + 'f;
+pub(super) type OfIndex<'f> =
+    dyn FnMut(&TableDef, usize, &[u8], &[u8], Entry<'_>) -> Result<()> + 'f;
 
-fn position(def: &TableDef, table: &str, index: &str) -> Result<usize> {
+pub(super) fn position(def: &TableDef, table: &str, index: &str) -> Result<usize> {
     def.layout
         .index_index(index)
         .ok_or_else(|| Error::NoSuchIndex { table: table.into(), index: index.into() })

@@ -1,5 +1,6 @@
 //! The embedded database: tables and their indexes, the catalog, opening and closing, status.
 
+mod alter;
 mod catalog;
 mod change;
 mod check;
@@ -15,15 +16,16 @@ mod raw;
 mod scan;
 mod statistics;
 mod status;
+mod stem;
 mod table;
 mod transaction;
 mod typed;
 mod write;
 
+pub use alter::{EntryOf, EntryOfOne, TableChange};
 pub use cursor::{Bounds, Cursor, IndexRef};
 pub use ddl::Changes;
 pub use error::{Error, Result};
-pub use indexes::EntryOf;
 pub use lock::{Lock, Wait};
 pub use options::Options;
 pub use patience::Patience;

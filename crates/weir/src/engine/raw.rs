@@ -5,13 +5,14 @@ use super::error::{Error, Result};
 use super::lock::Lock;
 use super::scan::{RawRange, RawScan};
 use super::table::Table;
-use super::transaction::Transaction;
+use super::transaction::{Transaction, lacks_rest, without_rest};
 use super::write::{Entry, Writer};
+use crate::key::KEY_BYTES_MAX;
+use crate::key::long::{is_short_form, split_rest, whole_key};
 use crate::row::RowError;
 use crate::schema::{KeyOf, Layout, RawSchema};
 use crate::txn::{Direction, Op, Outcome, Pair};
 use std::sync::Arc;
-use weir_page::node::MAX_KEY;
 
 impl Table {
     /// The indexes of a raw table, and what the caller keeps with it.
@@ -210,6 +211,32 @@ impl Transaction {
         self.read_row(&def, key, lock, out)
     }
 
+    /// As [`Transaction::get_raw`], by the key's [`crate::short_form`]; puts the whole key in place of what is
+    /// in `key`.
+    ///
+    /// # Errors
+    /// As [`Transaction::get_raw`].
+    pub fn get_raw_by_short_form(
+        &mut self,
+        table: &Table,
+        short_form: &[u8],
+        lock: Lock,
+        key: &mut Vec<u8>,
+        out: &mut Vec<u8>,
+    ) -> Result<bool> {
+        let def = self.enter_raw(table)?;
+        let found = self.read_stored(&def, short_form, lock, out)?;
+        key.clear();
+        if !is_short_form(short_form) {
+            key.extend_from_slice(short_form);
+        } else if found {
+            let (_, rest) = split_rest(out).ok_or_else(|| lacks_rest(def.primary))?;
+            *key = whole_key(short_form, rest);
+            return without_rest(def.primary, true, out);
+        }
+        Ok(found)
+    }
+
     /// Gives up the lock that the last locking read took, if it is on this row of a raw table. What was locked
     /// before that read, or changed, stays locked.
     ///
@@ -257,7 +284,7 @@ fn replaced(writer: &mut Writer<'_>, key: &[u8], op: Op<'_>) -> Result<()> {
 #[inline]
 pub(super) fn check_key(name: &str, key: &[u8]) -> Result<()> {
     match key.len() {
-        1..=MAX_KEY => Ok(()),
+        1..=KEY_BYTES_MAX => Ok(()),
         0 => Err(RowError::EmptyKey { key: name.to_string() }.into()),
         bytes => Err(RowError::KeyTooLong { key: name.to_string(), bytes }.into()),
     }

@@ -6,8 +6,10 @@
 use super::catalog::TableDef;
 use super::error::{Error, Result};
 use super::lock::Wait;
+use super::stem::{StemScan, stored_range};
 use super::transaction::Transaction;
 use crate::key::after_prefix;
+use crate::key::long::{PLAIN, is_short_form};
 use crate::lock::{Mode, RangeMode};
 use crate::schema::KeyOf;
 use crate::tree::Tree;
@@ -92,6 +94,7 @@ impl<'a> RawRange<'a> {
 }
 
 /// How a scan was begun.
+#[derive(Clone)]
 pub(super) struct Begin {
     pub def: Arc<TableDef>,
     pub of: KeyOf,
@@ -124,6 +127,11 @@ pub struct RawScan {
     /// The entry's value, where it was looked up.
     value: Vec<u8>,
     looked_up: bool,
+    direction: Direction,
+    /// The range by whole keys, where that of stored keys is wider.
+    limits: Option<Box<Range>>,
+    /// The long keys that the scan has come to, if they are the last that it has come to.
+    stem: Option<Box<StemScan>>,
     /// Rows that were locked one by one.
     locked_rows: usize,
     /// What has been copied is locked as a whole; how many changes the transaction had made then.
@@ -157,10 +165,11 @@ impl RawScan {
     pub(super) fn new(
         txn: &Transaction,
         begin: Begin,
-        range: Range,
+        mut range: Range,
         direction: Direction,
         held: Option<HeldSnapshot>,
     ) -> RawScan {
+        let limits = stored_range(&mut range);
         let tree = tree_of(&begin.def, begin.of);
         let rows = Scan::new(txn.shared().clone(), tree, range, direction, FIRST_FETCH);
         let settled = matches!(begin.reads, Reads::View(view) if view.is_committed());
@@ -180,6 +189,9 @@ impl RawScan {
             scan,
             value: Vec::new(),
             looked_up: false,
+            direction,
+            limits,
+            stem: None,
             locked_rows: 0,
             whole_at: None,
         }
@@ -196,12 +208,46 @@ impl RawScan {
         if txn.has_ended() || txn.serial() != self.serial {
             return Err(Error::Ended);
         }
-        while self.step(txn)? {
-            if self.resolve(txn)? {
+        loop {
+            if self.stem.is_some() && self.next_of_stem(txn)? {
+                return Ok(Some(self.last()));
+            }
+            if !self.step(txn)? {
+                return Ok(None);
+            }
+            if is_short_form(self.scan.last().key) {
+                self.come_to_stem();
+            } else if self.resolve(txn)? {
                 return Ok(Some(self.last()));
             }
         }
-        Ok(None)
+    }
+
+    /// As [`RawScan::next`], but it gives stored keys and values, in their order. Whether there is another.
+    pub(super) fn next_stored(&mut self, txn: &mut Transaction) -> Result<bool> {
+        while self.step(txn)? {
+            if self.resolve(txn)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Goes on within the stem that the scan has come to; `false` if all of it has been given.
+    #[cold]
+    fn next_of_stem(&mut self, txn: &mut Transaction) -> Result<bool> {
+        let stem = self.stem.as_mut().expect("the scan has come to a stem");
+        stem.next(txn, self.limits.as_deref())
+    }
+
+    /// The scan has come to a short form: all of its stem is given next, unless that was done.
+    #[cold]
+    fn come_to_stem(&mut self) {
+        let short_form = self.scan.last().key;
+        if !self.stem.as_ref().is_some_and(|stem| stem.is_of(short_form)) {
+            let stem = StemScan::new(short_form, self.begin.clone(), self.direction);
+            self.stem = Some(Box::new(stem));
+        }
     }
 
     /// Goes on to the next entry; `false` at the end.
@@ -254,9 +300,14 @@ impl RawScan {
         };
         match self.begin.reads {
             Reads::Locked(mode, wait) if of_rows && self.whole_at.is_none() => {
-                let tree = self.begin.def.primary;
+                let (tree, waits) = (self.begin.def.primary, txn.lock_waits());
                 self.locked_rows += 1;
-                self.looked_up = txn.get_locked(tree, entry.key, mode, wait, &mut self.value)?;
+                let value = &mut self.value;
+                self.looked_up = txn.get_stored_locked(tree, entry.key, mode, wait, value)?;
+                if wait != Wait::Skip && (!self.looked_up || txn.lock_waits() != waits) {
+                    let key = entry.key.to_vec();
+                    self.scan.behind(&key);
+                }
                 Ok(self.looked_up)
             }
             _ if !entry.overflow && as_copied => Ok(true),
@@ -271,10 +322,17 @@ impl RawScan {
                     }
                 };
                 let tree = tree_of(&self.begin.def, self.begin.of);
-                self.looked_up = txn.get_in(view, tree, entry.key, &mut self.value)?;
+                self.looked_up = txn.get_stored_in(view, tree, entry.key, &mut self.value)?;
                 Ok(self.looked_up)
             }
         }
+    }
+
+    /// Has what lies behind `key`, which the scan has given, read anew, though it may have been read already. For
+    /// locking reads by an index: who had to wait for an entry's row, or finds that the row has
+    /// another entry now, may find that entry further on. A scan of rows under lock does so by itself.
+    pub fn behind(&mut self, key: &[u8]) {
+        self.scan.behind(key);
     }
 
     /// The entries behind the one that [`RawScan::next`] gave, as far as they have been read with it. They
@@ -282,10 +340,10 @@ impl RawScan {
     #[inline]
     pub fn take_rest(&mut self) -> RawBatch<'_> {
         let current = !matches!(self.begin.reads, Reads::Locked(..));
-        if !current && self.begin.of == KeyOf::Primary {
+        if !current && self.begin.of == KeyOf::Primary || self.is_in_stem() {
             return RawBatch::default();
         }
-        let Batch { bytes, entries } = self.scan.take_copied();
+        let Batch { bytes, entries } = self.scan.take_copied(PLAIN);
         self.looked_up &= entries.is_empty();
         RawBatch { bytes, entries, current }
     }
@@ -296,12 +354,21 @@ impl RawScan {
     /// If it gave none.
     #[inline]
     pub fn last(&self) -> RawEntry<'_> {
+        if let Some(entry) = self.stem.as_ref().and_then(|stem| stem.last()) {
+            return entry;
+        }
         let row = self.scan.last();
         let value = if self.looked_up { &self.value[..] } else { row.value };
         let locked = matches!(self.begin.reads, Reads::Locked(..));
         // By the time that the caller locks the row, it may have another entry.
         let current = !row.outdated && (!locked || self.begin.of == KeyOf::Primary);
         RawEntry { key: row.key, value, current }
+    }
+
+    /// Whether the entry that was given last is of a long key.
+    #[inline]
+    fn is_in_stem(&self) -> bool {
+        self.stem.as_ref().is_some_and(|stem| stem.last().is_some())
     }
 
     pub(super) fn def(&self) -> &TableDef {

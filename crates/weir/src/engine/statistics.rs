@@ -7,6 +7,7 @@ use super::Database;
 use super::catalog::TableDef;
 use super::error::{Error, Result};
 use super::scan::{RawRange, tree_of};
+use super::stem::stored_range;
 use super::table::{Table, Use};
 use crate::schema::KeyOf;
 use crate::tree::Tree;
@@ -56,7 +57,8 @@ impl Database {
     /// [`Error::NoSuchIndex`], [`Error::NoSuchTable`]; storage errors.
     pub fn estimate_range(&self, table: &Table, of: KeyOf, range: RawRange<'_>) -> Result<u64> {
         let used = self.used(table)?;
-        let range = range.to_range();
+        let mut range = range.to_range();
+        stored_range(&mut range);
         if range.high.as_ref().is_some_and(|high| *high <= range.low) {
             return Ok(0);
         }

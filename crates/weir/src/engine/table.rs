@@ -74,7 +74,7 @@ struct Users {
 
 /// A hold on a table's definition: nobody else changes it.
 pub(super) struct Hold<'a> {
-    shared: &'a Shared,
+    shared: &'a Arc<Shared>,
     patience: &'a Patience,
 }
 
@@ -83,6 +83,7 @@ impl Hold<'_> {
     /// write. A transaction that reads the table before it writes to it then waits for the change, which
     /// will wait for it: one of the two times out.
     pub fn wait_for_writers(&mut self) -> Result<()> {
+        self.patience.begin(self.shared);
         let mut users = self.shared.users.lock();
         users.closed = true;
         self.shared.wait_while(&mut users, self.patience, |users| users.writers > 0)
@@ -90,6 +91,8 @@ impl Hold<'_> {
 
     /// Waits until nobody uses the table, and keeps others out. New users wait meanwhile.
     pub fn wait_for_all(&mut self) -> Result<()> {
+        // Of several tables that change together, this one is waited for now.
+        self.patience.begin(self.shared);
         let mut users = self.shared.users.lock();
         users.exclusive = true;
         self.shared.wait_while(&mut users, self.patience, |users| users.shared > 0)

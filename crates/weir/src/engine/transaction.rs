@@ -2,13 +2,14 @@
 
 use super::Inner;
 use super::catalog::TableDef;
-use super::error::{Error, Result};
+use super::error::{Error, Result, inconsistent};
 use super::lock::{Lock, Wait};
 use super::prepared::Committed;
 use super::scan::{Begin, RawScan, Reads};
 use super::table::{Table, Use};
 use super::typed::Encoded;
 use super::write::Writer;
+use crate::key::long::{is_long, short_form, split_rest};
 use crate::lock::Mode;
 use crate::schema::KeyOf;
 use crate::tree::{Hint, Tree};
@@ -72,6 +73,20 @@ pub struct Transaction {
 }
 
 static SERIAL: AtomicU64 = AtomicU64::new(1);
+
+/// Takes the key's rest off what was read under a short form, if anything was found.
+pub(super) fn without_rest(tree: Tree, found: bool, value: &mut Vec<u8>) -> Result<bool> {
+    if found {
+        let len = split_rest(value).ok_or_else(|| lacks_rest(tree))?.0.len();
+        value.truncate(len);
+    }
+    Ok(found)
+}
+
+/// An entry under a short form isn't one.
+pub(super) fn lacks_rest(tree: Tree) -> Error {
+    inconsistent(tree, "an entry under a short form lacks the rest of its key")
+}
 
 impl Transaction {
     pub(super) fn new(db: Arc<Inner>, txn: Txn, isolation: Isolation) -> Self {
@@ -166,6 +181,11 @@ impl Transaction {
         }
         self.used.push(Use::of(table, self.db.options.lock_wait_timeout)?);
         Ok(self.used.len() - 1)
+    }
+
+    /// How often it has waited for a row's lock and got it.
+    pub fn lock_waits(&self) -> u64 {
+        self.txn.as_ref().map_or(0, |txn| txn.lock_waits)
     }
 
     /// Sets how long its statements wait for a lock.
@@ -272,6 +292,7 @@ impl Transaction {
     }
 
     /// Reads a row by its key, in place of what is in `out`; whether there is one.
+    #[inline]
     pub(super) fn read_row(
         &mut self,
         def: &TableDef,
@@ -279,19 +300,49 @@ impl Transaction {
         lock: Lock,
         out: &mut Vec<u8>,
     ) -> Result<bool> {
-        match lock.mode() {
-            Some((mode, wait)) => self.get_locked(def.primary, key, mode, wait, out),
-            None if self.isolation == Isolation::Serializable => {
-                self.get_locked(def.primary, key, Mode::Shared, Wait::ForTimeout, out)
-            }
-            None => {
-                let view = self.view()?;
-                self.get_in(view, def.primary, key, out)
+        match is_long(key) {
+            false => self.read_stored(def, key, lock, out),
+            true => {
+                let found = self.read_stored(def, &short_form(key), lock, out)?;
+                without_rest(def.primary, found, out)
             }
         }
     }
 
+    /// As [`Transaction::read_row`], by the key that is stored; what is found is as it is stored.
+    pub(super) fn read_stored(
+        &mut self,
+        def: &TableDef,
+        key: &[u8],
+        lock: Lock,
+        out: &mut Vec<u8>,
+    ) -> Result<bool> {
+        match lock.mode() {
+            Some((mode, wait)) => self.get_stored_locked(def.primary, key, mode, wait, out),
+            None if self.isolation == Isolation::Serializable => {
+                self.get_stored_locked(def.primary, key, Mode::Shared, Wait::ForTimeout, out)
+            }
+            None => {
+                let view = self.view()?;
+                self.get_stored_in(view, def.primary, key, out)
+            }
+        }
+    }
+
+    /// Reads what a view sees of a row.
     pub(super) fn get_in(
+        &mut self,
+        view: View,
+        tree: Tree,
+        key: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<bool> {
+        let found = self.get_stored_in(view, tree, &short_form(key), out)?;
+        if is_long(key) { without_rest(tree, found, out) } else { Ok(found) }
+    }
+
+    /// As [`Transaction::get_in`], by the key that is stored; what is found is as it is stored.
+    pub(super) fn get_stored_in(
         &mut self,
         view: View,
         tree: Tree,
@@ -303,6 +354,19 @@ impl Transaction {
 
     /// Locks a row and reads its newest version; whether there is one, and it isn't passed over.
     pub(super) fn get_locked(
+        &mut self,
+        tree: Tree,
+        key: &[u8],
+        mode: Mode,
+        wait: Wait,
+        out: &mut Vec<u8>,
+    ) -> Result<bool> {
+        let found = self.get_stored_locked(tree, &short_form(key), mode, wait, out)?;
+        if is_long(key) { without_rest(tree, found, out) } else { Ok(found) }
+    }
+
+    /// As [`Transaction::get_locked`], by the key that is stored; what is found is as it is stored.
+    pub(super) fn get_stored_locked(
         &mut self,
         tree: Tree,
         key: &[u8],
@@ -324,7 +388,7 @@ impl Transaction {
     }
 
     pub(super) fn unlock_key(&mut self, tree: Tree, key: &[u8]) -> Result<()> {
-        self.txn()?.unlock(tree, key);
+        self.txn()?.unlock(tree, &short_form(key));
         Ok(())
     }
 

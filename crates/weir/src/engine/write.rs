@@ -1,14 +1,17 @@
 //! Writes of rows and their index entries, as bytes: the path that typed and raw statements share.
 //!
 //! A row is written first, then its entries: who holds the row may write its entries. Any failure
-//! leaves what was written so far to the statement, which takes it back.
+//! leaves what was written so far to the statement, which takes it back. Long keys become short forms here
+//! ([`crate::key::long`]).
 
 use super::catalog::TableDef;
 use super::error::{Error, Result, inconsistent};
 use super::table::Table;
+use super::transaction::without_rest;
+use crate::key::long::{Stored, is_long, short_form};
 use crate::storage::Storage;
 use crate::tree::Hint;
-use crate::txn::{Op, Outcome, Pair, Txn};
+use crate::txn::{Op, Outcome, Pair, Txn, TxnError};
 
 /// An entry that a row has in an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +47,40 @@ fn sort(pairs: &mut [Pair<'_>]) {
     }
 }
 
+/// Inserts pairs in the order in which they are stored; the key of the first that is there already, if one is.
+fn insert_run(
+    pairs: &mut [Pair<'_>],
+    insert: impl FnOnce(&[Pair<'_>]) -> std::result::Result<usize, TxnError>,
+) -> Result<Option<Vec<u8>>> {
+    if pairs.iter().any(|pair| is_long(pair.key)) {
+        return insert_long_run(pairs, insert);
+    }
+    sort(pairs);
+    let done = insert(pairs)?;
+    Ok(pairs.get(done).map(|pair| pair.key.to_vec()))
+}
+
+/// As [`insert_run`], where some keys are long.
+#[cold]
+fn insert_long_run(
+    pairs: &[Pair<'_>],
+    insert: impl FnOnce(&[Pair<'_>]) -> std::result::Result<usize, TxnError>,
+) -> Result<Option<Vec<u8>>> {
+    let as_stored = |pair: &Pair<'_>| is_long(pair.key).then(|| Stored::of(pair.key, pair.value));
+    let stored: Vec<Option<Stored>> = pairs.iter().map(as_stored).collect();
+    let mut run: Vec<Pair<'_>> = pairs.to_vec();
+    for (pair, stored) in run.iter_mut().zip(&stored) {
+        if let Some(Stored { key, value }) = stored {
+            *pair = Pair { key, value };
+        }
+    }
+    sort(&mut run);
+    let done = insert(&run)?;
+    let is_it =
+        |pair: &&Pair<'_>| run.get(done).is_some_and(|there| *short_form(pair.key) == *there.key);
+    Ok(pairs.iter().find(is_it).map(|pair| pair.key.to_vec()))
+}
+
 /// What a statement writes to.
 pub(super) struct Writer<'a> {
     pub txn: &'a mut Txn,
@@ -64,7 +101,8 @@ impl Writer<'_> {
     ) -> Result<()> {
         self.hints.clear();
         for entry in entries.clone() {
-            self.hints.push(self.def.indexes[entry.index].tree.approach(self.storage, entry.key));
+            let hint = self.approach(&entry);
+            self.hints.push(hint);
         }
         for hint in self.hints.iter_mut() {
             hint.arrive(self.storage);
@@ -87,17 +125,16 @@ impl Writer<'_> {
         rows: &mut [Pair<'_>],
         entries: &mut [(usize, Vec<Pair<'_>>)],
     ) -> Result<()> {
-        sort(rows);
-        let done = self.txn.insert_run(self.def.primary, rows, &[])?;
-        if let Some(row) = rows.get(done) {
-            return Err(self.duplicate("primary", row.key));
+        let tree = self.def.primary;
+        let twice = insert_run(rows, |run| self.txn.insert_run(tree, run, &[]))?;
+        if let Some(key) = twice {
+            return Err(self.duplicate("primary", &key));
         }
         for (index, entries) in entries {
-            sort(entries);
             let def = &self.def.indexes[*index];
-            let done = def.insert_run(self.txn, self.storage, entries, self.hints)?;
-            if let Some(entry) = entries.get(done) {
-                return Err(self.duplicate(self.def.layout.index_name(*index), entry.key));
+            let insert = |run: &[Pair<'_>]| def.insert_run(self.txn, self.storage, run, self.hints);
+            if let Some(key) = insert_run(entries, insert)? {
+                return Err(self.duplicate(self.def.layout.index_name(*index), &key));
             }
         }
         Ok(())
@@ -106,13 +143,32 @@ impl Writer<'_> {
     /// Writes the row alone.
     #[inline]
     pub fn put_row(&mut self, key: &[u8], op: Op<'_>) -> Result<Outcome> {
-        Ok(self.txn.write(self.def.primary, key, op)?)
+        match is_long(key) {
+            false => Ok(self.txn.write(self.def.primary, key, op)?),
+            true => self.put_long_row(key, op),
+        }
+    }
+
+    #[cold]
+    fn put_long_row(&mut self, key: &[u8], op: Op<'_>) -> Result<Outcome> {
+        let tree = self.def.primary;
+        let mut outcome = with_short_form(key, op, |key, op| self.txn.write(tree, key, op))?;
+        if let Outcome::Done(Some(old)) = &mut outcome {
+            without_rest(tree, true, old)?;
+        }
+        Ok(outcome)
+    }
+
+    /// Finds where an entry goes.
+    #[inline]
+    fn approach(&self, entry: &Entry<'_>) -> Hint {
+        self.def.indexes[entry.index].tree.approach(self.storage, &short_form(entry.key))
     }
 
     /// Inserts the entries of a row that was written.
     pub fn insert_entries<'e>(&mut self, entries: impl Iterator<Item = Entry<'e>>) -> Result<()> {
         for entry in entries {
-            let mut hint = self.def.indexes[entry.index].tree.approach(self.storage, entry.key);
+            let mut hint = self.approach(&entry);
             hint.arrive(self.storage);
             self.insert_entry(entry, hint)?;
         }
@@ -121,7 +177,15 @@ impl Writer<'_> {
 
     fn insert_entry(&mut self, entry: Entry<'_>, hint: Hint) -> Result<()> {
         let Entry { index, key, value } = entry;
-        match self.def.indexes[index].insert(self.txn, key, value, hint)? {
+        let of = &self.def.indexes[index];
+        let outcome = match is_long(key) {
+            false => of.insert(self.txn, key, value, hint)?,
+            true => {
+                let stored = Stored::of(key, value);
+                of.insert(self.txn, &stored.key, &stored.value, hint)?
+            }
+        };
+        match outcome {
             Outcome::Exists => Err(self.duplicate(self.def.layout.index_name(index), key)),
             _ => Ok(()),
         }
@@ -160,7 +224,11 @@ impl Writer<'_> {
 
     fn change_entry(&mut self, index: usize, key: &[u8], op: Op<'_>) -> Result<()> {
         let index = &self.def.indexes[index];
-        match index.change(self.txn, key, op)? {
+        let outcome = match is_long(key) {
+            false => index.change(self.txn, key, op)?,
+            true => with_short_form(key, op, |key, op| index.change(self.txn, key, op))?,
+        };
+        match outcome {
             Outcome::Done(_) => Ok(()),
             _ => {
                 let what = "the index has no entry for a row of its table";
@@ -178,4 +246,15 @@ impl Writer<'_> {
     pub fn unexpected(&self, outcome: &Outcome) -> Error {
         inconsistent(self.def.primary, &format!("a write came to {outcome:?}"))
     }
+}
+
+/// Does `op` to a long key, as it is stored.
+#[cold]
+fn with_short_form<T>(
+    key: &[u8],
+    op: Op<'_>,
+    write: impl FnOnce(&[u8], Op<'_>) -> std::result::Result<T, TxnError>,
+) -> Result<T> {
+    let stored = Stored::of(key, op.value().unwrap_or_default());
+    Ok(write(&stored.key, op.with_value(&stored.value))?)
 }

@@ -159,11 +159,11 @@ fn persisted_form() {
 fn a_key_has_a_limit() {
     let schema = schema();
     let mut key = vec![9];
-    let text = "x".repeat(MAX_KEY - 2 - 2);
+    let text = "x".repeat(KEY_BYTES_MAX - 2 - 2);
     let fits = [text.as_str().into(), 1.into()];
     encode_key(&schema, KeyOf::Primary, &fits, &mut key).unwrap();
-    assert_eq!(key.len(), 1 + MAX_KEY);
-    for len in [MAX_KEY - 3, 10 * MAX_KEY] {
+    assert_eq!(key.len(), 1 + KEY_BYTES_MAX);
+    for len in [KEY_BYTES_MAX - 3, 10 * KEY_BYTES_MAX] {
         let (text, mut key) = ("x".repeat(len), vec![9]);
         let values = [text.as_str().into(), 1.into()];
         let error = encode_key(&schema, KeyOf::Primary, &values, &mut key).unwrap_err();

@@ -216,11 +216,12 @@ impl Scan {
     }
 
     /// Gives the entries at once that have been copied and not given yet, up to the first whose value is
-    /// not here, or that is outdated.
+    /// not here, or that is outdated, or whose key has more than `key_bytes_max`.
     #[inline]
-    pub fn take_copied(&mut self) -> Batch<'_> {
+    pub fn take_copied(&mut self, key_bytes_max: usize) -> Batch<'_> {
         let rest = &self.rows[self.next..];
-        let apart = |row: &Copied| row.overflow || row.outdated;
+        let most = key_bytes_max as u32;
+        let apart = |row: &Copied| row.overflow || row.outdated || row.value - row.key > most;
         let here = rest.iter().position(apart).unwrap_or(rest.len());
         self.next += here;
         Batch { bytes: &self.bytes, entries: &rest[..here] }
@@ -260,6 +261,16 @@ impl Scan {
 
     pub(super) fn direction(&self) -> Direction {
         self.direction
+    }
+
+    /// What lies behind `key`, which has been given, is read anew.
+    pub(super) fn behind(&mut self, key: &[u8]) {
+        self.abandon();
+        match self.direction {
+            Direction::Forward => self.range.low = [key, &[0]].concat(),
+            Direction::Backward => self.range.high = Some(key.to_vec()),
+        }
+        self.done = self.range.high.as_ref().is_some_and(|h| *h <= self.range.low);
     }
 
     /// What has not been given is not to be given.

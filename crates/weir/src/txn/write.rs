@@ -61,10 +61,21 @@ struct Inline<'a> {
 }
 
 impl<'a> Op<'a> {
-    fn value(&self) -> Option<&'a [u8]> {
+    /// The value that the key gets.
+    pub fn value(&self) -> Option<&'a [u8]> {
         match *self {
             Op::Insert(v) | Op::Update(v) | Op::Upsert(v) => Some(v),
             Op::Delete => None,
+        }
+    }
+
+    /// The same with another value, if it has one.
+    pub fn with_value<'b>(&self, value: &'b [u8]) -> Op<'b> {
+        match self {
+            Op::Insert(_) => Op::Insert(value),
+            Op::Update(_) => Op::Update(value),
+            Op::Upsert(_) => Op::Upsert(value),
+            Op::Delete => Op::Delete,
         }
     }
 }

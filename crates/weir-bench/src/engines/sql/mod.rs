@@ -14,8 +14,10 @@
 //! | [`target`]      | where the server is: URL, connections, errors           |
 //! | [`facts`]       | what it tells about itself                              |
 //! | [`statements`]  | the SQL                                                 |
+//! | [`existing`]    | tables that are there already                           |
 //! | `session`       | one client's connection                                 |
 
+pub mod existing;
 pub mod facts;
 mod session;
 pub mod statements;
@@ -70,12 +72,12 @@ struct Made {
 impl Server {
     fn open(choice: &ServerChoice, clients: u32) -> Result<Self> {
         let target = Target::new(choice)?;
-        let mut control = target.connect(None)?;
+        let (mut control, made, table_engine) = match choice.existing {
+            true => take_tables(&target, clients)?,
+            false => make_place(&target, choice, clients)?,
+        };
+        let choice = &ServerChoice { table_engine, ..choice.clone() };
         let family = Family::of(&choice.table_engine);
-        facts::require_engine(&mut control, &choice.table_engine)?;
-        let made = make_database(&mut control, &target.database)?;
-        control = target.connect(Some(&target.database))?;
-        refuse_tables(&mut control, &target.database, clients)?;
         let (place, why_unseen) = facts::place(&mut control, &target)?;
         let limits = facts::limits(&mut control, family)?;
         let mut info = facts::info(&mut control, choice, family)?;
@@ -124,6 +126,27 @@ impl Server {
     }
 }
 
+/// A connection to where tables can be made, what was made for that, and the tables' storage engine.
+fn make_place(
+    target: &Target,
+    choice: &ServerChoice,
+    clients: u32,
+) -> Result<(Conn, Made, String)> {
+    let mut control = target.connect(None)?;
+    facts::require_engine(&mut control, &choice.table_engine)?;
+    let made = make_database(&mut control, &target.database)?;
+    control = target.connect(Some(&target.database))?;
+    refuse_tables(&mut control, &target.database, clients)?;
+    Ok((control, made, choice.table_engine.clone()))
+}
+
+/// The same where somebody has made tables.
+fn take_tables(target: &Target, clients: u32) -> Result<(Conn, Made, String)> {
+    let mut control = target.connect(Some(&target.database))?;
+    let table_engine = existing::require_tables(&mut control, &target.database, clients)?;
+    Ok((control, Made::default(), table_engine))
+}
+
 /// Makes the database, if it isn't there.
 fn make_database(control: &mut Conn, database: &str) -> Result<Made> {
     let find = "SELECT COUNT(*) FROM information_schema.SCHEMATA WHERE SCHEMA_NAME = ?";
@@ -156,6 +179,14 @@ impl Engine for Server {
     }
 
     fn create_table(&self, table: u32, indexed: bool) -> Result<()> {
+        if self.choice.existing {
+            return match indexed {
+                true => {
+                    existing::require_indexes(&mut self.control(), &self.target.database, table)
+                }
+                false => Ok(()),
+            };
+        }
         let create = create_table(table, indexed, &self.choice.table_engine);
         self.control().query_drop(create).map_err(failed("create table"))?;
         self.made().tables.insert(table);

@@ -145,6 +145,7 @@ mod tests {
             password,
             socket: None,
             table_engine: "weir".into(),
+            existing: false,
             statements: Statements::Text,
             keep: false,
         }
