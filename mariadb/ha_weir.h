@@ -199,6 +199,7 @@ private:
   int read_primary(uchar *buf, WeirBytes key, WeirBytes row);
   int get_row(uchar *buf);
   int get_row_at(uchar *buf, WeirBytes short_form);
+  void read_anew_behind();
   int turn(bool back, uchar *buf);
   bool entry_is_of(uchar *buf, uint index);
   void encode_primary(const uchar *record, Bytes &out);

@@ -103,6 +103,9 @@ enum_alter_inplace_result ha_weir::check_if_supported_inplace_alter(TABLE *alter
   if (info->handler_flags & ~(DEFINITION_ONLY | INDEXES | COLUMNS) ||
       !keeps_primary(table, altered, info))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  // What a sequence has is checked row by row.
+  if (info->create_info->sequence != (table->s->sequence != nullptr))
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
   // A temporary table in a transaction that has used it: the engine would wait for that to end.
   Session *session= Session::find(ha_thd());
   if (session && session->uses(share->name))

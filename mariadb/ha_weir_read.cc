@@ -200,7 +200,12 @@ int ha_weir::read_entry(uchar *buf, bool &skip)
   if (!find_key())
     return HA_ERR_CRASHED;
   WeirBytes found;
-  WeirResult result= weir_get(transaction(), share->table, bytes_of(pk), lock, row, &found);
+  WeirTransaction *with= transaction();
+  bool in_turn= lock == WEIR_LOCK_SHARED || lock == WEIR_LOCK_EXCLUSIVE;
+  uint64_t waits= in_turn ? weir_lock_waits(with) : 0;
+  WeirResult result= weir_get(with, share->table, bytes_of(pk), lock, row, &found);
+  if (in_turn && (result == WEIR_RESULT_NOT_FOUND || weir_lock_waits(with) != waits))
+    read_anew_behind();
   if (result == WEIR_RESULT_NOT_FOUND)
   {
     skip= true;
@@ -217,6 +222,8 @@ int ha_weir::read_entry(uchar *buf, bool &skip)
   if (!at.current && !entry_is_of(buf, active_index))
   {
     // The row has changed since: it has another entry.
+    if (in_turn)
+      read_anew_behind();
     unlock_row();
     skip= true;
     return 0;
@@ -224,6 +231,17 @@ int ha_weir::read_entry(uchar *buf, bool &skip)
   if (only_index && !key.decode(table, at.key, at.value, wanted().entries[active_index], buf))
     return HA_ERR_CRASHED;
   return 0;
+}
+
+/*
+  The row of the entry at hand had to be waited for, or has another entry by now. That may lie further on, among
+  entries that were read before: they are read once more.
+*/
+void ha_weir::read_anew_behind()
+{
+  weir_scan_behind(scan, at.key);
+  rest= {};
+  rest_given= 0;
 }
 
 static int outcome(check_result_t result, bool &skip)

@@ -10,6 +10,7 @@ void KeyFormat::init(TABLE *table, uint number, const KeyFormat *of_rows)
   hidden= of_rows == nullptr && number != table->s->primary_key;
   nulls= false;
   own.resize(info->user_defined_key_parts);
+  extension= info->ext_key_parts - info->user_defined_key_parts;
   for (uint i= 0; i < own.size(); i++)
   {
     own[i].init(table, &info->key_part[i]);
@@ -50,7 +51,7 @@ void KeyFormat::from_image(const uchar *image, key_part_map map, Bytes &out) con
     own[i].append_from_image(image, out);
     image+= own[i].store_length;
   }
-  for (i= 0; i < appended.size() && (map & 1) && !unique; i++, map>>= 1)
+  for (i= 0; i < appended.size() && i < extension && (map & 1) && !unique; i++, map>>= 1)
   {
     appended[i].append_from_image(image, out);
     image+= appended[i].store_length;
@@ -69,7 +70,7 @@ void KeyFormat::from_image_length(const uchar *image, uint length, Bytes &out) c
   }
   for (const Part &part : appended)
   {
-    if (unique || image + part.store_length > end)
+    if (unique || extension == 0 || image + part.store_length > end)
       return;
     part.append_from_image(image, out);
     image+= part.store_length;

@@ -139,6 +139,7 @@ private:
   std::vector<Part> appended; // of the primary key, those that the index lacks
   std::vector<Part> primary;  // parts of the primary key
   std::vector<int> source;    // of each of these: >= 0 in `own`, else ~ in `appended`
+  size_t extension;           // how many of `appended` the server knows of: none behind a hash (UNIQUE of a BLOB)
   bool unique, hidden, nulls;
 
   bool has_null(const uchar *record, TABLE *table) const;

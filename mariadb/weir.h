@@ -467,6 +467,15 @@ enum WeirResult weir_scan_next(struct WeirScan *scan,
                                struct WeirScanned *out,
                                struct WeirBatch *rest);
 
+// Has what lies behind `key`, which the scan has given, read anew. For locking reads by an index: who had to
+// wait for an entry's row (`weir_lock_waits`), or finds that the row has another entry now, may find that
+// entry further on. What was given together with it isn't valid any more.
+//
+// # Safety
+// `scan` is a handle; `key` is readable.
+void weir_scan_behind(struct WeirScan *scan,
+                      struct WeirBytes key);
+
 // Ends a scan.
 //
 // # Safety
@@ -631,6 +640,12 @@ void weir_transaction_close(struct WeirTransaction *transaction);
 // # Safety
 // `transaction` is a handle.
 enum WeirResult weir_take_snapshot(struct WeirTransaction *transaction);
+
+// How often the transaction has waited for a row's lock and got it.
+//
+// # Safety
+// `transaction` is a handle.
+uint64_t weir_lock_waits(const struct WeirTransaction *transaction);
 
 // Begins a statement: reads at `ReadCommitted` see what is committed now, and
 // `weir_statement_rollback` comes back to here.

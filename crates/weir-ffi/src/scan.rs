@@ -163,6 +163,19 @@ pub unsafe extern "C" fn weir_scan_next(
     }
 }
 
+/// Has what lies behind `key`, which the scan has given, read anew. For locking reads by an index: who had to
+/// wait for an entry's row (`weir_lock_waits`), or finds that the row has another entry now, may find that
+/// entry further on. What was given together with it isn't valid any more.
+///
+/// # Safety
+/// `scan` is a handle; `key` is readable.
+#[no_mangle]
+pub unsafe extern "C" fn weir_scan_behind(scan: *mut WeirScan, key: WeirBytes) {
+    // SAFETY: the caller's promises.
+    let (scan, key) = unsafe { (&mut *scan, key.slice()) };
+    scan.scan.behind(key);
+}
+
 /// Ends a scan.
 ///
 /// # Safety

@@ -234,6 +234,16 @@ pub unsafe extern "C" fn weir_take_snapshot(transaction: *mut WeirTransaction) -
     result(transaction.running().and_then(Transaction::take_snapshot))
 }
 
+/// How often the transaction has waited for a row's lock and got it.
+///
+/// # Safety
+/// `transaction` is a handle.
+#[no_mangle]
+pub unsafe extern "C" fn weir_lock_waits(transaction: *const WeirTransaction) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe { &*transaction }.txn.as_ref().map_or(0, Transaction::lock_waits)
+}
+
 /// Begins a statement: reads at `ReadCommitted` see what is committed now, and
 /// `weir_statement_rollback` comes back to here.
 ///

@@ -247,6 +247,15 @@ struct QueueShard(Mutex<HashTable<Queue>>);
 #[repr(align(64))]
 struct ListShard(Mutex<HashMap<TxnId, Vec<LockKey>>>);
 
+/// What [`LockTable::lock`] has come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Granted {
+    /// Whether the transaction didn't hold the lock before.
+    pub is_new: bool,
+    /// Whether others had to be waited for: what was read before may be different now.
+    pub waited: bool,
+}
+
 /// Told who begins to wait, and whom all that one waits for; see [`LockTable::observe_waits`].
 pub type WaitObserver = Box<dyn Fn(TxnId, &[TxnId]) + Send + Sync>;
 
@@ -320,7 +329,7 @@ impl LockTable {
         shard.find(hash, |q| q.is(tree, key)).is_some_and(|q| !q.admits(txn, mode))
     }
 
-    /// Acquires a lock, waiting at most [`Request::timeout`]; whether the transaction didn't hold it before.
+    /// Acquires a lock, waiting at most [`Request::timeout`].
     /// Call with no latch held, and look at the row again afterwards.
     ///
     /// # Errors
@@ -328,15 +337,15 @@ impl LockTable {
     ///
     /// # Panics
     /// If the transaction is already waiting in another thread.
-    pub fn lock(&self, req: &Request<'_>) -> Result<bool, LockError> {
+    pub fn lock(&self, req: &Request<'_>) -> Result<Granted, LockError> {
         let hash = self.hash(req.tree, req.key);
         if req.implicit_owner.is_none()
             && let Some(new) = self.grant_now(hash, req)
         {
-            return Ok(new);
+            return Ok(Granted { is_new: new, waited: false });
         }
         let (waiter, new) = match self.begin_wait(hash, req)? {
-            Begun::Granted(new) => return Ok(new),
+            Begun::Granted(new) => return Ok(Granted { is_new: new, waited: false }),
             Begun::Waits { waiter, new, in_the_way } => {
                 if let Some(observe) = self.observer.get().filter(|_| !req.timeout.is_zero()) {
                     observe(req.txn, &in_the_way);
@@ -350,7 +359,7 @@ impl LockTable {
         let waited_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.counters.wait_time_us.fetch_add(waited_us, Ordering::Relaxed);
         match outcome {
-            Outcome::Granted => Ok(new),
+            Outcome::Granted => Ok(Granted { is_new: new, waited: true }),
             Outcome::Failed(error) => Err(error),
             Outcome::Parked => unreachable!("a finished wait has an outcome"),
         }

@@ -112,3 +112,54 @@ fn increments_by_locking_scans_are_all_there() {
         assert_eq!(counts.count(), 10);
     }
 }
+
+/// Somebody reads rows under lock, moves one of them ahead of a scan that waits for it, and commits: the scan
+/// finds it there, though it had read that far before.
+#[test]
+fn a_row_that_moves_ahead_of_a_waiting_scan_is_found() {
+    let _watchdog = Watchdog::new("moving rows");
+    for (staging, index, direction) in [
+        (false, IndexRef::Primary, Direction::Forward),
+        (false, IndexRef::Primary, Direction::Backward),
+        (false, IndexRef::Named("by_a"), Direction::Forward),
+        (true, IndexRef::Named("by_a"), Direction::Forward),
+        (true, IndexRef::Named("by_a"), Direction::Backward),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let (db, table) = open(dir.path(), staging, Duration::from_secs(60));
+        let mut mover = db.begin(Isolation::RepeatableRead).unwrap();
+        mover.get_for_update(&table, &[Value::U64(55)]).unwrap();
+        let found = std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+                let all = Bounds::all();
+                let lock = Lock::Exclusive(Wait::ForTimeout);
+                let mut cursor = txn.scan_locking(&table, index, all, direction, lock).unwrap();
+                let mut moved = Vec::new();
+                while let Some(row) = cursor.next().unwrap() {
+                    moved.push(row.get(2).unwrap() == Value::Text("moved"));
+                }
+                moved
+            });
+            while db.status().row_lock_waits == 0 {
+                std::thread::yield_now();
+            }
+            mover.delete(&table, &[Value::U64(55)]).unwrap();
+            // Its group is 5: 1 and 8 lie on either side.
+            let (id, a) = match direction {
+                Direction::Forward => (1000, 8),
+                Direction::Backward => (0, 1),
+            };
+            if direction == Direction::Backward {
+                mover.delete(&table, &[Value::U64(0)]).unwrap();
+            }
+            mover.insert(&table, &values(id, &(a, "moved".into(), vec![]))).unwrap();
+            mover.commit().unwrap();
+            waiter.join().unwrap()
+        });
+        let count = if direction == Direction::Forward { 100 } else { 99 };
+        assert_eq!(found.len(), count, "{staging} {index:?} {direction:?}");
+        let moved = found.iter().filter(|moved| **moved).count();
+        assert_eq!(moved, 1, "{staging} {index:?} {direction:?}");
+    }
+}

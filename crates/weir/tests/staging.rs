@@ -443,3 +443,71 @@ fn an_old_snapshot_does_not_keep_entries_from_being_moved() {
     db.purge_all().unwrap();
     assert_sound(&db);
 }
+
+/// Rows with random values in `by_a`, from `ids`, a commit for each hundred.
+fn load(db: &Database, table: &Table, rng: &mut fastrand::Rng, ids: std::ops::Range<u64>) -> Model {
+    let mut model = Model::new();
+    for from in ids.clone().step_by(100) {
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        for id in from..(from + 100).min(ids.end) {
+            let new = (rng.i64(..), format!("{id:08}"), vec![1; 4]);
+            txn.insert(table, &values(id, &new)).unwrap();
+            model.insert(id, new);
+        }
+        txn.commit().unwrap();
+    }
+    model
+}
+
+/// All is in memory, but few pages may be dirty: entries of one leaf share its writes all the same.
+#[test]
+fn near_the_dirty_limit_entries_wait_for_others_of_their_leaf() {
+    let pages_written = |staging: bool| {
+        let dir = tempfile::tempdir().unwrap();
+        let roomy = options(24 << 20, 64 << 20).staging(staging).single_threaded();
+        let db = Database::open(dir.path(), roomy).unwrap();
+        let table = db.create_table("items", items()).unwrap();
+        let mut rng = fastrand::Rng::with_seed(1);
+        let mut model = load(&db, &table, &mut rng, 0..60_000);
+        db.checkpoint().unwrap();
+        db.set_dirty_limit(0.1).unwrap();
+        let before = db.status();
+        for from in (60_000..80_000).step_by(500) {
+            model.extend(load(&db, &table, &mut rng, from..from + 500));
+            (0..8).for_each(|_| db.background_step(6).unwrap());
+        }
+        let after = db.status();
+        assert_eq!(after.pages_read, before.pages_read, "all is in memory");
+        assert_eq!(after.staged_entries > 0, staging);
+        compare(&mut db.begin(Isolation::RepeatableRead).unwrap(), &table, &model, "the end");
+        assert_sound(&db);
+        if staging {
+            db.set_dirty_limit(0.9).unwrap();
+            (0..300).for_each(|_| db.background_step(6).unwrap());
+            assert_eq!(db.status().staging_pages, 0, "where there is room, nothing is left staged");
+            compare(&mut db.begin(Isolation::RepeatableRead).unwrap(), &table, &model, "moved");
+            assert_sound(&db);
+        }
+        after.pages_written_dirty_limit - before.pages_written_dirty_limit
+    };
+    let (with, without) = (pages_written(true), pages_written(false));
+    assert!(with * 3 < without, "{with} pages written, {without} without staging");
+}
+
+/// What is staged can't be moved before its transaction ends, so that transaction doesn't wait for it.
+#[test]
+fn a_transaction_larger_than_what_may_be_staged_gets_through() {
+    let _watchdog = Watchdog::new("a_transaction_larger_than_what_may_be_staged_gets_through");
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), eager(6 << 20, 0)).unwrap();
+    let table = db.create_table("items", items()).unwrap();
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    let mut model = Model::new();
+    for id in 0..20_000 {
+        let new = (id as i64 * 7919 % 20_011, format!("{id}"), vec![1; 4]);
+        txn.insert(&table, &values(id, &new)).unwrap();
+        model.insert(id, new);
+    }
+    txn.commit().unwrap();
+    compare(&mut db.begin(Isolation::RepeatableRead).unwrap(), &table, &model, "the end");
+}

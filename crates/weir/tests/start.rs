@@ -88,3 +88,36 @@ fn a_crash_at_each_operation_of_a_start_loses_nothing() {
     }
     assert!(crashed > 40, "{crashed} starts were cut short, of {operations} operations each");
 }
+
+/// Changes that are in the log alone, of more pages than fit into memory: they are read many at a time.
+#[test]
+fn recovery_reads_pages_together() {
+    let disk = SimDisk::new(1);
+    let open = |disk: &SimDisk, memory| {
+        let options = options(memory, 64 << 20).single_threaded();
+        Database::open_on(Arc::new(disk.clone()), options).unwrap()
+    };
+    let db = open(&disk, 24 << 20);
+    let table = db.create_table("items", items()).unwrap();
+    let put = |step, version| {
+        retried(&db, Isolation::default(), |txn| {
+            (0..20_000)
+                .step_by(step)
+                .try_for_each(|id| txn.upsert(&table, &values(id, &item(id, version))).map(drop))
+        });
+    };
+    put(1, 1);
+    db.checkpoint().unwrap();
+    put(40, 2);
+    db.sync().unwrap();
+    for memory in [24, 4] {
+        let db = open(&disk.process_kill(), memory << 20);
+        let status = db.status();
+        let (ahead, alone) = (status.pages_read_ahead, status.pages_read);
+        assert!(ahead > 200 && alone * 4 < ahead, "{ahead} read ahead, {alone} alone");
+        let table = db.table("items").unwrap();
+        let version = |id| if id % 40 == 0 { 2 } else { 1 };
+        let expected: Vec<_> = (0..20_000).map(|id| (id, item(id, version(id)))).collect();
+        same(&expected, &all_items(&mut db.begin(Isolation::default()).unwrap(), &table), "all");
+    }
+}

@@ -39,6 +39,23 @@ pub fn search(p: &Page, key: &[u8]) -> (usize, bool) {
     search_ties(p, low, high, wanted)
 }
 
+/// Tells the CPU which keys a [`search`] will compare, so that several pages' can be on their way at once.
+pub fn prefetch_search(p: &Page, key: &[u8]) {
+    let wanted_head = head(&key[p.u16(PREFIX) as usize..]);
+    let (slots, _) = p.0[BODY..BODY + SLOT * count(p)].as_chunks::<SLOT>();
+    let low = first_not_below(slots, wanted_head);
+    if slots.get(low).is_none_or(|slot| slot_head(slot) != wanted_head) {
+        return;
+    }
+    let ties = match wanted_head.checked_add(1) {
+        Some(next) => first_not_below(&slots[low..], next),
+        None => slots.len() - low,
+    };
+    prefetch_key(p, low);
+    prefetch_key(p, low + ties - 1);
+    prefetch_probes(p, low, ties, PREFETCHED_PROBES);
+}
+
 #[inline]
 fn slot_head(slot: &SlotBytes) -> u32 {
     u64::from_le_bytes(*slot) as u32

@@ -75,7 +75,7 @@ impl IndexDef {
     ) -> std::result::Result<Outcome, TxnError> {
         match &self.staging {
             Some(staging)
-                if txn.is_staged(staging, &hint) && key.len() + value.len() <= MAX_STAGED =>
+                if key.len() + value.len() <= MAX_STAGED && txn.is_staged(staging, &hint) =>
             {
                 txn.insert_staged(staging, key, value)
             }

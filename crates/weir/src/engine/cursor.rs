@@ -1,7 +1,7 @@
 //! Ordered reads of a table.
 
 use super::error::{Result, inconsistent};
-use super::lock::Lock;
+use super::lock::{Lock, Wait};
 use super::scan::{RawScan, Reads, tree_of};
 use super::transaction::Transaction;
 use crate::key::KeyRange;
@@ -90,7 +90,7 @@ impl<'t> Cursor<'t> {
         };
         while let Some(entry) = self.scan.next(self.transaction)? {
             let stands_alone = self.keys_only && entry.current;
-            if !stands_alone && !self.find_row(n)? {
+            if !stands_alone && !self.find_row_in_turn(n)? {
                 continue;
             }
             let schema = self.scan.def().schema();
@@ -139,6 +139,19 @@ impl<'t> Cursor<'t> {
             return Ok(true);
         }
         self.is_entry_of_row(n)
+    }
+
+    /// As [`Cursor::find_row`]; where a row had to be waited for, or has another entry now, the scan looks for that
+    /// behind the entry at hand.
+    fn find_row_in_turn(&mut self, n: usize) -> Result<bool> {
+        let waits = self.transaction.lock_waits();
+        let found = self.find_row(n)?;
+        let is_in_turn = matches!(self.scan.reads(), Reads::Locked(_, wait) if wait != Wait::Skip);
+        if is_in_turn && (!found || self.transaction.lock_waits() != waits) {
+            let key = self.scan.last().key.to_vec();
+            self.scan.behind(&key);
+        }
+        Ok(found)
     }
 
     /// Whether index `n`'s entry at hand is the one that the row at hand asks for.

@@ -300,10 +300,14 @@ impl RawScan {
         };
         match self.begin.reads {
             Reads::Locked(mode, wait) if of_rows && self.whole_at.is_none() => {
-                let tree = self.begin.def.primary;
+                let (tree, waits) = (self.begin.def.primary, txn.lock_waits());
                 self.locked_rows += 1;
                 let value = &mut self.value;
                 self.looked_up = txn.get_stored_locked(tree, entry.key, mode, wait, value)?;
+                if wait != Wait::Skip && (!self.looked_up || txn.lock_waits() != waits) {
+                    let key = entry.key.to_vec();
+                    self.scan.behind(&key);
+                }
                 Ok(self.looked_up)
             }
             _ if !entry.overflow && as_copied => Ok(true),
@@ -322,6 +326,13 @@ impl RawScan {
                 Ok(self.looked_up)
             }
         }
+    }
+
+    /// Has what lies behind `key`, which the scan has given, read anew, though it may have been read already. For
+    /// locking reads by an index: who had to wait for an entry's row, or finds that the row has
+    /// another entry now, may find that entry further on. A scan of rows under lock does so by itself.
+    pub fn behind(&mut self, key: &[u8]) {
+        self.scan.behind(key);
     }
 
     /// The entries behind the one that [`RawScan::next`] gave, as far as they have been read with it. They

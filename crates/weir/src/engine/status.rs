@@ -126,6 +126,10 @@ status! {
     staged_entries_moved: counter count,
     /// Changes of main leaves that moving staged entries took.
     staging_moves: counter count,
+    /// How often a writer waited for staged entries to be moved.
+    staging_waits: counter count,
+    /// Time that writers waited for staged entries to be moved.
+    staging_wait_us: counter microseconds,
     /// Row locks that had to be waited for.
     row_lock_waits: counter count,
     /// Time that row locks had to be waited for.
@@ -177,6 +181,7 @@ impl Status {
         let f = &s.figures;
         let store = s.store.stats();
         let locks = shared.locks.stats();
+        let staging = shared.staging.figures();
         Status {
             checkpoint_age: s.redo.checkpoint_age(),
             checkpoint_max_age: s.redo.capacity(),
@@ -216,10 +221,12 @@ impl Status {
             transactions_rolled_back: shared.figures.rollbacks.load(Relaxed),
             history_list_length: shared.history_len() as u64,
             purged_records: shared.figures.purged.load(Relaxed),
-            staged_entries: shared.staging.figures.staged.load(Relaxed),
-            staging_pages: shared.staging.figures.leaves.load(Relaxed),
-            staged_entries_moved: shared.staging.figures.moved.load(Relaxed),
-            staging_moves: shared.staging.figures.moves.load(Relaxed),
+            staged_entries: staging.staged,
+            staging_pages: staging.leaves,
+            staged_entries_moved: staging.moved,
+            staging_moves: staging.moves,
+            staging_waits: staging.waits,
+            staging_wait_us: staging.wait_us,
             row_lock_waits: locks.waits,
             row_lock_time_us: locks.wait_time_us,
             deadlocks: locks.deadlocks,

@@ -183,6 +183,11 @@ impl Transaction {
         Ok(self.used.len() - 1)
     }
 
+    /// How often it has waited for a row's lock and got it.
+    pub fn lock_waits(&self) -> u64 {
+        self.txn.as_ref().map_or(0, |txn| txn.lock_waits)
+    }
+
     /// Sets how long its statements wait for a lock.
     ///
     /// # Errors

@@ -33,8 +33,17 @@ impl Entry<'_> {
 }
 
 fn sort(pairs: &mut [Pair<'_>]) {
-    if !pairs.is_sorted_by(|a, b| a.key <= b.key) {
-        pairs.sort_unstable_by(|a, b| a.key.cmp(b.key));
+    // Mostly the first bytes tell.
+    let head = |pair: &Pair<'_>| match pair.key.first_chunk::<8>() {
+        Some(bytes) => u64::from_be_bytes(*bytes),
+        None => 0,
+    };
+    let by_key = |a: &Pair<'_>, b: &Pair<'_>| match (head(a), head(b)) {
+        (x, y) if x != y && x != 0 && y != 0 => x.cmp(&y),
+        _ => a.key.cmp(b.key),
+    };
+    if !pairs.is_sorted_by(|a, b| by_key(a, b).is_le()) {
+        pairs.sort_unstable_by(by_key);
     }
 }
 

@@ -260,12 +260,13 @@ fn an_implicit_owner_is_waited_for() {
         await_waiters(&table, 1);
         active.store(false, Ordering::SeqCst);
         table.release_all(TxnId(1));
-        assert_eq!(waiter.join().unwrap(), Ok(true));
+        assert_eq!(waiter.join().unwrap(), Ok(Granted { is_new: true, waited: true }));
     });
     table.release_all(TxnId(3));
     // An owner that has ended is not entered.
-    assert_eq!(table.lock(&req), Ok(true));
-    assert_eq!(table.lock(&req), Ok(false), "it is held already");
+    assert_eq!(table.lock(&req), Ok(Granted { is_new: true, waited: false }));
+    let held = Granted { is_new: false, waited: false };
+    assert_eq!(table.lock(&req), Ok(held), "it is held already");
     table.release_all(TxnId(2));
     assert_empty(&table);
 }

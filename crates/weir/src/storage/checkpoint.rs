@@ -43,12 +43,15 @@ impl Storage {
         Ok(pages - left)
     }
 
-    /// Writes a batch of the oldest dirty pages.
+    /// Writes a batch of dirty pages: the oldest, or for the dirty limit's sake those not used lately.
     ///
     /// # Errors
     /// Those of writing pages.
     pub(super) fn write_oldest(&self, pages: usize, reason: Reason) -> Result<usize, Fault> {
-        let frames = self.oldest_dirty(pages, Lsn(u64::MAX));
+        let frames = match reason {
+            Reason::DirtyLimit => self.cold_dirty(pages),
+            _ => self.oldest_dirty(pages, Lsn(u64::MAX)),
+        };
         self.write_pages(&frames, reason)
     }
 

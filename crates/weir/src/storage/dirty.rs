@@ -134,6 +134,12 @@ impl DirtyCredits {
         self.usable.load(SeqCst) & !STRIPED
     }
 
+    /// The share of [`DirtyCredits::users_limit`] that is taken.
+    #[inline]
+    pub fn used(&self) -> f64 {
+        self.taken.0.load(SeqCst) as f64 / self.users_limit() as f64
+    }
+
     /// Changes the limit. A smaller one is kept once as many pages have been written.
     pub fn set_limit(&self, limit: u64) {
         let limit = limit.clamp(LIMIT_MIN, u64::from(NO_FRAME));

@@ -16,6 +16,11 @@ impl Storage {
         (self.pool.frames.len() / 32).clamp(8, 8192)
     }
 
+    /// Number of pages that may be read ahead at once: the reserve has frames for them, and for others.
+    pub fn read_ahead_pages(&self) -> usize {
+        self.frame_reserve() * 3 / 4
+    }
+
     /// Whether pages have to be evicted for others to come in.
     #[inline]
     pub fn is_short_of_frames(&self) -> bool {
@@ -71,9 +76,7 @@ impl Storage {
             if frame.page.load(Ordering::Relaxed) == 0 {
                 continue;
             }
-            let hits = frame.hits.load(Ordering::Relaxed);
-            if hits > 0 {
-                frame.hits.store(hits - 1, Ordering::Relaxed);
+            if !frame.is_cold() {
                 continue;
             }
             let state = frame.state.load(Ordering::Relaxed);

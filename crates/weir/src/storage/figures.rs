@@ -23,7 +23,8 @@ impl Waits {
         self.us.load(Relaxed)
     }
 
-    pub(super) fn ended(&self, started: Instant) {
+    /// A wait that has begun then has ended.
+    pub fn ended(&self, started: Instant) {
         self.count.fetch_add(1, Relaxed);
         self.us.fetch_add(started.elapsed().as_micros() as u64, Relaxed);
     }

@@ -136,6 +136,12 @@ impl FlushList {
         self.queue.iter().copied()
     }
 
+    /// Entries from `lsn` on, the oldest first.
+    pub fn from(&self, lsn: Lsn) -> impl Iterator<Item = (Lsn, u32)> + '_ {
+        let at = self.queue.partition_point(|e| e.0 < lsn);
+        self.queue.range(at..).copied()
+    }
+
     /// What the checkpoint may not pass: the oldest dirty page, the oldest guard.
     pub fn bound(&self) -> Option<Lsn> {
         let front = self.queue.front().map(|e| e.0);

@@ -7,6 +7,7 @@
 
 mod background;
 mod checkpoint;
+mod cold;
 mod compact;
 mod dirty;
 mod evict;
@@ -19,12 +20,13 @@ pub mod mtr;
 pub mod pool;
 mod regulator;
 pub mod replay;
+mod spare;
 mod write;
 mod writers;
 
 pub use background::Background;
 pub use dirty::{PER_MTR, on_reserve};
-pub use figures::Figures;
+pub use figures::{Figures, Waits};
 pub use gate::Cause;
 pub use mtr::{Mtr, Need, Restart, retry};
 pub use pool::{PageRead, Stop};
@@ -551,9 +553,7 @@ impl Storage {
         let mut turns = 0;
         loop {
             if let Some(frame) = self.pool.free.pop() {
-                if !self.inline && self.pool.free.len() < self.frame_reserve() / 2 {
-                    self.evictor.raise();
-                }
+                self.ask_for_frames();
                 return Ok(frame);
             }
             self.check()?;
@@ -629,6 +629,14 @@ impl Storage {
             self.figures.pages_read_ahead.fetch_add(1, Ordering::Relaxed);
             self.pool.publish(self.store.map().slot(page), claim, frame, 0);
         });
+        self.ask_for_frames();
+    }
+
+    /// Wakes the evictor if its reserve is half used.
+    fn ask_for_frames(&self) {
+        if !self.inline && self.pool.free.len() < self.frame_reserve() / 2 {
+            self.evictor.raise();
+        }
     }
 
     /// Latches a resident page for reading. `scan` leaves its standing for replacement as it is.

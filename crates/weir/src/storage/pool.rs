@@ -86,6 +86,15 @@ impl Frame {
         self.hole.store(hole.start as u32 | (hole.end as u32) << 16, Ordering::Relaxed);
     }
 
+    /// Whether the page was not used lately, for a hand that comes by: it takes one use off otherwise.
+    pub fn is_cold(&self) -> bool {
+        let hits = self.hits.load(Ordering::Relaxed);
+        if hits > 0 {
+            self.hits.store(hits - 1, Ordering::Relaxed);
+        }
+        hits == 0
+    }
+
     #[inline]
     fn touch(&self) {
         let hits = self.hits.load(Ordering::Relaxed);
@@ -104,6 +113,8 @@ pub struct Pool {
     loading: Mutex<HashSet<PageId>>,
     loaded: Condvar,
     pub(super) hand: AtomicUsize,
+    /// Where the search for cold dirty pages goes on, in the flush list.
+    pub(super) cold_from: AtomicU64,
     /// Nobody reads beside the one thread: frames are free at once, and runs can be repeated.
     single_threaded: bool,
 }
@@ -161,6 +172,7 @@ impl Pool {
             loading: Mutex::default(),
             loaded: Condvar::new(),
             hand: AtomicUsize::new(0),
+            cold_from: AtomicU64::new(0),
             single_threaded,
         })
     }

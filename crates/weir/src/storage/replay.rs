@@ -4,12 +4,14 @@
 //! the LSN up to which its records need no replay, because a newer image is stored, or because the
 //! page was freed or initialised anew. Only then free space is known, and pages may be written. Then
 //! the log is applied in one pass, in order; pages that don't fit are written as always, and
-//! checkpoints move. Recovery may stop at any point and run again.
+//! checkpoints move. The pages that the next stretch of the log needs are read together ([`Stretch`]).
+//! Recovery may stop at any point and run again.
 
 use super::dirty::Reserved;
 use super::pool::{DIRTY, Pool};
 use super::{Fault, Storage, StorageOptions};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_os::Disk;
@@ -40,6 +42,46 @@ pub struct Summary {
     pub applied: u64,
     /// Records found to be in the images already.
     pub skipped: u64,
+}
+
+/// Bytes of log that are looked at for the pages that they need before they are applied, about.
+const STRETCH_BYTES: usize = 256 << 10;
+
+/// Pages that are read together, at most.
+const READ_TOGETHER: usize = 128;
+
+/// Some groups of the log, copied out of its reader.
+#[derive(Default)]
+struct Stretch {
+    bytes: Vec<u8>,
+    groups: Vec<Ahead>,
+}
+
+/// A group that is about to be applied: where it begins and ends in the log, and where its records are in
+/// [`Stretch::bytes`].
+struct Ahead {
+    start: Lsn,
+    end: Lsn,
+    at: Range<usize>,
+}
+
+impl Stretch {
+    /// Reads on, not past `end`.
+    fn fill(&mut self, reader: &mut Reader, end: Lsn) -> Result<(), Fault> {
+        self.bytes.clear();
+        self.groups.clear();
+        while self.bytes.len() < STRETCH_BYTES && reader.position() < end {
+            let Some(group) = reader.next()? else {
+                let what = "the log ends before the place where it ended a moment ago";
+                return Err(Fault::Record { lsn: reader.position(), what: what.into() });
+            };
+            let from = self.bytes.len();
+            self.bytes.extend_from_slice(group.payload);
+            let at = from..self.bytes.len();
+            self.groups.push(Ahead { start: group.start, end: group.end, at });
+        }
+        Ok(())
+    }
 }
 
 /// What analysis knows of a page.
@@ -109,22 +151,81 @@ impl Storage {
         let mut summary = Summary { log_bytes: analysis.end.0 - from.0, ..Summary::default() };
         self.replayed.store(from.0, Ordering::Release);
         let mut reader = Reader::open(self.disk.clone(), control.database_id, from)?;
-        let mut groups = 0u64;
+        let mut stretch = Stretch::default();
+        // Where the last stretch needed no page, nobody looks ahead for nothing.
+        let mut looks = true;
         while reader.position() < analysis.end {
-            let Some(group) = reader.next()? else {
-                let what = "the log ends before the place where it ended a moment ago";
-                return Err(Fault::Record { lsn: reader.position(), what: what.into() });
-            };
-            self.replay_group(group.start, group.payload, &analysis.fates, &mut summary)?;
-            self.replayed.store(group.end.0, Ordering::Release);
-            groups += 1;
-            if groups.is_multiple_of(4096) {
-                let at = Lsn(self.replayed.load(Ordering::Relaxed));
-                progress(Progress { phase: "redo", from, at, end: Some(analysis.end) });
-            }
+            stretch.fill(&mut reader, analysis.end)?;
+            let before = self.pages_read();
+            self.replay_stretch(&stretch, &analysis.fates, looks, &mut summary)?;
+            looks = self.pages_read() > before;
+            let at = Lsn(self.replayed.load(Ordering::Relaxed));
+            progress(Progress { phase: "redo", from, at, end: Some(analysis.end) });
         }
         self.replayed.store(u64::MAX, Ordering::Release);
         Ok(summary)
+    }
+
+    fn replay_stretch(
+        &self,
+        stretch: &Stretch,
+        fates: &HashMap<PageId, Fate>,
+        looks: bool,
+        summary: &mut Summary,
+    ) -> Result<(), Fault> {
+        let mut covered = if looks { 0 } else { stretch.groups.len() };
+        for (number, group) in stretch.groups.iter().enumerate() {
+            if number == covered {
+                covered += self.read_for(stretch, &stretch.groups[number..], fates)?;
+            }
+            let payload = &stretch.bytes[group.at.clone()];
+            self.replay_group(group.start, payload, fates, summary)?;
+            self.replayed.store(group.end.0, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    fn pages_read(&self) -> u64 {
+        let (loaded, ahead) = (&self.figures.pages_loaded, &self.figures.pages_read_ahead);
+        loaded.load(Ordering::Relaxed) + ahead.load(Ordering::Relaxed)
+    }
+
+    /// Reads the pages that the first of `groups` need; returns how many groups these are.
+    fn read_for(
+        &self,
+        stretch: &Stretch,
+        groups: &[Ahead],
+        fates: &HashMap<PageId, Fate>,
+    ) -> Result<usize, Fault> {
+        let most = self.read_ahead_pages().min(READ_TOGETHER);
+        let (mut missing, mut seen) = (Vec::new(), HashSet::new());
+        let mut covered = 0;
+        while covered < groups.len() && missing.len() < most {
+            let Ahead { start, at, .. } = &groups[covered];
+            for_each_record(*start, &stretch.bytes[at.clone()], &mut |logged| {
+                let redo = &logged.redo;
+                for page in redo.page().into_iter().chain(redo.second_page()) {
+                    if self.pool.find(&self.store, page).is_ok() {
+                        continue;
+                    }
+                    let is_done = fates.get(&page).is_some_and(|f| f.done >= *start);
+                    if !is_done && seen.insert(page) && !redo.initialises() {
+                        missing.push(page);
+                    }
+                }
+                Ok(())
+            })?;
+            covered += 1;
+        }
+        if !missing.is_empty() && self.pool.free_frames() < self.frame_reserve() {
+            match self.evict_step(self.frame_reserve()) {
+                // Whoever can't go on without says so.
+                Err(fault) if fault.is_no_space() => {}
+                freed => drop(freed?),
+            }
+        }
+        self.prefetch(&missing);
+        Ok(covered)
     }
 
     fn replay_group(

@@ -81,16 +81,9 @@ pub struct LeafSlot {
 impl LeafSlot {
     /// The place of a key that a latched leaf covers.
     #[inline]
-    fn find(mtr: &Mtr<'_>, leaf: PageId, key: &[u8]) -> LeafSlot {
+    pub fn find(mtr: &Mtr<'_>, leaf: PageId, key: &[u8]) -> LeafSlot {
         let (slot, found) = node::search(mtr.page(leaf), key);
         LeafSlot { leaf, slot, found }
-    }
-
-    /// The place of a greater key, if the leaf covers that, too.
-    #[inline]
-    pub fn further(&self, mtr: &Mtr<'_>, key: &[u8]) -> Option<LeafSlot> {
-        let covered = node::upper(mtr.page(self.leaf)).is_none_or(|upper| key < upper);
-        covered.then(|| LeafSlot::find(mtr, self.leaf, key))
     }
 
     /// The entry, if the key is there.
@@ -129,6 +122,19 @@ impl LeafSlot {
     }
 }
 
+/// Whether a latched leaf of a smaller key covers this one, too. `hint`: of the key.
+#[inline]
+pub fn covers_further(mtr: &Mtr<'_>, leaf: PageId, key: &[u8], hint: Hint) -> bool {
+    // The fence lies far from all else that is looked at.
+    !hint.is_elsewhere(leaf) && node::upper(mtr.page(leaf)).is_none_or(|upper| key < upper)
+}
+
+/// Tells the CPU what [`LeafSlot::find`] will look at.
+#[inline]
+pub fn prefetch_find(mtr: &Mtr<'_>, leaf: PageId, key: &[u8]) {
+    node::prefetch_search(mtr.page(leaf), key);
+}
+
 impl Tree {
     /// Latches the leaf that `target` says, for reading.
     ///
@@ -161,16 +167,6 @@ impl Tree {
     pub fn slot_at(&self, mtr: &mut Mtr<'_>, key: &[u8], hint: Hint) -> Result<LeafSlot, Stop> {
         let leaf = self.latch_leaf(mtr, key, hint)?;
         node::prefetch_slots(mtr.page(leaf));
-        Ok(LeafSlot::find(mtr, leaf, key))
-    }
-
-    /// As [`Tree::slot_at`], in an mtr that holds other pages; see [`Tree::latch_leaf_beside`].
-    ///
-    /// # Errors
-    /// [`Stop::Retry`].
-    #[inline]
-    pub fn slot_beside(&self, mtr: &mut Mtr<'_>, key: &[u8], hint: Hint) -> Result<LeafSlot, Stop> {
-        let leaf = self.latch_leaf_beside(mtr, hint)?;
         Ok(LeafSlot::find(mtr, leaf, key))
     }
 }

@@ -89,10 +89,16 @@ impl Hint {
         self.missing
     }
 
-    /// Whether the leaf was in memory and has no unwritten change: a change of it costs a write.
+    /// Whether it names another leaf than this.
     #[inline]
-    pub fn is_clean(&self, s: &Storage) -> bool {
-        self.at.is_some_and(|at| !s.pool.is_dirty(at.frame))
+    pub fn is_elsewhere(&self, leaf: PageId) -> bool {
+        self.at.is_some_and(|at| at.page != leaf)
+    }
+
+    /// The leaf, if it was in memory and has no unwritten change: a change of it costs a write.
+    #[inline]
+    pub fn clean_leaf(&self, s: &Storage) -> Option<PageId> {
+        self.at.filter(|at| !s.pool.is_dirty(at.frame)).map(|at| at.page)
     }
 
     /// Tells the CPU that the leaf is about to be searched and changed.

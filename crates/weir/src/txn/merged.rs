@@ -21,6 +21,8 @@ pub struct MergedScan {
     staged: Option<Box<Staged>>,
     /// Whether the entry given last was staged.
     last_is_staged: bool,
+    /// Key behind which all is to be read anew.
+    behind: Option<Vec<u8>>,
 }
 
 struct Staged {
@@ -45,7 +47,21 @@ impl MergedScan {
         // What an empty staging tree gets from now on, a settled view doesn't see.
         let staging = staging.filter(|staging| !settled || !staging.is_empty());
         let staged = staging.map(|staging| Box::new(Staged::beside(&mut main, staging, settled)));
-        MergedScan { main, staged, last_is_staged: false }
+        MergedScan { main, staged, last_is_staged: false, behind: None }
+    }
+
+    /// Has what lies behind `key`, which has been given, read anew, though it may have been copied already.
+    pub fn behind(&mut self, key: &[u8]) {
+        self.behind = Some(key.to_vec());
+    }
+
+    #[cold]
+    fn read_anew(&mut self, key: &[u8]) {
+        match &mut self.staged {
+            None => self.main.behind(key),
+            Some(staged) => staged.behind(&mut self.main, key),
+        }
+        self.last_is_staged = false;
     }
 
     /// The next entry that a look gives.
@@ -54,6 +70,9 @@ impl MergedScan {
     /// [`ScanStop`].
     #[inline]
     pub fn look(&mut self, look: Look) -> Result<Option<Row<'_>>, ScanStop> {
+        if let Some(key) = self.behind.take() {
+            self.read_anew(&key);
+        }
         match &mut self.staged {
             None => self.main.look(look),
             Some(_) => self.next_of_two(look),
@@ -63,13 +82,14 @@ impl MergedScan {
     /// Whether the next entry of a scan of one tree has yet to be copied.
     #[inline]
     pub fn is_to_read(&self) -> bool {
-        self.main.is_to_read()
+        self.behind.is_some() || self.main.is_to_read()
     }
 
     /// As [`Scan::take_copied`]; none while entries of two trees are to be merged.
     #[inline]
     pub fn take_copied(&mut self, key_bytes_max: usize) -> Batch<'_> {
-        if self.staged.as_ref().is_some_and(|staged| staged.scan.peek().is_some()) {
+        let merges = self.staged.as_ref().is_some_and(|staged| staged.scan.peek().is_some());
+        if merges || self.behind.is_some() {
             return Batch::default();
         }
         // What the main tree's scan has copied lies in the window, of which nothing staged is left.
@@ -146,6 +166,15 @@ impl Staged {
         Staged { staging, scan, window, rest, settled, inserts, just_opened }
     }
 
+    /// What lies behind `key`, an entry of the window, is read anew.
+    fn behind(&mut self, main: &mut Scan, key: &[u8]) {
+        match self.scan.direction() {
+            Direction::Forward => self.window.low = [key, &[0]].concat(),
+            Direction::Backward => self.window.high = Some(key.to_vec()),
+        }
+        self.give_up_window(main);
+    }
+
     /// Gives the window up if the main tree is to be read and something was staged since it was opened.
     fn before_main(&mut self, main: &mut Scan) {
         if self.settled || !main.is_to_read() {
@@ -166,6 +195,11 @@ impl Staged {
         if just_opened || self.staging.inserts() == self.inserts {
             return;
         }
+        self.give_up_window(main);
+    }
+
+    /// What is left of the window is read anew, together with what comes behind it.
+    fn give_up_window(&mut self, main: &mut Scan) {
         let mut left = self.window.clone();
         match (self.scan.direction(), self.rest.take()) {
             (Direction::Forward, Some(rest)) => left.high = rest.high,

@@ -12,6 +12,7 @@
 //!
 //! This layer knows trees and entries; it sees undo pages through [`lane`], no other pages.
 
+mod backlog;
 mod end;
 mod lane;
 mod merged;
@@ -241,6 +242,7 @@ impl Transactions {
             newest_lock: NewestLock::default(),
             prepared: false,
             lock_timeout: Duration::from_secs(50),
+            lock_waits: 0,
             cancelled: Arc::new(AtomicBool::new(false)),
         }
     }
@@ -269,6 +271,8 @@ pub struct Txn {
     prepared: bool,
     /// How long to wait for a row lock.
     pub lock_timeout: Duration,
+    /// How often it has waited for a row lock and got it.
+    pub lock_waits: u64,
     /// Set to end its wait for a lock.
     cancelled: Arc<AtomicBool>,
 }
@@ -385,7 +389,9 @@ impl Txn {
             is_active: &|txn| shared.is_active(txn),
             cancelled: Some(&self.cancelled),
         };
-        Ok(shared.locks.lock(&request)?)
+        let granted = shared.locks.lock(&request)?;
+        self.lock_waits += u64::from(granted.waited);
+        Ok(granted.is_new)
     }
 
     /// Waits until another transaction has ended. `wait`: `false` fails at once unless it has.

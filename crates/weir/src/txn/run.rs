@@ -6,16 +6,17 @@
 //! undo page that is full, a page that isn't in memory.
 //!
 //! The first leaf is latched as for any write. The others of the same mini-transaction are latched only if that
-//! needs no wait, because it holds an undo page by then.
+//! needs no wait: they are where hints say, in no order that others keep to.
 
 use super::lane::NextUndo;
 use super::{Op, Outcome, Txn, TxnError};
 use crate::storage::{Fault, Mtr, Need, PER_MTR};
-use crate::tree::cursor::LeafSlot;
+use crate::tree::cursor::{self, LeafSlot};
 use crate::tree::{Hint, Tree};
-use weir_page::Change;
+use smallvec::SmallVec;
 use weir_page::node::MAX_INLINE;
 use weir_page::version::Flags;
+use weir_page::{Change, PageId};
 
 /// Most leaves that one mtr changes: what it may dirty beside the undo page.
 const LEAVES: usize = PER_MTR as usize - 1;
@@ -95,28 +96,18 @@ impl Txn {
             return Ok(0);
         }
         let mut mtr = self.storage().mtr(Need::log(redo_bytes))?;
-        let (mut done, mut leaves, mut last) = (0, 0, None::<LeafSlot>);
-        for pair in &run[..most] {
-            let at = match last.and_then(|last| last.further(&mtr, pair.key)) {
-                Some(at) => at,
-                None if leaves == LEAVES => break,
-                None => {
-                    let hint = hints.get(done).copied().unwrap_or_default();
-                    let found = match leaves {
-                        0 => tree.slot_at(&mut mtr, pair.key, hint),
-                        _ => tree.slot_beside(&mut mtr, pair.key, hint),
-                    };
-                    let Ok(at) = found else { break };
-                    leaves += 1;
-                    at
+        let hint = |n: usize| hints.get(n).copied().unwrap_or_default();
+        let leaves = latch_leaves(&mut mtr, tree, &run[..most], hint);
+        let mut done = 0;
+        'leaves: for (leaf, end) in leaves {
+            for pair in &run[done..end] {
+                let at = LeafSlot::find(&mtr, leaf, pair.key);
+                if !self.insert_in_passing(&mut mtr, tree, *pair, at, next) {
+                    break 'leaves;
                 }
-            };
-            if !self.insert_in_passing(&mut mtr, tree, *pair, at, next) {
-                break;
+                next.first = None;
+                done += 1;
             }
-            last = Some(at);
-            next.first = None;
-            done += 1;
         }
         if done > 0 {
             mtr.commit();
@@ -144,6 +135,33 @@ impl Txn {
         let change = Change::Insert { flags: Flags { deleted: false, overflow: false }, value };
         self.log_write(mtr, tree, key, at, change, next).unwrap_or(false)
     }
+}
+
+/// Latches the leaves of a run's first keys, as many as one mtr changes; with each, where in the run its keys
+/// end.
+fn latch_leaves(
+    mtr: &mut Mtr<'_>,
+    tree: Tree,
+    run: &[Pair<'_>],
+    hint: impl Fn(usize) -> Hint,
+) -> SmallVec<[(PageId, usize); LEAVES]> {
+    let mut leaves = SmallVec::new();
+    let mut end = 0;
+    while end < run.len() && leaves.len() < LEAVES {
+        let key = run[end].key;
+        let leaf = match leaves.is_empty() {
+            true => tree.latch_leaf(mtr, key, hint(end)),
+            false => tree.latch_leaf_beside(mtr, hint(end)),
+        };
+        let Ok(leaf) = leaf else { break };
+        cursor::prefetch_find(mtr, leaf, key);
+        end += 1;
+        while end < run.len() && cursor::covers_further(mtr, leaf, run[end].key, hint(end)) {
+            end += 1;
+        }
+        leaves.push((leaf, end));
+    }
+    leaves
 }
 
 /// How many of a run's first keys go into one mtr by their redo, and how much that is. None if the first

@@ -263,6 +263,16 @@ impl Scan {
         self.direction
     }
 
+    /// What lies behind `key`, which has been given, is read anew.
+    pub(super) fn behind(&mut self, key: &[u8]) {
+        self.abandon();
+        match self.direction {
+            Direction::Forward => self.range.low = [key, &[0]].concat(),
+            Direction::Backward => self.range.high = Some(key.to_vec()),
+        }
+        self.done = self.range.high.as_ref().is_some_and(|h| *h <= self.range.low);
+    }
+
     /// What has not been given is not to be given.
     pub(super) fn abandon(&mut self) {
         self.rows.clear();
@@ -336,14 +346,14 @@ impl Scan {
             Direction::Forward => self.fetch_forward(&leaf, look),
             Direction::Backward => self.fetch_backward(&leaf, look),
         };
-        if let (Look::Newest { own, ranges: Some(ranges), .. }, Some(before)) = (look, before) {
-            if let Err(stop) = self.lock_fetched(own, ranges, &before) {
-                // As if it had not been read.
-                self.rows.clear();
-                self.bytes.clear();
-                (self.range, self.done) = (before, false);
-                return Err(Restart::Error(stop));
-            }
+        if let (Look::Newest { own, ranges: Some(how), .. }, Some(before)) = (look, before)
+            && let Err(stop) = self.lock_fetched(own, how, &before)
+        {
+            // As if it had not been read.
+            self.rows.clear();
+            self.bytes.clear();
+            (self.range, self.done) = (before, false);
+            return Err(Restart::Error(stop));
         }
         fetched
     }

@@ -1,38 +1,40 @@
 //! Staging: inserts into secondary indexes without reading the leaves that they go to.
 //!
 //! A non-unique index has a second, small tree beside its main one: the same keys, versions, pages.
-//! An entry whose leaf of the main tree isn't in memory is inserted there instead. When the staging
-//! trees together outgrow their share of memory, [`Transactions::staging_step`] moves entries into
-//! the main trees in key order, so that each leaf that is read and written takes many of them.
+//! An entry is inserted there instead if its leaf of the main tree isn't in memory, and also if it is,
+//! but unchanged, and the change had to be written soon for nothing but this entry: because too many
+//! pages are dirty ([`Storage::spares`]), or memory is short. When the staging trees together outgrow
+//! their share of memory, [`Transactions::staging_step`] moves entries into the main trees in key
+//! order, so that each leaf that is read and written takes many of them; how many may
+//! wait for that, [`super::backlog`] says. While neither memory nor the dirty limit is short, what is
+//! left is moved, too, so that reads find the staging trees empty.
 //!
 //! What makes it simple:
 //! - An entry's key ends with its row's primary key, and who writes an entry holds the row. So at
 //!   most one of the two trees has the entry alive, and a snapshot sees at most one of the two.
 //! - An entry is moved only when it is alive and no undo record is needed of it: everybody sees it, or
 //!   it was inserted by a transaction that has committed, whose number moves with it. So an old snapshot
-//!   doesn't keep entries from being moved, but those that were deleted before they were moved: past a
-//!   limit ([`Stagings::configure`]), entries go to the main trees at once.
+//!   doesn't keep entries from being moved, but those that were deleted before they were moved: when
+//!   nothing can be moved any more, entries go to the main trees at once.
 //! - Entries move in one direction, each in one mini-transaction. Who looks into the staging tree
 //!   first and into the main tree afterwards misses none; it may find one twice, under the same key.
 //!   So neither readers ([`super::merged`]) nor writers take a lock against moves.
 //!
 //! Undo records name the tree that was written: rollback, purge and recovery know nothing of this.
 
+use super::backlog::Backlog;
 use super::{Op, Outcome, Pair, State, Transactions, Txn, TxnError};
 use crate::storage::{Fault, Restart, Storage, retry};
 use crate::tree::{Fate, Hint, Moved, Target, Tree};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weir_page::{Entry, PageId, TxnId};
 
 /// Leaves of the main tree that are read ahead together.
 const READ_AHEAD: usize = 64;
 /// Leaves of a staging tree that a step goes through, at most.
 const STEP_LEAVES: usize = 32;
-
-/// Leaves that staging trees may have even where their share of memory is tiny.
-const ALWAYS: usize = 16;
 
 /// The staging tree of an index.
 #[derive(Debug)]
@@ -132,39 +134,53 @@ impl Staging {
 #[derive(Debug, Default)]
 pub struct Stagings {
     all: Mutex<Vec<Arc<Staging>>>,
-    /// Moving begins when all together have more leaves.
-    most: AtomicUsize,
-    /// Entries are being moved until few leaves are left.
-    moving: AtomicBool,
+    /// How much is staged, and may be.
+    pub(super) backlog: Backlog,
     /// Whether entries may be staged.
     enabled: AtomicBool,
     /// Whether they are now and then without need, for tests.
     eager: AtomicBool,
-    /// Whether moves can't follow, so that inserts go to the main trees.
-    full: AtomicBool,
-    /// Counters.
-    pub figures: StagingFigures,
+    /// Leaves of staging trees, when last counted.
+    leaves: AtomicU64,
+    /// Changes of leaves of main trees that moves took.
+    moves: AtomicU64,
 }
 
 /// Counted since the database was opened.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Copy)]
 pub struct StagingFigures {
     /// Entries inserted into staging trees.
-    pub staged: AtomicU64,
+    pub staged: u64,
     /// Leaves of staging trees, when last counted.
-    pub leaves: AtomicU64,
+    pub leaves: u64,
     /// Entries moved into main trees.
-    pub moved: AtomicU64,
+    pub moved: u64,
     /// Changes of leaves of main trees that this took.
-    pub moves: AtomicU64,
+    pub moves: u64,
+    /// How often a writer waited for entries to be moved.
+    pub waits: u64,
+    /// How long, in microseconds.
+    pub wait_us: u64,
 }
 
 impl Stagings {
     /// Says how many leaves the staging trees may have together before entries are moved, and
     /// whether entries are staged at all.
     pub fn configure(&self, most: usize, enabled: bool) {
-        self.most.store(most, Ordering::Relaxed);
+        self.backlog.configure(most);
         self.enabled.store(enabled, Ordering::Relaxed);
+    }
+
+    /// What was counted.
+    pub fn figures(&self) -> StagingFigures {
+        StagingFigures {
+            staged: self.backlog.staged(),
+            leaves: self.leaves.load(Ordering::Relaxed),
+            moved: self.backlog.moved(),
+            moves: self.moves.load(Ordering::Relaxed),
+            waits: self.backlog.waits.count(),
+            wait_us: self.backlog.waits.us(),
+        }
     }
 
     /// Entries are staged now and then without need.
@@ -196,7 +212,7 @@ impl Txn {
         value: &[u8],
     ) -> Result<Outcome, TxnError> {
         let _entered = staging.enter();
-        self.shared.staging.figures.staged.fetch_add(1, Ordering::Relaxed);
+        self.shared.staging.backlog.note_staged(1);
         self.write(staging.tree, key, Op::Insert(value))
     }
 }
@@ -213,31 +229,40 @@ impl Txn {
         run: &[Pair<'_>],
     ) -> Result<usize, TxnError> {
         let _entered = staging.enter();
-        self.shared.staging.figures.staged.fetch_add(run.len() as u64, Ordering::Relaxed);
+        self.shared.staging.backlog.note_staged(run.len() as u64);
         self.insert_run(staging.tree, run, &[])
     }
 }
 
 impl Transactions {
-    /// Whether an insert goes to the staging tree, by where its leaf of the main tree is. Even a leaf in
-    /// memory is spared if the change would cost a write that the pool has no room to put off.
+    /// Whether an insert goes to the staging tree, by where its leaf of the main tree is. Waits for room
+    /// there, if it is to be had; the caller holds no latch.
     #[inline]
     pub fn is_staged(&self, staging: &Staging, hint: &Hint) -> bool {
+        let s = &*self.storage;
+        // A leaf in memory is spared if the change costs a write that can't be put off.
+        let spared = |leaf| s.spares(leaf) || (!staging.is_empty() && s.is_short_of_frames());
         let wanted = hint.is_missing()
             || (self.staging.eager.load(Ordering::Relaxed) && fastrand::u8(..4) > 0)
-            || (!staging.is_empty()
-                && hint.is_clean(&self.storage)
-                && self.storage.is_short_of_frames());
-        let stagings = &self.staging;
-        wanted && stagings.enabled.load(Ordering::Relaxed) && !stagings.full.load(Ordering::Relaxed)
+            || hint.clean_leaf(s).is_some_and(spared);
+        wanted && self.staging.enabled.load(Ordering::Relaxed) && self.staging.backlog.admits(s)
     }
 
-    /// Moves entries of one staging tree on if all together have grown too large. Returns whether
-    /// there is more to move.
+    /// Moves entries of one staging tree on if all together have grown too large, or if there is room
+    /// for them. Returns whether there is more to move.
     ///
     /// # Errors
     /// Faults of the storage.
     pub fn staging_step(&self) -> Result<bool, TxnError> {
+        let moved = self.look_after_stagings();
+        let stuck = !matches!(moved, Ok(Some(1..)) | Ok(None));
+        self.staging.backlog.set_stuck(stuck);
+        // What is moved without need takes no more of a core than the others leave.
+        Ok(moved?.is_some_and(|moved| moved > 0) && self.staging.backlog.is_moving())
+    }
+
+    /// Returns how many entries were moved; `None` if none were to be.
+    fn look_after_stagings(&self) -> Result<Option<u64>, TxnError> {
         let all = {
             let mut all = self.staging.all.lock();
             all.retain(|one| one.moving.try_lock().is_none_or(|moving| !moving.retired));
@@ -253,15 +278,15 @@ impl Transactions {
                 largest = Some((leaves, staging));
             }
         }
-        self.staging.figures.leaves.store(total as u64, Ordering::Relaxed);
-        let most = self.staging.most.load(Ordering::Relaxed);
-        let goes_on = self.staging.moving.load(Ordering::Relaxed);
-        let moves = total > if goes_on { most - most / 8 } else { most };
-        self.staging.moving.store(moves, Ordering::Relaxed);
-        self.staging.full.store(total > 2 * most + ALWAYS, Ordering::Relaxed);
-        let Some((_, staging)) = largest.filter(|_| moves) else { return Ok(false) };
+        self.staging.leaves.store(total as u64, Ordering::Relaxed);
+        let grown = self.staging.backlog.count(total, self.storage.dirty.users_limit());
+        let Some((_, staging)) = largest else { return Ok(None) };
+        let eager = self.staging.eager.load(Ordering::Relaxed);
+        if !grown && (eager || !self.storage.has_room_to_spare()) {
+            return Ok(None);
+        }
         self.advance_horizon();
-        Ok(self.move_some(staging)? > 0)
+        self.move_some(staging).map(Some)
     }
 
     /// Goes through a few leaves of a staging tree; returns how many entries were moved.
@@ -272,7 +297,7 @@ impl Transactions {
         };
         let horizon = self.horizon();
         let fate = |e: &Entry<'_>| self.fate(e, horizon);
-        let end = read_ahead(s, staging, &moving.position)?;
+        let end = self.read_ahead(staging, &moving.position, &fate)?;
         let mut total = 0;
         loop {
             let step = || staging.tree.move_step(s, staging.main, &moving.position, &fate);
@@ -287,14 +312,58 @@ impl Transactions {
                 staging.tree.merge(s, &moving.position)?;
             }
             total += count;
-            let figures = &self.staging.figures;
-            figures.moved.fetch_add(count, Ordering::Relaxed);
-            figures.moves.fetch_add(u64::from(count > 0), Ordering::Relaxed);
+            self.staging.backlog.note_moved(count);
+            self.staging.moves.fetch_add(u64::from(count > 0), Ordering::Relaxed);
             moving.position = next.unwrap_or_default();
             if moving.position.is_empty() || end.as_ref().is_some_and(|e| moving.position >= *e) {
                 return Ok(total);
             }
         }
+    }
+
+    /// Reads the leaves ahead that entries from `position` on go to; returns how far it came.
+    fn read_ahead(
+        &self,
+        staging: &Staging,
+        position: &[u8],
+        fate: &dyn Fn(&Entry<'_>) -> Fate,
+    ) -> Result<Option<Vec<u8>>, Fault> {
+        let s = &*self.storage;
+        let most = s.read_ahead_pages().min(READ_AHEAD);
+        let mut from = position.to_vec();
+        let mut missing: Vec<PageId> = Vec::new();
+        for _ in 0..STEP_LEAVES {
+            let (keys, next) = retry(s, || {
+                let leaf = staging.tree.leaf(s, Target::At(&from), true)?;
+                self.staging.backlog.note_leaf(leaf.len());
+                let moves = |slot: &usize| fate(&leaf.entry(*slot)) != Fate::Stays;
+                let key = |slot| [leaf.prefix(), leaf.suffix(slot)].concat();
+                let first = leaf.seek(&from).0;
+                let keys: Vec<Vec<u8>> = (first..leaf.len()).filter(moves).map(key).collect();
+                Ok::<_, Restart<Fault>>((keys, leaf.upper().map(<[u8]>::to_vec)))
+            })?;
+            for key in keys {
+                match staging.main.missing_page(s, &key) {
+                    Some(page) if missing.last() != Some(&page) => {
+                        if missing.len() >= most {
+                            s.prefetch(&missing);
+                            return Ok(Some(key));
+                        }
+                        missing.push(page);
+                    }
+                    _ => {}
+                }
+            }
+            match next {
+                Some(next) => from = next,
+                None => {
+                    s.prefetch(&missing);
+                    return Ok(None);
+                }
+            }
+        }
+        s.prefetch(&missing);
+        Ok(Some(from))
     }
 }
 
@@ -316,38 +385,4 @@ impl Transactions {
     fn has_committed(&self, txn: TxnId) -> bool {
         matches!(self.status.get(txn), State::Committed(_))
     }
-}
-
-/// Reads the leaves ahead that entries from `position` on go to; returns how far it came.
-fn read_ahead(s: &Storage, staging: &Staging, position: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
-    let mut from = position.to_vec();
-    let mut missing: Vec<PageId> = Vec::new();
-    for _ in 0..STEP_LEAVES {
-        let (keys, next) = retry(s, || {
-            let leaf = staging.tree.leaf(s, Target::At(&from), true)?;
-            let first = leaf.seek(&from).0;
-            let key = |slot| [leaf.prefix(), leaf.suffix(slot)].concat();
-            let keys: Vec<Vec<u8>> = (first..leaf.len()).map(key).collect();
-            Ok::<_, Restart<Fault>>((keys, leaf.upper().map(<[u8]>::to_vec)))
-        })?;
-        for key in keys {
-            if missing.len() >= READ_AHEAD {
-                s.prefetch(&missing);
-                return Ok(Some(key));
-            }
-            match staging.main.missing_page(s, &key) {
-                Some(page) if missing.last() != Some(&page) => missing.push(page),
-                _ => {}
-            }
-        }
-        match next {
-            Some(next) => from = next,
-            None => {
-                s.prefetch(&missing);
-                return Ok(None);
-            }
-        }
-    }
-    s.prefetch(&missing);
-    Ok(Some(from))
 }

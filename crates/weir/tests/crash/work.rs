@@ -229,10 +229,13 @@ impl World {
             format!("t{t} insert into {name} at once {keys:?}: {result:?}")
         });
         let judged = match &result {
-            // Each of them was there before, or isn't in the way.
+            // Which of them it was isn't known; one that others hold isn't.
             Err(Error::Duplicate { index, .. }) => {
                 let is_there = |row: &Rc<Row>| match index.as_str() {
-                    "primary" => self.newest(i, def.id, &row.key).is_some(),
+                    "primary" => {
+                        self.newest(i, def.id, &row.key).is_some()
+                            && !self.held_by_other(i, def.id, &row.key)
+                    }
                     _ => self.unique_clash(i, def, row),
                 };
                 let duplicate = rows.iter().find(|row| is_there(row));
