@@ -50,6 +50,36 @@ int ha_weir::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
                                     bytes_of(bytes)));
 }
 
+extern "C" void collect_partition(void *context, const char *name)
+{
+  static_cast<std::vector<Bytes> *>(context)->emplace_back(name);
+}
+
+static std::vector<Bytes> partitions_of(const Bytes &name)
+{
+  std::vector<Bytes> names;
+  Bytes prefix= name + "#P#";
+  weir_table_names(database, bytes_of(prefix), collect_partition, &names);
+  return names;
+}
+
+/*
+  A start that takes back a CREATE of a partitioned table, or drops the copy that an ALTER has made of one, asks the
+  engine of the partitions to drop the table, instead of the server's own for partitioned tables. So it
+  is done here: partitions, then the server's list of them. False: there are none.
+*/
+static bool drop_each_partition(const char *path)
+{
+  std::vector<Bytes> names= partitions_of(table_name(path));
+  for (const Bytes &name : names)
+    if (weir::drop_table(name, patience_of(current_thd)) != WEIR_RESULT_OK)
+      sql_print_error("WEIR: table %s could not be dropped: %s", name.c_str(), weir_error_message());
+  if (names.empty())
+    return false;
+  my_delete((Bytes(path) + ".par").c_str(), MYF(0));
+  return true;
+}
+
 int ha_weir::delete_table(const char *path)
 {
   Bytes name= table_name(path);
@@ -60,12 +90,10 @@ int ha_weir::delete_table(const char *path)
     session->drop_later(name);
     return 0;
   }
-  return error_of(weir::drop_table(name, patience_of(thd)));
-}
-
-extern "C" void collect_partition(void *context, const char *name)
-{
-  static_cast<std::vector<Bytes> *>(context)->emplace_back(name);
+  WeirResult result= weir::drop_table(name, patience_of(thd));
+  if (result == WEIR_RESULT_NO_TABLE && drop_each_partition(path))
+    return 0;
+  return error_of(result);
 }
 
 /*
@@ -76,9 +104,8 @@ extern "C" void collect_partition(void *context, const char *name)
 */
 static bool rename_each_partition(const char *from, const char *to)
 {
-  Bytes old_name= table_name(from), new_name= table_name(to), prefix= old_name + "#P#";
-  std::vector<Bytes> names;
-  weir_table_names(database, bytes_of(prefix), collect_partition, &names);
+  Bytes old_name= table_name(from), new_name= table_name(to);
+  std::vector<Bytes> names= partitions_of(old_name);
   for (const Bytes &name : names)
   {
     Bytes renamed= new_name + name.substr(old_name.size());

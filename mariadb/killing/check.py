@@ -149,6 +149,7 @@ class Check:
         """Definitions are those before or after the statement in doubt; nothing else is left of it. Says
         whether it was done."""
         state, found = self.world.definitions, self.definitions()
+        self.dropped = set(state.tables) - set(found)
         has_extra = bool(self.query(
             "SELECT 1 FROM information_schema.statistics WHERE table_schema = 'load_1'"
             f" AND table_name = 'items' AND index_name = '{EXTRA}'"))
@@ -187,7 +188,15 @@ class Check:
             raise Failure(f"files in load_2: {sorted((there - lists) ^ files)} too many or too few")
         there = {name for name, in self.query(
             "SELECT DISTINCT table_name FROM information_schema.weir_index_stats WHERE table_schema = 'load_2'")}
-        if there != tables:
+        # Partitions of a table whose DROP was cut short: the server deletes its list of them first.
+        doubt = self.world.definitions.doubt
+        dropped = {name for name in self.dropped if doubt and doubt.sql.startswith("DROP TABLE")}
+        left = {name for name in there - tables if name in self.world.left_lists
+                or name.partition("#P#")[0] in dropped}
+        for _ in left - self.world.left_lists:
+            self.count("partitions of dropped tables that the server left behind")
+        self.world.left_lists |= left
+        if there - left != tables:
             raise Failure(f"tables of the engine in load_2: {sorted(there ^ tables)} too many or too few")
 
     def binlog(self, done):

@@ -280,9 +280,8 @@ impl Session for WeirSession<'_> {
 
     fn write(&mut self, rows: &[Row], delete: Range<u64>) -> Result<()> {
         let mut txn = self.begin()?;
-        for row in rows {
-            txn.insert(&self.table, &values(row)).map_err(failed("insert"))?;
-        }
+        let rows: Vec<_> = rows.iter().map(values).collect();
+        txn.insert_many(&self.table, &rows).map_err(failed("insert"))?;
         for id in delete {
             if !txn.delete(&self.table, &[Value::U64(id)]).map_err(failed("delete"))? {
                 return Err(Error::engine(NAME, "delete", format!("no row {id}")));

@@ -74,7 +74,8 @@ SQL statistics:
                 transactions: 845.75,
                 queries: 16953.91,
                 latency_ms_95: 6.55,
-                errors: 0.0
+                errors: 0.0,
+                figures: Figures::new(),
             }
         );
         assert_eq!((seconds[1].second, seconds[1].transactions, seconds[1].errors), (2, 0.0, 2.0));

@@ -1,9 +1,11 @@
 //! The backlog: how much may be staged, when moves begin, and when writers wait for them.
 //!
-//! - From `begin` leaves on, of all staging trees together, entries are moved, until an eighth of them
-//!   is gone. `begin` is a share of the memory, and no more than a share of the dirty limit: leaves of
-//!   staging trees are changed all the time, so they are dirty all the time.
-//! - At twice that, writers wait: each entry that is moved makes room for one that is staged. So writers
+//! - About `begin` leaves, of all staging trees together, are kept. Entries are moved at the pace at which others
+//!   are staged, times a factor that rises with the leaves: 0 an eighth below `begin`, 1 at it, 2 an eighth above it, and
+//!   no limit further on. So moves neither stop nor hurry while inserts go on as they did. `begin` is a share of
+//!   the memory, and no more than a share of the dirty limit: leaves of staging trees are changed all the
+//!   time, so they are dirty all the time.
+//! - At twice `begin`, writers wait: each entry that is moved makes room for one that is staged. So writers
 //!   go at the pace of moves, entry by entry, and not at that of an insert into a leaf that isn't in memory.
 //! - While nothing can be moved (all that is staged is of transactions that run, or is kept for old
 //!   snapshots), nobody waits: entries go to the main trees at once, and so they do where there are no threads.
@@ -15,7 +17,7 @@ use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Of the dirty limit, the share at which moves begin.
+/// `begin` is at most this share of the dirty limit.
 const SHARE_OF_DIRTY: f64 = 0.3;
 /// Leaves that staging trees may have even where their share of memory is tiny.
 const ALWAYS: usize = 16;
@@ -23,6 +25,8 @@ const ALWAYS: usize = 16;
 const PER_LEAF: u64 = 64;
 /// A mean forgets so many leaves' worth.
 const MEMORY: u64 = 16;
+/// Moves go from none to twice the pace of inserts within this part of `begin`, below and above it.
+const BAND: usize = 8;
 /// `allowed` when writers don't wait.
 const NO_LIMIT: i64 = i64::MAX;
 /// How long a writer waits before it looks again.
@@ -31,10 +35,12 @@ const LOOK: Duration = Duration::from_millis(5);
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
-    /// Moving begins at so many leaves, if the dirty limit is large enough.
+    /// `begin`, if the dirty limit is large enough.
     most: AtomicUsize,
-    /// Entries are being moved until fewer leaves are left.
-    moving: AtomicBool,
+    /// Entries that are to be moved by now.
+    due: AtomicI64,
+    /// What `staged` was when leaves were last counted.
+    staged_before: AtomicU64,
     /// Nothing could be moved lately.
     stuck: AtomicBool,
     /// Entries staged and moved since the database was opened.
@@ -61,7 +67,7 @@ enum Room {
 }
 
 impl Backlog {
-    /// Moving begins at `most` leaves.
+    /// About `most` leaves are kept.
     pub fn configure(&self, most: usize) {
         self.most.store(most, Relaxed);
         self.allowed.store(NO_LIMIT, Relaxed);
@@ -93,6 +99,7 @@ impl Backlog {
     /// So many entries were moved.
     pub fn note_moved(&self, entries: u64) {
         self.moved.fetch_add(entries, Relaxed);
+        self.due.fetch_sub(entries as i64, Relaxed);
         if self.allowed.load(Relaxed) != NO_LIMIT {
             let _turn = self.turn.lock();
             self.room.notify_all();
@@ -104,9 +111,9 @@ impl Backlog {
         self.stuck.store(stuck, Relaxed);
     }
 
-    /// Whether entries are to be moved, when last counted.
+    /// Whether there are entries to be moved, by what was last counted.
     pub fn is_moving(&self) -> bool {
-        self.moving.load(Relaxed)
+        self.due.load(Relaxed) > 0
     }
 
     /// The staging trees have so many leaves together, and so many pages may be dirty: whether entries are
@@ -114,10 +121,20 @@ impl Backlog {
     pub fn count(&self, leaves: usize, dirty_limit: u64) -> bool {
         let of_dirty = SHARE_OF_DIRTY * dirty_limit as f64;
         let begin = self.most.load(Relaxed).min(of_dirty as usize);
-        let until = if self.moving.load(Relaxed) { begin - begin / 8 } else { begin };
-        let moves = leaves > until;
-        self.moving.store(moves, Relaxed);
-        let allowed = match moves {
+        let low = begin - begin / BAND;
+        let staged = self.staged();
+        let new = (staged - self.staged_before.swap(staged, Relaxed)) as f64;
+        let due = match leaves {
+            _ if leaves <= low => 0,
+            _ if leaves > begin + begin / BAND => NO_LIMIT,
+            _ => {
+                let pace = (leaves - low) as f64 / (begin - low) as f64;
+                // What a step moved beyond what was due is forgotten: the leaves tell.
+                self.due.load(Relaxed).max(0).saturating_add((new * pace) as i64)
+            }
+        };
+        self.due.store(due, Relaxed);
+        let allowed = match leaves > low {
             true => {
                 let free = (2 * begin + ALWAYS).saturating_sub(leaves) as u64;
                 self.ahead() + (free * self.per_leaf.load(Relaxed) / MEMORY) as i64
@@ -125,7 +142,7 @@ impl Backlog {
             false => NO_LIMIT,
         };
         self.allowed.store(allowed, Relaxed);
-        moves
+        due > 0
     }
 
     /// How far staging is ahead of moving.
@@ -191,20 +208,47 @@ mod tests {
     }
 
     #[test]
-    fn moves_begin_at_a_share_of_memory_and_end_an_eighth_below() {
+    fn moves_keep_pace_with_inserts() {
+        const BEGIN: u64 = 800;
+        const STEP: u64 = 300;
+        let backlog = backlog(BEGIN as usize);
+        let leaves = |backlog: &Backlog| (backlog.ahead() as u64 / PER_LEAF) as usize;
+        let mut moved_before = 0;
+        for tick in 0..10_000 {
+            backlog.note_staged(100);
+            if backlog.count(leaves(&backlog), NO_DIRTY_LIMIT) {
+                backlog.note_moved(STEP);
+            }
+            if tick % 100 == 99 {
+                let moved = backlog.moved() - std::mem::replace(&mut moved_before, backlog.moved());
+                assert!(moved <= 20_000, "{moved} were moved while 10,000 were staged");
+                assert!(
+                    tick < 2000 || moved > 8_000,
+                    "{moved} were moved while 10,000 were staged"
+                );
+            }
+        }
+        let left = leaves(&backlog) as u64;
+        assert!((BEGIN * 7 / 8..=BEGIN * 9 / 8).contains(&left), "{left} leaves");
+    }
+
+    #[test]
+    fn nothing_is_moved_below_the_band_and_all_that_can_be_above_it() {
         let backlog = backlog(80);
-        assert!(!backlog.count(80, NO_DIRTY_LIMIT));
-        assert!(backlog.count(81, NO_DIRTY_LIMIT));
-        assert!(backlog.count(71, NO_DIRTY_LIMIT));
+        backlog.note_staged(1000);
         assert!(!backlog.count(70, NO_DIRTY_LIMIT));
-        assert!(!backlog.count(80, NO_DIRTY_LIMIT));
+        assert!(!backlog.count(75, NO_DIRTY_LIMIT), "nothing was staged since");
+        assert!(backlog.count(91, NO_DIRTY_LIMIT));
+        backlog.note_moved(1_000_000);
+        assert!(backlog.is_moving(), "until leaves are counted again");
+        assert!(!backlog.count(70, NO_DIRTY_LIMIT));
     }
 
     #[test]
     fn a_small_dirty_limit_lets_moves_begin_earlier() {
         let backlog = backlog(80);
-        assert!(!backlog.count(30, 100));
-        assert!(backlog.count(31, 100));
+        assert!(!backlog.count(26, 100));
+        assert!(backlog.count(34, 100));
     }
 
     #[test]

@@ -90,6 +90,9 @@ impl Family {
 
 /// Global variables that the server has, of those named.
 fn variables(control: &mut Conn, names: &[&str]) -> Result<BTreeMap<String, String>> {
+    if names.is_empty() {
+        return Ok(BTreeMap::new());
+    }
     let list: Vec<_> = names.iter().map(|name| format!("'{name}'")).collect();
     let show = format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ({})", list.join(","));
     let rows: Vec<(String, String)> = control.query(show).map_err(failed("show variables"))?;

@@ -196,7 +196,9 @@ impl Engine for Server {
     fn session(&self, table: u32) -> Result<Box<dyn Session + '_>> {
         let connection = self.target.connect(Some(&self.target.database))?;
         let prepared = self.choice.statements == Statements::Prepared;
-        Ok(Box::new(SqlSession::new(connection, table, prepared)?))
+        let mut session = SqlSession::new(connection, table, prepared)?;
+        session.checks_plans = !self.choice.existing;
+        Ok(Box::new(session))
     }
 
     fn status(&self) -> Vec<(String, f64)> {
