@@ -27,6 +27,8 @@ const PER_LEAF: u64 = 64;
 const MEMORY: u64 = 16;
 /// Moves go from none to twice the pace of inserts within this part of `begin`, below and above it.
 const BAND: usize = 8;
+/// Moves are taken to be ahead of what is due by at most so many entries.
+const AHEAD_MAX: i64 = 100_000;
 /// `allowed` when writers don't wait.
 const NO_LIMIT: i64 = i64::MAX;
 /// How long a writer waits before it looks again.
@@ -129,8 +131,9 @@ impl Backlog {
             _ if leaves > begin + begin / BAND => NO_LIMIT,
             _ => {
                 let pace = (leaves - low) as f64 / (begin - low) as f64;
-                // What a step moved beyond what was due is forgotten: the leaves tell.
-                self.due.load(Relaxed).max(0).saturating_add((new * pace) as i64)
+                // "No limit" ends here; what steps moved beyond what was due counts, within reason.
+                let left = self.due.load(Relaxed).clamp(-AHEAD_MAX, new as i64);
+                left + (new * pace) as i64
             }
         };
         self.due.store(due, Relaxed);
@@ -242,6 +245,18 @@ mod tests {
         backlog.note_moved(1_000_000);
         assert!(backlog.is_moving(), "until leaves are counted again");
         assert!(!backlog.count(70, NO_DIRTY_LIMIT));
+    }
+
+    #[test]
+    fn moves_stop_hurrying_once_back_in_the_band() {
+        let backlog = backlog(80);
+        assert!(backlog.count(91, NO_DIRTY_LIMIT));
+        backlog.note_staged(1000);
+        assert!(backlog.count(80, NO_DIRTY_LIMIT));
+        backlog.note_moved(3000);
+        assert!(!backlog.is_moving(), "as many as were staged, and not all there are");
+        backlog.note_staged(1000);
+        assert!(!backlog.count(80, NO_DIRTY_LIMIT), "what was moved beyond that counts");
     }
 
     #[test]

@@ -3,10 +3,9 @@
 //! A non-unique index has a second, small tree beside its main one: the same keys, versions, pages.
 //! An entry is inserted there instead if its leaf of the main tree isn't in memory, and also if it is,
 //! but unchanged, and the change had to be written soon for nothing but this entry: because too many
-//! pages are dirty ([`Storage::spares`]), or memory is short. When the staging trees together outgrow
-//! their share of memory, [`Transactions::staging_step`] moves entries into the main trees in key
-//! order, so that each leaf that is read and written takes many of them; how many may
-//! wait for that, [`super::backlog`] says. While neither memory nor the dirty limit is short, what is
+//! pages are dirty ([`Storage::spares`]), or memory is short. [`Transactions::staging_step`] moves entries
+//! into the main trees in key order, so that each leaf that is read and written takes many of them;
+//! how many may wait for that, and at what pace they go, [`super::backlog`] says. While neither memory nor the dirty limit is short, what is
 //! left is moved, too, so that reads find the staging trees empty.
 //!
 //! What makes it simple:
@@ -215,9 +214,7 @@ impl Txn {
         self.shared.staging.backlog.note_staged(1);
         self.write(staging.tree, key, Op::Insert(value))
     }
-}
 
-impl Txn {
     /// Inserts entries in ascending order into a staging tree; returns how many were inserted before one
     /// that is there already.
     ///
