@@ -1,5 +1,6 @@
 #include "session.h"
 #include "errors.h"
+#include "huge_pages.h"
 #include "share.h"
 
 namespace weir {
@@ -14,6 +15,7 @@ Session *Session::of(THD *thd)
   Session *session= find(thd);
   if (!session)
   {
+    allow_huge_pages();
     session= new Session;
     // A replica's workers commit in an order that the server keeps: it wants to know who waits for them.
     session->canceller= weir_canceller_open(thd->slave_thread ? thd : nullptr);

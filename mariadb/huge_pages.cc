@@ -1,0 +1,38 @@
+#include "huge_pages.h"
+#include "server.h"
+#include <fstream>
+#include <mutex>
+#include <sys/prctl.h>
+
+namespace weir {
+
+static const char SETTING[]= "/sys/kernel/mm/transparent_hugepage/enabled";
+
+// Off for all memory, and off except where advised; the second is not in every system's headers yet.
+static const int OFF= 1;
+static const unsigned long EXCEPT_ADVISED= 1 << 1;
+
+static void tell_that_there_are_none(const std::string &setting)
+{
+  static std::once_flag once;
+  std::call_once(once, [&] {
+    sql_print_information("WEIR: no huge pages for weir_memory, which slows writes down: %s is '%s' and not "
+                          "'madvise'", SETTING, setting.c_str());
+  });
+}
+
+void allow_huge_pages()
+{
+  if (prctl(PR_GET_THP_DISABLE, 0UL, 0UL, 0UL, 0UL) != OFF ||
+      prctl(PR_SET_THP_DISABLE, 1UL, EXCEPT_ADVISED, 0UL, 0UL) == 0)
+    return;
+  std::ifstream file(SETTING);
+  std::string setting;
+  std::getline(file, setting);
+  if (setting.find("[madvise]") != std::string::npos)
+    prctl(PR_SET_THP_DISABLE, 0UL, 0UL, 0UL, 0UL);
+  else if (!setting.empty())
+    tell_that_there_are_none(setting);
+}
+
+} // namespace weir
