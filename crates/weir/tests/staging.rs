@@ -512,7 +512,8 @@ fn a_transaction_larger_than_what_may_be_staged_gets_through() {
     compare(&mut db.begin(Isolation::RepeatableRead).unwrap(), &table, &model, "the end");
 }
 
-/// What lies in both trees is given many entries at once, in order, forwards and backwards.
+/// What lies in both trees is given many entries at once, in order, forwards and backwards, and once only though it
+/// is moved between two looks at it.
 #[test]
 fn entries_of_both_trees_are_given_together() {
     use weir::{Entry, KeyOf, Lock, RawIndex, RawRange, Schema};
@@ -538,7 +539,13 @@ fn entries_of_both_trees_are_given_together() {
     let status = db.status();
     assert!(status.staging_pages >= 10 && status.staged_entries_moved > 10_000, "{status:?}");
     expected.sort();
-    for way in [Direction::Forward, Direction::Backward] {
+    drop(table);
+    db.close(Shutdown::Fast, &mut |_| {}).unwrap();
+    let db = Database::open(dir.path(), eager(8 << 20, 0).single_threaded()).unwrap();
+    let table = db.table("t").unwrap();
+    for (way, moves) in
+        [(Direction::Forward, false), (Direction::Backward, false), (Direction::Forward, true)]
+    {
         let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
         let (of, all) = (KeyOf::Index(0), RawRange::all());
         let mut scan = txn.scan_raw(&table, of, all, way, Lock::None).unwrap();
@@ -551,9 +558,14 @@ fn entries_of_both_trees_are_given_together() {
                 found.push((bytes(place.key, place.value), bytes(place.value, place.end)));
             }
             times += 1;
+            if moves {
+                db.background_step(6).unwrap();
+            }
         }
         assert!(found == expected, "{way:?}");
         assert!(times < expected.len() / 20, "{times} batches");
         expected.reverse();
     }
+    let status = db.status();
+    assert!(status.staged_entries_moved > 1000, "{status:?}");
 }
