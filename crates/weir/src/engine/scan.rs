@@ -122,7 +122,7 @@ pub struct RawScan {
     serial: u64,
     begin: Begin,
     /// Kept where the transaction may take another snapshot meanwhile.
-    _held: Option<HeldSnapshot>,
+    held: Option<HeldSnapshot>,
     scan: MergedScan,
     /// The entry's value, where it was looked up.
     value: Vec<u8>,
@@ -185,7 +185,7 @@ impl RawScan {
         RawScan {
             serial: txn.serial(),
             begin,
-            _held: held,
+            held,
             scan,
             value: Vec::new(),
             looked_up: false,
@@ -362,6 +362,23 @@ impl RawScan {
             Some(stem) => stem.give_again(),
             None => self.scan.give_again(),
         }
+    }
+
+    /// As [`RawScan::behind`]; a scan without locks at [`crate::Isolation::ReadCommitted`] sees from there on
+    /// what is committed now. For who reads so and then locks what it wants: a row that has changed since, or
+    /// has gone, may be further on under another key. `txn`: the transaction that began the scan.
+    ///
+    /// # Errors
+    /// [`Error::Ended`]. The scan is where it was.
+    pub fn behind_as_of_now(&mut self, txn: &mut Transaction, key: &[u8]) -> Result<()> {
+        if self.held.is_some() {
+            txn.renew_snapshot()?;
+            let view = txn.view()?;
+            self.held = Some(txn.shared().hold_snapshot(view.snapshot));
+            self.begin.reads = Reads::View(view);
+        }
+        self.behind(key);
+        Ok(())
     }
 
     /// The entries behind the one that [`RawScan::next`] gave, as far as they have been read with it. They
