@@ -151,13 +151,13 @@ static int xa_result(WeirResult result)
 static int commit_by_xid(handlerton *, XID *xid)
 {
   Bytes id= bytes_of_xid(xid);
-  return xa_result(weir_commit_prepared(database, bytes_of(id)));
+  return xa_result(weir_commit_prepared(database, bytes_of(id), durability()));
 }
 
 static int rollback_by_xid(handlerton *, XID *xid)
 {
   Bytes id= bytes_of_xid(xid);
-  return xa_result(weir_rollback_prepared(database, bytes_of(id)));
+  return xa_result(weir_rollback_prepared(database, bytes_of(id), durability()));
 }
 
 static void commit_checkpoint_request(void *cookie)

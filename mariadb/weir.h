@@ -396,13 +396,17 @@ void weir_prepared(const struct WeirDatabase *database, WeirBytesCallback callba
 //
 // # Safety
 // `database` is a handle; `xid` is readable.
-enum WeirResult weir_commit_prepared(const struct WeirDatabase *database, struct WeirBytes xid);
+enum WeirResult weir_commit_prepared(const struct WeirDatabase *database,
+                                     struct WeirBytes xid,
+                                     enum WeirDurability durability);
 
 // Rolls back a prepared transaction. If a connection has it still, that is waited for.
 //
 // # Safety
 // `database` is a handle; `xid` is readable.
-enum WeirResult weir_rollback_prepared(const struct WeirDatabase *database, struct WeirBytes xid);
+enum WeirResult weir_rollback_prepared(const struct WeirDatabase *database,
+                                       struct WeirBytes xid,
+                                       enum WeirDurability durability);
 
 // What the thread's last failure says. Valid until its next call that can fail.
 const char *weir_error_message(void);

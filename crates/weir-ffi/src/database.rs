@@ -180,11 +180,12 @@ const LET_GO: Duration = Duration::from_secs(30);
 pub unsafe extern "C" fn weir_commit_prepared(
     database: *const WeirDatabase,
     xid: WeirBytes,
+    durability: WeirDurability,
 ) -> WeirResult {
     // SAFETY: the caller's promises.
     let (database, xid) = unsafe { (&*database, xid.slice()) };
     database.0.wait_until_detached(xid, LET_GO);
-    result(database.0.commit_prepared(xid))
+    result(database.0.commit_prepared(xid, durability.into()))
 }
 
 /// Rolls back a prepared transaction. If a connection has it still, that is waited for.
@@ -195,9 +196,10 @@ pub unsafe extern "C" fn weir_commit_prepared(
 pub unsafe extern "C" fn weir_rollback_prepared(
     database: *const WeirDatabase,
     xid: WeirBytes,
+    durability: WeirDurability,
 ) -> WeirResult {
     // SAFETY: the caller's promises.
     let (database, xid) = unsafe { (&*database, xid.slice()) };
     database.0.wait_until_detached(xid, LET_GO);
-    result(database.0.rollback_prepared(xid))
+    result(database.0.rollback_prepared(xid, durability.into()))
 }

@@ -82,7 +82,7 @@ fn a_crash_at_each_operation_of_a_start_loses_nothing() {
             let disk = if killed { disk.process_kill() } else { disk.crash(at) };
             let db = open(&disk).unwrap_or_else(|error| panic!("{what}: {error}"));
             assert_whole(&db, &expected, &what);
-            db.commit_prepared(b"xid").unwrap();
+            db.commit_prepared(b"xid", Durability::Write).unwrap();
             db.close(Shutdown::Clean, &mut |_| {}).unwrap();
         }
     }

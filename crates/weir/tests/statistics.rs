@@ -8,7 +8,7 @@ use fastrand::Rng;
 use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::time::Duration;
 use weir::{
-    Database, Entry, Error, Isolation, KeyOf, Lock, RawIndex, RawRange, Schema, Table,
+    Database, Durability, Entry, Error, Isolation, KeyOf, Lock, RawIndex, RawRange, Schema, Table,
     TransactionState, Wait,
 };
 
@@ -127,7 +127,7 @@ fn running_transactions_are_listed() {
         let waiter = scope.spawn(|| {
             let lock = Lock::Exclusive(Wait::ForTimeout);
             two.get_raw(&table, b"one", lock, &mut Vec::new()).unwrap();
-            two.set_durability(weir::Durability::Write);
+            two.set_durability(Durability::Write);
             two.prepare(b"xid").unwrap();
             two.detach().unwrap();
         });
@@ -145,6 +145,6 @@ fn running_transactions_are_listed() {
     let brief: Vec<_> = listed.iter().map(|t| (t.state, t.undo_records)).collect();
     assert_eq!(brief, [(TransactionState::Prepared, 3)]);
     assert!(listed[0].age < Duration::from_secs(3600));
-    db.rollback_prepared(b"xid").unwrap();
+    db.rollback_prepared(b"xid", Durability::Write).unwrap();
     assert!(db.transactions().is_empty());
 }

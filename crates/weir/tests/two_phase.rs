@@ -60,8 +60,8 @@ fn prepared_rows_stay_locked_over_a_restart() {
         db = open(dir.path());
     }
     db.drop_table(&db.table("other").unwrap()).unwrap();
-    db.commit_prepared(b"commits").unwrap();
-    db.rollback_prepared(b"goesoff").unwrap();
+    db.commit_prepared(b"commits", Durability::Write).unwrap();
+    db.rollback_prepared(b"goesoff", Durability::Write).unwrap();
     assert!(db.prepared().is_empty());
     assert_eq!(ids(&db), [1, 2, 3, 4]);
     check_quiet(&db);
@@ -84,9 +84,9 @@ fn a_prepared_transaction_takes_no_statement() {
     assert!(matches!(txn.prepare(b"y"), Err(Error::Prepared)));
     // It has an owner.
     assert!(db.prepared().is_empty());
-    assert!(matches!(db.commit_prepared(b"x"), Err(Error::XidInUse)));
+    assert!(matches!(db.commit_prepared(b"x", Durability::Write), Err(Error::XidInUse)));
     txn.rollback().unwrap();
-    assert!(matches!(db.rollback_prepared(b"x"), Err(Error::NoSuchXid)));
+    assert!(matches!(db.rollback_prepared(b"x", Durability::Write), Err(Error::NoSuchXid)));
     assert!(ids(&db).is_empty());
 }
 
@@ -111,7 +111,7 @@ fn names_are_checked() {
     drop((table, db));
     let db = open(dir.path());
     assert_eq!(db.prepared(), [[7; MAX_XID]]);
-    db.commit_prepared(&[7; MAX_XID]).unwrap();
+    db.commit_prepared(&[7; MAX_XID], Durability::Write).unwrap();
     check_quiet(&db);
 }
 
@@ -139,6 +139,30 @@ fn commits_in_order_are_visible_before_they_are_durable() {
     check_quiet(&db);
 }
 
+#[test]
+fn a_prepared_transaction_is_decided_as_durably_as_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let relaxed = options(8 << 20, 8 << 20).durability(Durability::Relaxed).single_threaded();
+    let db = Database::open(dir.path(), relaxed).unwrap();
+    let table = db.create_table("items", items()).unwrap();
+    let xids: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
+    for (id, xid) in (0..).zip(xids) {
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        insert(&mut txn, &table, id).unwrap();
+        txn.prepare(xid).unwrap();
+        txn.detach().unwrap();
+    }
+    let is_durable = || db.status().lsn_flushed == db.status().lsn_current;
+    db.commit_prepared(xids[0], Durability::Relaxed).unwrap();
+    assert!(!is_durable());
+    db.commit_prepared(xids[1], Durability::Sync).unwrap();
+    assert!(is_durable());
+    db.rollback_prepared(xids[2], Durability::Relaxed).unwrap();
+    assert!(!is_durable());
+    db.rollback_prepared(xids[3], Durability::Sync).unwrap();
+    assert!(is_durable());
+}
+
 /// Its undo spans many pages of its lane, some of them behind committed history.
 #[test]
 fn a_large_prepared_transaction_is_found_whole() {
@@ -164,7 +188,7 @@ fn a_large_prepared_transaction_is_found_whole() {
         if how {
             continue;
         }
-        db.rollback_prepared(b"large").unwrap();
+        db.rollback_prepared(b"large", Durability::Write).unwrap();
         assert_eq!(ids(&db).len(), 2900);
         let table = db.table("items").unwrap();
         let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
@@ -187,7 +211,7 @@ fn who_is_to_decide_a_transaction_can_wait_until_its_owner_lets_go() {
     std::thread::scope(|scope| {
         let decides = scope.spawn(|| {
             assert!(db.wait_until_detached(b"x", Duration::MAX));
-            db.commit_prepared(b"x").unwrap();
+            db.commit_prepared(b"x", Durability::Write).unwrap();
         });
         txn.detach().unwrap();
         decides.join().unwrap();

@@ -113,7 +113,7 @@ impl Transaction {
     ///
     /// let db = open()?;
     /// assert_eq!(db.prepared(), [b"of the coordinator"]);
-    /// db.commit_prepared(b"of the coordinator")?;
+    /// db.commit_prepared(b"of the coordinator", Durability::Sync)?;
     /// # let mut txn = db.begin(Isolation::RepeatableRead)?;
     /// # assert!(txn.get(&db.table("t").expect("it is there"), &[Value::U64(1)])?.is_some());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -172,15 +172,14 @@ impl Database {
         true
     }
 
-    /// Commits a transaction of [`Database::prepared`], as durably as the database's options say.
+    /// Commits a transaction of [`Database::prepared`]; `durability` says when this returns.
     ///
     /// # Errors
     /// [`Error::NoSuchXid`], [`Error::XidInUse`]; storage errors: the transaction is prepared still, or the
     /// log has failed and the next opening tells.
-    pub fn commit_prepared(&self, xid: &[u8]) -> Result<()> {
+    pub fn commit_prepared(&self, xid: &[u8], durability: Durability) -> Result<()> {
         let registry = &self.0.prepared;
         let mut detached = registry.take(xid)?;
-        let durability = self.0.options.durability;
         match detached.txn.commit_visibly() {
             Ok(end) => {
                 registry.remove(xid);
@@ -193,17 +192,18 @@ impl Database {
         }
     }
 
-    /// Rolls back a transaction of [`Database::prepared`], as durably as the database's options say.
+    /// Rolls back a transaction of [`Database::prepared`]; `durability` says when this returns.
     ///
     /// # Errors
     /// [`Error::NoSuchXid`], [`Error::XidInUse`]; storage errors: the next opening finishes or tells.
-    pub fn rollback_prepared(&self, xid: &[u8]) -> Result<()> {
+    pub fn rollback_prepared(&self, xid: &[u8], durability: Durability) -> Result<()> {
         let registry = &self.0.prepared;
         let detached = registry.take(xid)?;
+        // The name is free from here on: what follows ends, now or at the next opening.
         registry.remove(xid);
         // What can't be taken back for want of space is taken back later.
         Transaction::of_prepared(self.0.clone(), detached.txn, detached._used).rollback()?;
-        Ok(self.0.shared.wait_for_all_log(self.0.options.durability)?)
+        Ok(self.0.shared.wait_for_all_log(durability)?)
     }
 
     /// Waits until a commit is as durable as its transaction asked for.

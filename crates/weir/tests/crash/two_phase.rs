@@ -49,8 +49,8 @@ impl World {
             }
             (Some(txn), true) => txn.commit(),
             (Some(txn), false) => txn.rollback(),
-            (None, true) => self.db().commit_prepared(&xid),
-            (None, false) => self.db().rollback_prepared(&xid),
+            (None, true) => self.db().commit_prepared(&xid, Durability::Write),
+            (None, false) => self.db().rollback_prepared(&xid, Durability::Write),
         };
         let name = String::from_utf8_lossy(&xid).into_owned();
         self.note(|| format!("{name} commits {commits}, attached {attached}: {result:?}"));
@@ -61,7 +61,10 @@ impl World {
             return Err(self.down("decide", error));
         }
         self.survives(durability);
-        assert!(matches!(self.db().commit_prepared(&xid), Err(Error::NoSuchXid)));
+        assert!(matches!(
+            self.db().commit_prepared(&xid, Durability::Write),
+            Err(Error::NoSuchXid)
+        ));
         Ok(())
     }
 
