@@ -7,7 +7,7 @@
     list, then the definition: so at a start a partition of a table without definition goes back to the table before,
     if that has one, and the list with it. Then the server takes back, or ends, what it was at;
   - those of a table that has neither list nor definition were left by a DROP, which deletes the list first: they
-    go at the end of a start.
+    go at the end of a start, as does a list that is left alone.
 */
 #pragma once
 
@@ -28,6 +28,9 @@ Bytes to_remember(const Bytes &from, const Bytes &to);
 void put_back_partitions();
 // After it: whether nobody can name the table of a partition any more.
 bool is_left_by_drop(const Bytes &name);
+
+// And deletes lists of tables that have neither definition nor partitions.
+void drop_left_lists();
 
 // Drops all partitions of a table, and the server's list of them; false if there is neither.
 bool drop_with_list(const Bytes &table, WeirPatience patience);
