@@ -118,10 +118,13 @@ WeirResult Share::recall(ulonglong *value)
 
 WeirResult Share::keep(ulonglong value)
 {
-  if (value < kept.load(std::memory_order_acquire) || value == ULONGLONG_MAX)
+  if (value == ULONGLONG_MAX)
+    return WEIR_RESULT_OK;
+  ulonglong before= highest;
+  while (before < value && !highest.compare_exchange_weak(before, value)) {}
+  if (value < kept.load(std::memory_order_acquire))
     return WEIR_RESULT_OK;
   std::lock_guard<std::mutex> guard(keeping);
-  highest= std::max(highest, value);
   if (number == 0 || value < kept)
     return WEIR_RESULT_OK;
   ulonglong now= microsecond_interval_timer();

@@ -43,9 +43,9 @@ public:
 
 private:
   std::mutex keeping; // for the following
-  ulonglong number= 0, highest= 0, ahead= 0, kept_at= 0;
-  // Values below it are written already.
-  std::atomic<ulonglong> kept{0};
+  ulonglong number= 0, ahead= 0, kept_at= 0;
+  // The highest value of a row; values below `kept` are written already.
+  std::atomic<ulonglong> highest{0}, kept{0};
 };
 
 // For `weir_table_indexes`: collects names in a vector of Bytes.

@@ -29,7 +29,7 @@ typedef enum WeirDurability {
   WEIR_DURABILITY_SYNC = 0,
   // When it survives the process.
   WEIR_DURABILITY_WRITE,
-  // At once; it is on the device about a second later.
+  // At once; it is on the device within about half a second.
   WEIR_DURABILITY_RELAXED,
 } WeirDurability;
 
