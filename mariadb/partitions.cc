@@ -112,7 +112,8 @@ bool is_left_by_drop(const Bytes &name)
   if (!is_partition(name))
     return false;
   Bytes table= table_of_partition(name);
-  return has_file(table.substr(0, table.rfind(FN_LIBCHAR)), "") && lacks_file(table, LIST) && lacks_file(table, reg_ext);
+  return has_file(table.substr(0, table.rfind(FN_LIBCHAR)), "") && lacks_file(table, LIST) &&
+         lacks_file(table, reg_ext);
 }
 
 // Names in a directory, with a flag for those that are directories themselves.

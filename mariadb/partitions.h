@@ -3,9 +3,9 @@
   keeps a list of a table's partitions in a file (`db/table.par`). A crash in between would leave some as before and
   some as after. So:
   - those that a statement empties are emptied all at once, when it comes to the first (`ha_weir::truncate`);
-  - one that gets another table's name remembers the one before, until it is opened. The server moves partitions, then the
-    list, then the definition: so at a start a partition of a table without definition goes back to the table before,
-    if that has one, and the list with it. Then the server takes back, or ends, what it was at;
+  - one that gets another table's name remembers the one before, until it is opened. The server moves partitions,
+    then the list, then the definition: so at a start a partition of a table without definition goes back to the
+    table before, if that has one, and the list with it. Then the server takes back, or ends, what it was at;
   - those of a table that has neither list nor definition were left by a DROP, which deletes the list first: they
     go at the end of a start, as does a list that is left alone.
 */
