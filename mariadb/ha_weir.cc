@@ -315,6 +315,7 @@ int ha_weir::info(uint flag)
 // Tells the server how many rows there are for a value of each index's first parts.
 void ha_weir::tell_rows_per_key(bool anew)
 {
+  ulong praise= 1 + thd_double_innodb_cardinality(ha_thd());
   mysql_mutex_lock(&table->s->LOCK_share);
   if (anew || told_counts != share->counts)
     for (uint i= 0; i < keys.size(); i++)
@@ -325,8 +326,9 @@ void ha_weir::tell_rows_per_key(bool anew)
         bool is_whole= n + 1 >= info->user_defined_key_parts &&
                        ((info->flags & HA_NOSAME) || n + 1 == info->ext_key_parts);
         bool is_counted= i < share->rows_per_key.size() && n < share->rows_per_key[i].size();
-        // As InnoDB: the server favours scans of tables, so that indexes are praised twice as much.
-        info->rec_per_key[n]= is_whole || !is_counted ? 1 : std::max(share->rows_per_key[i][n] / 2, 1UL);
+        // As InnoDB: the server favours scans of tables, so that indexes are praised twice as much, unless it is
+        // told not to (`optimizer_adjust_secondary_key_costs`).
+        info->rec_per_key[n]= is_whole || !is_counted ? 1 : std::max(share->rows_per_key[i][n] / praise, 1UL);
       }
     }
   told_counts= share->counts;

@@ -84,6 +84,7 @@ public:
   int delete_row(const uchar *buf) override;
   void start_bulk_insert(ha_rows expected, uint flags) override;
   int end_bulk_insert() override;
+  bool autoinc_lock_mode_stmt_unsafe() const override;
   void get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted,
                           ulonglong *first, ulonglong *reserved) override;
   int reset_auto_increment(ulonglong value) override;

@@ -151,7 +151,7 @@ int ha_weir::count_values()
     if (result != WEIR_RESULT_OK)
       return error_of(result);
     for (uint64_t n : different)
-      counted[i].push_back(ulong(std::max(1.0, entries / double(std::max<uint64_t>(n, 1)) + 0.5)));
+      counted[i].push_back(ulong(std::max(1.0, entries / double(std::max<uint64_t>(n, 1)))));
   }
   mysql_mutex_lock(&table->s->LOCK_share);
   share->rows_per_key.swap(counted);

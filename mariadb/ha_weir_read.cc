@@ -115,9 +115,9 @@ int ha_weir::step()
 }
 
 /*
-  As it was committed when the scan began, the server wants the row: now as it is, and locked, if it still is there. One that
-  has changed since, or had to be waited for, may have another key, and others may have changed with it: the
-  scan goes on with what is committed by then.
+  As it was committed when the scan began, the server wants the row: now as it is, and locked, if it still is
+  there. One that has changed since, or had to be waited for, may have another key, and others may have changed
+  with it: the scan goes on with what is committed by then.
 */
 int ha_weir::repeat_locked(uchar *buf)
 {

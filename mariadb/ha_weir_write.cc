@@ -295,6 +295,23 @@ ulonglong ha_weir::auto_increment()
   return share->next_auto;
 }
 
+/*
+  Nobody locks the table for its numbers: a statement's follow one another for sure only if it knows at its begin
+  how many it needs. The binary log, which as statements has the first one alone, has others as rows.
+*/
+bool ha_weir::autoinc_lock_mode_stmt_unsafe() const
+{
+  switch (thd_sql_command(ha_thd())) {
+  case SQLCOM_INSERT_SELECT:
+  case SQLCOM_REPLACE_SELECT:
+  case SQLCOM_CREATE_TABLE:
+  case SQLCOM_LOAD:
+    return true;
+  default:
+    return false;
+  }
+}
+
 void ha_weir::get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted,
                                  ulonglong *first, ulonglong *reserved)
 {

@@ -341,6 +341,7 @@ static int ddl_is_recovered(handlerton *)
 {
   drop_garbage(is_forgotten, "copies of tables that a crash left behind");
   drop_garbage(is_left_by_drop, "partitions of tables whose DROP a crash cut short");
+  drop_left_lists();
   return 0;
 }
 

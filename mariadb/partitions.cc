@@ -112,7 +112,42 @@ bool is_left_by_drop(const Bytes &name)
   if (!is_partition(name))
     return false;
   Bytes table= table_of_partition(name);
-  return has_file(table.substr(0, table.rfind(FN_LIBCHAR)), "") && lacks_file(table, LIST) && lacks_file(table, reg_ext);
+  return has_file(table.substr(0, table.rfind(FN_LIBCHAR)), "") && lacks_file(table, LIST) &&
+         lacks_file(table, reg_ext);
+}
+
+// Names in a directory, with a flag for those that are directories themselves.
+static std::vector<std::pair<Bytes, bool>> names_in(const Bytes &directory)
+{
+  std::vector<std::pair<Bytes, bool>> names;
+  if (MY_DIR *dir= my_dir(directory.c_str(), MYF(MY_WANT_STAT)))
+  {
+    for (size_t i= 0; i < dir->number_of_files; i++)
+      names.emplace_back(dir->dir_entry[i].name, MY_S_ISDIR(dir->dir_entry[i].mystat->st_mode));
+    my_dirend(dir);
+  }
+  return names;
+}
+
+static void drop_left_lists(const Bytes &database_name)
+{
+  static const size_t LIST_LEN= sizeof LIST - 1;
+  for (const auto &file : names_in(mysql_real_data_home + database_name))
+  {
+    if (file.first.size() <= LIST_LEN || file.first.compare(file.first.size() - LIST_LEN, LIST_LEN, LIST))
+      continue;
+    Bytes table= database_name + FN_LIBCHAR + file.first.substr(0, file.first.size() - LIST_LEN);
+    if (lacks_file(table, reg_ext) && partitions_of(table).empty() && has_list_of_ours(table) &&
+        !my_delete(path_of(table, LIST).c_str(), MYF(MY_WME)))
+      sql_print_information("WEIR: list of partitions %s is deleted: a crash left it behind", table.c_str());
+  }
+}
+
+void drop_left_lists()
+{
+  for (const auto &name : names_in(mysql_real_data_home))
+    if (name.second && name.first != "weir")
+      drop_left_lists(name.first);
 }
 
 bool drop_with_list(const Bytes &table, WeirPatience patience)

@@ -3,11 +3,11 @@
   keeps a list of a table's partitions in a file (`db/table.par`). A crash in between would leave some as before and
   some as after. So:
   - those that a statement empties are emptied all at once, when it comes to the first (`ha_weir::truncate`);
-  - one that gets another table's name remembers the one before, until it is opened. The server moves partitions, then the
-    list, then the definition: so at a start a partition of a table without definition goes back to the table before,
-    if that has one, and the list with it. Then the server takes back, or ends, what it was at;
+  - one that gets another table's name remembers the one before, until it is opened. The server moves partitions,
+    then the list, then the definition: so at a start a partition of a table without definition goes back to the
+    table before, if that has one, and the list with it. Then the server takes back, or ends, what it was at;
   - those of a table that has neither list nor definition were left by a DROP, which deletes the list first: they
-    go at the end of a start.
+    go at the end of a start, as does a list that is left alone.
 */
 #pragma once
 
@@ -28,6 +28,9 @@ Bytes to_remember(const Bytes &from, const Bytes &to);
 void put_back_partitions();
 // After it: whether nobody can name the table of a partition any more.
 bool is_left_by_drop(const Bytes &name);
+
+// And deletes lists of tables that have neither definition nor partitions.
+void drop_left_lists();
 
 // Drops all partitions of a table, and the server's list of them; false if there is neither.
 bool drop_with_list(const Bytes &table, WeirPatience patience);
