@@ -5,8 +5,8 @@
 //! target. With `n(x)` dirty pages at or before `x`, the log at `L` growing at rate `v`, the lowest
 //! constant rate that meets every deadline is `v * max over x of n(x) / (x + A - L)`: the smoothest
 //! schedule for jobs that are all present (Yao, Demers, Shenker, FOCS 1995). `v` is averaged over up
-//! to half the time until each deadline ([`crate::log_rate`]): a burst of the load that is short
-//! against a deadline's runway is spread over it.
+//! to a quarter of the time until the deadline that asks for most pages per byte ([`crate::log_rate`]): a burst of
+//! the load that is short against its runway is spread over it.
 //!
 //! Pages that are written to free their frames need no deadline any more. If each is with probability `p`
 //! per second, what is left of `n / t` over a time `t` is `n p / (e^(p t) - 1)`.
@@ -35,8 +35,9 @@ use crate::{Load, Plan, Policy};
 const HEADROOM_MIN: f64 = 0.05;
 /// ... and at most this one.
 const HEADROOM_MAX: f64 = 0.25;
-/// Time over which it is averaged, in seconds.
-const HEADROOM_SECONDS: f64 = 16.0;
+/// It is averaged over so many laps of the log, and over so many seconds at least and at most.
+const HEADROOM_LAPS: f64 = 4.0;
+const HEADROOM_SECONDS: (f64, f64) = (1.0, 16.0);
 /// Time that a page takes besides its write: until the next plan, and until the next checkpoint.
 const REACTION_SECONDS: f64 = 0.05;
 /// A device that is slower than usual is so by this many mean deviations, for so many seconds.
@@ -127,10 +128,12 @@ impl Governor {
         // A device that has time to spare may be slower for a while.
         let used = load.device.pages_per_second.map_or(0.0, |all| self.needed.rate / all);
         let missing = used.min(1.0) - (1.0 - SLOW.0 * load.device.variation);
-        let bytes = rates.slow() * (slow_write + SLOW.1 * missing.max(0.0));
+        // Slowly, in laps: a target that moves with what it makes necessary would swing.
+        let (least, most) = HEADROOM_SECONDS;
+        let memory = (HEADROOM_LAPS * max / rates.slow()).clamp(least, most);
+        let bytes = rates.over(memory) * (slow_write + SLOW.1 * missing.max(0.0));
         let share = (bytes / max).clamp(HEADROOM_MIN, HEADROOM_MAX);
-        // Slowly: a target that moves with what it makes necessary would swing.
-        let weight = -(-load.seconds / HEADROOM_SECONDS).exp_m1();
+        let weight = -(-load.seconds / memory).exp_m1();
         self.headroom = self.headroom.max(HEADROOM_MIN);
         self.headroom += (share - self.headroom) * weight;
         self.headroom * max
@@ -143,6 +146,7 @@ impl Governor {
         let mut need = Need { rate: 0.0, log_rate_max: f64::INFINITY };
         let thresholds = rates.thresholds();
         let mut span = 0;
+        let (mut steepest, mut late) = (0.0, 0.0f64);
         for &(x, pages) in load.deadlines {
             let pages = pages.saturating_sub(load.writing) as f64;
             if pages == 0.0 {
@@ -155,15 +159,18 @@ impl Governor {
             let log_rate = rates.by_span[span];
             let pages = pages * left_over(freed_share * bytes / log_rate);
             let per_byte = pages / bytes;
-            need.rate = need.rate.max(per_byte * log_rate);
+            if per_byte > steepest {
+                (steepest, need.rate) = (per_byte, per_byte * log_rate);
+            }
             if runway.is_late(x, load.log_end) {
-                need.rate = need.rate.max(pages / LATE_SECONDS);
+                late = late.max(pages / LATE_SECONDS);
             }
             if let Some(capacity) = capacity {
                 let even = capacity * runway.usable_bytes(x, load.log_end) / pages;
                 need.log_rate_max = need.log_rate_max.min(even + (even - log_rate).max(0.0));
             }
         }
+        need.rate = need.rate.max(late);
         need
     }
 

@@ -9,7 +9,7 @@ pub const SPANS: usize = 8;
 /// The shortest span, in seconds; each further one is twice as long.
 const SHORTEST: f64 = 0.125;
 /// A runway is this many spans of its average long.
-const SPANS_PER_RUNWAY: f64 = 2.0;
+const SPANS_PER_RUNWAY: f64 = 4.0;
 
 /// Averages of the log's growth, in bytes per second.
 #[derive(Debug, Clone, Default)]
@@ -65,6 +65,12 @@ impl Rates {
         self.by_span[SPANS - 1]
     }
 
+    /// The average of the longest span of at most `seconds`; the shortest one if there is none.
+    pub fn over(&self, seconds: f64) -> f64 {
+        let longer = (0..SPANS).take_while(|&k| span(k) <= seconds).count();
+        self.by_span[longer.max(1) - 1]
+    }
+
     /// Runways, in bytes, from which on each average but the first is used; ascending. A longer
     /// average that has begun to see a burst needs a longer runway at once.
     pub fn thresholds(&self) -> [f64; SPANS - 1] {
@@ -91,6 +97,13 @@ mod tests {
                 assert!((average - 10_000.0).abs() < 1e-6, "{average} after {tick} ticks");
             }
         }
+    }
+
+    #[test]
+    fn a_time_has_the_longest_average_within_it() {
+        let rates = Rates { by_span: std::array::from_fn(|k| k as f64), max: 7.0 };
+        let of = [0.01, 0.125, 0.2, 4.0, 15.9, 16.0, 1e9].map(|seconds| rates.over(seconds));
+        assert_eq!(of, [0.0, 0.0, 0.0, 5.0, 6.0, 7.0, 7.0]);
     }
 
     #[test]

@@ -141,6 +141,43 @@ fn a_step_up_and_down_is_absorbed_without_overshoot() {
 }
 
 #[test]
+fn the_headroom_of_a_fast_load_is_given_up_soon_after_it() {
+    // A lap of half a second, then of two.
+    let mut model = Model::new(20_000_000);
+    let fast = *model.run(40.0 * MB, 50.0 / MB, 30.0).last().unwrap();
+    let plans = model.run(10.0 * MB, 50.0 / MB, 12.0);
+    let slow = plans.last().unwrap().age_target;
+    assert!(fast.age_target < slow, "{} {slow}", fast.age_target);
+    let fresh = Model::new(20_000_000).run(10.0 * MB, 50.0 / MB, 60.0);
+    let wanted = fresh.last().unwrap().age_target;
+    assert!(slow as f64 > 0.99 * wanted as f64, "{slow} of {wanted}");
+    assert!(model.age_seen < model.age_max);
+}
+
+/// Pages per byte of log under a load whose rate wanders, against those that wait for the last moment.
+#[test]
+fn a_wandering_load_costs_few_writes_beyond_those_at_the_deadline() {
+    // The rate is another one every 0.3 s, 40 to 160 % of its mean; a lap takes 2 s.
+    let age_max = 40_000_000;
+    let mut random = 1u64;
+    let mut phase = |model: &mut Model| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let share = 0.4 + 1.2 * (random >> 40) as f64 / (1u64 << 24) as f64;
+        model.run(share * 20.0 * MB, 50.0 / MB, 0.3);
+    };
+    let mut model = Model::new(age_max);
+    (0..200).for_each(|_| phase(&mut model));
+    let (mut ages, mut targets) = (0.0, 0.0);
+    for _ in 0..1000 {
+        phase(&mut model);
+        ages += model.age() as f64;
+        targets += model.plan.age_target as f64;
+    }
+    assert!(ages > 0.94 * targets, "pages are written at {} of their time", ages / targets);
+    assert!(model.age_seen < age_max);
+}
+
+#[test]
 fn bursts_are_spread_over_the_time_between_them() {
     // 2 s at 50 MB/s, 8 s of nothing: 500 pages per second on average, 2500 in a burst.
     let mut model = Model::new(1_000_000_000);

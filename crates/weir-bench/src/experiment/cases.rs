@@ -125,13 +125,15 @@ fn nothing_to_tune(scale: f64) -> Vec<Case> {
         "innodb-1000-2000",
         "innodb-4000-8000",
     ];
+    // Larger ones have longer laps of the log, too.
+    let rows = 1e6 * scale.max(1.0);
     let mut cases = Vec::new();
     for redo in [1.0, 2.0] {
         for policy in policies {
             let seconds = (20.0 * scale).max(5.0).round();
             let text = format!("load,update:seconds={seconds}");
-            let mut settings = base(1e6, 4, &text);
-            settings.redo_bytes = bytes(redo * 1e6 * ROW_BYTES / 4.0, 8.0);
+            let mut settings = base(rows, 4, &text);
+            settings.redo_bytes = bytes(redo * rows * ROW_BYTES / 4.0, 8.0);
             settings.disk.device = "sata-ssd".into();
             settings.disk.load_device = Some("fast".into());
             settings.flush.policy = policy.into();
