@@ -68,8 +68,11 @@ impl Builder {
 
 /// Copies the slots of `range` to the end of `to`, whose fences cover them.
 pub fn copy_slots(from: &Page, range: Range<usize>, to: &mut Builder) {
+    let mut key = prefix(from).to_vec();
+    let prefix = key.len();
     for slot in range {
-        let key = key(from, slot);
+        key.truncate(prefix);
+        key.extend_from_slice(suffix(from, slot));
         if from.level() == 0 {
             to.push(&key, &entry(from, slot));
         } else {

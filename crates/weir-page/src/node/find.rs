@@ -11,54 +11,82 @@ type SlotBytes = [u8; SLOT];
 /// Probes among ties whose keys are prefetched: each more doubles the keys.
 const PREFETCHED_PROBES: u32 = 3;
 
+/// The slots whose heads are that of a key; the key's place is among them or right behind.
+#[derive(Debug, Clone, Copy)]
+pub struct Ties {
+    low: usize,
+    high: usize,
+}
+
 /// First slot whose key is not below `key`, and whether it is equal.
 ///
 /// `key` must be covered by the page.
 #[inline]
 pub fn search(p: &Page, key: &[u8]) -> (usize, bool) {
-    let wanted = &key[p.u16(PREFIX) as usize..];
+    settle(p, key, ties(p, key))
+}
+
+/// The first half of a [`search`], which looks at the slots alone. Whoever has several pages to search does it for all
+/// of them, and then [`prefetch_ties`], so that their keys are on their way at once.
+#[inline]
+pub fn ties(p: &Page, key: &[u8]) -> Ties {
     let (slots, _) = p.0[BODY..BODY + SLOT * count(p)].as_chunks::<SLOT>();
     let n = slots.len();
-    let wanted_head = match Heads::of(p).rank(wanted) {
+    let none = |slot| Ties { low: slot, high: slot };
+    let wanted = match Heads::of(p).rank(&key[p.u16(PREFIX) as usize..]) {
         Rank::Head(head) => head,
-        Rank::Between(Some(above)) => return (first_not_below(slots, above), false),
-        Rank::Between(None) => return (n, false),
+        Rank::Between(Some(above)) => return none(first_not_below(slots, above)),
+        Rank::Between(None) => return none(n),
     };
     // At the right edge of a tree no prefix is cut off, and all heads may be the same.
-    let all_tie =
-        n > 0 && slot_head(&slots[0]) == wanted_head && slot_head(&slots[n - 1]) == wanted_head;
-    let low = if all_tie { 0 } else { first_not_below(slots, wanted_head) };
-    if low == n || slot_head(&slots[low]) != wanted_head {
+    if n > 0 && slot_head(&slots[0]) == wanted && slot_head(&slots[n - 1]) == wanted {
+        return Ties { low: 0, high: n };
+    }
+    let low = first_not_below(slots, wanted);
+    if low == n || slot_head(&slots[low]) != wanted {
+        return none(low);
+    }
+    if low + 1 == n || slot_head(&slots[low + 1]) != wanted {
+        return Ties { low, high: low + 1 };
+    }
+    let high = match wanted.checked_add(1) {
+        Some(next) => low + first_not_below(&slots[low..], next),
+        None => n,
+    };
+    Ties { low, high }
+}
+
+/// The second half of a [`search`]; the page is as it was in the first.
+#[inline]
+pub fn settle(p: &Page, key: &[u8], Ties { low, high }: Ties) -> (usize, bool) {
+    let wanted = &key[p.u16(PREFIX) as usize..];
+    if low == high {
         return (low, false);
     }
-    if low + 1 == n || slot_head(&slots[low + 1]) != wanted_head {
+    if low + 1 == high {
         return match suffix(p, low).cmp(wanted) {
-            Ordering::Less => (low + 1, false),
+            Ordering::Less => (high, false),
             order => (low, order == Ordering::Equal),
         };
     }
-    let high = match wanted_head.checked_add(1) {
-        Some(next) if !all_tie => low + first_not_below(&slots[low..], next),
-        _ => n,
-    };
+    // Loads in key order go on behind the last key.
+    if high == count(p) && suffix(p, high - 1) < wanted {
+        return (high, false);
+    }
     search_ties(p, low, high, wanted)
 }
 
-/// Tells the CPU which keys a [`search`] will compare, so that several pages' can be on their way at once.
-pub fn prefetch_search(p: &Page, key: &[u8]) {
-    let Rank::Head(wanted_head) = Heads::of(p).rank(&key[p.u16(PREFIX) as usize..]) else { return };
-    let (slots, _) = p.0[BODY..BODY + SLOT * count(p)].as_chunks::<SLOT>();
-    let low = first_not_below(slots, wanted_head);
-    if slots.get(low).is_none_or(|slot| slot_head(slot) != wanted_head) {
+/// Tells the CPU which keys [`settle`] will compare.
+#[inline]
+pub fn prefetch_ties(p: &Page, Ties { low, high }: Ties) {
+    if low == high {
         return;
     }
-    let ties = match wanted_head.checked_add(1) {
-        Some(next) => first_not_below(&slots[low..], next),
-        None => slots.len() - low,
-    };
     prefetch_key(p, low);
-    prefetch_key(p, low + ties - 1);
-    prefetch_probes(p, low, ties, PREFETCHED_PROBES);
+    if low + 1 < high {
+        prefetch_key(p, high - 1);
+        prefetch_probes(p, low, high - low, PREFETCHED_PROBES);
+    }
 }
 
 #[inline]

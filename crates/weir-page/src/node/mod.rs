@@ -34,7 +34,7 @@ mod split;
 
 pub use build::{Builder, copy_slots};
 pub use check::validate;
-pub use find::{prefetch_search, search};
+pub use find::{Ties, prefetch_ties, search, settle, ties};
 pub use split::{
     Split, can_merge, common_prefix, is_sparse, merged, plan_inner_split, plan_leaf_split,
     separator, truncate,

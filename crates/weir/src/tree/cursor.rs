@@ -3,7 +3,7 @@
 use super::{Hint, Target, Tree};
 use crate::storage::{Mtr, PageRead, Stop, Storage};
 use std::ops::Range;
-use weir_page::node::Cell;
+use weir_page::node::{Cell, Ties};
 use weir_page::version::Entry;
 use weir_page::{PageId, Redo, Write, node};
 
@@ -86,6 +86,22 @@ impl LeafSlot {
         LeafSlot { leaf, slot, found }
     }
 
+    /// The first half of [`LeafSlot::find`]; tells the CPU what the second will look at.
+    #[inline]
+    pub fn near(mtr: &Mtr<'_>, leaf: PageId, key: &[u8]) -> Ties {
+        let page = mtr.page(leaf);
+        let ties = node::ties(page, key);
+        node::prefetch_ties(page, ties);
+        ties
+    }
+
+    /// The second half of [`LeafSlot::find`]; the leaf has not changed since the first.
+    #[inline]
+    pub fn settle(mtr: &Mtr<'_>, leaf: PageId, key: &[u8], near: Ties) -> LeafSlot {
+        let (slot, found) = node::settle(mtr.page(leaf), key, near);
+        LeafSlot { leaf, slot, found }
+    }
+
     /// The entry, if the key is there.
     #[inline]
     pub fn entry<'m>(&self, mtr: &'m Mtr<'_>) -> Option<Entry<'m>> {
@@ -127,12 +143,6 @@ impl LeafSlot {
 pub fn covers_further(mtr: &Mtr<'_>, leaf: PageId, key: &[u8], hint: Hint) -> bool {
     // The fence lies far from all else that is looked at.
     !hint.is_elsewhere(leaf) && node::upper(mtr.page(leaf)).is_none_or(|upper| key < upper)
-}
-
-/// Tells the CPU what [`LeafSlot::find`] will look at.
-#[inline]
-pub fn prefetch_find(mtr: &Mtr<'_>, leaf: PageId, key: &[u8]) {
-    node::prefetch_search(mtr.page(leaf), key);
 }
 
 impl Tree {

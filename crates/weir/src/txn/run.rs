@@ -14,7 +14,7 @@ use crate::storage::{Fault, Mtr, Need, PER_MTR};
 use crate::tree::cursor::{self, LeafSlot};
 use crate::tree::{Hint, Tree};
 use smallvec::SmallVec;
-use weir_page::node::MAX_INLINE;
+use weir_page::node::{MAX_INLINE, Ties};
 use weir_page::version::Flags;
 use weir_page::{Change, PageId};
 
@@ -99,9 +99,13 @@ impl Txn {
         let hint = |n: usize| hints.get(n).copied().unwrap_or_default();
         let leaves = latch_leaves(&mut mtr, tree, &run[..most], hint);
         let mut done = 0;
-        'leaves: for (leaf, end) in leaves {
+        'leaves: for Latched { leaf, first, end } in leaves {
+            let mut near = Some(first);
             for pair in &run[done..end] {
-                let at = LeafSlot::find(&mtr, leaf, pair.key);
+                let at = match near.take() {
+                    Some(near) => LeafSlot::settle(&mtr, leaf, pair.key, near),
+                    None => LeafSlot::find(&mtr, leaf, pair.key),
+                };
                 if !self.insert_in_passing(&mut mtr, tree, *pair, at, next) {
                     break 'leaves;
                 }
@@ -137,14 +141,22 @@ impl Txn {
     }
 }
 
-/// Latches the leaves of a run's first keys, as many as one mtr changes; with each, where in the run its keys
-/// end.
+/// A leaf that takes some keys of a run.
+struct Latched {
+    leaf: PageId,
+    /// Where the first of them goes: all leaves are looked at before the first is changed.
+    first: Ties,
+    /// Where in the run they end.
+    end: usize,
+}
+
+/// Latches the leaves of a run's first keys, as many as one mtr changes.
 fn latch_leaves(
     mtr: &mut Mtr<'_>,
     tree: Tree,
     run: &[Pair<'_>],
     hint: impl Fn(usize) -> Hint,
-) -> SmallVec<[(PageId, usize); LEAVES]> {
+) -> SmallVec<[Latched; LEAVES]> {
     let mut leaves = SmallVec::new();
     let mut end = 0;
     while end < run.len() && leaves.len() < LEAVES {
@@ -154,12 +166,12 @@ fn latch_leaves(
             false => tree.latch_leaf_beside(mtr, hint(end)),
         };
         let Ok(leaf) = leaf else { break };
-        cursor::prefetch_find(mtr, leaf, key);
+        let first = LeafSlot::near(mtr, leaf, key);
         end += 1;
         while end < run.len() && cursor::covers_further(mtr, leaf, run[end].key, hint(end)) {
             end += 1;
         }
-        leaves.push((leaf, end));
+        leaves.push(Latched { leaf, first, end });
     }
     leaves
 }
