@@ -194,6 +194,7 @@ private:
   bool find_key();
   bool find_key_of(const uchar *record);
   int next_entry(uchar *buf);
+  int repeat_locked(uchar *buf);
   int read_entry(uchar *buf, bool &skip);
   int check_entry(uchar *buf, bool asks, bool &skip);
   int read_primary(uchar *buf, WeirBytes key, WeirBytes row);
@@ -211,6 +212,7 @@ private:
   int update_same_key(const uchar *old_row, const uchar *new_row);
   int update_new_key(const uchar *old_row, const uchar *new_row, const Bytes &new_pk);
   int delete_rows();
+  std::vector<Bytes> to_be_emptied() const;
   int touch_stayed(const uchar *record);
   bool index_may_change(uint index) const;
   bool drop_built(TABLE *altered, Alter_inplace_info *info);

@@ -3,6 +3,8 @@
 #include "ha_weir.h"
 #include "errors.h"
 #include "numbers.h"
+#include "partitions.h"
+#include "partition_info.h"
 
 using namespace weir;
 
@@ -50,36 +52,6 @@ int ha_weir::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
                                     bytes_of(bytes)));
 }
 
-extern "C" void collect_partition(void *context, const char *name)
-{
-  static_cast<std::vector<Bytes> *>(context)->emplace_back(name);
-}
-
-static std::vector<Bytes> partitions_of(const Bytes &name)
-{
-  std::vector<Bytes> names;
-  Bytes prefix= name + "#P#";
-  weir_table_names(database, bytes_of(prefix), collect_partition, &names);
-  return names;
-}
-
-/*
-  A start that takes back a CREATE of a partitioned table, or drops the copy that an ALTER has made of one, asks the
-  engine of the partitions to drop the table, instead of the server's own for partitioned tables. So it
-  is done here: partitions, then the server's list of them. False: there are none.
-*/
-static bool drop_each_partition(const char *path)
-{
-  std::vector<Bytes> names= partitions_of(table_name(path));
-  for (const Bytes &name : names)
-    if (weir::drop_table(name, patience_of(current_thd)) != WEIR_RESULT_OK)
-      sql_print_error("WEIR: table %s could not be dropped: %s", name.c_str(), weir_error_message());
-  if (names.empty())
-    return false;
-  my_delete((Bytes(path) + ".par").c_str(), MYF(0));
-  return true;
-}
-
 int ha_weir::delete_table(const char *path)
 {
   Bytes name= table_name(path);
@@ -91,32 +63,11 @@ int ha_weir::delete_table(const char *path)
     return 0;
   }
   WeirResult result= weir::drop_table(name, patience_of(thd));
-  if (result == WEIR_RESULT_NO_TABLE && drop_each_partition(path))
+  // A start that takes back a CREATE of a partitioned table, or drops the copy that an ALTER has made of one, asks
+  // the engine of the partitions for it, instead of the server's own for partitioned tables.
+  if (result == WEIR_RESULT_NO_TABLE && drop_with_list(name, patience_of(thd)))
     return 0;
   return error_of(result);
-}
-
-/*
-  A start that ends an ALTER which copied a partitioned table has dropped the old one, and asks the engine of
-  the new one's partitions, instead of the server's own for partitioned tables, to give that the old name. So
-  it is done here: partitions, then the server's list of them, in the server's own order: what was cut short may
-  have left none but the list. False: there is nothing.
-*/
-static bool rename_each_partition(const char *from, const char *to)
-{
-  Bytes old_name= table_name(from), new_name= table_name(to);
-  std::vector<Bytes> names= partitions_of(old_name);
-  for (const Bytes &name : names)
-  {
-    Bytes renamed= new_name + name.substr(old_name.size());
-    if (weir_table_rename(database, bytes_of(name), bytes_of(renamed), patience_of(current_thd)) != WEIR_RESULT_OK)
-      sql_print_error("WEIR: table %s could not be renamed: %s", name.c_str(), weir_error_message());
-  }
-  Bytes old_list= Bytes(from) + ".par", new_list= Bytes(to) + ".par";
-  bool has_list= my_access(old_list.c_str(), F_OK) == 0;
-  if (has_list)
-    my_rename(old_list.c_str(), new_list.c_str(), MYF(MY_WME));
-  return has_list || !names.empty();
 }
 
 int ha_weir::rename_table(const char *from, const char *to)
@@ -128,8 +79,10 @@ int ha_weir::rename_table(const char *from, const char *to)
   if (session && session->uses(old_name) && thd_sql_command(thd) == SQLCOM_ALTER_TABLE)
     if (int error= session->rollback())
       return error;
-  WeirResult result= weir_table_rename(database, bytes_of(old_name), bytes_of(new_name), patience_of(thd));
-  if (result == WEIR_RESULT_NO_TABLE && rename_each_partition(from, to))
+  WeirResult result= weir::rename_table(old_name, new_name, patience_of(thd));
+  // A start that ends an ALTER which copied a partitioned table has dropped the old one, and asks the engine of the
+  // new one's partitions to give that the old name. What was cut short may have left none but the list.
+  if (result == WEIR_RESULT_NO_TABLE && rename_with_list(old_name, new_name, patience_of(thd)))
     return 0;
   return error_of(result);
 }
@@ -151,14 +104,52 @@ int ha_weir::delete_rows()
   return error == HA_ERR_END_OF_FILE ? 0 : error;
 }
 
+// Whether a statement that empties partitions empties this one, which can be a part of one with the name.
+static bool is_to_be_emptied(THD *thd, partition_info *partitions, const Bytes &name)
+{
+  if (thd_sql_command(thd) == SQLCOM_TRUNCATE)
+    return true;
+  List_iterator<partition_element> it(partitions->partitions);
+  while (partition_element *one= it++)
+  {
+    char encoded[FN_REFLEN];
+    Bytes with_table= table_of_partition(name) + "#P#";
+    with_table.append(encoded, tablename_to_filename(one->partition_name, encoded, sizeof encoded));
+    if (one->part_state == PART_ADMIN && (name == with_table || name.rfind(with_table + "#SP#", 0) == 0))
+      return true;
+  }
+  return false;
+}
+
+// What the statement empties: this table, and of a partitioned one all other partitions that are to be emptied.
+std::vector<Bytes> ha_weir::to_be_emptied() const
+{
+  std::vector<Bytes> names= {share->name};
+  if (!table->part_info || !is_partition(share->name))
+    return names;
+  for (const Bytes &name : partitions_of(table_of_partition(share->name)))
+    if (name != share->name && is_to_be_emptied(ha_thd(), table->part_info, name))
+      names.push_back(name);
+  return names;
+}
+
 int ha_weir::truncate()
 {
   close_scan();
-  Session *session= Session::find(ha_thd());
-  if (session && session->uses(share->name))
+  Session *session= Session::of(ha_thd());
+  if (session->uses(share->name))
     return delete_rows();
-  if (int error= fail(weir_table_truncate(share->table, patience_of(ha_thd()))))
-    return error;
+  // The server asks partition by partition: the first time it is done for all.
+  if (!session->has_emptied(ha_thd()))
+  {
+    std::vector<WeirBytes> names;
+    std::vector<Bytes> emptied= to_be_emptied();
+    for (const Bytes &name : emptied)
+      names.push_back(bytes_of(name));
+    if (int error= fail(weir_tables_truncate(database, names.data(), names.size(), patience_of(ha_thd()))))
+      return error;
+    session->note_emptied(ha_thd());
+  }
   mysql_mutex_lock(&table->s->LOCK_share);
   share->is_known= false;
   mysql_mutex_unlock(&table->s->LOCK_share);

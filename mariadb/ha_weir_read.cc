@@ -114,14 +114,38 @@ int ha_weir::step()
   return 0;
 }
 
+/*
+  As it was committed when the scan began, the server wants the row: now as it is, and locked, if it still is there. One that
+  has changed since, or had to be waited for, may have another key, and others may have changed with it: the
+  scan goes on with what is committed by then.
+*/
+int ha_weir::repeat_locked(uchar *buf)
+{
+  repeats= is_unlocked= false;
+  if (!find_key())
+    return HA_ERR_CRASHED;
+  WeirBytes found;
+  WeirTransaction *with= transaction();
+  uint64_t waits= weir_lock_waits(with);
+  WeirResult result= weir_get(with, share->table, bytes_of(pk), lock, row, &found);
+  bool is_as_it_was= result == WEIR_RESULT_OK && weir_lock_waits(with) == waits && found.len == at.value.len &&
+                     !memcmp(found.data, at.value.data, found.len);
+  if (!is_as_it_was && (result == WEIR_RESULT_OK || result == WEIR_RESULT_NOT_FOUND))
+  {
+    if (WeirResult ended= weir_scan_behind_as_of_now(scan, with, at.key))
+      return fail(ended);
+    rest= {};
+    rest_given= 0;
+  }
+  return result == WEIR_RESULT_OK ? read_primary(buf, bytes_of(pk), found) : fail(result);
+}
+
 // The next row of the scan.
 int ha_weir::next_entry(uchar *buf)
 {
   if (repeats)
   {
-    // As it was committed last the server wants it: now as it is, and locked, if it still is there.
-    int error= find_key() ? get_row(buf) : HA_ERR_CRASHED;
-    repeats= is_unlocked= false;
+    int error= repeat_locked(buf);
     if (error != HA_ERR_KEY_NOT_FOUND)
       return error;
   }

@@ -58,25 +58,6 @@ void KeyFormat::from_image(const uchar *image, key_part_map map, Bytes &out) con
   }
 }
 
-void KeyFormat::from_image_length(const uchar *image, uint length, Bytes &out) const
-{
-  const uchar *end= image + length;
-  for (const Part &part : own)
-  {
-    if (image + part.store_length > end)
-      return;
-    part.append_from_image(image, out);
-    image+= part.store_length;
-  }
-  for (const Part &part : appended)
-  {
-    if (unique || extension == 0 || image + part.store_length > end)
-      return;
-    part.append_from_image(image, out);
-    image+= part.store_length;
-  }
-}
-
 bool KeyFormat::has_null(const uchar *record, TABLE *table) const
 {
   for (const Part &part : own)

@@ -564,22 +564,8 @@ bool Part::decode(TABLE *table, const uchar *from, const uchar *end, const uchar
     Bytes value;
     unpad(from, end, value);
     size_t spaces= 0;
-    if (variable)
-    {
-      const uchar *p= cover;
-      // A count, not a length of bytes that follow.
-      uint shift= 0;
-      uchar b;
-      do
-      {
-        if (p >= cover_end || shift > 28)
-          return false;
-        b= *p++;
-        spaces|= size_t(b & 0x7f) << shift;
-        shift+= 7;
-      } while (b & 0x80);
-      cover= p;
-    }
+    if (variable && !take_number(cover, cover_end, spaces))
+      return false;
     value.append(spaces, ' ');
     return store_bytes(field, variable, reinterpret_cast<const uchar *>(value.data()), value.size(), to);
   }

@@ -107,12 +107,10 @@ public:
   // For an index: `primary` is the primary key, or null if that is hidden.
   void init(TABLE *table, uint number, const KeyFormat *primary);
 
-  bool is_unique() const { return unique; }
   const std::vector<Part> &parts() const { return own; }
   void primary_key(TABLE *table, const uchar *record, Bytes &out) const;
   // Bytes of the first parts of a key image, as many as `map` says.
   void from_image(const uchar *image, key_part_map map, Bytes &out) const;
-  void from_image_length(const uchar *image, uint length, Bytes &out) const;
 
   // The entry of a row. `pk`: the row's primary key.
   void entry(TABLE *table, const uchar *record, const Bytes &pk, Bytes &key, Bytes &value) const;

@@ -40,6 +40,9 @@ public:
   bool uses(const Bytes &name) const { return transaction && weir_uses(transaction, bytes_of(name)); }
   // Drops a table when the transaction, which uses it, has ended.
   void drop_later(const Bytes &name) { to_drop.push_back(name); }
+  // Whether the statement that is on has emptied the tables that it is to empty.
+  bool has_emptied(THD *thd) const { return emptied_by == thd->query_id; }
+  void note_emptied(THD *thd) { emptied_by= thd->query_id; }
 
   WeirTransaction *transaction= nullptr;
   Bulk bulk;
@@ -49,6 +52,7 @@ private:
   bool in_statement= false, prepared= false, ordered= false, users_own= false;
   WeirResult ordered_result= WEIR_RESULT_OK;
   std::vector<Bytes> to_drop;
+  query_id_t emptied_by= 0;
 
   int begin(THD *thd, WeirIsolation isolation);
   void ended();

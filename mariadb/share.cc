@@ -2,6 +2,7 @@
 #include "session.h"
 #include "numbers.h"
 #include "errors.h"
+#include "partitions.h"
 
 namespace weir {
 
@@ -64,6 +65,14 @@ int Share::drop_unknown(std::vector<Bytes> &names, const TABLE *form)
   return error_of(weir_table_indexes(table, collect_name, &names));
 }
 
+// It is opened: the server has ended its RENAME. One that remembers too long does no harm.
+static void forget_table_before(const WeirTable *table, Meta meta)
+{
+  meta.table_before.clear();
+  Bytes encoded= meta.encode();
+  weir_table_set_meta(table, bytes_of(encoded));
+}
+
 int Share::open(const Bytes &table_name, TABLE *form)
 {
   if (WeirResult result= weir_table_open(database, bytes_of(table_name), &table))
@@ -93,6 +102,8 @@ int Share::open(const Bytes &table_name, TABLE *form)
   next_auto= meta.auto_increment;
   number= meta.number;
   added= meta.added;
+  if (!meta.table_before.empty())
+    forget_table_before(table, meta);
   return 0;
 }
 
@@ -107,10 +118,13 @@ WeirResult Share::recall(ulonglong *value)
 
 WeirResult Share::keep(ulonglong value)
 {
-  if (value < kept.load(std::memory_order_acquire) || value == ULONGLONG_MAX)
+  if (value == ULONGLONG_MAX)
+    return WEIR_RESULT_OK;
+  ulonglong before= highest;
+  while (before < value && !highest.compare_exchange_weak(before, value)) {}
+  if (value < kept.load(std::memory_order_acquire))
     return WEIR_RESULT_OK;
   std::lock_guard<std::mutex> guard(keeping);
-  highest= std::max(highest, value);
   if (number == 0 || value < kept)
     return WEIR_RESULT_OK;
   ulonglong now= microsecond_interval_timer();
@@ -155,32 +169,59 @@ WeirResult drop_table(const Bytes &name, WeirPatience patience)
   return result;
 }
 
-static const uchar META_FORMAT= 2, META_WITHOUT_NUMBER= 1;
+WeirResult rename_table(const Bytes &from, const Bytes &to, WeirPatience patience)
+{
+  Bytes before= to_remember(from, to);
+  if (before.empty())
+    return weir_table_rename(database, bytes_of(from), bytes_of(to), nullptr, patience);
+  WeirTable *table;
+  if (WeirResult result= weir_table_open(database, bytes_of(from), &table))
+    return result;
+  Meta meta= meta_of(table);
+  weir_table_close(table);
+  meta.table_before= before;
+  Bytes encoded= meta.encode();
+  WeirBytes bytes= bytes_of(encoded);
+  return weir_table_rename(database, bytes_of(from), bytes_of(to), &bytes, patience);
+}
+
+/*
+  Format, value of AUTO_INCREMENT, length of the version; name among the numbers, from format 2 on; length of the
+  name of the table before, in format 3; version, that name, added. Format 3 is for those that have such a name.
+*/
+static const uchar META_WITHOUT_NUMBER= 1, META_WITHOUT_TABLE= 2, META_WITH_TABLE= 3;
 static const size_t META_HEAD= 1 + 8 + 4;
 
 Bytes Meta::encode() const
 {
-  uchar head[META_HEAD + 8];
-  head[0]= META_FORMAT;
+  uchar head[META_HEAD + 8 + 4];
+  head[0]= table_before.empty() ? META_WITHOUT_TABLE : META_WITH_TABLE;
   int8store(head + 1, auto_increment);
   int4store(head + 9, static_cast<uint32>(version.size()));
   int8store(head + META_HEAD, number);
-  return Bytes(reinterpret_cast<const char *>(head), sizeof head) + version + added;
+  int4store(head + META_HEAD + 8, static_cast<uint32>(table_before.size()));
+  size_t len= table_before.empty() ? META_HEAD + 8 : sizeof head;
+  return Bytes(reinterpret_cast<const char *>(head), len) + version + table_before + added;
 }
 
 bool Meta::decode(WeirBytes from)
 {
-  if (from.len < META_HEAD || (from.data[0] != META_FORMAT && from.data[0] != META_WITHOUT_NUMBER))
+  if (from.len < META_HEAD || from.data[0] < META_WITHOUT_NUMBER || from.data[0] > META_WITH_TABLE)
     return false;
-  size_t head= META_HEAD + (from.data[0] == META_FORMAT ? 8 : 0);
+  uchar format= from.data[0];
+  size_t head= META_HEAD + (format > META_WITHOUT_NUMBER ? 8 : 0) + (format == META_WITH_TABLE ? 4 : 0);
+  if (from.len < head)
+    return false;
   auto_increment= uint8korr(from.data + 1);
   size_t len= uint4korr(from.data + 9);
-  if (from.len < head || len > from.len - head)
+  size_t before_len= format == META_WITH_TABLE ? uint4korr(from.data + META_HEAD + 8) : 0;
+  if (len > from.len - head || before_len > from.len - head - len)
     return false;
-  number= head > META_HEAD ? uint8korr(from.data + META_HEAD) : 0;
+  number= format > META_WITHOUT_NUMBER ? uint8korr(from.data + META_HEAD) : 0;
   auto rest= reinterpret_cast<const char *>(from.data) + head;
   version.assign(rest, len);
-  added.assign(rest + len, from.len - head - len);
+  table_before.assign(rest + len, before_len);
+  added.assign(rest + len + before_len, from.len - head - len - before_len);
   return true;
 }
 

@@ -43,9 +43,9 @@ public:
 
 private:
   std::mutex keeping; // for the following
-  ulonglong number= 0, highest= 0, ahead= 0, kept_at= 0;
-  // Values below it are written already.
-  std::atomic<ulonglong> kept{0};
+  ulonglong number= 0, ahead= 0, kept_at= 0;
+  // The highest value of a row; values below `kept` are written already.
+  std::atomic<ulonglong> highest{0}, kept{0};
 };
 
 // For `weir_table_indexes`: collects names in a vector of Bytes.
@@ -61,6 +61,7 @@ struct Meta
   ulonglong number= 0; // its name among the numbers; 0: it has none
   Bytes version; // the definition's unique id
   Bytes added;   // a row with the values that rows from before a column was added lack
+  Bytes table_before; // of a partition that was given to another table and not opened since, see partitions.h
 
   Bytes encode() const;
   bool decode(WeirBytes from);
@@ -70,5 +71,8 @@ Meta meta_of(const WeirTable *table);
 
 // Drops a table with all that belongs to it, after waiting for its users.
 WeirResult drop_table(const Bytes &name, WeirPatience patience);
+
+// Gives a table another name, after waiting for its users.
+WeirResult rename_table(const Bytes &from, const Bytes &to, WeirPatience patience);
 
 } // namespace weir

@@ -49,7 +49,7 @@ static MYSQL_SYSVAR_DOUBLE(dirty_limit, dirty_limit, PLUGIN_VAR_RQCMDARG,
 
 static MYSQL_SYSVAR_ENUM(durability, durability_index, PLUGIN_VAR_RQCMDARG,
     "When a commit returns: sync (when it is on the device), write (when it survives the server's process), "
-    "relaxed (at once; it is on the device about a second later)",
+    "relaxed (at once; it is on the device within about half a second)",
     nullptr, nullptr, WEIR_DURABILITY_SYNC, &durability_list);
 
 static MYSQL_THDVAR_ULONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,

@@ -29,7 +29,7 @@ typedef enum WeirDurability {
   WEIR_DURABILITY_SYNC = 0,
   // When it survives the process.
   WEIR_DURABILITY_WRITE,
-  // At once; it is on the device about a second later.
+  // At once; it is on the device within about half a second.
   WEIR_DURABILITY_RELAXED,
 } WeirDurability;
 
@@ -476,6 +476,14 @@ enum WeirResult weir_scan_next(struct WeirScan *scan,
 void weir_scan_behind(struct WeirScan *scan,
                       struct WeirBytes key);
 
+// As `weir_scan_behind`; a scan without locks at `ReadCommitted` sees from there on what is committed now.
+//
+// # Safety
+// `scan` and `transaction` are handles, the latter of the transaction that began the scan; `key` is readable.
+enum WeirResult weir_scan_behind_as_of_now(struct WeirScan *scan,
+                                           struct WeirTransaction *transaction,
+                                           struct WeirBytes key);
+
 // Ends a scan.
 //
 // # Safety
@@ -520,20 +528,25 @@ enum WeirResult weir_table_drop(const struct WeirDatabase *database,
                                 struct WeirBytes name,
                                 struct WeirPatience patience);
 
-// Gives a table another name.
+// Gives a table another name. `meta` replaces what the caller keeps with it; null: that stays.
 //
 // # Safety
-// `database` is a handle; the names are readable; the canceller is a handle or null.
+// `database` is a handle; the names, and `meta` unless it is null, are readable; the canceller is a handle
+// or null.
 enum WeirResult weir_table_rename(const struct WeirDatabase *database,
                                   struct WeirBytes from,
                                   struct WeirBytes to,
+                                  const struct WeirBytes *meta,
                                   struct WeirPatience patience);
 
-// Removes all rows at once.
+// Removes all rows of tables, each named once, at once: of all or of none.
 //
 // # Safety
-// `table` is a handle; the canceller is a handle or null.
-enum WeirResult weir_table_truncate(const struct WeirTable *table, struct WeirPatience patience);
+// `database` is a handle; the `count` names are readable; the canceller is a handle or null.
+enum WeirResult weir_tables_truncate(const struct WeirDatabase *database,
+                                     const struct WeirBytes *names,
+                                     size_t count,
+                                     struct WeirPatience patience);
 
 // Hands out the bytes that the caller keeps with the table.
 //

@@ -21,7 +21,6 @@ class World:
     clients: list = field(default_factory=list)
     replica: Replica = field(default_factory=Replica)
     first_file: str = ""
-    left_lists: set = field(default_factory=set)
     issued: set = field(default_factory=set)
 
 
@@ -149,16 +148,12 @@ class Check:
         """Definitions are those before or after the statement in doubt; nothing else is left of it. Says
         whether it was done."""
         state, found = self.world.definitions, self.definitions()
-        self.dropped = set(state.tables) - set(found)
         has_extra = bool(self.query(
             "SELECT 1 FROM information_schema.statistics WHERE table_schema = 'load_1'"
             f" AND table_name = 'items' AND index_name = '{EXTRA}'"))
         is_before = found == state.tables and has_extra == state.has_extra
         done = False
-        if not is_before and has_extra == state.has_extra and state.doubt and state.doubt.is_partly_done(state.tables, found):
-            state.tables = found
-            self.count("partitioned tables that a TRUNCATE emptied in part")
-        elif not is_before:
+        if not is_before:
             done = state.doubt is not None and found == state.doubt.after and has_extra == (
                 state.has_extra if state.doubt.has_extra is None else state.doubt.has_extra)
             if not done:
@@ -179,24 +174,11 @@ class Check:
             if definition.parts:
                 files.add(f"{name}.par")
         there = {path.name for path in (self.server.data / "load_2").iterdir()}
-        # The server's own list of partitions, which it may leave behind when it takes back a CREATE TABLE.
-        lists = {name for name in there - files if name.endswith(".par")}
-        for name in lists - self.world.left_lists:
-            self.count("lists of partitions that the server left behind")
-        self.world.left_lists |= lists
-        if there - lists != files:
-            raise Failure(f"files in load_2: {sorted((there - lists) ^ files)} too many or too few")
+        if there != files:
+            raise Failure(f"files in load_2: {sorted(there ^ files)} too many or too few")
         there = {name for name, in self.query(
             "SELECT DISTINCT table_name FROM information_schema.weir_index_stats WHERE table_schema = 'load_2'")}
-        # Partitions of a table whose DROP was cut short: the server deletes its list of them first.
-        doubt = self.world.definitions.doubt
-        dropped = {name for name in self.dropped if doubt and doubt.sql.startswith("DROP TABLE")}
-        left = {name for name in there - tables if name in self.world.left_lists
-                or name.partition("#P#")[0] in dropped}
-        for _ in left - self.world.left_lists:
-            self.count("partitions of dropped tables that the server left behind")
-        self.world.left_lists |= left
-        if there - left != tables:
+        if there != tables:
             raise Failure(f"tables of the engine in load_2: {sorted(there ^ tables)} too many or too few")
 
     def binlog(self, done):

@@ -20,10 +20,6 @@ class Definition:
     ranges: bool = False
     rows: frozenset = frozenset()
 
-    def part_of(self, row):
-        """The number of a row's partition."""
-        return row[0] // 1000 if self.ranges else row[0] % max(self.parts, 1)
-
 
 @dataclass
 class Change:
@@ -37,17 +33,6 @@ class Change:
     in_two_steps: bool = False
     # Whether the busy table has its extra index then, if that changes.
     has_extra: bool | None = None
-    # A partitioned table that is emptied: the server does it partition by partition, and a kill may come between.
-    empties: str = ""
-
-    def is_partly_done(self, before, found):
-        """Whether just that has been cut short: each partition is as it was, or empty."""
-        was, now = before.get(self.empties), found.get(self.empties)
-        if not was or not now or now != replace(was, rows=now.rows) or not now.rows <= was.rows:
-            return False
-        parts = {was.part_of(row) for row in now.rows}
-        return ({row for row in was.rows if was.part_of(row) in parts} == now.rows
-                and {**found, self.empties: was} == before)
 
     def apply(self, state):
         """Makes it part of the state."""
@@ -143,7 +128,7 @@ class Definer(Worker):
 
     def truncate(self, name, was):
         return self.change(name, f"TRUNCATE %s TABLE load_2.{name}", replace(was, rows=frozenset()),
-                           in_two_steps=True, empties=name if was.parts else "")
+                           in_two_steps=True)
 
     def add_index(self, name, was):
         index = f"by_b{self.rng.randrange(3)}"

@@ -30,6 +30,8 @@ class Server:
         self.data = self.dir / "data"
         self.log = self.dir / "log"
         self.nice = nice
+        self.preload = None  # a library
+        self.options = []
         self.process = None
         self.began = 0.0
         self.starts_s = []
@@ -45,11 +47,12 @@ class Server:
             f"--weir-clean-shutdown={rng.choice(['OFF', 'ON'])}",
             "--weir-lock-wait-timeout=3", "--innodb-lock-wait-timeout=3", "--lock-wait-timeout=5",
             "--innodb-buffer-pool-size=16M", "--innodb-flush-log-at-trx-commit=2",
-            "--innodb-log-file-size=16M", "--max-connections=60", "--performance-schema=OFF",
+            "--innodb-log-file-size=16M", "--max-connections=60", "--performance-schema=OFF", *self.options,
         ]
+        environment = {**os.environ, "LD_PRELOAD": str(self.preload)} if self.preload else None
         run = ["nice", "-n", str(self.nice), str(HERE / "run"), "--dir", str(self.dir), "--", *options]
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(run, stdout=log, stderr=subprocess.STDOUT)
+            self.process = subprocess.Popen(run, stdout=log, stderr=subprocess.STDOUT, env=environment)
         self.began = time.monotonic()
 
     def wait_until_ready(self):

@@ -71,6 +71,11 @@ pub struct Sysbench {
     #[arg(long, value_name = "NUMBER")]
     iops: Option<u32>,
 
+    /// Transactions per second that are asked for, at random moments, instead of as many as can be;
+    /// a server that falls far behind fails the run
+    #[arg(long, value_name = "NUMBER", value_parser = parse_count)]
+    rate: Option<u64>,
+
     /// Directory in which the servers' directories are made
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -113,6 +118,7 @@ impl Sysbench {
             seconds: self.seconds,
             dropped_seconds: self.drop.unwrap_or(self.seconds / 5),
             iops: self.iops,
+            rate: self.rate,
         }
     }
 }

@@ -19,7 +19,7 @@ pub enum WeirDurability {
     Sync = 0,
     /// When it survives the process.
     Write,
-    /// At once; it is on the device about a second later.
+    /// At once; it is on the device within about half a second.
     Relaxed,
 }
 

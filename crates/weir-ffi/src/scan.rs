@@ -1,7 +1,7 @@
 //! Scans of rows and index entries.
 
 use crate::bytes::WeirBytes;
-use crate::error::{failed, handle, WeirResult};
+use crate::error::{failed, handle, result, WeirResult};
 use crate::table::{key_of, WeirTable};
 use crate::transaction::{WeirLock, WeirTransaction};
 use std::mem::{offset_of, size_of};
@@ -174,6 +174,21 @@ pub unsafe extern "C" fn weir_scan_behind(scan: *mut WeirScan, key: WeirBytes) {
     // SAFETY: the caller's promises.
     let (scan, key) = unsafe { (&mut *scan, key.slice()) };
     scan.scan.behind(key);
+}
+
+/// As `weir_scan_behind`; a scan without locks at `ReadCommitted` sees from there on what is committed now.
+///
+/// # Safety
+/// `scan` and `transaction` are handles, the latter of the transaction that began the scan; `key` is readable.
+#[no_mangle]
+pub unsafe extern "C" fn weir_scan_behind_as_of_now(
+    scan: *mut WeirScan,
+    transaction: *mut WeirTransaction,
+    key: WeirBytes,
+) -> WeirResult {
+    // SAFETY: the caller's promises.
+    let (scan, transaction, key) = unsafe { (&mut *scan, &mut *transaction, key.slice()) };
+    result(transaction.running().and_then(|txn| scan.scan.behind_as_of_now(txn, key)))
 }
 
 /// Ends a scan.

@@ -119,40 +119,65 @@ pub unsafe extern "C" fn weir_table_drop(
     result(find(database, &name).and_then(drop))
 }
 
-/// Gives a table another name.
+/// Gives a table another name. `meta` replaces what the caller keeps with it; null: that stays.
 ///
 /// # Safety
-/// `database` is a handle; the names are readable; the canceller is a handle or null.
+/// `database` is a handle; the names, and `meta` unless it is null, are readable; the canceller is a handle
+/// or null.
 #[no_mangle]
 pub unsafe extern "C" fn weir_table_rename(
     database: *const WeirDatabase,
     from: WeirBytes,
     to: WeirBytes,
+    meta: *const WeirBytes,
     patience: WeirPatience,
 ) -> WeirResult {
     // SAFETY: the caller's promises.
     let (database, from, to) = unsafe { (&(*database).0, from.text(), to.text()) };
     // SAFETY: the caller's promise.
-    let rename =
-        |table| unsafe { patiently(database, patience, |with| with.rename_table(&table, &to)) };
+    let meta = unsafe { meta.as_ref().map(|meta| meta.slice()) };
+    let change = |table: Table, with: Changes<'_>| match meta {
+        Some(meta) => with.rename_raw_table(&table, &to, meta),
+        None => with.rename_table(&table, &to),
+    };
+    // SAFETY: the caller's promise.
+    let rename = |table| unsafe { patiently(database, patience, |with| change(table, with)) };
     result(find(database, &from).and_then(rename))
 }
 
-/// Removes all rows at once.
+/// The tables of that many names.
 ///
 /// # Safety
-/// `table` is a handle; the canceller is a handle or null.
+/// `names` points to `count` names that are readable.
+unsafe fn find_all(
+    database: &Database,
+    names: *const WeirBytes,
+    count: usize,
+) -> weir::Result<Vec<Table>> {
+    // SAFETY: the caller's promises.
+    (0..count).map(|n| find(database, &unsafe { (*names.add(n)).text() })).collect()
+}
+
+/// Removes all rows of tables, each named once, at once: of all or of none.
+///
+/// # Safety
+/// `database` is a handle; the `count` names are readable; the canceller is a handle or null.
 #[no_mangle]
-pub unsafe extern "C" fn weir_table_truncate(
-    table: *const WeirTable,
+pub unsafe extern "C" fn weir_tables_truncate(
+    database: *const WeirDatabase,
+    names: *const WeirBytes,
+    count: usize,
     patience: WeirPatience,
 ) -> WeirResult {
     // SAFETY: the caller's promise.
-    let table = unsafe { &*table };
+    let database = unsafe { &(*database).0 };
+    let truncate = |tables: Vec<Table>| {
+        let tables: Vec<&Table> = tables.iter().collect();
+        // SAFETY: the caller's promise.
+        unsafe { patiently(database, patience, |with| with.truncate_tables(&tables)) }
+    };
     // SAFETY: the caller's promise.
-    let done =
-        unsafe { patiently(&table.database, patience, |with| with.truncate_table(&table.table)) };
-    result(done)
+    result(unsafe { find_all(database, names, count) }.and_then(truncate))
 }
 
 /// Hands out the bytes that the caller keeps with the table.

@@ -335,7 +335,7 @@ pub unsafe extern "C" fn weir_savepoint_release(transaction: *mut WeirTransactio
 #[no_mangle]
 pub unsafe extern "C" fn weir_is_running(transaction: *const WeirTransaction) -> bool {
     // SAFETY: the caller's promise.
-    unsafe { &*transaction }.txn.is_some()
+    unsafe { &*transaction }.txn.as_ref().is_some_and(|txn| !txn.has_ended())
 }
 
 /// Whether the transaction has used a table, which therefore can't be dropped before it ends.

@@ -101,6 +101,14 @@ impl Model {
         splits
     }
 
+    /// Builds the page anew, which finds gaps for its heads.
+    fn rebuild(&mut self) {
+        let upper = self.upper.as_deref();
+        let mut b = Builder::new(PageId(9), TreeId(3), 0, &self.lower, upper);
+        node::copy_slots(&self.page, 0..node::count(&self.page), &mut b);
+        self.page = b.finish();
+    }
+
     fn freeze(&mut self, below: TxnId) {
         let free = node::free_bytes(&self.page);
         let gain = node::freezable(&self.page, below);
@@ -171,7 +179,7 @@ fn random_operations() {
 }
 
 fn step(rng: &mut Rng, m: &mut Model, sizes: Sizes) {
-    match rng.u8(0..20) {
+    match rng.u8(0..21) {
         0..12 => {
             let key = random_covered_key(rng, m, sizes);
             let state = random_state(rng, key.len(), sizes);
@@ -188,6 +196,7 @@ fn step(rng: &mut Rng, m: &mut Model, sizes: Sizes) {
         16 => m.freeze(TxnId(rng.u64(0..110))),
         17 => node::compact(&mut m.page),
         18 => m.page.zero_hole(),
+        19 => m.rebuild(),
         _ => {
             let mut body = Vec::new();
             m.page.append_body(&mut body);
@@ -342,6 +351,85 @@ fn validate_survives_any_bytes() {
             for slot in 0..node::count(p) {
                 let (_, Entry { .. }) = (node::key(p, slot), node::entry(p, slot));
             }
+        }
+    }
+}
+
+/// Length of both gaps, as the header says.
+fn gap_bytes(p: &Page) -> u8 {
+    (p.0[58] >> 4) + (p.0[59] >> 4)
+}
+
+/// A leaf of three prices on two dates, whose keys agree in upper bytes.
+fn leaf_with_gaps() -> Model {
+    let mut m = Model::new(b"p".to_vec(), Some(b"p\xff\xff".to_vec()));
+    let state = State { flags: Default::default(), version: None, value: vec![7] };
+    for n in 0..60u8 {
+        let key = [b'p', 3 + n % 3, 0x59, 0x68, 0x2f, n & 2, 0, n & 1, n];
+        assert!(m.put(&key, &state));
+    }
+    m.rebuild();
+    m.check();
+    m
+}
+
+#[test]
+fn gaps_are_golden() {
+    let m = leaf_with_gaps();
+    assert_eq!(m.page.0[58..64], [0x31, 0x15, 0x00, 0x2f, 0x68, 0x59]);
+    // Price, date, and of the customer all but its highest byte.
+    assert_eq!(m.page.u32(64), 0x0300_0000);
+    assert_eq!(m.page.u32(64 + 8 * 59), 0x0502_013b);
+}
+
+#[test]
+fn a_key_that_disagrees_with_the_gaps_finds_its_place() {
+    let mut keys: Vec<Vec<u8>> = Vec::new();
+    for at in 1..9 {
+        for byte in [0, 1, 3, 4, 0x58, 0x5a, 0x67, 0x69, 0x2e, 0x30, 0xff] {
+            for price in 2..7 {
+                let mut key = vec![b'p', price, 0x59, 0x68, 0x2f, 2, 0, 1, 8];
+                key[at] = byte;
+                keys.extend((1..=key.len()).map(|len| key[..len].to_vec()));
+            }
+        }
+    }
+    let state = State { flags: Default::default(), version: None, value: vec![7] };
+    for key in keys {
+        let mut m = leaf_with_gaps();
+        let there = m.entries.contains_key(&key);
+        let slot = m.entries.range(key.clone()..).next().map_or(60, |(after, _)| {
+            m.entries.keys().position(|k| k == after).expect("it is there")
+        });
+        assert_eq!(node::search(&m.page, &key), (slot, there), "{key:02x?}");
+        assert!(m.put(&key, &state));
+        m.check();
+    }
+}
+
+#[test]
+fn gaps_shrink_when_a_key_disagrees() {
+    let mut m = leaf_with_gaps();
+    let state = State { flags: Default::default(), version: None, value: vec![7] };
+    for (key, gap_after) in [
+        (&[b'p', 3, 0x59, 0x68, 0x2f, 2, 0, 1, 99][..], 4),
+        (&[b'p', 3, 0x59, 0x68, 0x30, 2, 0, 1, 99][..], 3),
+        (&[b'p', 3, 0x59, 0x67][..], 1),
+        (&[b'p', 9, 0x80, 0, 0, 0, 0x80, 0x80], 0),
+    ] {
+        assert!(m.put(key, &state));
+        m.check();
+        assert_eq!(gap_bytes(&m.page), gap_after, "{key:02x?}");
+    }
+}
+
+#[test]
+fn wrong_gaps_are_found() {
+    for at in 58..64 {
+        for bit in 0..8 {
+            let mut m = leaf_with_gaps();
+            m.page.0[at] ^= 1 << bit;
+            assert!(node::validate(&m.page).is_err(), "bit {bit} of byte {at}");
         }
     }
 }

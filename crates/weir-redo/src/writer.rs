@@ -10,7 +10,6 @@
 //! - What is not synced is never more than [`UNSYNCED_BYTES_MAX`]: the device is kept busy evenly, and an
 //!   open knows how much may be in the page cache only.
 
-use std::mem;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use weir_os::{AlignedBuf, BLOCK};
@@ -32,8 +31,8 @@ pub(crate) const UNSYNCED_BYTES_MAX: u64 = 8 << 20;
 pub(crate) struct Writer {
     /// Bytes of the block in which `written` lies; those before it are valid.
     tail: AlignedBuf,
-    /// Empty while a write owns the buffer, or after one has failed.
-    buf: AlignedBuf,
+    /// None while a write owns the buffer, or after one has failed.
+    buf: Option<AlignedBuf>,
 }
 
 impl Writer {
@@ -48,7 +47,7 @@ impl Writer {
             tail = file.read(geometry.file_offset(end - head as u64), tail)?;
             tail.set_len(BLOCK);
         }
-        Ok(Writer { tail, buf: AlignedBuf::zeroed(WRITE_BYTES as usize) })
+        Ok(Writer { tail, buf: Some(AlignedBuf::zeroed(WRITE_BYTES as usize)) })
     }
 }
 
@@ -151,7 +150,7 @@ impl Redo {
         }
         let bytes = (head + to - at) as usize;
 
-        let mut buf = mem::replace(&mut writer.buf, AlignedBuf::zeroed(0));
+        let mut buf = writer.buf.take().expect("after a failed write there is no other");
         buf.set_len(bytes.next_multiple_of(BLOCK));
         let head = head as usize;
         buf[..head].copy_from_slice(&writer.tail[..head]);
@@ -162,7 +161,7 @@ impl Redo {
 
         let file = self.segments.file(number);
         let offset = geometry.file_offset(at - head as u64);
-        writer.buf = file.write(offset, buf).map_err(|e| self.fail(e.into()))?;
+        writer.buf = Some(file.write(offset, buf).map_err(|e| self.fail(e.into()))?);
         self.ring.free_to(to);
         Ok(to)
     }

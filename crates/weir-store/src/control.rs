@@ -10,7 +10,7 @@
 //! | offset | width | what                                              |
 //! |--------|-------|---------------------------------------------------|
 //! | 0      | 8     | magic `WEIRCTL\0`                                 |
-//! | 8      | 4     | format, 2; 1 before there were keys in short form |
+//! | 8      | 4     | format, 3; see below                              |
 //! | 12     | 4     | CRC-32C over the slot with this field zero        |
 //! | 16     | 8     | version of this slot                              |
 //! | 24     | 8     | database id                                       |
@@ -23,6 +23,9 @@
 //! | 72     | 8     | redo capacity in bytes                            |
 //! | 80     | 1     | 1 after a clean shutdown                          |
 //! | 81     |       | 0                                                 |
+//!
+//! Format 1 was before there were keys in short form, 2 before key heads had gaps. The file of an older
+//! format is written anew when recovery begins to change pages: an older build would misread them.
 
 use crate::error::{Result, StoreError};
 use crate::image::field;
@@ -31,7 +34,7 @@ use weir_page::{Lsn, PAGE_SIZE, PageId, TxnId};
 /// Bytes of a slot.
 pub(crate) const SLOT: usize = 4096;
 /// Newest format known here.
-pub const CONTROL_FORMAT: u32 = 2;
+pub const CONTROL_FORMAT: u32 = 3;
 const MAGIC: [u8; 8] = *b"WEIRCTL\0";
 
 /// The contents of the control file.
@@ -76,11 +79,11 @@ pub(crate) fn encode(control: &Control, version: u64, out: &mut [u8]) {
     out[12..16].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Picks the newer valid slot; returns its version too.
+/// Picks the newer valid slot; returns its version and its format, too.
 ///
 /// # Errors
 /// `NewerFormat`; `Corrupt` when no slot is valid or the page size is another.
-pub(crate) fn decode(slots: [&[u8]; 2], file: &str) -> Result<(Control, u64)> {
+pub(crate) fn decode(slots: [&[u8]; 2], file: &str) -> Result<(Control, u64, u32)> {
     let valid = slots.map(is_valid);
     for (slot, _) in slots.iter().zip(valid).filter(|(_, valid)| *valid) {
         let format = u32::from_le_bytes(field(slot, 8));
@@ -115,7 +118,7 @@ pub(crate) fn decode(slots: [&[u8]; 2], file: &str) -> Result<(Control, u64)> {
         redo_capacity: u64::from_le_bytes(field(slot, 72)),
         clean: slot[80] == 1,
     };
-    Ok((control, version(slot)))
+    Ok((control, version(slot), u32::from_le_bytes(field(slot, 8))))
 }
 
 fn is_valid(slot: &[u8]) -> bool {
@@ -160,7 +163,7 @@ mod tests {
         encode(&sample(), 5, &mut slot);
         let crc = field::<4>(&slot, 12);
         let mut expected = [0u8; SLOT];
-        expected[..12].copy_from_slice(b"WEIRCTL\0\x02\0\0\0");
+        expected[..12].copy_from_slice(b"WEIRCTL\0\x03\0\0\0");
         expected[12..16].copy_from_slice(&crc);
         for (at, value) in [
             (16, 5u64),
@@ -176,16 +179,19 @@ mod tests {
             expected[at..at + 8].copy_from_slice(&value.to_le_bytes());
         }
         assert_eq!(slot, expected);
-        assert_eq!(u32::from_le_bytes(crc), 1_593_525_888);
+        assert_eq!(u32::from_le_bytes(crc), 3_691_240_183);
     }
 
     #[test]
-    fn a_slot_of_format_1_is_read() {
+    fn slots_of_older_formats_are_read() {
         let mut slot = [0; SLOT];
-        encode(&sample(), 5, &mut slot);
-        slot[8] = 1;
-        slot[12..16].copy_from_slice(&3_692_991_720_u32.to_le_bytes());
-        assert_eq!(decode([&[0; SLOT], &slot], "c").unwrap(), (sample(), 5));
+        for (format, crc) in [(1, 3_692_991_720_u32), (2, 1_593_525_888)] {
+            encode(&sample(), 5, &mut slot);
+            slot[8] = format;
+            slot[12..16].copy_from_slice(&crc.to_le_bytes());
+            let found = decode([&[0; SLOT], &slot], "c").unwrap();
+            assert_eq!(found, (sample(), 5, format.into()));
+        }
     }
 
     #[test]
@@ -194,9 +200,9 @@ mod tests {
         encode(&sample(), 5, &mut a);
         let later = Control { checkpoint: Lsn(1500), ..sample() };
         encode(&later, 6, &mut b);
-        assert_eq!(decode([&a, &b], "c").unwrap(), (later, 6));
+        assert_eq!(decode([&a, &b], "c").unwrap(), (later, 6, CONTROL_FORMAT));
         b[100] ^= 1;
-        assert_eq!(decode([&a, &b], "c").unwrap(), (sample(), 5));
+        assert_eq!(decode([&a, &b], "c").unwrap(), (sample(), 5, CONTROL_FORMAT));
         a[0] ^= 1;
         let error = decode([&a, &b], "dir/control").unwrap_err().to_string();
         assert!(error.contains("dir/control is corrupt at offset 0"), "{error}");
@@ -224,11 +230,11 @@ mod tests {
     fn newer_format_is_refused() {
         let mut slot = [0; SLOT];
         encode(&sample(), 5, &mut slot);
-        slot[8] = 3;
+        slot[8] = 4;
         slot[12..16].fill(0);
         let crc = crc32c::crc32c(&slot);
         slot[12..16].copy_from_slice(&crc.to_le_bytes());
         let error = decode([&slot, &[0; SLOT]], "c").unwrap_err();
-        assert!(matches!(error, StoreError::NewerFormat { found: 3, supported: 2, .. }));
+        assert!(matches!(error, StoreError::NewerFormat { found: 4, supported: 3, .. }));
     }
 }

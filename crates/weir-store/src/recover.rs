@@ -1,6 +1,7 @@
 //! Recovery of the map from the log: single-threaded, records in order, then `finish_recovery`.
 
 use crate::block;
+use crate::control::Control;
 use crate::error::{Result, StoreError};
 use crate::extent::{Entry, Relocation, UNIT};
 use crate::space::Space;
@@ -36,12 +37,14 @@ impl Store {
         }
     }
 
-    /// Ends recovery: derives free units and page ids from the map.
+    /// Ends recovery: derives free units and page ids from the map. From now on the database is of this
+    /// build's format.
     ///
     /// # Errors
     /// `Corrupt` when two pages share a unit or an extent lies beyond the data file: the store
     /// can then only be dropped; nothing changed on disk.
-    /// `Disk` when broken map slots can't be cleared; the store is poisoned.
+    /// `Disk` when broken map slots can't be cleared or the control file can't be written; the store is
+    /// poisoned.
     pub fn finish_recovery(&self) -> Result<()> {
         self.assert_recovering();
         let mut space = Space::new(self.data.len()? / UNIT as u64);
@@ -73,6 +76,11 @@ impl Store {
         }
         drop(ids);
         self.clear_broken_slots()?;
+        let outdated = self.map_io.lock().outdated.take();
+        if let Some(control) = outdated {
+            // The map may be written from here on, so the database counts as open.
+            self.write_control(&Control { clean: false, ..control })?;
+        }
         *self.space.lock() = space;
         self.counters.pages_stored.store(pages, Ordering::Relaxed);
         self.recovered.store(true, Ordering::Release);

@@ -84,6 +84,8 @@ pub(crate) struct MapIo {
     pub control_version: u64,
     /// Offsets of broken slots, to be zeroed when recovery finishes.
     pub broken_slots: Vec<u64>,
+    /// A control file of an older format, to be written anew then.
+    pub outdated: Option<Control>,
 }
 
 /// The page store of one database. All methods may be called from many threads at once.
@@ -179,7 +181,13 @@ impl Store {
         for file in [&control_file, &data, &map_file] {
             file.sync()?;
         }
-        let (control, control_version) = read_control(&*control_file)?;
+        let (control, control_version, format) = read_control(&*control_file)?;
+        let map_io = MapIo {
+            map_bytes: 0,
+            control_version,
+            broken_slots: Vec::new(),
+            outdated: (format < control::CONTROL_FORMAT).then(|| control.clone()),
+        };
         let store = Store {
             options,
             database_id: control.database_id,
@@ -188,7 +196,7 @@ impl Store {
             blocks: Mutex::default(),
             ids: Mutex::new(IdSet::new()),
             growth: Mutex::new(()),
-            map_io: Mutex::new(MapIo { map_bytes: 0, control_version, broken_slots: Vec::new() }),
+            map_io: Mutex::new(map_io),
             encoders: Mutex::default(),
             spare_segments: Mutex::default(),
             counters: Counters::default(),
@@ -359,7 +367,7 @@ impl Store {
     }
 }
 
-fn read_control(file: &dyn File) -> Result<(Control, u64)> {
+fn read_control(file: &dyn File) -> Result<(Control, u64, u32)> {
     let mut slots = AlignedBuf::zeroed(2 * control::SLOT);
     if file.len()? >= slots.len() as u64 {
         slots = file.read(0, slots)?;

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure of a test's own step is a failed test")]
 
+use std::time::Duration;
 use weir::{
     Bounds, Database, Direction, Durability, Error, IndexRef, Isolation, Options, Schema, Shutdown,
     Type, Value,
@@ -226,4 +227,8 @@ fn a_locked_row_is_refused_at_once_until_it_is_unlocked() {
     holder.canceller().unwrap().cancel();
     let ended = holder.get_for_update(&table, &key);
     assert!(matches!(ended, Err(Error::Cancelled)), "{ended:?}");
+    // The next one isn't.
+    holder.set_lock_wait_timeout(Duration::ZERO).unwrap();
+    let later = holder.get_for_update(&table, &key);
+    assert!(matches!(later, Err(Error::LockWaitTimeout)), "{later:?}");
 }

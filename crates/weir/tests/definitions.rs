@@ -424,3 +424,54 @@ fn the_end_of_patience_ends_a_change_that_waits_for_users() {
     changes.drop_table(&table).unwrap();
     assert!(db.table("other").is_none());
 }
+
+#[test]
+fn of_several_tables_all_are_truncated_or_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let tables = several(&db);
+    fill(&db, &tables);
+    let counts = |db: &Database, tables: &[Table]| -> Vec<usize> {
+        tables.iter().map(|table| keys(db, table, KeyOf::Index(0)).len()).collect()
+    };
+    let full = counts(&db, &tables);
+    assert!(full.iter().all(|&count| count > 0), "{full:?}");
+    let patience = Patience::new(Duration::ZERO);
+    let all: Vec<&Table> = tables.iter().collect();
+    let mut user = db.begin(Isolation::RepeatableRead).unwrap();
+    let range = RawRange::all();
+    drop(user.scan_raw(&tables[1], KeyOf::Primary, range, Direction::Forward, Lock::None).unwrap());
+    let refused = db.changes(&patience).truncate_tables(&all);
+    assert!(matches!(refused, Err(Error::TableInUse(_))), "{refused:?}");
+    user.rollback().unwrap();
+    assert_eq!(counts(&db, &tables), full);
+    db.changes(&patience).truncate_tables(&all).unwrap();
+    assert_eq!(counts(&db, &tables), vec![0; full.len()]);
+    check_quiet(&db);
+    let names: Vec<String> = tables.iter().map(Table::name).collect();
+    drop((tables, db));
+    let db = open(dir.path());
+    let tables: Vec<Table> = names.iter().map(|name| db.table(name).unwrap()).collect();
+    assert_eq!(counts(&db, &tables), vec![0; full.len()]);
+    check_quiet(&db);
+}
+
+#[test]
+fn a_name_and_what_is_kept_with_a_table_change_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = raw_table(&db, 10);
+    let patience = Patience::new(Duration::ZERO);
+    let too_long = vec![0; 1 << 20];
+    assert!(db.changes(&patience).rename_raw_table(&table, "u", &too_long).is_err());
+    assert_eq!((table.name().as_str(), table.meta().unwrap()), ("t", vec![1]));
+    db.changes(&patience).rename_raw_table(&table, "u", &[2, 3]).unwrap();
+    assert_eq!((table.name().as_str(), table.meta().unwrap()), ("u", vec![2, 3]));
+    drop((table, db));
+    let db = open(dir.path());
+    assert!(db.table("t").is_none());
+    let table = db.table("u").unwrap();
+    assert_eq!(table.meta().unwrap(), [2, 3]);
+    assert_eq!(keys(&db, &table, KeyOf::Index(0)).len(), 10);
+    check_quiet(&db);
+}

@@ -163,3 +163,49 @@ fn a_row_that_moves_ahead_of_a_waiting_scan_is_found() {
         assert_eq!(moved, 1, "{staging} {index:?} {direction:?}");
     }
 }
+
+/// A row that others have locked ends no scan: it comes to it again, as often as it is asked to.
+#[test]
+fn a_scan_comes_again_to_a_row_that_it_could_not_lock() {
+    for (staging, index, direction) in [
+        (false, IndexRef::Primary, Direction::Forward),
+        (false, IndexRef::Primary, Direction::Backward),
+        (false, IndexRef::Named("by_a"), Direction::Forward),
+        (true, IndexRef::Named("by_a"), Direction::Forward),
+        (true, IndexRef::Named("by_a"), Direction::Backward),
+        (false, IndexRef::Named("by_b"), Direction::Forward),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let (db, table) = open(dir.path(), staging, Duration::ZERO);
+        let mut other = db.begin(Isolation::RepeatableRead).unwrap();
+        other.get_for_update(&table, &[Value::U64(40)]).unwrap();
+        other.get_for_update(&table, &[Value::U64(75)]).unwrap();
+        let (mut other, mut failed) = (Some(other), 0);
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        let lock = Lock::Exclusive(Wait::ForTimeout);
+        let mut cursor = txn.scan_locking(&table, index, Bounds::all(), direction, lock).unwrap();
+        let mut found = Vec::new();
+        loop {
+            match cursor.next() {
+                Ok(None) => break,
+                Ok(Some(row)) => found.push(row.get(0).unwrap().as_u64().unwrap()),
+                Err(Error::LockWaitTimeout) => {
+                    failed += 1;
+                    if failed == 3 {
+                        other.take().unwrap().rollback().unwrap();
+                    }
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        let mut expected: Vec<u64> = (0..100).collect();
+        if index == IndexRef::Named("by_a") {
+            expected.sort_by_key(|id| (id % 10, *id));
+        }
+        if direction == Direction::Backward {
+            expected.reverse();
+        }
+        assert_eq!(found, expected, "{staging} {index:?} {direction:?}");
+        assert_eq!(failed, 3);
+    }
+}

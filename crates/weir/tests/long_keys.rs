@@ -510,3 +510,102 @@ fn typed_tables_have_long_keys_too() {
     db.create_index(&table, "by_note_and_n", &["note", "n"], true).unwrap();
     check_quiet(&db);
 }
+
+const FOR_UPDATE: Lock = Lock::Exclusive(Wait::ForTimeout);
+
+/// Rows with keys of one byte, in groups that share a stem.
+fn rows_of_a_stem(dir: &std::path::Path) -> (Database, Table, Rows) {
+    let options = options(8 << 20, 16 << 20).lock_wait_timeout(std::time::Duration::ZERO);
+    let db = Database::open(dir, options).unwrap();
+    let table = db.create_table("t", schema()).unwrap();
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    let mut rows = Rows::new();
+    for n in 0..10 {
+        let row = Row { unique: vec![n], group: of_stem(10 * n), body: Vec::new() };
+        insert(&mut txn, &table, &[n], &row).unwrap();
+        rows.insert(vec![n], row);
+    }
+    txn.commit().unwrap();
+    (db, table, rows)
+}
+
+fn of_stem(n: u8) -> Vec<u8> {
+    [&[b'g'; STEM][..], &[n]].concat()
+}
+
+/// Rows are moved, within a stem that a locking scan has read and out of it, before the scan comes to lock them: it
+/// finds them where they are then.
+#[test]
+fn rows_that_move_on_within_a_stem_are_found_by_a_locking_scan() {
+    for (direction, expected, to) in [
+        (Direction::Forward, [0, 1, 2, 3, 4, 7, 5, 8, 9, 6], [of_stem(75), b"z".to_vec()]),
+        (Direction::Backward, [9, 8, 7, 4, 3, 2, 5, 1, 0, 6], [of_stem(15), b"a".to_vec()]),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let (db, table, rows) = rows_of_a_stem(dir.path());
+        let mut txn = db.begin(Isolation::ReadCommitted).unwrap();
+        let (of, all) = (KeyOf::Index(1), RawRange::all());
+        let mut scan = txn.scan_raw(&table, of, all, direction, FOR_UPDATE).unwrap();
+        let (mut found, mut out) = (Vec::new(), Vec::new());
+        while let Some(entry) = scan.next(&mut txn).unwrap() {
+            let (key, value) = (entry.key.to_vec(), entry.value.to_vec());
+            let of_row = [key[key.len() - 5]];
+            let is_there = txn.get_raw(&table, &of_row, FOR_UPDATE, &mut out).unwrap();
+            if !is_there || Row::from_bytes(&out).entry(1, &of_row) != (key.clone(), value) {
+                txn.unlock_raw(&table, &of_row).unwrap();
+                scan.behind(&key);
+                continue;
+            }
+            found.push(of_row[0]);
+            if found.len() == 1 {
+                let mut mover = db.begin(Isolation::ReadCommitted).unwrap();
+                for (n, group) in [5, 6].into_iter().zip(&to) {
+                    let old = &rows[&[n][..]];
+                    let new = Row { group: group.clone(), ..old.clone() };
+                    update(&mut mover, &table, &[n], old, &new).unwrap();
+                }
+                mover.commit().unwrap();
+            }
+        }
+        assert_eq!(found, expected, "{direction:?}");
+    }
+}
+
+#[test]
+fn a_scan_comes_again_to_a_row_of_a_stem_that_it_could_not_lock() {
+    for direction in BOTH {
+        let dir = tempfile::tempdir().unwrap();
+        let (db, table, _) = rows_of_a_stem(dir.path());
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        for n in 0..10 {
+            let row = Row { unique: of_stem(n), group: vec![n], body: Vec::new() };
+            insert(&mut txn, &table, &of_stem(n), &row).unwrap();
+        }
+        txn.commit().unwrap();
+        let mut other = db.begin(Isolation::RepeatableRead).unwrap();
+        let mut out = Vec::new();
+        assert!(other.get_raw(&table, &of_stem(4), FOR_UPDATE, &mut out).unwrap());
+        let (mut other, mut failed) = (Some(other), 0);
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        let (of, stem) = (KeyOf::Primary, of_stem(0));
+        let range = RawRange::prefix(&stem[..STEM]);
+        let mut scan = txn.scan_raw(&table, of, range, direction, FOR_UPDATE).unwrap();
+        let mut found = Vec::new();
+        loop {
+            match scan.next(&mut txn) {
+                Ok(None) => break,
+                Ok(Some(entry)) => found.push(entry.key[STEM]),
+                Err(Error::LockWaitTimeout) => {
+                    failed += 1;
+                    if failed == 3 {
+                        other.take().unwrap().rollback().unwrap();
+                    }
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        found.sort_unstable();
+        assert_eq!(found, (0..10).collect::<Vec<u8>>(), "{direction:?}");
+        assert_eq!(failed, 3);
+    }
+}

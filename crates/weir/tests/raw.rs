@@ -229,10 +229,11 @@ fn wrong_bytes_are_refused() {
         message(txn.insert_raw(&table, b"", b"", &[])),
         "the primary key: a key has at least one byte"
     );
-    assert_eq!(
-        message(txn.insert_raw(&table, &vec![1; 262_145], b"", &[])),
-        "the primary key: the encoded key has at least 262145 bytes; 262144 are allowed"
-    );
+    let long = &vec![1; 262_145];
+    let too_long = "the primary key: the encoded key has at least 262145 bytes; 262144 are allowed";
+    assert_eq!(message(txn.insert_raw(&table, long, b"", &[])), too_long);
+    assert_eq!(message(txn.update_raw(&table, long, b"", &[], &[]).map(drop)), too_long);
+    assert_eq!(message(txn.delete_raw(&table, long, &[])), too_long);
     let entry = |index, key| Entry { index, key, value: b"" };
     assert!(message(txn.insert_raw(&table, b"k", b"", &[entry(1, b"")])).starts_with("group: "));
     assert_eq!(

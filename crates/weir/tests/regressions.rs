@@ -274,3 +274,32 @@ fn a_device_that_drops_to_a_tenth_and_comes_back() {
         _ => {}
     });
 }
+
+/// The leaves behind one that is not in memory were asked of a descent that ended there: none was read ahead.
+#[test]
+fn scans_read_ahead_of_a_leaf_that_is_not_in_memory() {
+    use weir::{KeyOf, Lock, RawRange, Schema};
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), options(8 << 20, 64 << 20)).unwrap();
+    let table = db.create_table("t", Schema::raw(vec![], vec![]).unwrap()).unwrap();
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    for n in 0..30_000_u32 {
+        txn.insert_raw(&table, &n.to_be_bytes(), &[n as u8; 700], &[]).unwrap();
+    }
+    txn.commit().unwrap();
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    for way in [Direction::Forward, Direction::Backward] {
+        let before = db.status();
+        let (of, all) = (KeyOf::Primary, RawRange::all());
+        let mut scan = txn.scan_raw(&table, of, all, way, Lock::None).unwrap();
+        let mut count = 0;
+        while scan.next(&mut txn).unwrap().is_some() {
+            count += 1;
+        }
+        assert_eq!(count, 30_000);
+        let after = db.status();
+        let ahead = after.pages_read_ahead - before.pages_read_ahead;
+        let alone = after.pages_read - before.pages_read;
+        assert!(ahead + alone > 800 && ahead > alone / 2, "{way:?}: {ahead} ahead, {alone} alone");
+    }
+}

@@ -444,6 +444,33 @@ fn an_old_snapshot_does_not_keep_entries_from_being_moved() {
     assert_sound(&db);
 }
 
+/// What a transaction that runs has staged can't be moved yet; what others have staged for other indexes can.
+#[test]
+fn entries_of_one_index_that_must_wait_keep_no_others_from_being_moved() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), eager(8 << 20, 0).single_threaded()).unwrap();
+    let tables = ["many", "few"].map(|name| db.create_table(name, items()).unwrap());
+    let insert = |txn: &mut Transaction, table: &Table, ids: std::ops::Range<u64>| {
+        for id in ids {
+            txn.insert(table, &values(id, &(id as i64, format!("{id}"), vec![7; 9]))).unwrap();
+        }
+    };
+    let mut runs = db.begin(Isolation::RepeatableRead).unwrap();
+    insert(&mut runs, &tables[0], 0..5000);
+    let before = db.status();
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    insert(&mut txn, &tables[1], 0..100);
+    txn.commit().unwrap();
+    let staged = db.status().staged_entries - before.staged_entries;
+    assert!(staged > 0, "inserts are staged");
+    for _ in 0..100 {
+        db.background_step(6).unwrap();
+    }
+    assert_eq!(db.status().staged_entries_moved - before.staged_entries_moved, staged);
+    runs.commit().unwrap();
+    assert_sound(&db);
+}
+
 /// Rows with random values in `by_a`, from `ids`, a commit for each hundred.
 fn load(db: &Database, table: &Table, rng: &mut fastrand::Rng, ids: std::ops::Range<u64>) -> Model {
     let mut model = Model::new();
@@ -510,4 +537,62 @@ fn a_transaction_larger_than_what_may_be_staged_gets_through() {
     }
     txn.commit().unwrap();
     compare(&mut db.begin(Isolation::RepeatableRead).unwrap(), &table, &model, "the end");
+}
+
+/// What lies in both trees is given many entries at once, in order, forwards and backwards, and once only though it
+/// is moved between two looks at it.
+#[test]
+fn entries_of_both_trees_are_given_together() {
+    use weir::{Entry, KeyOf, Lock, RawIndex, RawRange, Schema};
+    let mut rng = fastrand::Rng::with_seed(seed());
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), eager(8 << 20, 20).single_threaded()).unwrap();
+    let schema = Schema::raw(vec![RawIndex::new("i", false)], Vec::new()).unwrap();
+    let table = db.create_table("t", schema).unwrap();
+    let mut expected = Vec::new();
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    for n in 0..40_000_u32 {
+        let (id, key) = (n.to_be_bytes(), [rng.u32(..).to_be_bytes(), n.to_be_bytes()].concat());
+        let entry = Entry { index: 0, key: &key, value: &id };
+        txn.insert_raw(&table, &id, b"row", &[entry]).unwrap();
+        expected.push((key, id.to_vec()));
+        if n % 100 == 0 {
+            txn.commit().unwrap();
+            txn = db.begin(Isolation::RepeatableRead).unwrap();
+            db.background_step(6).unwrap();
+        }
+    }
+    txn.commit().unwrap();
+    let status = db.status();
+    assert!(status.staging_pages >= 3 && status.staged_entries_moved > 10_000, "{status:?}");
+    expected.sort();
+    drop(table);
+    db.close(Shutdown::Fast, &mut |_| {}).unwrap();
+    let db = Database::open(dir.path(), eager(8 << 20, 0).single_threaded()).unwrap();
+    let table = db.table("t").unwrap();
+    for (way, moves) in
+        [(Direction::Forward, false), (Direction::Backward, false), (Direction::Forward, true)]
+    {
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        let (of, all) = (KeyOf::Index(0), RawRange::all());
+        let mut scan = txn.scan_raw(&table, of, all, way, Lock::None).unwrap();
+        let (mut found, mut times) = (Vec::new(), 0);
+        while let Some(entry) = scan.next(&mut txn).unwrap() {
+            found.push((entry.key.to_vec(), entry.value.to_vec()));
+            let rest = scan.take_rest();
+            for place in rest.entries {
+                let bytes = |from: u32, to: u32| rest.bytes[from as usize..to as usize].to_vec();
+                found.push((bytes(place.key, place.value), bytes(place.value, place.end)));
+            }
+            times += 1;
+            if moves {
+                db.background_step(6).unwrap();
+            }
+        }
+        assert!(found == expected, "{way:?}");
+        assert!(times < expected.len() / 20, "{times} batches");
+        expected.reverse();
+    }
+    let status = db.status();
+    assert!(status.staged_entries_moved > 1000, "{status:?}");
 }

@@ -65,6 +65,8 @@ pub struct Plan {
     pub dropped_seconds: u32,
     /// Reads, and writes, per second that the server's process may do once the tables are filled.
     pub iops: Option<u32>,
+    /// Transactions per second that are asked for, at random moments; as many as can be if `None`.
+    pub rate: Option<u64>,
 }
 
 impl Plan {
@@ -85,6 +87,9 @@ impl Plan {
         }
         if self.tables == 0 || self.table_rows == 0 {
             return usage("tables: at least one, with at least one row".into());
+        }
+        if self.rate == Some(0) {
+            return usage("a rate of 0 transactions per second: use 1 or more".into());
         }
         if self.dropped_seconds >= self.seconds {
             let (dropped, all) = (self.dropped_seconds, self.seconds);
@@ -138,6 +143,7 @@ impl Plan {
             seconds: self.seconds,
             dropped_seconds: self.dropped_seconds,
             iops: self.iops,
+            rate: self.rate,
             binlog: self.setup.binlog,
             memory_bytes: self.setup.limits.memory_bytes,
             redo_bytes: self.setup.limits.redo_bytes,
@@ -210,6 +216,7 @@ impl Plan {
         let mut command = self.sysbench(server, spec, test);
         command.args(["--report-interval=1", "--percentile=95"]);
         command.arg(format!("--threads={threads}")).arg(format!("--time={}", self.seconds));
+        command.args(self.rate.map(|rate| format!("--rate={rate}")));
         command.arg("run");
         let (before, clients) = (place.usage()?, place.clients_cpu());
         let control = Target::new(&server.choice(&spec.engine, Statements::Text))?.connect(None)?;
@@ -262,6 +269,8 @@ pub struct Settings {
     pub seconds: u32,
     pub dropped_seconds: u32,
     pub iops: Option<u32>,
+    #[serde(default)]
+    pub rate: Option<u64>,
     pub binlog: bool,
     pub memory_bytes: u64,
     pub redo_bytes: u64,
@@ -386,6 +395,7 @@ mod tests {
             seconds: 2,
             dropped_seconds: 1,
             iops: None,
+            rate: None,
         };
         let refused = |change: fn(&mut Plan), reason: &str| {
             let mut plan = plan();
@@ -398,6 +408,7 @@ mod tests {
         refused(|plan| plan.servers.clear(), "nothing to run");
         refused(|plan| plan.table_rows = 0, "at least one row");
         refused(|plan| plan.dropped_seconds = 2, "nothing is left");
+        refused(|plan| plan.rate = Some(0), "use 1 or more");
         refused(|plan| plan.setup.command = "/nowhere/run".into(), "/nowhere/run is not there");
     }
 }

@@ -134,6 +134,7 @@ mod tests {
             seconds: 2,
             dropped_seconds: 1,
             iops: None,
+            rate: None,
             binlog: false,
             memory_bytes: 0,
             redo_bytes: 0,

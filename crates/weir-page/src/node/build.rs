@@ -59,6 +59,9 @@ impl Builder {
     /// The page.
     pub fn finish(mut self) -> Box<Page> {
         self.page.set_u16(RUN, 0);
+        if self.page.level() == 0 {
+            heads::fit(&mut self.page, None);
+        }
         self.page
     }
 }

@@ -1,5 +1,6 @@
 //! Checking that a tree page is well formed.
 
+use super::heads::Rank;
 use super::*;
 use crate::page::Kind;
 
@@ -28,6 +29,7 @@ pub fn validate(p: &Page) -> Result<(), String> {
     if p.u16(PREFIX) as usize != expected_prefix {
         return Err(format!("prefix length {} should be {expected_prefix}", p.u16(PREFIX)));
     }
+    let heads = heads::validate(p)?;
     let mut live = lo_len + up_len_bytes;
     let mut extents = vec![lo..lo + lo_len, up..up + up_len_bytes];
     let mut last: Option<Vec<u8>> = None;
@@ -43,7 +45,7 @@ pub fn validate(p: &Page) -> Result<(), String> {
         }
         live += size;
         extents.push(at..at + size);
-        if head(suffix(p, slot)) != s.head {
+        if heads.rank(suffix(p, slot)) != Rank::Head(s.head) {
             return Err(format!("slot {slot} has a wrong key head"));
         }
         if p.level() > 0 && slot == 0 {

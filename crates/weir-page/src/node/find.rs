@@ -2,6 +2,7 @@
 //!
 //! Which way a probe of a binary search goes is a coin toss, so it is computed, not predicted.
 
+use super::heads::{Heads, Rank};
 use super::*;
 use std::hint::select_unpredictable;
 
@@ -16,9 +17,13 @@ const PREFETCHED_PROBES: u32 = 3;
 #[inline]
 pub fn search(p: &Page, key: &[u8]) -> (usize, bool) {
     let wanted = &key[p.u16(PREFIX) as usize..];
-    let wanted_head = head(wanted);
     let (slots, _) = p.0[BODY..BODY + SLOT * count(p)].as_chunks::<SLOT>();
     let n = slots.len();
+    let wanted_head = match Heads::of(p).rank(wanted) {
+        Rank::Head(head) => head,
+        Rank::Between(Some(above)) => return (first_not_below(slots, above), false),
+        Rank::Between(None) => return (n, false),
+    };
     // At the right edge of a tree no prefix is cut off, and all heads may be the same.
     let all_tie =
         n > 0 && slot_head(&slots[0]) == wanted_head && slot_head(&slots[n - 1]) == wanted_head;
@@ -41,7 +46,7 @@ pub fn search(p: &Page, key: &[u8]) -> (usize, bool) {
 
 /// Tells the CPU which keys a [`search`] will compare, so that several pages' can be on their way at once.
 pub fn prefetch_search(p: &Page, key: &[u8]) {
-    let wanted_head = head(&key[p.u16(PREFIX) as usize..]);
+    let Rank::Head(wanted_head) = Heads::of(p).rank(&key[p.u16(PREFIX) as usize..]) else { return };
     let (slots, _) = p.0[BODY..BODY + SLOT * count(p)].as_chunks::<SLOT>();
     let low = first_not_below(slots, wanted_head);
     if slots.get(low).is_none_or(|slot| slot_head(slot) != wanted_head) {
@@ -132,7 +137,7 @@ fn search_keys(p: &Page, mut low: usize, mut high: usize, wanted: &[u8]) -> (usi
 
 /// First eight bytes as an ordered number, zero padded.
 #[inline]
-fn number(bytes: &[u8]) -> u64 {
+pub(super) fn number(bytes: &[u8]) -> u64 {
     match bytes.first_chunk::<8>() {
         Some(b) => u64::from_be_bytes(*b),
         None => {

@@ -10,11 +10,14 @@
 //! | 48 u16, 50 u16 | upper fence: offset, length; length 0xffff means no upper bound |
 //! | 52 u16 | length of the prefix that all keys of the page share: that of both fences |
 //! | 54 u16, 56 u16 | slot of the last insert; length of the ascending run it belongs to |
+//! | 58 u8, 59 u8 | two gaps: bits 0..3 where past the prefix, bits 4..7 length, 0 for none |
+//! | 60 u32 | the bytes in the gaps, as a big-endian number stored little-endian, zero padded |
 //! | 64.. | slots of 8 bytes: u32 key head, u16 heap offset, u16 key length and flags |
 //!
-//! A key head is the first four bytes of the key past the prefix, zero padded, as a big-endian
-//! number stored little-endian, so that most comparisons never leave the slot array. Flags: bit 12
-//! versioned, 13 deleted, 14 overflow; bits 0..12 the length of the key past the prefix.
+//! A key head is the first four bytes of the key past the prefix without the gaps ([`heads`]), zero
+//! padded, as a big-endian number stored little-endian, so that most comparisons never leave the slot
+//! array. Flags: bit 12 versioned, 13 deleted, 14 overflow; bits 0..12 the length of the key past the
+//! prefix.
 //!
 //! Heap, leaf: u16 value length, 12 bytes of version if versioned, key suffix, value.
 //! Heap, inner: u32 child, key suffix. Child `i` holds the keys in `[key i, key i + 1)`; the key of
@@ -26,6 +29,7 @@
 mod build;
 mod check;
 mod find;
+mod heads;
 mod split;
 
 pub use build::{Builder, copy_slots};
@@ -58,6 +62,7 @@ const UPPER: usize = 48;
 const PREFIX: usize = 52;
 const LAST: usize = 54;
 const RUN: usize = 56;
+const GAPS: usize = 58;
 const NO_UPPER: u16 = 0xffff;
 
 /// A version begins with the writer's number, in 6 bytes.
@@ -361,13 +366,14 @@ pub fn insert(p: &mut Page, slot: usize, key: &[u8], e: &Entry<'_>) {
     let size = leaf_size(suffix.len(), e.value.len(), versioned);
     let n = count(p);
     assert!(slot <= n, "slot {slot} of {n}");
+    let head = heads::admit(p, suffix);
     let at = take_heap(p, size, n + 1);
     let key_at = leaf_key_at(at, versioned);
     p.0[key_at..key_at + suffix.len()].copy_from_slice(suffix);
     write_state(p, at, suffix.len(), e);
     open_slot(p, slot);
     let len_flags = len_flags(suffix.len(), e.flags, versioned);
-    Slot { head: head(suffix), offset: at as u16, len_flags }.set(p, slot);
+    Slot { head, offset: at as u16, len_flags }.set(p, slot);
 }
 
 /// Gives a leaf entry a new state.

@@ -30,17 +30,21 @@ pub enum Sizes {
     Usual,
     Huge,
     Mixed,
+    /// Keys made of columns whose upper bytes are mostly the same.
+    Columns,
 }
 
 impl Sizes {
     pub fn random(rng: &mut Rng) -> Sizes {
-        [Sizes::Tiny, Sizes::Usual, Sizes::Huge, Sizes::Mixed][rng.usize(0..4)]
+        use Sizes::*;
+        [Tiny, Usual, Huge, Mixed, Columns, Columns][rng.usize(0..6)]
     }
 
     fn len(self, rng: &mut Rng) -> usize {
         match self {
             Sizes::Tiny => rng.usize(0..6),
             Sizes::Usual => rng.usize(0..60),
+            Sizes::Columns => rng.usize(0..20),
             Sizes::Huge => rng.usize(1000..=MAX_KEY),
             Sizes::Mixed => match rng.u8(0..8) {
                 0 => MAX_KEY,
@@ -53,6 +57,9 @@ impl Sizes {
 
 /// A key: few distinct bytes, often a long run of one of them, often trailing zeros.
 pub fn random_key(rng: &mut Rng, sizes: Sizes) -> Vec<u8> {
+    if matches!(sizes, Sizes::Columns) {
+        return random_columns(rng);
+    }
     let len = sizes.len(rng);
     let shared = if rng.bool() { rng.usize(0..=len) } else { len.saturating_sub(3) };
     let zeros = if rng.u8(0..4) == 0 { rng.usize(0..6) } else { 0 };
@@ -60,6 +67,23 @@ pub fn random_key(rng: &mut Rng, sizes: Sizes) -> Vec<u8> {
     key.resize_with(len, || if rng.bool() { rng.u8(0..3) } else { rng.u8(..) });
     key.extend_from_slice(&[0; 6][..zeros]);
     key.truncate(MAX_KEY);
+    key
+}
+
+/// A byte of few values, two columns that begin with bytes of their own; rarely one of these is
+/// another, or the key ends somewhere.
+fn random_columns(rng: &mut Rng) -> Vec<u8> {
+    let mut key =
+        vec![b'p', rng.u8(3..6), 0x59, 0x68, 0x2f, rng.u8(0..3), 0, rng.u8(0..2), rng.u8(..)];
+    key.extend_from_slice(&[0; 3]);
+    key.push(rng.u8(..));
+    if rng.u8(0..40) == 0 {
+        let at = rng.usize(0..key.len());
+        key[at] = [0, 0xff, key[at].wrapping_add(1), key[at].wrapping_sub(1)][rng.usize(0..4)];
+    }
+    if rng.u8(0..40) == 0 {
+        key.truncate(rng.usize(0..key.len()));
+    }
     key
 }
 

@@ -77,7 +77,7 @@ impl<'t> Cursor<'t> {
     /// The next row; it lives until the next call.
     ///
     /// # Errors
-    /// Storage errors; lock errors where it locks.
+    /// Storage errors; lock errors where it locks. All but a deadlock leave the scan where it is.
     #[expect(clippy::should_implement_trait, reason = "rows borrow from the cursor")]
     #[inline]
     pub fn next(&mut self) -> Result<Option<RowRef<'_>>> {
@@ -142,10 +142,16 @@ impl<'t> Cursor<'t> {
     }
 
     /// As [`Cursor::find_row`]; where a row had to be waited for, or has another entry now, the scan looks for that
-    /// behind the entry at hand.
+    /// behind the entry at hand. If it fails, the scan comes to the entry again.
     fn find_row_in_turn(&mut self, n: usize) -> Result<bool> {
         let waits = self.transaction.lock_waits();
-        let found = self.find_row(n)?;
+        let found = match self.find_row(n) {
+            Ok(found) => found,
+            Err(error) => {
+                self.scan.give_again();
+                return Err(error);
+            }
+        };
         let is_in_turn = matches!(self.scan.reads(), Reads::Locked(_, wait) if wait != Wait::Skip);
         if is_in_turn && (!found || self.transaction.lock_waits() != waits) {
             let key = self.scan.last().key.to_vec();

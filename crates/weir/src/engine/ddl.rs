@@ -134,19 +134,34 @@ impl Changes<'_> {
     /// # Errors
     /// As [`Changes::drop_table`].
     pub fn truncate_table(&self, table: &Table) -> Result<()> {
+        self.truncate_tables(&[table])
+    }
+
+    /// As [`Changes::truncate_table`], of several tables, each named once: all of them or none.
+    ///
+    /// # Errors
+    /// As there. Nothing changed then.
+    pub fn truncate_tables(&self, tables: &[&Table]) -> Result<()> {
         self.db.0.roll_back_orphans();
-        let _hold = table.0.exclusive(self.patience)?;
+        let holds = tables.iter().map(|table| table.0.exclusive(self.patience));
+        let _holds = holds.collect::<Result<Vec<_>>>()?;
         let _one = self.db.0.ddl.lock();
-        let (old, name) = (table.0.def()?, table.name());
-        let held = hold_stagings(&old.indexes);
+        let old = tables.iter().map(|table| table.0.def()).collect::<Result<Vec<_>>>()?;
+        let held: Vec<_> = old.iter().flat_map(|def| hold_stagings(&def.indexes)).collect();
         let mut txn = self.db.0.change();
-        let def = create_all_trees(&mut txn, old.layout.clone())?;
-        catalog::put(&mut txn, &name, &def, PutOp::Changed)?;
-        drop_all_trees(&mut txn, &old)?;
+        let mut new = Vec::with_capacity(old.len());
+        for (table, old) in tables.iter().zip(&old) {
+            let def = create_all_trees(&mut txn, old.layout.clone())?;
+            catalog::put(&mut txn, &table.name(), &def, PutOp::Changed)?;
+            drop_all_trees(&mut txn, old)?;
+            new.push(def);
+        }
         txn.commit()?;
         held.into_iter().for_each(HeldStaging::retire);
-        self.db.add_stagings(&def.indexes);
-        table.0.set_def(Some(def));
+        for (table, def) in tables.iter().zip(new) {
+            self.db.add_stagings(&def.indexes);
+            table.0.set_def(Some(def));
+        }
         Ok(())
     }
 
@@ -155,6 +170,18 @@ impl Changes<'_> {
     /// # Errors
     /// As there; [`Error::Cancelled`] if patience ends. Nothing changed then.
     pub fn rename_table(&self, table: &Table, to: &str) -> Result<()> {
+        self.rename(table, to, None)
+    }
+
+    /// As [`Changes::rename_table`], of a raw table; what the caller keeps with it is replaced at once.
+    ///
+    /// # Errors
+    /// As there, and [`Error::NotRaw`]; [`Error::Schema`] if `meta` is too long. Nothing changed then.
+    pub fn rename_raw_table(&self, table: &Table, to: &str, meta: &[u8]) -> Result<()> {
+        self.rename(table, to, Some(meta))
+    }
+
+    fn rename(&self, table: &Table, to: &str, meta: Option<&[u8]>) -> Result<()> {
         check_name(to)?;
         if self.db.table(to).is_some() {
             return Err(Error::TableExists(to.into()));
@@ -165,11 +192,17 @@ impl Changes<'_> {
         if self.db.table(to).is_some() {
             return Err(Error::TableExists(to.into()));
         }
-        let (def, from) = (table.0.def()?, table.name());
+        let from = table.name();
+        let mut def = TableDef::clone(&*table.0.def()?);
+        if let Some(meta) = meta {
+            let indexes = raw(&def, &from)?.indexes().to_vec();
+            def.layout = Layout::Raw(Schema::raw(indexes, meta.to_vec())?);
+        }
         let mut txn = self.db.0.change();
         catalog::remove(&mut txn, &from)?;
         catalog::put(&mut txn, to, &def, PutOp::New)?;
         txn.commit()?;
+        table.0.set_def(Some(def));
         let mut tables = self.db.0.tables.write();
         tables.remove(&from);
         *table.0.name.write() = to.to_string();

@@ -160,6 +160,7 @@ impl Transaction {
         added: &[Entry<'_>],
     ) -> Result<bool> {
         let def = self.enter_raw_to_write(table)?;
+        check_key("the primary key", key)?;
         check_entries(table, &def, removed)?;
         check_entries(table, &def, added)?;
         self.statement(|t| {
@@ -187,6 +188,7 @@ impl Transaction {
     /// [`Error::NoSuchRow`]; otherwise as [`Transaction::insert_raw`].
     pub fn delete_raw(&mut self, table: &Table, key: &[u8], entries: &[Entry<'_>]) -> Result<()> {
         let def = self.enter_raw_to_write(table)?;
+        check_key("the primary key", key)?;
         check_entries(table, &def, entries)?;
         self.statement(|t| {
             let (mut writer, _) = t.writer(table, &def)?;

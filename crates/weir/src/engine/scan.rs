@@ -122,7 +122,7 @@ pub struct RawScan {
     serial: u64,
     begin: Begin,
     /// Kept where the transaction may take another snapshot meanwhile.
-    _held: Option<HeldSnapshot>,
+    held: Option<HeldSnapshot>,
     scan: MergedScan,
     /// The entry's value, where it was looked up.
     value: Vec<u8>,
@@ -185,7 +185,7 @@ impl RawScan {
         RawScan {
             serial: txn.serial(),
             begin,
-            _held: held,
+            held,
             scan,
             value: Vec::new(),
             looked_up: false,
@@ -287,9 +287,18 @@ impl RawScan {
     }
 
     /// Locks the row at hand if the scan is one of rows under lock, and reads its whole value; `false`
-    /// if it is gone or passed over.
+    /// if it is gone or passed over. If it can't, the scan comes to the row again.
     #[inline]
     fn resolve(&mut self, txn: &mut Transaction) -> Result<bool> {
+        let resolved = self.try_resolve(txn);
+        if resolved.is_err() {
+            self.scan.give_again();
+        }
+        resolved
+    }
+
+    #[inline]
+    fn try_resolve(&mut self, txn: &mut Transaction) -> Result<bool> {
         let entry = self.scan.last();
         let of_rows = self.begin.of == KeyOf::Primary;
         self.looked_up = false;
@@ -332,7 +341,44 @@ impl RawScan {
     /// locking reads by an index: who had to wait for an entry's row, or finds that the row has
     /// another entry now, may find that entry further on. A scan of rows under lock does so by itself.
     pub fn behind(&mut self, key: &[u8]) {
-        self.scan.behind(key);
+        match self.stem.as_mut().filter(|stem| stem.last().is_some()) {
+            None => self.scan.behind(key),
+            Some(stem) => {
+                // All of the stem has been read, and perhaps what comes behind it. In its tree the whole key
+                // stands for nothing: the scan came to the stem by the entry that it gave last.
+                stem.read_anew_behind(key);
+                let stored = self.scan.last().key.to_vec();
+                self.scan.behind(&stored);
+            }
+        }
+    }
+
+    /// Has the entry that was given last given again.
+    ///
+    /// # Panics
+    /// If it gave none.
+    pub(super) fn give_again(&mut self) {
+        match self.stem.as_mut().filter(|stem| stem.last().is_some()) {
+            Some(stem) => stem.give_again(),
+            None => self.scan.give_again(),
+        }
+    }
+
+    /// As [`RawScan::behind`]; a scan without locks at [`crate::Isolation::ReadCommitted`] sees from there on
+    /// what is committed now. For who reads so and then locks what it wants: a row that has changed since, or
+    /// has gone, may be further on under another key. `txn`: the transaction that began the scan.
+    ///
+    /// # Errors
+    /// [`Error::Ended`]. The scan is where it was.
+    pub fn behind_as_of_now(&mut self, txn: &mut Transaction, key: &[u8]) -> Result<()> {
+        if self.held.is_some() {
+            txn.renew_snapshot()?;
+            let view = txn.view()?;
+            self.held = Some(txn.shared().hold_snapshot(view.snapshot));
+            self.begin.reads = Reads::View(view);
+        }
+        self.behind(key);
+        Ok(())
     }
 
     /// The entries behind the one that [`RawScan::next`] gave, as far as they have been read with it. They

@@ -94,6 +94,22 @@ impl StemScan {
         Some(RawEntry { key: &self.key, value, current: *current })
     }
 
+    /// Has what lies behind `key`, which has been given, read anew.
+    pub fn read_anew_behind(&mut self, key: &[u8]) {
+        (self.reads, self.left, self.is_read) = (None, None, false);
+        self.sorted.clear();
+        self.given = Some(key[PLAIN..].to_vec());
+    }
+
+    /// Has the entry that was given last given again.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn give_again(&mut self) {
+        let found = self.at_hand.take().expect("an entry has been given");
+        self.sorted.entry(self.key[PLAIN..].to_vec()).or_default().push(found);
+    }
+
     /// Goes on to the next entry whose key is within `limits`; `false` once all have been given.
     ///
     /// # Errors

@@ -451,7 +451,8 @@ impl Transaction {
         Ok(())
     }
 
-    pub(super) fn has_ended(&self) -> bool {
+    /// Whether it has ended: a deadlock ends the one that is rolled back for it.
+    pub fn has_ended(&self) -> bool {
         self.txn.is_none()
     }
 

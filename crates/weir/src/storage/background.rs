@@ -1,5 +1,6 @@
 //! The threads that run the storage layer's steps.
 
+use super::ahead;
 use super::gate::Rates;
 use super::regulator::{Regulator, TURN};
 use super::writers::{THREADS, Writers};
@@ -23,7 +24,7 @@ struct Shared {
 }
 
 impl Background {
-    /// Starts the page writer's threads, the evictor, and the keepers of log and checkpoint.
+    /// Starts the threads of the page writer and of reading ahead, the evictor, and the keepers of log and checkpoint.
     ///
     /// # Errors
     /// When the system gives no threads.
@@ -34,6 +35,9 @@ impl Background {
         for _ in 0..THREADS {
             background
                 .spawn("weir-write", |storage, shared| shared.writers.run(storage, survive))?;
+        }
+        for _ in 0..ahead::THREADS {
+            background.spawn("weir-ahead", |storage, _| storage.ahead.run(storage))?;
         }
         background.spawn("weir-evict", evictor)?;
         background.spawn("weir-check", checkpointer)?;
@@ -53,6 +57,7 @@ impl Drop for Background {
     fn drop(&mut self) {
         self.shared.ending.store(true, Ordering::Release);
         self.shared.writers.end();
+        self.storage.ahead.end();
         for signal in [&self.storage.flusher, &self.storage.evictor, &self.storage.checkpointer] {
             signal.raise();
         }

@@ -5,6 +5,7 @@
 //! here, holding no latch: with background threads by waiting for them, in order (`gate`), without
 //! (simulation, tests) by doing their steps itself.
 
+mod ahead;
 mod background;
 mod checkpoint;
 mod cold;
@@ -32,6 +33,7 @@ pub use mtr::{Mtr, Need, Restart, retry};
 pub use pool::{PageRead, Stop};
 pub use write::Reason;
 
+use ahead::Ahead;
 use crossbeam_epoch as epoch;
 use dirty::{DirtyCredits, Reserved};
 use flush::FlushList;
@@ -186,6 +188,7 @@ pub struct Storage {
     /// Dirty pages have been written.
     clean: Signal,
     checkpointer: Signal,
+    ahead: Ahead,
     /// A writer can't go on before pages are written.
     pressed: AtomicBool,
     /// Batches written that the governor has not been told of.
@@ -310,6 +313,7 @@ impl Storage {
             evictor: Signal::default(),
             clean: Signal::default(),
             checkpointer: Signal::default(),
+            ahead: Ahead::default(),
             pressed: AtomicBool::new(false),
             written: Mutex::default(),
             copies: Mutex::default(),

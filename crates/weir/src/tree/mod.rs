@@ -211,7 +211,7 @@ impl Tree {
 
     /// Goes down to where a leaf is known by number. The caller has the storage pinned.
     #[inline]
-    fn approach_leaf(&self, s: &Storage, key: &[u8]) -> Result<Approach, Stop> {
+    fn approach_leaf(&self, s: &Storage, target: Target<'_>) -> Result<Approach, Stop> {
         let mut page = self.root();
         let mut parent: Option<Parent> = None;
         loop {
@@ -220,7 +220,7 @@ impl Tree {
             if here == 0 {
                 return Ok(Approach { page, parent });
             }
-            let from = way_on(s, page, frame, seen, Target::At(key))?;
+            let from = way_on(s, page, frame, seen, target)?;
             if here == 1 {
                 return Ok(Approach { page: from.child, parent: Some(from.parent) });
             }
@@ -295,7 +295,7 @@ impl Tree {
     #[inline]
     pub fn approach(&self, s: &Storage, key: &[u8]) -> Hint {
         let _pin = s.pin();
-        match self.approach_leaf(s, key) {
+        match self.approach_leaf(s, Target::At(key)) {
             Ok(approach) => {
                 s.pool.prefetch_slot(s.store.map().slot(approach.page));
                 Hint { approached: Some(approach), ..Hint::default() }
@@ -304,15 +304,27 @@ impl Tree {
         }
     }
 
-    /// Leaves after (or before) the one that covers `key`, as far as their parent knows.
-    pub fn neighbours(&self, s: &Storage, target: Target<'_>, most: usize) -> Vec<PageId> {
+    /// The leaf that `from` says and those after it, or before it if that is where `to` lies: as far as their parent
+    /// knows them, and not beyond `to`. They needn't be in memory.
+    pub fn leaves_between(
+        &self,
+        s: &Storage,
+        from: Target<'_>,
+        to: Target<'_>,
+        most: usize,
+    ) -> Vec<PageId> {
         let _pin = s.pin();
-        let Ok(at) = self.descend(s, target, 0) else { return Vec::new() };
-        let Some(parent) = at.parent else { return Vec::new() };
+        let parent_of = |target| self.approach_leaf(s, target).ok().and_then(|leaf| leaf.parent);
+        let Some(parent) = parent_of(from) else { return Vec::new() };
         let shared = s.pool.shared_page(parent.frame);
-        let slots: Vec<usize> = match target {
-            Target::At(_) => (parent.slot + 1..shared.count()).take(most).collect(),
-            Target::Below(_) | Target::Last => (0..parent.slot).rev().take(most).collect(),
+        let first = parent.slot;
+        let to = parent_of(to).filter(|to| to.page == parent.page).map(|to| to.slot);
+        let slots: Vec<usize> = match from {
+            Target::At(_) => {
+                let last = to.unwrap_or(shared.count().saturating_sub(1));
+                (first..=last).take(most).collect()
+            }
+            Target::Below(_) | Target::Last => (to.unwrap_or(0)..=first).rev().take(most).collect(),
         };
         let pages = slots.into_iter().map(|slot| shared.child(slot)).collect();
         if s.pool.frame(parent.frame).latch.validate(parent.seen) { pages } else { Vec::new() }

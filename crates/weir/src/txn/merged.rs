@@ -11,7 +11,7 @@
 //! that its own transaction puts there meanwhile.
 
 use super::staging::Staging;
-use super::{Batch, Direction, Look, Range, Row, Scan, ScanStop};
+use super::{Batch, Copied, Direction, Look, Range, Row, Scan, ScanStop};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -21,6 +21,8 @@ pub struct MergedScan {
     staged: Option<Box<Staged>>,
     /// Whether the entry given last was staged.
     last_is_staged: bool,
+    /// Entries of both that were given together.
+    together: Vec<Copied>,
     /// Key behind which all is to be read anew.
     behind: Option<Vec<u8>>,
 }
@@ -47,12 +49,24 @@ impl MergedScan {
         // What an empty staging tree gets from now on, a settled view doesn't see.
         let staging = staging.filter(|staging| !settled || !staging.is_empty());
         let staged = staging.map(|staging| Box::new(Staged::beside(&mut main, staging, settled)));
-        MergedScan { main, staged, last_is_staged: false, behind: None }
+        MergedScan { main, staged, last_is_staged: false, together: Vec::new(), behind: None }
     }
 
     /// Has what lies behind `key`, which has been given, read anew, though it may have been copied already.
     pub fn behind(&mut self, key: &[u8]) {
         self.behind = Some(key.to_vec());
+    }
+
+    /// Has the entry that was given last given again.
+    ///
+    /// # Panics
+    /// If it gave none.
+    #[cold]
+    pub fn give_again(&mut self) {
+        match &mut self.staged {
+            Some(staged) if self.last_is_staged => staged.scan.give_again(),
+            _ => self.main.give_again(),
+        }
     }
 
     #[cold]
@@ -85,17 +99,28 @@ impl MergedScan {
         self.behind.is_some() || self.main.is_to_read()
     }
 
-    /// As [`Scan::take_copied`]; none while entries of two trees are to be merged.
+    /// As [`Scan::take_copied`], of both trees.
     #[inline]
     pub fn take_copied(&mut self, key_bytes_max: usize) -> Batch<'_> {
-        let merges = self.staged.as_ref().is_some_and(|staged| staged.scan.peek().is_some());
-        if merges || self.behind.is_some() {
+        if self.behind.is_some() {
             return Batch::default();
         }
-        // What the main tree's scan has copied lies in the window, of which nothing staged is left.
-        let batch = self.main.take_copied(key_bytes_max);
-        self.last_is_staged &= batch.entries.is_empty();
-        batch
+        // What the main tree's scan has copied lies in the window.
+        match &mut self.staged {
+            Some(staged) if staged.scan.peek().is_some() => {
+                let (main, places) = (&mut self.main, &mut self.together);
+                let (batch, is_staged) = main.take_merged(&mut staged.scan, key_bytes_max, places);
+                if !batch.entries.is_empty() {
+                    self.last_is_staged = is_staged;
+                }
+                batch
+            }
+            _ => {
+                let batch = self.main.take_copied(key_bytes_max);
+                self.last_is_staged &= batch.entries.is_empty();
+                batch
+            }
+        }
     }
 
     /// The entry that was given last.
@@ -128,11 +153,7 @@ impl MergedScan {
                 (Some(_), None) => false,
                 (None, Some(_)) => true,
                 (Some(main), Some(of_staging)) => {
-                    let order = match staged.scan.direction() {
-                        Direction::Forward => main.key.cmp(of_staging.key),
-                        Direction::Backward => of_staging.key.cmp(main.key),
-                    };
-                    match order {
+                    match staged.scan.order(main.key, of_staging.key) {
                         Ordering::Less => false,
                         Ordering::Greater => true,
                         // The transaction's own version counts, not what was there before it.

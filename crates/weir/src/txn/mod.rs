@@ -389,7 +389,12 @@ impl Txn {
             is_active: &|txn| shared.is_active(txn),
             cancelled: Some(&self.cancelled),
         };
-        let granted = shared.locks.lock(&request)?;
+        let granted = shared.locks.lock(&request).inspect_err(|error| {
+            // This wait has been ended: later ones go on.
+            if *error == LockError::Cancelled {
+                self.cancelled.store(false, Ordering::Release);
+            }
+        })?;
         self.lock_waits += u64::from(granted.waited);
         Ok(granted.is_new)
     }

@@ -8,8 +8,9 @@ use crate::lock::RangeMode;
 use crate::storage::{Fault, Restart, Stop, Storage};
 use crate::tree::cursor::LeafRead;
 use crate::tree::{Target, Tree};
+use std::cmp::Ordering;
 use std::sync::Arc;
-use weir_page::{Entry, TxnId};
+use weir_page::{Entry, PageId, TxnId};
 
 /// Which way a scan goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,8 +30,14 @@ pub struct Range {
     pub high: Option<Vec<u8>>,
 }
 
-/// Leaves that are read ahead together.
+/// Leaves that a scan looks ahead.
 const READ_AHEAD: usize = 32;
+/// Leaves after which it looks ahead anew.
+const READ_AHEAD_EVERY: usize = READ_AHEAD / 2;
+/// Entries that a scan copies together from when on it reads ahead.
+const READ_AHEAD_FROM: usize = 256;
+/// Entries of a batch for each leaf that a scan looks ahead: one that has just begun may end soon.
+const ENTRIES_PER_LEAF_AHEAD: usize = 64;
 /// Entries of a leaf that the CPU is told of before they are copied.
 const CELLS_AHEAD: usize = 6;
 
@@ -45,12 +52,16 @@ pub struct Scan {
     direction: Direction,
     /// What is left of the range.
     range: Range,
+    /// What it is a part of, if it is one of several.
+    whole: Option<Range>,
     done: bool,
     bytes: Vec<u8>,
     rows: Vec<Copied>,
     next: usize,
-    /// Leaves of the batch to come, at most: small scans stay small.
+    /// Entries of the batch to come, at most: small scans stay small.
     most: usize,
+    /// Leaves after which the scan looks ahead; `None` before it has met one that is not in memory.
+    looks_ahead_in: Option<usize>,
 }
 
 /// Where an entry lies in a scan's buffer.
@@ -67,6 +78,14 @@ pub struct Copied {
     pub overflow: bool,
     /// See [`Row::outdated`].
     pub outdated: bool,
+}
+
+impl Copied {
+    /// The same entry in a buffer in which it lies `by` bytes further on, wrapping around.
+    fn moved(self, by: u32) -> Copied {
+        let [key, value, end] = [self.key, self.value, self.end].map(|at| at.wrapping_add(by));
+        Copied { key, value, end, ..self }
+    }
 }
 
 /// Entries that a scan has copied together.
@@ -131,8 +150,21 @@ impl Scan {
         let done = range.high.as_ref().is_some_and(|h| *h <= range.low);
         // Room for what a short scan copies, so that it doesn't grow piece by piece.
         let (bytes, rows) = (Vec::with_capacity(1024), Vec::with_capacity(most.min(64)));
-        let (next, most, locks_too, unique) = (0, most.max(1), None, false);
-        Scan { shared, tree, locks_too, unique, direction, range, done, bytes, rows, next, most }
+        Scan {
+            shared,
+            tree,
+            locks_too: None,
+            unique: false,
+            direction,
+            range,
+            whole: None,
+            done,
+            bytes,
+            rows,
+            next: 0,
+            most: most.max(1),
+            looks_ahead_in: None,
+        }
     }
 
     /// The tree is a unique index: where the scan's transaction has overwritten what its snapshot
@@ -141,11 +173,12 @@ impl Scan {
         Scan { unique: true, ..self }
     }
 
-    /// A scan of the same range of another tree; this one ends where it is.
+    /// A scan of the same range of another tree; this one ends where it is, and gets the range back part by part.
     pub(super) fn hand_over(&mut self, tree: Tree) -> Scan {
         let other =
             Scan::new(self.shared.clone(), tree, self.range.clone(), self.direction, self.most);
         self.abandon();
+        self.whole = Some(std::mem::take(&mut self.range));
         other
     }
 
@@ -227,6 +260,63 @@ impl Scan {
         Batch { bytes: &self.bytes, entries: &rest[..here] }
     }
 
+    /// As [`Scan::take_copied`], of this scan and of `other`, which has copied what lies beside it; in the order of
+    /// keys, one of two that are equal once. It ends where this scan has to read on. `places` is for where they
+    /// lie. Also returns whether the last of them is `other`'s.
+    pub(super) fn take_merged<'a>(
+        &'a mut self,
+        other: &mut Scan,
+        key_bytes_max: usize,
+        places: &'a mut Vec<Copied>,
+    ) -> (Batch<'a>, bool) {
+        let most = key_bytes_max as u32;
+        let apart = |row: &Copied| row.overflow || row.outdated || row.value - row.key > most;
+        let (first, mut last_is_others) = (other.next, false);
+        // Where this buffer has what is taken of the other.
+        let shift = self.bytes.len().wrapping_sub(other.begin_of(first)) as u32;
+        places.clear();
+        loop {
+            let (ours, others) = (self.rows.get(self.next), other.rows.get(other.next));
+            let order = match (ours, others) {
+                (None, Some(_)) if self.done => Ordering::Greater,
+                (None, _) => break,
+                (Some(_), None) => Ordering::Less,
+                (Some(ours), Some(others)) => self.order(self.key(ours), other.key(others)),
+            };
+            let taken = if order.is_gt() { others } else { ours };
+            let taken = taken.expect("it is the one, or the only one");
+            if apart(taken) {
+                break;
+            }
+            last_is_others = order.is_gt();
+            places.push(if last_is_others { taken.moved(shift) } else { *taken });
+            self.next += usize::from(order.is_le());
+            other.next += usize::from(order.is_ge());
+        }
+        let taken = other.begin_of(first)..other.begin_of(other.next);
+        self.bytes.extend_from_slice(&other.bytes[taken]);
+        (Batch { bytes: &self.bytes, entries: places }, last_is_others)
+    }
+
+    /// How two keys follow one another in the scan's direction.
+    #[inline]
+    pub(super) fn order(&self, one: &[u8], other: &[u8]) -> Ordering {
+        match self.direction {
+            Direction::Forward => one.cmp(other),
+            Direction::Backward => other.cmp(one),
+        }
+    }
+
+    #[inline]
+    fn key(&self, row: &Copied) -> &[u8] {
+        &self.bytes[row.key as usize..row.value as usize]
+    }
+
+    /// Where the entry at a position begins in the buffer, or all of them end.
+    fn begin_of(&self, at: usize) -> usize {
+        self.rows.get(at).map_or(self.bytes.len(), |row| row.key as usize)
+    }
+
     /// The next entry, if it has been copied.
     #[inline]
     pub(super) fn peek(&self) -> Option<Row<'_>> {
@@ -261,6 +351,11 @@ impl Scan {
 
     pub(super) fn direction(&self) -> Direction {
         self.direction
+    }
+
+    /// The entry that was given last is given again.
+    pub(super) fn give_again(&mut self) {
+        self.next = self.next.checked_sub(1).expect("an entry has been given");
     }
 
     /// What lies behind `key`, which has been given, is read anew.
@@ -298,14 +393,15 @@ impl Scan {
         let mut absent = 0;
         while self.rows.is_empty() && !self.done {
             match self.fetch_leaf(s, look) {
-                Ok(()) | Err(Restart::Stop(Stop::Retry)) => {}
+                Ok(()) => self.look_ahead(s),
+                Err(Restart::Stop(Stop::Retry)) => {}
                 Err(Restart::Error(ScanStop::Held(_))) if !self.rows.is_empty() => break,
                 Err(Restart::Error(stop)) => return Err(stop),
                 Err(Restart::Stop(Stop::Load(page))) => {
                     if !self.rows.is_empty() {
                         break;
                     }
-                    self.read_ahead(s, page);
+                    self.read_from_here(s);
                     absent = if s.load(page)? { 0 } else { absent + 1 };
                     if absent > 1000 {
                         return Err(s.lost_page(page).into());
@@ -317,14 +413,36 @@ impl Scan {
         Ok(())
     }
 
-    /// Reads the leaf that is missing together with those behind it.
-    fn read_ahead(&self, s: &Storage, missing: weir_page::PageId) {
-        if self.most < 256 {
+    /// Reads the leaf that is missing together with those behind it, and has more read meanwhile from now on.
+    fn read_from_here(&mut self, s: &Storage) {
+        if self.most < READ_AHEAD_FROM {
             return;
         }
-        let mut pages = self.tree.neighbours(s, self.target(), READ_AHEAD);
-        pages.push(missing);
-        s.prefetch(&pages);
+        s.prefetch(&self.leaves_ahead(s));
+        self.looks_ahead_in = Some(READ_AHEAD_EVERY);
+    }
+
+    /// Copied from a leaf: has others read that will be needed, now and then.
+    #[inline]
+    fn look_ahead(&mut self, s: &Storage) {
+        let Some(leaves) = &mut self.looks_ahead_in else { return };
+        *leaves = leaves.saturating_sub(1);
+        if *leaves == 0 && !self.done {
+            *leaves = READ_AHEAD_EVERY;
+            s.read_ahead(self.leaves_ahead(s));
+        }
+    }
+
+    /// The leaves that the scan will need next, more if it has copied much.
+    fn leaves_ahead(&self, s: &Storage) -> Vec<PageId> {
+        let most = (self.most / ENTRIES_PER_LEAF_AHEAD).min(READ_AHEAD);
+        let whole = self.whole.as_ref().unwrap_or(&self.range);
+        let to = match (self.direction, &whole.high) {
+            (Direction::Backward, _) => Target::At(&whole.low),
+            (Direction::Forward, Some(high)) => Target::Below(high),
+            (Direction::Forward, None) => Target::Last,
+        };
+        self.tree.leaves_between(s, self.target(), to, most)
     }
 
     fn target(&self) -> Target<'_> {

@@ -26,6 +26,7 @@ use super::{Op, Outcome, Pair, State, Transactions, Txn, TxnError};
 use crate::storage::{Fault, Restart, Storage, retry};
 use crate::tree::{Fate, Hint, Moved, Target, Tree};
 use parking_lot::Mutex;
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weir_page::{Entry, PageId, TxnId};
@@ -265,25 +266,40 @@ impl Transactions {
             all.retain(|one| one.moving.try_lock().is_none_or(|moving| !moving.retired));
             all.clone()
         };
-        let (mut total, mut largest) = (0, None);
+        let mut filled = Vec::new();
         for staging in &all {
             let Some(moving) = staging.moving.try_lock().filter(|m| !m.retired) else { continue };
             let leaves = staging.count_leaves(&self.storage)?;
             drop(moving);
-            total += leaves;
-            if leaves > largest.map_or(0, |(most, _)| most) {
-                largest = Some((leaves, staging));
+            if leaves > 0 {
+                filled.push((leaves, staging));
             }
         }
+        let total = filled.iter().map(|(leaves, _)| leaves).sum();
         self.staging.leaves.store(total as u64, Ordering::Relaxed);
         let grown = self.staging.backlog.count(total, self.storage.dirty.users_limit());
-        let Some((_, staging)) = largest else { return Ok(None) };
+        if filled.is_empty() {
+            return Ok(None);
+        }
         let eager = self.staging.eager.load(Ordering::Relaxed);
         if !grown && (eager || !self.storage.has_room_to_spare()) {
             return Ok(None);
         }
         self.advance_horizon();
-        self.move_some(staging).map(Some)
+        self.move_some_of(filled).map(Some)
+    }
+
+    /// Goes through a few leaves of the largest staging tree whose entries may be moved: those of a transaction
+    /// that runs, or that a snapshot doesn't see, may not. Returns how many entries were moved.
+    fn move_some_of(&self, mut stagings: Vec<(usize, &Arc<Staging>)>) -> Result<u64, TxnError> {
+        stagings.sort_unstable_by_key(|(leaves, _)| Reverse(*leaves));
+        for (_, staging) in stagings {
+            let moved = self.move_some(staging)?;
+            if moved > 0 {
+                return Ok(moved);
+            }
+        }
+        Ok(0)
     }
 
     /// Goes through a few leaves of a staging tree; returns how many entries were moved.

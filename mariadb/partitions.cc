@@ -1,0 +1,142 @@
+#include "partitions.h"
+#include "session.h"
+
+namespace weir {
+
+static const char SEPARATOR[]= "#P#", LIST[]= ".par";
+
+bool is_partition(const Bytes &name)
+{
+  return name.find(SEPARATOR) != Bytes::npos;
+}
+
+Bytes table_of_partition(const Bytes &name)
+{
+  return name.substr(0, name.find(SEPARATOR));
+}
+
+extern "C" void collect_partition(void *context, const char *name)
+{
+  static_cast<std::vector<Bytes> *>(context)->emplace_back(name);
+}
+
+std::vector<Bytes> partitions_of(const Bytes &table)
+{
+  std::vector<Bytes> names;
+  Bytes prefix= table + SEPARATOR;
+  weir_table_names(database, bytes_of(prefix), collect_partition, &names);
+  return names;
+}
+
+static Bytes path_of(const Bytes &table, const char *extension)
+{
+  return Bytes(mysql_real_data_home) + table + extension;
+}
+
+static bool has_file(const Bytes &table, const char *extension)
+{
+  return access(path_of(table, extension).c_str(), F_OK) == 0;
+}
+
+// Not one that can't be asked for.
+static bool lacks_file(const Bytes &table, const char *extension)
+{
+  return access(path_of(table, extension).c_str(), F_OK) != 0 && errno == ENOENT;
+}
+
+/*
+  Whether the list of a table that has no partitions here is of this engine, or cut short. Behind its length,
+  checksum and number of partitions a list has a byte for the engine of each of them.
+*/
+static bool has_list_of_ours(const Bytes &table)
+{
+  static const my_off_t ENGINES_AT= 12;
+  File file= my_open(path_of(table, LIST).c_str(), O_RDONLY, MYF(0));
+  if (file < 0)
+    return false;
+  uchar engine= 0;
+  bool is_cut_short= my_pread(file, &engine, 1, ENGINES_AT, MYF(MY_NABP)) != 0;
+  my_close(file, MYF(0));
+  return is_cut_short || engine == hton->db_type;
+}
+
+Bytes to_remember(const Bytes &from, const Bytes &to)
+{
+  if (!is_partition(from) || !is_partition(to))
+    return Bytes();
+  Bytes before= table_of_partition(from);
+  return before == table_of_partition(to) ? Bytes() : before;
+}
+
+static Meta meta_of_name(const Bytes &name)
+{
+  Meta meta;
+  WeirTable *table;
+  if (weir_table_open(database, bytes_of(name), &table) == WEIR_RESULT_OK)
+  {
+    meta= meta_of(table);
+    weir_table_close(table);
+  }
+  return meta;
+}
+
+// The list comes first: while there is a partition to be put back, it is known whereto.
+static void put_back(const Bytes &name, const Bytes &table, const Bytes &before)
+{
+  if (has_file(table, LIST) && lacks_file(before, LIST))
+    my_rename(path_of(table, LIST).c_str(), path_of(before, LIST).c_str(), MYF(MY_WME));
+  Bytes old_name= before + name.substr(table.size());
+  if (rename_table(name, old_name, patience_of(nullptr)) == WEIR_RESULT_OK)
+    sql_print_information("WEIR: table %s is %s again: its RENAME was cut short", name.c_str(), old_name.c_str());
+  else
+    sql_print_error("WEIR: table %s could not be renamed: %s", name.c_str(), weir_error_message());
+}
+
+void put_back_partitions()
+{
+  std::vector<Bytes> names;
+  weir_table_names(database, WeirBytes{nullptr, 0}, collect_partition, &names);
+  for (const Bytes &name : names)
+  {
+    Bytes table= table_of_partition(name);
+    if (table == name || !lacks_file(table, reg_ext))
+      continue;
+    Bytes before= meta_of_name(name).table_before;
+    if (!before.empty() && has_file(before, reg_ext))
+      put_back(name, table, before);
+  }
+}
+
+bool is_left_by_drop(const Bytes &name)
+{
+  if (!is_partition(name))
+    return false;
+  Bytes table= table_of_partition(name);
+  return has_file(table.substr(0, table.rfind(FN_LIBCHAR)), "") && lacks_file(table, LIST) && lacks_file(table, reg_ext);
+}
+
+bool drop_with_list(const Bytes &table, WeirPatience patience)
+{
+  std::vector<Bytes> names= partitions_of(table);
+  if (names.empty() && !has_list_of_ours(table))
+    return false;
+  for (const Bytes &name : names)
+    if (drop_table(name, patience) != WEIR_RESULT_OK)
+      sql_print_error("WEIR: table %s could not be dropped: %s", name.c_str(), weir_error_message());
+  my_delete(path_of(table, LIST).c_str(), MYF(0));
+  return true;
+}
+
+bool rename_with_list(const Bytes &from, const Bytes &to, WeirPatience patience)
+{
+  std::vector<Bytes> names= partitions_of(from);
+  for (const Bytes &name : names)
+    if (rename_table(name, to + name.substr(from.size()), patience) != WEIR_RESULT_OK)
+      sql_print_error("WEIR: table %s could not be renamed: %s", name.c_str(), weir_error_message());
+  bool lists= has_file(from, LIST);
+  if (lists)
+    my_rename(path_of(from, LIST).c_str(), path_of(to, LIST).c_str(), MYF(MY_WME));
+  return lists || !names.empty();
+}
+
+} // namespace weir

@@ -1,0 +1,37 @@
+/*
+  Partitions. To the engine each is a table, `db/table#P#partition`, and the server treats one after the other; it
+  keeps a list of a table's partitions in a file (`db/table.par`). A crash in between would leave some as before and
+  some as after. So:
+  - those that a statement empties are emptied all at once, when it comes to the first (`ha_weir::truncate`);
+  - one that gets another table's name remembers the one before, until it is opened. The server moves partitions, then the
+    list, then the definition: so at a start a partition of a table without definition goes back to the table before,
+    if that has one, and the list with it. Then the server takes back, or ends, what it was at;
+  - those of a table that has neither list nor definition were left by a DROP, which deletes the list first: they
+    go at the end of a start.
+*/
+#pragma once
+
+#include "share.h"
+
+namespace weir {
+
+// Whether a table is a partition.
+bool is_partition(const Bytes &name);
+// Name of the table that a partition belongs to.
+Bytes table_of_partition(const Bytes &name);
+// Names of all partitions of a table.
+std::vector<Bytes> partitions_of(const Bytes &table);
+// What a partition is to remember when it gets another name; empty if it stays with its table.
+Bytes to_remember(const Bytes &from, const Bytes &to);
+
+// Before the server ends what a crash has interrupted.
+void put_back_partitions();
+// After it: whether nobody can name the table of a partition any more.
+bool is_left_by_drop(const Bytes &name);
+
+// Drops all partitions of a table, and the server's list of them; false if there is neither.
+bool drop_with_list(const Bytes &table, WeirPatience patience);
+// Gives all partitions of a table, and the server's list of them, another table's name; false if there is neither.
+bool rename_with_list(const Bytes &from, const Bytes &to, WeirPatience patience);
+
+} // namespace weir
