@@ -1,7 +1,9 @@
 //! What the device can do, found out from what it does.
 //!
 //! Only a device that is kept busy shows its limit. So a stretch of time in which the writer's queue
-//! was full all the while counts as it is, and any other only when it shows *more* than was known.
+//! was full all the while counts as it is, and any other only when it shows *more* than was known: by the
+//! pages of the time in which it was not idle. (By those of all the time it could not: a limit that was learnt
+//! too low holds writers back, the device idles, and nobody ever sees more.)
 //! Until the queue has been full for a second, the device's limit is unknown and nothing is held back for its
 //! sake: one slow moment of a machine is no limit. When writers are held back for it, the governor asks for a little more than the device is
 //! known to do ([`crate::Governor`]): the queue stays full, and a device that has become faster is
@@ -39,6 +41,8 @@ const FULL: f64 = 0.9;
 const WINDOW: f64 = 0.1;
 /// ... and has at least this many pages, or is as long as that.
 const WINDOW_PAGES: (u64, f64) = (32, 1.0);
+/// Who was busy for less than this share of a window tells nothing of the rest of it.
+const BUSY_MIN: f64 = 0.1;
 /// The first limit is what is done while the queue is full for this time, in seconds.
 const FIRST: f64 = 1.0;
 /// What one window shows is at most this much slower than what is known.
@@ -65,6 +69,7 @@ pub struct DeviceMeter {
     first: (f64, u64),
     seconds: f64,
     full_seconds: f64,
+    busy_seconds: f64,
     pages: u64,
     /// Pages of the last batch, which the next one may be expected to have.
     batch_pages: u64,
@@ -87,6 +92,7 @@ impl DeviceMeter {
             first: (0.0, 0),
             seconds: 0.0,
             full_seconds: 0.0,
+            busy_seconds: 0.0,
             pages: 0,
             batch_pages: 0,
         }
@@ -112,11 +118,12 @@ impl DeviceMeter {
         device.latency_deviation += (off.abs() - device.latency_deviation) * LATENCY_WEIGHT;
     }
 
-    /// `seconds` have passed, for `full_seconds` of which the writer had as many batches under way as
-    /// it ever has. Call it every 10 to 100 ms, after the batches of that time.
-    pub fn elapsed(&mut self, seconds: f64, full_seconds: f64) {
+    /// `seconds` have passed, in `busy_seconds` of which the writer had batches under way; `full` if they were
+    /// as many as it ever has. Call it every 10 to 100 ms, after the batches of that time.
+    pub fn elapsed(&mut self, seconds: f64, busy_seconds: f64, full: bool) {
         self.seconds += seconds;
-        self.full_seconds += full_seconds;
+        self.busy_seconds += busy_seconds;
+        self.full_seconds += if full { busy_seconds } else { 0.0 };
         let full = self.full_seconds >= FULL * self.seconds;
         let enough = self.pages >= WINDOW_PAGES.0 || self.seconds >= WINDOW_PAGES.1;
         if self.seconds >= WINDOW && (enough || !full) {
@@ -128,11 +135,15 @@ impl DeviceMeter {
     }
 
     fn open_window(&mut self) {
-        (self.seconds, self.full_seconds, self.pages) = (0.0, 0.0, 0);
+        (self.seconds, self.full_seconds, self.busy_seconds, self.pages) = (0.0, 0.0, 0.0, 0);
     }
 
     fn learn(&mut self, full: bool) {
-        let rate = self.pages as f64 / self.seconds;
+        let of_time = match full || self.pages < WINDOW_PAGES.0 {
+            true => self.seconds,
+            false => self.busy_seconds.max(BUSY_MIN * self.seconds),
+        };
+        let rate = self.pages as f64 / of_time;
         match self.device.pages_per_second {
             None => self.learn_first(full),
             Some(known) if full || rate > known => self.follow(known, rate, self.seconds),
@@ -208,7 +219,7 @@ mod tests {
                 meter.batch_done(batch, 0.02);
                 done -= batch as f64;
             }
-            meter.elapsed(tick, if full { tick } else { 0.0 });
+            meter.elapsed(tick, tick, full);
         }
     }
 
@@ -264,15 +275,44 @@ mod tests {
         let mut meter = DeviceMeter::new();
         run(&mut meter, 10_000.0, 64, 2.0, true);
         for _ in 0..10 {
-            meter.elapsed(0.01, 0.01);
+            meter.elapsed(0.01, 0.01, true);
         }
         assert!(rate(&meter) > 9_000.0, "a moment is nothing: {}", rate(&meter));
         for _ in 0..200 {
-            meter.elapsed(0.01, 0.01);
+            meter.elapsed(0.01, 0.01, true);
         }
         assert!(rate(&meter) < 1_000.0, "{}", rate(&meter));
         run(&mut meter, 10_000.0, 64, 3.0, true);
         assert!(rate(&meter) > 8_000.0, "{}", rate(&meter));
+    }
+
+    #[test]
+    fn a_limit_that_was_learnt_too_low_is_forgotten_once_the_device_idles() {
+        let mut meter = DeviceMeter::new();
+        run(&mut meter, 400.0, 24, 3.0, true);
+        assert!(rate(&meter) < 500.0);
+        // Writers are held to that rate; each batch takes 3 ms.
+        for _ in 0..100 {
+            meter.batch_done(12, 0.003);
+            meter.elapsed(0.03, 0.003, false);
+        }
+        assert!((rate(&meter) / 4000.0 - 1.0).abs() < 0.1, "{}", rate(&meter));
+        // What takes a moment now and then is no sample of a second.
+        for _ in 0..200 {
+            meter.batch_done(12, 1e-4);
+            meter.elapsed(0.03, 1e-4, false);
+        }
+        assert!(rate(&meter) < 5000.0, "{}", rate(&meter));
+    }
+
+    #[test]
+    fn time_in_which_nothing_was_under_way_shows_no_limit() {
+        let mut meter = DeviceMeter::new();
+        for _ in 0..300 {
+            meter.batch_done(24, 1e-4);
+            meter.elapsed(0.04, 1e-3, true);
+        }
+        assert_eq!(meter.device().pages_per_second, None);
     }
 
     #[test]

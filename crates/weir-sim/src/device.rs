@@ -207,7 +207,7 @@ impl Device {
 
     /// Ends a tick in which the writer had to wait for the queue or not.
     pub fn end(&mut self, seconds: f64, full: bool) {
-        self.meter.elapsed(seconds, if full { seconds } else { 0.0 });
+        self.meter.elapsed(seconds, seconds, full);
     }
 
     /// Pages under way.

@@ -85,6 +85,8 @@ fn flusher(storage: &Storage, shared: &Shared) {
     let mut regulator = Regulator::new(storage.policy());
     while running(storage, shared) {
         storage.flusher.wait(TURN);
+        // A batch that ended too soon after the last turn is followed a moment later, not a whole turn.
+        std::thread::sleep(regulator.rest(Instant::now()));
         regulator.turn(storage, &shared.writers, Instant::now());
     }
     // Nobody is held back for the sake of those who write no more.
@@ -114,10 +116,15 @@ fn evictor(storage: &Storage, shared: &Shared) {
 /// the space of what was dropped back to the file system.
 fn log_keeper(storage: &Storage, shared: &Shared) {
     const TURN: Duration = Duration::from_millis(5);
+    /// Nobody waits for these syncs, but others for the device: after one so many times its time passes...
+    const SYNC_REST: u32 = 8;
     const SYNC_BYTES: u64 = 512 << 10;
+    /// ... unless this part of the log waits for one.
+    const SYNC_AT_ONCE: u64 = 16;
     const SYNC_EVERY: Duration = Duration::from_millis(400);
     const TRIM_EVERY: Duration = Duration::from_secs(5);
     let (mut synced, mut trimmed) = (Instant::now(), Instant::now());
+    let mut rested = Instant::now();
     while running(storage, shared) {
         std::thread::sleep(TURN);
         if storage.redo.reserved() > storage.redo.durable() && synced.elapsed() >= SYNC_EVERY {
@@ -125,9 +132,13 @@ fn log_keeper(storage: &Storage, shared: &Shared) {
             synced = Instant::now();
         }
         // Little by little, so that who has to sync a segment's end has little to wait for.
-        if storage.redo.written().0 - storage.redo.durable().0 >= SYNC_BYTES {
+        let unsynced = storage.redo.written().0 - storage.redo.durable().0;
+        let at_once = unsynced >= storage.redo.capacity() / SYNC_AT_ONCE;
+        if unsynced >= SYNC_BYTES && (at_once || Instant::now() >= rested) {
+            let began = Instant::now();
             let durable = storage.redo.write_step(true).map_err(Fault::from);
             survive(storage, durable.map(|durable| storage.store.release(durable)));
+            rested = Instant::now() + SYNC_REST * began.elapsed();
         }
         if trimmed.elapsed() >= TRIM_EVERY {
             survive(storage, storage.store.trim().map_err(Fault::from));

@@ -15,6 +15,9 @@ use weir_governor::{Device, DeviceMeter, Load, Plan, Policy};
 /// Time between turns.
 pub const TURN: Duration = Duration::from_millis(10);
 
+/// The same, at least, when batches end sooner.
+const TURN_MIN: Duration = Duration::from_millis(1);
+
 /// At a low rate, a batch takes the pages of this time.
 const BATCH_SECONDS: f64 = 0.05;
 
@@ -73,14 +76,20 @@ impl Regulator {
         }
     }
 
-    /// Looks at the load, and does what the policy plans.
+    /// How long to wait from `now` to the next turn at least.
+    pub fn rest(&self, now: Instant) -> Duration {
+        TURN_MIN.saturating_sub(now.saturating_duration_since(self.at))
+    }
+
+    /// Looks at the load, and does what the policy plans. Nothing, if the last turn was just now.
     pub fn turn(&mut self, storage: &Storage, writers: &Writers, now: Instant) {
-        let seconds = now.saturating_duration_since(self.at).as_secs_f64();
-        if seconds < 1e-3 {
+        if self.rest(now) > Duration::ZERO {
             return;
         }
+        let seconds = now.saturating_duration_since(self.at).as_secs_f64();
         self.at = now;
-        let device = self.measure(storage, seconds);
+        let busy = writers.take_busy(now).as_secs_f64().min(seconds);
+        let device = self.measure(storage, seconds, busy);
         let plan = self.plan(storage, seconds, device);
         let rates = match storage.is_full() {
             // Nothing gets written, however slowly they go.
@@ -99,7 +108,7 @@ impl Regulator {
         self.write(storage, writers, &plan, seconds, device);
     }
 
-    fn measure(&mut self, storage: &Storage, seconds: f64) -> Device {
+    fn measure(&mut self, storage: &Storage, seconds: f64, busy: f64) -> Device {
         for done in storage.take_written() {
             let latency = done.ended.saturating_duration_since(done.began).as_secs_f64();
             self.meter.batch_done(done.pages as u64, latency);
@@ -110,9 +119,9 @@ impl Regulator {
             let mean = (syncs.1 - before.1) as f64 / 1e6 / (syncs.0 - before.0) as f64;
             self.sync_seconds += (mean - self.sync_seconds) * (seconds / SYNC_MEMORY).min(1.0);
         }
-        // A device without space is no slow one.
+        // A device without space is no slow one, nor is one that had done all before we came back to it.
         let was_full = self.was_full && !storage.is_full();
-        self.meter.elapsed(seconds, if was_full { seconds } else { 0.0 });
+        self.meter.elapsed(seconds, busy, was_full);
         self.meter.device()
     }
 
@@ -170,7 +179,7 @@ impl Regulator {
         let depth = IN_FLIGHT * most;
         // At its limit nothing grows, and what follows growth alone would wait with those who wait for it.
         let pressed = storage.pressed.swap(false, Relaxed);
-        let rate = if pressed { rate.max(most as f64 / seconds) } else { rate };
+        let rate = if pressed { rate.max(depth as f64 / seconds) } else { rate };
         let batch = (rate * BATCH_SECONDS).clamp(1.0, most as f64);
         if self.owed < 1.0 {
             self.owed_since = self.at;

@@ -8,7 +8,7 @@ use super::write::Reason;
 use super::{Fault, Storage};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Most batches that wait or run.
 pub const BATCHES_MAX: usize = 8;
@@ -40,7 +40,47 @@ struct State {
     running: usize,
     /// Pages asked for in batches that wait or run.
     pages: usize,
+    /// Since when there are any, and how long there were before.
+    busy_since: Option<Instant>,
+    busy: Duration,
     ending: bool,
+}
+
+impl State {
+    fn batches(&self) -> usize {
+        self.waiting.len() + self.running
+    }
+
+    fn ask(&mut self, batch: Batch, now: Instant) {
+        let batches = self.batches();
+        assert!(batches < BATCHES_MAX, "{batches} batches are in flight");
+        self.pages += batch.pages;
+        self.waiting.push_back(batch);
+        self.busy_since.get_or_insert(now);
+    }
+
+    fn take(&mut self) -> Option<Batch> {
+        let batch = self.waiting.pop_front()?;
+        self.running += 1;
+        Some(batch)
+    }
+
+    fn done(&mut self, batch: Batch, now: Instant) {
+        self.running -= 1;
+        self.pages -= batch.pages;
+        if self.batches() == 0 {
+            self.settle(now);
+            self.busy_since = None;
+        }
+    }
+
+    /// Counts the time up to `now`.
+    fn settle(&mut self, now: Instant) {
+        if let Some(since) = &mut self.busy_since {
+            self.busy += now.saturating_duration_since(*since);
+            *since = now.max(*since);
+        }
+    }
 }
 
 /// Batches on their way.
@@ -54,7 +94,14 @@ impl Writers {
     /// Pages in batches that wait or run, and the number of batches.
     pub fn in_flight(&self) -> (usize, usize) {
         let state = self.state.lock();
-        (state.pages, state.waiting.len() + state.running)
+        (state.pages, state.batches())
+    }
+
+    /// For how long there were batches in flight since the last call.
+    pub fn take_busy(&self, now: Instant) -> Duration {
+        let mut state = self.state.lock();
+        state.settle(now);
+        std::mem::take(&mut state.busy)
     }
 
     /// Asks for a batch.
@@ -62,11 +109,7 @@ impl Writers {
     /// # Panics
     /// If there are [`BATCHES_MAX`] already.
     pub fn ask(&self, pages: usize, reason: Reason) {
-        let mut state = self.state.lock();
-        let batches = state.waiting.len() + state.running;
-        assert!(batches < BATCHES_MAX, "{batches} batches are in flight");
-        state.pages += pages;
-        state.waiting.push_back(Batch { pages, reason });
+        self.state.lock().ask(Batch { pages, reason }, Instant::now());
         self.changed.notify_one();
     }
 
@@ -82,8 +125,7 @@ impl Writers {
             if state.ending {
                 return None;
             }
-            if let Some(batch) = state.waiting.pop_front() {
-                state.running += 1;
+            if let Some(batch) = state.take() {
                 return Some(batch);
             }
             self.changed.wait(&mut state);
@@ -94,11 +136,7 @@ impl Writers {
     pub fn run(&self, storage: &Storage, survive: impl Fn(&Storage, Result<(), Fault>)) {
         while let Some(batch) = self.next() {
             let written = write(storage, batch);
-            {
-                let mut state = self.state.lock();
-                state.running -= 1;
-                state.pages -= batch.pages;
-            }
+            self.state.lock().done(batch, Instant::now());
             storage.flusher.raise();
             storage.checkpointer.raise();
             survive(storage, written.map(drop));
@@ -116,5 +154,30 @@ fn write(storage: &Storage, batch: Batch) -> Result<usize, Fault> {
             }
             written => return written,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_without_a_batch_in_flight_is_not_busy() {
+        let (start, mut state) = (Instant::now(), State::default());
+        let at = |ms: u64| start + Duration::from_millis(ms);
+        let batch = Batch { pages: 5, reason: Reason::Deadline };
+        state.ask(batch, at(10));
+        state.ask(batch, at(12));
+        assert!(state.take().is_some() && state.take().is_some() && state.take().is_none());
+        state.done(batch, at(13));
+        assert_eq!((state.pages, state.batches()), (5, 1));
+        state.settle(at(14));
+        assert_eq!(state.busy, Duration::from_millis(4), "what is under way counts");
+        state.done(batch, at(20));
+        state.settle(at(50));
+        assert_eq!((state.pages, state.busy), (0, Duration::from_millis(10)));
+        state.ask(batch, at(60));
+        state.settle(at(61));
+        assert_eq!(state.busy, Duration::from_millis(11));
     }
 }
