@@ -150,6 +150,7 @@ pub unsafe extern "C" fn weir_scan_next(
             // SAFETY: the caller's promise.
             unsafe { *out = WeirScanned { key, value, current: entry.current } };
             if !rest.is_null() {
+                // What `out` points to stays where it is: `take_rest` promises that.
                 let batch = scan.scan.take_rest();
                 let (bytes, places) = (batch.bytes.as_ptr(), batch.entries.as_ptr().cast());
                 let (count, current) = (batch.entries.len(), batch.current);

@@ -382,7 +382,7 @@ impl RawScan {
     }
 
     /// The entries behind the one that [`RawScan::next`] gave, as far as they have been read with it. They
-    /// count as given. None where each entry must be looked at anew: of rows under lock, for example.
+    /// count as given, and leave that one where it is in memory. None where each entry must be looked at anew: of rows under lock, for example.
     #[inline]
     pub fn take_rest(&mut self) -> RawBatch<'_> {
         let current = !matches!(self.begin.reads, Reads::Locked(..));

@@ -10,8 +10,9 @@
 //! anything has been staged when it comes to read on in the main tree: so it misses nothing
 //! that its own transaction puts there meanwhile.
 
+use super::scan::Together;
 use super::staging::Staging;
-use super::{Batch, Copied, Direction, Look, Range, Row, Scan, ScanStop};
+use super::{Batch, Direction, Look, Range, Row, Scan, ScanStop};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ pub struct MergedScan {
     /// Whether the entry given last was staged.
     last_is_staged: bool,
     /// Entries of both that were given together.
-    together: Vec<Copied>,
+    together: Together,
     /// Key behind which all is to be read anew.
     behind: Option<Vec<u8>>,
 }
@@ -49,7 +50,13 @@ impl MergedScan {
         // What an empty staging tree gets from now on, a settled view doesn't see.
         let staging = staging.filter(|staging| !settled || !staging.is_empty());
         let staged = staging.map(|staging| Box::new(Staged::beside(&mut main, staging, settled)));
-        MergedScan { main, staged, last_is_staged: false, together: Vec::new(), behind: None }
+        MergedScan {
+            main,
+            staged,
+            last_is_staged: false,
+            together: Together::default(),
+            behind: None,
+        }
     }
 
     /// Has what lies behind `key`, which has been given, read anew, though it may have been copied already.
@@ -108,8 +115,9 @@ impl MergedScan {
         // What the main tree's scan has copied lies in the window.
         match &mut self.staged {
             Some(staged) if staged.scan.peek().is_some() => {
-                let (main, places) = (&mut self.main, &mut self.together);
-                let (batch, is_staged) = main.take_merged(&mut staged.scan, key_bytes_max, places);
+                let (main, together) = (&mut self.main, &mut self.together);
+                let (batch, is_staged) =
+                    main.take_merged(&mut staged.scan, key_bytes_max, together);
                 if !batch.entries.is_empty() {
                     self.last_is_staged = is_staged;
                 }

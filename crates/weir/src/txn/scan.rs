@@ -80,14 +80,6 @@ pub struct Copied {
     pub outdated: bool,
 }
 
-impl Copied {
-    /// The same entry in a buffer in which it lies `by` bytes further on, wrapping around.
-    fn moved(self, by: u32) -> Copied {
-        let [key, value, end] = [self.key, self.value, self.end].map(|at| at.wrapping_add(by));
-        Copied { key, value, end, ..self }
-    }
-}
-
 /// Entries that a scan has copied together.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Batch<'a> {
@@ -95,6 +87,29 @@ pub struct Batch<'a> {
     pub bytes: &'a [u8],
     /// Where in `bytes` each of them lies.
     pub entries: &'a [Copied],
+}
+
+/// Entries of several scans, in a buffer of their own.
+#[derive(Default)]
+pub(super) struct Together {
+    bytes: Vec<u8>,
+    entries: Vec<Copied>,
+}
+
+impl Together {
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.entries.clear();
+    }
+
+    /// Adds an entry that lies in `bytes`.
+    #[inline]
+    fn push(&mut self, entry: &Copied, bytes: &[u8]) {
+        let key = self.bytes.len() as u32;
+        self.bytes.extend_from_slice(&bytes[entry.key as usize..entry.end as usize]);
+        let value = key + (entry.value - entry.key);
+        self.entries.push(Copied { key, value, end: self.bytes.len() as u32, ..*entry });
+    }
 }
 
 /// An entry that a scan has copied.
@@ -249,7 +264,8 @@ impl Scan {
     }
 
     /// Gives the entries at once that have been copied and not given yet, up to the first whose value is
-    /// not here, or that is outdated, or whose key has more than `key_bytes_max`.
+    /// not here, or that is outdated, or whose key has more than `key_bytes_max`. What was given before them stays
+    /// where it is.
     #[inline]
     pub fn take_copied(&mut self, key_bytes_max: usize) -> Batch<'_> {
         let rest = &self.rows[self.next..];
@@ -261,20 +277,18 @@ impl Scan {
     }
 
     /// As [`Scan::take_copied`], of this scan and of `other`, which has copied what lies beside it; in the order of
-    /// keys, one of two that are equal once. It ends where this scan has to read on. `places` is for where they
-    /// lie. Also returns whether the last of them is `other`'s.
+    /// keys, one of two that are equal once. It ends where this scan has to read on. Also returns whether the
+    /// last of them is `other`'s.
     pub(super) fn take_merged<'a>(
-        &'a mut self,
+        &mut self,
         other: &mut Scan,
         key_bytes_max: usize,
-        places: &'a mut Vec<Copied>,
+        together: &'a mut Together,
     ) -> (Batch<'a>, bool) {
         let most = key_bytes_max as u32;
         let apart = |row: &Copied| row.overflow || row.outdated || row.value - row.key > most;
-        let (first, mut last_is_others) = (other.next, false);
-        // Where this buffer has what is taken of the other.
-        let shift = self.bytes.len().wrapping_sub(other.begin_of(first)) as u32;
-        places.clear();
+        let mut last_is_others = false;
+        together.clear();
         loop {
             let (ours, others) = (self.rows.get(self.next), other.rows.get(other.next));
             let order = match (ours, others) {
@@ -283,19 +297,20 @@ impl Scan {
                 (Some(_), None) => Ordering::Less,
                 (Some(ours), Some(others)) => self.order(self.key(ours), other.key(others)),
             };
-            let taken = if order.is_gt() { others } else { ours };
+            let (taken, bytes) = match order.is_gt() {
+                true => (others, &other.bytes),
+                false => (ours, &self.bytes),
+            };
             let taken = taken.expect("it is the one, or the only one");
             if apart(taken) {
                 break;
             }
+            together.push(taken, bytes);
             last_is_others = order.is_gt();
-            places.push(if last_is_others { taken.moved(shift) } else { *taken });
             self.next += usize::from(order.is_le());
             other.next += usize::from(order.is_ge());
         }
-        let taken = other.begin_of(first)..other.begin_of(other.next);
-        self.bytes.extend_from_slice(&other.bytes[taken]);
-        (Batch { bytes: &self.bytes, entries: places }, last_is_others)
+        (Batch { bytes: &together.bytes, entries: &together.entries }, last_is_others)
     }
 
     /// How two keys follow one another in the scan's direction.
@@ -310,11 +325,6 @@ impl Scan {
     #[inline]
     fn key(&self, row: &Copied) -> &[u8] {
         &self.bytes[row.key as usize..row.value as usize]
-    }
-
-    /// Where the entry at a position begins in the buffer, or all of them end.
-    fn begin_of(&self, at: usize) -> usize {
-        self.rows.get(at).map_or(self.bytes.len(), |row| row.key as usize)
     }
 
     /// The next entry, if it has been copied.
