@@ -411,6 +411,13 @@ enum WeirResult weir_rollback_prepared(const struct WeirDatabase *database,
 // What the thread's last failure says. Valid until its next call that can fail.
 const char *weir_error_message(void);
 
+// Has `weir_error_message` say this until the thread's next failure: for failures that the caller finds; or
+// nothing, so that it can tell later whether there was one.
+//
+// # Safety
+// `text` is readable.
+void weir_error_set(struct WeirBytes text);
+
 // The index that the thread's last duplicate was found in: its name, or `primary`.
 const char *weir_error_index(void);
 
@@ -631,7 +638,8 @@ void weir_canceller_close(struct WeirCanceller *canceller);
 // `canceller` is a handle.
 void weir_cancel(const struct WeirCanceller *canceller);
 
-// From now on changes of definitions wait again, until they are cancelled.
+// From now on waits go on again, until they are cancelled: what was cancelled before and met no wait is
+// forgotten.
 //
 // # Safety
 // `canceller` is a handle.

@@ -68,6 +68,18 @@ pub extern "C" fn weir_error_message() -> *const c_char {
     LAST.with(|last| last.borrow().message.as_ptr())
 }
 
+/// Has `weir_error_message` say this until the thread's next failure: for failures that the caller finds; or
+/// nothing, so that it can tell later whether there was one.
+///
+/// # Safety
+/// `text` is readable.
+#[no_mangle]
+pub unsafe extern "C" fn weir_error_set(text: WeirBytes) {
+    // SAFETY: the caller's promise.
+    let message = c_string(&unsafe { text.text() });
+    LAST.with(|last| *last.borrow_mut() = Last { message, ..Last::default() });
+}
+
 /// The index that the thread's last duplicate was found in: its name, or `primary`.
 #[no_mangle]
 pub extern "C" fn weir_error_index() -> *const c_char {

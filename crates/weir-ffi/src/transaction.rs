@@ -20,7 +20,7 @@ pub struct WeirTransaction {
     savepoints: Vec<Savepoint>,
     statement: Option<Savepoint>,
     committed: Option<Committed>,
-    canceller: Arc<Mutex<Option<Canceller>>>,
+    cancelling: Arc<Mutex<Cancelling>>,
     /// Its number, once its waits can be cancelled.
     number: Option<TxnId>,
     owners: Arc<Owners>,
@@ -31,9 +31,41 @@ pub struct WeirTransaction {
 /// Ends waits of a connection from other threads: of its transactions for locks, and of its changes of
 /// definitions. One serves all of a connection, one after the other.
 pub struct WeirCanceller {
-    canceller: Arc<Mutex<Option<Canceller>>>,
+    cancelling: Arc<Mutex<Cancelling>>,
     waiting: Waiting,
     owner: *mut c_void,
+}
+
+/// The end of a connection's waits for locks.
+#[derive(Default)]
+struct Cancelling {
+    /// Whether waits are to end, also of a transaction that has never waited before.
+    is_cancelled: bool,
+    /// Of the transaction that may wait.
+    canceller: Option<Canceller>,
+}
+
+impl Cancelling {
+    fn cancel(&mut self) {
+        self.is_cancelled = true;
+        if let Some(canceller) = &self.canceller {
+            canceller.cancel();
+        }
+    }
+
+    fn renew(&mut self) {
+        self.is_cancelled = false;
+        if let Some(canceller) = &self.canceller {
+            canceller.renew();
+        }
+    }
+
+    fn enter(&mut self, canceller: Canceller) {
+        if self.is_cancelled {
+            canceller.cancel();
+        }
+        self.canceller = Some(canceller);
+    }
 }
 
 impl WeirCanceller {
@@ -107,7 +139,7 @@ impl WeirTransaction {
         if self.number.is_none() {
             let canceller = txn.canceller()?;
             let number = canceller.transaction();
-            *lock(&self.canceller) = Some(canceller);
+            lock(&self.cancelling).enter(canceller);
             self.number = Some(number);
             if !self.owner.is_null() {
                 self.owners.enter(number, self.owner);
@@ -118,7 +150,7 @@ impl WeirTransaction {
 
     fn end(&mut self) -> weir::Result<Transaction> {
         if let Some(number) = self.number.take() {
-            *lock(&self.canceller) = None;
+            lock(&self.cancelling).canceller = None;
             if !self.owner.is_null() {
                 self.owners.leave(number);
             }
@@ -142,8 +174,8 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 /// of the connection's transactions; null if it needn't be told.
 #[no_mangle]
 pub extern "C" fn weir_canceller_open(owner: *mut c_void) -> *mut WeirCanceller {
-    let (canceller, waiting) = Default::default();
-    Box::into_raw(Box::new(WeirCanceller { canceller, waiting, owner }))
+    let (cancelling, waiting) = Default::default();
+    Box::into_raw(Box::new(WeirCanceller { cancelling, waiting, owner }))
 }
 
 /// Gives back a canceller, or null.
@@ -168,19 +200,20 @@ pub unsafe extern "C" fn weir_cancel(canceller: *const WeirCanceller) {
     // SAFETY: the caller's promise.
     let canceller = unsafe { &*canceller };
     canceller.waiting.cancel();
-    if let Some(canceller) = &*lock(&canceller.canceller) {
-        canceller.cancel();
-    }
+    lock(&canceller.cancelling).cancel();
 }
 
-/// From now on changes of definitions wait again, until they are cancelled.
+/// From now on waits go on again, until they are cancelled: what was cancelled before and met no wait is
+/// forgotten.
 ///
 /// # Safety
 /// `canceller` is a handle.
 #[no_mangle]
 pub unsafe extern "C" fn weir_canceller_renew(canceller: *const WeirCanceller) {
     // SAFETY: the caller's promise.
-    unsafe { &*canceller }.waiting.renew();
+    let canceller = unsafe { &*canceller };
+    canceller.waiting.renew();
+    lock(&canceller.cancelling).renew();
 }
 
 /// Begins a transaction.
@@ -202,7 +235,7 @@ pub unsafe extern "C" fn weir_begin(
         savepoints: Vec::new(),
         statement: None,
         committed: None,
-        canceller: canceller.canceller.clone(),
+        cancelling: canceller.cancelling.clone(),
         number: None,
         owners: database.1.clone(),
         owner: canceller.owner,

@@ -5,7 +5,9 @@ use std::ptr::{null, null_mut};
 use std::slice;
 use weir_ffi::bytes::WeirBytes;
 use weir_ffi::database::{weir_close, weir_open, WeirDatabase, WeirDurability, WeirOptions};
-use weir_ffi::error::{weir_error_index, weir_error_key, weir_error_message, WeirResult};
+use weir_ffi::error::{
+    weir_error_index, weir_error_key, weir_error_message, weir_error_set, WeirResult,
+};
 use weir_ffi::scan::{
     weir_scan_close, weir_scan_next, weir_scan_open, WeirBatch, WeirBound, WeirBoundKind,
     WeirScanned,
@@ -15,9 +17,9 @@ use weir_ffi::table::{
     WeirIndexFigures, WeirTable, WEIR_PRIMARY,
 };
 use weir_ffi::transaction::{
-    weir_begin, weir_canceller_close, weir_canceller_open, weir_commit, weir_is_running,
-    weir_rollback, weir_savepoint, weir_savepoint_rollback, weir_transaction_close, WeirCanceller,
-    WeirIsolation, WeirLock, WeirTransaction,
+    weir_begin, weir_cancel, weir_canceller_close, weir_canceller_open, weir_canceller_renew,
+    weir_commit, weir_is_running, weir_rollback, weir_savepoint, weir_savepoint_rollback,
+    weir_transaction_close, WeirCanceller, WeirIsolation, WeirLock, WeirTransaction,
 };
 use weir_ffi::write::{weir_get, weir_insert, weir_row_close, weir_row_open, WeirEntry};
 
@@ -172,4 +174,62 @@ fn a_failure_says_which_index_or_what_happened() {
         weir_transaction_close(one);
         weir_transaction_close(two);
     }
+}
+
+/// Reads and locks a row that another transaction has written: what the wait for it comes to.
+fn wait_for(world: &World, txn: *mut WeirTransaction, key: &[u8]) -> WeirResult {
+    let row = weir_row_open();
+    let mut found = WeirBytes { data: null(), len: 0 };
+    // SAFETY: the handles are open, and `row` is given back once.
+    unsafe {
+        let got = weir_get(txn, world.table, bytes(key), WeirLock::Shared, row, &mut found);
+        weir_row_close(row);
+        got
+    }
+}
+
+#[test]
+fn what_was_cancelled_ends_waits_until_it_is_renewed() {
+    let world = World::new();
+    let others = weir_canceller_open(null_mut());
+    let mut other = null_mut();
+    // SAFETY: the handles are open, each is given back once, and `other` may be written.
+    unsafe {
+        let read_committed = WeirIsolation::ReadCommitted;
+        let begun = weir_begin(world.database, read_committed, others, &mut other);
+        assert_eq!(begun, WeirResult::Ok);
+        assert_eq!(world.insert(other, b"1", b"Ada"), WeirResult::Ok);
+
+        // Of a transaction that has never waited.
+        let txn = world.begin();
+        weir_cancel(world.canceller);
+        assert_eq!(wait_for(&world, txn, b"1"), WeirResult::Cancelled);
+        // The database's time for a wait is none.
+        weir_canceller_renew(world.canceller);
+        assert_eq!(wait_for(&world, txn, b"1"), WeirResult::LockTimeout);
+        // Of one that has, and meets no wait before the next statement.
+        weir_cancel(world.canceller);
+        weir_canceller_renew(world.canceller);
+        assert_eq!(wait_for(&world, txn, b"1"), WeirResult::LockTimeout);
+
+        for of in [txn, other] {
+            assert_eq!(weir_rollback(of), WeirResult::Ok);
+            weir_transaction_close(of);
+        }
+        weir_canceller_close(others);
+    }
+}
+
+#[test]
+fn the_caller_may_have_words_of_its_own() {
+    let said = || {
+        // SAFETY: the words are copied before the next call.
+        unsafe { CStr::from_ptr(weir_error_message()) }.to_owned()
+    };
+    // SAFETY: the bytes live.
+    unsafe { weir_error_set(bytes(b"not understood")) };
+    assert_eq!(said().as_c_str(), c"not understood");
+    // SAFETY: there are no bytes.
+    unsafe { weir_error_set(bytes(b"")) };
+    assert!(said().is_empty());
 }

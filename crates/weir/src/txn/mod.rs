@@ -314,6 +314,11 @@ impl Canceller {
         self.cancelled.store(true, Ordering::Release);
         self.shared.locks.cancel(self.id);
     }
+
+    /// What was cancelled before and met no wait ends no later one.
+    pub fn renew(&self) {
+        self.cancelled.store(false, Ordering::Release);
+    }
 }
 
 /// A point to which a transaction can be rolled back.
