@@ -49,6 +49,11 @@ int Session::begin_statement(THD *thd, bool reads_only)
   }
   if (!in_statement)
   {
+    // A KILL of an earlier statement may have met no wait. One from here on is told to the canceller; one in between is
+    // seen here.
+    weir_canceller_renew(canceller);
+    if (thd->killed != NOT_KILLED)
+      cancel();
     WeirResult result= weir_statement_begin(transaction, lock_wait_timeout_ms(thd));
     if (result != WEIR_RESULT_OK)
       return error_of(result);
@@ -149,8 +154,13 @@ WeirPatience Session::patience(THD *thd)
 {
   // A KILL from here on is told to the canceller.
   weir_canceller_renew(canceller);
-  if (thd_killed(thd))
+  // Not `thd_killed`, which knows nothing of statements that have taken too long.
+  if (thd->killed != NOT_KILLED)
+  {
+    // Waits for rows end as before.
+    cancel();
     return WeirPatience{nullptr, TIDYING_MS};
+  }
   return WeirPatience{canceller, lock_wait_timeout_ms(thd)};
 }
 
