@@ -207,10 +207,16 @@ static int start_consistent_snapshot(handlerton *, THD *thd)
   return Session::of(thd)->consistent_snapshot(thd);
 }
 
-static int close_connection(handlerton *, THD *thd)
+static int close_connection(handlerton *hton, THD *thd)
 {
-  if (Session *session= Session::find(thd))
-    session->close();
+  Session *session= Session::find(thd);
+  if (!session)
+    return 0;
+  // Until then a KILL finds it, under this lock; the server itself forgets it too late.
+  mysql_mutex_lock(&thd->LOCK_thd_data);
+  thd->ha_data[hton->slot].ha_ptr= nullptr;
+  mysql_mutex_unlock(&thd->LOCK_thd_data);
+  session->close();
   return 0;
 }
 
@@ -351,6 +357,15 @@ static int ddl_is_recovered(handlerton *)
 static const int OWN_NUMBER= 113;
 static_assert(OWN_NUMBER > DB_TYPE_FIRST_DYNAMIC && OWN_NUMBER < DB_TYPE_DEFAULT, "a number for plugins");
 
+static int deinit(void *)
+{
+  close_numbers();
+  if (database && weir_close(database, clean_shutdown()) != WEIR_RESULT_OK)
+    sql_print_error("WEIR: %s", weir_error_message());
+  database= nullptr;
+  return 0;
+}
+
 static int init(void *p)
 {
   hton= static_cast<handlerton *>(p);
@@ -397,19 +412,12 @@ static int init(void *p)
   if (!open_numbers())
   {
     sql_print_error("WEIR: the numbers of AUTO_INCREMENT can't be opened: %s", weir_error_message());
+    // The server doesn't call `deinit` of a plugin that couldn't begin.
+    deinit(nullptr);
     return 1;
   }
   put_back_partitions();
   drop_garbage(is_temporary, "temporary tables of a server that was killed");
-  return 0;
-}
-
-static int deinit(void *)
-{
-  close_numbers();
-  if (database && weir_close(database, clean_shutdown()) != WEIR_RESULT_OK)
-    sql_print_error("WEIR: %s", weir_error_message());
-  database= nullptr;
   return 0;
 }
 
