@@ -69,22 +69,37 @@ WeirResult read_number(ulonglong number, ulonglong *value)
   return result == WEIR_RESULT_NOT_FOUND ? WEIR_RESULT_OK : result;
 }
 
+static WeirResult update_in(WeirTransaction *transaction, ulonglong number, ulonglong value)
+{
+  Bytes key= bytes_of_number(number), row= bytes_of_number(value);
+  bool unseen;
+  return weir_update(transaction, numbers, bytes_of(key), bytes_of(row), nullptr, 0, nullptr, 0, &unseen);
+}
+
 WeirResult write_number(ulonglong number, ulonglong value)
 {
   Alone writer;
   Bytes key= bytes_of_number(number), row= bytes_of_number(value);
   ulonglong before;
-  bool unseen;
   WeirResult result= writer.begin();
   if (result == WEIR_RESULT_OK)
     result= read_in(writer.transaction, number, WEIR_LOCK_EXCLUSIVE, &before);
   if (result == WEIR_RESULT_NOT_FOUND)
     result= weir_insert(writer.transaction, numbers, bytes_of(key), bytes_of(row), nullptr, 0);
   else if (result == WEIR_RESULT_OK)
-    result= weir_update(writer.transaction, numbers, bytes_of(key), bytes_of(row), nullptr, 0, nullptr, 0,
-                        &unseen);
+    result= update_in(writer.transaction, number, value);
   // The log has it before the commit of the rows that it is for.
   return result == WEIR_RESULT_OK ? weir_commit(writer.transaction, WEIR_DURABILITY_RELAXED) : result;
+}
+
+void take_back_number(ulonglong number, ulonglong written, ulonglong value)
+{
+  Alone writer;
+  ulonglong before;
+  if (writer.begin() == WEIR_RESULT_OK &&
+      read_in(writer.transaction, number, WEIR_LOCK_EXCLUSIVE, &before) == WEIR_RESULT_OK && before == written &&
+      update_in(writer.transaction, number, value) == WEIR_RESULT_OK)
+    weir_commit(writer.transaction, WEIR_DURABILITY_RELAXED);
 }
 
 void drop_number(ulonglong number)

@@ -22,6 +22,8 @@ ulonglong new_number();
 // What was written last; 0 if nothing was.
 WeirResult read_number(ulonglong number, ulonglong *value);
 WeirResult write_number(ulonglong number, ulonglong value);
+// Lowers a number that was written too far ahead, unless somebody has written another since. Failing does no harm.
+void take_back_number(ulonglong number, ulonglong written, ulonglong value);
 void drop_number(ulonglong number);
 
 } // namespace weir

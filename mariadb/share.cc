@@ -148,9 +148,9 @@ void Share::forget(ulonglong new_name)
 
 Share::~Share()
 {
-  // What was written ahead isn't needed any more.
+  // What was written ahead isn't needed any more. The table may have been opened anew, and more have been written.
   if (highest && kept > highest + 1)
-    write_number(number, highest + 1);
+    take_back_number(number, kept, highest + 1);
   weir_table_close(table);
 }
 
