@@ -350,10 +350,11 @@ static bool drop_rest_of_built(const WeirTable *table, const Builder &builder,
 }
 
 // Makes a change of what has yet to happen to a table.
-static void complete(Change &change, bool has_built, TABLE *altered, const Alter_inplace_info *info)
+static WeirResult complete(Change &change, bool has_built, TABLE *altered, const Alter_inplace_info *info)
 {
   Meta &meta= change.meta;
-  meta= meta_of(change.share->table);
+  if (WeirResult result= meta_of(change.share->table, change.share->name, &meta))
+    return result;
   change.numbers_begin_anew= info->create_info->used_fields & HA_CREATE_USED_AUTO;
   if (change.numbers_begin_anew)
   {
@@ -371,6 +372,7 @@ static void complete(Change &change, bool has_built, TABLE *altered, const Alter
   change.adds= info->index_add_count > 0 && !has_built;
   if (has_built)
     change.adds= drop_rest_of_built(change.share->table, change.builder, change.drops);
+  return WEIR_RESULT_OK;
 }
 
 // Takes back what was built.
@@ -395,7 +397,9 @@ bool ha_weir::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *inf
   for (auto next= info->group_commit_ctx ? info->group_commit_ctx : alone; *next; next++)
   {
     auto one= static_cast<Altered *>(*next);
-    complete(changes.emplace_back(one->share, altered, info), one->has_built, altered, info);
+    Change &change= changes.emplace_back(one->share, altered, info);
+    if (WeirResult result= complete(change, one->has_built, altered, info))
+      return report(this, altered, changes, result);
   }
   info->group_commit_ctx= nullptr;
   WeirResult result= carry_out(ha_thd(), changes);

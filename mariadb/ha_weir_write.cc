@@ -361,7 +361,9 @@ int ha_weir::note_auto_increment(const uchar *record)
 
 int ha_weir::reset_auto_increment(ulonglong value)
 {
-  Meta meta= meta_of(share->table);
+  Meta meta;
+  if (WeirResult result= meta_of(share->table, share->name, &meta))
+    return fail(result);
   meta.auto_increment= value;
   if (meta.number)
     meta.number= new_number();

@@ -288,10 +288,14 @@ static WeirResult open_some_part(const Bytes &name, WeirTable **table)
 static int check_version(handlerton *, const char *path, const LEX_CUSTRING *version, ulonglong)
 {
   WeirTable *table;
-  if (open_some_part(table_name(path), &table) != WEIR_RESULT_OK)
+  Bytes name= table_name(path);
+  if (open_some_part(name, &table) != WEIR_RESULT_OK)
     return 2;
-  Meta meta= meta_of(table);
+  Meta meta;
+  WeirResult result= meta_of(table, name, &meta);
   weir_table_close(table);
+  if (result != WEIR_RESULT_OK)
+    return 2;
   Bytes wanted(reinterpret_cast<const char *>(version->str), version->length);
   return meta.version == wanted ? 0 : 1;
 }

@@ -74,7 +74,8 @@ static Meta meta_of_name(const Bytes &name)
   WeirTable *table;
   if (weir_table_open(database, bytes_of(name), &table) == WEIR_RESULT_OK)
   {
-    meta= meta_of(table);
+    if (meta_of(table, name, &meta) != WEIR_RESULT_OK)
+      sql_print_error("WEIR: %s", weir_error_message());
     weir_table_close(table);
   }
   return meta;

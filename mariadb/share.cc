@@ -98,7 +98,9 @@ int Share::open(const Bytes &table_name, TABLE *form)
       return HA_ERR_CRASHED;
     }
   }
-  Meta meta= meta_of(table);
+  Meta meta;
+  if (WeirResult result= meta_of(table, name, &meta))
+    return error_of(result);
   next_auto= meta.auto_increment;
   number= meta.number;
   added= meta.added;
@@ -160,7 +162,9 @@ WeirResult drop_table(const Bytes &name, WeirPatience patience)
   ulonglong number= 0;
   if (weir_table_open(database, bytes_of(name), &table) == WEIR_RESULT_OK)
   {
-    number= meta_of(table).number;
+    Meta meta;
+    if (meta_of(table, name, &meta) == WEIR_RESULT_OK)
+      number= meta.number;
     weir_table_close(table);
   }
   WeirResult result= weir_table_drop(database, bytes_of(name), patience);
@@ -177,8 +181,11 @@ WeirResult rename_table(const Bytes &from, const Bytes &to, WeirPatience patienc
   WeirTable *table;
   if (WeirResult result= weir_table_open(database, bytes_of(from), &table))
     return result;
-  Meta meta= meta_of(table);
+  Meta meta;
+  WeirResult result= meta_of(table, from, &meta);
   weir_table_close(table);
+  if (result != WEIR_RESULT_OK)
+    return result;
   meta.table_before= before;
   Bytes encoded= meta.encode();
   WeirBytes bytes= bytes_of(encoded);
@@ -225,16 +232,27 @@ bool Meta::decode(WeirBytes from)
   return true;
 }
 
+struct Decoded
+{
+  Meta *meta;
+  bool ok;
+};
+
 extern "C" void take_meta(void *context, WeirBytes bytes)
 {
-  static_cast<Meta *>(context)->decode(bytes);
+  auto to= static_cast<Decoded *>(context);
+  to->ok= to->meta->decode(bytes);
 }
 
-Meta meta_of(const WeirTable *table)
+WeirResult meta_of(const WeirTable *table, const Bytes &name, Meta *meta)
 {
-  Meta meta;
-  weir_table_meta(table, take_meta, &meta);
-  return meta;
+  Decoded to= {meta, false};
+  WeirResult result= weir_table_meta(table, take_meta, &to);
+  if (result != WEIR_RESULT_OK || to.ok)
+    return result;
+  Bytes text= "what is kept for the server with table " + name + " is damaged, or of a newer format";
+  weir_error_set(bytes_of(text));
+  return WEIR_RESULT_CORRUPT;
 }
 
 } // namespace weir

@@ -67,7 +67,9 @@ struct Meta
   bool decode(WeirBytes from);
 };
 
-Meta meta_of(const WeirTable *table);
+// What the engine keeps with a table of this name. An error if that can't be read or isn't understood: then nothing may
+// be written in its place.
+WeirResult meta_of(const WeirTable *table, const Bytes &name, Meta *meta);
 
 // Drops a table with all that belongs to it, after waiting for its users.
 WeirResult drop_table(const Bytes &name, WeirPatience patience);
