@@ -335,14 +335,22 @@ void ha_weir::get_auto_increment(ulonglong offset, ulonglong increment, ulonglon
     if (increment > 1)
     {
       ulonglong from= std::min(offset, increment) ? std::min(offset, increment) : 1;
-      ulonglong steps= value <= from ? 0 : (value - from + increment - 1) / increment;
+      ulonglong steps= value <= from ? 0 : (value - from - 1) / increment + 1;
+      if (steps > (ULONGLONG_MAX - from) / increment)
+      {
+        // There is no such value any more. The server doesn't find one either.
+        *first= next;
+        *reserved= 1;
+        return;
+      }
       value= from + steps * increment;
     }
-    if (value < next || wanted > (ULONGLONG_MAX - value) / increment)
+    if (wanted > (ULONGLONG_MAX - value) / increment)
       wanted= 1;
   } while (!share->next_auto.compare_exchange_weak(
       next, value > ULONGLONG_MAX - wanted * increment ? ULONGLONG_MAX : value + wanted * increment));
-  *first= value;
+  // The server rounds up once more. Near the end it finds none from a value that is rounded already.
+  *first= value > ULONGLONG_MAX - increment ? next : value;
   *reserved= wanted;
 }
 
