@@ -521,8 +521,12 @@ int ha_weir::rnd_init(bool)
   if (!sequence)
     return 0;
   delete alone;
-  alone= new Alone;
-  return fail(alone->begin());
+  alone= nullptr;
+  auto own= std::make_unique<Alone>();
+  if (WeirResult result= own->begin())
+    return fail(result);
+  alone= own.release();
+  return 0;
 }
 
 int ha_weir::rnd_end()

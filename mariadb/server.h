@@ -33,5 +33,6 @@ extern "C" int thd_rpl_deadlock_check(MYSQL_THD thd, MYSQL_THD other);
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <memory>
 #include <string>
 #include <vector>
