@@ -54,6 +54,7 @@ int ha_weir::check(THD *thd, HA_CHECK_OPT *)
   lock= WEIR_LOCK_NONE;
   uchar *buf= table->record[0];
   active_index= MAX_KEY;
+  weir_error_set(WeirBytes{nullptr, 0});
   int error= open_scan(WEIR_PRIMARY, no_bound(), no_bound(), false);
   while (!error && !(error= next_entry(buf)))
   {
@@ -105,7 +106,9 @@ int ha_weir::check(THD *thd, HA_CHECK_OPT *)
   lock= kept_lock;
   if (error)
   {
-    complain(thd, table, weir_error_message());
+    const char *words= weir_error_message();
+    if (thd->killed == NOT_KILLED)
+      complain(thd, table, *words ? words : "a row can't be decoded");
     return error == HA_ERR_CRASHED ? HA_ADMIN_CORRUPT : HA_ADMIN_FAILED;
   }
   bool ok= true;
