@@ -41,7 +41,7 @@ impl World {
         let attached = handle.is_some();
         let durability = match &handle {
             Some(txn) => txn.durability(),
-            None => Durability::Sync,
+            None => [Durability::Sync, Durability::Write, Durability::Relaxed][self.rng.usize(..3)],
         };
         let result = match (handle, commits) {
             (Some(txn), true) if self.rng.bool() => {
@@ -49,8 +49,8 @@ impl World {
             }
             (Some(txn), true) => txn.commit(),
             (Some(txn), false) => txn.rollback(),
-            (None, true) => self.db().commit_prepared(&xid, Durability::Write),
-            (None, false) => self.db().rollback_prepared(&xid, Durability::Write),
+            (None, true) => self.db().commit_prepared(&xid, durability),
+            (None, false) => self.db().rollback_prepared(&xid, durability),
         };
         let name = String::from_utf8_lossy(&xid).into_owned();
         self.note(|| format!("{name} commits {commits}, attached {attached}: {result:?}"));
@@ -61,10 +61,7 @@ impl World {
             return Err(self.down("decide", error));
         }
         self.survives(durability);
-        assert!(matches!(
-            self.db().commit_prepared(&xid, Durability::Write),
-            Err(Error::NoSuchXid)
-        ));
+        assert!(matches!(self.db().commit_prepared(&xid, durability), Err(Error::NoSuchXid)));
         Ok(())
     }
 
