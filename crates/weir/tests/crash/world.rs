@@ -395,6 +395,12 @@ impl World {
         }
     }
 
+    /// Whether it is known what a read of the `i`-th transaction sees. While the disk misbehaves, a rollback
+    /// may have failed without a word, and dirty reads see what it has left.
+    pub fn knows_what_is_seen(&self, i: usize) -> bool {
+        self.weather == Weather::Fair || self.open[i].isolation != Isolation::ReadUncommitted
+    }
+
     /// All rows that a read of the `i`-th transaction sees, by key.
     pub fn visible_rows(&self, i: usize, table: TableId) -> Vec<Rc<Row>> {
         let open = &self.open[i];
