@@ -100,7 +100,7 @@ impl Transaction {
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
-    /// # use weir::{Database, Isolation, Options, Schema, Type, Value};
+    /// # use weir::{Database, Durability, Isolation, Options, Schema, Type, Value};
     /// # let open = || Database::open(dir.path(), Options::default().memory_bytes(8 << 20));
     /// # let db = open()?;
     /// # let schema = Schema::builder().column("id", Type::U64).primary_key(&["id"]).build()?;
