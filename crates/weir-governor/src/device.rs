@@ -4,8 +4,8 @@
 //! was full all the while counts as it is, and any other only when it shows *more* than was known: by the
 //! pages of the time in which it was not idle. (By those of all the time it could not: a limit that was learnt
 //! too low holds writers back, the device idles, and nobody ever sees more.)
-//! Until the queue has been full for a second, the device's limit is unknown and nothing is held back for its
-//! sake: one slow moment of a machine is no limit. When writers are held back for it, the governor asks for a little more than the device is
+//! Until the queue has been full once, the device's limit is unknown and nothing is held back for its
+//! sake. When writers are held back for it, the governor asks for a little more than the device is
 //! known to do ([`crate::Governor`]): the queue stays full, and a device that has become faster is
 //! found out.
 
@@ -43,8 +43,6 @@ const WINDOW: f64 = 0.1;
 const WINDOW_PAGES: (u64, f64) = (32, 1.0);
 /// Who was busy for less than this share of a window tells nothing of the rest of it.
 const BUSY_MIN: f64 = 0.1;
-/// The first limit is what is done while the queue is full for this time, in seconds.
-const FIRST: f64 = 1.0;
 /// What one window shows is at most this much slower than what is known.
 const SLOWER: f64 = 8.0;
 /// Time in which an old rate is forgotten, in seconds: that of the moment, and the one that is told.
@@ -65,8 +63,6 @@ pub struct DeviceMeter {
     off_seconds: f64,
     /// How long the device has been the same.
     same_seconds: f64,
-    /// Seconds with a full queue, and pages written in them, before the first limit is known.
-    first: (f64, u64),
     seconds: f64,
     full_seconds: f64,
     busy_seconds: f64,
@@ -89,7 +85,6 @@ impl DeviceMeter {
             current: 0.0,
             off_seconds: 0.0,
             same_seconds: 0.0,
-            first: (0.0, 0),
             seconds: 0.0,
             full_seconds: 0.0,
             busy_seconds: 0.0,
@@ -145,24 +140,12 @@ impl DeviceMeter {
         };
         let rate = self.pages as f64 / of_time;
         match self.device.pages_per_second {
-            None => self.learn_first(full),
+            None if full && rate > 0.0 => {
+                self.current = rate;
+                self.device.pages_per_second = Some(rate);
+            }
             Some(known) if full || rate > known => self.follow(known, rate, self.seconds),
             _ => {}
-        }
-    }
-
-    fn learn_first(&mut self, full: bool) {
-        if !full {
-            self.first = (0.0, 0);
-            return;
-        }
-        self.first.0 += self.seconds;
-        self.first.1 += self.pages;
-        let (seconds, pages) = self.first;
-        if seconds >= FIRST && pages > 0 {
-            self.current = pages as f64 / seconds;
-            self.device.pages_per_second = Some(self.current);
-            self.same_seconds = seconds;
         }
     }
 
@@ -232,18 +215,6 @@ mod tests {
         let mut meter = DeviceMeter::new();
         run(&mut meter, 5000.0, 64, 5.0, false);
         assert_eq!(meter.device().pages_per_second, None);
-    }
-
-    #[test]
-    fn a_queue_that_is_full_for_a_moment_shows_no_limit() {
-        let mut meter = DeviceMeter::new();
-        for _ in 0..5 {
-            run(&mut meter, 300.0, 64, 0.8, true);
-            run(&mut meter, 3000.0, 64, 0.5, false);
-        }
-        assert_eq!(meter.device().pages_per_second, None);
-        run(&mut meter, 2000.0, 64, 1.2, true);
-        assert!((rate(&meter) / 2000.0 - 1.0).abs() < 0.1, "{}", rate(&meter));
     }
 
     #[test]
