@@ -116,9 +116,9 @@ fn evictor(storage: &Storage, shared: &Shared) {
 /// the space of what was dropped back to the file system.
 fn log_keeper(storage: &Storage, shared: &Shared) {
     const TURN: Duration = Duration::from_millis(5);
+    const SYNC_BYTES: u64 = 512 << 10;
     /// Nobody waits for these syncs, but others for the device: after one so many times its time passes...
     const SYNC_REST: u32 = 8;
-    const SYNC_BYTES: u64 = 512 << 10;
     /// ... unless this part of the log waits for one.
     const SYNC_AT_ONCE: u64 = 16;
     const SYNC_EVERY: Duration = Duration::from_millis(400);
