@@ -421,6 +421,7 @@ impl Database {
         storage.note_durable()?;
         if how == Shutdown::Clean {
             storage.flush_all(Reason::Shutdown, progress)?;
+            storage.note_clean()?;
         }
         // Nobody does the background work any more: who would wait for it gets an error.
         storage.stop(Fault::Closed);

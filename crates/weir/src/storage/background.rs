@@ -141,7 +141,7 @@ fn log_keeper(storage: &Storage, shared: &Shared) {
             synced = Instant::now();
         }
         // Little by little, so that who has to sync a segment's end has little to wait for.
-        let unsynced = storage.redo.written().0 - storage.redo.durable().0;
+        let unsynced = storage.redo.written().0.saturating_sub(storage.redo.durable().0);
         let at_once = unsynced >= storage.redo.capacity() / SYNC_AT_ONCE;
         if unsynced >= SYNC_BYTES && (at_once || Instant::now() >= rested) {
             let began = Instant::now();
