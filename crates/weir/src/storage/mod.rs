@@ -48,7 +48,7 @@ use std::time::{Duration, Instant};
 use weir_governor::{Governor, Policy};
 use weir_os::{Create, Disk, DiskError};
 use weir_page::{Lsn, PageId, TxnId};
-use weir_redo::{Credit, Redo, RedoError, RedoOptions, Refused};
+use weir_redo::{Admission, Credit, Redo, RedoError, RedoOptions, Refused};
 use weir_store::{Compression, Control, Store, StoreError, StoreOptions};
 
 /// What stops an operation that is nobody's mistake: the world, or a bug in what is stored.
@@ -367,7 +367,7 @@ impl Storage {
     fn admit(&self, need: Need) -> Result<Admitted<'_>, Fault> {
         if self.gate.is_open(|| self.progress())
             && let Some(dirty) = self.dirty.try_reserve()
-            && let Ok(credit) = self.redo.try_admit(need.log_bytes, need.class())
+            && let Ok(credit) = self.redo.try_admit(need.log_bytes, Admission::User)
         {
             return Ok(Admitted { credit, dirty });
         }
@@ -408,7 +408,7 @@ impl Storage {
                 self.relieve_dirty_limit(&mut turns)?;
                 continue;
             };
-            match self.redo.try_admit(need.log_bytes, need.class()) {
+            match self.redo.try_admit(need.log_bytes, Admission::User) {
                 Ok(credit) => break Admitted { credit, dirty },
                 Err(Refused::Poisoned) => {
                     return Err(self.redo.check().expect_err("poisoned").into());
@@ -433,7 +433,7 @@ impl Storage {
     /// Admission of the page writer itself, which nobody relieves.
     fn admit_writer(&self, bytes: usize) -> Result<Credit<'_>, Fault> {
         for _ in 0..100 {
-            match self.redo.try_admit(bytes, weir_redo::Admission::System) {
+            match self.redo.try_admit(bytes, Admission::System) {
                 Ok(credit) => return Ok(credit),
                 Err(Refused::Poisoned) => {
                     return Err(self.redo.check().expect_err("poisoned").into());
