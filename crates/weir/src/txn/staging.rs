@@ -195,10 +195,17 @@ impl Stagings {
 }
 
 impl Txn {
-    /// As [`Transactions::is_staged`].
+    /// Whether an insert goes to the staging tree, by where its leaf of the main tree is. Waits for room
+    /// there, if it is to be had and nobody ends the wait; the caller holds no latch.
     #[inline]
     pub fn is_staged(&self, staging: &Staging, hint: &Hint) -> bool {
-        self.shared.is_staged(staging, hint)
+        let (s, all) = (self.storage(), &self.shared.staging);
+        // A leaf in memory is spared if the change costs a write that can't be put off.
+        let spared = |leaf| s.spares(leaf) || (!staging.is_empty() && s.is_short_of_frames());
+        let wanted = hint.is_missing()
+            || (all.eager.load(Ordering::Relaxed) && fastrand::u8(..4) > 0)
+            || hint.clean_leaf(s).is_some_and(spared);
+        wanted && all.enabled.load(Ordering::Relaxed) && all.backlog.admits(s, &self.cancelled)
     }
 
     /// Inserts an entry into a staging tree.
@@ -233,19 +240,6 @@ impl Txn {
 }
 
 impl Transactions {
-    /// Whether an insert goes to the staging tree, by where its leaf of the main tree is. Waits for room
-    /// there, if it is to be had; the caller holds no latch.
-    #[inline]
-    pub fn is_staged(&self, staging: &Staging, hint: &Hint) -> bool {
-        let s = &*self.storage;
-        // A leaf in memory is spared if the change costs a write that can't be put off.
-        let spared = |leaf| s.spares(leaf) || (!staging.is_empty() && s.is_short_of_frames());
-        let wanted = hint.is_missing()
-            || (self.staging.eager.load(Ordering::Relaxed) && fastrand::u8(..4) > 0)
-            || hint.clean_leaf(s).is_some_and(spared);
-        wanted && self.staging.enabled.load(Ordering::Relaxed) && self.staging.backlog.admits(s)
-    }
-
     /// Moves entries of one staging tree on if all together have grown too large, or if there is room
     /// for them.
     ///
