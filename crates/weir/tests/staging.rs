@@ -579,7 +579,9 @@ fn entries_of_both_trees_are_given_together() {
         let (mut found, mut times) = (Vec::new(), 0);
         while let Some(entry) = scan.next(&mut txn).unwrap() {
             found.push((entry.key.to_vec(), entry.value.to_vec()));
+            let given = Given::of(&entry);
             let rest = scan.take_rest();
+            given.assert_is(found.last().unwrap());
             for place in rest.entries {
                 let bytes = |from: u32, to: u32| rest.bytes[from as usize..to as usize].to_vec();
                 found.push((bytes(place.key, place.value), bytes(place.value, place.end)));
