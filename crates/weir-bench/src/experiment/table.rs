@@ -124,7 +124,9 @@ pub fn tables(experiment: Experiment, cases: &[CaseReport]) -> String {
     if !steady.is_empty() {
         text.push_str("\nupdates, with the data at its size\n");
         text.push_str(&table(steady, cases, |case| case.steady.as_ref()));
-        text.push_str("\ninserts with the data at its size, at a rate that device and processors can do\n");
+        text.push_str(
+            "\ninserts with the data at its size, at a rate that device and processors can do\n",
+        );
         text.push_str(&table(steady, cases, |case| case.at_rate.as_ref()));
     }
     text

@@ -18,6 +18,7 @@ mod statistics;
 mod status;
 mod stem;
 mod table;
+mod threads;
 mod transaction;
 mod typed;
 mod write;
@@ -41,17 +42,16 @@ use crate::lock::LockInfo;
 use crate::schema::KeyOf;
 use crate::sort;
 use crate::storage::replay::Summary;
-use crate::storage::{Background, Fault, Reason, Rests, Signal, Step, Storage};
-use crate::txn::{Transactions, TxnError};
+use crate::storage::{Background, Fault, Reason, Storage};
+use crate::txn::Transactions;
 use parking_lot::{Mutex, RwLock};
 use prepared::Registry;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use table::Shared;
+use threads::Threads;
 use transaction::Orphan;
 use weir_os::{Disk, open_directory};
 use weir_page::{TreeId, TxnId};
@@ -101,30 +101,6 @@ pub(crate) struct Inner {
     endpoint: Mutex<Option<Server>>,
     /// Held last: nobody else opens the directory before everything has ended.
     _lock: Box<dyn Send + Sync>,
-}
-
-struct Threads {
-    of_transactions: Vec<JoinHandle<()>>,
-    ending: Arc<Ending>,
-    /// Ends after the others.
-    _storage: Background,
-}
-
-#[derive(Default)]
-struct Ending {
-    begun: AtomicBool,
-    /// One for each thread.
-    wake: [Signal; 2],
-}
-
-impl Drop for Threads {
-    fn drop(&mut self) {
-        self.ending.begun.store(true, Ordering::Release);
-        self.ending.wake.iter().for_each(Signal::raise);
-        for thread in self.of_transactions.drain(..) {
-            let _ = thread.join();
-        }
-    }
 }
 
 impl Database {
@@ -463,45 +439,4 @@ fn listen(at: &Address, shared: &Arc<Transactions>, recovered: &Summary) -> Resu
 
 fn start_failed(error: std::io::Error) -> Error {
     weir_os::DiskError::new("start of background threads", "", 0, error).into()
-}
-
-impl Threads {
-    fn start(shared: &Arc<Transactions>, background: Background) -> std::io::Result<Threads> {
-        let mut threads =
-            Threads { of_transactions: Vec::new(), ending: Arc::default(), _storage: background };
-        threads.spawn("weir-purge", shared, Transactions::purge_step)?;
-        threads.spawn("weir-staging", shared, Transactions::staging_step)?;
-        Ok(threads)
-    }
-
-    /// Starts a thread that repeats `step`.
-    fn spawn(
-        &mut self,
-        name: &str,
-        shared: &Arc<Transactions>,
-        step: fn(&Transactions) -> std::result::Result<Step, TxnError>,
-    ) -> std::io::Result<()> {
-        const REST: Duration = Duration::from_millis(5);
-        const LONGEST_REST: Duration = Duration::from_millis(40);
-        let (shared, ending) = (shared.clone(), self.ending.clone());
-        let at = self.of_transactions.len();
-        let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
-            let mut rests = Rests::new(REST, LONGEST_REST);
-            while !ending.begun.load(Ordering::Acquire) && shared.storage.check().is_ok() {
-                match step(&shared) {
-                    Ok(Step::GoesOn) => {}
-                    Ok(step) => {
-                        ending.wake[at].wait(rests.after(step == Step::Done));
-                    }
-                    Err(TxnError::Fault(fault)) if fault.is_no_space() => {
-                        std::thread::sleep(Duration::from_millis(50));
-                    }
-                    Err(TxnError::Fault(fault)) => shared.storage.stop(fault),
-                    Err(_) => {}
-                }
-            }
-        })?;
-        self.of_transactions.push(thread);
-        Ok(())
-    }
 }
