@@ -565,6 +565,7 @@ fn entries_of_both_trees_are_given_together() {
     txn.commit().unwrap();
     let status = db.status();
     assert!(status.staging_pages >= 3 && status.staged_entries_moved > 10_000, "{status:?}");
+    let left = status.staged_entries - status.staged_entries_moved;
     expected.sort();
     drop(table);
     db.close(Shutdown::Fast, &mut |_| {}).unwrap();
@@ -596,5 +597,5 @@ fn entries_of_both_trees_are_given_together() {
         expected.reverse();
     }
     let status = db.status();
-    assert!(status.staged_entries_moved > 1000, "{status:?}");
+    assert!(status.staged_entries_moved > left / 2, "{left} were left: {status:?}");
 }
