@@ -686,23 +686,18 @@ enum WeirResult weir_statement_begin(struct WeirTransaction *transaction,
 // `transaction` is a handle.
 enum WeirResult weir_statement_rollback(struct WeirTransaction *transaction);
 
-// Sets a savepoint; `out` is its number.
+// Where the transaction stands, for `weir_savepoint_rollback`; 0 is where it began.
 //
 // # Safety
 // `transaction` is a handle; `out` may be written.
-enum WeirResult weir_savepoint(struct WeirTransaction *transaction, uint32_t *out);
+enum WeirResult weir_savepoint(struct WeirTransaction *transaction, uint64_t *out);
 
-// Takes back what was done since a savepoint, which stays; later ones are gone.
-//
-// # Safety
-// `transaction` is a handle; `number` is that of a savepoint that is there.
-enum WeirResult weir_savepoint_rollback(struct WeirTransaction *transaction, uint32_t number);
-
-// Forgets a savepoint and later ones.
+// Takes back what was done since the transaction stood there. Savepoints from then on mean nothing any more.
 //
 // # Safety
 // `transaction` is a handle.
-void weir_savepoint_release(struct WeirTransaction *transaction, uint32_t number);
+enum WeirResult weir_savepoint_rollback(struct WeirTransaction *transaction,
+                                        uint64_t savepoint);
 
 // Whether the transaction goes on. A deadlock ends one.
 //
