@@ -250,20 +250,13 @@ static bool flush_logs(handlerton *)
 
 /* Definitions */
 
-extern "C" void collect_table(void *context, const char *name)
-{
-  static_cast<std::vector<Bytes> *>(context)->emplace_back(name);
-}
-
 // What a directory still has when it goes. Its path ends in a slash.
 static void drop_database(handlerton *, char *path)
 {
-  std::vector<Bytes> names;
   Bytes prefix= table_name(path);
   if (prefix.empty() || prefix.back() != FN_LIBCHAR)
     prefix.push_back(FN_LIBCHAR);
-  weir_table_names(database, bytes_of(prefix), collect_table, &names);
-  for (const Bytes &name : names)
+  for (const Bytes &name : table_names(prefix))
     if (drop_table(name, patience_of(current_thd)) != WEIR_RESULT_OK)
       sql_print_warning("WEIR: table %s could not be dropped: %s", name.c_str(), weir_error_message());
 }
@@ -299,10 +292,8 @@ static int check_version(handlerton *, const char *path, const LEX_CUSTRING *ver
 // Drops tables that nobody can name any more; `what` they are.
 static void drop_garbage(bool is_garbage(const Bytes &name), const char *what)
 {
-  std::vector<Bytes> names;
   size_t dropped= 0;
-  weir_table_names(database, WeirBytes{nullptr, 0}, collect_table, &names);
-  for (const Bytes &name : names)
+  for (const Bytes &name : table_names(""))
   {
     if (!is_garbage(name))
       continue;

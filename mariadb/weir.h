@@ -154,9 +154,6 @@ typedef struct WeirOptions {
   double dirty_limit;
 } WeirOptions;
 
-// Called with a text, which is valid during the call. `context` is what the caller handed over.
-typedef void (*WeirTextCallback)(void *context, const char *text);
-
 // Called with bytes, which are valid during the call. `context` is what the caller handed over.
 typedef void (*WeirBytesCallback)(void *context, struct WeirBytes bytes);
 
@@ -383,7 +380,7 @@ enum WeirResult weir_set_dirty_limit(const struct WeirDatabase *database, double
 // `database` is a handle; `prefix` is readable; `callback` may be called with `context`.
 void weir_table_names(const struct WeirDatabase *database,
                       struct WeirBytes prefix,
-                      WeirTextCallback callback,
+                      WeirBytesCallback callback,
                       void *context);
 
 // Names the prepared transactions that nobody has: after a restart, or detached.
