@@ -11,6 +11,10 @@
 #include "session.h"
 #include "share.h"
 
+namespace weir {
+struct Sum;
+} // namespace weir
+
 class ha_weir final : public handler
 {
 public:
@@ -217,6 +221,11 @@ private:
   int touch_stayed(const uchar *record);
   bool index_may_change(uint index) const;
   bool drop_built(TABLE *altered, Alter_inplace_info *info);
+
+  /* CHECK */
+  int sum_rows(THD *thd, std::vector<weir::Sum> &sums);
+  int sum_entries(THD *thd, uint index, weir::Sum &sum);
+  bool is_of_its_row(uint index);
 
   /* Many rows at once */
   weir::Bulk *bulk= nullptr;       // the connection's, while rows are collected

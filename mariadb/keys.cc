@@ -479,6 +479,11 @@ static bool store_bytes(Field *field, bool variable, const uchar *ptr, size_t le
   return true;
 }
 
+static bool store_bytes(Field *field, bool variable, const Bytes &value, uchar *to)
+{
+  return store_bytes(field, variable, reinterpret_cast<const uchar *>(value.data()), value.size(), to);
+}
+
 static void unescape(const uchar *from, const uchar *end, Bytes &out)
 {
   for (end-= 2; from < end; from++)
@@ -530,8 +535,13 @@ bool Part::decode(TABLE *table, const uchar *from, const uchar *end, const uchar
     }
     record[null_offset]&= ~null_bit;
   }
-  if (!whole)
-    return true;
+  return !whole || decode_value(from, end, cover, cover_end, to);
+}
+
+// A value that isn't NULL.
+bool Part::decode_value(const uchar *from, const uchar *end, const uchar *&cover, const uchar *cover_end,
+                        uchar *to) const
+{
   switch (kind) {
   case Kind::Unsigned:
   case Kind::Signed:
@@ -541,50 +551,56 @@ bool Part::decode(TABLE *table, const uchar *from, const uchar *end, const uchar
     memcpy(to, from, length);
     return true;
   case Kind::Real:
-  {
-    read_real(from, to, length);
-    bool zero= true;
-    for (uint i= 0; i < length; i++)
-      zero&= to[i] == 0;
-    if (!zero)
-      return true;
-    if (cover >= cover_end)
-      return false;
-    to[length - 1]= *cover++ ? 0x80 : 0;
-    return true;
-  }
+    return decode_real(from, cover, cover_end, to);
   case Kind::Binary:
   {
     Bytes value;
     unescape(from, end, value);
-    return store_bytes(field, variable, reinterpret_cast<const uchar *>(value.data()), value.size(), to);
+    return store_bytes(field, variable, value, to);
   }
   case Kind::Text:
-  {
-    Bytes value;
-    unpad(from, end, value);
-    size_t spaces= 0;
-    if (variable && !take_number(cover, cover_end, spaces))
-      return false;
-    value.append(spaces, ' ');
-    return store_bytes(field, variable, reinterpret_cast<const uchar *>(value.data()), value.size(), to);
-  }
+    return decode_text(from, end, cover, cover_end, to);
   case Kind::Sorted:
     if (size_t(cover_end - cover) < length)
       return false;
     memcpy(to, cover, length);
     cover+= length;
     return true;
-  default:
-  {
-    size_t len;
-    if (!take_length(cover, cover_end, len))
-      return false;
-    bool ok= store_bytes(field, variable, cover, len, to);
-    cover+= len;
-    return ok;
+  case Kind::Weights:
+  case Kind::WeightsNoPad:
+    break;
   }
-  }
+  size_t len;
+  if (!take_length(cover, cover_end, len))
+    return false;
+  bool ok= store_bytes(field, variable, cover, len, to);
+  cover+= len;
+  return ok;
+}
+
+// Of zero, the cover has the sign.
+bool Part::decode_real(const uchar *from, const uchar *&cover, const uchar *cover_end, uchar *to) const
+{
+  read_real(from, to, length);
+  if (!std::all_of(to, to + length, [](uchar byte) { return byte == 0; }))
+    return true;
+  if (cover >= cover_end)
+    return false;
+  to[length - 1]= *cover++ ? 0x80 : 0;
+  return true;
+}
+
+// The cover has the number of spaces at the end.
+bool Part::decode_text(const uchar *from, const uchar *end, const uchar *&cover, const uchar *cover_end,
+                       uchar *to) const
+{
+  Bytes value;
+  unpad(from, end, value);
+  size_t spaces= 0;
+  if (variable && !take_number(cover, cover_end, spaces))
+    return false;
+  value.append(spaces, ' ');
+  return store_bytes(field, variable, value, to);
 }
 
 size_t Part::max_bytes() const

@@ -97,6 +97,11 @@ private:
   Value cut(Value v) const;
   void append_value(Value v, Bytes &out) const;
   void append_weights(Value v, Bytes &out) const;
+  bool decode_value(const uchar *from, const uchar *end, const uchar *&cover, const uchar *cover_end,
+                    uchar *to) const;
+  bool decode_real(const uchar *from, const uchar *&cover, const uchar *cover_end, uchar *to) const;
+  bool decode_text(const uchar *from, const uchar *end, const uchar *&cover, const uchar *cover_end,
+                   uchar *to) const;
   bool needs_cover() const { return kind >= Kind::Real && kind != Kind::Binary; }
 };
 
