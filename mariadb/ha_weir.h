@@ -196,6 +196,7 @@ private:
   int step();
   bool reads_committed() const;
   bool scans_rows() const;
+  bool is_record_of_entry() const;
   bool find_key();
   bool find_key_of(const uchar *record);
   int next_entry(uchar *buf);
