@@ -547,6 +547,12 @@ enum WeirResult weir_table_rename(const struct WeirDatabase *database,
                                   const struct WeirBytes *meta,
                                   struct WeirPatience patience);
 
+// From now on all snapshots until now are from before the table, for `weir_is_before`.
+//
+// # Safety
+// `database` is a handle; `name` is readable.
+enum WeirResult weir_table_begin_anew(const struct WeirDatabase *database, struct WeirBytes name);
+
 // Removes all rows of tables, each named once, at once: of all or of none.
 //
 // # Safety
@@ -695,6 +701,14 @@ enum WeirResult weir_savepoint(struct WeirTransaction *transaction, uint64_t *ou
 // `transaction` is a handle.
 enum WeirResult weir_savepoint_rollback(struct WeirTransaction *transaction,
                                         uint64_t savepoint);
+
+// Whether the transaction's snapshot is from before the table was made or emptied, or began anew: reads without
+// locks would see no rows, though a table of this name may have had some.
+//
+// # Safety
+// `transaction` and `table` are handles.
+bool weir_is_before(struct WeirTransaction *transaction,
+                    const struct WeirTable *table);
 
 // Whether the transaction goes on. A deadlock ends one.
 //
