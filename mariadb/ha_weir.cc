@@ -226,6 +226,7 @@ int ha_weir::reset()
   static const size_t KEPT= 1 << 20;
   if (row_bytes.capacity() > KEPT)
     Bytes().swap(row_bytes);
+  weir_row_trim(row, KEPT);
   return 0;
 }
 

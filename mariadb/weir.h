@@ -835,6 +835,13 @@ enum WeirResult weir_delete(struct WeirTransaction *transaction,
 // Makes a holder for rows.
 struct WeirRow *weir_row_open(void);
 
+// Gives back a holder's memory if that is more than `most` bytes; what was read into it is gone then.
+//
+// # Safety
+// `row` is a handle.
+void weir_row_trim(struct WeirRow *row,
+                   size_t most);
+
 // Gives back a holder, or null.
 //
 // # Safety
