@@ -161,6 +161,12 @@ void Part::init(TABLE *table, KEY_PART_INFO *info)
     length= static_cast<uint16>(field->pack_length());
 }
 
+// Two collations of the server's take off spaces at the end and compare the rest, though they aren't NO PAD.
+static bool is_trimmed(CHARSET_INFO *cs)
+{
+  return !strcmp(cs->coll_name.str, "cp1250_czech_cs") || !strcmp(cs->coll_name.str, "latin2_czech_cs");
+}
+
 void Part::init_text()
 {
   if (cs == &my_charset_bin)
@@ -184,7 +190,9 @@ void Part::init_text()
       continue;
     Level &level= levels[level_count++];
     level.flag= cs->levels_for_order ? 1U << i : 0;
-    level.width= uint(cs->strnxfrm(level.space, sizeof level.space, 1, blank, cs->mbminlen, level.flag));
+    level.width= 0;
+    if (!is_trimmed(cs))
+      level.width= uint(cs->strnxfrm(level.space, sizeof level.space, 1, blank, cs->mbminlen, level.flag));
     if (!cs->levels_for_order)
       break;
   }

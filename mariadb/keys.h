@@ -82,7 +82,7 @@ private:
   struct Level
   {
     uint flag;
-    uint width;
+    uint width; // 0: nothing is compared with spaces
     uchar space[8];
   };
   Level levels[6];
