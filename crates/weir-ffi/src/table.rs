@@ -145,6 +145,20 @@ pub unsafe extern "C" fn weir_table_rename(
     result(find(database, &from).and_then(rename))
 }
 
+/// From now on all snapshots until now are from before the table, for `weir_is_before`.
+///
+/// # Safety
+/// `database` is a handle; `name` is readable.
+#[no_mangle]
+pub unsafe extern "C" fn weir_table_begin_anew(
+    database: *const WeirDatabase,
+    name: WeirBytes,
+) -> WeirResult {
+    // SAFETY: the caller's promises.
+    let (database, name) = unsafe { (&(*database).0, name.text()) };
+    result(find(database, &name).and_then(|table| database.begin_anew(&table)))
+}
+
 /// The tables of that many names.
 ///
 /// # Safety

@@ -44,6 +44,8 @@ pub struct TableDef {
     pub primary: Tree,
     /// One tree for each index of the schema, and the snapshot from which it can be used.
     pub indexes: Vec<IndexDef>,
+    /// Snapshots before this one see no rows, though a table of this name may have had some then.
+    pub since: u64,
 }
 
 /// An index's trees.
@@ -214,6 +216,7 @@ impl TableDef {
             layout,
             primary: tree(stored.primary),
             indexes: stored.indexes.iter().zip(&stored.staging).map(index).collect(),
+            since: 0,
         })
     }
 }
@@ -311,6 +314,7 @@ mod tests {
                 IndexDef { tree: tree(7), staging: None, since: 0 },
                 IndexDef { tree: tree(8), staging, since: 4 },
             ],
+            since: 5,
         };
         let layout = [1, 1, 2, 1, b'u', 1, 1, b'n', 0, 1, 5];
         let golden = [&[3, 6, 2, 7, 8, 2, 0, 9, layout.len() as u8][..], &layout].concat();

@@ -9,6 +9,8 @@ use super::catalog::{self, IndexDef, PutOp, TableDef};
 use super::error::{Error, Result};
 use super::patience::Patience;
 use super::table::{self, Hold, Shared, Table};
+#[cfg(doc)]
+use super::transaction::Transaction;
 use crate::schema::{Layout, RawSchema, Schema};
 use crate::tree::Tree;
 use crate::txn::{HeldStaging, Staging, Txn};
@@ -28,9 +30,10 @@ impl Database {
             return Err(Error::TableExists(name.into()));
         }
         let mut txn = self.0.change();
-        let def = create_all_trees(&mut txn, layout)?;
+        let mut def = create_all_trees(&mut txn, layout)?;
         catalog::put(&mut txn, name, &def, PutOp::New)?;
         txn.commit()?;
+        def.since = self.0.shared.now();
         self.add_stagings(&def.indexes);
         let table = Table(Arc::new(Shared::new(name.to_string(), def)));
         self.0.tables.write().insert(name.to_string(), table.clone());
@@ -87,11 +90,23 @@ impl Database {
         let old = table.0.def()?;
         let indexes = raw(&old, &table.name())?.indexes().to_vec();
         let layout = Layout::Raw(Schema::raw(indexes, meta.to_vec())?);
-        let def = TableDef { layout, primary: old.primary, indexes: old.indexes.clone() };
+        let def = TableDef { layout, ..TableDef::clone(&old) };
         let mut txn = self.0.change();
         catalog::put(&mut txn, &table.name(), &def, PutOp::Changed)?;
         txn.commit()?;
         table.0.set_def(Some(def));
+        Ok(())
+    }
+
+    /// Has [`Transaction::is_before`] say of all snapshots until now that they are from before the table: one that
+    /// was filled while it had another name takes the place of a table.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`].
+    pub fn begin_anew(&self, table: &Table) -> Result<()> {
+        let _one = self.0.ddl.lock();
+        let def = TableDef::clone(&*table.0.def()?);
+        table.0.set_def(Some(TableDef { since: self.0.shared.now(), ..def }));
         Ok(())
     }
 
@@ -158,9 +173,10 @@ impl Changes<'_> {
         }
         txn.commit()?;
         held.into_iter().for_each(HeldStaging::retire);
+        let since = self.db.0.shared.now();
         for (table, def) in tables.iter().zip(new) {
             self.db.add_stagings(&def.indexes);
-            table.0.set_def(Some(def));
+            table.0.set_def(Some(TableDef { since, ..def }));
         }
         Ok(())
     }
@@ -233,7 +249,7 @@ fn create_all_trees(txn: &mut Txn, layout: Layout) -> Result<TableDef> {
     for n in 0..layout.index_count() {
         indexes.push(create_trees(txn, layout.index_unique(n))?);
     }
-    Ok(TableDef { layout, primary, indexes })
+    Ok(TableDef { layout, primary, indexes, since: 0 })
 }
 
 fn drop_all_trees(txn: &mut Txn, def: &TableDef) -> Result<()> {

@@ -206,6 +206,17 @@ impl Transaction {
         self.renew_snapshot()
     }
 
+    /// Whether its snapshot is from before the table was made, or emptied: then its reads without locks see no
+    /// rows, though a table of this name may have had some.
+    ///
+    /// # Errors
+    /// [`Error::Ended`]; [`Error::NoSuchTable`].
+    pub fn is_before(&mut self, table: &Table) -> Result<bool> {
+        let since = table.0.def()?.since;
+        let reads_snapshot = self.isolation == Isolation::RepeatableRead;
+        Ok(reads_snapshot && self.txn()?.snapshot().is_some_and(|snapshot| snapshot < since))
+    }
+
     /// Takes the snapshot now that the first read would take otherwise (CONSISTENT SNAPSHOT).
     ///
     /// # Errors
