@@ -352,6 +352,7 @@ static int ddl_is_recovered(handlerton *)
   drop_garbage(is_forgotten, "copies of tables that a crash left behind");
   drop_garbage(is_left_by_drop, "partitions of tables whose DROP a crash cut short");
   drop_left_lists();
+  tell_lost_partitions();
   return 0;
 }
 
@@ -421,6 +422,7 @@ static int init(void *p)
     return 1;
   }
   put_back_partitions();
+  remember_lost_lists();
   drop_garbage(is_temporary, "temporary tables of a server that was killed");
   return 0;
 }

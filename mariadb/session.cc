@@ -17,8 +17,9 @@ Session *Session::of(THD *thd)
   {
     allow_huge_pages();
     session= new Session;
-    // A replica's workers commit in an order that the server keeps: it wants to know who waits for them.
-    session->canceller= weir_canceller_open(thd->slave_thread ? thd : nullptr);
+    // A replica's workers commit in an order that the server keeps, and with `binlog_commit_wait_count` a commit
+    // waits for others: the server wants to know who waits for them.
+    session->canceller= weir_canceller_open(thd->slave_thread || thd_need_wait_reports(thd) ? thd : nullptr);
     thd_set_ha_data(thd, hton, session);
   }
   return session;
