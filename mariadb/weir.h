@@ -89,6 +89,8 @@ typedef enum WeirResult {
   WEIR_RESULT_TABLE_IN_USE,
   // The index is newer than the snapshot.
   WEIR_RESULT_INDEX_TOO_NEW,
+  // The table is newer than the snapshot.
+  WEIR_RESULT_TABLE_TOO_NEW,
   // The device is full. The statement did nothing.
   WEIR_RESULT_NO_SPACE,
   // A key or a name is too long.
@@ -507,7 +509,8 @@ void weir_scan_close(struct WeirScan *scan);
 // `database` is a handle; `callback` may be called with `context`.
 void weir_status(const struct WeirDatabase *database, WeirFigureCallback callback, void *context);
 
-// Creates a table. `meta` is kept for the caller.
+// Creates a table. `meta` is kept for the caller. With `is_own` only the connection that makes it uses it: also in
+// a transaction whose snapshot is older.
 //
 // # Safety
 // `database` is a handle; `name`, `meta` and the `count` indexes are readable.
@@ -515,7 +518,8 @@ enum WeirResult weir_table_create(const struct WeirDatabase *database,
                                   struct WeirBytes name,
                                   const struct WeirIndex *index,
                                   size_t count,
-                                  struct WeirBytes meta);
+                                  struct WeirBytes meta,
+                                  bool is_own);
 
 // Finds a table.
 //
