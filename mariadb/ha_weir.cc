@@ -153,10 +153,15 @@ int ha_weir::start(THD *thd, thr_lock_type type)
   reads_all= writes;
   if (sequence)
     return 0;
-  int error= Session::of(thd)->begin_statement(thd, lock == WEIR_LOCK_NONE);
-  if (error)
+  Session *session= Session::of(thd);
+  if (int error= session->begin_statement(thd, lock == WEIR_LOCK_NONE))
+  {
     thd->mark_transaction_to_rollback(false);
-  return error;
+    return error;
+  }
+  if (writes && table->s->tmp_table == NO_TMP_TABLE)
+    session->note_write();
+  return 0;
 }
 
 int ha_weir::external_lock(THD *thd, int type)
