@@ -160,6 +160,7 @@ fn commit_rows(step: &Step) -> u32 {
     step.commit.unwrap_or(match step.kind {
         StepKind::Insert1 => 50,
         StepKind::Insert2 => 5,
+        StepKind::Update => 1,
         kind if kind.is_query() => (step.rate.unwrap_or(0) / 20).clamp(1, 50) as u32,
         _ => LOAD_COMMIT,
     })
@@ -244,7 +245,7 @@ impl Runner<'_> {
             rows: rows.map_or(u64::MAX, |rows| share(rows, table, clients)),
             commit: commit_rows(step),
             delete: deletes(self.settings, step),
-            rate: None,
+            rate: step.rate,
             time: step.seconds.map(Duration::from_secs),
         };
         let phase = self.phase(&step.name(), &live, 1, |client, _| {
@@ -264,10 +265,10 @@ impl Runner<'_> {
         let clients = self.settings.clients;
         let rows = rows_or(step, self.settings.rows);
         let live = Live { inserts_expected: rows.unwrap_or(0), ..Live::default() };
-        let time = step.seconds.map(Duration::from_secs);
+        let (time, rate) = (step.seconds.map(Duration::from_secs), step.rate);
         let phase = self.phase(&step.name(), &live, 1, |client, _| {
             let rows = rows.map_or(u64::MAX, |rows| share(rows, client.table, clients));
-            Box::new(move |session, start| client.update(session, start, rows, time))
+            Box::new(move |session, start| client.update(session, start, rows, time, rate))
         })?;
         let series = Series::merge(phase.results.iter().map(|written| &written.recorder));
         let mut result = self.result(step, phase.measured);

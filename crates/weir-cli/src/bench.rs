@@ -18,10 +18,10 @@ pub const STEPS_HELP: &str = "\
 Steps, separated by commas; parameters follow after colons, as in l.i1:rows=2M:delete
   l.i0   load with the primary key only               rows= commit=
   l.x    create the three secondary indexes
-  l.i1   inserts with all indexes, 50 per commit      rows= seconds= commit= delete
-  l.i2   the same, 5 per commit                       rows= seconds= commit= delete
+  l.i1   inserts with all indexes, 50 per commit      rows= seconds= commit= delete rate=
+  l.i2   the same, 5 per commit                       rows= seconds= commit= delete rate=
   load   load with all indexes from the start         rows= commit=
-  update changes of an indexed column, one per commit rows= seconds=
+  update changes of an indexed column, one per commit rows= seconds= rate=
   scan   full scans: primary, each index, primary
   qr100  range queries beside 100 inserts/s           seconds= commit= delete
   qp100  primary key lookups beside 100 inserts/s     seconds= commit= delete

@@ -220,7 +220,10 @@ fn study_text(outcome: &Outcome) -> String {
 /// The table of `--advise`.
 fn advice(setup: &Setup, kind: WorkloadKind) -> Result<String> {
     let rows = advise::advise(setup).map_err(|advise::TooFar| {
-        Usage("data and log are so many times the memory that it would take days: take more --memory".into())
+        Usage(
+            "data and log are so many times the memory that it would take days: take more --memory"
+                .into(),
+        )
     })?;
     let mut table = TextTable::new(&[
         "redo",

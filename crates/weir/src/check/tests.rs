@@ -113,7 +113,7 @@ impl Bed {
     }
 
     fn purge_all(&self) {
-        while self.txns.purge_step(64).unwrap() > 0 {}
+        while self.txns.purge_up_to(64).unwrap() > 0 {}
         assert_eq!(self.txns.history_len(), 0);
     }
 
@@ -310,7 +310,7 @@ fn random_work(bed: &mut Bed, rng: &mut Rng, steps: usize) -> Vec<Open> {
             92..93 => open.swap_remove(at).txn.rollback().unwrap(),
             93..94 => short_lived_tree(bed, rng),
             94..96 => {
-                bed.txns.purge_step(rng.usize(1..20)).unwrap();
+                bed.txns.purge_up_to(rng.usize(1..20)).unwrap();
             }
             96..98 if snapshots.len() < 2 => {
                 let mut txn = bed.txns.begin();
@@ -439,7 +439,7 @@ fn thread_work(txns: &Arc<Transactions>, tree: Tree, number: u8, turns: usize) -
             }
         }
         if turn % 8 == 0 {
-            txns.purge_step(30).unwrap();
+            txns.purge_up_to(30).unwrap();
         }
     }
     rows

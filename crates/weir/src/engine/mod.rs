@@ -41,7 +41,7 @@ use crate::lock::LockInfo;
 use crate::schema::KeyOf;
 use crate::sort;
 use crate::storage::replay::Summary;
-use crate::storage::{Background, Fault, Reason, Storage};
+use crate::storage::{Background, Fault, Reason, Rests, Signal, Step, Storage};
 use crate::txn::{Transactions, TxnError};
 use parking_lot::{Mutex, RwLock};
 use prepared::Registry;
@@ -105,14 +105,22 @@ pub(crate) struct Inner {
 
 struct Threads {
     of_transactions: Vec<JoinHandle<()>>,
-    ending: Arc<AtomicBool>,
+    ending: Arc<Ending>,
     /// Ends after the others.
     _storage: Background,
 }
 
+#[derive(Default)]
+struct Ending {
+    begun: AtomicBool,
+    /// One for each thread.
+    wake: [Signal; 2],
+}
+
 impl Drop for Threads {
     fn drop(&mut self) {
-        self.ending.store(true, Ordering::Release);
+        self.ending.begun.store(true, Ordering::Release);
+        self.ending.wake.iter().for_each(Signal::raise);
         for thread in self.of_transactions.drain(..) {
             let _ = thread.join();
         }
@@ -376,7 +384,7 @@ impl Database {
             1 => drop(storage.checkpoint()?),
             2 => {
                 self.0.roll_back_orphans();
-                self.0.shared.purge_step(4)?;
+                self.0.shared.purge_up_to(4)?;
             }
             3 => drop(storage.evict_step(storage.frame_reserve())?),
             4 => {
@@ -458,26 +466,32 @@ fn start_failed(error: std::io::Error) -> Error {
 
 impl Threads {
     fn start(shared: &Arc<Transactions>, background: Background) -> std::io::Result<Threads> {
-        let ending = Arc::new(AtomicBool::new(false));
-        let mut threads = Threads { of_transactions: Vec::new(), ending, _storage: background };
-        threads.spawn("weir-purge", shared, |shared| Ok(shared.purge_step(64)? == 64))?;
+        let mut threads =
+            Threads { of_transactions: Vec::new(), ending: Arc::default(), _storage: background };
+        threads.spawn("weir-purge", shared, Transactions::purge_step)?;
         threads.spawn("weir-staging", shared, Transactions::staging_step)?;
         Ok(threads)
     }
 
-    /// Starts a thread that repeats `step`, which says whether there is more to do at once.
+    /// Starts a thread that repeats `step`.
     fn spawn(
         &mut self,
         name: &str,
         shared: &Arc<Transactions>,
-        step: fn(&Transactions) -> std::result::Result<bool, TxnError>,
+        step: fn(&Transactions) -> std::result::Result<Step, TxnError>,
     ) -> std::io::Result<()> {
-        let (shared, end) = (shared.clone(), self.ending.clone());
+        const REST: Duration = Duration::from_millis(5);
+        const LONGEST_REST: Duration = Duration::from_millis(40);
+        let (shared, ending) = (shared.clone(), self.ending.clone());
+        let at = self.of_transactions.len();
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
-            while !end.load(Ordering::Acquire) && shared.storage.check().is_ok() {
+            let mut rests = Rests::new(REST, LONGEST_REST);
+            while !ending.begun.load(Ordering::Acquire) && shared.storage.check().is_ok() {
                 match step(&shared) {
-                    Ok(true) => {}
-                    Ok(false) => std::thread::sleep(Duration::from_millis(5)),
+                    Ok(Step::GoesOn) => {}
+                    Ok(step) => {
+                        ending.wake[at].wait(rests.after(step == Step::Done));
+                    }
                     Err(TxnError::Fault(fault)) if fault.is_no_space() => {
                         std::thread::sleep(Duration::from_millis(50));
                     }

@@ -21,6 +21,7 @@ pub mod mtr;
 pub mod pool;
 mod regulator;
 pub mod replay;
+mod signal;
 mod spare;
 mod write;
 mod writers;
@@ -31,6 +32,7 @@ pub use figures::{Figures, Waits};
 pub use gate::Cause;
 pub use mtr::{Mtr, Need, Restart, retry};
 pub use pool::{PageRead, Stop};
+pub use signal::{Rests, Signal, Step};
 pub use write::Reason;
 
 use ahead::Ahead;
@@ -38,7 +40,7 @@ use crossbeam_epoch as epoch;
 use dirty::{DirtyCredits, Reserved};
 use flush::FlushList;
 use gate::Gate;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use pool::Pool;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -222,30 +224,6 @@ fn bucket_bytes(redo_capacity: u64) -> u64 {
 pub struct Admitted<'s> {
     credit: Credit<'s>,
     dirty: Reserved<'s>,
-}
-
-/// Wakes a background thread before its time.
-#[derive(Default)]
-pub struct Signal {
-    raised: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Signal {
-    /// Wakes the thread.
-    pub fn raise(&self) {
-        *self.raised.lock() = true;
-        self.changed.notify_all();
-    }
-
-    /// Waits for [`Signal::raise`] or `timeout`; whether it was raised.
-    pub fn wait(&self, timeout: Duration) -> bool {
-        let mut raised = self.raised.lock();
-        if !*raised {
-            self.changed.wait_for(&mut raised, timeout);
-        }
-        std::mem::take(&mut *raised)
-    }
 }
 
 impl Storage {

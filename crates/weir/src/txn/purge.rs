@@ -9,7 +9,7 @@
 use super::end::OwnedUndo;
 use super::lane::{LANE_DIRECTORY, UndoPlace, set_ends};
 use super::{Transactions, TxnError};
-use crate::storage::{Fault, Need, Restart, Storage, retry};
+use crate::storage::{Fault, Need, Restart, Step, Storage, retry};
 use crate::tree::{Tree, overflow};
 use parking_lot::MutexGuard;
 use std::sync::atomic::Ordering;
@@ -38,11 +38,24 @@ struct Found {
 }
 
 impl Transactions {
-    /// Purges up to `most` transactions; returns how many.
+    /// Purges some transactions, unless somebody else is at it.
     ///
     /// # Errors
     /// Faults of the storage.
-    pub fn purge_step(&self, most: usize) -> Result<usize, TxnError> {
+    pub fn purge_step(&self) -> Result<Step, TxnError> {
+        const MOST: usize = 64;
+        Ok(match self.purge_up_to(MOST)? {
+            0 => Step::Idle,
+            MOST => Step::GoesOn,
+            _ => Step::Done,
+        })
+    }
+
+    /// As [`Transactions::purge_step`], up to `most`; returns how many.
+    ///
+    /// # Errors
+    /// Faults of the storage.
+    pub fn purge_up_to(&self, most: usize) -> Result<usize, TxnError> {
         let Some(one) = self.purging.try_lock() else { return Ok(0) };
         self.purge_some(&one, most)
     }

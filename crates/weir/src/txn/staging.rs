@@ -23,7 +23,7 @@
 
 use super::backlog::Backlog;
 use super::{Op, Outcome, Pair, State, Transactions, Txn, TxnError};
-use crate::storage::{Fault, Restart, Storage, retry};
+use crate::storage::{Fault, Restart, Step, Storage, retry};
 use crate::tree::{Fate, Hint, Moved, Target, Tree};
 use parking_lot::Mutex;
 use std::cmp::Reverse;
@@ -247,16 +247,20 @@ impl Transactions {
     }
 
     /// Moves entries of one staging tree on if all together have grown too large, or if there is room
-    /// for them. Returns whether there is more to move.
+    /// for them.
     ///
     /// # Errors
     /// Faults of the storage.
-    pub fn staging_step(&self) -> Result<bool, TxnError> {
+    pub fn staging_step(&self) -> Result<Step, TxnError> {
         let moved = self.look_after_stagings();
         let stuck = !matches!(moved, Ok(Some(1..)) | Ok(None));
         self.staging.backlog.set_stuck(stuck);
         // What is moved without need takes no more of a core than the others leave.
-        Ok(moved?.is_some_and(|moved| moved > 0) && self.staging.backlog.is_moving())
+        Ok(match moved? {
+            Some(1..) if self.staging.backlog.is_moving() => Step::GoesOn,
+            None if self.staging.leaves.load(Ordering::Relaxed) == 0 => Step::Idle,
+            _ => Step::Done,
+        })
     }
 
     /// Returns how many entries were moved; `None` if none were to be.
