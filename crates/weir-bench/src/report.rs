@@ -10,7 +10,7 @@ const GB: f64 = 1024.0 * MB;
 /// What the columns mean, for readers of tables.
 pub const COLUMNS: &[(&str, &str)] = &[
     ("ips.av", "inserts per second, mean; of l.x rows indexed, of update rows changed"),
-    ("ips.99", "the rate that 99 % of the seconds reach; of fewer than 100 the slowest second's"),
+    ("ips.99", "the rate that 99 % of the seconds reach; of fewer than 100 the slowest one's"),
     ("r/i", "device reads per insert"),
     ("rKB/i wKB/i", "KB read from and written to the device per insert"),
     ("Mcpu/i", "microseconds of the engine's processor time per insert, all its threads"),
@@ -24,13 +24,10 @@ pub const COLUMNS: &[(&str, &str)] = &[
         "rate held",
         "inserts per second asked for beside the queries; whether 95 % of them were done",
     ),
-    (
-        "secs",
-        "length of a scan by all clients; its rKB/o and Mcpu/o are per row, rGB is all it read",
-    ),
+    ("secs", "length of a scan by all clients; rKB/o and Mcpu/o are per row, rGB is all it read"),
     (
         "mean.us max.us",
-        "latency of commits and of queries, microseconds; p99 is what 99 % don't exceed",
+        "latency of commits and queries, microseconds; p99 is what 99 % don't exceed",
     ),
 ];
 
@@ -164,8 +161,11 @@ pub fn summary(run: &Run) -> String {
 /// What each step left to be written later, in steps that write; `None` where no engine tells.
 pub fn unwritten(run: &Run) -> Option<String> {
     let of = |(step, label): (&StepResult, String)| {
-        let bytes = step.inserts.and(step.measured.unwritten_bytes)?;
-        Some(format!("{label} {:.2} GB", bytes as f64 / GB))
+        let bytes = step.inserts.and(step.measured.unwritten_bytes)? as f64;
+        let few = bytes < GB;
+        let size =
+            if few { format!("{:.0} MB", bytes / MB) } else { format!("{:.2} GB", bytes / GB) };
+        Some(format!("{label} {size}"))
     };
     let steps: Vec<_> = run.labelled().filter_map(of).collect();
     (!steps.is_empty()).then(|| steps.join(", "))
