@@ -2,11 +2,13 @@
 //!
 //! Each engine and number of clients runs in a process of its own, so that memory, processor time and
 //! device traffic are its own, and none inherits a warm or fragmented heap. The child is this same
-//! program, running `bench insert`; its result comes back as the JSON document that it stores. Before each the
-//! system writes what it still has of the one before: nobody pays for another's debts.
+//! program, running `bench insert`; its result comes back as the JSON document that it stores.
+//! Before each the system writes what it still has of the one before: nobody pays for another's
+//! debts.
 //!
-//! What a machine does in a minute may be far from what it does in the next. So rounds can be repeated, all
-//! engines in each, and a line of the table is then that of the run with the median rate.
+//! What a machine does in a minute may be far from what it does in the next. So rounds can be
+//! repeated, all engines in each, and a line of the table is then that of the run with the median
+//! rate.
 //!
 //! Engines are embedded in the child, or storage engines of servers that are started here, a new one for
 //! each run ([`crate::server`]); the child is their client then.

@@ -253,8 +253,8 @@ pub trait Engine: Send + Sync {
     fn device_reads(&self) -> Option<u64> {
         None
     }
-    /// Bytes that were changed and are still to be written, uncompressed, where the engine tells. What the
-    /// kernel has taken counts as written.
+    /// Bytes that were changed and are still to be written, uncompressed, where the engine tells.
+    /// What the kernel has taken counts as written.
     fn unwritten_bytes(&self) -> Option<u64> {
         None
     }
@@ -282,7 +282,8 @@ pub trait Session {
     /// # Errors
     /// Also when a row to be deleted is not there; nothing is changed then.
     fn write(&mut self, rows: &[Row], delete: Range<u64>) -> Result<()>;
-    /// Reads a whole index from one end to the other: of the primary key the rows, of the others the entries.
+    /// Reads a whole index from one end to the other: of the primary key the rows, of the others
+    /// the entries.
     fn scan(&mut self, index: Index) -> Result<Scanned>;
     /// Reads up to `limit` entries of an index from the first at or after `start` into `out`, from the
     /// index alone.

@@ -138,7 +138,8 @@ pub fn run<T: Send>(
 
 type Reports<T> = Vec<Result<Done<T>>>;
 
-/// Samples once a second until all clients have reported; their reports in the order of the clients.
+/// Samples once a second until all clients have reported; their reports in the order of the
+/// clients.
 fn watch<T>(
     mut sampler: Sampler,
     start: Instant,
@@ -318,7 +319,8 @@ mod tests {
         crate::engines::open(EngineKind::Model, &options).expect("it needs nothing")
     }
 
-    /// What becomes of two clients, of which the second does `work` and the first waits to be told to stop.
+    /// What becomes of two clients, of which the second does `work` and the first waits to be told
+    /// to stop.
     fn two_clients(place: &Place, work: fn() -> Result<()>) -> Result<Phase<()>> {
         let (engine, stop) = (model(), AtomicBool::new(false));
         let mut progress = |_: &Progress| {};

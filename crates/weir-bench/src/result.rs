@@ -168,8 +168,8 @@ pub struct Measured {
     pub resident_bytes_max: u64,
     /// Allocated space of the database's files at the end.
     pub size_bytes: u64,
-    /// Bytes that were changed and not yet written at the end, where the engine tells: the device's share in
-    /// them comes later, and isn't in `usage`.
+    /// Bytes that were changed and not yet written at the end, where the engine tells: the device's
+    /// share in them comes later, and isn't in `usage`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unwritten_bytes: Option<u64>,
     /// Whether nobody could look at the engine's process: what it used isn't known then, and 0 here.
@@ -222,7 +222,8 @@ pub struct Second {
     pub engine: BTreeMap<String, f64>,
 }
 
-/// What tells a document of this program, in whatever format, from any other, and a run from the rest.
+/// What tells a document of this program, in whatever format, from any other, and a run from the
+/// rest.
 #[derive(Deserialize)]
 struct Head {
     format: Option<u32>,

@@ -37,7 +37,8 @@ pub struct Compare {
     #[arg(long, value_delimiter = ',', default_value = "1,2")]
     clients: Vec<u32>,
 
-    /// How often: all engines in turn, then all again; the table then shows the run with the median rate
+    /// How often: all engines in turn, then all again; the table then shows the run with the median
+    /// rate
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
 

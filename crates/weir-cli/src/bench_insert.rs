@@ -96,7 +96,8 @@ pub struct Insert {
     #[arg(long, value_name = "PERCENT")]
     dirty_limit: Option<u32>,
 
-    /// When Weir writes pages: governor, or to compare: at-deadline, fixed:RATE, innodb:CAPACITY/MAX
+    /// When Weir writes pages: governor, or to compare: at-deadline, fixed:RATE,
+    /// innodb:CAPACITY/MAX
     #[arg(long, default_value = "governor")]
     policy: String,
 

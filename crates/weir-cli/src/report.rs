@@ -50,7 +50,8 @@ impl Report {
     }
 }
 
-/// Those of the documents that are runs: beside them, in one directory, lie the tables of experiments and of sysbench.
+/// Those of the documents that are runs: beside them, in one directory, lie the tables of
+/// experiments and of sysbench.
 fn load(paths: &[PathBuf]) -> Result<Vec<(PathBuf, Run)>, Error> {
     let (mut runs, mut others) = (Vec::new(), Vec::new());
     for path in paths {

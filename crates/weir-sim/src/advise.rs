@@ -82,8 +82,8 @@ struct Scale {
 }
 
 impl Scale {
-    /// Laps may take days. Nothing in a steady run depends on the unit of time: with `scale` times as
-    /// many operations on a device as much faster, it is over sooner.
+    /// Laps may take days. Nothing in a steady run depends on the unit of time: with `scale` times
+    /// as many operations on a device as much faster, it is over sooner.
     fn of(setup: &Setup, redo_bytes: u64) -> Scale {
         let workload = &setup.workload;
         let frames = setup.memory_bytes / PAGE_BYTES;

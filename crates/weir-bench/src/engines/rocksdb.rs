@@ -66,7 +66,8 @@ impl Db {
     /// A figure of a column family.
     fn property(&self, cf: *mut ffi::cf_t, name: &CStr) -> Option<u64> {
         let mut value = 0;
-        // SAFETY: database and column family are open, the name ends with a zero, the place is valid.
+        // SAFETY: database and column family are open, the name ends with a zero, the place is
+        // valid.
         let code = unsafe { ffi::rocksdb_property_int_cf(self.raw, cf, name.as_ptr(), &mut value) };
         (code == 0).then_some(value)
     }

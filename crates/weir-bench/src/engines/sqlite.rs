@@ -73,8 +73,8 @@ impl Sqlite {
     }
 }
 
-/// What is synced: each commit, or only the log before a checkpoint and the file after it. Without these (`OFF`)
-/// a crash of the machine could leave a broken database, not just an older one.
+/// What is synced: each commit, or only the log before a checkpoint and the file after it. Without
+/// these (`OFF`) a crash of the machine could leave a broken database, not just an older one.
 fn synchronous(durability: Durability) -> &'static str {
     match durability {
         Durability::Sync => "FULL",

@@ -143,8 +143,9 @@ impl Facts {
     }
 }
 
-/// Bytes of pages and redo per row by the engine's own counts, where it has them: those of the process have each
-/// rewrite of a cached block. The first sample is of its second's end, so that second's rows don't count.
+/// Bytes of pages and redo per row by the engine's own counts, where it has them: those of the
+/// process have each rewrite of a cached block. The first sample is of its second's end, so that
+/// second's rows don't count.
 fn written_per_row(seconds: &[Second]) -> Option<f64> {
     let (first, last) = (seconds.first()?, seconds.last()?);
     let rows: u64 = seconds[1..].iter().map(|second| second.inserts).sum();

@@ -325,7 +325,8 @@ pub struct Run {
     pub rate_99: f64,
     /// The best second.
     pub rate_max: f64,
-    /// What 95 % of the transactions of a second did not exceed: mean of the seconds in which any ended.
+    /// What 95 % of the transactions of a second did not exceed: mean of the seconds in which any
+    /// ended.
     pub latency_ms_95: f64,
     /// Transactions per second that were rolled back and tried again.
     pub errors_per_second: f64,
