@@ -176,7 +176,7 @@ int ha_weir::touch_stayed(const uchar *record)
 int ha_weir::update_new_key(const uchar *old_row, const uchar *new_row, const Bytes &new_pk)
 {
   Bytes to= new_pk;
-  uint32_t savepoint;
+  uint64_t savepoint;
   WeirTransaction *with= transaction();
   if (WeirResult result= weir_savepoint(with, &savepoint))
     return fail(result);
@@ -189,7 +189,6 @@ int ha_weir::update_new_key(const uchar *old_row, const uchar *new_row, const By
   if (error && weir_is_running(with))
     if (WeirResult result= weir_savepoint_rollback(with, savepoint))
       error= fail(result);
-  weir_savepoint_release(with, savepoint);
   return error ? error : note_auto_increment(new_row);
 }
 

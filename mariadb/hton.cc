@@ -172,32 +172,26 @@ static void commit_checkpoint_request(void *cookie)
     sql_print_error("WEIR: %s", weir_error_message());
 }
 
+// The server keeps a savepoint anywhere in memory, and needn't tell when it forgets one: it is a number.
 static int savepoint_set(handlerton *, THD *thd, void *to)
 {
   Session *session= Session::find(thd);
-  auto number= static_cast<uint32_t *>(to);
-  *number= UINT_MAX32;
-  if (!session || !session->transaction)
-    return 0;
-  return error_of(weir_savepoint(session->transaction, number));
+  uint64_t savepoint= 0;
+  int error= 0;
+  if (session && session->transaction)
+    error= error_of(weir_savepoint(session->transaction, &savepoint));
+  memcpy(to, &savepoint, sizeof savepoint);
+  return error;
 }
 
 static int savepoint_rollback(handlerton *, THD *thd, void *to)
 {
   Session *session= Session::find(thd);
-  uint32_t number= *static_cast<uint32_t *>(to);
-  if (!session || !session->transaction || number == UINT_MAX32)
+  if (!session || !session->transaction)
     return 0;
-  return error_of(weir_savepoint_rollback(session->transaction, number));
-}
-
-static int savepoint_release(handlerton *, THD *thd, void *to)
-{
-  Session *session= Session::find(thd);
-  uint32_t number= *static_cast<uint32_t *>(to);
-  if (session && session->transaction && number != UINT_MAX32)
-    weir_savepoint_release(session->transaction, number);
-  return 0;
+  uint64_t savepoint;
+  memcpy(&savepoint, to, sizeof savepoint);
+  return error_of(weir_savepoint_rollback(session->transaction, savepoint));
 }
 
 // The engine keeps the table's definition until the transaction ends, and so must the server.
@@ -260,20 +254,13 @@ static bool flush_logs(handlerton *)
 
 /* Definitions */
 
-extern "C" void collect_table(void *context, const char *name)
-{
-  static_cast<std::vector<Bytes> *>(context)->emplace_back(name);
-}
-
 // What a directory still has when it goes. Its path ends in a slash.
 static void drop_database(handlerton *, char *path)
 {
-  std::vector<Bytes> names;
   Bytes prefix= table_name(path);
   if (prefix.empty() || prefix.back() != FN_LIBCHAR)
     prefix.push_back(FN_LIBCHAR);
-  weir_table_names(database, bytes_of(prefix), collect_table, &names);
-  for (const Bytes &name : names)
+  for (const Bytes &name : table_names(prefix))
     if (drop_table(name, patience_of(current_thd)) != WEIR_RESULT_OK)
       sql_print_warning("WEIR: table %s could not be dropped: %s", name.c_str(), weir_error_message());
 }
@@ -309,10 +296,8 @@ static int check_version(handlerton *, const char *path, const LEX_CUSTRING *ver
 // Drops tables that nobody can name any more; `what` they are.
 static void drop_garbage(bool is_garbage(const Bytes &name), const char *what)
 {
-  std::vector<Bytes> names;
   size_t dropped= 0;
-  weir_table_names(database, WeirBytes{nullptr, 0}, collect_table, &names);
-  for (const Bytes &name : names)
+  for (const Bytes &name : table_names(""))
   {
     if (!is_garbage(name))
       continue;
@@ -394,7 +379,7 @@ static int init(void *p)
   hton->db_type= static_cast<legacy_db_type>(OWN_NUMBER);
   hton->create= create_handler;
   hton->flags= HTON_SUPPORTS_EXTENDED_KEYS;
-  hton->savepoint_offset= sizeof(uint32_t);
+  hton->savepoint_offset= sizeof(uint64_t);
   hton->commit= commit;
   hton->rollback= rollback;
   hton->prepare= prepare;
@@ -405,7 +390,6 @@ static int init(void *p)
   hton->commit_checkpoint_request= commit_checkpoint_request;
   hton->savepoint_set= savepoint_set;
   hton->savepoint_rollback= savepoint_rollback;
-  hton->savepoint_release= savepoint_release;
   hton->savepoint_rollback_can_release_mdl= savepoint_rollback_can_release_mdl;
   hton->start_consistent_snapshot= start_consistent_snapshot;
   hton->close_connection= close_connection;

@@ -16,17 +16,9 @@ Bytes table_of_partition(const Bytes &name)
   return name.substr(0, name.find(SEPARATOR));
 }
 
-extern "C" void collect_partition(void *context, const char *name)
-{
-  static_cast<std::vector<Bytes> *>(context)->emplace_back(name);
-}
-
 std::vector<Bytes> partitions_of(const Bytes &table)
 {
-  std::vector<Bytes> names;
-  Bytes prefix= table + SEPARATOR;
-  weir_table_names(database, bytes_of(prefix), collect_partition, &names);
-  return names;
+  return table_names(table + SEPARATOR);
 }
 
 static Bytes path_of(const Bytes &table, const char *extension)
@@ -96,9 +88,7 @@ static void put_back(const Bytes &name, const Bytes &table, const Bytes &before)
 
 void put_back_partitions()
 {
-  std::vector<Bytes> names;
-  weir_table_names(database, WeirBytes{nullptr, 0}, collect_partition, &names);
-  for (const Bytes &name : names)
+  for (const Bytes &name : table_names(""))
   {
     Bytes table= table_of_partition(name);
     if (table == name || !lacks_file(table, reg_ext))

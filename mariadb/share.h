@@ -48,8 +48,11 @@ private:
   std::atomic<ulonglong> highest{0}, kept{0};
 };
 
-// For `weir_table_indexes`: collects names in a vector of Bytes.
+// For callbacks that are told names: collects them in a vector of Bytes.
 extern "C" void collect_name(void *context, WeirBytes name);
+
+// Names of the engine's tables that begin so.
+std::vector<Bytes> table_names(const Bytes &prefix);
 
 // Name in the engine of a table that the server names by a path.
 Bytes table_name(const char *path);

@@ -447,7 +447,8 @@ fn the_end_of_patience_ends_a_change_that_waits_for_users() {
     let changes = db.changes(&endless);
     assert!(matches!(changes.truncate_table(&table), Err(Error::Cancelled)));
     assert!(matches!(changes.rename_table(&table, "other"), Err(Error::Cancelled)));
-    let altered = changes.alter_indexes(&table, &["a"], &[], None, &mut |_, _, _, _, _| Ok(()));
+    let drops = TableChange { table: &table, drop: &["a"], add: &[], meta: None };
+    let altered = changes.alter_tables(&[drops], &mut |_, _, _, _, _, _| Ok(()));
     assert!(matches!(altered, Err(Error::Cancelled)));
     assert_eq!(keys(&db, &table, KeyOf::Index(0)).len(), 10);
     user.rollback().unwrap();

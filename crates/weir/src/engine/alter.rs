@@ -6,7 +6,7 @@ use super::ddl::{Changes, raw};
 use super::error::{Error, Result};
 use super::indexes::{Beside, Entry, Wanted, position};
 use super::raw::check_key;
-use super::table::Table;
+use super::table::{self, Table};
 use crate::schema::{Layout, RawIndex, Schema};
 
 /// Makes the entry that a new index has for a row: `(which of the new ones, key, row, entry's key,
@@ -92,7 +92,10 @@ impl Database {
         meta: Option<&[u8]>,
         entry_of: &mut EntryOf<'_>,
     ) -> Result<()> {
-        self.changes(&self.patience()).alter_indexes(table, drop, add, meta, entry_of)
+        let change = TableChange { table, drop, add, meta };
+        self.alter_tables(&[change], &mut |_, n, key, row, to, value| {
+            entry_of(n, key, row, to, value)
+        })
     }
 
     /// As [`Database::alter_indexes`], of several raw tables, each named once: all of it happens or nothing.
@@ -109,24 +112,6 @@ impl Database {
 }
 
 impl Changes<'_> {
-    /// As [`Database::alter_indexes`].
-    ///
-    /// # Errors
-    /// As there; [`Error::Cancelled`] if patience ends. Nothing changed then.
-    pub fn alter_indexes(
-        &self,
-        table: &Table,
-        drop: &[&str],
-        add: &[RawIndex],
-        meta: Option<&[u8]>,
-        entry_of: &mut EntryOf<'_>,
-    ) -> Result<()> {
-        let change = TableChange { table, drop, add, meta };
-        self.alter_tables(&[change], &mut |_, n, key, row, to, value| {
-            entry_of(n, key, row, to, value)
-        })
-    }
-
     /// As [`Database::alter_tables`].
     ///
     /// # Errors
@@ -138,8 +123,8 @@ impl Changes<'_> {
     ) -> Result<()> {
         let (db, patience) = (self.db, self.patience);
         db.0.roll_back_orphans();
-        let holds = changes.iter().map(|change| change.table.0.change(patience));
-        let holds = holds.collect::<Result<Vec<_>>>()?;
+        let tables: Vec<&Table> = changes.iter().map(|change| change.table).collect();
+        let holds = table::change_all(&tables, patience)?;
         let mut txn = db.0.change();
         let mut all = Vec::with_capacity(changes.len());
         for (nth, (change, hold)) in changes.iter().zip(holds).enumerate() {

@@ -8,7 +8,7 @@ use super::Database;
 use super::catalog::{self, IndexDef, PutOp, TableDef};
 use super::error::{Error, Result};
 use super::patience::Patience;
-use super::table::{Shared, Table};
+use super::table::{self, Hold, Shared, Table};
 use crate::schema::{Layout, RawSchema, Schema};
 use crate::tree::Tree;
 use crate::txn::{HeldStaging, Staging, Txn};
@@ -157,8 +157,8 @@ impl Changes<'_> {
     /// As there. Nothing changed then.
     pub fn truncate_tables(&self, tables: &[&Table]) -> Result<()> {
         self.db.0.roll_back_orphans();
-        let holds = tables.iter().map(|table| table.0.exclusive(self.patience));
-        let _holds = holds.collect::<Result<Vec<_>>>()?;
+        let mut holds = table::change_all(tables, self.patience)?;
+        holds.iter_mut().try_for_each(Hold::wait_for_all)?;
         let _one = self.db.0.ddl.lock();
         let old = tables.iter().map(|table| table.0.def()).collect::<Result<Vec<_>>>()?;
         let held: Vec<_> = old.iter().flat_map(|def| hold_stagings(&def.indexes)).collect();
