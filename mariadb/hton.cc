@@ -330,7 +330,8 @@ static void drop_temporary_tables()
   for (const Bytes &name : names)
     if (is_temporary(name))
       leave_table(name);
-  drop_left_tables();
+  if (size_t dropped= drop_left_tables())
+    sql_print_information("WEIR: %zu temporary tables of a server that was killed are dropped", dropped);
 }
 
 /*

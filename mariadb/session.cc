@@ -167,13 +167,16 @@ void leave_table(const Bytes &name)
   left.push_back(name);
 }
 
-void drop_left_tables()
+size_t drop_left_tables()
 {
   std::lock_guard<std::mutex> guard(leaving);
   std::vector<Bytes> used;
+  size_t dropped= 0;
   for (const Bytes &name : left)
     switch (drop_table(name, WeirPatience{nullptr, 0})) {
     case WEIR_RESULT_OK:
+      dropped++;
+      break;
     case WEIR_RESULT_NO_TABLE:
       break;
     case WEIR_RESULT_TABLE_IN_USE:
@@ -183,6 +186,7 @@ void drop_left_tables()
       sql_print_warning("WEIR: table %s could not be dropped: %s", name.c_str(), weir_error_message());
     }
   left.swap(used);
+  return dropped;
 }
 
 static const uint64_t TIDYING_MS= 50000;

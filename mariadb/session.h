@@ -90,9 +90,9 @@ private:
 };
 
 // Temporary tables that prepared transactions whose connections have gone may still use: a table is added; those that
-// nobody uses any more are dropped.
+// nobody uses any more are dropped, and counted.
 void leave_table(const Bytes &name);
-void drop_left_tables();
+size_t drop_left_tables();
 
 uint64_t lock_wait_timeout_ms(THD *thd);
 // How long a connection's change of definitions waits for those who use the table, which KILL ends: prepared
