@@ -6,10 +6,36 @@
 namespace weir {
 
 static const uchar INVERT= 0xff;
+// Most spaces that one byte counts in text that is compared as if followed by spaces.
+static const uint MAX_RUN= 120;
+static const uchar BLANK[]= {' '};
 
 inline void append(Bytes &out, const void *ptr, size_t len)
 {
   out.append(static_cast<const char *>(ptr), len);
+}
+
+// Bytes the other way round.
+inline void reverse(const uchar *from, uchar *to, uint len)
+{
+  if (len == 4)
+  {
+    uint32 four;
+    memcpy(&four, from, 4);
+    four= __builtin_bswap32(four);
+    memcpy(to, &four, 4);
+    return;
+  }
+  if (len == 8)
+  {
+    uint64_t eight;
+    memcpy(&eight, from, 8);
+    eight= __builtin_bswap64(eight);
+    memcpy(to, &eight, 8);
+    return;
+  }
+  for (uint i= 0; i < len; i++)
+    to[i]= from[len - 1 - i];
 }
 
 inline void append_length(Bytes &out, size_t n)

@@ -18,7 +18,7 @@ ulonglong ha_weir::table_flags() const
                    HA_TABLE_SCAN_ON_INDEX | HA_PARTIAL_COLUMN_READ | HA_CAN_SQL_HANDLER |
                    HA_CAN_VIRTUAL_COLUMNS | HA_CAN_TABLES_WITHOUT_ROLLBACK | HA_CAN_SKIP_LOCKED |
                    HA_BINLOG_ROW_CAPABLE | HA_CAN_GEOMETRY | HA_AUTO_PART_KEY | HA_ONLINE_ANALYZE |
-                   HA_CONCURRENT_OPTIMIZE | HA_CRASH_SAFE;
+                   HA_CONCURRENT_OPTIMIZE | HA_CRASH_SAFE | HA_CAN_ONLINE_BACKUPS | HA_CHECK_UNIQUE_AFTER_WRITE;
   // Statements that are repeated elsewhere must have seen a state that doesn't change under them.
   THD *thd= current_thd;
   if (!thd || thd_tx_isolation(thd) > ISO_READ_COMMITTED)
@@ -153,10 +153,15 @@ int ha_weir::start(THD *thd, thr_lock_type type)
   reads_all= writes;
   if (sequence)
     return 0;
-  int error= Session::of(thd)->begin_statement(thd, lock == WEIR_LOCK_NONE);
-  if (error)
+  Session *session= Session::of(thd);
+  if (int error= session->begin_statement(thd, lock == WEIR_LOCK_NONE))
+  {
     thd->mark_transaction_to_rollback(false);
-  return error;
+    return error;
+  }
+  if (writes && table->s->tmp_table == NO_TMP_TABLE)
+    session->note_write();
+  return 0;
 }
 
 int ha_weir::external_lock(THD *thd, int type)
@@ -221,6 +226,7 @@ int ha_weir::reset()
   static const size_t KEPT= 1 << 20;
   if (row_bytes.capacity() > KEPT)
     Bytes().swap(row_bytes);
+  weir_row_trim(row, KEPT);
   return 0;
 }
 

@@ -11,6 +11,10 @@
 #include "session.h"
 #include "share.h"
 
+namespace weir {
+struct Sum;
+} // namespace weir
+
 class ha_weir final : public handler
 {
 public:
@@ -192,6 +196,7 @@ private:
   int step();
   bool reads_committed() const;
   bool scans_rows() const;
+  bool is_record_of_entry() const;
   bool find_key();
   bool find_key_of(const uchar *record);
   int next_entry(uchar *buf);
@@ -217,6 +222,11 @@ private:
   int touch_stayed(const uchar *record);
   bool index_may_change(uint index) const;
   bool drop_built(TABLE *altered, Alter_inplace_info *info);
+
+  /* CHECK */
+  int sum_rows(THD *thd, std::vector<weir::Sum> &sums);
+  int sum_entries(THD *thd, uint index, weir::Sum &sum);
+  bool is_of_its_row(uint index);
 
   /* Many rows at once */
   weir::Bulk *bulk= nullptr;       // the connection's, while rows are collected

@@ -6,7 +6,7 @@
 using namespace weir;
 
 // An order-independent sum of entries: equal sets have equal sums.
-struct Sum
+struct weir::Sum
 {
   ulonglong entries= 0, hash= 0;
 
@@ -20,6 +20,9 @@ struct Sum
     hash+= h * 0x9E3779B97F4A7C15ULL;
     entries++;
   }
+  bool operator!=(const Sum &other) const { return entries != other.entries || hash != other.hash; }
+
+private:
   static void mix(ulonglong &h, const void *ptr, size_t len)
   {
     auto p= static_cast<const uchar *>(ptr);
@@ -40,6 +43,77 @@ static void complain(THD *thd, TABLE *table, const char *text)
   protocol->write();
 }
 
+// What the engine has said of the last failure. A KILL says enough itself.
+static void complain_of_failure(THD *thd, TABLE *table)
+{
+  const char *words= weir_error_message();
+  if (thd->killed == NOT_KILLED)
+    complain(thd, table, *words ? words : "a row can't be decoded");
+}
+
+static void complain_of_index(THD *thd, TABLE *table, uint index, const Sum &seen, const Sum &expected)
+{
+  char text[256];
+  my_snprintf(text, sizeof text, "index `%s` has %llu entries that differ from the rows' %llu",
+              table->key_info[index].name.str, seen.entries, expected.entries);
+  complain(thd, table, text);
+}
+
+// Sums up the entries that the rows ask for.
+int ha_weir::sum_rows(THD *thd, std::vector<Sum> &sums)
+{
+  uchar *buf= table->record[0];
+  int error= open_scan(WEIR_PRIMARY, no_bound(), no_bound(), false);
+  while (!error && !(error= next_entry(buf)))
+  {
+    if (thd_killed(thd))
+      return HA_ERR_ABORTED_BY_USER;
+    if (!find_key())
+      return HA_ERR_CRASHED;
+    if (table->vfield)
+      table->update_virtual_fields(this, VCOL_UPDATE_INDEXED);
+    for (uint i= 0; i < keys.size(); i++)
+    {
+      if (i == table->s->primary_key)
+        continue;
+      Encoded &e= new_entries[i];
+      encode_entry(i, buf, pk, e);
+      sums[i].add(e.key.data(), e.key.size(), e.value.data(), e.value.size());
+    }
+  }
+  return error == HA_ERR_END_OF_FILE ? 0 : error;
+}
+
+// Whether the entry at hand, of an index, is its row's: of one that isn't current only the row can tell.
+bool ha_weir::is_of_its_row(uint index)
+{
+  key_is_due= false;
+  if (at.current)
+    return true;
+  uchar *buf= table->record[0];
+  WeirBytes found;
+  pk.clear();
+  return keys[index].primary_of(at.key, at.value, pk) &&
+         weir_get(transaction(), share->table, bytes_of(pk), lock, row, &found) == WEIR_RESULT_OK &&
+         !read_primary(buf, bytes_of(pk), found) && entry_is_of(buf, index);
+}
+
+// Sums up the entries that an index has.
+int ha_weir::sum_entries(THD *thd, uint index, Sum &sum)
+{
+  if (int error= open_scan(index_position(index), no_bound(), no_bound(), false))
+    return error;
+  WeirResult result;
+  while ((result= weir_scan_next(scan, transaction(), &at, nullptr)) == WEIR_RESULT_OK)
+  {
+    if (thd_killed(thd))
+      return HA_ERR_ABORTED_BY_USER;
+    if (is_of_its_row(index))
+      sum.add(at.key.data, at.key.len, at.value.data, at.value.len);
+  }
+  return result == WEIR_RESULT_NOT_FOUND ? 0 : fail(result);
+}
+
 /*
   Reads all rows and all entries of each index in one snapshot, and compares: each index must hold just the
   entries that the rows have.
@@ -52,76 +126,27 @@ int ha_weir::check(THD *thd, HA_CHECK_OPT *)
   WeirLock kept_lock= lock;
   reads_all= true;
   lock= WEIR_LOCK_NONE;
-  uchar *buf= table->record[0];
-  active_index= MAX_KEY;
   weir_error_set(WeirBytes{nullptr, 0});
-  int error= open_scan(WEIR_PRIMARY, no_bound(), no_bound(), false);
-  while (!error && !(error= next_entry(buf)))
-  {
-    if (thd_killed(thd))
-      error= HA_ERR_ABORTED_BY_USER;
-    if (!find_key())
-      error= HA_ERR_CRASHED;
-    if (table->vfield)
-      table->update_virtual_fields(this, VCOL_UPDATE_INDEXED);
-    for (uint i= 0; i < keys.size() && !error; i++)
-      if (i != table->s->primary_key)
-      {
-        Encoded &e= new_entries[i];
-        encode_entry(i, buf, pk, e);
-        expected[i].add(e.key.data(), e.key.size(), e.value.data(), e.value.size());
-      }
-  }
-  if (error == HA_ERR_END_OF_FILE)
-    error= 0;
+  active_index= MAX_KEY;
+  int error= sum_rows(thd, expected);
   for (uint i= 0; i < keys.size() && !error; i++)
-  {
-    if (i == table->s->primary_key)
-      continue;
-    error= open_scan(index_position(i), no_bound(), no_bound(), false);
-    WeirResult result= WEIR_RESULT_OK;
-    while (!error && (result= weir_scan_next(scan, transaction(), &at, nullptr)) == WEIR_RESULT_OK)
-    {
-      if (thd_killed(thd))
-        error= HA_ERR_ABORTED_BY_USER;
-      key_is_due= false;
-      pk.clear();
-      if (!at.current)
-      {
-        // Only the row can tell whether the entry is its.
-        WeirBytes found;
-        if (!keys[i].primary_of(at.key, at.value, pk) ||
-            weir_get(transaction(), share->table, bytes_of(pk), lock, row, &found) != WEIR_RESULT_OK ||
-            read_primary(buf, bytes_of(pk), found) || !entry_is_of(buf, i))
-          continue;
-      }
-      seen[i].add(at.key.data, at.key.len, at.value.data, at.value.len);
-    }
-    if (!error && result != WEIR_RESULT_NOT_FOUND)
-      error= fail(result);
-  }
+    if (i != table->s->primary_key)
+      error= sum_entries(thd, i, seen[i]);
+  if (error)
+    complain_of_failure(thd, table);
   close_scan();
   dbug_tmp_restore_column_map(&table->read_set, kept_read);
   reads_all= kept_all;
   lock= kept_lock;
   if (error)
-  {
-    const char *words= weir_error_message();
-    if (thd->killed == NOT_KILLED)
-      complain(thd, table, *words ? words : "a row can't be decoded");
     return error == HA_ERR_CRASHED ? HA_ADMIN_CORRUPT : HA_ADMIN_FAILED;
-  }
   bool ok= true;
   for (uint i= 0; i < keys.size(); i++)
-  {
-    if (expected[i].entries == seen[i].entries && expected[i].hash == seen[i].hash)
-      continue;
-    char text[256];
-    my_snprintf(text, sizeof text, "index `%s` has %llu entries that differ from the rows' %llu",
-                table->key_info[i].name.str, seen[i].entries, expected[i].entries);
-    complain(thd, table, text);
-    ok= false;
-  }
+    if (expected[i] != seen[i])
+    {
+      complain_of_index(thd, table, i, seen[i], expected[i]);
+      ok= false;
+    }
   return ok ? HA_ADMIN_OK : HA_ADMIN_CORRUPT;
 }
 

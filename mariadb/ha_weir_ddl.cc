@@ -42,14 +42,15 @@ int ha_weir::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
   }
   Meta meta;
   meta.auto_increment= info->auto_increment_value;
-  // Temporary tables don't outlive the server.
-  if (!(info->options & HA_LEX_CREATE_TMP_TABLE))
+  // Temporary tables don't outlive the server, and are their connection's own.
+  bool is_own= info->options & HA_LEX_CREATE_TMP_TABLE;
+  if (!is_own)
     meta.number= new_number();
   meta.version.assign(reinterpret_cast<const char *>(form->s->tabledef_version.str),
                       form->s->tabledef_version.length);
   Bytes bytes= meta.encode(), table= table_name(name);
   return error_of(weir_table_create(database, bytes_of(table), indexes.data(), indexes.size(),
-                                    bytes_of(bytes)));
+                                    bytes_of(bytes), is_own));
 }
 
 int ha_weir::delete_table(const char *path)

@@ -182,6 +182,13 @@ bool ha_weir::scans_rows() const
   return active_index == MAX_KEY || index_position(active_index) == WEIR_PRIMARY;
 }
 
+// Whether the record has nothing but what the entry at hand of an index holds. Of columns that the primary key has in
+// part, that isn't what its key is made of.
+bool ha_weir::is_record_of_entry() const
+{
+  return at_entry && !scans_rows() && (only_index || key_is_due);
+}
+
 // Makes sure that `pk` is the primary key of the row at hand. False: the entry makes no sense.
 bool ha_weir::find_key()
 {
@@ -218,7 +225,8 @@ int ha_weir::read_entry(uchar *buf, bool &skip)
     if (error || skip)
       return error;
   }
-  if (only_index && at.current)
+  // The server may want no more than positions, and yet compare columns that the index holds in part.
+  if (only_index && at.current && key.is_whole())
     return key.decode(table, at.key, at.value, wanted().entries[active_index], buf) ? 0
                                                                                     : HA_ERR_CRASHED;
   if (!find_key())
@@ -560,7 +568,7 @@ int ha_weir::rnd_next(uchar *buf)
 void ha_weir::position(const uchar *record)
 {
   Bytes &key= key_bytes;
-  if (hidden)
+  if (hidden || is_record_of_entry())
   {
     find_key();
     key= pk;

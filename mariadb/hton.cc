@@ -151,13 +151,17 @@ static int xa_result(WeirResult result)
 static int commit_by_xid(handlerton *, XID *xid)
 {
   Bytes id= bytes_of_xid(xid);
-  return xa_result(weir_commit_prepared(database, bytes_of(id), durability()));
+  int result= xa_result(weir_commit_prepared(database, bytes_of(id), durability()));
+  drop_left_tables();
+  return result;
 }
 
 static int rollback_by_xid(handlerton *, XID *xid)
 {
   Bytes id= bytes_of_xid(xid);
-  return xa_result(weir_rollback_prepared(database, bytes_of(id), durability()));
+  int result= xa_result(weir_rollback_prepared(database, bytes_of(id), durability()));
+  drop_left_tables();
+  return result;
 }
 
 static void commit_checkpoint_request(void *cookie)
@@ -168,32 +172,26 @@ static void commit_checkpoint_request(void *cookie)
     sql_print_error("WEIR: %s", weir_error_message());
 }
 
+// The server keeps a savepoint anywhere in memory, and needn't tell when it forgets one: it is a number.
 static int savepoint_set(handlerton *, THD *thd, void *to)
 {
   Session *session= Session::find(thd);
-  auto number= static_cast<uint32_t *>(to);
-  *number= UINT_MAX32;
-  if (!session || !session->transaction)
-    return 0;
-  return error_of(weir_savepoint(session->transaction, number));
+  uint64_t savepoint= 0;
+  int error= 0;
+  if (session && session->transaction)
+    error= error_of(weir_savepoint(session->transaction, &savepoint));
+  memcpy(to, &savepoint, sizeof savepoint);
+  return error;
 }
 
 static int savepoint_rollback(handlerton *, THD *thd, void *to)
 {
   Session *session= Session::find(thd);
-  uint32_t number= *static_cast<uint32_t *>(to);
-  if (!session || !session->transaction || number == UINT_MAX32)
+  if (!session || !session->transaction)
     return 0;
-  return error_of(weir_savepoint_rollback(session->transaction, number));
-}
-
-static int savepoint_release(handlerton *, THD *thd, void *to)
-{
-  Session *session= Session::find(thd);
-  uint32_t number= *static_cast<uint32_t *>(to);
-  if (session && session->transaction && number != UINT_MAX32)
-    weir_savepoint_release(session->transaction, number);
-  return 0;
+  uint64_t savepoint;
+  memcpy(&savepoint, to, sizeof savepoint);
+  return error_of(weir_savepoint_rollback(session->transaction, savepoint));
 }
 
 // The engine keeps the table's definition until the transaction ends, and so must the server.
@@ -256,20 +254,13 @@ static bool flush_logs(handlerton *)
 
 /* Definitions */
 
-extern "C" void collect_table(void *context, const char *name)
-{
-  static_cast<std::vector<Bytes> *>(context)->emplace_back(name);
-}
-
 // What a directory still has when it goes. Its path ends in a slash.
 static void drop_database(handlerton *, char *path)
 {
-  std::vector<Bytes> names;
   Bytes prefix= table_name(path);
   if (prefix.empty() || prefix.back() != FN_LIBCHAR)
     prefix.push_back(FN_LIBCHAR);
-  weir_table_names(database, bytes_of(prefix), collect_table, &names);
-  for (const Bytes &name : names)
+  for (const Bytes &name : table_names(prefix))
     if (drop_table(name, patience_of(current_thd)) != WEIR_RESULT_OK)
       sql_print_warning("WEIR: table %s could not be dropped: %s", name.c_str(), weir_error_message());
 }
@@ -305,10 +296,8 @@ static int check_version(handlerton *, const char *path, const LEX_CUSTRING *ver
 // Drops tables that nobody can name any more; `what` they are.
 static void drop_garbage(bool is_garbage(const Bytes &name), const char *what)
 {
-  std::vector<Bytes> names;
   size_t dropped= 0;
-  weir_table_names(database, WeirBytes{nullptr, 0}, collect_table, &names);
-  for (const Bytes &name : names)
+  for (const Bytes &name : table_names(""))
   {
     if (!is_garbage(name))
       continue;
@@ -333,6 +322,18 @@ static bool is_temporary(const Bytes &name)
   return has_base(name, "#sql-temptable");
 }
 
+// Drops the temporary tables of a server that was killed; those that a prepared transaction uses when that has ended.
+static void drop_temporary_tables()
+{
+  std::vector<Bytes> names;
+  weir_table_names(database, WeirBytes{nullptr, 0}, collect_table, &names);
+  for (const Bytes &name : names)
+    if (is_temporary(name))
+      leave_table(name);
+  if (size_t dropped= drop_left_tables())
+    sql_print_information("WEIR: %zu temporary tables of a server that was killed are dropped", dropped);
+}
+
 /*
   Whether a table, or the table that it is a partition of, has a name that only the server gives, while it
   changes definitions, and no definition. Once the server has ended what a crash has interrupted, it has
@@ -340,7 +341,7 @@ static bool is_temporary(const Bytes &name)
 */
 static bool is_forgotten(const Bytes &name)
 {
-  if (!has_base(name, tmp_file_prefix "-"))
+  if (!has_base(name, tmp_file_prefix "-") || is_temporary(name))
     return false;
   size_t slash= name.rfind(FN_LIBCHAR);
   Bytes definition= Bytes(mysql_real_data_home) + name.substr(0, name.find("#P#", slash)) + reg_ext;
@@ -352,6 +353,7 @@ static int ddl_is_recovered(handlerton *)
   drop_garbage(is_forgotten, "copies of tables that a crash left behind");
   drop_garbage(is_left_by_drop, "partitions of tables whose DROP a crash cut short");
   drop_left_lists();
+  tell_lost_partitions();
   return 0;
 }
 
@@ -377,7 +379,7 @@ static int init(void *p)
   hton->db_type= static_cast<legacy_db_type>(OWN_NUMBER);
   hton->create= create_handler;
   hton->flags= HTON_SUPPORTS_EXTENDED_KEYS;
-  hton->savepoint_offset= sizeof(uint32_t);
+  hton->savepoint_offset= sizeof(uint64_t);
   hton->commit= commit;
   hton->rollback= rollback;
   hton->prepare= prepare;
@@ -388,7 +390,6 @@ static int init(void *p)
   hton->commit_checkpoint_request= commit_checkpoint_request;
   hton->savepoint_set= savepoint_set;
   hton->savepoint_rollback= savepoint_rollback;
-  hton->savepoint_release= savepoint_release;
   hton->savepoint_rollback_can_release_mdl= savepoint_rollback_can_release_mdl;
   hton->start_consistent_snapshot= start_consistent_snapshot;
   hton->close_connection= close_connection;
@@ -421,7 +422,8 @@ static int init(void *p)
     return 1;
   }
   put_back_partitions();
-  drop_garbage(is_temporary, "temporary tables of a server that was killed");
+  remember_lost_lists();
+  drop_temporary_tables();
   return 0;
 }
 

@@ -9,12 +9,14 @@ void KeyFormat::init(TABLE *table, uint number, const KeyFormat *of_rows)
   unique= info->flags & HA_NOSAME;
   hidden= of_rows == nullptr && number != table->s->primary_key;
   nulls= false;
+  whole= true;
   own.resize(info->user_defined_key_parts);
   extension= info->ext_key_parts - info->user_defined_key_parts;
   for (uint i= 0; i < own.size(); i++)
   {
     own[i].init(table, &info->key_part[i]);
     nulls|= own[i].nullable;
+    whole&= own[i].whole;
   }
   appended.clear();
   primary.clear();
@@ -24,6 +26,7 @@ void KeyFormat::init(TABLE *table, uint number, const KeyFormat *of_rows)
   primary= of_rows->own;
   for (const Part &part : primary)
   {
+    whole&= part.whole;
     int found= -1;
     for (uint i= 0; i < own.size() && found < 0; i++)
       if (own[i].field == part.field && own[i].length == part.length && own[i].kind == part.kind)

@@ -1,36 +1,12 @@
+// Keys as bytes (keys.h): parts made of values.
 #include "bytes.h"
 
 namespace weir {
 
-static const uint MAX_RUN= 120;
 // No character's weights of one level have more bytes.
 static const size_t WEIGHT_BYTES= 64;
-static const uchar BLANK[]= {' '};
 
 /* Bytes and numbers */
-
-// Bytes the other way round.
-static void reverse(const uchar *from, uchar *to, uint len)
-{
-  if (len == 4)
-  {
-    uint32 four;
-    memcpy(&four, from, 4);
-    four= __builtin_bswap32(four);
-    memcpy(to, &four, 4);
-    return;
-  }
-  if (len == 8)
-  {
-    uint64_t eight;
-    memcpy(&eight, from, 8);
-    eight= __builtin_bswap64(eight);
-    memcpy(to, &eight, 8);
-    return;
-  }
-  for (uint i= 0; i < len; i++)
-    to[i]= from[len - 1 - i];
-}
 
 static void append_integer(Bytes &out, const uchar *ptr, uint len, bool is_signed)
 {
@@ -39,13 +15,6 @@ static void append_integer(Bytes &out, const uchar *ptr, uint len, bool is_signe
   if (is_signed)
     b[0]^= 0x80;
   append(out, b, len);
-}
-
-static void read_integer(const uchar *from, uchar *ptr, uint len, bool is_signed)
-{
-  reverse(from, ptr, len);
-  if (is_signed)
-    ptr[len - 1]^= 0x80;
 }
 
 // A real's bits, big-endian: positive ones with the sign set, negative ones inverted. -0 is +0.
@@ -63,15 +32,6 @@ static void append_real(Bytes &out, const uchar *ptr, uint len)
   else
     b[0]|= 0x80;
   append(out, b, len);
-}
-
-static void read_real(const uchar *from, uchar *ptr, uint len)
-{
-  bool positive= from[0] & 0x80;
-  for (uint i= 0; i < len; i++)
-    ptr[i]= positive ? from[len - 1 - i] : from[len - 1 - i] ^ INVERT;
-  if (positive)
-    ptr[len - 1]&= 0x7f;
 }
 
 static void append_escaped(Bytes &out, const uchar *ptr, size_t len)
@@ -201,6 +161,12 @@ void Part::init(TABLE *table, KEY_PART_INFO *info)
     length= static_cast<uint16>(field->pack_length());
 }
 
+// Two collations of the server's take off spaces at the end and compare the rest, though they aren't NO PAD.
+static bool is_trimmed(CHARSET_INFO *cs)
+{
+  return !strcmp(cs->coll_name.str, "cp1250_czech_cs") || !strcmp(cs->coll_name.str, "latin2_czech_cs");
+}
+
 void Part::init_text()
 {
   if (cs == &my_charset_bin)
@@ -224,7 +190,9 @@ void Part::init_text()
       continue;
     Level &level= levels[level_count++];
     level.flag= cs->levels_for_order ? 1U << i : 0;
-    level.width= uint(cs->strnxfrm(level.space, sizeof level.space, 1, blank, cs->mbminlen, level.flag));
+    level.width= 0;
+    if (!is_trimmed(cs))
+      level.width= uint(cs->strnxfrm(level.space, sizeof level.space, 1, blank, cs->mbminlen, level.flag));
     if (!cs->levels_for_order)
       break;
   }
@@ -358,72 +326,6 @@ void Part::append_from_image(const uchar *image, Bytes &out) const
     invert(out, from);
 }
 
-// Where bytes that end in 0 0 end. `x` inverts a descending part.
-static const uchar *skip_escaped(const uchar *from, const uchar *end, uchar x)
-{
-  while (end - from >= 2)
-  {
-    if ((*from ^ x) != 0)
-      from++;
-    else if ((from[1] ^ x) == 0)
-      return from + 2;
-    else
-      from+= 2;
-  }
-  return nullptr;
-}
-
-static const uchar *skip_padded(const uchar *from, const uchar *end, uchar x, const uchar *space,
-                                uint width)
-{
-  while (size_t(end - from) > width)
-  {
-    bool is_space= true;
-    for (uint i= 0; i < width; i++)
-      is_space&= (from[i] ^ x) == space[i];
-    from+= width;
-    if (!is_space)
-      continue;
-    uchar code= *from++ ^ x;
-    if (code == 128)
-      return from;
-    while (code == 127 || code == 129)
-    {
-      if (from >= end)
-        return nullptr;
-      code= *from++ ^ x;
-    }
-  }
-  return nullptr;
-}
-
-const uchar *Part::skip(const uchar *from, const uchar *end) const
-{
-  uchar x= descending ? INVERT : 0;
-  if (nullable)
-  {
-    if (from >= end)
-      return nullptr;
-    if ((*from++ ^ x) == 0)
-      return from;
-  }
-  switch (kind) {
-  case Kind::Binary:
-    return skip_escaped(from, end, x);
-  case Kind::Text:
-    return skip_padded(from, end, x, BLANK, 1);
-  case Kind::Weights:
-  case Kind::WeightsNoPad:
-    for (uint i= 0; from && i < level_count; i++)
-      from= kind == Kind::WeightsNoPad || levels[i].width == 0
-                ? skip_escaped(from, end, x)
-                : skip_padded(from, end, x, levels[i].space, levels[i].width);
-    return from;
-  default:
-    return size_t(end - from) >= length ? from + length : nullptr;
-  }
-}
-
 void Part::append_cover(TABLE *table, const uchar *record, Bytes &out) const
 {
   if (!whole || !needs_cover() || is_null(record))
@@ -453,137 +355,6 @@ void Part::append_cover(TABLE *table, const uchar *record, Bytes &out) const
     append_length(out, v.len);
     append(out, v.ptr, v.len);
     break;
-  }
-}
-
-// Writes a value of a length into a field of a record.
-static bool store_bytes(Field *field, bool variable, const uchar *ptr, size_t len, uchar *to)
-{
-  if (variable)
-  {
-    auto f= static_cast<Field_varstring *>(field);
-    if (len > f->field_length)
-      return false;
-    if (f->length_bytes == 1)
-      *to= static_cast<uchar>(len);
-    else
-      int2store(to, static_cast<uint16>(len));
-    memcpy(to + f->length_bytes, ptr, len);
-    return true;
-  }
-  if (len > field->field_length)
-    return false;
-  memcpy(to, ptr, len);
-  CHARSET_INFO *cs= field->charset();
-  cs->fill(reinterpret_cast<char *>(to + len), field->field_length - len, cs->pad_char);
-  return true;
-}
-
-static void unescape(const uchar *from, const uchar *end, Bytes &out)
-{
-  for (end-= 2; from < end; from++)
-  {
-    out.push_back(static_cast<char>(*from));
-    if (*from == 0)
-      from++;
-  }
-}
-
-static void unpad(const uchar *from, const uchar *end, Bytes &out)
-{
-  // The end is a space and 128.
-  for (end-= 2; from < end;)
-  {
-    out.push_back(static_cast<char>(*from));
-    if (*from++ != ' ')
-      continue;
-    size_t n= 0;
-    uchar code;
-    while ((code= *from++) == 127 || code == 129)
-      n+= MAX_RUN;
-    n+= code < 127 ? code : 255 - code;
-    if (n > 1)
-      out.append(n - 1, ' ');
-  }
-}
-
-bool Part::decode(TABLE *table, const uchar *from, const uchar *end, const uchar *&cover,
-                  const uchar *cover_end, uchar *record) const
-{
-  Bytes inverted;
-  if (descending)
-  {
-    append(inverted, from, end - from);
-    invert(inverted, 0);
-    from= reinterpret_cast<const uchar *>(inverted.data());
-    end= from + inverted.size();
-  }
-  uchar *to= record + offset;
-  if (nullable)
-  {
-    if (*from++ == 0)
-    {
-      record[null_offset]|= null_bit;
-      if (!(field->flags & BLOB_FLAG))
-        memcpy(to, table->s->default_values + offset, field->pack_length());
-      return true;
-    }
-    record[null_offset]&= ~null_bit;
-  }
-  if (!whole)
-    return true;
-  switch (kind) {
-  case Kind::Unsigned:
-  case Kind::Signed:
-    read_integer(from, to, length, kind == Kind::Signed);
-    return true;
-  case Kind::Copy:
-    memcpy(to, from, length);
-    return true;
-  case Kind::Real:
-  {
-    read_real(from, to, length);
-    bool zero= true;
-    for (uint i= 0; i < length; i++)
-      zero&= to[i] == 0;
-    if (!zero)
-      return true;
-    if (cover >= cover_end)
-      return false;
-    to[length - 1]= *cover++ ? 0x80 : 0;
-    return true;
-  }
-  case Kind::Binary:
-  {
-    Bytes value;
-    unescape(from, end, value);
-    return store_bytes(field, variable, reinterpret_cast<const uchar *>(value.data()), value.size(), to);
-  }
-  case Kind::Text:
-  {
-    Bytes value;
-    unpad(from, end, value);
-    size_t spaces= 0;
-    if (variable && !take_number(cover, cover_end, spaces))
-      return false;
-    value.append(spaces, ' ');
-    return store_bytes(field, variable, reinterpret_cast<const uchar *>(value.data()), value.size(), to);
-  }
-  case Kind::Sorted:
-    if (size_t(cover_end - cover) < length)
-      return false;
-    memcpy(to, cover, length);
-    cover+= length;
-    return true;
-  default:
-  {
-    size_t len;
-    if (!take_length(cover, cover_end, len))
-      return false;
-    bool ok= store_bytes(field, variable, cover, len, to);
-    cover+= len;
-    return ok;
-  }
   }
 }
 

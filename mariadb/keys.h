@@ -82,7 +82,7 @@ private:
   struct Level
   {
     uint flag;
-    uint width;
+    uint width; // 0: nothing is compared with spaces
     uchar space[8];
   };
   Level levels[6];
@@ -97,6 +97,11 @@ private:
   Value cut(Value v) const;
   void append_value(Value v, Bytes &out) const;
   void append_weights(Value v, Bytes &out) const;
+  bool decode_value(const uchar *from, const uchar *end, const uchar *&cover, const uchar *cover_end,
+                    uchar *to) const;
+  bool decode_real(const uchar *from, const uchar *&cover, const uchar *cover_end, uchar *to) const;
+  bool decode_text(const uchar *from, const uchar *end, const uchar *&cover, const uchar *cover_end,
+                   uchar *to) const;
   bool needs_cover() const { return kind >= Kind::Real && kind != Kind::Binary; }
 };
 
@@ -129,6 +134,8 @@ public:
   size_t max_bytes() const;
   // Whether all its keys are of one length.
   bool is_fixed() const;
+  // Whether its entries hold all their columns as a whole, those of the primary key among them.
+  bool is_whole() const { return whole; }
   // Whether a column of the index is among these.
   bool touches(const MY_BITMAP *columns) const;
 
@@ -138,7 +145,7 @@ private:
   std::vector<Part> primary;  // parts of the primary key
   std::vector<int> source;    // of each of these: >= 0 in `own`, else ~ in `appended`
   size_t extension;           // how many of `appended` the server knows of: none behind a hash (UNIQUE of a BLOB)
-  bool unique, hidden, nulls;
+  bool unique, hidden, nulls, whole;
 
   bool has_null(const uchar *record, TABLE *table) const;
   bool decode_appended(TABLE *table, WeirBytes pk, const uchar *cover, const uchar *cover_end,

@@ -26,6 +26,13 @@ extern "C" void collect_name(void *context, WeirBytes name)
       reinterpret_cast<const char *>(name.data), name.len);
 }
 
+std::vector<Bytes> table_names(const Bytes &prefix)
+{
+  std::vector<Bytes> names;
+  weir_table_names(database, bytes_of(prefix), collect_name, &names);
+  return names;
+}
+
 extern "C" WeirResult no_entry(void *, uint32_t, WeirBytes, WeirBytes, WeirEntry *)
 {
   return WEIR_RESULT_CORRUPT;

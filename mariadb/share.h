@@ -48,8 +48,11 @@ private:
   std::atomic<ulonglong> highest{0}, kept{0};
 };
 
-// For `weir_table_indexes`: collects names in a vector of Bytes.
+// For callbacks that are told names: collects them in a vector of Bytes.
 extern "C" void collect_name(void *context, WeirBytes name);
+
+// Names of the engine's tables that begin so.
+std::vector<Bytes> table_names(const Bytes &prefix);
 
 // Name in the engine of a table that the server names by a path.
 Bytes table_name(const char *path);
@@ -61,7 +64,8 @@ struct Meta
   ulonglong number= 0; // its name among the numbers; 0: it has none
   Bytes version; // the definition's unique id
   Bytes added;   // a row with the values that rows from before a column was added lack
-  Bytes table_before; // of a partition that was given to another table and not opened since, see partitions.h
+  // Of a partition that was given to another table and not opened since; or its own table. See partitions.h.
+  Bytes table_before;
 
   Bytes encode() const;
   bool decode(WeirBytes from);

@@ -140,11 +140,6 @@ static int fill_locks(THD *thd, TABLE_LIST *tables, Item *)
   return to.failed;
 }
 
-extern "C" void collect_table_name(void *context, const char *name)
-{
-  static_cast<std::vector<Bytes> *>(context)->emplace_back(name);
-}
-
 // A name in the engine is the name of a file: as the server shows it. Behind it a partition has its own.
 static void put_name(Field *field, const Bytes &of_file)
 {
@@ -180,9 +175,7 @@ static int fill_indexes(THD *thd, TABLE_LIST *tables, Item *)
   Rows_to to= {thd, tables->table, false};
   if (!database || !may_see(thd))
     return 0;
-  std::vector<Bytes> names;
-  weir_table_names(database, WeirBytes{nullptr, 0}, collect_table_name, &names);
-  for (const Bytes &name : names)
+  for (const Bytes &name : table_names(""))
   {
     WeirTable *table;
     // Temporary tables are their connection's.

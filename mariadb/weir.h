@@ -89,6 +89,8 @@ typedef enum WeirResult {
   WEIR_RESULT_TABLE_IN_USE,
   // The index is newer than the snapshot.
   WEIR_RESULT_INDEX_TOO_NEW,
+  // The table is newer than the snapshot.
+  WEIR_RESULT_TABLE_TOO_NEW,
   // The device is full. The statement did nothing.
   WEIR_RESULT_NO_SPACE,
   // A key or a name is too long.
@@ -153,9 +155,6 @@ typedef struct WeirOptions {
   // Share of memory, from 0.0 to 1.0, whose pages may have unwritten changes.
   double dirty_limit;
 } WeirOptions;
-
-// Called with a text, which is valid during the call. `context` is what the caller handed over.
-typedef void (*WeirTextCallback)(void *context, const char *text);
 
 // Called with bytes, which are valid during the call. `context` is what the caller handed over.
 typedef void (*WeirBytesCallback)(void *context, struct WeirBytes bytes);
@@ -383,7 +382,7 @@ enum WeirResult weir_set_dirty_limit(const struct WeirDatabase *database, double
 // `database` is a handle; `prefix` is readable; `callback` may be called with `context`.
 void weir_table_names(const struct WeirDatabase *database,
                       struct WeirBytes prefix,
-                      WeirTextCallback callback,
+                      WeirBytesCallback callback,
                       void *context);
 
 // Names the prepared transactions that nobody has: after a restart, or detached.
@@ -507,7 +506,8 @@ void weir_scan_close(struct WeirScan *scan);
 // `database` is a handle; `callback` may be called with `context`.
 void weir_status(const struct WeirDatabase *database, WeirFigureCallback callback, void *context);
 
-// Creates a table. `meta` is kept for the caller.
+// Creates a table. `meta` is kept for the caller. With `is_own` only the connection that makes it uses it: also in
+// a transaction whose snapshot is older.
 //
 // # Safety
 // `database` is a handle; `name`, `meta` and the `count` indexes are readable.
@@ -515,7 +515,8 @@ enum WeirResult weir_table_create(const struct WeirDatabase *database,
                                   struct WeirBytes name,
                                   const struct WeirIndex *index,
                                   size_t count,
-                                  struct WeirBytes meta);
+                                  struct WeirBytes meta,
+                                  bool is_own);
 
 // Finds a table.
 //
@@ -686,23 +687,18 @@ enum WeirResult weir_statement_begin(struct WeirTransaction *transaction,
 // `transaction` is a handle.
 enum WeirResult weir_statement_rollback(struct WeirTransaction *transaction);
 
-// Sets a savepoint; `out` is its number.
+// Where the transaction stands, for `weir_savepoint_rollback`; 0 is where it began.
 //
 // # Safety
 // `transaction` is a handle; `out` may be written.
-enum WeirResult weir_savepoint(struct WeirTransaction *transaction, uint32_t *out);
+enum WeirResult weir_savepoint(struct WeirTransaction *transaction, uint64_t *out);
 
-// Takes back what was done since a savepoint, which stays; later ones are gone.
-//
-// # Safety
-// `transaction` is a handle; `number` is that of a savepoint that is there.
-enum WeirResult weir_savepoint_rollback(struct WeirTransaction *transaction, uint32_t number);
-
-// Forgets a savepoint and later ones.
+// Takes back what was done since the transaction stood there. Savepoints from then on mean nothing any more.
 //
 // # Safety
 // `transaction` is a handle.
-void weir_savepoint_release(struct WeirTransaction *transaction, uint32_t number);
+enum WeirResult weir_savepoint_rollback(struct WeirTransaction *transaction,
+                                        uint64_t savepoint);
 
 // Whether the transaction goes on. A deadlock ends one.
 //
@@ -828,6 +824,13 @@ enum WeirResult weir_delete(struct WeirTransaction *transaction,
 
 // Makes a holder for rows.
 struct WeirRow *weir_row_open(void);
+
+// Gives back a holder's memory if that is more than `most` bytes; what was read into it is gone then.
+//
+// # Safety
+// `row` is a handle.
+void weir_row_trim(struct WeirRow *row,
+                   size_t most);
 
 // Gives back a holder, or null.
 //

@@ -1,7 +1,5 @@
 //! Byte strings as they go over the border.
 
-use std::ffi::c_char;
-
 /// Bytes that belong to somebody else.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -40,9 +38,6 @@ impl From<&[u8]> for WeirBytes {
         WeirBytes { data: bytes.as_ptr(), len: bytes.len() }
     }
 }
-
-/// Called with a text, which is valid during the call. `context` is what the caller handed over.
-pub type WeirTextCallback = extern "C" fn(context: *mut std::ffi::c_void, text: *const c_char);
 
 /// Called with bytes, which are valid during the call. `context` is what the caller handed over.
 pub type WeirBytesCallback = extern "C" fn(context: *mut std::ffi::c_void, bytes: WeirBytes);

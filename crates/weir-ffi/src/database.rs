@@ -1,9 +1,9 @@
 //! Opening and closing a database, and what concerns all of it.
 
-use crate::bytes::{WeirBytes, WeirBytesCallback, WeirTextCallback};
+use crate::bytes::{WeirBytes, WeirBytesCallback};
 use crate::error::{failed, handle, result, WeirResult};
 use crate::waits::Owners;
-use std::ffi::{c_void, CString};
+use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::Duration;
 use weir::{Database, Durability, Options, Shutdown};
@@ -138,18 +138,13 @@ pub unsafe extern "C" fn weir_set_dirty_limit(
 pub unsafe extern "C" fn weir_table_names(
     database: *const WeirDatabase,
     prefix: WeirBytes,
-    callback: WeirTextCallback,
+    callback: WeirBytesCallback,
     context: *mut c_void,
 ) {
     // SAFETY: the caller's promises.
     let (database, prefix) = unsafe { (&*database, prefix.text()) };
-    for name in database.0.table_names() {
-        if !name.starts_with(&prefix) {
-            continue;
-        }
-        if let Ok(name) = CString::new(name) {
-            callback(context, name.as_ptr());
-        }
+    for name in database.0.table_names().iter().filter(|name| name.starts_with(&prefix)) {
+        callback(context, name.as_bytes().into());
     }
 }
 

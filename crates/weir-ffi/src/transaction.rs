@@ -16,8 +16,6 @@ pub struct WeirTransaction {
     /// `None` once it has ended.
     pub(crate) txn: Option<Transaction>,
     database: weir::Database,
-    /// Users' savepoints, oldest first.
-    savepoints: Vec<Savepoint>,
     statement: Option<Savepoint>,
     committed: Option<Committed>,
     cancelling: Arc<Mutex<Cancelling>>,
@@ -232,7 +230,6 @@ pub unsafe extern "C" fn weir_begin(
     let begun = database.0.begin(isolation.into()).map(|txn| WeirTransaction {
         txn: Some(txn),
         database: database.0.clone(),
-        savepoints: Vec::new(),
         statement: None,
         committed: None,
         cancelling: canceller.cancelling.clone(),
@@ -313,52 +310,40 @@ pub unsafe extern "C" fn weir_statement_rollback(transaction: *mut WeirTransacti
     }
 }
 
-/// Sets a savepoint; `out` is its number.
+/// Where the transaction stands, for `weir_savepoint_rollback`; 0 is where it began.
 ///
 /// # Safety
 /// `transaction` is a handle; `out` may be written.
 #[no_mangle]
 pub unsafe extern "C" fn weir_savepoint(
     transaction: *mut WeirTransaction,
-    out: *mut u32,
+    out: *mut u64,
 ) -> WeirResult {
     // SAFETY: the caller's promise.
     let transaction = unsafe { &mut *transaction };
     match transaction.running().and_then(Transaction::savepoint) {
         Ok(savepoint) => {
             // SAFETY: the caller's promise.
-            unsafe { *out = transaction.savepoints.len() as u32 };
-            transaction.savepoints.push(savepoint);
+            unsafe { *out = savepoint.number() };
             WeirResult::Ok
         }
         Err(error) => failed(&error),
     }
 }
 
-/// Takes back what was done since a savepoint, which stays; later ones are gone.
-///
-/// # Safety
-/// `transaction` is a handle; `number` is that of a savepoint that is there.
-#[no_mangle]
-pub unsafe extern "C" fn weir_savepoint_rollback(
-    transaction: *mut WeirTransaction,
-    number: u32,
-) -> WeirResult {
-    // SAFETY: the caller's promise.
-    let transaction = unsafe { &mut *transaction };
-    transaction.savepoints.truncate(number as usize + 1);
-    let savepoint = *transaction.savepoints.last().expect("the savepoint is there");
-    result(transaction.running().and_then(|txn| txn.rollback_to(savepoint)))
-}
-
-/// Forgets a savepoint and later ones.
+/// Takes back what was done since the transaction stood there. Savepoints from then on mean nothing any more.
 ///
 /// # Safety
 /// `transaction` is a handle.
 #[no_mangle]
-pub unsafe extern "C" fn weir_savepoint_release(transaction: *mut WeirTransaction, number: u32) {
+pub unsafe extern "C" fn weir_savepoint_rollback(
+    transaction: *mut WeirTransaction,
+    savepoint: u64,
+) -> WeirResult {
     // SAFETY: the caller's promise.
-    unsafe { &mut *transaction }.savepoints.truncate(number as usize);
+    let transaction = unsafe { &mut *transaction };
+    let to = Savepoint::of_number(savepoint);
+    result(transaction.running().and_then(|txn| txn.rollback_to(to)))
 }
 
 /// Whether the transaction goes on. A deadlock ends one.

@@ -180,6 +180,19 @@ pub extern "C" fn weir_row_open() -> *mut WeirRow {
     Box::into_raw(Box::default())
 }
 
+/// Gives back a holder's memory if that is more than `most` bytes; what was read into it is gone then.
+///
+/// # Safety
+/// `row` is a handle.
+#[no_mangle]
+pub unsafe extern "C" fn weir_row_trim(row: *mut WeirRow, most: usize) {
+    // SAFETY: the caller's promise.
+    let row = unsafe { &mut *row };
+    if row.row.capacity() > most {
+        row.row = Vec::new();
+    }
+}
+
 /// Gives back a holder, or null.
 ///
 /// # Safety

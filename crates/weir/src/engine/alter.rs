@@ -92,7 +92,10 @@ impl Database {
         meta: Option<&[u8]>,
         entry_of: &mut EntryOf<'_>,
     ) -> Result<()> {
-        self.changes(&self.patience()).alter_indexes(table, drop, add, meta, entry_of)
+        let change = TableChange { table, drop, add, meta };
+        self.alter_tables(&[change], &mut |_, n, key, row, to, value| {
+            entry_of(n, key, row, to, value)
+        })
     }
 
     /// As [`Database::alter_indexes`], of several raw tables, each named once: all of it happens or nothing.
@@ -109,24 +112,6 @@ impl Database {
 }
 
 impl Changes<'_> {
-    /// As [`Database::alter_indexes`].
-    ///
-    /// # Errors
-    /// As there; [`Error::Cancelled`] if patience ends. Nothing changed then.
-    pub fn alter_indexes(
-        &self,
-        table: &Table,
-        drop: &[&str],
-        add: &[RawIndex],
-        meta: Option<&[u8]>,
-        entry_of: &mut EntryOf<'_>,
-    ) -> Result<()> {
-        let change = TableChange { table, drop, add, meta };
-        self.alter_tables(&[change], &mut |_, n, key, row, to, value| {
-            entry_of(n, key, row, to, value)
-        })
-    }
-
     /// As [`Database::alter_tables`].
     ///
     /// # Errors

@@ -15,12 +15,25 @@ use crate::txn::{HeldStaging, Staging, Txn};
 use std::sync::Arc;
 
 impl Database {
-    /// Creates a table: typed, of a [`Schema`], or raw, of a [`RawSchema`].
+    /// Creates a table: typed, of a [`Schema`], or raw, of a [`RawSchema`]. Older snapshots can't read it
+    /// ([`Error::TableTooNew`]).
     ///
     /// # Errors
     /// [`Error::TableExists`], [`Error::NameTooLong`]; storage errors. Nothing changed then.
     pub fn create_table(&self, name: &str, schema: impl Into<Layout>) -> Result<Table> {
-        let layout = schema.into();
+        self.create(name, schema.into(), false)
+    }
+
+    /// As [`Database::create_table`], of a table that only its maker uses: also in a transaction whose snapshot is
+    /// older.
+    ///
+    /// # Errors
+    /// As there. Nothing changed then.
+    pub fn create_own_table(&self, name: &str, schema: impl Into<Layout>) -> Result<Table> {
+        self.create(name, schema.into(), true)
+    }
+
+    fn create(&self, name: &str, layout: Layout, is_own: bool) -> Result<Table> {
         check_name(name)?;
         self.0.roll_back_orphans();
         let _one = self.0.ddl.lock();
@@ -28,9 +41,10 @@ impl Database {
             return Err(Error::TableExists(name.into()));
         }
         let mut txn = self.0.change();
-        let def = create_all_trees(&mut txn, layout)?;
+        let mut def = create_all_trees(&mut txn, layout)?;
         catalog::put(&mut txn, name, &def, PutOp::New)?;
         txn.commit()?;
+        def.since = (!is_own).then(|| self.0.shared.now());
         self.add_stagings(&def.indexes);
         let table = Table(Arc::new(Shared::new(name.to_string(), def)));
         self.0.tables.write().insert(name.to_string(), table.clone());
@@ -46,7 +60,7 @@ impl Database {
     }
 
     /// Takes all rows out of a table at once, after waiting for those who use it: it gets new trees.
-    /// Snapshots from before see an empty table.
+    /// Snapshots from before can't read it ([`Error::TableTooNew`]).
     ///
     /// # Errors
     /// As [`Database::drop_table`].
@@ -87,7 +101,7 @@ impl Database {
         let old = table.0.def()?;
         let indexes = raw(&old, &table.name())?.indexes().to_vec();
         let layout = Layout::Raw(Schema::raw(indexes, meta.to_vec())?);
-        let def = TableDef { layout, primary: old.primary, indexes: old.indexes.clone() };
+        let def = TableDef { layout, ..TableDef::clone(&old) };
         let mut txn = self.0.change();
         catalog::put(&mut txn, &table.name(), &def, PutOp::Changed)?;
         txn.commit()?;
@@ -158,7 +172,9 @@ impl Changes<'_> {
         }
         txn.commit()?;
         held.into_iter().for_each(HeldStaging::retire);
-        for (table, def) in tables.iter().zip(new) {
+        let now = self.db.0.shared.now();
+        for ((table, mut def), old) in tables.iter().zip(new).zip(&old) {
+            def.since = old.since.map(|_| now);
             self.db.add_stagings(&def.indexes);
             table.0.set_def(Some(def));
         }
@@ -202,6 +218,7 @@ impl Changes<'_> {
         catalog::remove(&mut txn, &from)?;
         catalog::put(&mut txn, to, &def, PutOp::New)?;
         txn.commit()?;
+        def.since = def.since.map(|_| self.db.0.shared.now());
         table.0.set_def(Some(def));
         let mut tables = self.db.0.tables.write();
         tables.remove(&from);
@@ -233,7 +250,7 @@ fn create_all_trees(txn: &mut Txn, layout: Layout) -> Result<TableDef> {
     for n in 0..layout.index_count() {
         indexes.push(create_trees(txn, layout.index_unique(n))?);
     }
-    Ok(TableDef { layout, primary, indexes })
+    Ok(TableDef { layout, primary, indexes, since: None })
 }
 
 fn drop_all_trees(txn: &mut Txn, def: &TableDef) -> Result<()> {

@@ -131,7 +131,7 @@ impl Database {
             indexes.push(create_trees(txn, layout.index_unique(n))?);
         }
         let gone = dropped.iter().map(|&n| old.indexes[n].clone()).collect();
-        let def = TableDef { layout, primary: old.primary, indexes };
+        let def = TableDef { layout, primary: old.primary, indexes, since: old.since };
         Ok(Changing { table, hold, def, gone, first })
     }
 

@@ -265,7 +265,8 @@ mod tests {
 
     fn table(name: &str) -> Table {
         let layout = Schema::raw(Vec::new(), Vec::new()).unwrap().into();
-        let def = TableDef { layout, primary: Tree::new(TreeId(9)), indexes: Vec::new() };
+        let def =
+            TableDef { layout, primary: Tree::new(TreeId(9)), indexes: Vec::new(), since: Some(0) };
         Table(Arc::new(Shared::new(name.into(), def)))
     }
 

@@ -236,6 +236,15 @@ impl Transaction {
         })
     }
 
+    /// What the statement sees of a table.
+    fn view_of(&mut self, def: &TableDef) -> Result<View> {
+        let view = self.view()?;
+        match def.since {
+            Some(since) if view.snapshot < since => Err(Error::TableTooNew),
+            _ => Ok(view),
+        }
+    }
+
     /// Ends a statement: a failed one has done nothing; a deadlock has undone all.
     fn conclude<T>(&mut self, before: Savepoint, result: Result<T>) -> Result<T> {
         match result {
@@ -323,7 +332,7 @@ impl Transaction {
                 self.get_stored_locked(def.primary, key, Mode::Shared, Wait::ForTimeout, out)
             }
             None => {
-                let view = self.view()?;
+                let view = self.view_of(def)?;
                 self.get_stored_in(view, def.primary, key, out)
             }
         }
@@ -410,7 +419,7 @@ impl Transaction {
             Some((mode, Wait::Skip)) => (Reads::Locked(mode, Wait::Skip), None),
             Some((mode, wait)) => (Reads::Locked(mode, wait), serializable.then_some(mode)),
             None if serializable => (Reads::Newest, Some(Mode::Shared)),
-            None => (Reads::View(self.view()?), None),
+            None => (Reads::View(self.view_of(&def)?), None),
         };
         if let (KeyOf::Index(n), Reads::View(view)) = (of, reads)
             && view.snapshot < def.indexes[n].since

@@ -325,6 +325,18 @@ impl Canceller {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Savepoint(u64);
 
+impl Savepoint {
+    /// As a number, for those who can only keep that.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+
+    /// That of a number; 0 is where a transaction begins.
+    pub fn of_number(number: u64) -> Self {
+        Savepoint(number)
+    }
+}
+
 impl Txn {
     /// Its number; 0 until it writes or locks.
     pub fn id(&self) -> TxnId {
