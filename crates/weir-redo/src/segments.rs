@@ -105,6 +105,9 @@ pub(crate) struct TakenOver {
     pub notes_from: u64,
 }
 
+/// Segments that an opening needs, and where groups begin to have notes.
+type Needed = (VecDeque<Arc<dyn File>>, u64);
+
 /// The ring of segment files of an open log.
 pub(crate) struct Segments {
     disk: Arc<dyn Disk>,
@@ -126,32 +129,9 @@ impl Segments {
     /// Files after `end`'s segment are removed, and `end`'s is truncated at `end` and filled with zeros, so
     /// that no byte at or past `end` survives from the crashed incarnation.
     pub fn take_over(&self, checkpoint: Lsn, end: Lsn) -> Result<TakenOver, RedoError> {
-        let (first, last) = (self.geometry.segment(checkpoint.0), self.geometry.segment(end.0));
+        let first = self.geometry.segment(checkpoint.0);
         let numbers = list(&*self.disk)?;
-        let (mut files, mut notes_from) = (VecDeque::new(), 0);
-        for number in first..=last {
-            if number == last && self.geometry.start(last) == end.0 && !numbers.contains(&last) {
-                break; // nothing of the log is in it
-            }
-            if !numbers.contains(&number) {
-                let lsn = Lsn(self.geometry.start(number).max(checkpoint.0));
-                return Err(RedoError::SegmentMissing { file: segment_name(number), lsn });
-            }
-            match open_checked(&*self.disk, self.database_id, self.geometry, number) {
-                Ok((file, header)) => {
-                    files.push_back(file);
-                    if header.version < NOTES_SINCE {
-                        notes_from = self.geometry.start(number + 1);
-                    }
-                }
-                // Being made at the crash, and nothing of the log is in it: make it anew.
-                Err(e) if number == last && self.geometry.start(last) == end.0 => match e {
-                    RedoError::Disk(_) => return Err(e),
-                    _ => break,
-                },
-                Err(e) => return Err(e),
-            }
-        }
+        let (files, notes_from) = self.open_needed(&numbers, checkpoint, end)?;
         if checkpoint < end {
             let newest = self.geometry.segment(end.0 - 1);
             let until = self.geometry.start(newest);
@@ -168,24 +148,61 @@ impl Segments {
         // Before the truncation: groups in them would make its zeros look like damage.
         self.disk.sync_dir()?;
         for (number, file) in (first..).zip(&files) {
-            if number == last {
-                file.set_len(self.geometry.file_offset(end.0))?;
-            }
-            if number + 2 >= last {
-                file.sync()?; // those before were, before the one after the next took its first byte
-            }
-            if file.len()? != self.geometry.file_bytes() {
-                file.set_len(self.geometry.file_bytes())?;
-                if number == last {
-                    self.zero_unsynced(&**file, end.0)?;
-                }
-                file.sync()?;
-            }
+            self.cut(&**file, number, end)?;
         }
         self.disk.sync_dir()?;
         self.table.lock().files = files;
         let spare = numbers.into_iter().filter(|&n| n < first).collect();
         Ok(TakenOver { spare, notes_from })
+    }
+
+    /// Opens the segments from the checkpoint's to the end's; the last one only if something of the log is in it,
+    /// or it is whole. Returns where groups begin to have notes, too.
+    fn open_needed(&self, numbers: &[u64], checkpoint: Lsn, end: Lsn) -> Result<Needed, RedoError> {
+        let (first, last) = (self.geometry.segment(checkpoint.0), self.geometry.segment(end.0));
+        let (mut files, mut notes_from) = (VecDeque::new(), 0);
+        for number in first..=last {
+            let is_empty = number == last && self.geometry.start(last) == end.0;
+            if !numbers.contains(&number) {
+                if is_empty {
+                    break;
+                }
+                let lsn = Lsn(self.geometry.start(number).max(checkpoint.0));
+                return Err(RedoError::SegmentMissing { file: segment_name(number), lsn });
+            }
+            match open_checked(&*self.disk, self.database_id, self.geometry, number) {
+                Ok((file, header)) => {
+                    files.push_back(file);
+                    if header.version < NOTES_SINCE {
+                        notes_from = self.geometry.start(number + 1);
+                    }
+                }
+                Err(e @ RedoError::Disk(_)) => return Err(e),
+                // Being made at the crash: it is made anew.
+                Err(_) if is_empty => break,
+                Err(e) => return Err(e),
+            }
+        }
+        Ok((files, notes_from))
+    }
+
+    /// Cuts a segment at the log's end, if that is in it, gives it its length, and syncs it as far as it may not be.
+    fn cut(&self, file: &dyn File, number: u64, end: Lsn) -> Result<(), RedoError> {
+        let last = self.geometry.segment(end.0);
+        if number == last {
+            file.set_len(self.geometry.file_offset(end.0))?;
+        }
+        if number + 2 >= last {
+            file.sync()?; // those before were, before the one after the next took its first byte
+        }
+        if file.len()? != self.geometry.file_bytes() {
+            file.set_len(self.geometry.file_bytes())?;
+            if number == last {
+                self.zero_unsynced(file, end.0)?;
+            }
+            file.sync()?;
+        }
+        Ok(())
     }
 
     /// Writes again what the crashed incarnation may have written and not synced. If a sync of it failed,
