@@ -25,6 +25,13 @@ as_root() {
     if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi
 }
 
+# Whether the plugin is there and no older than what it is made of.
+plugin_is_current() {
+    local crates=("$root"/crates/weir{,-ffi,-governor,-os,-page,-redo,-status,-store}/src)
+    [ -f "$plugin" ] && [ -z "$(find "$here" "${crates[@]}" "$root/Cargo.lock" \
+        \( -name '*.rs' -o -name '*.cc' -o -name '*.h' -o -name Cargo.lock \) -newer "$plugin" -print -quit)" ]
+}
+
 # The version of the server that the headers are of: `10.11.18`.
 headers_version() {
     [ -f "$headers/VERSION" ] || return 1

@@ -62,7 +62,7 @@ add_rocksdb() {
     engine_options+=(--plugin-load-add=ha_rocksdb.so --innodb-buffer-pool-size=16M
         --rocksdb-block-cache-size=$((memory_bytes - memtables))
         --rocksdb-db-write-buffer-size="$memtables" --rocksdb-max-total-wal-size="$redo_bytes"
-        --rocksdb-flush-log-at-trx-commit="$at_commit" --rocksdb-max-background-jobs=3
+        --rocksdb-flush-log-at-trx-commit="$at_commit" --rocksdb-max-background-jobs=$(($(nproc) + 1))
         --rocksdb-use-direct-reads=ON --rocksdb-use-direct-io-for-flush-and-compaction=ON
         --rocksdb-compaction-readahead-size=2M --rocksdb-default-cf-options="$cf")
 }

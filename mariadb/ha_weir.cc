@@ -159,9 +159,9 @@ int ha_weir::start(THD *thd, thr_lock_type type)
     thd->mark_transaction_to_rollback(false);
     return error;
   }
-  // A dump that finds no rows because the table was emptied or altered meanwhile must not take it for empty. As InnoDB.
-  bool is_lost= lock == WEIR_LOCK_NONE && !table->s->tmp_table && weir_is_before(session->transaction, share->table);
-  return is_lost ? HA_ERR_TABLE_DEF_CHANGED : 0;
+  if (writes && table->s->tmp_table == NO_TMP_TABLE)
+    session->note_write();
+  return 0;
 }
 
 int ha_weir::external_lock(THD *thd, int type)

@@ -42,14 +42,15 @@ int ha_weir::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
   }
   Meta meta;
   meta.auto_increment= info->auto_increment_value;
-  // Temporary tables don't outlive the server.
-  if (!(info->options & HA_LEX_CREATE_TMP_TABLE))
+  // Temporary tables don't outlive the server, and are their connection's own.
+  bool is_own= info->options & HA_LEX_CREATE_TMP_TABLE;
+  if (!is_own)
     meta.number= new_number();
   meta.version.assign(reinterpret_cast<const char *>(form->s->tabledef_version.str),
                       form->s->tabledef_version.length);
   Bytes bytes= meta.encode(), table= table_name(name);
   return error_of(weir_table_create(database, bytes_of(table), indexes.data(), indexes.size(),
-                                    bytes_of(bytes)));
+                                    bytes_of(bytes), is_own));
 }
 
 int ha_weir::delete_table(const char *path)
@@ -70,16 +71,6 @@ int ha_weir::delete_table(const char *path)
   return error_of(result);
 }
 
-// Whether only the server gives such a name, while it changes a table or a partition: what is filled under it then
-// takes the place of that.
-static bool is_servers_own(const Bytes &name)
-{
-  size_t slash= name.rfind(FN_LIBCHAR);
-  return slash != Bytes::npos &&
-         (name.compare(slash + 1, sizeof tmp_file_prefix - 1, tmp_file_prefix) == 0 ||
-          name.find("#TMP#", slash) != Bytes::npos);
-}
-
 int ha_weir::rename_table(const char *from, const char *to)
 {
   Bytes old_name= table_name(from), new_name= table_name(to);
@@ -89,8 +80,6 @@ int ha_weir::rename_table(const char *from, const char *to)
   if (session && session->uses(old_name) && thd_sql_command(thd) == SQLCOM_ALTER_TABLE)
     if (int error= session->rollback())
       return error;
-  if (is_servers_own(old_name))
-    weir_table_begin_anew(database, bytes_of(old_name));
   WeirResult result= weir::rename_table(old_name, new_name, patience_of(thd));
   // A start that ends an ALTER which copied a partitioned table has dropped the old one, and asks the engine of the
   // new one's partitions to give that the old name. What was cut short may have left none but the list.

@@ -247,13 +247,27 @@ ulonglong ha_weir::hidden_key()
   return share->next_hidden++;
 }
 
+// The server's own conversion of numbers that are too large for a BIGINT fails the statement.
+static ulonglong whole_number(double value)
+{
+  if (!(value > 0))
+    return 0;
+  return value < double(ULONGLONG_MAX) ? ulonglong(value) : ULONGLONG_MAX;
+}
+
 static ulonglong value_at(TABLE *table, Field *field, uchar *record)
 {
   my_ptrdiff_t diff= record - table->record[0];
   field->move_field_offset(diff);
-  longlong value= field->is_null() ? 0 : field->val_int();
+  ulonglong value= 0;
+  if (field->is_null())
+    ;
+  else if (field->result_type() == REAL_RESULT)
+    value= whole_number(field->val_real());
+  else if (longlong whole= field->val_int(); whole > 0 || (field->flags & UNSIGNED_FLAG))
+    value= ulonglong(whole);
   field->move_field_offset(-diff);
-  return value > 0 || (field->flags & UNSIGNED_FLAG) ? ulonglong(value) : 0;
+  return value;
 }
 
 // The highest value of AUTO_INCREMENT that an index holds, committed or not.

@@ -151,13 +151,17 @@ static int xa_result(WeirResult result)
 static int commit_by_xid(handlerton *, XID *xid)
 {
   Bytes id= bytes_of_xid(xid);
-  return xa_result(weir_commit_prepared(database, bytes_of(id), durability()));
+  int result= xa_result(weir_commit_prepared(database, bytes_of(id), durability()));
+  drop_left_tables();
+  return result;
 }
 
 static int rollback_by_xid(handlerton *, XID *xid)
 {
   Bytes id= bytes_of_xid(xid);
-  return xa_result(weir_rollback_prepared(database, bytes_of(id), durability()));
+  int result= xa_result(weir_rollback_prepared(database, bytes_of(id), durability()));
+  drop_left_tables();
+  return result;
 }
 
 static void commit_checkpoint_request(void *cookie)
@@ -318,6 +322,18 @@ static bool is_temporary(const Bytes &name)
   return has_base(name, "#sql-temptable");
 }
 
+// Drops the temporary tables of a server that was killed; those that a prepared transaction uses when that has ended.
+static void drop_temporary_tables()
+{
+  std::vector<Bytes> names;
+  weir_table_names(database, WeirBytes{nullptr, 0}, collect_table, &names);
+  for (const Bytes &name : names)
+    if (is_temporary(name))
+      leave_table(name);
+  if (size_t dropped= drop_left_tables())
+    sql_print_information("WEIR: %zu temporary tables of a server that was killed are dropped", dropped);
+}
+
 /*
   Whether a table, or the table that it is a partition of, has a name that only the server gives, while it
   changes definitions, and no definition. Once the server has ended what a crash has interrupted, it has
@@ -325,7 +341,7 @@ static bool is_temporary(const Bytes &name)
 */
 static bool is_forgotten(const Bytes &name)
 {
-  if (!has_base(name, tmp_file_prefix "-"))
+  if (!has_base(name, tmp_file_prefix "-") || is_temporary(name))
     return false;
   size_t slash= name.rfind(FN_LIBCHAR);
   Bytes definition= Bytes(mysql_real_data_home) + name.substr(0, name.find("#P#", slash)) + reg_ext;
@@ -337,6 +353,7 @@ static int ddl_is_recovered(handlerton *)
   drop_garbage(is_forgotten, "copies of tables that a crash left behind");
   drop_garbage(is_left_by_drop, "partitions of tables whose DROP a crash cut short");
   drop_left_lists();
+  tell_lost_partitions();
   return 0;
 }
 
@@ -405,7 +422,8 @@ static int init(void *p)
     return 1;
   }
   put_back_partitions();
-  drop_garbage(is_temporary, "temporary tables of a server that was killed");
+  remember_lost_lists();
+  drop_temporary_tables();
   return 0;
 }
 

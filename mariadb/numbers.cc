@@ -13,7 +13,7 @@ bool open_numbers()
   WeirResult result= weir_table_open(database, bytes_of(NAME), &numbers);
   if (result == WEIR_RESULT_NO_TABLE)
   {
-    result= weir_table_create(database, bytes_of(NAME), nullptr, 0, WeirBytes{nullptr, 0});
+    result= weir_table_create(database, bytes_of(NAME), nullptr, 0, WeirBytes{nullptr, 0}, false);
     if (result == WEIR_RESULT_OK)
       result= weir_table_open(database, bytes_of(NAME), &numbers);
   }

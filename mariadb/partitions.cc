@@ -1,5 +1,6 @@
 #include "partitions.h"
 #include "session.h"
+#include <set>
 
 namespace weir {
 
@@ -98,13 +99,70 @@ void put_back_partitions()
   }
 }
 
+static void write_table_before(const Bytes &name, const Bytes &table_before)
+{
+  WeirTable *table;
+  WeirResult result= weir_table_open(database, bytes_of(name), &table);
+  if (result == WEIR_RESULT_OK)
+  {
+    Meta meta;
+    result= meta_of(table, name, &meta);
+    if (result == WEIR_RESULT_OK)
+    {
+      meta.table_before= table_before;
+      Bytes encoded= meta.encode();
+      result= weir_table_set_meta(table, bytes_of(encoded));
+    }
+    weir_table_close(table);
+  }
+  if (result != WEIR_RESULT_OK)
+    sql_print_error("WEIR: %s", weir_error_message());
+}
+
+// A partition that remembers its own table: a DROP of that may have been cut short.
+static bool may_be_dropped(const Bytes &name)
+{
+  return meta_of_name(name).table_before == table_of_partition(name);
+}
+
+void remember_lost_lists()
+{
+  std::vector<Bytes> names;
+  weir_table_names(database, WeirBytes{nullptr, 0}, collect_partition, &names);
+  for (const Bytes &name : names)
+  {
+    Bytes table= table_of_partition(name);
+    if (is_partition(name) && has_file(table, reg_ext) && lacks_file(table, LIST))
+      write_table_before(name, table);
+  }
+}
+
 bool is_left_by_drop(const Bytes &name)
 {
   if (!is_partition(name))
     return false;
   Bytes table= table_of_partition(name);
-  return has_file(table.substr(0, table.rfind(FN_LIBCHAR)), "") && lacks_file(table, LIST) &&
-         lacks_file(table, reg_ext);
+  return lacks_file(table, reg_ext) && lacks_file(table, LIST) && may_be_dropped(name);
+}
+
+void tell_lost_partitions()
+{
+  std::vector<Bytes> names;
+  std::set<Bytes> lost;
+  weir_table_names(database, WeirBytes{nullptr, 0}, collect_partition, &names);
+  for (const Bytes &name : names)
+  {
+    Bytes table= table_of_partition(name);
+    if (!is_partition(name))
+      continue;
+    if (lacks_file(table, reg_ext))
+      lost.insert(table);
+    else if (lacks_file(table, LIST) && may_be_dropped(name))
+      write_table_before(name, Bytes());
+  }
+  for (const Bytes &table : lost)
+    sql_print_warning("WEIR: partitions of %s have lost its definition; they are kept. Put back its files (%s and "
+                      "%s), or give them up with DROP TABLE", table.c_str(), reg_ext, LIST);
 }
 
 // Names in a directory, with a flag for those that are directories themselves.

@@ -6,8 +6,10 @@
   - one that gets another table's name remembers the one before, until it is opened. The server moves partitions,
     then the list, then the definition: so at a start a partition of a table without definition goes back to the
     table before, if that has one, and the list with it. Then the server takes back, or ends, what it was at;
-  - those of a table that has neither list nor definition were left by a DROP, which deletes the list first: they
-    go at the end of a start, as does a list that is left alone.
+  - a DROP deletes the list first, and the definition last. A start that finds a definition without list has the
+    partitions remember their own table. If the server then deletes the definition, it has ended a DROP: the
+    partitions go, too, as does a list that is left alone. Partitions whose table has lost its definition
+    otherwise are kept, and told.
 */
 #pragma once
 
@@ -26,8 +28,12 @@ Bytes to_remember(const Bytes &from, const Bytes &to);
 
 // Before the server ends what a crash has interrupted.
 void put_back_partitions();
-// After it: whether nobody can name the table of a partition any more.
+// Then: of tables whose DROP may have been cut short.
+void remember_lost_lists();
+// After it: whether a partition's table was dropped.
 bool is_left_by_drop(const Bytes &name);
+// And then: a table that has its definition isn't being dropped; one that has none is told.
+void tell_lost_partitions();
 
 // And deletes lists of tables that have neither definition nor partitions.
 void drop_left_lists();

@@ -1,4 +1,5 @@
 #include "session.h"
+#include <mutex>
 #include "errors.h"
 #include "huge_pages.h"
 #include "share.h"
@@ -17,8 +18,9 @@ Session *Session::of(THD *thd)
   {
     allow_huge_pages();
     session= new Session;
-    // A replica's workers commit in an order that the server keeps: it wants to know who waits for them.
-    session->canceller= weir_canceller_open(thd->slave_thread ? thd : nullptr);
+    // A replica's workers commit in an order that the server keeps, and with `binlog_commit_wait_count` a commit
+    // waits for others: the server wants to know who waits for them.
+    session->canceller= weir_canceller_open(thd->slave_thread || thd_need_wait_reports(thd) ? thd : nullptr);
     thd_set_ha_data(thd, hton, session);
   }
   return session;
@@ -32,7 +34,7 @@ static bool in_transaction(THD *thd)
 int Session::begin(THD *thd, WeirIsolation isolation)
 {
   DBUG_ASSERT(!transaction);
-  prepared= ordered= users_own= false;
+  prepared= ordered= users_own= may_write= false;
   return error_of(weir_begin(database, isolation, canceller, &transaction));
 }
 
@@ -121,9 +123,12 @@ int Session::prepare(THD *thd, const Bytes &xid, bool is_users_own)
   if (!transaction)
     return 0;
   users_own= is_users_own;
+  in_statement= false;
+  // What has changed nothing that outlives the connection is rolled back with it: nobody could look for it.
+  if (users_own && !may_write)
+    return 0;
   int error= error_of(weir_prepare(transaction, bytes_of(xid), durability()));
   prepared= error == 0;
-  in_statement= false;
   return error;
 }
 
@@ -138,14 +143,50 @@ void Session::commit_in_order()
   ordered= true;
 }
 
-// The connection goes. What it has prepared waits for its coordinator.
+// The connection goes. What it has prepared waits for its coordinator, and keeps its tables.
 void Session::close()
 {
   if (transaction && prepared)
+  {
     weir_detach(transaction);
+    for (const Bytes &name : to_drop)
+      leave_table(name);
+    to_drop.clear();
+  }
   ended();
   weir_canceller_close(canceller);
   delete this;
+}
+
+static std::mutex leaving;
+static std::vector<Bytes> left;
+
+void leave_table(const Bytes &name)
+{
+  std::lock_guard<std::mutex> guard(leaving);
+  left.push_back(name);
+}
+
+size_t drop_left_tables()
+{
+  std::lock_guard<std::mutex> guard(leaving);
+  std::vector<Bytes> used;
+  size_t dropped= 0;
+  for (const Bytes &name : left)
+    switch (drop_table(name, WeirPatience{nullptr, 0})) {
+    case WEIR_RESULT_OK:
+      dropped++;
+      break;
+    case WEIR_RESULT_NO_TABLE:
+      break;
+    case WEIR_RESULT_TABLE_IN_USE:
+      used.push_back(name);
+      break;
+    default:
+      sql_print_warning("WEIR: table %s could not be dropped: %s", name.c_str(), weir_error_message());
+    }
+  left.swap(used);
+  return dropped;
 }
 
 static const uint64_t TIDYING_MS= 50000;

@@ -40,6 +40,8 @@ public:
   bool uses(const Bytes &name) const { return transaction && weir_uses(transaction, bytes_of(name)); }
   // Drops a table when the transaction, which uses it, has ended.
   void drop_later(const Bytes &name) { to_drop.push_back(name); }
+  // The transaction may change a table that outlives the connection.
+  void note_write() { may_write= true; }
   // Whether the statement that is on has emptied the tables that it is to empty.
   bool has_emptied(THD *thd) const { return emptied_by == thd->query_id; }
   void note_emptied(THD *thd) { emptied_by= thd->query_id; }
@@ -49,7 +51,7 @@ public:
 
 private:
   WeirCanceller *canceller= nullptr;
-  bool in_statement= false, prepared= false, ordered= false, users_own= false;
+  bool in_statement= false, prepared= false, ordered= false, users_own= false, may_write= false;
   WeirResult ordered_result= WEIR_RESULT_OK;
   std::vector<Bytes> to_drop;
   query_id_t emptied_by= 0;
@@ -86,6 +88,11 @@ private:
   Alone reader;
   WeirScan *scan= nullptr;
 };
+
+// Temporary tables that prepared transactions whose connections have gone may still use: a table is added; those that
+// nobody uses any more are dropped, and counted.
+void leave_table(const Bytes &name);
+size_t drop_left_tables();
 
 uint64_t lock_wait_timeout_ms(THD *thd);
 // How long a connection's change of definitions waits for those who use the table, which KILL ends: prepared

@@ -64,7 +64,8 @@ struct Meta
   ulonglong number= 0; // its name among the numbers; 0: it has none
   Bytes version; // the definition's unique id
   Bytes added;   // a row with the values that rows from before a column was added lack
-  Bytes table_before; // of a partition that was given to another table and not opened since, see partitions.h
+  // Of a partition that was given to another table and not opened since; or its own table. See partitions.h.
+  Bytes table_before;
 
   Bytes encode() const;
   bool decode(WeirBytes from);

@@ -89,6 +89,8 @@ typedef enum WeirResult {
   WEIR_RESULT_TABLE_IN_USE,
   // The index is newer than the snapshot.
   WEIR_RESULT_INDEX_TOO_NEW,
+  // The table is newer than the snapshot.
+  WEIR_RESULT_TABLE_TOO_NEW,
   // The device is full. The statement did nothing.
   WEIR_RESULT_NO_SPACE,
   // A key or a name is too long.
@@ -504,7 +506,8 @@ void weir_scan_close(struct WeirScan *scan);
 // `database` is a handle; `callback` may be called with `context`.
 void weir_status(const struct WeirDatabase *database, WeirFigureCallback callback, void *context);
 
-// Creates a table. `meta` is kept for the caller.
+// Creates a table. `meta` is kept for the caller. With `is_own` only the connection that makes it uses it: also in
+// a transaction whose snapshot is older.
 //
 // # Safety
 // `database` is a handle; `name`, `meta` and the `count` indexes are readable.
@@ -512,7 +515,8 @@ enum WeirResult weir_table_create(const struct WeirDatabase *database,
                                   struct WeirBytes name,
                                   const struct WeirIndex *index,
                                   size_t count,
-                                  struct WeirBytes meta);
+                                  struct WeirBytes meta,
+                                  bool is_own);
 
 // Finds a table.
 //
@@ -546,12 +550,6 @@ enum WeirResult weir_table_rename(const struct WeirDatabase *database,
                                   struct WeirBytes to,
                                   const struct WeirBytes *meta,
                                   struct WeirPatience patience);
-
-// From now on all snapshots until now are from before the table, for `weir_is_before`.
-//
-// # Safety
-// `database` is a handle; `name` is readable.
-enum WeirResult weir_table_begin_anew(const struct WeirDatabase *database, struct WeirBytes name);
 
 // Removes all rows of tables, each named once, at once: of all or of none.
 //
@@ -701,14 +699,6 @@ enum WeirResult weir_savepoint(struct WeirTransaction *transaction, uint64_t *ou
 // `transaction` is a handle.
 enum WeirResult weir_savepoint_rollback(struct WeirTransaction *transaction,
                                         uint64_t savepoint);
-
-// Whether the transaction's snapshot is from before the table was made or emptied, or began anew: reads without
-// locks would see no rows, though a table of this name may have had some.
-//
-// # Safety
-// `transaction` and `table` are handles.
-bool weir_is_before(struct WeirTransaction *transaction,
-                    const struct WeirTable *table);
 
 // Whether the transaction goes on. A deadlock ends one.
 //

@@ -17,6 +17,8 @@ use crate::series::Recorder;
 const BLOCK: usize = 256;
 /// Entries that one range query reads.
 const RANGE_LIMIT: usize = 10;
+/// A client at a given rate has turns of at least this part of a second.
+const TURNS_PER_SECOND: u64 = 100;
 /// The longest that a waiting client sleeps before it looks whether it is to stop.
 const NAP: Duration = Duration::from_millis(50);
 
@@ -92,8 +94,10 @@ impl Client<'_> {
         plan: WritePlan,
     ) -> Result<Done<Written>> {
         let commit = plan.commit as usize;
-        let block = if plan.rate.is_some() { commit } else { commit * (BLOCK / commit).max(1) };
-        let mut limiter = plan.rate.map(|rate| Limiter::new(rate, plan.commit));
+        let rows_at_once = plan.rate.map_or(BLOCK, rows_of_turn);
+        let commits = (rows_at_once / commit).max(1);
+        let block = commit * commits;
+        let mut limiter = plan.rate.map(|rate| Limiter::new(rate, block as u32));
         let mut written = Written { recorder: Recorder::new(start), deletes: 0, commits_lost: 0 };
         let mut rows = Vec::with_capacity(block);
         let mut client_cpu = Duration::ZERO;
@@ -109,7 +113,7 @@ impl Client<'_> {
                 left -= batch.len() as u64;
             }
         }
-        written.commits_lost = limiter.map_or(0, |limiter| limiter.lost());
+        written.commits_lost = limiter.map_or(0, |limiter| limiter.lost() * commits as u64);
         Ok(Done { value: written, client_cpu })
     }
 
@@ -135,7 +139,8 @@ impl Client<'_> {
         Ok(())
     }
 
-    /// Changes an indexed column of `rows` random rows, each in a transaction of its own, until `time`.
+    /// Changes an indexed column of `rows` random rows, each in a transaction of its own, until `time`, `rate` per
+    /// second.
     ///
     /// # Errors
     /// The engine's.
@@ -145,12 +150,15 @@ impl Client<'_> {
         start: Instant,
         rows: u64,
         time: Option<Duration>,
+        rate: Option<u64>,
     ) -> Result<Done<Written>> {
+        let rows_at_once = rate.map_or(BLOCK, rows_of_turn) as u64;
+        let mut limiter = rate.map(|rate| Limiter::new(rate, rows_at_once as u32));
         let mut random = fastrand::Rng::with_seed(self.generator.query_seed(self.table));
         let mut written = Written { recorder: Recorder::new(start), deletes: 0, commits_lost: 0 };
         let mut left = rows;
-        while left > 0 && self.wait_turn(start, time, None) {
-            let (ids, block) = (self.ids.range(), left.min(BLOCK as u64));
+        while left > 0 && self.wait_turn(start, time, limiter.as_mut()) {
+            let (ids, block) = (self.ids.range(), left.min(rows_at_once));
             let mut began = Instant::now();
             for _ in 0..block {
                 session.update(random.u64(ids.clone()), random.u32(..CASH_REGISTERS))?;
@@ -163,6 +171,7 @@ impl Client<'_> {
             left -= block;
             self.live.inserts.fetch_add(block, Ordering::Relaxed);
         }
+        written.commits_lost = limiter.map_or(0, |limiter| limiter.lost() * rows_at_once);
         Ok(Done { value: written, client_cpu: Duration::ZERO })
     }
 
@@ -184,6 +193,11 @@ impl Client<'_> {
             }
         }
     }
+}
+
+/// Rows that a client at `rate` rows per second does in a turn.
+fn rows_of_turn(rate: u64) -> usize {
+    (rate / TURNS_PER_SECOND).max(1) as usize
 }
 
 /// What a querying client did.
@@ -285,14 +299,14 @@ impl Client<'_> {
     /// # Errors
     /// The engine's, and a scan that saw other rows than those in the table.
     pub fn scan(&self, session: &mut dyn Session, index: Index) -> Result<Done<u64>> {
-        let scanned = session.scan(index)?;
+        let Scanned { rows, id_xor, .. } = session.scan(index)?;
         let expected = expected_scan(&self.ids.range());
-        if scanned != expected {
+        if (rows, id_xor) != expected {
             let name = index.name();
-            let message = format!("scan of {name} saw {scanned:?}, expected {expected:?}");
+            let message = format!("scan of {name} saw {:?}, expected {expected:?}", (rows, id_xor));
             return Err(self.contents(message));
         }
-        Ok(Done { value: scanned.rows, client_cpu: Duration::ZERO })
+        Ok(Done { value: rows, client_cpu: Duration::ZERO })
     }
 
     fn contents(&self, message: String) -> Error {
@@ -301,8 +315,7 @@ impl Client<'_> {
     }
 }
 
-/// What a scan of a table with the rows `ids` must see.
-fn expected_scan(ids: &Range<u64>) -> Scanned {
-    let id_xor = ids.clone().fold(0u64, |xor, id| xor ^ id);
-    Scanned { rows: ids.end - ids.start, id_xor }
+/// What a scan of a table with the rows `ids` must see: how many, and their ids by exclusive or.
+fn expected_scan(ids: &Range<u64>) -> (u64, u64) {
+    (ids.end - ids.start, ids.clone().fold(0u64, |xor, id| xor ^ id))
 }

@@ -3,10 +3,17 @@
 //! Each engine and number of clients runs in a process of its own, so that memory, processor time and
 //! device traffic are its own, and none inherits a warm or fragmented heap. The child is this same
 //! program, running `bench insert`; its result comes back as the JSON document that it stores.
+//! Before each the system writes what it still has of the one before: nobody pays for another's
+//! debts.
+//!
+//! What a machine does in a minute may be far from what it does in the next. So rounds can be
+//! repeated, all engines in each, and a line of the table is then that of the run with the median
+//! rate.
 //!
 //! Engines are embedded in the child, or storage engines of servers that are started here, a new one for
 //! each run ([`crate::server`]); the child is their client then.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +23,9 @@ use crate::error::{Error, Result};
 use crate::report::TextTable;
 use crate::result::{Measured, Run, StepResult, Throughput};
 use crate::server::{PrivateServer, ServerSetup, ServerSpec};
+
+/// The exit code of a child that an interrupt ended.
+const INTERRUPTED: i32 = 130;
 
 /// One of those that are compared.
 #[derive(Debug, Clone)]
@@ -52,6 +62,8 @@ pub struct Comparison {
     pub contenders: Vec<Contender>,
     /// Numbers of clients.
     pub clients: Vec<u32>,
+    /// How often each runs.
+    pub rounds: u32,
     /// Arguments of `bench insert` that are the same for all.
     pub arguments: Vec<String>,
     /// How servers are started.
@@ -76,20 +88,45 @@ impl Comparison {
         mut starting: impl FnMut(&Contender, u32),
     ) -> Result<Vec<Outcome>> {
         let mut outcomes = Vec::new();
-        for &clients in &self.clients {
-            for contender in &self.contenders {
-                if stop.load(Ordering::Relaxed) {
-                    return Ok(outcomes);
-                }
-                starting(contender, clients);
-                let document =
-                    self.results.join(format!("{}-{clients}.json", contender.file_name()));
-                let run = self.one(contender, clients, &document)?;
-                let name = contender.name().to_string();
-                outcomes.push(Outcome { name, clients, document, run });
+        for (clients, round, contender) in self.runs() {
+            if stop.load(Ordering::Relaxed) {
+                break;
             }
+            starting(contender, clients);
+            rustix::fs::sync();
+            let document = self.document(contender, clients, round);
+            let run = self.one(contender, clients, &document)?;
+            let name = contender.name().to_string();
+            outcomes.push(Outcome { name, clients, document, run });
         }
         Ok(outcomes)
+    }
+
+    /// Everything that runs, in order: numbers of clients, rounds, contenders.
+    fn runs(&self) -> impl Iterator<Item = (u32, u32, &Contender)> {
+        let rounds = |&n: &u32| (1..=self.rounds).map(move |round| (n, round));
+        let contenders = |(n, round)| self.contenders.iter().map(move |who| (n, round, who));
+        self.clients.iter().flat_map(rounds).flat_map(contenders)
+    }
+
+    /// Checks that each run has a document of its own.
+    ///
+    /// # Errors
+    /// Which would replace another's.
+    pub fn check(&self) -> Result<()> {
+        let mut documents = BTreeSet::new();
+        for (clients, round, contender) in self.runs() {
+            if !documents.insert(self.document(contender, clients, round)) {
+                let name = contender.name();
+                return Err(Error::Usage(format!("{name} with {clients} clients is named twice")));
+            }
+        }
+        Ok(())
+    }
+
+    fn document(&self, contender: &Contender, clients: u32, round: u32) -> PathBuf {
+        let round = if self.rounds > 1 { format!("-round-{round}") } else { String::new() };
+        self.results.join(format!("{}-{clients}{round}.json", contender.file_name()))
     }
 
     fn one(
@@ -156,6 +193,9 @@ impl Comparison {
             .stdout(Stdio::null())
             .status()
             .map_err(|error| Error::io(format!("starting {}", self.program.display()), error))?;
+        if status.code() == Some(INTERRUPTED) {
+            return Ok(Err(format!("{name} with {clients} clients: interrupted")));
+        }
         if !status.success() {
             return Ok(Err(format!("{name} with {clients} clients: {status}")));
         }
@@ -175,6 +215,20 @@ pub struct Outcome {
     pub run: std::result::Result<Run, String>,
 }
 
+/// What the columns mean, for readers of tables.
+pub const COLUMNS: &[(&str, &str)] = &[
+    ("rate.av", "inserts, queries or rows of a scan per second, mean"),
+    ("range", "with --rounds, the lowest and the highest rate.av; the line is the median run's"),
+    ("rate.99", "the rate that 99 % of the seconds reach; of fewer than 100 the slowest second's"),
+    ("vs.X", "rate.av against the first engine's"),
+    ("rKB/o wKB/o", "KB read from and written to the device per insert, query or row"),
+    ("Mcpu/o", "microseconds of the engine's processor time for each, all its threads"),
+    ("size", "GB that the database takes on the device at the step's end, log included"),
+    ("debt", "GB changed and not yet written at the step's end: wKB/o lacks them; -: not told"),
+    ("rss", "GB of resident memory, the most of any second"),
+    ("max.ms", "the longest commit or query"),
+];
+
 /// The outcomes as one table, and a line for each step that names the fastest.
 pub fn table(outcomes: &[Outcome]) -> String {
     let Some(first) = outcomes.first().map(|outcome| outcome.name.as_str()) else {
@@ -182,19 +236,16 @@ pub fn table(outcomes: &[Outcome]) -> String {
     };
     let relative = format!("vs.{first}");
     let mut table = TextTable::new(&[
-        "step", "clients", "engine", "rate.av", "rate.99", &relative, "rKB/o", "wKB/o", "Mcpu/o",
-        "size", "rss", "max.ms",
+        "step", "clients", "engine", "rate.av", "range", "rate.99", &relative, "rKB/o", "wKB/o",
+        "Mcpu/o", "size", "debt", "rss", "max.ms",
     ]);
     let mut verdicts = String::new();
     let mut clients: Vec<_> = outcomes.iter().map(|outcome| outcome.clients).collect();
     clients.dedup();
     for name in measures(outcomes) {
         for &clients in &clients {
-            let lines: Vec<_> = outcomes
-                .iter()
-                .filter(|outcome| outcome.clients == clients)
-                .filter_map(|outcome| Some((outcome.name.as_str(), measure(outcome, &name)?)))
-                .collect();
+            let of_clients = |outcome: &&Outcome| outcome.clients == clients;
+            let lines = medians(outcomes.iter().filter(of_clients), &name);
             let base = lines.iter().find(|(engine, _)| *engine == first).map(|(_, line)| line.rate);
             for (engine, line) in &lines {
                 table.row(name.as_str(), line.cells(&name, clients, engine, base));
@@ -215,6 +266,26 @@ pub fn table(outcomes: &[Outcome]) -> String {
     text
 }
 
+/// For each engine the run of the median rate, in the order of the engines.
+fn medians<'a>(outcomes: impl Iterator<Item = &'a Outcome>, name: &str) -> Vec<(&'a str, Line)> {
+    let mut of_engines: Vec<(&str, Vec<Line>)> = Vec::new();
+    for outcome in outcomes {
+        let Some(line) = measure(outcome, name) else { continue };
+        match of_engines.iter_mut().find(|(engine, _)| *engine == outcome.name) {
+            Some((_, lines)) => lines.push(line),
+            None => of_engines.push((&outcome.name, vec![line])),
+        }
+    }
+    let median = |(engine, mut lines): (_, Vec<Line>)| {
+        lines.sort_by(|a, b| a.rate.total_cmp(&b.rate));
+        let range = (lines.len() > 1).then(|| (lines[0].rate, lines[lines.len() - 1].rate));
+        // Of an even number the slower one.
+        let line = lines.swap_remove((lines.len() - 1) / 2);
+        (engine, Line { range, ..line })
+    };
+    of_engines.into_iter().map(median).collect()
+}
+
 fn verdict(name: &str, clients: u32, first: &str, lines: &[(&str, Line)]) -> String {
     let own = lines.iter().find(|(engine, _)| *engine == first);
     let others = lines.iter().filter(|(engine, _)| *engine != first);
@@ -230,11 +301,14 @@ fn verdict(name: &str, clients: u32, first: &str, lines: &[(&str, Line)]) -> Str
 /// One line of the table.
 struct Line {
     rate: f64,
+    /// Of several runs, the slowest and the fastest rate.
+    range: Option<(f64, f64)>,
     rate_99: Option<f64>,
     read_kb: f64,
     write_kb: f64,
     cpu_us: f64,
     size_gb: f64,
+    debt_gb: Option<f64>,
     resident_gb: f64,
     latency_ms_max: Option<f64>,
 }
@@ -246,12 +320,14 @@ impl Line {
             clients.to_string(),
             engine.to_string(),
             format!("{:.0}", self.rate),
+            self.range.map_or("-".into(), |(low, high)| format!("{low:.0}-{high:.0}")),
             self.rate_99.map_or("-".into(), |rate| format!("{rate:.0}")),
             base.map_or("-".into(), |base| format!("{:.2}", self.rate / base)),
             format!("{:.3}", self.read_kb),
             format!("{:.3}", self.write_kb),
             format!("{:.2}", self.cpu_us),
             format!("{:.2}", self.size_gb),
+            self.debt_gb.map_or("-".into(), |debt| format!("{debt:.2}")),
             format!("{:.2}", self.resident_gb),
             self.latency_ms_max.map_or("-".into(), |max| format!("{max:.1}")),
         ]
@@ -313,11 +389,13 @@ fn line(
     let gb = |bytes: u64| bytes as f64 / f64::from(1 << 30);
     Line {
         rate,
+        range: None,
         rate_99,
         read_kb: measured.usage.read_bytes as f64 / 1024.0 / per,
         write_kb: measured.usage.write_bytes as f64 / 1024.0 / per,
         cpu_us: measured.engine_cpu_us() as f64 / per,
         size_gb: gb(measured.size_bytes),
+        debt_gb: measured.unwritten_bytes.map(gb),
         resident_gb: gb(measured.resident_bytes_max),
         latency_ms_max,
     }
@@ -326,4 +404,91 @@ fn line(
 /// Whether every engine finished.
 pub fn all_finished(outcomes: &[Outcome]) -> bool {
     outcomes.iter().all(|outcome| outcome.run.is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn comparison(rounds: u32) -> Comparison {
+        let limits = crate::engine::Limits {
+            memory_bytes: 1 << 30,
+            redo_bytes: 1 << 28,
+            durability: crate::Durability::Write,
+        };
+        Comparison {
+            program: "/bin/false".into(),
+            contenders: vec![
+                Contender::Embedded(EngineKind::Weir),
+                Contender::Server("innodb".parse().expect("it is a server")),
+            ],
+            clients: vec![1, 4],
+            rounds,
+            arguments: Vec::new(),
+            servers: ServerSetup { command: "run".into(), limits, binlog: false, dir: None },
+            statements: Statements::Text,
+            dir: None,
+            results: "out".into(),
+        }
+    }
+
+    #[test]
+    fn rounds_alternate_engines_and_keep_every_document() {
+        let two = comparison(2);
+        two.check().expect("each has a document of its own");
+        let order: Vec<_> = two.runs().map(|(n, round, who)| (n, round, who.name())).collect();
+        assert_eq!(order[..3], [(1, 1, "weir"), (1, 1, "innodb"), (1, 2, "weir")]);
+        assert_eq!(order.len(), 8);
+        let document = |comparison: &Comparison| {
+            comparison.document(&comparison.contenders[1], 4, 1).display().to_string()
+        };
+        assert_eq!(document(&two), "out/innodb-4-round-1.json");
+        assert_eq!(document(&comparison(1)), "out/innodb-4.json");
+    }
+
+    /// A run of one step with this rate.
+    fn outcome(name: &str, rate: f64) -> Outcome {
+        let step: crate::Step = "load".parse().expect("it is a step");
+        let latency = Default::default();
+        let run = Run {
+            format: crate::result::FORMAT,
+            settings: serde_json::from_value(serde_json::json!({
+                "engine": "model", "clients": 1, "rows": 1, "steps": [], "memory_bytes": 0,
+                "redo_bytes": 0, "durability": "write", "delete": false, "seed": 1
+            }))
+            .expect("they are settings"),
+            environment: crate::environment::Environment::look(None),
+            engine: Default::default(),
+            steps: vec![StepResult {
+                name: step.name(),
+                step,
+                inserts: Some(Throughput { total: 1, rate_mean: rate, rate_99: None, latency }),
+                deletes: 0,
+                queries: None,
+                background: None,
+                scans: Vec::new(),
+                measured: Measured::default(),
+                series: Vec::new(),
+                whole_seconds: 0,
+            }],
+            close_seconds: 0.0,
+            interrupted: false,
+        };
+        Outcome { name: name.into(), clients: 1, document: "run.json".into(), run: Ok(run) }
+    }
+
+    #[test]
+    fn of_several_rounds_the_median_counts() {
+        let rates = [("a", 900.0), ("b", 100.0), ("a", 100.0), ("b", 50.0), ("a", 200.0)];
+        let outcomes: Vec<_> = rates.into_iter().map(|(name, rate)| outcome(name, rate)).collect();
+        let text = table(&outcomes);
+        let cells = |engine: &str| -> Vec<String> {
+            let of = |line: &&str| line.split_whitespace().nth(2) == Some(engine);
+            let line = text.lines().find(of).unwrap_or_else(|| panic!("{engine}: {text}"));
+            line.split_whitespace().map(str::to_string).collect()
+        };
+        assert_eq!(cells("a")[3..7], ["200", "100-900", "-", "1.00"]);
+        assert_eq!(cells("b")[3..7], ["50", "50-100", "-", "0.25"]);
+        assert!(text.contains("load, 1 client: a is at 4.00x of the fastest other, b"), "{text}");
+    }
 }

@@ -22,7 +22,7 @@ pub enum Durability {
     Sync,
     /// Nothing when the process dies; what the system had not yet written when the machine dies.
     Write,
-    /// About a second of commits.
+    /// Up to a second of commits.
     Relaxed,
 }
 
@@ -130,7 +130,7 @@ impl fmt::Display for Statements {
 pub struct FlushChoice {
     /// Percent of the frames that may be dirty; the engine's default without.
     pub dirty_limit_percent: Option<u32>,
-    /// `governor`, or what it is compared with: `at-deadline`, `fixed-RATE`, `innodb-CAPACITY-MAX`.
+    /// `governor`, or what it is compared with: `at-deadline`, `fixed:RATE`, `innodb:CAPACITY/MAX`.
     pub policy: String,
 }
 
@@ -189,6 +189,14 @@ impl Index {
         Index::Secondary(Secondary::ALL[2]),
     ];
 
+    /// Its place in [`Index::ALL`].
+    pub fn position(self) -> usize {
+        match self {
+            Index::Primary => 0,
+            Index::Secondary(index) => 1 + index as usize,
+        }
+    }
+
     /// Its name in reports, and in engines that name indexes.
     pub fn name(self) -> &'static str {
         match self {
@@ -214,6 +222,8 @@ pub struct Scanned {
     pub rows: u64,
     /// Their primary keys, combined by exclusive or: proof that each entry was looked at.
     pub id_xor: u64,
+    /// Of a scan of the primary key, bytes of all texts: it reads rows, not only keys.
+    pub text_bytes: u64,
 }
 
 /// What a server's storage engine has.
@@ -243,6 +253,11 @@ pub trait Engine: Send + Sync {
     fn device_reads(&self) -> Option<u64> {
         None
     }
+    /// Bytes that were changed and are still to be written, uncompressed, where the engine tells.
+    /// What the kernel has taken counts as written.
+    fn unwritten_bytes(&self) -> Option<u64> {
+        None
+    }
     /// The process that it works in, if that isn't this one.
     fn place(&self) -> Option<Place> {
         None
@@ -267,7 +282,8 @@ pub trait Session {
     /// # Errors
     /// Also when a row to be deleted is not there; nothing is changed then.
     fn write(&mut self, rows: &[Row], delete: Range<u64>) -> Result<()>;
-    /// Reads a whole index from one end to the other.
+    /// Reads a whole index from one end to the other: of the primary key the rows, of the others
+    /// the entries.
     fn scan(&mut self, index: Index) -> Result<Scanned>;
     /// Reads up to `limit` entries of an index from the first at or after `start` into `out`, from the
     /// index alone.

@@ -55,6 +55,24 @@ impl Environment {
     }
 }
 
+impl Environment {
+    /// What keeps the figures from meaning what they seem to, if anything does.
+    pub fn warnings(&self) -> Vec<&'static str> {
+        let mut warnings = Vec::new();
+        if !self.optimised {
+            warnings.push(
+                "built without optimisation: figures mean nothing; use `cargo run --release`",
+            );
+        }
+        if ["tmpfs ", "ramfs "].iter().any(|kind| self.filesystem.starts_with(kind)) {
+            warnings.push(
+                "the database was in memory, on no device: choose another place with `--dir`",
+            );
+        }
+        warnings
+    }
+}
+
 /// `time` as `2024-02-29T13:05:00Z`.
 pub fn utc(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -108,6 +126,19 @@ mod tests {
         assert_eq!(at(0), "1970-01-01T00:00:00Z");
         assert_eq!(at(951_827_696), "2000-02-29T12:34:56Z");
         assert_eq!(at(1_735_689_599), "2024-12-31T23:59:59Z");
+    }
+
+    #[test]
+    fn figures_without_a_device_are_warned_of() {
+        let on = |filesystem: &str| {
+            let filesystem = filesystem.to_string();
+            let here = Environment { filesystem, optimised: true, ..Environment::look(None) };
+            here.warnings().join("; ")
+        };
+        assert!(on("tmpfs on tmpfs, /dev/shm").contains("in memory"));
+        assert_eq!(on("ext4 on /dev/vda, /") + &on("a server's"), "");
+        let unoptimised = Environment { optimised: false, ..Environment::look(None) };
+        assert!(unoptimised.warnings()[0].contains("without optimisation"));
     }
 
     #[test]

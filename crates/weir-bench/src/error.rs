@@ -29,6 +29,14 @@ pub enum Error {
     /// The request makes no sense.
     #[error("{0}")]
     Usage(String),
+    /// A document of this program that is about several runs and has no single one in it.
+    #[error("{what}: the table of `weir bench {of}`, not a run with its seconds")]
+    NoRun {
+        /// Which file.
+        what: String,
+        /// What made it.
+        of: &'static str,
+    },
     /// A table does not hold what was put into it.
     #[error("{engine}: wrong contents: {message}")]
     Contents {

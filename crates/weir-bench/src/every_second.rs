@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::Result;
 
@@ -20,9 +20,14 @@ impl EverySecond {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let body = move || {
-            while !stopped.load(Ordering::Acquire) {
-                thread::park_timeout(Duration::from_secs(1));
+            let began = Instant::now();
+            for second in 1.. {
+                // From the beginning, not from the work before: what that takes must not add up.
+                wait_until(began + Duration::from_secs(second), &stopped);
                 work()?;
+                if stopped.load(Ordering::Acquire) {
+                    break;
+                }
             }
             Ok(())
         };
@@ -43,6 +48,17 @@ impl EverySecond {
         let Some(thread) = self.thread.take() else { return Ok(()) };
         thread.thread().unpark();
         thread.join().expect("the thread does not panic")
+    }
+}
+
+/// Sleeps until `time`, or until told to stop.
+fn wait_until(time: Instant, stopped: &AtomicBool) {
+    while !stopped.load(Ordering::Acquire) {
+        let left = time.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        thread::park_timeout(left);
     }
 }
 

@@ -5,7 +5,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Barrier, OnceLock, mpsc};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Barrier, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -117,24 +118,15 @@ pub fn run<T: Send>(
                 let _ = sender.send((client, done));
             });
         }
-        let mut sampler = Sampler::new(context, title, live)?;
-        let start = gate.pass();
-        sampler.begin(start)?;
-        let mut results: Vec<Option<Result<Done<T>>>> = (0..count).map(|_| None).collect();
-        let mut missing = count;
-        while missing > 0 {
-            match receiver.recv_timeout(sampler.until_next()) {
-                Ok((client, done)) => {
-                    results[client] = Some(done);
-                    missing -= 1;
-                }
-                Err(_) => sampler.sample()?,
-            }
+        drop(sender);
+        let sampler = Sampler::new(context, title, live);
+        let watched = watch(sampler, gate.pass(), count, &receiver);
+        if watched.is_err() {
+            // Nobody could tell what the clients do from here on.
+            stop.store(true, Ordering::Relaxed);
         }
-        let (mut measured, samples) = sampler.finish()?;
-        let results: Result<Vec<_>> =
-            results.into_iter().map(|done| done.expect("every client reported")).collect();
-        let results = results?;
+        let (results, mut measured, samples) = watched?;
+        let results = results.into_iter().collect::<Result<Vec<_>>>()?;
         if context.place.is_here() {
             let cpu: Duration = results.iter().map(|done| done.client_cpu).sum();
             measured.client_cpu_us += cpu.as_micros() as u64;
@@ -142,6 +134,32 @@ pub fn run<T: Send>(
         let results = results.into_iter().map(|done| done.value).collect();
         Ok(Phase { results, measured, samples })
     })
+}
+
+type Reports<T> = Vec<Result<Done<T>>>;
+
+/// Samples once a second until all clients have reported; their reports in the order of the
+/// clients.
+fn watch<T>(
+    mut sampler: Sampler,
+    start: Instant,
+    clients: usize,
+    receiver: &mpsc::Receiver<(usize, Result<Done<T>>)>,
+) -> Result<(Reports<T>, Measured, Vec<Second>)> {
+    sampler.begin(start)?;
+    let mut reports: BTreeMap<usize, Result<Done<T>>> = BTreeMap::new();
+    while reports.len() < clients {
+        match receiver.recv_timeout(sampler.until_next()) {
+            Ok((client, done)) => {
+                reports.insert(client, done);
+            }
+            Err(RecvTimeoutError::Timeout) => sampler.sample()?,
+            // The scope tells of it, and of which.
+            Err(RecvTimeoutError::Disconnected) => panic!("a client's thread panicked"),
+        }
+    }
+    let (measured, samples) = sampler.finish()?;
+    Ok((reports.into_values().collect(), measured, samples))
 }
 
 struct Gate {
@@ -173,9 +191,9 @@ struct Sampler<'a, 'b> {
 }
 
 impl<'a, 'b> Sampler<'a, 'b> {
-    fn new(context: &'a mut Context<'b>, title: &str, live: &'a Live) -> Result<Self> {
+    fn new(context: &'a mut Context<'b>, title: &str, live: &'a Live) -> Self {
         let now = Instant::now();
-        Ok(Sampler {
+        Sampler {
             context,
             live,
             progress: Progress { title: title.to_string(), ..Progress::default() },
@@ -189,7 +207,7 @@ impl<'a, 'b> Sampler<'a, 'b> {
             inserts: 0,
             queries: 0,
             samples: Vec::new(),
-        })
+        }
     }
 
     fn begin(&mut self, start: Instant) -> Result<()> {
@@ -252,6 +270,7 @@ impl<'a, 'b> Sampler<'a, 'b> {
             client_cpu_us: (place.clients_cpu() - self.clients_cpu).as_micros() as u64,
             resident_bytes_max: self.resident_max,
             size_bytes: place.size_bytes(),
+            unwritten_bytes: self.context.engine.unwritten_bytes(),
             unseen: !place.is_seen(),
         };
         Ok((measured, self.samples))
@@ -277,4 +296,62 @@ pub fn join(mut samples: Vec<Second>, inserts: &Series, queries: &Series) -> Vec
         }
     }
     samples
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{EngineKind, EngineOptions};
+    use crate::error::Error;
+
+    fn model() -> Box<dyn Engine> {
+        let options = EngineOptions {
+            dir: std::env::temp_dir(),
+            memory_bytes: 0,
+            redo_bytes: 0,
+            durability: crate::Durability::Write,
+            clients: 2,
+            disk: Default::default(),
+            status_listen: None,
+            flush: Default::default(),
+            server: None,
+        };
+        crate::engines::open(EngineKind::Model, &options).expect("it needs nothing")
+    }
+
+    /// What becomes of two clients, of which the second does `work` and the first waits to be told
+    /// to stop.
+    fn two_clients(place: &Place, work: fn() -> Result<()>) -> Result<Phase<()>> {
+        let (engine, stop) = (model(), AtomicBool::new(false));
+        let mut progress = |_: &Progress| {};
+        let mut context =
+            Context { engine: engine.as_ref(), place, stop: &stop, progress: &mut progress };
+        let done = || Done { value: (), client_cpu: Duration::ZERO };
+        let waits = || {
+            while !stop.load(Ordering::Relaxed) {
+                thread::yield_now();
+            }
+        };
+        let first: Work<()> = Box::new(|_, _| {
+            waits();
+            Ok(done())
+        });
+        let second: Work<()> = Box::new(|_, _| work().map(|()| done()));
+        let jobs = vec![Job { table: 0, work: first }, Job { table: 1, work: second }];
+        run(&mut context, "test", &Live::default(), jobs)
+    }
+
+    #[test]
+    fn one_client_that_fails_stops_the_others() {
+        let here = Place::Here { dir: std::env::temp_dir() };
+        let failed = two_clients(&here, || Err(Error::Usage("no more".into())));
+        assert_eq!(failed.err().expect("it failed").to_string(), "no more");
+    }
+
+    #[test]
+    fn a_server_that_is_gone_stops_the_clients() {
+        let gone = Place::Process { pid: u32::MAX, dir: "/".into(), except: None };
+        let failed = two_clients(&gone, || Ok(()));
+        assert!(failed.err().expect("it failed").to_string().contains("/proc/"));
+    }
 }

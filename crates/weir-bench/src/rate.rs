@@ -1,4 +1,4 @@
-//! Background inserts at a given rate, without catching up.
+//! Rows at a given rate, without catching up.
 //!
 //! Time is divided into slots of `rows per commit / rate`. Each slot admits one commit. A slot that
 //! passes while an earlier commit is still running is lost: after a stall the client goes on at its

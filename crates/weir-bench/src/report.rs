@@ -1,20 +1,4 @@
-//! Results as tables, in the columns that the field is used to.
-//!
-//! | column           | meaning                                                                     |
-//! |------------------|-----------------------------------------------------------------------------|
-//! | `ips.av`         | inserts per second, mean; for `l.x` rows indexed per second                 |
-//! | `ips.99`         | the rate that 99 % of the seconds reach ([`crate::percentile`])             |
-//! | `r/i`            | device reads per insert                                                     |
-//! | `rKB/i` `wKB/i`  | KB read from and written to the device per insert                           |
-//! | `Mcpu/i`         | microseconds of the engine's processor time per insert, all its threads     |
-//! | `size`           | GB that the database takes on the device, at the step's end                 |
-//! | `rss`            | GB of resident memory, the largest seen in the step                         |
-//! | `r/s`            | device reads per second                                                     |
-//! | `rMB/s` `wMB/s`  | MB read from and written to the device per second                           |
-//! | `cpu`            | the engine's processor time, percent of one core                            |
-//! | `QPS.av` `QPS.99`| queries per second, as for inserts                                          |
-//! | `rKB/q` `CPU/q`  | KB read and microseconds of processor time per query, with the inserts' share |
-//! | `secs`           | length of a scan; `rKB/o`, `Mcpu/o` are per row, `rGB` is what it read in all |
+//! Results as tables, in the columns that the field is used to: [`COLUMNS`] says what each means.
 
 use crate::phase::Progress;
 use crate::result::{Measured, Run, StepResult, Throughput};
@@ -22,6 +6,33 @@ use crate::result::{Measured, Run, StepResult, Throughput};
 const KB: f64 = 1024.0;
 const MB: f64 = 1024.0 * KB;
 const GB: f64 = 1024.0 * MB;
+
+/// What the columns mean, for readers of tables.
+pub const COLUMNS: &[(&str, &str)] = &[
+    ("ips.av", "inserts per second, mean; of l.x rows indexed, of update rows changed"),
+    ("ips.99", "the rate that 99 % of the seconds reach; of fewer than 100 the slowest one's"),
+    ("r/i", "device reads per insert"),
+    ("rKB/i wKB/i", "KB read from and written to the device per insert"),
+    ("Mcpu/i", "microseconds of the engine's processor time per insert, all its threads"),
+    ("size", "GB that the database takes on the device at the step's end, log included"),
+    ("rss", "GB of resident memory, the most of any second"),
+    ("r/s rMB/s wMB/s", "device reads, MB read and MB written per second"),
+    ("cpu", "the engine's processor time, percent of one core"),
+    ("QPS.av QPS.99", "queries per second, as for inserts"),
+    ("rKB/q CPU/q", "KB read and microseconds of processor time per query, the inserts' included"),
+    (
+        "rate held",
+        "inserts per second asked for beside the queries; whether 95 % of them were done",
+    ),
+    ("secs", "length of a scan by all clients; rKB/o and Mcpu/o are per row, rGB is all it read"),
+    (
+        "mean.us max.us",
+        "latency of commits and queries, microseconds; p99 is what 99 % don't exceed",
+    ),
+];
+
+/// What KB, MB and GB are, here.
+pub const COLUMNS_NOTE: &str = "KB, MB and GB are powers of 1024.";
 
 /// What stands in one place of a table.
 #[derive(Debug, Clone, PartialEq)]
@@ -135,6 +146,9 @@ pub fn summary(run: &Run) -> String {
         text.push('\n');
         text += &table.render(TEXT_COLUMNS);
     }
+    if let Some(unwritten) = unwritten(run) {
+        text += &format!("\nChanged, and not yet written when the step ended: {unwritten}.\n");
+    }
     if run.interrupted {
         text += "\nInterrupted: the last step is not whole, later ones were left out.\n";
     }
@@ -142,6 +156,19 @@ pub fn summary(run: &Run) -> String {
         text += &format!("\nNote: {note}.\n");
     }
     text
+}
+
+/// What each step left to be written later, in steps that write; `None` where no engine tells.
+pub fn unwritten(run: &Run) -> Option<String> {
+    let of = |(step, label): (&StepResult, String)| {
+        let bytes = step.inserts.and(step.measured.unwritten_bytes)? as f64;
+        let few = bytes < GB;
+        let size =
+            if few { format!("{:.0} MB", bytes / MB) } else { format!("{:.2} GB", bytes / GB) };
+        Some(format!("{label} {size}"))
+    };
+    let steps: Vec<_> = run.labelled().filter_map(of).collect();
+    (!steps.is_empty()).then(|| steps.join(", "))
 }
 
 fn header(run: &Run) -> String {
@@ -168,8 +195,8 @@ fn header(run: &Run) -> String {
     if settings.server.is_some() {
         text += &format!("{}\n", run.engine.settings.join(", "));
     }
-    if !environment.optimised {
-        text += "Built without optimisation: figures mean nothing. Use `cargo run --release`.\n";
+    for warning in environment.warnings() {
+        text += &format!("Warning: {warning}.\n");
     }
     text
 }

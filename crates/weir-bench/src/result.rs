@@ -168,6 +168,10 @@ pub struct Measured {
     pub resident_bytes_max: u64,
     /// Allocated space of the database's files at the end.
     pub size_bytes: u64,
+    /// Bytes that were changed and not yet written at the end, where the engine tells: the device's
+    /// share in them comes later, and isn't in `usage`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unwritten_bytes: Option<u64>,
     /// Whether nobody could look at the engine's process: what it used isn't known then, and 0 here.
     #[serde(default, skip_serializing_if = "is_false")]
     pub unseen: bool,
@@ -218,10 +222,15 @@ pub struct Second {
     pub engine: BTreeMap<String, f64>,
 }
 
-/// What every document of this program begins with, in whatever format.
+/// What tells a document of this program, in whatever format, from any other, and a run from the
+/// rest.
 #[derive(Deserialize)]
 struct Head {
-    format: u32,
+    format: Option<u32>,
+    /// Of `weir bench sysbench`.
+    runs: Option<serde::de::IgnoredAny>,
+    /// Of `weir bench experiment`.
+    experiment: Option<serde::de::IgnoredAny>,
 }
 
 impl Run {
@@ -257,20 +266,23 @@ impl Run {
     /// Reads a document back.
     ///
     /// # Errors
-    /// When it can't be read, or is of another format.
+    /// When it can't be read, is of another format, or is no run but a table of several.
     pub fn load(path: &Path) -> Result<Self> {
         let what = format!("reading {}", path.display());
         let text = fs::read(path).map_err(|error| Error::io(what.clone(), error))?;
         let json = |source| Error::Json { what: what.clone(), source };
         let value: serde_json::Value = serde_json::from_slice(&text).map_err(json)?;
-        let Ok(head) = Head::deserialize(&value) else {
-            return Err(Error::Usage(format!("{what}: no result of `weir bench`")));
-        };
-        if head.format != FORMAT {
-            let message = format!("{what}: format {}, this program reads {FORMAT}", head.format);
-            return Err(Error::Usage(message));
+        // A list of three would pass for the three fields.
+        let head = value.is_object().then(|| Head::deserialize(&value).ok()).flatten();
+        match head {
+            Some(Head { runs: Some(_), .. }) => Err(Error::NoRun { what, of: "sysbench" }),
+            Some(Head { experiment: Some(_), .. }) => Err(Error::NoRun { what, of: "experiment" }),
+            Some(Head { format: Some(FORMAT), .. }) => serde_json::from_value(value).map_err(json),
+            Some(Head { format: Some(other), .. }) => {
+                let message = format!("{what}: format {other}, this program reads {FORMAT}");
+                Err(Error::Usage(message))
+            }
+            _ => Err(Error::Usage(format!("{what}: no result of `weir bench`"))),
         }
-        let run: Run = serde_json::from_value(value).map_err(json)?;
-        Ok(run)
     }
 }

@@ -105,8 +105,9 @@ pub fn check(settings: &Settings) -> Result<()> {
     if !(1..=1024).contains(&settings.clients) {
         return usage(format!("{} clients: use 1 to 1024", settings.clients));
     }
-    if settings.rows < u64::from(settings.clients) {
-        let (rows, clients) = (settings.rows, settings.clients);
+    let (rows, clients) = (loaded_rows(settings), settings.clients);
+    let fewest = rows / u64::from(clients);
+    if fewest == 0 {
         return usage(format!("{rows} rows for {clients} clients: each needs at least one"));
     }
     // A server's limits are its own affair.
@@ -123,12 +124,34 @@ pub fn check(settings: &Settings) -> Result<()> {
         return usage(format!("a dirty limit of {percent} percent: use 1 to 100"));
     }
     for step in &settings.steps {
-        let rate = step.rate.unwrap_or(0);
-        if rate > 0 && rate < u64::from(commit_rows(step)) / 60 {
+        let (rate, commit) = (step.rate.unwrap_or(0), u64::from(commit_rows(step)));
+        if rate > 0 && rate * 60 < commit {
             return usage(format!("`{step}`: less than one commit per minute"));
+        }
+        // A commit deletes rows that were there before it.
+        if deletes(settings, step) && commit > fewest {
+            let least = commit * u64::from(clients);
+            return usage(format!(
+                "`{step}`: a commit of {commit} rows deletes as many, and a client has {fewest}: load at \
+                 least {least} rows, or take a smaller `commit`"
+            ));
         }
     }
     Ok(())
+}
+
+/// Rows of the first step, which is a load.
+fn loaded_rows(settings: &Settings) -> u64 {
+    settings.steps.first().and_then(|step| step.rows).unwrap_or(settings.rows)
+}
+
+/// Whether the commits of `step` delete as many rows as they insert.
+fn deletes(settings: &Settings, step: &Step) -> bool {
+    let inserts = match step.kind {
+        StepKind::Insert1 | StepKind::Insert2 => true,
+        kind => kind.is_query() && step.rate.unwrap_or(0) > 0,
+    };
+    inserts && step.delete.unwrap_or(settings.delete)
 }
 
 /// Rows per commit of `step`: by default what the field uses, and for background inserts what makes
@@ -137,6 +160,7 @@ fn commit_rows(step: &Step) -> u32 {
     step.commit.unwrap_or(match step.kind {
         StepKind::Insert1 => 50,
         StepKind::Insert2 => 5,
+        StepKind::Update => 1,
         kind if kind.is_query() => (step.rate.unwrap_or(0) / 20).clamp(1, 50) as u32,
         _ => LOAD_COMMIT,
     })
@@ -220,8 +244,8 @@ impl Runner<'_> {
         let plan = |table| WritePlan {
             rows: rows.map_or(u64::MAX, |rows| share(rows, table, clients)),
             commit: commit_rows(step),
-            delete: !step.kind.creates_tables() && step.delete.unwrap_or(self.settings.delete),
-            rate: None,
+            delete: deletes(self.settings, step),
+            rate: step.rate,
             time: step.seconds.map(Duration::from_secs),
         };
         let phase = self.phase(&step.name(), &live, 1, |client, _| {
@@ -241,10 +265,10 @@ impl Runner<'_> {
         let clients = self.settings.clients;
         let rows = rows_or(step, self.settings.rows);
         let live = Live { inserts_expected: rows.unwrap_or(0), ..Live::default() };
-        let time = step.seconds.map(Duration::from_secs);
+        let (time, rate) = (step.seconds.map(Duration::from_secs), step.rate);
         let phase = self.phase(&step.name(), &live, 1, |client, _| {
             let rows = rows.map_or(u64::MAX, |rows| share(rows, client.table, clients));
-            Box::new(move |session, start| client.update(session, start, rows, time))
+            Box::new(move |session, start| client.update(session, start, rows, time, rate))
         })?;
         let series = Series::merge(phase.results.iter().map(|written| &written.recorder));
         let mut result = self.result(step, phase.measured);
@@ -302,15 +326,14 @@ impl Runner<'_> {
         let clients = self.settings.clients;
         let rate = step.rate.unwrap_or(0);
         let time = Duration::from_secs(step.seconds.unwrap_or(QUERY_SECONDS));
-        let delete = step.delete.unwrap_or(self.settings.delete);
+        let deletes = deletes(self.settings, step);
         let plan = WritePlan {
             rows: u64::MAX,
             commit: commit_rows(step),
-            delete,
+            delete: deletes,
             rate: Some(rate),
             time: Some(time),
         };
-        let deletes = delete && rate > 0;
         let live = Live::default();
         let roles = if rate > 0 { 2 } else { 1 };
         let kind = step.kind;
@@ -396,6 +419,7 @@ fn add(sum: &mut Measured, part: &Measured) {
     sum.client_cpu_us += part.client_cpu_us;
     sum.resident_bytes_max = sum.resident_bytes_max.max(part.resident_bytes_max);
     sum.size_bytes = part.size_bytes;
+    sum.unwritten_bytes = part.unwritten_bytes;
     sum.usage = sum.usage.plus(&part.usage);
     sum.unseen |= part.unseen;
     sum.device_reads = part.device_reads.map(|reads| sum.device_reads.unwrap_or(0) + reads);

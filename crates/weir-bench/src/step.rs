@@ -10,16 +10,16 @@
 //! |--------|----------------------------------------------------------|-------------------------------------|
 //! | `l.i0` | load with the primary key only                           | `rows` `commit`                     |
 //! | `l.x`  | create the three secondary indexes                       |                                     |
-//! | `l.i1` | inserts with all indexes, 50 rows per commit             | `rows` `seconds` `commit` `delete`  |
-//! | `l.i2` | the same, 5 rows per commit                              | `rows` `seconds` `commit` `delete`  |
+//! | `l.i1` | inserts with all indexes, 50 rows per commit             | `rows` `seconds` `commit` `delete` `rate` |
+//! | `l.i2` | the same, 5 rows per commit                              | `rows` `seconds` `commit` `delete` `rate` |
 //! | `load` | load with all indexes from the start (the 2017 form)     | `rows` `commit`                     |
-//! | `update` | changes of an indexed column of random rows, one per commit | `rows` `seconds`                   |
+//! | `update` | changes of an indexed column of random rows, one per commit | `rows` `seconds` `rate`             |
 //! | `scan` | full scans: primary, each secondary, primary             |                                     |
 //! | `qr`   | short covering range scans beside rate-limited inserts   | `rate` `seconds` `commit` `delete`  |
 //! | `qp`   | primary key lookups beside rate-limited inserts          | `rate` `seconds` `commit` `delete`  |
 //!
 //! `qr100` is short for `qr:rate=100`. Rows are those of all clients together; a rate is that of one
-//! client. `delete` deletes the oldest row for each row inserted; `delete=no` turns that off again.
+//! client, of the inserts beside the queries or of the step itself: as fast as it goes where none is given. `delete` deletes the oldest row for each row inserted; `delete=no` turns that off again.
 
 use std::fmt;
 use std::str::FromStr;
@@ -27,6 +27,9 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::quantity::{format_count, parse_count};
+
+/// The greatest rate that can be asked for.
+const RATE_MAX: u64 = 1_000_000;
 
 /// What a step does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,8 +100,10 @@ impl StepKind {
     fn parameters(self) -> &'static [&'static str] {
         match self {
             StepKind::Load | StepKind::LoadIndexed => &["rows", "commit"],
-            StepKind::Insert1 | StepKind::Insert2 => &["rows", "seconds", "commit", "delete"],
-            StepKind::Update => &["rows", "seconds"],
+            StepKind::Insert1 | StepKind::Insert2 => {
+                &["rows", "seconds", "commit", "delete", "rate"]
+            }
+            StepKind::Update => &["rows", "seconds", "rate"],
             StepKind::CreateIndexes | StepKind::Scan => &[],
             StepKind::RangeQueries | StepKind::PointQueries => {
                 &["rate", "seconds", "commit", "delete"]
@@ -121,15 +126,16 @@ pub struct Step {
     pub commit: Option<u32>,
     /// Whether each insert deletes the oldest row.
     pub delete: Option<bool>,
-    /// Background inserts per second of one client.
+    /// Rows per second of one client: of the inserts beside queries, or of the step.
     pub rate: Option<u64>,
 }
 
 impl Step {
-    /// Name in reports: the kind, and for queries the rate.
+    /// Name in reports: the kind and the rate.
     pub fn name(&self) -> String {
         match self.rate {
-            Some(rate) => format!("{}{rate}", self.kind.name()),
+            Some(rate) if self.kind.is_query() => format!("{}{rate}", self.kind.name()),
+            Some(rate) => format!("{}@{}", self.kind.name(), format_count(rate)),
             None => self.kind.name().to_string(),
         }
     }
@@ -169,7 +175,10 @@ impl Step {
             "rows" => self.rows = Some(count),
             "seconds" => self.seconds = Some(in_range(name, count, 86_400)?),
             "commit" => self.commit = Some(in_range(name, count, 100_000)? as u32),
-            _ => self.rate = Some(in_range(name, count, 1_000_000)?),
+            _ if count == 0 && !self.kind.is_query() => {
+                return Err("`rate` must not be zero".into());
+            }
+            _ => self.rate = Some(in_range(name, count, RATE_MAX)?),
         }
         Ok(())
     }
@@ -205,7 +214,7 @@ fn parse_head(head: &str) -> Result<Step, String> {
     for kind in query {
         let Some(rate) = head.strip_prefix(kind.name()) else { continue };
         let mut step = Step::new(kind);
-        step.rate = Some(in_range("rate", parse_count(rate)?, 1_000_000)?);
+        step.rate = Some(in_range("rate", parse_count(rate)?, RATE_MAX)?);
         return Ok(step);
     }
     let names: Vec<_> = kinds.iter().map(|kind| kind.name()).collect();
@@ -214,7 +223,12 @@ fn parse_head(head: &str) -> Result<Step, String> {
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str(&self.name())?;
+        f.write_str(self.kind.name())?;
+        match self.rate {
+            Some(rate) if self.kind.is_query() => write!(f, "{rate}")?,
+            Some(rate) => write!(f, ":rate={}", format_count(rate))?,
+            None => {}
+        }
         if let Some(rows) = self.rows {
             write!(f, ":rows={}", format_count(rows))?;
         }
@@ -289,12 +303,15 @@ mod tests {
             "qr100",
             "qp0:seconds=3",
             "load:rows=1500:commit=1",
+            "update:rate=15k:seconds=3",
+            "l.i1:rate=1500:rows=20k",
         ];
         for text in steps {
             assert_eq!(text.parse::<Step>().unwrap().to_string(), text);
         }
         assert_eq!("qr".parse::<Step>().unwrap().name(), "qr1000");
         assert_eq!("qp:rate=1k".parse::<Step>().unwrap().to_string(), "qp1000");
+        assert_eq!("update:rate=15k".parse::<Step>().unwrap().name(), "update@15k");
     }
 
     #[test]
@@ -302,7 +319,8 @@ mod tests {
         let error = |text: &str| text.parse::<Step>().unwrap_err();
         assert!(error("l.i9").contains("is no step; use l.i0"));
         assert!(error("scan:rows=5").contains("takes no parameters"));
-        assert!(error("l.i1:rate=5").contains("it takes rows, seconds"));
+        assert!(error("load:rate=5").contains("it takes rows, commit"));
+        assert!(error("update:rate=0").contains("must not be zero"));
         assert!(error("l.i1:rows").contains("needs a value"));
         assert!(error("l.i1:rows=0").contains("must not be zero"));
         assert!(error("qr:rate=5M").contains("more than 1000000"));

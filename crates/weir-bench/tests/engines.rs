@@ -249,6 +249,7 @@ fn nonsense_is_refused_before_anything_is_created() {
     };
     refused(|s| s.clients = 0, "0 clients");
     refused(|s| s.rows = 1, "each needs at least one");
+    refused(|s| s.steps = vec!["load:rows=1".parse().unwrap()], "each needs at least one");
     refused(|s| s.memory_bytes = 5, "memory");
     refused(|s| s.redo_bytes = 5, "redo");
     refused(|s| s.steps.clear(), "no steps");

@@ -5,10 +5,11 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use weir_bench::engine::Limits;
+use weir_bench::engine::{DiskChoice, FlushChoice, Limits};
 use weir_bench::quantity::{parse_bytes, parse_count};
+use weir_bench::report::COLUMNS_NOTE;
 use weir_bench::server::ServerSetup;
-use weir_bench::{Durability, Step};
+use weir_bench::{Durability, EngineKind, Settings, Step};
 
 use crate::{bench_compare, bench_experiment, bench_insert, bench_sysbench};
 
@@ -17,15 +18,22 @@ pub const STEPS_HELP: &str = "\
 Steps, separated by commas; parameters follow after colons, as in l.i1:rows=2M:delete
   l.i0   load with the primary key only               rows= commit=
   l.x    create the three secondary indexes
-  l.i1   inserts with all indexes, 50 per commit      rows= seconds= commit= delete
-  l.i2   the same, 5 per commit                       rows= seconds= commit= delete
+  l.i1   inserts with all indexes, 50 per commit      rows= seconds= commit= delete rate=
+  l.i2   the same, 5 per commit                       rows= seconds= commit= delete rate=
   load   load with all indexes from the start         rows= commit=
-  update changes of an indexed column, one per commit rows= seconds=
+  update changes of an indexed column, one per commit rows= seconds= rate=
   scan   full scans: primary, each index, primary
   qr100  range queries beside 100 inserts/s           seconds= commit= delete
   qp100  primary key lookups beside 100 inserts/s     seconds= commit= delete
 Rows are those of all clients together, rates those of one client. A second that misses
 its rate is not made up for later.";
+
+/// What the columns of a table mean, for `--help`.
+pub fn columns_help(columns: &[(&str, &str)]) -> String {
+    let width = columns.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let lines = columns.iter().map(|(name, meaning)| format!("\n  {name:width$}  {meaning}"));
+    format!("Columns of the result:{}\n{COLUMNS_NOTE}", lines.collect::<String>())
+}
 
 #[derive(Subcommand)]
 pub enum Bench {
@@ -66,7 +74,7 @@ pub struct Common {
     pub redo: u64,
 
     /// What commit promises: sync (survives the machine), write (survives the process), relaxed
-    /// (about half a second may be lost)
+    /// (up to a second may be lost)
     #[arg(long, default_value = "write")]
     pub durability: Durability,
 
@@ -77,6 +85,32 @@ pub struct Common {
     /// Seed of rows and queries
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+}
+
+impl Common {
+    /// A run with everything else as it is by default.
+    pub fn settings(&self, engine: EngineKind, clients: u32, steps: &[Step]) -> Settings {
+        Settings {
+            engine,
+            clients,
+            rows: self.rows,
+            steps: steps.to_vec(),
+            memory_bytes: self.memory,
+            redo_bytes: self.redo,
+            durability: self.durability,
+            delete: self.delete,
+            seed: self.seed,
+            disk: DiskChoice::default(),
+            status_listen: None,
+            flush: FlushChoice::default(),
+            server: None,
+        }
+    }
+
+    /// What a server's engine gets of it.
+    pub fn limits(&self) -> Limits {
+        Limits { memory_bytes: self.memory, redo_bytes: self.redo, durability: self.durability }
+    }
 }
 
 /// How private servers are started.
@@ -93,11 +127,7 @@ pub struct ServerArgs {
 
 impl ServerArgs {
     pub fn setup(&self, common: &Common, dir: Option<PathBuf>) -> ServerSetup {
-        let limits = Limits {
-            memory_bytes: common.memory,
-            redo_bytes: common.redo,
-            durability: common.durability,
-        };
+        let limits = common.limits();
         let command = self.server_command.clone().unwrap_or_else(ServerSetup::default_command);
         ServerSetup { command, limits, binlog: self.binlog, dir }
     }

@@ -6,16 +6,16 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Args;
 use weir_bench::compare::{self, Comparison, Contender};
-use weir_bench::engine::{DiskChoice, FlushChoice, Statements};
+use weir_bench::engine::Statements;
 use weir_bench::server::ServerSpec;
-use weir_bench::{EngineKind, Error, Settings, Step, run};
+use weir_bench::{EngineKind, Error, Step, run};
 
-use crate::bench::{Common, STEPS_HELP, ServerArgs, format_steps, parse_steps};
-use crate::bench_insert::stop_on_interrupt;
+use crate::bench::{Common, STEPS_HELP, ServerArgs, columns_help, format_steps, parse_steps};
+use crate::bench_insert::{exit_code, stop_on_interrupt};
 use crate::output::{print, tell};
 
 #[derive(Args)]
-#[command(after_help = STEPS_HELP)]
+#[command(after_help = format!("{STEPS_HELP}\n\n{}", columns_help(compare::COLUMNS)))]
 pub struct Compare {
     /// Engines, in order; figures are relative to the first. By default all of this build
     #[arg(long, value_delimiter = ',')]
@@ -36,6 +36,11 @@ pub struct Compare {
     /// Numbers of client threads; each engine runs once with each
     #[arg(long, value_delimiter = ',', default_value = "1,2")]
     clients: Vec<u32>,
+
+    /// How often: all engines in turn, then all again; the table then shows the run with the median
+    /// rate
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
 
     #[command(flatten)]
     common: Common,
@@ -71,13 +76,13 @@ impl Compare {
             tell(&format!("--- {name}, {clients} client{plural}"));
         })?;
         let mut text = compare::table(&outcomes);
-        text += "\nEvery second of it:\n";
-        for outcome in outcomes.iter().filter(|outcome| outcome.run.is_ok()) {
-            text += &format!("  {}\n", outcome.document.display());
+        for (number, outcome) in outcomes.iter().filter(|o| o.run.is_ok()).enumerate() {
+            let before = if number == 0 { "\nEvery second of it:\n" } else { "" };
+            text += &format!("{before}  {}\n", outcome.document.display());
         }
         print(&text)?;
         let finished = compare::all_finished(&outcomes);
-        Ok(if finished { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(exit_code(&stop, finished))
     }
 
     fn comparison(&self) -> Result<Comparison> {
@@ -92,23 +97,26 @@ impl Compare {
                 Contender::Server(_) => EngineKind::Weir,
             };
             for &clients in &self.clients {
-                run::check(&self.settings(engine, clients))?;
+                run::check(&self.common.settings(engine, clients, &self.steps))?;
             }
         }
         let servers = self.server.setup(&self.common, self.dir.clone());
         if !self.servers.is_empty() {
             servers.check()?;
         }
-        Ok(Comparison {
+        let comparison = Comparison {
             program: std::env::current_exe().context("finding this program")?,
             contenders,
             servers,
             statements: self.statements,
             clients: self.clients.clone(),
+            rounds: self.rounds,
             arguments: self.arguments(),
             dir: self.dir.clone(),
             results: self.results.clone(),
-        })
+        };
+        comparison.check()?;
+        Ok(comparison)
     }
 
     fn contenders(&self) -> Vec<Contender> {
@@ -119,24 +127,6 @@ impl Compare {
         let all = || EngineKind::ALL.into_iter().filter(real).collect();
         let engines = if self.engines.is_empty() { all() } else { self.engines.clone() };
         engines.into_iter().map(Contender::Embedded).collect()
-    }
-
-    fn settings(&self, engine: EngineKind, clients: u32) -> Settings {
-        Settings {
-            engine,
-            clients,
-            rows: self.common.rows,
-            steps: self.steps.clone(),
-            memory_bytes: self.common.memory,
-            redo_bytes: self.common.redo,
-            durability: self.common.durability,
-            delete: self.common.delete,
-            seed: self.common.seed,
-            disk: DiskChoice::default(),
-            status_listen: None,
-            flush: FlushChoice::default(),
-            server: None,
-        }
     }
 
     fn arguments(&self) -> Vec<String> {

@@ -11,7 +11,7 @@ use clap::Args;
 use weir_bench::experiment::{self, Case, CaseReport, Experiment, Report};
 use weir_bench::{Error, environment, report, run};
 
-use crate::bench_insert::{Home, stop_on_interrupt};
+use crate::bench_insert::{Home, exit_code, stop_on_interrupt};
 use crate::output::{ProgressLine, print, tell};
 
 #[derive(Args)]
@@ -70,7 +70,7 @@ impl Run {
         fs::write(&path, json).with_context(|| format!("writing {}", path.display()))?;
         let legend = experiment::legend(self.experiment);
         print(&format!("{text}\n{legend}\nEvery second of each case: {}\n", out.display()))?;
-        Ok(ExitCode::from(if stop.load(Ordering::Relaxed) { 130 } else { 0 }))
+        Ok(exit_code(&stop, true))
     }
 
     fn case(
@@ -93,6 +93,10 @@ impl Run {
         home.remove()?;
         let file = format!("{}-{}.json", self.experiment, case.label);
         result.save(&out.join(&file))?;
+        if result.interrupted {
+            tell(&format!("{title}: interrupted, and left out of the table"));
+            return Ok(None);
+        }
         let report = CaseReport::of(case, &result, file);
         if report.is_none() {
             tell(&format!("{title}: too short to say anything"));

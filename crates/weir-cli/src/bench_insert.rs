@@ -13,14 +13,14 @@ use weir_bench::engine::{DiskChoice, FlushChoice, ServerChoice, Statements};
 use weir_bench::engines::sql;
 use weir_bench::{EngineKind, Error, Settings, Step, environment, report, run};
 
-use crate::bench::{Common, STEPS_HELP, parse_steps};
+use crate::bench::{Common, STEPS_HELP, columns_help, parse_steps};
 use crate::output::{ProgressLine, print, tell};
 
 /// Everything, in a minute or two on two cores.
 const STEPS: &str = "l.i0,l.x,l.i1,l.i2,scan,qr1000,qp1000,qr100,qp100";
 
 #[derive(Args)]
-#[command(after_help = STEPS_HELP)]
+#[command(after_help = format!("{STEPS_HELP}\n\n{}", columns_help(report::COLUMNS)))]
 pub struct Insert {
     /// The engine; others than weir and model need a build with their feature
     #[arg(long, default_value = "weir")]
@@ -96,7 +96,8 @@ pub struct Insert {
     #[arg(long, value_name = "PERCENT")]
     dirty_limit: Option<u32>,
 
-    /// When Weir writes pages: governor, or to compare: at-deadline, fixed-RATE, innodb-CAPACITY-MAX
+    /// When Weir writes pages: governor, or to compare: at-deadline, fixed:RATE,
+    /// innodb:CAPACITY/MAX
     #[arg(long, default_value = "governor")]
     policy: String,
 
@@ -132,21 +133,13 @@ impl Insert {
         result.save(&json)?;
         let json = json.display();
         print(&format!("Every second of it: {json}\nAs a page: weir report {json}\n"))?;
-        Ok(ExitCode::from(if result.interrupted { 130 } else { 0 }))
+        Ok(exit_code(&stop, true))
     }
 
     fn settings(&self) -> Result<Settings> {
         let server = self.server()?;
+        let engine = if server.is_some() { EngineKind::Server } else { self.engine };
         Ok(Settings {
-            engine: if server.is_some() { EngineKind::Server } else { self.engine },
-            clients: self.clients,
-            rows: self.common.rows,
-            steps: self.steps.clone(),
-            memory_bytes: self.common.memory,
-            redo_bytes: self.common.redo,
-            durability: self.common.durability,
-            delete: self.common.delete,
-            seed: self.common.seed,
             disk: DiskChoice {
                 io: self.io.clone(),
                 device: self.device.clone(),
@@ -158,6 +151,7 @@ impl Insert {
             },
             status_listen: self.status_listen.clone(),
             server,
+            ..self.common.settings(engine, self.clients, &self.steps)
         })
     }
 
@@ -213,6 +207,16 @@ pub fn stop_on_interrupt() -> Result<Arc<AtomicBool>> {
     })
     .context("installing the interrupt handler")?;
     Ok(stop)
+}
+
+/// What the program says of itself when it ends.
+pub fn exit_code(stop: &AtomicBool, is_good: bool) -> ExitCode {
+    match (stop.load(Ordering::Relaxed), is_good) {
+        // As a shell tells of a program that an interrupt ended.
+        (true, _) => ExitCode::from(130),
+        (false, true) => ExitCode::SUCCESS,
+        (false, false) => ExitCode::FAILURE,
+    }
 }
 
 /// The directory of the database, removed when it is no longer needed, also after an error.

@@ -12,10 +12,12 @@ use weir_bench::quantity::{parse_bytes, parse_count};
 use weir_bench::server::{ServerSetup, ServerSpec};
 use weir_bench::sysbench::{Plan, default_path, report};
 
-use crate::bench_insert::stop_on_interrupt;
+use crate::bench::columns_help;
+use crate::bench_insert::{exit_code, stop_on_interrupt};
 use crate::output::{print, tell};
 
 #[derive(Args)]
+#[command(after_help = columns_help(report::COLUMNS))]
 pub struct Sysbench {
     /// Servers, in order, each with the engine of its tables: weir, innodb or rocksdb, with settings of
     /// its own as in innodb:innodb-io-capacity=9000; figures are relative to the first
@@ -97,8 +99,8 @@ impl Sysbench {
         let document = self.plan().run(&stop, tell)?;
         report::save(&document, &path)?;
         print(&format!("{}\nEvery second of it: {}\n", report::table(&document), path.display()))?;
-        let failed = document.runs.iter().any(|run| run.failure.is_some());
-        Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+        let is_good = document.runs.iter().all(|run| run.failure.is_none());
+        Ok(exit_code(&stop, is_good))
     }
 
     fn plan(self) -> Plan {

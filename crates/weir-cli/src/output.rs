@@ -32,7 +32,8 @@ pub fn fail(error: &anyhow::Error) -> ExitCode {
         }
     }
     tell(&text);
-    let usage = matches!(error.downcast_ref(), Some(weir_bench::Error::Usage(_)));
+    use weir_bench::Error::{NoRun, Usage};
+    let usage = matches!(error.downcast_ref(), Some(Usage(_) | NoRun { .. }));
     ExitCode::from(if usage { 2 } else { 1 })
 }
 

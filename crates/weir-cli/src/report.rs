@@ -9,14 +9,14 @@ use clap::Args;
 use weir_bench::{Error, Run};
 use weir_report::{Source, page};
 
-use crate::output::print;
+use crate::output::{print, tell};
 
 /// More runs than that are no longer side by side.
 const RUNS_MAX: usize = 12;
 
 #[derive(Args)]
 pub struct Report {
-    /// Results of `weir bench`; the others are compared with the first
+    /// Runs that `weir bench` has left, 12 at most; the others are compared with the first
     #[arg(required = true, value_name = "RUN.json")]
     runs: Vec<PathBuf>,
 
@@ -28,10 +28,9 @@ pub struct Report {
 impl Report {
     pub fn run(self) -> Result<ExitCode> {
         self.check()?;
-        let names = names(&self.runs);
-        let load = |(path, name): (&PathBuf, String)| Ok(Source { name, run: Run::load(path)? });
-        let sources: Vec<Source> =
-            self.runs.iter().zip(names).map(load).collect::<Result<_, Error>>()?;
+        let (paths, runs): (Vec<_>, Vec<_>) = load(&self.runs)?.into_iter().unzip();
+        let named = names(&paths).into_iter().zip(runs);
+        let sources: Vec<Source> = named.map(|(name, run)| Source { name, run }).collect();
         let writing = || format!("writing {}", self.output.display());
         fs::write(&self.output, page(&sources)).with_context(writing)?;
         print(&format!("{}\n", self.output.display()))?;
@@ -39,10 +38,6 @@ impl Report {
     }
 
     fn check(&self) -> Result<(), Error> {
-        let count = self.runs.len();
-        if count > RUNS_MAX {
-            return Err(Error::Usage(format!("{count} runs: at most {RUNS_MAX} fit on a page")));
-        }
         let same = |run: &&PathBuf| {
             let canonical = |path: &Path| fs::canonicalize(path).ok();
             canonical(run).is_some_and(|run| canonical(&self.output) == Some(run))
@@ -53,6 +48,32 @@ impl Report {
         }
         Ok(())
     }
+}
+
+/// Those of the documents that are runs: beside them, in one directory, lie the tables of
+/// experiments and of sysbench.
+fn load(paths: &[PathBuf]) -> Result<Vec<(PathBuf, Run)>, Error> {
+    let (mut runs, mut others) = (Vec::new(), Vec::new());
+    for path in paths {
+        match Run::load(path) {
+            Ok(run) => runs.push((path.clone(), run)),
+            Err(error @ Error::NoRun { .. }) => others.push(error),
+            Err(error) => return Err(error),
+        }
+        if runs.len() > RUNS_MAX {
+            let message = format!("more than {RUNS_MAX} runs don't fit on a page: name fewer");
+            return Err(Error::Usage(message));
+        }
+    }
+    if runs.is_empty()
+        && let Some(error) = others.pop()
+    {
+        return Err(error);
+    }
+    for error in others {
+        tell(&format!("weir: left out: {error}"));
+    }
+    Ok(runs)
 }
 
 /// What the runs are called: as short an end of their paths as tells them apart.

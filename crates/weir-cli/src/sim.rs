@@ -13,6 +13,7 @@ use weir_sim::{
     DeviceModel, PolicyChoice, Setup, Workload, WorkloadKind, advise, simulate, summary,
 };
 
+use crate::bench::columns_help;
 use crate::output::{self, ProgressLine};
 use crate::sim_results;
 
@@ -29,7 +30,7 @@ const SECONDS_MAX: u32 = 7 * 24 * 3600;
 
 /// Simulate page writing on models of devices and workloads.
 #[derive(Args)]
-#[command(after_help = HELP)]
+#[command(after_help = format!("{HELP}\n{}", columns_help(&summary::COLUMNS)))]
 pub struct Sim {
     /// What operations change
     #[arg(long, default_value = "cached")]
@@ -93,11 +94,11 @@ impl Sim {
         self.check()?;
         let setup = self.setup();
         if self.advise {
-            output::print(&advice(&setup, self.workload))?;
+            output::print(&advice(&setup, self.workload)?)?;
             return Ok(ExitCode::SUCCESS);
         }
         let mut progress = ProgressLine::new();
-        let mut table = TextTable::new(&summary::HEADS);
+        let mut table = TextTable::new(&summary::heads());
         for policy in &self.policies {
             let run = simulate(&setup, policy);
             progress.show("sim", &format!("{}: done", run.policy));
@@ -199,7 +200,7 @@ fn save_all(dir: &Path, outcome: &Outcome) -> Result<()> {
 
 fn study_text(outcome: &Outcome) -> String {
     let mut heads = vec!["case"];
-    heads.extend(summary::HEADS);
+    heads.extend(summary::heads());
     heads.push("wKB/op");
     let mut table = TextTable::new(&heads);
     for (label, run) in &outcome.runs {
@@ -217,8 +218,13 @@ fn study_text(outcome: &Outcome) -> String {
 }
 
 /// The table of `--advise`.
-fn advice(setup: &Setup, kind: WorkloadKind) -> String {
-    let rows = advise::advise(setup);
+fn advice(setup: &Setup, kind: WorkloadKind) -> Result<String> {
+    let rows = advise::advise(setup).map_err(|advise::TooFar| {
+        Usage(
+            "data and log are so many times the memory that it would take days: take more --memory"
+                .into(),
+        )
+    })?;
     let mut table = TextTable::new(&[
         "redo",
         "op/s",
@@ -245,7 +251,7 @@ fn advice(setup: &Setup, kind: WorkloadKind) -> String {
         line(&mut table, cells);
     }
     let advised = rows.iter().find(|row| row.advised).expect("one is advised");
-    format!(
+    Ok(format!(
         "{} on {}: {} op/s wanted of {} bytes of redo, memory {}\n\n{}\n\
          Take {}: twice as much saves less than {:.0} % of the bytes written, or costs throughput, or is\n\
          more than the data. After a crash, `redo to read` is read and `pages to redo` are brought up to\n\
@@ -258,5 +264,5 @@ fn advice(setup: &Setup, kind: WorkloadKind) -> String {
         table.render(&[""]),
         format_bytes(advised.redo_bytes),
         100.0 * advise::ENOUGH,
-    )
+    ))
 }

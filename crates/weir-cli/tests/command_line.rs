@@ -70,7 +70,7 @@ fn a_directory_with_files_is_left_alone() {
 fn nonsense_ends_with_code_2_and_a_reason() {
     let dir = tempfile::tempdir().unwrap();
     let url = "mysql://localhost/";
-    let cases: [(&[&str], &str); 32] = [
+    let cases: [(&[&str], &str); 36] = [
         (&["bench", "insert", "--engine", "oracle"], "`oracle` is no engine"),
         (&["bench", "insert", "--rows", "many"], "not a number"),
         (&["bench", "insert", "--memory", "5Q"], "unknown unit"),
@@ -80,6 +80,16 @@ fn nonsense_ends_with_code_2_and_a_reason() {
         (&["bench", "insert", "--engine", "model", "--clients", "0"], "0 clients"),
         (&["bench", "insert", "--engine", "model", "--rows", "1"], "at least one"),
         (&["bench", "compare", "--engines", "model,", "--quiet"], "is no engine"),
+        (
+            &["bench", "compare", "--engines", "model,weir,model"],
+            "model with 1 clients is named twice",
+        ),
+        (&["bench", "compare", "--engines", "model", "--clients", "2,2"], "named twice"),
+        (
+            &["bench", "insert", "--rows", "90", "--steps", "load,l.i1:commit=50:delete"],
+            "a client has 45: load at least 100 rows",
+        ),
+        (&["bench", "insert", "--steps", "load,qr1:commit=100"], "less than one commit per minute"),
         (&["bench", "insert", "--url", "http://localhost/"], "mysql://user:password@host:port/"),
         (&["bench", "insert", "--url", url, "--memory", "1G"], "cannot be used with"),
         (
@@ -169,13 +179,17 @@ fn a_report_of_what_is_no_result_is_refused() {
     let run = std::fs::read_to_string(dir.path().join("out/run.json")).unwrap();
     let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
     write("foreign.json", "{\"rows\": 1}");
-    write("list.json", "[1, 2]");
+    write("list.json", "[1, 2, 3]");
     write("broken.json", &run[..run.len() / 2]);
     write("newer.json", &run.replacen("\"format\":1", "\"format\":7", 1));
     write("lacking.json", "{\"format\": 1}");
     let good = "out/run.json";
-    let cases: [(&[&str], i32, &str); 9] = [
+    write("sysbench.json", "{\"format\": 1, \"settings\": {}, \"runs\": []}");
+    write("wave.json", "{\"experiment\": \"wave\", \"scale\": 1.0, \"cases\": []}");
+    let cases: [(&[&str], i32, &str); 11] = [
         (&["missing.json"], 1, "reading missing.json: No such file"),
+        (&["sysbench.json"], 2, "sysbench.json: the table of `weir bench sysbench`"),
+        (&["wave.json"], 2, "wave.json: the table of `weir bench experiment`"),
         (&[good, "foreign.json"], 2, "foreign.json: no result of `weir bench`"),
         (&["list.json"], 2, "list.json: no result of `weir bench`"),
         (&["broken.json"], 1, "broken.json: EOF"),
@@ -194,6 +208,12 @@ fn a_report_of_what_is_no_result_is_refused() {
     }
     assert!(!names(dir.path()).contains(&"report.html".to_string()));
     assert_eq!(std::fs::read_to_string(dir.path().join(good)).unwrap(), run);
+    // In a directory of results they lie beside the runs.
+    let output = weir(&["report", "sysbench.json", good, "wave.json"], dir.path());
+    let err = text(&output.stderr);
+    assert!(output.status.success(), "{err}");
+    assert!(err.contains("left out: reading wave.json") && err.contains("sysbench.json"), "{err}");
+    assert!(names(dir.path()).contains(&"report.html".to_string()));
 }
 
 #[test]
@@ -216,6 +236,24 @@ fn figures_are_told_where_they_can_be() {
 }
 
 #[test]
+fn what_only_weir_can_do_is_refused_elsewhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = ["bench", "insert", "--rows", "100", "--steps", "load", "--quiet", "--engine"];
+    let cases: [(&[&str], &str); 4] = [
+        (&["model", "--device", "slow-ssd"], "for weir only"),
+        (&["model", "--dirty-limit", "20"], "for weir only"),
+        (&["model", "--policy", "at-deadline"], "for weir only"),
+        (&["weir", "--policy", "fixed:0"], "is no flush policy"),
+    ];
+    for (more, reason) in cases {
+        let output = weir(&[&base[..], more].concat(), dir.path());
+        assert_eq!(output.status.code(), Some(2), "{more:?}");
+        assert!(text(&output.stderr).contains(reason), "{}", text(&output.stderr));
+    }
+    assert!(names(dir.path()).is_empty());
+}
+
+#[test]
 fn help_names_every_step() {
     let dir = tempfile::tempdir().unwrap();
     let output = weir(&["bench", "insert", "--help"], dir.path());
@@ -223,6 +261,34 @@ fn help_names_every_step() {
     let help = text(&output.stdout);
     for word in ["l.i0", "l.x", "l.i1", "l.i2", "load", "scan", "qr100", "qp100", "--durability"] {
         assert!(help.contains(word), "{word}");
+    }
+}
+
+#[test]
+fn help_says_what_each_column_of_the_table_means() {
+    let dir = tempfile::tempdir().unwrap();
+    let heads = |arguments: &[&str], first: &str| -> Vec<String> {
+        let out = text(&weir(arguments, dir.path()).stdout);
+        let head = |line: &&str| line.split_whitespace().next() == Some(first);
+        let line = out.lines().find(head).unwrap_or_else(|| panic!("a table: {out}"));
+        line.split_whitespace().map(str::to_string).collect()
+    };
+    let sim = ["sim", "--seconds", "6", "--policies", "governor"];
+    let compare = ["bench", "compare", "--engines", "model", "--rows", "100", "--quiet"];
+    let compare = [&compare[..], &["--steps", "load", "--clients", "1"]].concat();
+    let commands: [(&[&str], &[&str], &str); 3] = [
+        (&TINY, &["bench", "insert"], "step"),
+        (&compare, &["bench", "compare"], "step"),
+        (&sim, &["sim"], "policy"),
+    ];
+    for (arguments, command, first) in commands {
+        let help = text(&weir(&[command, &["--help"]].concat(), dir.path()).stdout);
+        let (_, legend) = help.split_once("Columns of the result:").unwrap();
+        for head in heads(arguments, first) {
+            let (plain, known) = (head.replace("vs.model", "vs.X"), ["step", "clients", "engine"]);
+            let named = legend.split_whitespace().any(|word| word == plain);
+            assert!(named || known.contains(&head.as_str()), "{command:?}: {head}: {legend}");
+        }
     }
 }
 

@@ -37,6 +37,8 @@ pub enum WeirResult {
     TableInUse,
     /// The index is newer than the snapshot.
     IndexTooNew,
+    /// The table is newer than the snapshot.
+    TableTooNew,
     /// The device is full. The statement did nothing.
     NoSpace,
     /// A key or a name is too long.
@@ -123,6 +125,7 @@ fn kind(error: &Error) -> WeirResult {
         Error::NoSuchIndex { .. } => WeirResult::NoIndex,
         Error::TableInUse(_) => WeirResult::TableInUse,
         Error::IndexTooNew { .. } => WeirResult::IndexTooNew,
+        Error::TableTooNew => WeirResult::TableTooNew,
         Error::NameTooLong { .. } | Error::Row(_) => WeirResult::TooLong,
         Error::NoSuchXid | Error::XidInUse => WeirResult::NoPrepared,
         Error::NoSuchRow(_) => WeirResult::NotFound,

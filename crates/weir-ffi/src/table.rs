@@ -49,7 +49,8 @@ unsafe fn indexes(indexes: *const WeirIndex, count: usize) -> Vec<RawIndex> {
     indexes.iter().map(of).collect()
 }
 
-/// Creates a table. `meta` is kept for the caller.
+/// Creates a table. `meta` is kept for the caller. With `is_own` only the connection that makes it uses it: also in
+/// a transaction whose snapshot is older.
 ///
 /// # Safety
 /// `database` is a handle; `name`, `meta` and the `count` indexes are readable.
@@ -60,13 +61,20 @@ pub unsafe extern "C" fn weir_table_create(
     index: *const WeirIndex,
     count: usize,
     meta: WeirBytes,
+    is_own: bool,
 ) -> WeirResult {
     // SAFETY: the caller's promises.
     let (database, name, meta) = unsafe { (&*database, name.text(), meta.slice().to_vec()) };
     // SAFETY: the caller's promise.
     let indexes = unsafe { indexes(index, count) };
-    let create = || database.0.create_table(&name, Schema::raw(indexes, meta)?).map(drop);
-    result(create())
+    let create = || {
+        let schema = Schema::raw(indexes, meta)?;
+        match is_own {
+            true => database.0.create_own_table(&name, schema),
+            false => database.0.create_table(&name, schema),
+        }
+    };
+    result(create().map(drop))
 }
 
 fn find(database: &Database, name: &str) -> weir::Result<Table> {
@@ -143,20 +151,6 @@ pub unsafe extern "C" fn weir_table_rename(
     // SAFETY: the caller's promise.
     let rename = |table| unsafe { patiently(database, patience, |with| change(table, with)) };
     result(find(database, &from).and_then(rename))
-}
-
-/// From now on all snapshots until now are from before the table, for `weir_is_before`.
-///
-/// # Safety
-/// `database` is a handle; `name` is readable.
-#[no_mangle]
-pub unsafe extern "C" fn weir_table_begin_anew(
-    database: *const WeirDatabase,
-    name: WeirBytes,
-) -> WeirResult {
-    // SAFETY: the caller's promises.
-    let (database, name) = unsafe { (&(*database).0, name.text()) };
-    result(find(database, &name).and_then(|table| database.begin_anew(&table)))
 }
 
 /// The tables of that many names.

@@ -346,21 +346,6 @@ pub unsafe extern "C" fn weir_savepoint_rollback(
     result(transaction.running().and_then(|txn| txn.rollback_to(to)))
 }
 
-/// Whether the transaction's snapshot is from before the table was made or emptied, or began anew: reads without
-/// locks would see no rows, though a table of this name may have had some.
-///
-/// # Safety
-/// `transaction` and `table` are handles.
-#[no_mangle]
-pub unsafe extern "C" fn weir_is_before(
-    transaction: *mut WeirTransaction,
-    table: *const WeirTable,
-) -> bool {
-    // SAFETY: the caller's promises.
-    let (transaction, table) = unsafe { (&mut *transaction, &*table) };
-    transaction.running().and_then(|txn| txn.is_before(&table.table)).unwrap_or(false)
-}
-
 /// Whether the transaction goes on. A deadlock ends one.
 ///
 /// # Safety

@@ -1,14 +1,15 @@
-//! Waits for locks, told to the server: a replica's workers commit in an order that only the server knows.
+//! Waits for locks, told to the server: a replica's workers commit in an order that only the server knows,
+//! and a commit that waits for others to join it goes on once somebody waits for its rows.
 //!
 //! A connection may have an *owner*, the server's own handle of it. Whoever begins to wait for a lock has
 //! those owners told who are in its way. An owner is told only while its transaction runs, and doesn't end
-//! meanwhile: both happen under one mutex.
+//! meanwhile: both happen under one mutex, its shard's. Who needs several takes them in their order.
 
 use crate::database::WeirDatabase;
 use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::c_void;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use weir::TxnId;
 
 /// Called in the thread of a transaction that begins to wait for a lock, with the owners of those in its way
@@ -25,36 +26,58 @@ struct Owner(*mut c_void);
 // SAFETY: the pointer is never followed here, only handed to the callback.
 unsafe impl Send for Owner {}
 
+/// So many transactions begin and end without meeting at a mutex.
+const SHARDS: usize = 64;
+
+type Shard = HashMap<TxnId, Owner>;
+
 /// Owners of running transactions.
-#[derive(Default)]
-pub(crate) struct Owners(Mutex<HashMap<TxnId, Owner>>);
+pub(crate) struct Owners(Box<[Mutex<Shard>]>);
+
+impl Default for Owners {
+    fn default() -> Owners {
+        Owners((0..SHARDS).map(|_| Mutex::default()).collect())
+    }
+}
 
 impl Owners {
-    fn all(&self) -> std::sync::MutexGuard<'_, HashMap<TxnId, Owner>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn place(txn: TxnId) -> usize {
+        usize::try_from(txn.0 % SHARDS as u64).expect("below SHARDS")
+    }
+
+    fn shard(&self, place: usize) -> MutexGuard<'_, Shard> {
+        self.0[place].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn enter(&self, txn: TxnId, owner: *mut c_void) {
-        self.all().insert(txn, Owner(owner));
+        self.shard(Owners::place(txn)).insert(txn, Owner(owner));
     }
 
     pub(crate) fn leave(&self, txn: TxnId) {
-        self.all().remove(&txn);
+        self.shard(Owners::place(txn)).remove(&txn);
+    }
+
+    /// Calls `with` with the owners of those of `txns` that run and have one: none ends before it returns.
+    fn held<T>(&self, txns: &[TxnId], with: impl FnOnce(&[Option<*mut c_void>]) -> T) -> T {
+        let places: BTreeSet<usize> = txns.iter().map(|&txn| Owners::place(txn)).collect();
+        let shards: BTreeMap<usize, MutexGuard<'_, Shard>> =
+            places.into_iter().map(|place| (place, self.shard(place))).collect();
+        let owner = |txn: &TxnId| shards[&Owners::place(*txn)].get(txn).map(|owner| owner.0);
+        with(&txns.iter().map(owner).collect::<Vec<_>>())
     }
 
     fn tell(&self, in_the_way: &[TxnId], callback: WeirWaitCallback) {
-        let all = self.all();
-        let owners: Vec<*mut c_void> =
-            in_the_way.iter().filter_map(|txn| all.get(txn).map(|owner| owner.0)).collect();
-        callback(owners.as_ptr(), owners.len());
+        self.held(in_the_way, |owners| {
+            let owners: Vec<*mut c_void> = owners.iter().copied().flatten().collect();
+            callback(owners.as_ptr(), owners.len());
+        });
     }
 
     fn prefer(&self, one: TxnId, other: TxnId, callback: WeirVictimCallback) -> Ordering {
-        let all = self.all();
-        match (all.get(&one), all.get(&other)) {
-            (Some(one), Some(other)) => callback(one.0, other.0).cmp(&0),
+        self.held(&[one, other], |owners| match owners {
+            [Some(one), Some(other)] => callback(*one, *other).cmp(&0),
             _ => Ordering::Equal,
-        }
+        })
     }
 }
 

@@ -51,7 +51,8 @@ impl World {
         unsafe {
             assert_eq!(weir_open(bytes(path.as_bytes()), &options, &mut database), WeirResult::Ok);
             let index = WeirIndex { name: bytes(b"by_name"), unique: true };
-            let made = weir_table_create(database, bytes(b"people"), &index, 1, bytes(b"meta"));
+            let made =
+                weir_table_create(database, bytes(b"people"), &index, 1, bytes(b"meta"), false);
             assert_eq!(made, WeirResult::Ok);
             assert_eq!(weir_table_open(database, bytes(b"people"), &mut table), WeirResult::Ok);
         }

@@ -5,7 +5,8 @@
 //! pages of the time in which it was not idle. (By those of all the time it could not: a limit that was learnt
 //! too low holds writers back, the device idles, and nobody ever sees more.)
 //! Until the queue has been full once, the device's limit is unknown and nothing is held back for its
-//! sake. When writers are held back for it, the governor asks for a little more than the device is
+//! sake; then it is at least what was written per second until now, so that a device that hangs for a moment once
+//! in a while is not taken for a slow one. When writers are held back for it, the governor asks for a little more than the device is
 //! known to do ([`crate::Governor`]): the queue stays full, and a device that has become faster is
 //! found out.
 
@@ -57,6 +58,8 @@ const LATENCY_WEIGHT: f64 = 1.0 / 16.0;
 #[derive(Debug, Clone)]
 pub struct DeviceMeter {
     device: Device,
+    /// Pages written per second over the last seconds, idle ones included.
+    written: f64,
     /// Pages per second at the moment.
     current: f64,
     /// For how long that has been quite another than the one that is told.
@@ -82,6 +85,7 @@ impl DeviceMeter {
     pub fn new() -> Self {
         DeviceMeter {
             device: Device::UNKNOWN,
+            written: 0.0,
             current: 0.0,
             off_seconds: 0.0,
             same_seconds: 0.0,
@@ -139,10 +143,13 @@ impl DeviceMeter {
             false => self.busy_seconds.max(BUSY_MIN * self.seconds),
         };
         let rate = self.pages as f64 / of_time;
+        let written = self.pages as f64 / self.seconds;
+        self.written += (written - self.written) * -(-self.seconds / MEMORY.1).exp_m1();
         match self.device.pages_per_second {
             None if full && rate > 0.0 => {
                 self.current = rate;
-                self.device.pages_per_second = Some(rate);
+                self.device.pages_per_second = Some(rate.max(self.written));
+                self.same_seconds = if self.written > rate { MEMORY.1 } else { 0.0 };
             }
             Some(known) if full || rate > known => self.follow(known, rate, self.seconds),
             _ => {}
@@ -274,6 +281,16 @@ mod tests {
             meter.elapsed(0.03, 1e-4, false);
         }
         assert!(rate(&meter) < 5000.0, "{}", rate(&meter));
+    }
+
+    #[test]
+    fn a_hang_before_any_limit_was_seen_is_no_limit() {
+        let mut meter = DeviceMeter::new();
+        run(&mut meter, 3000.0, 24, 20.0, false);
+        run(&mut meter, 300.0, 24, 0.5, true);
+        assert!(rate(&meter) > 2000.0, "what was done can be done: {}", rate(&meter));
+        run(&mut meter, 300.0, 24, 2.0, true);
+        assert!(rate(&meter) < 400.0, "but not for ever: {}", rate(&meter));
     }
 
     #[test]

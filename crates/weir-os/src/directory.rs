@@ -318,9 +318,8 @@ impl File for RealFile {
         }
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let file = &self.open.file;
-        let punched =
-            rustix::io::retry_on_intr(|| rustix::fs::fallocate(file, flags, offset, bytes));
-        punched.map_err(|errno| fail(errno.into()))
+        let punch = || rustix::fs::fallocate(file, flags, offset, bytes);
+        where_supported(rustix::io::retry_on_intr(punch)).map_err(fail)
     }
 
     fn sync(&self) -> Result<()> {
@@ -336,20 +335,35 @@ impl File for RealFile {
 /// Allocates space past the end without changing the length; nothing where the file system can't.
 fn allocate(file: &fs::File, old: u64, new: u64) -> io::Result<()> {
     let flags = FallocateFlags::KEEP_SIZE;
-    let grown = || rustix::fs::fallocate(file, flags, old, new - old);
-    match rustix::io::retry_on_intr(grown) {
+    let grow = || rustix::fs::fallocate(file, flags, old, new - old);
+    where_supported(rustix::io::retry_on_intr(grow)).inspect_err(|_| {
+        // Give back what was allocated before the device was full. The first error counts.
+        let _ = file.set_len(old);
+    })
+}
+
+/// What a file system has no call for is left undone: space is allocated as it is written, and kept.
+fn where_supported(done: rustix::io::Result<()>) -> io::Result<()> {
+    match done {
         Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
-        Err(errno) => {
-            // Give back what was allocated before the device was full. The first error counts.
-            let _ = file.set_len(old);
-            Err(errno.into())
-        }
+        Err(errno) => Err(errno.into()),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_system_that_punches_no_holes_is_no_error() {
+        for errno in [Errno::OPNOTSUPP, Errno::NOSYS] {
+            assert!(where_supported(Err(errno)).is_ok());
+        }
+        for errno in [Errno::IO, Errno::NOSPC] {
+            let failed = where_supported(Err(errno)).unwrap_err();
+            assert_eq!(failed.raw_os_error(), Some(errno.raw_os_error()));
+        }
+    }
 
     #[test]
     fn a_kernel_without_io_uring_gets_threads() {

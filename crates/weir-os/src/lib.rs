@@ -183,7 +183,8 @@ pub trait File: Send + Sync {
     /// # Errors
     /// `StorageFull` when the space can't be had; the length is then unchanged.
     fn set_len(&self, bytes: u64) -> Result<()>;
-    /// Gives the space of a block-aligned range back to the file system; it reads as zeros afterwards.
+    /// Gives the space of a block-aligned range back to the file system; it reads as zeros afterwards. Where the
+    /// file system can't take it, nothing happens.
     fn punch(&self, offset: u64, bytes: u64) -> Result<()>;
     /// Makes all completed writes and the length durable. After an error the file's state is unknown:
     /// never retry.

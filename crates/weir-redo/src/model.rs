@@ -196,6 +196,47 @@ fn model_shrink() {
     });
 }
 
+/// The log becomes short enough for its reduced capacity while others still claim in the room as it was: what they
+/// claim is within the room that there is then.
+#[test]
+fn model_settle() {
+    check(|| {
+        let o = RedoOptions {
+            capacity_bytes: 12 * 4096,
+            segment_bytes: 4096,
+            buffer_bytes: 64 << 10,
+            database_id: 1,
+        };
+        let redo = Redo::create(Arc::new(SimDisk::new(1)), &o).expect("created");
+        let redo = Arc::new(redo);
+        for _ in 0..3 {
+            redo.append(admit(&redo, 4800), &[1; 4800]);
+        }
+        let durable = redo.write_step(true).expect("durable");
+        redo.set_capacity(0).expect("shrunk");
+        let (claimed, checked) = (Arc::new(Mutex::new(false)), Arc::new(Mutex::new(false)));
+        let claimer = {
+            let (redo, claimed, checked) = (redo.clone(), claimed.clone(), checked.clone());
+            thread::spawn(move || {
+                let credits: Vec<_> =
+                    (0..4).map(|_| redo.try_admit(4800, Admission::System)).collect();
+                *claimed.lock() = true;
+                while !*checked.lock() {
+                    thread::yield_now();
+                }
+                drop(credits);
+            })
+        };
+        redo.set_checkpoint(durable).expect("moved");
+        while !*claimed.lock() {
+            thread::yield_now();
+        }
+        assert!(redo.ring.claimed() - redo.checkpoint().0 <= redo.room());
+        *checked.lock() = true;
+        claimer.join().expect("no panic");
+    });
+}
+
 /// A sync fails: everybody who waits is told, and nobody is told "durable" wrongly.
 #[test]
 fn model_poison() {

@@ -129,7 +129,7 @@ impl Reader {
     ///
     /// # Errors
     /// [`RedoError::Cut`] when the log ends before the durable hint, or where groups behind prove that
-    /// this place was durable: it is damaged here; the disk's.
+    /// this place was durable: it is damaged here; a segment of a newer release or of another database; the disk's.
     #[expect(clippy::should_implement_trait, reason = "the group borrows from the reader")]
     pub fn next(&mut self) -> Result<Option<Group<'_>>, RedoError> {
         if self.ended.is_none() {
@@ -230,6 +230,10 @@ impl Reader {
                 Ok(file) => (self.stored, self.file, self.segment) = (file.len()?, file, segment),
                 Err(RedoError::Disk(e)) if e.kind() != std::io::ErrorKind::NotFound => {
                     return Err(e.into());
+                }
+                // Whole, and no file that a crash may leave there.
+                Err(e @ (RedoError::NewerVersion { .. } | RedoError::WrongDatabase { .. })) => {
+                    return Err(e);
                 }
                 Err(e) => return Ok(Err(EndReason::NoSegment { what: e.to_string() })),
             }

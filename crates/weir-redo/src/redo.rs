@@ -65,7 +65,7 @@ impl RedoOptions {
 pub enum Admission {
     /// Ordinary work: leaves an eighth of the capacity, at least 64 KiB but never more than half, to `System`.
     User,
-    /// Work that frees space or must not fail for want of it: relocation records, rollback, recovery.
+    /// What frees space and must not fail for want of it: relocation records.
     System,
 }
 
@@ -409,10 +409,20 @@ impl Redo {
 
     /// Ends the exception for a log that was longer than its capacity, if it fits by now.
     fn settle_room(&self, checkpoint: u64) {
-        let capacity = self.capacity();
-        if self.ring.claimed() - checkpoint <= user_limit(capacity) {
-            self.room.store(capacity, SeqCst);
+        let (capacity, room) = (self.capacity(), self.room.load(SeqCst));
+        if self.ring.claimed() - checkpoint > user_limit(capacity) {
+            return;
         }
+        self.room.store(capacity, SeqCst);
+        // What was claimed since that look, in the room as it was, is seen now (`try_admit` says why).
+        if self.ring.claimed() - checkpoint > capacity {
+            self.room.store(room, SeqCst);
+        }
+    }
+
+    #[cfg(all(test, feature = "shuttle"))]
+    pub(crate) fn room(&self) -> u64 {
+        self.room.load(SeqCst)
     }
 
     /// Makes the segments what `checkpoint`, the capacity and the claims given out need.

@@ -323,3 +323,46 @@ fn waiting_for_what_nobody_appends_is_a_bug() {
     let redo = create(&SimDisk::new(1));
     let _ = redo.wait_durable(Lsn(redo.reserved().0 + 8));
 }
+
+/// A log of two segments and more, all durable; the number of its second.
+fn two_segments(disk: &SimDisk) -> u64 {
+    let redo = create(disk);
+    while redo.reserved() < Lsn(2 * SEGMENT + 100) {
+        append(&redo, &[1; 500]);
+        redo.write_step(true).expect("durable");
+    }
+    2
+}
+
+/// Writes a segment's header anew, changed; its checksum is right.
+fn change_header(disk: &SimDisk, segment: u64, at: usize, to: u8) {
+    let name = format!("redo-{segment:010}");
+    let mut header = bytes(disk, &name, 0, 4096);
+    header[at] = to;
+    header[12..16].fill(0);
+    let crc = crc32c::crc32c(&header);
+    header[12..16].copy_from_slice(&crc.to_le_bytes());
+    patch(disk, &name, 0, &header);
+}
+
+#[test]
+fn a_segment_of_a_newer_release_or_of_another_database_is_no_end() {
+    for (at, to) in [(8, 99), (16, 8)] {
+        let disk = SimDisk::new(1);
+        let segment = two_segments(&disk);
+        change_header(&disk, segment, at, to);
+        let mut reader = Reader::open(Arc::new(disk), 7, Lsn(SEGMENT)).expect("opens");
+        let error = loop {
+            match reader.next() {
+                Ok(Some(_)) => {}
+                Ok(None) => panic!("what follows would be lost"),
+                Err(error) => break error,
+            }
+        };
+        let refused = match at {
+            8 => matches!(error, RedoError::NewerVersion { found: 99, .. }),
+            _ => matches!(error, RedoError::WrongDatabase { found: 8, .. }),
+        };
+        assert!(refused, "{error}");
+    }
+}

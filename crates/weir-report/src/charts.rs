@@ -144,19 +144,19 @@ pub const CHARTS: &[Chart] = &[
     Chart {
         id: "redo",
         title: "Redo Generation Rate",
-        unit: "MB/s",
+        unit: "MiB/s",
         about: "Bytes by which the log grows.",
         shape: Shape::Lines,
-        lines: &[line("redo_mb", "redo", 1)],
+        lines: &[line("redo_mib", "redo", 1)],
         overlay: false,
     },
     Chart {
         id: "device-bytes",
         title: "Device throughput",
-        unit: "MB/s",
+        unit: "MiB/s",
         about: "Bytes read from and written to files: log, pages and page map.",
         shape: Shape::Lines,
-        lines: &[line("device_read_mb", "read", 1), line("device_write_mb", "written", 2)],
+        lines: &[line("device_read_mib", "read", 1), line("device_write_mib", "written", 2)],
         overlay: false,
     },
     Chart {

@@ -2,9 +2,12 @@
 
 use std::fmt::Write;
 
-use weir_bench::Run;
+use weir_bench::engine::DiskChoice;
 use weir_bench::quantity::{format_bytes, format_count};
-use weir_bench::report::{Cell, Row, TEXT_COLUMNS, TextTable, tables};
+use weir_bench::report::{
+    COLUMNS, COLUMNS_NOTE, Cell, Row, TEXT_COLUMNS, TextTable, tables, unwritten,
+};
+use weir_bench::{EngineKind, Run, Settings};
 
 use crate::html::escape;
 use crate::page::{RUN_COLOURS, Source};
@@ -53,13 +56,7 @@ fn properties(run: &Run) -> Vec<(&'static str, String)> {
     if run.interrupted {
         remarks.push("interrupted: the last step is not whole".into());
     }
-    if !place.optimised {
-        remarks.push("built without optimisation: its figures mean nothing".into());
-    }
-    let (disk, flush) = (&settings.disk, &settings.flush);
-    let load_device = disk.load_device.as_ref();
-    let load_device = load_device.map_or(String::new(), |device| format!(" ({device} at first)"));
-    let limit = flush.dirty_limit_percent.map(|percent| format!(", at most {percent} % dirty"));
+    remarks.extend(place.warnings().into_iter().map(String::from));
     let steps: Vec<_> = settings.steps.iter().map(|step| step.to_string()).collect();
     let gib = place.memory_bytes as f64 / f64::from(1 << 30);
     vec![
@@ -69,15 +66,37 @@ fn properties(run: &Run) -> Vec<(&'static str, String)> {
         ("memory", format_bytes(settings.memory_bytes)),
         ("redo", format_bytes(settings.redo_bytes)),
         ("durability", settings.durability.to_string()),
-        ("device", format!("{}{load_device}, I/O {}", disk.device, disk.io)),
-        ("flushing", format!("{}{}", flush.policy, limit.unwrap_or_default())),
+        ("device", device(settings)),
+        ("flushing", flushing(settings)),
         ("steps", steps.join(", ")),
         ("configured", run.engine.settings.join(", ")),
         ("machine", format!("{}, {} cores, {gib:.0} GiB", place.cpu, place.cores)),
         ("system", format!("{}, Linux {}, {}", place.system, place.kernel, place.filesystem)),
         ("started", place.started.clone()),
+        ("unwritten at the end", unwritten(run).unwrap_or_default()),
         ("remarks", remarks.join("; ")),
     ]
+}
+
+/// The device as Weir was told of it, and how it reads and writes; other engines weren't told.
+fn device(settings: &Settings) -> String {
+    let disk = &settings.disk;
+    if settings.engine != EngineKind::Weir && *disk == DiskChoice::default() {
+        return String::new();
+    }
+    let first = disk.load_device.as_ref();
+    let first = first.map_or(String::new(), |device| format!(" ({device} at first)"));
+    format!("{}{first}, I/O {}", disk.device, disk.io)
+}
+
+/// When Weir writes pages, where it is in this process: others see to it themselves.
+fn flushing(settings: &Settings) -> String {
+    if settings.engine != EngineKind::Weir {
+        return String::new();
+    }
+    let limit = settings.flush.dirty_limit_percent;
+    let limit = limit.map_or(String::new(), |percent| format!(", at most {percent} % dirty"));
+    format!("{}{limit}", settings.flush.policy)
 }
 
 /// What they achieved: the field's tables, with a line for each step and run.
@@ -97,7 +116,16 @@ pub fn results(sources: &[Source]) -> String {
         let tables: Vec<_> = of_runs.iter().map(of_title).collect();
         let _ = write!(text, "<h3>{title}</h3>{}", side_by_side(sources, &tables));
     }
-    text
+    text + &legend()
+}
+
+/// What the columns mean, for who asks.
+fn legend() -> String {
+    let mut text = String::from("<details><summary>What the columns mean</summary><dl>");
+    for (name, meaning) in COLUMNS {
+        let _ = write!(text, "<dt>{name}</dt><dd>{}</dd>", escape(meaning));
+    }
+    text + "</dl><p>" + COLUMNS_NOTE + "</p></details>"
 }
 
 fn side_by_side(sources: &[Source], tables: &[Option<TextTable>]) -> String {
@@ -182,6 +210,34 @@ fn times(ratio: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_bench::engine::FlushChoice;
+
+    #[test]
+    fn nothing_is_said_of_how_other_engines_flush() {
+        let settings = |engine: EngineKind| Settings {
+            engine,
+            clients: 1,
+            rows: 1,
+            steps: Vec::new(),
+            memory_bytes: 0,
+            redo_bytes: 0,
+            durability: weir_bench::Durability::Write,
+            delete: false,
+            seed: 1,
+            disk: DiskChoice::default(),
+            status_listen: None,
+            flush: FlushChoice { dirty_limit_percent: Some(50), ..FlushChoice::default() },
+            server: None,
+        };
+        let weir = settings(EngineKind::Weir);
+        assert_eq!(flushing(&weir), "governor, at most 50 % dirty");
+        assert_eq!(device(&weir), "fast, I/O auto");
+        let server = settings(EngineKind::Server);
+        assert_eq!(flushing(&server) + &device(&server), "");
+        let device_of = DiskChoice { device: "nvme".into(), ..DiskChoice::default() };
+        let simulated = Settings { disk: device_of, ..settings(EngineKind::Model) };
+        assert_eq!(flushing(&simulated) + &device(&simulated), "nvme, I/O auto");
+    }
 
     #[test]
     fn better_depends_on_the_column() {

@@ -11,7 +11,6 @@ use serde::Serialize;
 use weir_bench::Run;
 use weir_bench::result::{Second, StepResult};
 
-const MB: f64 = 1e6;
 const MIB: f64 = 1048576.0;
 const PAGE_MIB: f64 = 16384.0 / MIB;
 /// A second of which less was measured has no rates, unless it is its step's only one.
@@ -160,7 +159,7 @@ impl Context<'_> {
         let process = |own: Option<f64>, bytes: u64| {
             if self.second.engine.contains_key("disk_reads") { own } else { sampled(bytes as f64) }
         };
-        let mb = |bytes: Option<f64>| bytes.map(|bytes| bytes / MB);
+        let mib = |bytes: Option<f64>| bytes.map(|bytes| bytes / MIB);
         let ms = |us: Option<f64>| us.map(|us| us / 1000.0);
         vec![
             ("written_deadline", rate("pages_written_deadline")),
@@ -168,9 +167,9 @@ impl Context<'_> {
             ("written_free_frames", rate("pages_written_free_frames")),
             ("written_checkpoint", rate("pages_written_checkpoint")),
             ("written_shutdown", rate("pages_written_shutdown")),
-            ("redo_mb", mb(self.rate("lsn_current", None))),
-            ("device_read_mb", mb(process(rate("disk_read_bytes"), usage.read_bytes))),
-            ("device_write_mb", mb(process(rate("disk_write_bytes"), usage.write_bytes))),
+            ("redo_mib", mib(self.rate("lsn_current", None))),
+            ("device_read_mib", mib(process(rate("disk_read_bytes"), usage.read_bytes))),
+            ("device_write_mib", mib(process(rate("disk_write_bytes"), usage.write_bytes))),
             ("device_reads", rate("disk_reads")),
             ("device_writes", rate("disk_writes")),
             ("device_syncs", rate("disk_syncs")),
@@ -243,11 +242,11 @@ mod tests {
     fn what_an_engine_does_not_tell_is_absent() {
         let values = context(&step(), &Second::default(), 1.0);
         for column in
-            ["checkpoint_age", "written_deadline", "waits_pacing", "redo_mb", "dirty_share"]
+            ["checkpoint_age", "written_deadline", "waits_pacing", "redo_mib", "dirty_share"]
         {
             assert_eq!(get(&values, column), None, "{column}");
         }
-        assert_eq!(get(&values, "device_write_mb"), Some(0.0), "the kernel tells");
+        assert_eq!(get(&values, "device_write_mib"), Some(0.0), "the kernel tells");
     }
 
     #[test]

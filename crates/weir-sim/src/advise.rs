@@ -42,13 +42,27 @@ pub struct Advice {
     pub advised: bool,
 }
 
+/// Simulated seconds that a capacity may take at most, with ticks in proportion to them.
+const SECONDS_MAX: f64 = 100_000.0;
+
+/// The setup is such that a capacity would take too long to simulate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooFar;
+
 /// Capacities from a 128th of the data to all of it.
-pub fn advise(setup: &Setup) -> Vec<Advice> {
+///
+/// # Errors
+/// When memory is used anew so often in a lap of the log that it would take too long.
+pub fn advise(setup: &Setup) -> Result<Vec<Advice>, TooFar> {
     let data = setup.workload.pages() * PAGE_BYTES as f64;
     let smallest = ((data / 128.0) as u64).next_power_of_two().max(64 << 20);
+    let capacities = (0..8).map(|doubling| smallest << doubling);
+    if capacities.clone().any(|redo_bytes| Scale::of(setup, redo_bytes).seconds > SECONDS_MAX) {
+        return Err(TooFar);
+    }
     let mut rows: Vec<Advice> = Vec::new();
-    for doubling in 0..8 {
-        let row = one(setup, smallest << doubling, rows.last());
+    for redo_bytes in capacities {
+        let row = one(setup, redo_bytes, rows.last());
         rows.push(row);
     }
     let worth = |pair: &[Advice]| {
@@ -56,19 +70,36 @@ pub fn advise(setup: &Setup) -> Vec<Advice> {
     };
     let at = rows.windows(2).position(|pair| !worth(pair)).unwrap_or(rows.len() - 1);
     rows[at].advised = true;
-    rows
+    Ok(rows)
+}
+
+/// How a capacity is simulated.
+struct Scale {
+    /// How many times as many operations per second, on a device as much faster.
+    scale: f64,
+    /// For how long.
+    seconds: f64,
+}
+
+impl Scale {
+    /// Laps may take days. Nothing in a steady run depends on the unit of time: with `scale` times
+    /// as many operations on a device as much faster, it is over sooner.
+    fn of(setup: &Setup, redo_bytes: u64) -> Scale {
+        let workload = &setup.workload;
+        let frames = setup.memory_bytes / PAGE_BYTES;
+        let lap = redo_bytes as f64 / (workload.rate * workload.redo_bytes);
+        let cost = Pages::new(workload, frames, redo_bytes).cost();
+        let frames_per_second = cost.frames * workload.rate;
+        let tick = lap.min(frames as f64 / frames_per_second.max(1e-9)) / TICKS;
+        let scale = tick / TICK_SECONDS;
+        Scale { scale, seconds: (LAPS * lap / scale).ceil().max(60.0) }
+    }
 }
 
 fn one(setup: &Setup, redo_bytes: u64, before: Option<&Advice>) -> Advice {
     let workload = &setup.workload;
     let frames = setup.memory_bytes / PAGE_BYTES;
-    let lap = redo_bytes as f64 / (workload.rate * workload.redo_bytes);
-    let frames_per_second = Pages::new(workload, frames, redo_bytes).cost().frames * workload.rate;
-    let tick = lap.min(frames as f64 / frames_per_second.max(1e-9)) / TICKS;
-    // Laps may take days. Nothing in a steady run depends on the unit of time: with `scale` times as
-    // many operations on a device as much faster, it is over sooner.
-    let scale = tick / TICK_SECONDS;
-    let seconds = (LAPS * lap / scale).ceil().max(60.0);
+    let Scale { scale, seconds } = Scale::of(setup, redo_bytes);
     let mut scaled = Setup {
         redo_bytes,
         seconds: seconds as u32,
@@ -106,7 +137,14 @@ mod tests {
     fn advice(kind: WorkloadKind, memory_gb: u64) -> Vec<Advice> {
         let workload = Workload::new(kind, 16 << 30, 20_000.0, 300.0, 3);
         let device = "sata-ssd".parse().expect("it is a device");
-        advise(&Setup::new(workload, device, memory_gb << 30, 1 << 30))
+        advise(&Setup::new(workload, device, memory_gb << 30, 1 << 30)).expect("it isn't far")
+    }
+
+    #[test]
+    fn what_would_take_for_ever_is_refused() {
+        let workload = Workload::new(WorkloadKind::Cached, 1 << 40, 1e7, 300.0, 3);
+        let device = "sata-ssd".parse().expect("it is a device");
+        assert_eq!(advise(&Setup::new(workload, device, 16 << 20, 1 << 30)), Err(TooFar));
     }
 
     #[test]

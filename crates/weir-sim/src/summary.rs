@@ -69,27 +69,35 @@ impl Summary {
     }
 }
 
-/// Heads of [`row`].
-pub const HEADS: [&str; 16] = [
-    "policy",
-    "op/s",
-    "p1/mean",
-    "low/s",
-    "age.av",
-    "age.max",
-    "pages/s",
-    "peak",
-    "deadline",
-    "dirty",
-    "free",
-    "pages/MB",
-    "dirty.av",
-    "dirty.max",
-    "paced",
-    "stalled",
+/// The columns of [`row`], and what they mean.
+pub const COLUMNS: [(&str, &str); 16] = [
+    ("policy", "what decided when pages were written"),
+    (
+        "op/s",
+        "operations per second, mean; the first third of the time doesn't count, here and below",
+    ),
+    ("p1/mean", "the rate that 99 % of the seconds reach, of the mean"),
+    ("low/s", "the slowest second's rate"),
+    ("age.av", "checkpoint age, mean, of what it may be"),
+    ("age.max", "the greatest of that"),
+    ("pages/s", "pages written per second, mean"),
+    ("peak", "the second with most of them"),
+    ("deadline", "of these, pages per second for the log's sake"),
+    ("dirty", "for the dirty limit's sake"),
+    ("free", "to free frames"),
+    ("pages/MB", "pages written per MB (2^20) of redo"),
+    ("dirty.av", "dirty pages of all frames, mean"),
+    ("dirty.max", "the greatest of that"),
+    ("paced", "share of the time in which writers were held back"),
+    ("stalled", "share of the time in which they stood still"),
 ];
 
-/// A run's line under [`HEADS`].
+/// Heads of [`row`].
+pub fn heads() -> [&'static str; 16] {
+    COLUMNS.map(|(name, _)| name)
+}
+
+/// A run's line under [`heads`].
 pub fn row(run: &Run) -> Vec<String> {
     let s = &run.summary;
     let percent = |share: f64| format!("{:.1}%", 100.0 * share);

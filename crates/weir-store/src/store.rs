@@ -84,7 +84,7 @@ pub(crate) struct MapIo {
     pub control_version: u64,
     /// Offsets of broken slots, to be zeroed when recovery finishes.
     pub broken_slots: Vec<u64>,
-    /// A control file of an older format, to be written anew then.
+    /// A control file that no longer holds once recovery finishes: of an older format, or of a clean shutdown.
     pub outdated: Option<Control>,
 }
 
@@ -186,7 +186,7 @@ impl Store {
             map_bytes: 0,
             control_version,
             broken_slots: Vec::new(),
-            outdated: (format < control::CONTROL_FORMAT).then(|| control.clone()),
+            outdated: (format < control::CONTROL_FORMAT || control.clean).then(|| control.clone()),
         };
         let store = Store {
             options,

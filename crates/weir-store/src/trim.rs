@@ -2,14 +2,17 @@
 
 use crate::error::Result;
 use crate::extent::UNIT;
+use crate::space::no_space;
 use crate::store::Store;
+use std::io::ErrorKind;
 
 impl Store {
     /// Cuts the free tail of the data file off and punches its large free runs, but for some slack.
     /// Only free units are touched: nothing durable refers to them once the log is replayed.
     ///
     /// # Errors
-    /// `Disk`: the space stays with the file; nothing else changed. `Poisoned`.
+    /// `NoSpace` for what the file system notes of a hole, `Disk`: the space stays with the file; nothing else
+    /// changed. `Poisoned`.
     pub fn trim(&self) -> Result<()> {
         self.assert_recovered();
         let _growth = self.growth.lock();
@@ -27,7 +30,11 @@ impl Store {
                 Ok(()) => space.punched(start, units),
                 Err(error) => {
                     space.not_punched(start, units);
-                    return Err(error.into());
+                    return match error.kind() {
+                        // A hole may need space of its own.
+                        ErrorKind::StorageFull => no_space(self.data.name(), 1),
+                        _ => Err(error.into()),
+                    };
                 }
             }
         }

@@ -241,6 +241,20 @@ fn a_rotten_map_block_is_found() {
 }
 
 #[test]
+fn a_database_that_is_open_was_not_shut_down() {
+    let disk = SimDisk::new(1);
+    let store = plain_store(&disk);
+    store.write_control(&Control { clean: true, ..Control::default() }).unwrap();
+    drop(store);
+    let open = || Store::open(Arc::new(disk.clone()), StoreOptions::default()).unwrap();
+    let (store, control) = open();
+    assert!(control.clean);
+    assert!(open().1.clean, "nothing has been written yet");
+    store.finish_recovery().unwrap();
+    assert!(!open().1.clean);
+}
+
+#[test]
 fn overlapping_extents_and_a_short_file_are_found_by_recovery() {
     let disk = SimDisk::new(1);
     let store = plain_store(&disk);

@@ -8,6 +8,7 @@ use common::Toy;
 use weir_os::SimDisk;
 use weir_os::sim::{Fault, OpKind, Times};
 use weir_page::PageId;
+use weir_store::StoreError;
 
 /// Not compressed.
 const SEED: u64 = 2;
@@ -106,4 +107,17 @@ fn a_crash_while_space_is_given_back_loses_nothing() {
             toy.verify();
         }
     }
+}
+
+#[test]
+fn a_hole_that_needs_space_of_its_own_is_punched_later() {
+    let (disk, toy) = mostly_dropped(|page| page % 400 == 0 || page == PAGES);
+    let used = toy.store.stats().used_units;
+    disk.inject(Fault::NoSpace { at: disk.operations(), times: Times::Once });
+    assert!(matches!(toy.store.trim(), Err(StoreError::NoSpace { .. })));
+    assert_eq!(toy.store.stats().used_units, used, "nothing leaks");
+    let before = disk.used_bytes();
+    toy.store.trim().unwrap();
+    assert!(disk.used_bytes() < before / 3, "{} of {before}", disk.used_bytes());
+    toy.verify();
 }

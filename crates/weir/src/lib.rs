@@ -60,3 +60,8 @@ pub use weir_os::Backend;
 pub use weir_page::{TreeId, TxnId};
 pub use weir_status::{Address as StatusAddress, Figure, Kind as FigureKind, Unit as FigureUnit};
 pub use weir_store::Compression;
+
+/// The program in the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+pub struct Readme;

@@ -67,7 +67,7 @@ fn a_truncated_table_is_empty_and_goes_on() {
     let mut older = db.begin(Isolation::RepeatableRead).unwrap();
     older.take_snapshot().unwrap();
     db.truncate_table(&table).unwrap();
-    assert!(all_items(&mut older, &table).is_empty());
+    assert!(matches!(older.get(&table, &[Value::U64(1)]), Err(Error::TableTooNew)));
     older.rollback().unwrap();
     for _ in 0..2 {
         fill(&db, &table);
@@ -82,6 +82,38 @@ fn a_truncated_table_is_empty_and_goes_on() {
     let table = db.table("items").unwrap();
     let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
     assert!(all_items(&mut txn, &table).is_empty());
+}
+
+#[test]
+fn snapshots_from_before_do_not_read_what_is_newer() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = raw_table(&db, 10);
+    let mut older = db.begin(Isolation::RepeatableRead).unwrap();
+    older.take_snapshot().unwrap();
+    db.rename_table(&table, "gone").unwrap();
+    let made = raw_table(&db, 20);
+    let own = db.create_own_table("own", Schema::raw(vec![], vec![]).unwrap()).unwrap();
+    older.insert_raw(&own, b"key", b"row", &[]).unwrap();
+    let mut row = Vec::new();
+    let mut get = |txn: &mut weir::Transaction, table: &Table, key: &[u8], lock: Lock| {
+        txn.get_raw(table, key, lock, &mut row)
+    };
+    let first = 0u32.to_be_bytes();
+    for newer in [&table, &made] {
+        assert!(matches!(get(&mut older, newer, &first, Lock::None), Err(Error::TableTooNew)));
+        for of in [KeyOf::Primary, KeyOf::Index(0)] {
+            let all = RawRange::all();
+            let scan = older.scan_raw(newer, of, all, Direction::Forward, Lock::None);
+            assert!(matches!(scan.map(drop), Err(Error::TableTooNew)));
+        }
+        // What is read to be changed is the newest.
+        assert!(get(&mut older, newer, &first, Lock::Exclusive(weir::Wait::No)).unwrap());
+    }
+    assert!(get(&mut older, &own, b"key", Lock::None).unwrap());
+    older.commit().unwrap();
+    let mut newer = db.begin(Isolation::RepeatableRead).unwrap();
+    assert!(get(&mut newer, &made, &first, Lock::None).unwrap());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{check_quiet, factor, options, seed};
+use common::{Given, check_quiet, factor, options, seed};
 use fastrand::Rng;
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included, Unbounded};
@@ -124,7 +124,9 @@ fn scan_together(
     let mut out = Vec::new();
     while let Some(entry) = scan.next(txn)? {
         out.push((entry.key.to_vec(), entry.value.to_vec()));
+        let given = Given::of(&entry);
         let rest = scan.take_rest();
+        given.assert_is(out.last().unwrap());
         for place in rest.entries {
             let bytes = |from: u32, to: u32| rest.bytes[from as usize..to as usize].to_vec();
             out.push((bytes(place.key, place.value), bytes(place.value, place.end)));

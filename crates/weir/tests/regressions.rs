@@ -6,7 +6,7 @@ mod common;
 
 use common::*;
 use std::time::Duration;
-use weir::{Bounds, Database, Direction, Error, IndexRef, Isolation, Value};
+use weir::{Bounds, Database, Direction, Error, IndexRef, Isolation, Shutdown, Value};
 
 fn item(a: i64, b: impl ToString, body: usize) -> Item {
     (a, b.to_string(), vec![a as u8; body])
@@ -302,4 +302,26 @@ fn scans_read_ahead_of_a_leaf_that_is_not_in_memory() {
         let alone = after.pages_read - before.pages_read;
         assert!(ahead + alone > 800 && ahead > alone / 2, "{way:?}: {ahead} ahead, {alone} alone");
     }
+}
+
+#[test]
+fn after_a_clean_shutdown_a_map_block_without_its_header_is_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), options(8 << 20, 8 << 20)).unwrap();
+    let table = db.create_table("items", items()).unwrap();
+    for round in 0..3 {
+        retried(&db, Isolation::default(), |txn| {
+            txn.upsert(&table, &values(1, &item(round, "one", 100))).map(drop)
+        });
+        db.checkpoint().unwrap();
+    }
+    db.close(Shutdown::Clean, &mut |_| {}).unwrap();
+    let path = dir.path().join("map");
+    let mut map = std::fs::read(&path).unwrap();
+    let version = |slot: usize| u64::from_le_bytes(map[4096 * slot + 8..][..8].try_into().unwrap());
+    let newest = if version(0) > version(1) { 0 } else { 1 };
+    map[4096 * newest] ^= 1;
+    std::fs::write(&path, map).unwrap();
+    let error = Database::open(dir.path(), options(8 << 20, 8 << 20)).map(drop).unwrap_err();
+    assert!(error.to_string().contains("map"), "{error}");
 }

@@ -624,7 +624,10 @@ fn definitions_change_beside_reads_and_writes() {
     let (seed, model) = (seed(), Mutex::new(BTreeMap::new()));
     let running = AtomicBool::new(true);
     let tolerate = |error: Error| match error {
-        Error::NoSuchIndex { .. } | Error::IndexTooNew { .. } | Error::NoSuchTable(_) => {}
+        Error::NoSuchIndex { .. }
+        | Error::IndexTooNew { .. }
+        | Error::TableTooNew
+        | Error::NoSuchTable(_) => {}
         error => panic!("{error}"),
     };
     std::thread::scope(|scope| {

@@ -98,6 +98,11 @@ pub fn row_value(row: &Row) -> Value {
     bytes
 }
 
+/// The text of a row's value; nothing when it is none of [`row_value`]'s.
+pub fn text(value: &[u8]) -> &[u8] {
+    value.get(ROW_FIXED..).unwrap_or_default()
+}
+
 /// The row `id`; `None` when `value` is none of [`row_value`]'s.
 pub fn row(id: u64, value: &[u8]) -> Option<Row> {
     let text = value.get(ROW_FIXED..)?;

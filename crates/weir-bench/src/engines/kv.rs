@@ -169,9 +169,11 @@ impl<S: Store> Session for KvSession<S> {
 
     fn scan(&mut self, index: Index) -> Result<Scanned> {
         let mut scanned = Scanned::default();
-        self.store.iterate(index, &[], true, |key, _| {
+        self.store.iterate(index, &[], true, |key, value| {
             scanned.rows += 1;
             scanned.id_xor ^= codec::id_of(key).unwrap_or(0);
+            // Entries of secondary indexes have no value.
+            scanned.text_bytes += codec::text(value).len() as u64;
             true
         })?;
         Ok(scanned)

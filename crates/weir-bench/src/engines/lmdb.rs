@@ -278,6 +278,11 @@ impl Engine for Lmdb {
         })))
     }
 
+    fn unwritten_bytes(&self) -> Option<u64> {
+        // Each commit hands its pages to the system.
+        Some(0)
+    }
+
     fn close(self: Box<Self>) -> Result<()> {
         if let Some(syncer) = self.syncer {
             syncer.stop()?;
@@ -298,7 +303,7 @@ struct LmdbStore<'a> {
 
 impl LmdbStore<'_> {
     fn dbi(&self, index: Index) -> ffi::Dbi {
-        self.table.dbis[position(index)]
+        self.table.dbis[index.position()]
     }
 
     /// Runs `work` with the reader on the newest snapshot.
@@ -314,7 +319,7 @@ impl LmdbStore<'_> {
     /// A cursor of the renewed reader.
     fn cursor(&mut self, index: Index) -> Result<*mut ffi::Cursor> {
         let (dbi, reader) = (self.dbi(index), self.reader);
-        let cursor = &mut self.cursors[position(index)];
+        let cursor = &mut self.cursors[index.position()];
         // SAFETY: cursors of read transactions may be renewed for as long as they are not closed.
         let code = unsafe {
             if cursor.is_null() {
@@ -325,13 +330,6 @@ impl LmdbStore<'_> {
         };
         check("open cursor", code)?;
         Ok(*cursor)
-    }
-}
-
-fn position(index: Index) -> usize {
-    match index {
-        Index::Primary => 0,
-        Index::Secondary(index) => 1 + index as usize,
     }
 }
 

@@ -29,7 +29,7 @@ mod weir;
 #[cfg(feature = "wiredtiger")]
 mod wiredtiger;
 
-use crate::engine::{DiskChoice, Engine, EngineKind, EngineOptions};
+use crate::engine::{DiskChoice, Engine, EngineKind, EngineOptions, FlushChoice};
 use crate::error::{Error, Result};
 
 /// Opens a new database of `kind` in an empty directory.
@@ -45,6 +45,11 @@ pub fn open(kind: EngineKind, options: &EngineOptions) -> Result<Box<dyn Engine>
     }
     if kind != EngineKind::Weir && options.status_listen.is_some() {
         return Err(Error::Usage(format!("{kind} has no status endpoint; weir has")));
+    }
+    if kind != EngineKind::Weir && options.flush != FlushChoice::default() {
+        let what =
+            format!("{kind} writes pages its own way; dirty limit and policy are for weir only");
+        return Err(Error::Usage(what));
     }
     match kind {
         EngineKind::Weir => Ok(Box::new(weir::Weir::open(options)?)),

@@ -101,16 +101,21 @@ impl Session for ModelSession<'_> {
 
     fn scan(&mut self, index: Index) -> Result<Scanned> {
         let table = self.model.table(self.table);
-        let add = |scanned: Scanned, id: u64| Scanned {
-            rows: scanned.rows + 1,
-            id_xor: scanned.id_xor ^ id,
+        let mut scanned = Scanned::default();
+        let mut add = |id: u64, text_bytes: usize| {
+            scanned.rows += 1;
+            scanned.id_xor ^= id;
+            scanned.text_bytes += text_bytes as u64;
         };
-        Ok(match index {
-            Index::Primary => table.rows.keys().copied().fold(Scanned::default(), add),
-            Index::Secondary(index) => {
-                entries(&table, index)?.iter().map(|entry| entry.id).fold(Scanned::default(), add)
+        match index {
+            Index::Primary => {
+                table.rows.iter().for_each(|(id, row)| add(*id, row.data.as_bytes().len()));
             }
-        })
+            Index::Secondary(index) => {
+                entries(&table, index)?.iter().for_each(|entry| add(entry.id, 0));
+            }
+        }
+        Ok(scanned)
     }
 
     fn range(

@@ -11,7 +11,7 @@
 //! Durability: `sync` syncs the log at commit; `write` hands it to the system at commit; `relaxed`
 //! keeps it in RocksDB's buffer and syncs it once a second.
 
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -61,6 +61,17 @@ struct Db {
 unsafe impl Send for Db {}
 // SAFETY: as above.
 unsafe impl Sync for Db {}
+
+impl Db {
+    /// A figure of a column family.
+    fn property(&self, cf: *mut ffi::cf_t, name: &CStr) -> Option<u64> {
+        let mut value = 0;
+        // SAFETY: database and column family are open, the name ends with a zero, the place is
+        // valid.
+        let code = unsafe { ffi::rocksdb_property_int_cf(self.raw, cf, name.as_ptr(), &mut value) };
+        (code == 0).then_some(value)
+    }
+}
 
 impl Drop for Db {
     fn drop(&mut self) {
@@ -178,8 +189,7 @@ unsafe fn db_options(options: &EngineOptions, memory: Memory, direct: bool) -> *
         let db = ffi::rocksdb_options_create();
         ffi::rocksdb_options_set_create_if_missing(db, 1);
         ffi::rocksdb_options_set_create_missing_column_families(db, 1);
-        // One flush and two compactions at a time.
-        ffi::rocksdb_options_set_max_background_jobs(db, 3);
+        ffi::rocksdb_options_set_max_background_jobs(db, background_jobs());
         ffi::rocksdb_options_set_db_write_buffer_size(db, memory.memtables);
         ffi::rocksdb_options_set_max_total_wal_size(db, options.redo_bytes);
         ffi::rocksdb_options_set_bytes_per_sync(db, 1 << 20);
@@ -226,6 +236,11 @@ unsafe fn cf_options(
     }
 }
 
+/// One for each processor and one more. RocksDB gives a quarter of them to flushes, at least one.
+fn background_jobs() -> c_int {
+    std::thread::available_parallelism().map_or(3, |processors| processors.get() as c_int + 1)
+}
+
 fn allows_direct_io(dir: &Path) -> bool {
     let probe = dir.join("direct-io-probe");
     let flags = OFlags::CREATE | OFlags::RDWR | OFlags::DIRECT;
@@ -259,8 +274,8 @@ impl Engine for RocksDb {
                 format!("write_buffer_size={}MB", mb(self.memory.memtable)),
                 format!("block_cache={}MB", mb(self.memory.cache)),
                 format!("direct_io={}", self.direct),
-                "compression=lz4, max_background_jobs=3, bloom filter of 10 bits on the primary key"
-                    .into(),
+                format!("max_background_jobs={}", background_jobs()),
+                "compression=lz4, bloom filter of 10 bits on the primary key".into(),
                 "WriteBatch, SingleDelete for index entries".into(),
             ],
             notes,
@@ -274,6 +289,13 @@ impl Engine for RocksDb {
 
     fn session(&self, table: u32) -> Result<Box<dyn Session + '_>> {
         Ok(Box::new(KvSession::new(RocksStore::new(self, table))))
+    }
+
+    fn unwritten_bytes(&self) -> Option<u64> {
+        let each =
+            [c"rocksdb.cur-size-all-mem-tables", c"rocksdb.estimate-pending-compaction-bytes"];
+        let all = self.db.cfs.iter().flat_map(|&cf| each.map(|name| (cf, name)));
+        all.map(|(cf, name)| self.db.property(cf, name)).sum()
     }
 
     fn close(self: Box<Self>) -> Result<()> {
@@ -333,10 +355,7 @@ impl<'a> RocksStore<'a> {
     }
 
     fn cf(&self, index: Index) -> *mut ffi::cf_t {
-        match index {
-            Index::Primary => self.engine.db.cfs[0],
-            Index::Secondary(index) => self.engine.db.cfs[1 + index as usize],
-        }
+        self.engine.db.cfs[index.position()]
     }
 
     fn ingest(&self, index: Secondary, path: &Path, keys: &[Key]) -> Result<()> {

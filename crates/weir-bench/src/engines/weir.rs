@@ -23,6 +23,8 @@ use crate::quantity::format_bytes;
 use crate::row::{Data, IndexKey, Row, Secondary};
 
 const NAME: &str = "weir";
+/// Bytes of a page in memory.
+pub(super) const PAGE_BYTES: u64 = 16 << 10;
 
 // The columns of the table.
 const TRANSACTIONID: usize = 0;
@@ -96,26 +98,30 @@ fn with_flush(mut options: weir::Options, choice: &FlushChoice) -> Result<weir::
     Ok(options.flush_policy(move || make_policy(&policy).expect("it was made before")))
 }
 
-/// A policy by its name.
+/// A policy by its name: as `weir sim` has it, or with dashes alone, as in names of files.
 fn make_policy(name: &str) -> Result<Box<dyn Policy + Send>> {
     let unknown = || {
-        let what = "governor, at-deadline, fixed-RATE or innodb-CAPACITY-MAX";
+        let what = "governor, at-deadline, fixed:RATE or innodb:CAPACITY/MAX";
         Error::Usage(format!("`{name}` is no flush policy; use {what}"))
     };
-    let number = |text: &str| text.parse::<u32>().map(f64::from).map_err(|_| unknown());
-    if name == "at-deadline" {
+    let number = |text: &str| match text.parse::<u32>() {
+        Ok(number) if number > 0 => Ok(f64::from(number)),
+        _ => Err(unknown()),
+    };
+    let plain = name.replace([':', '/'], "-");
+    if plain == "at-deadline" {
         return Ok(Box::new(WriteAtDeadline::new()));
     }
-    if let Some(rate) = name.strip_prefix("fixed-") {
+    if let Some(rate) = plain.strip_prefix("fixed-") {
         return Ok(Box::new(FixedRate::new(number(rate)?)));
     }
-    let (capacity, max) =
-        name.strip_prefix("innodb-").and_then(|rest| rest.split_once('-')).ok_or_else(unknown)?;
-    let settings = InnodbSettings {
-        io_capacity: number(capacity)?,
-        io_capacity_max: number(max)?,
-        ..InnodbSettings::default()
-    };
+    let rates = plain.strip_prefix("innodb-").and_then(|rest| rest.split_once('-'));
+    let (low, high) = rates.ok_or_else(unknown)?;
+    let (io_capacity, io_capacity_max) = (number(low)?, number(high)?);
+    if io_capacity > io_capacity_max {
+        return Err(Error::Usage(format!("`{name}`: the capacity is above its maximum")));
+    }
+    let settings = InnodbSettings { io_capacity, io_capacity_max, ..InnodbSettings::default() };
     Ok(Box::new(InnodbAdaptive::new(settings)))
 }
 
@@ -196,6 +202,10 @@ impl Engine for Weir {
         Some(self.database.status().disk.reads)
     }
 
+    fn unwritten_bytes(&self) -> Option<u64> {
+        Some(self.database.status().buffer_pool_pages_dirty * PAGE_BYTES)
+    }
+
     fn end_load_device(&self) {
         if let Some((disk, profile)) = &self.throttle {
             disk.set_profile(*profile);
@@ -255,9 +265,19 @@ fn columns(index: Secondary) -> [usize; 3] {
     }
 }
 
-fn number(row: &RowRef, column: usize) -> Result<u64> {
-    let value = row.get(column).map_err(|error| Error::engine(NAME, "read column", error))?;
-    Ok(unsigned(value))
+fn column<'a>(row: &'a RowRef<'_>, column: usize) -> Result<Value<'a>> {
+    row.get(column).map_err(|error| Error::engine(NAME, "read column", error))
+}
+
+fn number(row: &RowRef<'_>, at: usize) -> Result<u64> {
+    Ok(unsigned(column(row, at)?))
+}
+
+fn text_of(value: Value<'_>) -> &str {
+    match value {
+        Value::Text(text) => text,
+        other => panic!("a text was stored, {other:?} came back"),
+    }
 }
 
 fn unsigned(value: Value) -> u64 {
@@ -292,17 +312,19 @@ impl Session for WeirSession<'_> {
 
     fn scan(&mut self, index: Index) -> Result<Scanned> {
         let mut txn = self.begin()?;
-        let index = match index {
-            Index::Primary => IndexRef::Primary,
-            Index::Secondary(index) => IndexRef::Named(index.name()),
-        };
         let mut scanned = Scanned::default();
-        let mut cursor = txn
-            .scan_keys(&self.table, index, Bounds::all(), Direction::Forward)
-            .map_err(failed("scan"))?;
+        let (all, forward) = (Bounds::all(), Direction::Forward);
+        let cursor = match index {
+            Index::Primary => txn.scan(&self.table, IndexRef::Primary, all, forward),
+            Index::Secondary(index) => txn.scan_keys(&self.table, index.name(), all, forward),
+        };
+        let mut cursor = cursor.map_err(failed("scan"))?;
         while let Some(entry) = cursor.next().map_err(failed("scan"))? {
             scanned.rows += 1;
             scanned.id_xor ^= number(&entry, TRANSACTIONID)?;
+            if index == Index::Primary {
+                scanned.text_bytes += text_of(column(&entry, DATA)?).len() as u64;
+            }
         }
         Ok(scanned)
     }
@@ -348,7 +370,7 @@ impl Session for WeirSession<'_> {
         let found = txn.get(&self.table, &[Value::U64(id)]).map_err(failed("get"))?;
         Ok(found.map(|row| {
             let column = |column| unsigned(row.get(column)) as u32;
-            let Value::Text(text) = row.get(DATA) else { panic!("a text was stored") };
+            let text = text_of(row.get(DATA));
             Row {
                 transactionid: unsigned(row.get(TRANSACTIONID)),
                 dateandtime: unsigned(row.get(DATEANDTIME)),
@@ -359,5 +381,22 @@ impl Session for WeirSession<'_> {
                 data: Data::new(text.as_bytes()),
             }
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_are_named_as_in_the_simulator_or_with_dashes() {
+        for good in ["at-deadline", "fixed:500", "fixed-500", "innodb:200/2000", "innodb-200-2000"]
+        {
+            assert!(make_policy(good).is_ok(), "{good}");
+        }
+        for bad in ["", "fixed:0", "fixed:x", "innodb:200", "innodb:0/5", "innodb:9/3", "best"] {
+            let Err(error) = make_policy(bad) else { panic!("{bad}") };
+            assert!(matches!(error, Error::Usage(_)), "{bad}: {error}");
+        }
     }
 }

@@ -182,11 +182,12 @@ impl WiredTiger {
             compressor.map_or(String::new(), |path| format!(",extensions=[\"{path}\"]"));
         let config = format!(
             "create,cache_size={},log=(enabled=true,file_max={}),transaction_sync=({sync}),\
-             checkpoint=(log_size={}),eviction=(threads_min=1,threads_max=4),\
+             checkpoint=(log_size={}),eviction=(threads_min=1,threads_max={}),\
              eviction_dirty_target=50,eviction_dirty_trigger=80,session_max={}{extension}",
             options.memory_bytes,
             (options.redo_bytes / 4).clamp(1 << 20, 1 << 30),
             options.redo_bytes.min(2 << 30),
+            eviction_threads(),
             4 * options.clients + 100,
         );
         let home = text(options.dir.as_os_str().as_bytes());
@@ -219,6 +220,11 @@ fn sync_every_second(connection: &Arc<Connection>) -> EverySecond {
         // SAFETY: the session is open.
         check("log flush", unsafe { ffi::weir_wt_log_flush(session.0) })
     })
+}
+
+/// As many as processors; WiredTiger takes 4 to 20.
+fn eviction_threads() -> usize {
+    std::thread::available_parallelism().map_or(4, |processors| processors.get().clamp(4, 20))
 }
 
 /// The library that compresses blocks, when it is installed.
@@ -301,10 +307,7 @@ struct WtStore<'a> {
 
 impl WtStore<'_> {
     fn cursor(&mut self, index: Index) -> Result<*mut ffi::Cursor> {
-        let position = match index {
-            Index::Primary => 0,
-            Index::Secondary(index) => 1 + index as usize,
-        };
+        let position = index.position();
         if self.cursors[position].is_null() {
             self.cursors[position] = self.session.cursor(&uri(self.table, index), None)?;
         }

@@ -24,6 +24,14 @@ pub struct Case {
     pub skip: f64,
     /// A step in which the data has its size, if there is one: how even it is.
     pub steady: Option<usize>,
+    /// One of inserts at a rate below what the device and the processors can do.
+    pub at_rate: Option<usize>,
+}
+
+impl Case {
+    fn new(label: String, settings: Settings, step: usize, skip: f64) -> Case {
+        Case { label, settings, step, skip, steady: None, at_rate: None }
+    }
 }
 
 /// The cases of `experiment` at `scale`.
@@ -70,7 +78,9 @@ fn redo_size(scale: f64) -> Vec<Case> {
     let rows = 2e6 * scale;
     let data = rows * ROW_BYTES;
     // What a row costs rises as the table grows. Whether rows come evenly shows when it doesn't.
-    let text = format!("load,update:seconds={}", (15.0 * scale).max(3.0).round());
+    // And whether they do when neither device nor processors are the limit: at a given rate.
+    let (seconds, longer) = ((15.0 * scale).max(3.0).round(), (20.0 * scale).max(3.0).round());
+    let text = format!("load,update:seconds={seconds},l.i1:rate=15k:seconds={longer}");
     let case = |device: &str, memory: f64, name: &str, redo: f64| {
         let mut settings = base(rows, 2, &text);
         settings.redo_bytes = bytes(redo, 8.0);
@@ -78,7 +88,7 @@ fn redo_size(scale: f64) -> Vec<Case> {
         settings.disk.device = device.into();
         let redo = format_bytes(settings.redo_bytes);
         let label = format!("{device}-{name}-redo-{redo}");
-        Case { label, settings, step: 0, skip: 0.0, steady: Some(1) }
+        Case { steady: Some(1), at_rate: Some(2), ..Case::new(label, settings, 0, 0.0) }
     };
     let mut cases = Vec::new();
     for device in ["fast", "slow-ssd"] {
@@ -110,7 +120,7 @@ fn dirty_limit(scale: f64) -> Vec<Case> {
             settings.disk.device = "two-disks".into();
             settings.disk.load_device = Some("fast".into());
             settings.flush.dirty_limit_percent = Some(percent);
-            Case { label: format!("limit-{percent}"), settings, step: 1, skip: 0.0, steady: None }
+            Case::new(format!("limit-{percent}"), settings, 1, 0.0)
         })
         .collect()
 }
@@ -138,7 +148,7 @@ fn nothing_to_tune(scale: f64) -> Vec<Case> {
             settings.disk.load_device = Some("fast".into());
             settings.flush.policy = policy.into();
             let label = format!("redo-{}-{policy}", format_bytes(settings.redo_bytes));
-            cases.push(Case { label, settings, step: 1, skip: 1.0 / 3.0, steady: None });
+            cases.push(Case::new(label, settings, 1, 1.0 / 3.0));
         }
     }
     cases
@@ -149,7 +159,7 @@ fn decay(scale: f64) -> Vec<Case> {
     let mut settings = base(rows, 2, "load");
     // At the largest sizes a machine's memory ends; below, half of the data is cached.
     settings.memory_bytes = bytes(rows * ROW_BYTES / 2.0, 64.0).min(8 << 30);
-    vec![Case { label: "load".into(), settings, step: 0, skip: 0.0, steady: None }]
+    vec![Case::new("load".into(), settings, 0, 0.0)]
 }
 
 fn wave(scale: f64) -> Vec<Case> {
@@ -163,7 +173,7 @@ fn wave(scale: f64) -> Vec<Case> {
             settings.disk.device = "iops-3000".into();
             settings.disk.load_device = Some("fast".into());
             settings.flush.policy = policy.into();
-            Case { label: policy.into(), settings, step: 1, skip: 1.0 / 3.0, steady: None }
+            Case::new(policy.into(), settings, 1, 1.0 / 3.0)
         })
         .collect()
 }

@@ -25,7 +25,7 @@ pub struct Facts {
     /// What becomes of the rate as rows are added.
     #[serde(default)]
     pub slopes: Slopes,
-    /// KB written to the device per row, from the whole step.
+    /// KB written to the device per row, from the whole step but its first second.
     pub write_kb_per_row: f64,
     /// KB read from the device per row, from the whole step.
     pub read_kb_per_row: f64,
@@ -100,19 +100,11 @@ impl Facts {
     fn of_step(&mut self, step: &StepResult) {
         let rows = step.inserts.map_or(0, |inserts| inserts.total) as f64;
         let usage = &step.measured.usage;
-        let bytes = |read: bool| match (step.series.first(), step.series.last()) {
-            // The engine's own counts: those of the process have each rewrite of a cached block.
-            (Some(first), Some(last))
-                if first.engine.contains_key("page_bytes_written") && !read =>
-            {
-                let of = |name: &str| figure(last, name) - figure(first, name);
-                of("page_bytes_written") + of("lsn_current")
-            }
-            _ if read => usage.read_bytes as f64,
-            _ => usage.write_bytes as f64,
+        self.write_kb_per_row = match written_per_row(&step.series) {
+            Some(bytes) => bytes / KB,
+            None => share(usage.write_bytes as f64 / KB, rows),
         };
-        self.write_kb_per_row = share(bytes(false) / KB, rows);
-        self.read_kb_per_row = share(bytes(true) / KB, rows);
+        self.read_kb_per_row = share(usage.read_bytes as f64 / KB, rows);
         self.cpu_us_per_row = share(step.measured.engine_cpu_us() as f64, rows);
         self.size_bytes = step.measured.size_bytes;
     }
@@ -149,6 +141,19 @@ impl Facts {
             self.dirty_limit = self.dirty_limit.max(of_frames(second, "dirty_max"));
         }
     }
+}
+
+/// Bytes of pages and redo per row by the engine's own counts, where it has them: those of the
+/// process have each rewrite of a cached block. The first sample is of its second's end, so that
+/// second's rows don't count.
+fn written_per_row(seconds: &[Second]) -> Option<f64> {
+    let (first, last) = (seconds.first()?, seconds.last()?);
+    let rows: u64 = seconds[1..].iter().map(|second| second.inserts).sum();
+    if rows == 0 || !first.engine.contains_key("page_bytes_written") {
+        return None;
+    }
+    let growth = |name: &str| figure(last, name) - figure(first, name);
+    Some((growth("page_bytes_written") + growth("lsn_current")) / rows as f64)
 }
 
 fn whole_seconds(step: &StepResult) -> &[Second] {
@@ -200,6 +205,21 @@ mod tests {
         let falling: Vec<f64> = (0..11).map(|i| 110.0 - 2.0 * f64::from(i)).collect();
         assert!((trend(&falling) + 0.2).abs() < 1e-9, "{}", trend(&falling));
         assert_eq!(trend(&[3.0]), 0.0);
+    }
+
+    #[test]
+    fn what_was_written_before_the_first_sample_is_not_set_against_its_rows() {
+        // 1,000 rows a second, of 300 bytes of redo and 700 of pages each.
+        let second = |n: u32| {
+            let of = |each: u32| f64::from((n + 1) * 1000 * each);
+            let engine =
+                [("lsn_current".to_string(), of(300)), ("page_bytes_written".to_string(), of(700))];
+            Second { second: n, inserts: 1000, engine: engine.into(), ..Second::default() }
+        };
+        let seconds: Vec<Second> = (0..3).map(second).collect();
+        assert_eq!(written_per_row(&seconds), Some(1000.0));
+        assert_eq!(written_per_row(&seconds[..1]), None, "the process's count is all there is");
+        assert_eq!(written_per_row(&[]), None);
     }
 
     #[test]

@@ -104,6 +104,9 @@ pub struct CaseReport {
     /// What its step in which the data has its size showed, if there is one.
     #[serde(default)]
     pub steady: Option<Facts>,
+    /// What its step at a given rate showed, if there is one.
+    #[serde(default)]
+    pub at_rate: Option<Facts>,
 }
 
 impl CaseReport {
@@ -111,10 +114,8 @@ impl CaseReport {
     /// no second.
     pub fn of(case: &Case, run: &Run, file: String) -> Option<CaseReport> {
         let facts = Facts::of(run.steps.get(case.step)?, case.skip)?;
-        let steady = match case.steady {
-            Some(step) => Some(Facts::of(run.steps.get(step)?, 0.0)?),
-            None => None,
-        };
-        Some(CaseReport { label: case.label.clone(), file, facts, steady })
+        let of = |step: Option<usize>| Facts::of(run.steps.get(step?)?, 0.0);
+        let (steady, at_rate) = (of(case.steady), of(case.at_rate));
+        Some(CaseReport { label: case.label.clone(), file, facts, steady, at_rate })
     }
 }

@@ -120,9 +120,14 @@ fn columns(names: &'static [&'static str]) -> impl Iterator<Item = &'static Colu
 /// has its size.
 pub fn tables(experiment: Experiment, cases: &[CaseReport]) -> String {
     let mut text = table(shown(experiment), cases, |case| Some(&case.facts));
-    if !shown_steady(experiment).is_empty() {
+    let steady = shown_steady(experiment);
+    if !steady.is_empty() {
         text.push_str("\nupdates, with the data at its size\n");
-        text.push_str(&table(shown_steady(experiment), cases, |case| case.steady.as_ref()));
+        text.push_str(&table(steady, cases, |case| case.steady.as_ref()));
+        text.push_str(
+            "\ninserts with the data at its size, at a rate that device and processors can do\n",
+        );
+        text.push_str(&table(steady, cases, |case| case.at_rate.as_ref()));
     }
     text
 }
@@ -182,10 +187,14 @@ mod tests {
         for experiment in Experiment::ALL {
             let facts = Facts { rate_mean: 1000.0, rate_99: 900.0, ..Facts::default() };
             let steady = Some(Facts { pages_per_redo_mb: 12.34, ..Facts::default() });
-            let case = CaseReport { label: "one".into(), file: "one.json".into(), facts, steady };
+            let at_rate = Some(Facts { pages_per_redo_mb: 56.78, ..Facts::default() });
+            let (label, file) = ("one".into(), "one.json".into());
+            let case = CaseReport { label, file, facts, steady, at_rate };
             let text = tables(experiment, &[case]);
             assert!(text.starts_with("case") && text.contains("0.90"), "{text}");
-            assert_eq!(text.contains("12.34"), experiment == Experiment::RedoSize, "{text}");
+            for steady in ["12.34", "56.78"] {
+                assert_eq!(text.contains(steady), experiment == Experiment::RedoSize, "{text}");
+            }
             assert!(legend(experiment).lines().count() >= shown(experiment).len());
         }
     }

@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde::{Deserialize, Serialize};
 
 use crate::accounting::{Place, Usage};
-use crate::engine::Statements;
-use crate::engines::sql::facts::Family;
+use crate::engine::{EngineInfo, Statements};
+use crate::engines::sql::facts::{self, Family};
 use crate::engines::sql::target::Target;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
@@ -112,10 +112,13 @@ impl Plan {
     pub fn run(&self, stop: &AtomicBool, mut tell: impl FnMut(&str)) -> Result<Document> {
         self.check()?;
         let place = self.setup.dir.clone().unwrap_or_else(std::env::temp_dir);
+        std::fs::create_dir_all(&place)
+            .map_err(|error| Error::io(format!("creating {}", place.display()), error))?;
         let mut document = Document {
             format: FORMAT,
             settings: self.settings(),
             environment: Environment::look(Some(&place)),
+            servers: Vec::new(),
             runs: Vec::new(),
         };
         for spec in &self.servers {
@@ -123,7 +126,7 @@ impl Plan {
                 break;
             }
             tell(&format!("--- {}: starting and filling {} tables", spec.label, self.tables));
-            let done = self.on_server(spec, stop, &mut document.runs, &mut tell);
+            let done = self.on_server(spec, stop, &mut document, &mut tell);
             if let Err(error) = done {
                 let run = |test: &String, threads| self.failed(spec, test, threads, &error);
                 let all = self.tests.iter().flat_map(|t| self.threads.iter().map(move |n| (t, *n)));
@@ -155,10 +158,11 @@ impl Plan {
         &self,
         spec: &ServerSpec,
         stop: &AtomicBool,
-        runs: &mut Vec<Run>,
+        document: &mut Document,
         tell: &mut impl FnMut(&str),
     ) -> Result<()> {
         let server = self.setup.start(spec)?;
+        document.servers.push(info(&server, spec)?);
         self.fill(&server, spec)?;
         let pid = server.pid();
         let limit =
@@ -170,10 +174,12 @@ impl Plan {
                 }
                 let run = match self.one(&server, spec, test, threads) {
                     Ok(run) => run,
+                    // An interrupt ends sysbench, too: that is no failure of a server.
+                    Err(_) if stop.load(Ordering::Relaxed) => break,
                     Err(error) => self.failed(spec, test, threads, &error),
                 };
                 tell(&report::line(&run));
-                runs.push(run);
+                document.runs.push(run);
             }
         }
         // A limited server would take long to end.
@@ -245,6 +251,13 @@ impl Plan {
     }
 }
 
+/// Version and settings of a server, under the name that it has here.
+fn info(server: &PrivateServer, spec: &ServerSpec) -> Result<EngineInfo> {
+    let choice = server.choice(&spec.engine, Statements::Text);
+    let info = facts::info(&mut Target::new(&choice)?.connect(None)?, &spec.engine)?;
+    Ok(EngineInfo { name: spec.label.clone(), ..info })
+}
+
 /// What a command wrote, when it ended well.
 fn output_of(mut command: Command) -> Result<String> {
     let output = command.output().map_err(|error| Error::io("starting sysbench", error))?;
@@ -286,6 +299,9 @@ pub struct Document {
     pub settings: Settings,
     /// Where it ran.
     pub environment: Environment,
+    /// The servers as they were.
+    #[serde(default)]
+    pub servers: Vec<EngineInfo>,
     /// In the order in which they ran.
     pub runs: Vec<Run>,
 }
@@ -309,7 +325,8 @@ pub struct Run {
     pub rate_99: f64,
     /// The best second.
     pub rate_max: f64,
-    /// Mean of what 95 % of the transactions of a second did not exceed.
+    /// What 95 % of the transactions of a second did not exceed: mean of the seconds in which any
+    /// ended.
     pub latency_ms_95: f64,
     /// Transactions per second that were rolled back and tried again.
     pub errors_per_second: f64,
@@ -338,12 +355,14 @@ impl Run {
             return;
         }
         let rates: Vec<f64> = kept.iter().map(|second| second.transactions).collect();
-        let mean = |value: fn(&Second) -> f64| {
-            kept.iter().map(|second| value(second)).sum::<f64>() / kept.len() as f64
+        let mean = |of: &[&Second], value: fn(&Second) -> f64| {
+            of.iter().map(|second| value(second)).sum::<f64>() / of.len().max(1) as f64
         };
-        self.rate_mean = mean(|second| second.transactions);
-        self.latency_ms_95 = mean(|second| second.latency_ms_95);
-        self.errors_per_second = mean(|second| second.errors);
+        self.rate_mean = mean(&kept, |second| second.transactions);
+        self.errors_per_second = mean(&kept, |second| second.errors);
+        // Where no transaction ended, sysbench tells a latency of 0: a stall would look quick.
+        let ended: Vec<_> = kept.iter().copied().filter(|s| s.transactions > 0.0).collect();
+        self.latency_ms_95 = mean(&ended, |second| second.latency_ms_95);
         self.rate_99 = rate_99(&rates).unwrap_or(0.0);
         self.rate_max = rates.iter().copied().fold(0.0, f64::max);
     }
@@ -360,7 +379,8 @@ mod tests {
     use crate::engine::{Durability, Limits};
 
     fn second(second: u32, transactions: f64) -> Second {
-        Second { second, transactions, ..Second::default() }
+        let latency_ms_95 = if transactions > 0.0 { 6.0 } else { 0.0 };
+        Second { second, transactions, latency_ms_95, ..Second::default() }
     }
 
     #[test]
@@ -370,8 +390,17 @@ mod tests {
         let mut run = Run { seconds, ..Run::default() };
         run.summarize(2);
         assert_eq!((run.rate_mean, run.rate_99, run.rate_max), (200.0, 100.0, 300.0));
+        assert_eq!(run.latency_ms_95, 6.0);
         run.summarize(5);
         assert!(run.failure.unwrap().contains("no second that counts"));
+    }
+
+    #[test]
+    fn a_second_without_a_transaction_has_no_latency() {
+        let seconds = vec![second(1, 100.0), second(2, 0.0), second(3, 0.0), second(4, 100.0)];
+        let mut run = Run { seconds, ..Run::default() };
+        run.summarize(0);
+        assert_eq!((run.rate_mean, run.rate_99, run.latency_ms_95), (50.0, 0.0, 6.0));
     }
 
     #[test]

@@ -1,13 +1,4 @@
 //! Results as one table, and a line for each test that says how the first server stands.
-//!
-//! | column          | meaning                                                          |
-//! |-----------------|------------------------------------------------------------------|
-//! | `tps.av`        | transactions per second, mean of the seconds that count          |
-//! | `tps.99`        | the rate that 99 % of them reach; `99/av` is its part of the mean|
-//! | `vs.X`          | against the first server                                         |
-//! | `p95.ms`        | latency of 95 % of the transactions, mean over the seconds       |
-//! | `Mcpu/t`        | microseconds of the server's processor time per transaction      |
-//! | `rKB/t` `wKB/t` | KB read from and written to the device per transaction           |
 
 use std::fs;
 use std::path::Path;
@@ -15,6 +6,21 @@ use std::path::Path;
 use super::{Document, Run};
 use crate::error::{Error, Result};
 use crate::report::TextTable;
+
+/// What the columns mean, for readers of tables.
+pub const COLUMNS: &[(&str, &str)] = &[
+    ("tps.av", "transactions per second, mean of the seconds that count"),
+    (
+        "tps.99",
+        "the rate that 99 % of them reach; of fewer than 100 the slowest; 99/av: that of the mean",
+    ),
+    ("vs.X", "tps.av against the first server's"),
+    ("p95.ms", "latency of 95 % of the transactions: mean of the seconds in which any ended"),
+    ("err/s", "transactions per second that were rolled back and tried again"),
+    ("Mcpu/t", "microseconds of the server's processor time per transaction, of the whole run"),
+    ("rKB/t wKB/t", "KB read from and written to the device per transaction, of the whole run"),
+    ("size rss", "GB that the server's files and memory take at the end, binary log left out"),
+];
 
 /// One run on one line.
 pub fn line(run: &Run) -> String {
@@ -60,6 +66,10 @@ pub fn table(document: &Document) -> String {
     let mut text = table.render(&["test", "server"]);
     if !verdicts.is_empty() {
         text += &format!("\n{verdicts}");
+    }
+    for server in &document.servers {
+        let settings = server.settings.join(", ");
+        text += &format!("\n{}: {}, {settings}\n", server.name, server.version);
     }
     for run in document.runs.iter().filter(|run| run.failure.is_some()) {
         text += &format!("\n{}\n", line(run));
@@ -140,7 +150,13 @@ mod tests {
             redo_bytes: 0,
             durability: "write".into(),
         };
-        Document { format: FORMAT, settings, environment: Environment::look(None), runs }
+        Document {
+            format: FORMAT,
+            settings,
+            environment: Environment::look(None),
+            servers: Vec::new(),
+            runs,
+        }
     }
 
     #[test]

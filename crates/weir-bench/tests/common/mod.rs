@@ -37,10 +37,15 @@ pub fn check(kind: impl Display, session: &mut dyn Session, table: u32, ids: std
             assert_eq!(found, expected[from..to], "{kind}: range of {}", index.name());
         }
     }
-    let id_xor = ids.clone().fold(0, |xor, id| xor ^ id);
+    let (of_rows, id_xor) = (ids.end - ids.start, ids.clone().fold(0, |xor, id| xor ^ id));
+    let text = |row: &Row| row.data.as_bytes().len() as u64;
     for index in Index::ALL {
-        let scanned = session.scan(index).unwrap();
-        assert_eq!(scanned, Scanned { rows: ids.end - ids.start, id_xor }, "{kind} {index:?}");
+        let text_bytes = match index {
+            Index::Primary => rows(table, ids.clone()).iter().map(text).sum(),
+            Index::Secondary(_) => 0,
+        };
+        let expected = Scanned { rows: of_rows, id_xor, text_bytes };
+        assert_eq!(session.scan(index).unwrap(), expected, "{kind} {index:?}");
     }
     for id in ids.start.saturating_sub(3)..ids.end + 3 {
         let expected = ids.contains(&id).then(|| Generator::new(11).row(table, id));

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_os::SimDisk;
+use weir_os::sim::{Fault as SimFault, OpKind, Times};
 use weir_page::node::Builder;
 use weir_page::overflow::Reference;
 use weir_page::version::{Flags, UndoPtr, Version};
@@ -113,7 +114,7 @@ impl Bed {
     }
 
     fn purge_all(&self) {
-        while self.txns.purge_step(64).unwrap() > 0 {}
+        while self.txns.purge_up_to(64).unwrap() > 0 {}
         assert_eq!(self.txns.history_len(), 0);
     }
 
@@ -310,7 +311,7 @@ fn random_work(bed: &mut Bed, rng: &mut Rng, steps: usize) -> Vec<Open> {
             92..93 => open.swap_remove(at).txn.rollback().unwrap(),
             93..94 => short_lived_tree(bed, rng),
             94..96 => {
-                bed.txns.purge_step(rng.usize(1..20)).unwrap();
+                bed.txns.purge_up_to(rng.usize(1..20)).unwrap();
             }
             96..98 if snapshots.len() < 2 => {
                 let mut txn = bed.txns.begin();
@@ -413,6 +414,80 @@ fn a_dead_row_that_purge_passed_by_is_gone_after_rollback() {
 }
 
 /// One thread's share of the work: rows whose keys begin with its number.
+/// A tree created by a transaction whose history is kept; the next transaction has the same lane.
+fn with_history(seed: u64) -> Bed {
+    let mut bed = Bed::new(seed, 1);
+    bed.put(0, b"kept", b"1");
+    let mut txn = bed.txns.begin();
+    txn.write(bed.trees[0].0, b"kept", Op::Upsert(b"2")).unwrap();
+    let created = txn.create_tree().unwrap();
+    txn.commit(Durability::Sync).unwrap();
+    bed.trees[0].1.insert(b"kept".to_vec(), b"2".to_vec());
+    bed.trees.push((created, Rows::new()));
+    bed.put(1, b"row", b"of the new tree");
+    bed
+}
+
+/// A transaction that has filled some leaves.
+fn with_loser(bed: &Bed) -> Txn {
+    let mut loser = bed.txns.begin();
+    for n in 0..100u8 {
+        loser.write(bed.trees[0].0, &[n], Op::Insert(&[n; 1000])).unwrap();
+    }
+    bed.storage().flush_all(crate::storage::Reason::Checkpoint, &mut |_| {}).unwrap();
+    loser
+}
+
+#[test]
+fn a_rollback_that_fails_once_takes_back_nothing_of_others() {
+    for nth in 0.. {
+        let bed = with_history(5);
+        let loser = with_loser(&bed);
+        bed.storage().evict_step(bed.frames).unwrap();
+        let at = bed.disk.operations() + nth;
+        bed.disk.inject(SimFault::Io { on: Some(OpKind::Read), at, times: Times::Once });
+        // A failure is told; what is left is taken back all the same.
+        let _ = loser.rollback();
+        let came_so_far = bed.disk.operations() > at;
+        bed.disk.clear_faults();
+        bed.storage().check().unwrap();
+        bed.assert_clean(&format!("failed at read {nth}"));
+        bed.assert_rows(&format!("failed at read {nth}"));
+        if !came_so_far {
+            assert!(nth > 5, "the pages have to be read");
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_rollback_at_the_start_that_fails_takes_back_nothing_of_others() {
+    let mut failed = 0;
+    for nth in 0.. {
+        let bed = with_history(5);
+        with_loser(&bed).leave();
+        let disk = bed.disk.crash(nth);
+        let on: Arc<dyn weir_os::Disk> = Arc::new(disk.clone());
+        let (storage, _) = Storage::open(on, &options(bed.frames), &mut |_| {}).unwrap();
+        let storage = Arc::new(storage);
+        let at = disk.operations() + nth;
+        disk.inject(SimFault::Io { on: Some(OpKind::Read), at, times: Times::Once });
+        let recovered = Transactions::recover(storage.clone(), &mut |_| {});
+        if disk.operations() <= at {
+            break;
+        }
+        failed += u32::from(recovered.is_err());
+        drop(recovered);
+        // The log is written by a thread of its own.
+        let _ = storage.redo.write_step(true);
+        drop(storage);
+        let bed = Bed { disk, ..bed }.crashed(nth);
+        bed.assert_clean(&format!("failed at read {nth}"));
+        bed.assert_rows(&format!("failed at read {nth}"));
+    }
+    assert!(failed > 2, "{failed} starts failed");
+}
+
 fn thread_work(txns: &Arc<Transactions>, tree: Tree, number: u8, turns: usize) -> Rows {
     let mut rng = Rng::with_seed(u64::from(number));
     let mut rows = Rows::new();
@@ -439,7 +514,7 @@ fn thread_work(txns: &Arc<Transactions>, tree: Tree, number: u8, turns: usize) -
             }
         }
         if turn % 8 == 0 {
-            txns.purge_step(30).unwrap();
+            txns.purge_up_to(30).unwrap();
         }
     }
     rows

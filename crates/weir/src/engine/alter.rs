@@ -6,7 +6,7 @@ use super::ddl::{Changes, raw};
 use super::error::{Error, Result};
 use super::indexes::{Beside, Entry, Wanted, position};
 use super::raw::check_key;
-use super::table::Table;
+use super::table::{self, Table};
 use crate::schema::{Layout, RawIndex, Schema};
 
 /// Makes the entry that a new index has for a row: `(which of the new ones, key, row, entry's key,
@@ -123,8 +123,8 @@ impl Changes<'_> {
     ) -> Result<()> {
         let (db, patience) = (self.db, self.patience);
         db.0.roll_back_orphans();
-        let holds = changes.iter().map(|change| change.table.0.change(patience));
-        let holds = holds.collect::<Result<Vec<_>>>()?;
+        let tables: Vec<&Table> = changes.iter().map(|change| change.table).collect();
+        let holds = table::change_all(&tables, patience)?;
         let mut txn = db.0.change();
         let mut all = Vec::with_capacity(changes.len());
         for (nth, (change, hold)) in changes.iter().zip(holds).enumerate() {

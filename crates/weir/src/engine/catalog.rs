@@ -44,8 +44,9 @@ pub struct TableDef {
     pub primary: Tree,
     /// One tree for each index of the schema, and the snapshot from which it can be used.
     pub indexes: Vec<IndexDef>,
-    /// Snapshots before this one see no rows, though a table of this name may have had some then.
-    pub since: u64,
+    /// Snapshots before this one can't read it: its rows are newer, or were another table's. `None` of a table that
+    /// only its maker uses.
+    pub since: Option<u64>,
 }
 
 /// An index's trees.
@@ -216,7 +217,7 @@ impl TableDef {
             layout,
             primary: tree(stored.primary),
             indexes: stored.indexes.iter().zip(&stored.staging).map(index).collect(),
-            since: 0,
+            since: Some(0),
         })
     }
 }
@@ -314,7 +315,7 @@ mod tests {
                 IndexDef { tree: tree(7), staging: None, since: 0 },
                 IndexDef { tree: tree(8), staging, since: 4 },
             ],
-            since: 5,
+            since: Some(4),
         };
         let layout = [1, 1, 2, 1, b'u', 1, 1, b'n', 0, 1, 5];
         let golden = [&[3, 6, 2, 7, 8, 2, 0, 9, layout.len() as u8][..], &layout].concat();

@@ -8,21 +8,32 @@ use super::Database;
 use super::catalog::{self, IndexDef, PutOp, TableDef};
 use super::error::{Error, Result};
 use super::patience::Patience;
-use super::table::{Shared, Table};
-#[cfg(doc)]
-use super::transaction::Transaction;
+use super::table::{self, Hold, Shared, Table};
 use crate::schema::{Layout, RawSchema, Schema};
 use crate::tree::Tree;
 use crate::txn::{HeldStaging, Staging, Txn};
 use std::sync::Arc;
 
 impl Database {
-    /// Creates a table: typed, of a [`Schema`], or raw, of a [`RawSchema`].
+    /// Creates a table: typed, of a [`Schema`], or raw, of a [`RawSchema`]. Older snapshots can't read it
+    /// ([`Error::TableTooNew`]).
     ///
     /// # Errors
     /// [`Error::TableExists`], [`Error::NameTooLong`]; storage errors. Nothing changed then.
     pub fn create_table(&self, name: &str, schema: impl Into<Layout>) -> Result<Table> {
-        let layout = schema.into();
+        self.create(name, schema.into(), false)
+    }
+
+    /// As [`Database::create_table`], of a table that only its maker uses: also in a transaction whose snapshot is
+    /// older.
+    ///
+    /// # Errors
+    /// As there. Nothing changed then.
+    pub fn create_own_table(&self, name: &str, schema: impl Into<Layout>) -> Result<Table> {
+        self.create(name, schema.into(), true)
+    }
+
+    fn create(&self, name: &str, layout: Layout, is_own: bool) -> Result<Table> {
         check_name(name)?;
         self.0.roll_back_orphans();
         let _one = self.0.ddl.lock();
@@ -33,7 +44,7 @@ impl Database {
         let mut def = create_all_trees(&mut txn, layout)?;
         catalog::put(&mut txn, name, &def, PutOp::New)?;
         txn.commit()?;
-        def.since = self.0.shared.now();
+        def.since = (!is_own).then(|| self.0.shared.now());
         self.add_stagings(&def.indexes);
         let table = Table(Arc::new(Shared::new(name.to_string(), def)));
         self.0.tables.write().insert(name.to_string(), table.clone());
@@ -49,7 +60,7 @@ impl Database {
     }
 
     /// Takes all rows out of a table at once, after waiting for those who use it: it gets new trees.
-    /// Snapshots from before see an empty table.
+    /// Snapshots from before can't read it ([`Error::TableTooNew`]).
     ///
     /// # Errors
     /// As [`Database::drop_table`].
@@ -95,18 +106,6 @@ impl Database {
         catalog::put(&mut txn, &table.name(), &def, PutOp::Changed)?;
         txn.commit()?;
         table.0.set_def(Some(def));
-        Ok(())
-    }
-
-    /// Has [`Transaction::is_before`] say of all snapshots until now that they are from before the table: one that
-    /// was filled while it had another name takes the place of a table.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchTable`].
-    pub fn begin_anew(&self, table: &Table) -> Result<()> {
-        let _one = self.0.ddl.lock();
-        let def = TableDef::clone(&*table.0.def()?);
-        table.0.set_def(Some(TableDef { since: self.0.shared.now(), ..def }));
         Ok(())
     }
 
@@ -158,8 +157,8 @@ impl Changes<'_> {
     /// As there. Nothing changed then.
     pub fn truncate_tables(&self, tables: &[&Table]) -> Result<()> {
         self.db.0.roll_back_orphans();
-        let holds = tables.iter().map(|table| table.0.exclusive(self.patience));
-        let _holds = holds.collect::<Result<Vec<_>>>()?;
+        let mut holds = table::change_all(tables, self.patience)?;
+        holds.iter_mut().try_for_each(Hold::wait_for_all)?;
         let _one = self.db.0.ddl.lock();
         let old = tables.iter().map(|table| table.0.def()).collect::<Result<Vec<_>>>()?;
         let held: Vec<_> = old.iter().flat_map(|def| hold_stagings(&def.indexes)).collect();
@@ -173,10 +172,11 @@ impl Changes<'_> {
         }
         txn.commit()?;
         held.into_iter().for_each(HeldStaging::retire);
-        let since = self.db.0.shared.now();
-        for (table, def) in tables.iter().zip(new) {
+        let now = self.db.0.shared.now();
+        for ((table, mut def), old) in tables.iter().zip(new).zip(&old) {
+            def.since = old.since.map(|_| now);
             self.db.add_stagings(&def.indexes);
-            table.0.set_def(Some(TableDef { since, ..def }));
+            table.0.set_def(Some(def));
         }
         Ok(())
     }
@@ -218,6 +218,7 @@ impl Changes<'_> {
         catalog::remove(&mut txn, &from)?;
         catalog::put(&mut txn, to, &def, PutOp::New)?;
         txn.commit()?;
+        def.since = def.since.map(|_| self.db.0.shared.now());
         table.0.set_def(Some(def));
         let mut tables = self.db.0.tables.write();
         tables.remove(&from);
@@ -249,7 +250,7 @@ fn create_all_trees(txn: &mut Txn, layout: Layout) -> Result<TableDef> {
     for n in 0..layout.index_count() {
         indexes.push(create_trees(txn, layout.index_unique(n))?);
     }
-    Ok(TableDef { layout, primary, indexes, since: 0 })
+    Ok(TableDef { layout, primary, indexes, since: None })
 }
 
 fn drop_all_trees(txn: &mut Txn, def: &TableDef) -> Result<()> {

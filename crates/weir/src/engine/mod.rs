@@ -18,6 +18,7 @@ mod statistics;
 mod status;
 mod stem;
 mod table;
+mod threads;
 mod transaction;
 mod typed;
 mod write;
@@ -42,16 +43,15 @@ use crate::schema::KeyOf;
 use crate::sort;
 use crate::storage::replay::Summary;
 use crate::storage::{Background, Fault, Reason, Storage};
-use crate::txn::{Transactions, TxnError};
+use crate::txn::Transactions;
 use parking_lot::{Mutex, RwLock};
 use prepared::Registry;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use table::Shared;
+use threads::Threads;
 use transaction::Orphan;
 use weir_os::{Disk, open_directory};
 use weir_page::{TreeId, TxnId};
@@ -101,22 +101,6 @@ pub(crate) struct Inner {
     endpoint: Mutex<Option<Server>>,
     /// Held last: nobody else opens the directory before everything has ended.
     _lock: Box<dyn Send + Sync>,
-}
-
-struct Threads {
-    of_transactions: Vec<JoinHandle<()>>,
-    ending: Arc<AtomicBool>,
-    /// Ends after the others.
-    _storage: Background,
-}
-
-impl Drop for Threads {
-    fn drop(&mut self) {
-        self.ending.store(true, Ordering::Release);
-        for thread in self.of_transactions.drain(..) {
-            let _ = thread.join();
-        }
-    }
 }
 
 impl Database {
@@ -376,7 +360,7 @@ impl Database {
             1 => drop(storage.checkpoint()?),
             2 => {
                 self.0.roll_back_orphans();
-                self.0.shared.purge_step(4)?;
+                self.0.shared.purge_up_to(4)?;
             }
             3 => drop(storage.evict_step(storage.frame_reserve())?),
             4 => {
@@ -413,6 +397,7 @@ impl Database {
         storage.note_durable()?;
         if how == Shutdown::Clean {
             storage.flush_all(Reason::Shutdown, progress)?;
+            storage.note_clean()?;
         }
         // Nobody does the background work any more: who would wait for it gets an error.
         storage.stop(Fault::Closed);
@@ -454,39 +439,4 @@ fn listen(at: &Address, shared: &Arc<Transactions>, recovered: &Summary) -> Resu
 
 fn start_failed(error: std::io::Error) -> Error {
     weir_os::DiskError::new("start of background threads", "", 0, error).into()
-}
-
-impl Threads {
-    fn start(shared: &Arc<Transactions>, background: Background) -> std::io::Result<Threads> {
-        let ending = Arc::new(AtomicBool::new(false));
-        let mut threads = Threads { of_transactions: Vec::new(), ending, _storage: background };
-        threads.spawn("weir-purge", shared, |shared| Ok(shared.purge_step(64)? == 64))?;
-        threads.spawn("weir-staging", shared, Transactions::staging_step)?;
-        Ok(threads)
-    }
-
-    /// Starts a thread that repeats `step`, which says whether there is more to do at once.
-    fn spawn(
-        &mut self,
-        name: &str,
-        shared: &Arc<Transactions>,
-        step: fn(&Transactions) -> std::result::Result<bool, TxnError>,
-    ) -> std::io::Result<()> {
-        let (shared, end) = (shared.clone(), self.ending.clone());
-        let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
-            while !end.load(Ordering::Acquire) && shared.storage.check().is_ok() {
-                match step(&shared) {
-                    Ok(true) => {}
-                    Ok(false) => std::thread::sleep(Duration::from_millis(5)),
-                    Err(TxnError::Fault(fault)) if fault.is_no_space() => {
-                        std::thread::sleep(Duration::from_millis(50));
-                    }
-                    Err(TxnError::Fault(fault)) => shared.storage.stop(fault),
-                    Err(_) => {}
-                }
-            }
-        })?;
-        self.of_transactions.push(thread);
-        Ok(())
-    }
 }

@@ -108,6 +108,20 @@ impl Drop for Hold<'_> {
     }
 }
 
+/// Holds on the definitions of several tables, each named once. All who take several do so in one order, whatever
+/// theirs is: no two wait for each other.
+pub(super) fn change_all<'a>(
+    tables: &[&'a Table],
+    patience: &'a Patience,
+) -> Result<Vec<Hold<'a>>> {
+    let mut order: Vec<usize> = (0..tables.len()).collect();
+    order.sort_by_key(|&n| Arc::as_ptr(&tables[n].0).addr());
+    let hold = |n: usize| Ok((n, tables[n].0.change(patience)?));
+    let mut holds: Vec<(usize, Hold<'_>)> = order.into_iter().map(hold).collect::<Result<_>>()?;
+    holds.sort_by_key(|(n, _)| *n);
+    Ok(holds.into_iter().map(|(_, hold)| hold).collect())
+}
+
 impl Shared {
     pub fn new(name: String, def: TableDef) -> Self {
         Shared {
@@ -240,5 +254,38 @@ impl Table {
 impl std::fmt::Debug for Table {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Table({})", self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::Tree;
+    use weir_page::TreeId;
+
+    fn table(name: &str) -> Table {
+        let layout = Schema::raw(Vec::new(), Vec::new()).unwrap().into();
+        let def =
+            TableDef { layout, primary: Tree::new(TreeId(9)), indexes: Vec::new(), since: Some(0) };
+        Table(Arc::new(Shared::new(name.into(), def)))
+    }
+
+    #[test]
+    fn who_changes_the_same_tables_in_another_order_does_not_wait_for_ever() {
+        let [a, b, middle] = ["a", "b", "middle"].map(table);
+        let patience = Patience::new(Duration::from_secs(10));
+        let held = middle.0.change(&patience).unwrap();
+        let all = |tables: [&Table; 3]| change_all(&tables, &patience).map(drop);
+        std::thread::scope(|scope| {
+            let one = scope.spawn(|| all([&a, &middle, &b]));
+            let other = scope.spawn(|| all([&b, &middle, &a]));
+            // Both come to the one in the middle, were it to be the second of each.
+            for _ in 0..1000 {
+                std::thread::yield_now();
+            }
+            drop(held);
+            one.join().unwrap().unwrap();
+            other.join().unwrap().unwrap();
+        });
     }
 }

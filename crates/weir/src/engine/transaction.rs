@@ -206,17 +206,6 @@ impl Transaction {
         self.renew_snapshot()
     }
 
-    /// Whether its snapshot is from before the table was made, or emptied: then its reads without locks see no
-    /// rows, though a table of this name may have had some.
-    ///
-    /// # Errors
-    /// [`Error::Ended`]; [`Error::NoSuchTable`].
-    pub fn is_before(&mut self, table: &Table) -> Result<bool> {
-        let since = table.0.def()?.since;
-        let reads_snapshot = self.isolation == Isolation::RepeatableRead;
-        Ok(reads_snapshot && self.txn()?.snapshot().is_some_and(|snapshot| snapshot < since))
-    }
-
     /// Takes the snapshot now that the first read would take otherwise (CONSISTENT SNAPSHOT).
     ///
     /// # Errors
@@ -245,6 +234,15 @@ impl Transaction {
                 txn.view()
             }
         })
+    }
+
+    /// What the statement sees of a table.
+    fn view_of(&mut self, def: &TableDef) -> Result<View> {
+        let view = self.view()?;
+        match def.since {
+            Some(since) if view.snapshot < since => Err(Error::TableTooNew),
+            _ => Ok(view),
+        }
     }
 
     /// Ends a statement: a failed one has done nothing; a deadlock has undone all.
@@ -334,7 +332,7 @@ impl Transaction {
                 self.get_stored_locked(def.primary, key, Mode::Shared, Wait::ForTimeout, out)
             }
             None => {
-                let view = self.view()?;
+                let view = self.view_of(def)?;
                 self.get_stored_in(view, def.primary, key, out)
             }
         }
@@ -421,7 +419,7 @@ impl Transaction {
             Some((mode, Wait::Skip)) => (Reads::Locked(mode, Wait::Skip), None),
             Some((mode, wait)) => (Reads::Locked(mode, wait), serializable.then_some(mode)),
             None if serializable => (Reads::Newest, Some(Mode::Shared)),
-            None => (Reads::View(self.view()?), None),
+            None => (Reads::View(self.view_of(&def)?), None),
         };
         if let (KeyOf::Index(n), Reads::View(view)) = (of, reads)
             && view.snapshot < def.indexes[n].since

@@ -2,9 +2,9 @@
 
 use super::ahead;
 use super::gate::Rates;
-use super::regulator::{Regulator, TURN};
+use super::regulator::{LONGEST_TURN, Regulator, TURN};
 use super::writers::{THREADS, Writers};
-use super::{Fault, Storage};
+use super::{Fault, Rests, Signal, Storage};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
@@ -20,6 +20,8 @@ pub struct Background {
 #[derive(Default)]
 struct Shared {
     ending: AtomicBool,
+    /// Wakes the keeper of the log.
+    ended: Signal,
     writers: Writers,
 }
 
@@ -58,9 +60,10 @@ impl Drop for Background {
         self.shared.ending.store(true, Ordering::Release);
         self.shared.writers.end();
         self.storage.ahead.end();
-        for signal in [&self.storage.flusher, &self.storage.evictor, &self.storage.checkpointer] {
-            signal.raise();
-        }
+        let storage = &self.storage;
+        let signals =
+            [&storage.flusher, &storage.evictor, &storage.checkpointer, &self.shared.ended];
+        signals.into_iter().for_each(Signal::raise);
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
@@ -83,8 +86,9 @@ fn running(storage: &Storage, shared: &Shared) -> bool {
 /// Follows the governor.
 fn flusher(storage: &Storage, shared: &Shared) {
     let mut regulator = Regulator::new(storage.policy());
+    let mut rests = Rests::new(TURN, LONGEST_TURN);
     while running(storage, shared) {
-        storage.flusher.wait(TURN);
+        storage.flusher.wait(rests.after(!regulator.is_calm()));
         // A batch that ended too soon after the last turn is followed a moment later, not a whole turn.
         std::thread::sleep(regulator.rest(Instant::now()));
         regulator.turn(storage, &shared.writers, Instant::now());
@@ -116,6 +120,9 @@ fn evictor(storage: &Storage, shared: &Shared) {
 /// the space of what was dropped back to the file system.
 fn log_keeper(storage: &Storage, shared: &Shared) {
     const TURN: Duration = Duration::from_millis(5);
+    /// Where the log grows by less than this in a turn, turns become longer.
+    const CALM_BYTES: u64 = 64 << 10;
+    const LONGEST_TURN: Duration = Duration::from_millis(40);
     const SYNC_BYTES: u64 = 512 << 10;
     /// Nobody waits for these syncs, but others for the device: after one so many times its time passes...
     const SYNC_REST: u32 = 8;
@@ -125,14 +132,16 @@ fn log_keeper(storage: &Storage, shared: &Shared) {
     const TRIM_EVERY: Duration = Duration::from_secs(5);
     let (mut synced, mut trimmed) = (Instant::now(), Instant::now());
     let mut rested = Instant::now();
+    let (mut rests, mut end) = (Rests::new(TURN, LONGEST_TURN), storage.redo.reserved());
     while running(storage, shared) {
-        std::thread::sleep(TURN);
+        let before = std::mem::replace(&mut end, storage.redo.reserved());
+        shared.ended.wait(rests.after(end.0 - before.0 >= CALM_BYTES));
         if storage.redo.reserved() > storage.redo.durable() && synced.elapsed() >= SYNC_EVERY {
             survive(storage, storage.note_durable());
             synced = Instant::now();
         }
         // Little by little, so that who has to sync a segment's end has little to wait for.
-        let unsynced = storage.redo.written().0 - storage.redo.durable().0;
+        let unsynced = storage.redo.written().0.saturating_sub(storage.redo.durable().0);
         let at_once = unsynced >= storage.redo.capacity() / SYNC_AT_ONCE;
         if unsynced >= SYNC_BYTES && (at_once || Instant::now() >= rested) {
             let began = Instant::now();

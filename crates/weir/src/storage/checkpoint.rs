@@ -57,7 +57,7 @@ impl Storage {
 
     /// Moves the checkpoint if that frees much.
     pub(super) fn checkpoint_if_due(&self) -> Result<(), Fault> {
-        let age = self.redo.reserved().0 - self.redo.checkpoint().0;
+        let age = self.redo.checkpoint_age();
         let movable = self.checkpoint_bound().0.saturating_sub(self.redo.checkpoint().0);
         let capacity = self.redo.capacity();
         if movable >= capacity / 16 || (age > capacity / 4 && movable >= capacity / 32) {
@@ -124,7 +124,21 @@ impl Storage {
         Ok(())
     }
 
-    pub(super) fn control(&self, checkpoint: Lsn, durable: Lsn, clean: bool) -> Control {
+    /// Notes in the control file that nothing is left to redo, if that is so: a map block that is broken at
+    /// the next open is then no write cut short.
+    ///
+    /// # Errors
+    /// Of the control file.
+    pub fn note_clean(&self) -> Result<(), Fault> {
+        let _one = self.checkpointing.lock();
+        let (checkpoint, end) = (self.redo.checkpoint(), self.redo.reserved());
+        if checkpoint == end {
+            self.store.write_control(&self.control(checkpoint, end, true))?;
+        }
+        Ok(())
+    }
+
+    fn control(&self, checkpoint: Lsn, durable: Lsn, clean: bool) -> Control {
         Control {
             database_id: self.database_id,
             checkpoint,

@@ -6,6 +6,7 @@
 //! evictor goes over the frames (`evict`): a page that was used since it came by is passed over.
 
 use super::Storage;
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use weir_page::Lsn;
 
@@ -36,9 +37,9 @@ impl Storage {
         self.pool.cold_from.store(hand.0, Ordering::Relaxed);
         if chosen.len() < limit {
             let missing = limit - chosen.len();
-            let new = |entry: &(Lsn, u32)| is_current(entry) && !chosen.contains(entry);
-            let oldest: Vec<_> = list.oldest().take(4 * limit).filter(new).take(missing).collect();
-            chosen.extend(oldest);
+            let known: HashSet<(Lsn, u32)> = chosen.iter().copied().collect();
+            let new = |entry: &(Lsn, u32)| is_current(entry) && !known.contains(entry);
+            chosen.extend(list.oldest().take(4 * limit).filter(new).take(missing));
         }
         chosen.into_iter().map(|(_, frame)| frame).collect()
     }

@@ -21,6 +21,7 @@ pub mod mtr;
 pub mod pool;
 mod regulator;
 pub mod replay;
+mod signal;
 mod spare;
 mod write;
 mod writers;
@@ -31,6 +32,7 @@ pub use figures::{Figures, Waits};
 pub use gate::Cause;
 pub use mtr::{Mtr, Need, Restart, retry};
 pub use pool::{PageRead, Stop};
+pub use signal::{Rests, Signal, Step};
 pub use write::Reason;
 
 use ahead::Ahead;
@@ -38,7 +40,7 @@ use crossbeam_epoch as epoch;
 use dirty::{DirtyCredits, Reserved};
 use flush::FlushList;
 use gate::Gate;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use pool::Pool;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -46,7 +48,7 @@ use std::time::{Duration, Instant};
 use weir_governor::{Governor, Policy};
 use weir_os::{Create, Disk, DiskError};
 use weir_page::{Lsn, PageId, TxnId};
-use weir_redo::{Credit, Redo, RedoError, RedoOptions, Refused};
+use weir_redo::{Admission, Credit, Redo, RedoError, RedoOptions, Refused};
 use weir_store::{Compression, Control, Store, StoreError, StoreOptions};
 
 /// What stops an operation that is nobody's mistake: the world, or a bug in what is stored.
@@ -224,30 +226,6 @@ pub struct Admitted<'s> {
     dirty: Reserved<'s>,
 }
 
-/// Wakes a background thread before its time.
-#[derive(Default)]
-pub struct Signal {
-    raised: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Signal {
-    /// Wakes the thread.
-    pub fn raise(&self) {
-        *self.raised.lock() = true;
-        self.changed.notify_all();
-    }
-
-    /// Waits for [`Signal::raise`] or `timeout`; whether it was raised.
-    pub fn wait(&self, timeout: Duration) -> bool {
-        let mut raised = self.raised.lock();
-        if !*raised {
-            self.changed.wait_for(&mut raised, timeout);
-        }
-        std::mem::take(&mut *raised)
-    }
-}
-
 impl Storage {
     /// Creates an empty store and log, durably.
     ///
@@ -389,7 +367,7 @@ impl Storage {
     fn admit(&self, need: Need) -> Result<Admitted<'_>, Fault> {
         if self.gate.is_open(|| self.progress())
             && let Some(dirty) = self.dirty.try_reserve()
-            && let Ok(credit) = self.redo.try_admit(need.log_bytes, need.class())
+            && let Ok(credit) = self.redo.try_admit(need.log_bytes, Admission::User)
         {
             return Ok(Admitted { credit, dirty });
         }
@@ -430,7 +408,7 @@ impl Storage {
                 self.relieve_dirty_limit(&mut turns)?;
                 continue;
             };
-            match self.redo.try_admit(need.log_bytes, need.class()) {
+            match self.redo.try_admit(need.log_bytes, Admission::User) {
                 Ok(credit) => break Admitted { credit, dirty },
                 Err(Refused::Poisoned) => {
                     return Err(self.redo.check().expect_err("poisoned").into());
@@ -455,7 +433,7 @@ impl Storage {
     /// Admission of the page writer itself, which nobody relieves.
     fn admit_writer(&self, bytes: usize) -> Result<Credit<'_>, Fault> {
         for _ in 0..100 {
-            match self.redo.try_admit(bytes, weir_redo::Admission::System) {
+            match self.redo.try_admit(bytes, Admission::System) {
                 Ok(credit) => return Ok(credit),
                 Err(Refused::Poisoned) => {
                     return Err(self.redo.check().expect_err("poisoned").into());

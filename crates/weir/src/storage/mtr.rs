@@ -10,14 +10,14 @@
 //! directory.
 
 use super::dirty::Reserved;
-use super::pool::{DIRTY, FREED, NO_FRAME, Pool, Stop, WRITING};
+use super::pool::{DIRTY, FREED, FREEING, NO_FRAME, Pool, Stop, WRITING};
 use super::{Admitted, Fault, Storage};
 use crate::storage::latch::Seen;
 use crossbeam_epoch as epoch;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir_page::{Lsn, Page, PageId, Redo};
-use weir_redo::{Admission, Appended, Credit};
+use weir_redo::{Appended, Credit};
 
 /// What an mtr may need, at most.
 #[derive(Debug, Clone, Copy)]
@@ -26,28 +26,17 @@ pub struct Need {
     pub log_bytes: usize,
     /// New pages.
     pub pages: usize,
-    /// Whether it must not be kept waiting by others' use of the log: rollback, purge, recovery.
-    pub system: bool,
 }
 
 impl Need {
     /// Records of `log_bytes` on pages that exist.
     pub fn log(log_bytes: usize) -> Need {
-        Need { log_bytes, pages: 0, system: false }
+        Need { log_bytes, pages: 0 }
     }
 
     /// Records of `log_bytes`, and `pages` new pages.
     pub fn pages(log_bytes: usize, pages: usize) -> Need {
-        Need { log_bytes, pages, system: false }
-    }
-
-    /// The same, on the reserve.
-    pub fn on_reserve(self, system: bool) -> Need {
-        Need { system, ..self }
-    }
-
-    pub(super) fn class(&self) -> Admission {
-        if self.system { Admission::System } else { Admission::User }
+        Need { log_bytes, pages }
     }
 }
 
@@ -318,8 +307,18 @@ fn register(storage: &Storage, held: &[Held], credits: Reserved<'_>) -> Option<L
     storage.figures.dirtied.fetch_add(spent, Ordering::Relaxed);
     if frees {
         list.guard(lsn);
+        held.iter().filter(|h| h.freed).for_each(|h| announce_free(storage, h.frame));
     }
     frees.then_some(lsn)
+}
+
+/// Tells the page writer, if it is at this page, that the page is about to be freed: were its image's place
+/// logged behind the page's end, and the writer through before it knows of that, the log's last word on the page would be wrong.
+fn announce_free(storage: &Storage, frame: u32) {
+    let state = &storage.pool.frame(frame).state;
+    if state.load(Ordering::Relaxed) & WRITING != 0 {
+        state.fetch_or(FREEING, Ordering::Relaxed);
+    }
 }
 
 /// Sets the page LSN where readers without latch may look on.
@@ -424,5 +423,105 @@ impl<E> From<Stop> for Restart<E> {
 impl From<Fault> for Restart<Fault> {
     fn from(fault: Fault) -> Self {
         Restart::Error(fault)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::StorageOptions;
+    use std::sync::Arc;
+    use weir_os::SimDisk;
+    use weir_page::Lsn;
+    use weir_redo::{Reader, RedoOptions};
+
+    const SEGMENT: u64 = 1 << 20;
+
+    fn storage(disk: &SimDisk) -> Storage {
+        let options = StorageOptions {
+            frames: 64,
+            redo: RedoOptions {
+                capacity_bytes: 4 * SEGMENT,
+                segment_bytes: SEGMENT,
+                buffer_bytes: 1 << 20,
+                database_id: 7,
+            },
+            dirty_limit: 0.9,
+            keep_redo_capacity: false,
+            compression: weir_store::Compression::Lz4,
+            inline: false,
+            policy: Default::default(),
+        };
+        Storage::create(Arc::new(disk.clone()), &options).unwrap()
+    }
+
+    fn new_page(storage: &Storage) -> PageId {
+        let mut mtr = storage.mtr(Need::pages(256, 1)).unwrap();
+        let page = mtr.create();
+        mtr.log(&Redo::OverflowInit { page, data: b"value" });
+        mtr.commit();
+        page
+    }
+
+    /// Whether the log's last word on the page is that it is free.
+    fn ends_free(disk: &SimDisk, page: PageId) -> bool {
+        let mut reader = Reader::open(Arc::new(disk.clone()), 7, Lsn(SEGMENT)).unwrap();
+        let mut free = false;
+        while let Some(group) = reader.next().unwrap() {
+            crate::storage::replay::for_each_record(group.start, group.payload, &mut |logged| {
+                match logged.redo {
+                    Redo::Free { page: freed } if freed == page => free = true,
+                    Redo::Relocate { moves } => {
+                        let moved = weir_store::decode_relocations(moves)?;
+                        free &= moved.iter().all(|moved| moved.page != page);
+                    }
+                    _ => {}
+                }
+                Ok(())
+            })
+            .unwrap();
+        }
+        free
+    }
+
+    #[test]
+    fn a_page_freed_while_its_new_place_is_logged_ends_free() {
+        let disk = SimDisk::new(1);
+        let storage = storage(&disk);
+        let page = new_page(&storage);
+        // The writer has written the page, and is about to log its place.
+        let (mut copied, mut bytes) = (Vec::new(), Vec::new());
+        let frame = storage.pool.find(&storage.store, page).unwrap();
+        let guard = Lsn(storage.pool.frame(frame).rec_lsn.load(Ordering::Relaxed));
+        let page_lsn = storage.read(page, false).unwrap().lsn();
+        storage.copy_page(frame, &mut copied, &mut bytes);
+        let mut batch = [(page, page_lsn, &bytes[..])].into_iter();
+        let moved = storage.store.write_batch(&mut batch).unwrap();
+        // Somebody has logged the page's end, and not dropped it from memory yet.
+        let mut mtr = storage.mtr(Need::log(256)).unwrap();
+        mtr.latch(page).unwrap();
+        mtr.free(page);
+        let scratch = mtr.scratch.take().unwrap();
+        let freeing = register(&storage, &scratch.held, mtr.dirty.take().unwrap()).unwrap();
+        let end = storage.redo.append(mtr.credit.take().unwrap(), &scratch.group).start;
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| storage.relocate(&copied, &moved, guard));
+            // Were it not to wait, it would be through by then.
+            for _ in 0..10_000 {
+                std::thread::yield_now();
+                if writer.is_finished() {
+                    break;
+                }
+            }
+            drop_page(&storage, &scratch.held[0], freeing, end);
+            storage.pool.flush.lock().unguard(freeing);
+            storage.pool.frame(frame).latch.unlock_exclusive();
+            writer.join().unwrap().unwrap();
+        });
+        storage.redo.write_step(true).unwrap();
+        assert!(ends_free(&disk, page), "recovery from between the two would find the page stored");
+        let mut list = storage.pool.flush.lock();
+        list.trim(|lsn, frame| storage.pool.is_current(lsn, frame));
+        assert_eq!((list.bound(), list.unwritten(), storage.dirty.outstanding()), (None, 0, 0));
     }
 }

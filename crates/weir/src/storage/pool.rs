@@ -32,6 +32,8 @@ pub const DIRTY: u32 = 1;
 pub const WRITING: u32 = 2;
 /// The page was freed while it was being written; the writer gives up the frame.
 pub const FREED: u32 = 4;
+/// The page is being written, and whoever frees it is about to log that, or has just done so: [`FREED`] follows.
+pub const FREEING: u32 = 8;
 
 /// Why an operation on pages has to start anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +70,7 @@ pub struct Frame {
     pub page: AtomicU32,
     /// The page's level: above 0, readers go without latch.
     pub level: AtomicU32,
-    /// [`DIRTY`], [`WRITING`], [`FREED`]; changed under the flush list's mutex.
+    /// [`DIRTY`], [`WRITING`], [`FREED`], [`FREEING`]; changed under the flush list's mutex.
     pub state: AtomicU32,
     /// End of the slots and top of the heap when the leaf was last changed, for prefetches only.
     hole: AtomicU32,

@@ -15,11 +15,17 @@ use weir_governor::{Device, DeviceMeter, Load, Plan, Policy};
 /// Time between turns.
 pub const TURN: Duration = Duration::from_millis(10);
 
+/// The same, at most, while [`Regulator::is_calm`].
+pub const LONGEST_TURN: Duration = Duration::from_millis(40);
+
 /// The same, at least, when batches end sooner.
 const TURN_MIN: Duration = Duration::from_millis(1);
 
-/// At a low rate, a batch takes the pages of this time.
+/// At a low rate, a batch takes the pages of this time...
 const BATCH_SECONDS: f64 = 0.05;
+
+/// ... and at a lower one, up to [`BATCH_PAGES_MIN`] pages of this.
+const BATCH_SECONDS_MAX: f64 = 0.1;
 
 /// A batch is what the device writes in at least and at most this time: others who need the device, the
 /// log's syncs above all, shall not wait long for it...
@@ -54,6 +60,7 @@ pub struct Regulator {
     owed: f64,
     /// Since when they are.
     owed_since: Instant,
+    calm: bool,
 }
 
 impl Regulator {
@@ -73,7 +80,13 @@ impl Regulator {
             written_for_frames: 0,
             owed: 0.0,
             owed_since: now,
+            calm: false,
         }
+    }
+
+    /// Whether next to nothing was to be written or held back at the last turn.
+    pub fn is_calm(&self) -> bool {
+        self.calm
     }
 
     /// How long to wait from `now` to the next turn at least.
@@ -99,6 +112,8 @@ impl Regulator {
         storage.gate.set_rates(rates, storage.progress(), now);
         let figures = &storage.figures;
         let rate = plan.deadline_rate + plan.dirty_limit_rate;
+        let free = rates.log.is_infinite() && rates.dirty.is_infinite();
+        self.calm = free && (rate + plan.free_frame_rate) * TURN.as_secs_f64() < 1.0;
         figures.flush_rate_target.store(rate.min(1e12) as u64, Relaxed);
         figures
             .device_pages_per_second
@@ -180,13 +195,14 @@ impl Regulator {
         // At its limit nothing grows, and what follows growth alone would wait with those who wait for it.
         let pressed = storage.pressed.swap(false, Relaxed);
         let rate = if pressed { rate.max(depth as f64 / seconds) } else { rate };
-        let batch = (rate * BATCH_SECONDS).clamp(1.0, most as f64);
+        let few = (rate * BATCH_SECONDS_MAX).min(BATCH_PAGES_MIN as f64);
+        let batch = (rate * BATCH_SECONDS).max(few).clamp(1.0, most as f64);
         if self.owed < 1.0 {
             self.owed_since = self.at;
         }
         self.owed += rate * seconds;
         let aged =
-            self.at.saturating_duration_since(self.owed_since).as_secs_f64() >= BATCH_SECONDS;
+            self.at.saturating_duration_since(self.owed_since).as_secs_f64() >= BATCH_SECONDS_MAX;
         loop {
             let (pages, batches) = writers.in_flight();
             self.was_full = pages + batch as usize > depth || batches == BATCHES_MAX;

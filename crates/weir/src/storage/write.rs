@@ -6,9 +6,10 @@
 //! `Free` record behind the relocation, so that the log's last word on it is that it is free.
 
 use super::flush::FlushList;
-use super::pool::{DIRTY, FREED, NO_FRAME, WRITING};
+use super::pool::{DIRTY, FREED, FREEING, NO_FRAME, WRITING};
 use super::writers::Done;
 use super::{Fault, Storage};
+use crate::sync::spin_hint;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 use weir_page::{Lsn, PAGE_SIZE, Page, PageId, Redo};
@@ -32,7 +33,7 @@ pub enum Reason {
     Shutdown,
 }
 
-struct Copied {
+pub(super) struct Copied {
     frame: u32,
     page: PageId,
     page_lsn: Lsn,
@@ -80,7 +81,10 @@ impl Storage {
             .zip(bytes.chunks_exact(PAGE_SIZE))
             .map(|(c, page)| (c.page, c.page_lsn, page));
         match self.store.write_batch(&mut batch) {
-            Ok(moved) => self.relocate(&copied, &moved, guard)?,
+            // If it fails the pages are neither dirty nor written: there is no going on, whatever the reason.
+            Ok(moved) => self
+                .relocate(&copied, &moved, guard)
+                .inspect_err(|fault| self.stop(fault.clone()))?,
             Err(error) => {
                 self.put_back(&copied);
                 self.pool.flush.lock().unguard(guard);
@@ -97,7 +101,7 @@ impl Storage {
     }
 
     /// Copies a dirty page and marks it being written, holding the checkpoint at its recovery LSN.
-    fn copy_page(&self, frame: u32, copied: &mut Vec<Copied>, bytes: &mut Vec<u8>) {
+    pub(super) fn copy_page(&self, frame: u32, copied: &mut Vec<Copied>, bytes: &mut Vec<u8>) {
         let state = self.pool.frame(frame);
         if state.state.load(Ordering::Relaxed) & (DIRTY | WRITING) != DIRTY {
             return;
@@ -126,12 +130,18 @@ impl Storage {
     }
 
     /// Logs where the pages are now, and points the map there.
-    fn relocate(&self, copied: &[Copied], moved: &[Relocation], guard: Lsn) -> Result<(), Fault> {
+    pub(super) fn relocate(
+        &self,
+        copied: &[Copied],
+        moved: &[Relocation],
+        guard: Lsn,
+    ) -> Result<(), Fault> {
         let mut moves = Vec::new();
         weir_store::encode_relocations(moved, &mut moves);
         let rec_lsn = self.redo.reserved();
         let start = self.append_system(&Redo::Relocate { moves: &moves })?;
         self.store.install(moved, rec_lsn, start);
+        copied.iter().for_each(|c| self.wait_for_free(c.frame));
         let mut freed = Vec::new();
         {
             let mut list = self.pool.flush.lock();
@@ -156,6 +166,15 @@ impl Storage {
         }
         self.pool.flush.lock().unguard(guard);
         Ok(())
+    }
+
+    /// Waits until whoever has begun to free the page has done so: for memory operations only, as for a latch. Who
+    /// begins later logs the page's end behind its new place.
+    fn wait_for_free(&self, frame: u32) {
+        let (state, mut turns) = (&self.pool.frame(frame).state, 0);
+        while state.load(Ordering::Acquire) & FREEING != 0 {
+            spin_hint(&mut turns);
+        }
     }
 
     /// Makes pages whose write failed dirty again, as long as they were.

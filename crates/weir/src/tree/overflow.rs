@@ -3,12 +3,15 @@
 //! A chain is freed from behind its first page, which goes last, together with the change that drops
 //! the reference: so freeing may be cut short and begun again.
 
-use crate::storage::{Fault, Need, Restart, Storage, retry};
+use crate::storage::{Fault, Mtr, Need, Restart, Storage, retry};
 use weir_page::overflow::{self, CAPACITY, Reference};
 use weir_page::{Kind, Page, PageId, Redo, TxnId, Undo};
 
 /// Redo for one page of a chain.
 pub const LINK_BYTES: usize = CAPACITY + 256;
+
+/// Redo for freeing one.
+pub const FREE_BYTES: usize = 256;
 
 /// Where the undo record goes by which an unfinished chain is found and freed.
 #[derive(Debug, Clone, Copy)]
@@ -91,12 +94,23 @@ pub fn read(s: &Storage, reference: Reference) -> Result<Vec<u8>, Fault> {
 /// # Errors
 /// Faults of the storage.
 pub fn free_rest(s: &Storage, first: PageId) -> Result<(), Fault> {
-    while retry(s, || free_second(s, first))? {}
+    let step = || {
+        let mut mtr = s.mtr(Need::log(FREE_BYTES))?;
+        let freed = free_second(&mut mtr, first)?;
+        if freed {
+            mtr.commit();
+        }
+        Ok::<_, Restart<Fault>>(freed)
+    };
+    while retry(s, step)? {}
     Ok(())
 }
 
-fn free_second(s: &Storage, first: PageId) -> Result<bool, Restart<Fault>> {
-    let mut mtr = s.mtr(Need::log(256))?;
+/// Latches the first page of a chain and frees the second; `false` if there is none, and nothing was logged.
+///
+/// # Errors
+/// [`Restart`]: nothing was logged.
+pub fn free_second(mtr: &mut Mtr<'_>, first: PageId) -> Result<bool, Restart<Fault>> {
     mtr.latch(first)?;
     check(mtr.page(first), first)?;
     let second = overflow::next(mtr.page(first));
@@ -104,9 +118,9 @@ fn free_second(s: &Storage, first: PageId) -> Result<bool, Restart<Fault>> {
         return Ok(false);
     }
     mtr.latch(second)?;
+    check(mtr.page(second), second)?;
     let third = overflow::next(mtr.page(second));
     mtr.log(&Redo::OverflowLink { page: first, next: third });
     mtr.free(second);
-    mtr.commit();
     Ok(true)
 }

@@ -14,7 +14,8 @@
 
 use crate::storage::{Storage, Waits};
 use parking_lot::{Condvar, Mutex};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize};
 use std::time::{Duration, Instant};
 
 /// `begin` is at most this share of the dirty limit.
@@ -162,22 +163,24 @@ impl Backlog {
         if self.stuck.load(Relaxed) { Room::None } else { Room::Later }
     }
 
-    /// Waits for room for one more entry; `false` if nobody knows when there will be. The caller holds no
-    /// latch.
+    /// Waits for room for one more entry; `false` if nobody knows when there will be, or the writer is not to wait any
+    /// more. The caller holds no latch.
     #[inline]
-    pub fn admits(&self, storage: &Storage) -> bool {
+    pub fn admits(&self, storage: &Storage, cancelled: &AtomicBool) -> bool {
         match self.room() {
             Room::There => true,
             Room::None => false,
-            Room::Later => self.wait(storage),
+            // Without threads nobody makes room. A database that has stopped says so to who writes.
+            Room::Later => self.wait(|| {
+                !storage.is_inline() && storage.check().is_ok() && !cancelled.load(Acquire)
+            }),
         }
     }
 
     #[cold]
-    fn wait(&self, storage: &Storage) -> bool {
+    fn wait(&self, goes_on: impl Fn() -> bool) -> bool {
         let started = Instant::now();
-        // Without threads nobody makes room. A database that has stopped says so to who writes.
-        while !storage.is_inline() && storage.check().is_ok() {
+        while goes_on() {
             let mut turn = self.turn.lock();
             match self.room() {
                 Room::Later => drop(self.room.wait_for(&mut turn, LOOK)),
@@ -302,6 +305,16 @@ mod tests {
         assert_eq!(backlog.room(), Room::Later);
         backlog.set_stuck(true);
         assert_eq!(backlog.room(), Room::None);
+    }
+
+    #[test]
+    fn who_is_not_to_wait_any_more_goes_on_without_room() {
+        let backlog = backlog(0);
+        assert!(backlog.count(100, NO_DIRTY_LIMIT));
+        let looks = std::cell::Cell::new(3);
+        let goes_on = || looks.replace(looks.get() - 1) > 0;
+        assert!(!backlog.wait(goes_on));
+        assert_eq!((looks.get(), backlog.room()), (-1, Room::Later));
     }
 
     #[test]

@@ -258,8 +258,9 @@ impl Txn {
         let to = self.unfinished.map_or(to, |earlier| Savepoint(earlier.0.min(to.0)));
         self.unfinished = Some(to);
         while self.undo_records > to.0 {
-            self.undo_last()?;
+            let first = self.undo_last()?;
             self.undo_records -= 1;
+            assert_eq!(first, self.undo_records == 0, "a transaction's records end with its first");
             self.changes += 1;
             let lane = self.lane.expect("a transaction with undo has a lane");
             self.shared.lanes.tenant(lane.lane).count(self.undo_records);
@@ -366,11 +367,12 @@ impl Txn {
         loop {
             match retry(s, || self.try_restore(s, lane, tree, key, taken, chain))? {
                 Restored::Done { tail, sparse } => {
-                    match if sparse { tree.merge(s, key) } else { Ok(()) } {
-                        // The record is off the lane: to fail now would be to take it back twice.
-                        Err(fault) if !fault.is_no_space() => return Err(fault.into()),
-                        _ => return Ok(tail),
+                    if sparse {
+                        // The record is off the lane: to fail now would be to take it back twice. What keeps the
+                        // leaves apart is told to who needs them.
+                        let _ = tree.merge(s, key);
                     }
+                    return Ok(tail);
                 }
                 Restored::NoRoom => tree.make_room(s, key, self.shared.horizon())?,
                 Restored::ChainFirst(first) => {

@@ -352,11 +352,6 @@ impl Txn {
         *self.snapshot.get_or_insert_with(|| self.shared.begin_snapshot())
     }
 
-    /// Its snapshot, if it has one.
-    pub fn snapshot(&self) -> Option<u64> {
-        self.snapshot
-    }
-
     /// Gives up its snapshot: the next read takes a new one.
     pub fn drop_snapshot(&mut self) {
         if let Some(snapshot) = self.snapshot.take() {

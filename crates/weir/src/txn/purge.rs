@@ -9,14 +9,14 @@
 use super::end::OwnedUndo;
 use super::lane::{LANE_DIRECTORY, UndoPlace, set_ends};
 use super::{Transactions, TxnError};
-use crate::storage::{Fault, Need, Restart, Storage, retry};
+use crate::storage::{Fault, Need, Restart, Step, Storage, retry};
 use crate::tree::{Tree, overflow};
 use parking_lot::MutexGuard;
 use std::sync::atomic::Ordering;
 use weir_page::overflow::Reference;
 use weir_page::undo;
 use weir_page::version::{Flags, UndoPtr};
-use weir_page::{Kind, PageId, Redo, TreeId, lanes, node};
+use weir_page::{Entry, Kind, PageId, Redo, TreeId, lanes, node};
 
 /// A part of a lane that waits for purge.
 #[derive(Debug, Clone, Copy)]
@@ -38,11 +38,24 @@ struct Found {
 }
 
 impl Transactions {
-    /// Purges up to `most` transactions; returns how many.
+    /// Purges some transactions, unless somebody else is at it.
     ///
     /// # Errors
     /// Faults of the storage.
-    pub fn purge_step(&self, most: usize) -> Result<usize, TxnError> {
+    pub fn purge_step(&self) -> Result<Step, TxnError> {
+        const MOST: usize = 64;
+        Ok(match self.purge_up_to(MOST)? {
+            0 => Step::Idle,
+            MOST => Step::GoesOn,
+            _ => Step::Done,
+        })
+    }
+
+    /// As [`Transactions::purge_step`], up to `most`; returns how many.
+    ///
+    /// # Errors
+    /// Faults of the storage.
+    pub fn purge_up_to(&self, most: usize) -> Result<usize, TxnError> {
         let Some(one) = self.purging.try_lock() else { return Ok(0) };
         self.purge_some(&one, most)
     }
@@ -209,51 +222,126 @@ fn exists(s: &Storage, tree: Tree) -> Result<bool, Fault> {
     })
 }
 
-/// Removes the entry that the undo record at `by` made dead, if it is that still.
+/// What a step of removing a dead entry came to.
+enum Removal {
+    /// It is gone, or no longer what was to go.
+    Done { sparse: bool },
+    /// A page of its chain is gone.
+    ChainShorter,
+}
+
+/// Removes the entry that the undo record at `by` made dead, if it is that still. Its chain goes first, page
+/// by page, each under the latch of the entry's leaf: who revives the entry meanwhile has what is left of the
+/// chain, and frees it.
 fn remove_dead(s: &Storage, tree: Tree, key: &[u8], by: UndoPtr) -> Result<(), Fault> {
-    enum Removal {
-        Done { sparse: bool },
-        ChainFirst(PageId),
-    }
-    let mut chain = None;
     loop {
-        let removal = retry(s, || {
-            let mut mtr = s.mtr(Need::log(256 + key.len()))?;
-            let at = tree.slot(&mut mtr, key)?;
-            let ours = |e: &weir_page::Entry<'_>| {
-                e.flags.deleted && e.version.is_some_and(|v| v.undo == by)
-            };
-            let Some(e) = at.entry(&mtr).filter(ours) else {
-                return Ok(Removal::Done { sparse: false });
-            };
-            let first = match e.flags.overflow {
-                true => Some(
-                    Reference::from_bytes(e.value)
-                        .ok_or_else(|| Fault::page(at.leaf, "malformed reference"))?
-                        .first,
-                ),
-                false => None,
-            };
-            if let Some(first) = first {
-                if chain != Some(first) {
-                    return Ok(Removal::ChainFirst(first));
-                }
-                mtr.latch(first)?;
-            }
-            let sparse = at.remove(&mut mtr);
-            if let Some(first) = first {
-                mtr.free(first);
-            }
-            mtr.commit();
-            Ok::<_, Restart<Fault>>(Removal::Done { sparse })
-        })?;
-        match removal {
+        match retry(s, || try_remove_dead(s, tree, key, by))? {
+            Removal::ChainShorter => {}
             Removal::Done { sparse: true } => return tree.merge(s, key),
             Removal::Done { sparse: false } => return Ok(()),
-            Removal::ChainFirst(first) => {
-                overflow::free_rest(s, first)?;
-                chain = Some(first);
-            }
         }
+    }
+}
+
+fn try_remove_dead(
+    s: &Storage,
+    tree: Tree,
+    key: &[u8],
+    by: UndoPtr,
+) -> Result<Removal, Restart<Fault>> {
+    let mut mtr = s.mtr(Need::log(overflow::FREE_BYTES + key.len()))?;
+    let at = tree.slot(&mut mtr, key)?;
+    let ours = |e: &Entry<'_>| e.flags.deleted && e.version.is_some_and(|v| v.undo == by);
+    let Some(e) = at.entry(&mtr).filter(ours) else {
+        return Ok(Removal::Done { sparse: false });
+    };
+    let malformed = || Fault::page(at.leaf, "malformed reference");
+    let chain = match e.flags.overflow {
+        true => Some(Reference::from_bytes(e.value).ok_or_else(malformed)?.first),
+        false => None,
+    };
+    if let Some(first) = chain
+        && overflow::free_second(&mut mtr, first)?
+    {
+        mtr.commit();
+        return Ok(Removal::ChainShorter);
+    }
+    let sparse = at.remove(&mut mtr);
+    if let Some(first) = chain {
+        mtr.free(first);
+    }
+    mtr.commit();
+    Ok(Removal::Done { sparse })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::StorageOptions;
+    use crate::txn::{Durability, Op, View};
+    use std::sync::Arc;
+    use weir_os::SimDisk;
+    use weir_page::TxnId;
+    use weir_redo::RedoOptions;
+
+    const LONG: usize = 200_000;
+
+    fn transactions() -> Arc<Transactions> {
+        let options = StorageOptions {
+            frames: 200,
+            redo: RedoOptions {
+                capacity_bytes: 4 << 20,
+                segment_bytes: 1 << 20,
+                buffer_bytes: 1 << 20,
+                database_id: 7,
+            },
+            dirty_limit: 0.9,
+            keep_redo_capacity: false,
+            compression: weir_store::Compression::Lz4,
+            inline: true,
+            policy: Default::default(),
+        };
+        let storage = Storage::create(Arc::new(SimDisk::new(1)), &options).unwrap();
+        let mut mtr = storage.mtr(Need::pages(64, 1)).unwrap();
+        Transactions::init(&mut mtr);
+        mtr.commit();
+        Transactions::first(Arc::new(storage))
+    }
+
+    fn commit(txns: &Arc<Transactions>, tree: Tree, key: &[u8], op: Op<'_>) {
+        let mut txn = txns.begin();
+        txn.write(tree, key, op).unwrap();
+        txn.commit(Durability::Relaxed).unwrap();
+    }
+
+    #[test]
+    fn a_chain_whose_entry_is_revived_meanwhile_is_left_to_who_did_that() {
+        let txns = transactions();
+        let mut txn = txns.begin();
+        let tree = txn.create_tree().unwrap();
+        txn.commit(Durability::Relaxed).unwrap();
+        commit(&txns, tree, b"row", Op::Insert(&[1; LONG]));
+        commit(&txns, tree, b"row", Op::Delete);
+        let history = *txns.history.lock().front().unwrap();
+        let UndoPlace { page, used, .. } = history.begin;
+        let found = txns.next_work(page, used, u16::MAX, true).unwrap().unwrap();
+        let s = &*txns.storage;
+        let step = || retry(s, || try_remove_dead(s, tree, b"row", found.at)).unwrap();
+        for _ in 0..5 {
+            assert!(matches!(step(), Removal::ChainShorter));
+        }
+        let mut reviver = txns.begin();
+        reviver.write(tree, b"row", Op::Insert(b"short")).unwrap();
+        assert!(matches!(step(), Removal::Done { sparse: false }), "it isn't dead any more");
+        // Frees what is left of the chain, as nobody needs the dead row any more.
+        reviver.rollback().unwrap();
+        commit(&txns, tree, b"other", Op::Insert(&[2; LONG]));
+        assert!(matches!(step(), Removal::Done { sparse: false }), "it is gone");
+        txns.purge_all().unwrap();
+        let (view, mut value) = (View { own: TxnId(0), snapshot: txns.now() }, Vec::new());
+        let reader = txns.begin();
+        assert!(!reader.get_into(view, tree, b"row", &mut value).unwrap());
+        assert!(reader.get_into(view, tree, b"other", &mut value).unwrap());
+        assert!(value == [2; LONG]);
     }
 }

@@ -106,10 +106,17 @@ impl Transactions {
         let mut txn: Txn = self.begin();
         txn.id = loser.txn;
         txn.lane = Some(LaneUse { lane: loser.lane, begin, tail: loser.tail });
-        txn.undo_records = u64::MAX;
-        while !txn.undo_last()? {}
-        txn.undo_records = 0;
-        txn.rollback()
+        loop {
+            match txn.undo_last() {
+                Ok(false) => {}
+                Ok(true) => return txn.rollback(),
+                Err(error) => {
+                    // How many records are left isn't known: what lies before them is others'.
+                    txn.leave();
+                    return Err(error);
+                }
+            }
+        }
     }
 
     /// The end of a lane.

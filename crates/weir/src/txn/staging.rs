@@ -23,7 +23,7 @@
 
 use super::backlog::Backlog;
 use super::{Op, Outcome, Pair, State, Transactions, Txn, TxnError};
-use crate::storage::{Fault, Restart, Storage, retry};
+use crate::storage::{Fault, Restart, Step, Storage, retry};
 use crate::tree::{Fate, Hint, Moved, Target, Tree};
 use parking_lot::Mutex;
 use std::cmp::Reverse;
@@ -195,10 +195,17 @@ impl Stagings {
 }
 
 impl Txn {
-    /// As [`Transactions::is_staged`].
+    /// Whether an insert goes to the staging tree, by where its leaf of the main tree is. Waits for room
+    /// there, if it is to be had and nobody ends the wait; the caller holds no latch.
     #[inline]
     pub fn is_staged(&self, staging: &Staging, hint: &Hint) -> bool {
-        self.shared.is_staged(staging, hint)
+        let (s, all) = (self.storage(), &self.shared.staging);
+        // A leaf in memory is spared if the change costs a write that can't be put off.
+        let spared = |leaf| s.spares(leaf) || (!staging.is_empty() && s.is_short_of_frames());
+        let wanted = hint.is_missing()
+            || (all.eager.load(Ordering::Relaxed) && fastrand::u8(..4) > 0)
+            || hint.clean_leaf(s).is_some_and(spared);
+        wanted && all.enabled.load(Ordering::Relaxed) && all.backlog.admits(s, &self.cancelled)
     }
 
     /// Inserts an entry into a staging tree.
@@ -233,30 +240,21 @@ impl Txn {
 }
 
 impl Transactions {
-    /// Whether an insert goes to the staging tree, by where its leaf of the main tree is. Waits for room
-    /// there, if it is to be had; the caller holds no latch.
-    #[inline]
-    pub fn is_staged(&self, staging: &Staging, hint: &Hint) -> bool {
-        let s = &*self.storage;
-        // A leaf in memory is spared if the change costs a write that can't be put off.
-        let spared = |leaf| s.spares(leaf) || (!staging.is_empty() && s.is_short_of_frames());
-        let wanted = hint.is_missing()
-            || (self.staging.eager.load(Ordering::Relaxed) && fastrand::u8(..4) > 0)
-            || hint.clean_leaf(s).is_some_and(spared);
-        wanted && self.staging.enabled.load(Ordering::Relaxed) && self.staging.backlog.admits(s)
-    }
-
     /// Moves entries of one staging tree on if all together have grown too large, or if there is room
-    /// for them. Returns whether there is more to move.
+    /// for them.
     ///
     /// # Errors
     /// Faults of the storage.
-    pub fn staging_step(&self) -> Result<bool, TxnError> {
+    pub fn staging_step(&self) -> Result<Step, TxnError> {
         let moved = self.look_after_stagings();
         let stuck = !matches!(moved, Ok(Some(1..)) | Ok(None));
         self.staging.backlog.set_stuck(stuck);
         // What is moved without need takes no more of a core than the others leave.
-        Ok(moved?.is_some_and(|moved| moved > 0) && self.staging.backlog.is_moving())
+        Ok(match moved? {
+            Some(1..) if self.staging.backlog.is_moving() => Step::GoesOn,
+            None if self.staging.leaves.load(Ordering::Relaxed) == 0 => Step::Idle,
+            _ => Step::Done,
+        })
     }
 
     /// Returns how many entries were moved; `None` if none were to be.

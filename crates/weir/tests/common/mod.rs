@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use weir::{
-    Bounds, Database, Direction, Durability, Error, IndexRef, Isolation, Options, Row, Schema,
-    Table, Transaction, Type, Value,
+    Bounds, Database, Direction, Durability, Error, IndexRef, Isolation, Options, RawEntry, Row,
+    Schema, Table, Transaction, Type, Value,
 };
 
 /// Aborts the process if it lives longer than a hang can be told from slow work.
@@ -136,6 +136,23 @@ pub fn all_items(txn: &mut Transaction, table: &Table) -> Vec<(u64, Item)> {
         }
     }
     by_key
+}
+
+/// Where in memory a scan's entry lies: `take_rest` leaves it there, for callers who keep no more than that.
+pub struct Given([(*const u8, usize); 2]);
+
+impl Given {
+    pub fn of(entry: &RawEntry<'_>) -> Given {
+        Given([entry.key, entry.value].map(|bytes| (bytes.as_ptr(), bytes.len())))
+    }
+
+    /// Key and value are there still. The scan has not gone on since.
+    pub fn assert_is(&self, (key, value): &(Vec<u8>, Vec<u8>)) {
+        for ((at, len), bytes) in self.0.into_iter().zip([key, value]) {
+            // SAFETY: what a scan gives stays where it is until the scan goes on.
+            assert!(unsafe { std::slice::from_raw_parts(at, len) } == bytes, "the entry has moved");
+        }
+    }
 }
 
 /// Compares without printing all of both.

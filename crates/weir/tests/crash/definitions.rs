@@ -65,8 +65,8 @@ impl World {
         }
         let result = self.db().create_table(&name, schema);
         let what = format!("create table {name} {indexes:?}");
-        self.defined(&what, None, result, |catalog, _| {
-            catalog.insert(name, Def { id, indexes });
+        self.defined(&what, None, result, |catalog, since| {
+            catalog.insert(name, Def { id, indexes, since });
         })?;
         Ok(())
     }
@@ -86,9 +86,10 @@ impl World {
         self.tables_made += 1;
         let id = self.tables_made;
         let result = self.db().truncate_table(&self.tables(&name));
-        self.defined(&format!("truncate table {name}"), Some(def.id), result, |catalog, _| {
+        self.defined(&format!("truncate table {name}"), Some(def.id), result, |catalog, since| {
             let def = catalog.get_mut(&name).expect("the table is there");
             def.id = id;
+            def.since = since;
             def.indexes.iter_mut().for_each(|index| index.1 = 0);
         })?;
         Ok(())
@@ -104,9 +105,9 @@ impl World {
             return Ok(());
         }
         let what = format!("rename table {name} to {to}");
-        self.defined(&what, Some(def.id), result, |catalog, _| {
+        self.defined(&what, Some(def.id), result, |catalog, since| {
             let def = catalog.remove(&name).expect("the table is there");
-            catalog.insert(to, def);
+            catalog.insert(to, Def { since, ..def });
         })?;
         Ok(())
     }

@@ -78,6 +78,8 @@ pub struct Def {
     pub id: TableId,
     /// In the order of the schema, with the commit that made each.
     pub indexes: Vec<(Index, u64)>,
+    /// The commit that made it, or gave it this name.
+    pub since: u64,
 }
 
 pub type Catalog = BTreeMap<String, Def>;
@@ -230,6 +232,7 @@ impl Model {
         self.catalogs = vec![(0, catalog)];
         for def in self.catalogs[0].1.values_mut() {
             def.indexes.iter_mut().for_each(|i| i.1 = 0);
+            def.since = 0;
         }
         let alive: Vec<TableId> = self.catalog().values().map(|d| d.id).collect();
         self.tables.retain(|id, _| alive.contains(id));

@@ -307,9 +307,11 @@ impl World {
             let key = self.some_key(false);
             let found = match self.open[i].txn.get(&table, &[Value::Bytes(&key)]) {
                 Ok(found) => found,
+                Err(Error::TableTooNew) => return self.table_was_too_new(i, &def),
                 Err(error) => return Err(self.down("get", error)),
             };
             self.has_read(i, def.id);
+            assert!(self.may_see(i, &def), "a table newer than the snapshot was read");
             if !self.knows_what_is_seen(i) {
                 continue;
             }
@@ -326,6 +328,17 @@ impl World {
                 short(&key)
             );
         }
+        Ok(())
+    }
+
+    /// Whether the `i`-th transaction may read a table. Dirty reads may read any.
+    fn may_see(&self, i: usize, def: &Def) -> bool {
+        self.open[i].isolation != Isolation::RepeatableRead || self.commit_seen(i) >= def.since
+    }
+
+    fn table_was_too_new(&mut self, i: usize, def: &Def) -> Step {
+        self.has_read(i, def.id);
+        assert!(!self.may_see(i, def), "the table is old enough");
         Ok(())
     }
 
@@ -385,6 +398,10 @@ impl World {
         let result = self.open[i].txn.scan(&table, index, bounds, direction);
         let mut cursor = match result {
             Ok(cursor) => cursor,
+            Err(Error::TableTooNew) => {
+                drop(result);
+                return self.table_was_too_new(i, &def);
+            }
             Err(Error::IndexTooNew { .. }) => {
                 drop(result);
                 self.has_read(i, def.id);
@@ -407,6 +424,7 @@ impl World {
             return Err(self.down("scan", error));
         }
         self.has_read(i, def.id);
+        assert!(self.may_see(i, &def), "a table newer than the snapshot was read");
         if let Some((_, since)) = by {
             assert!(self.commit_seen(i) >= since, "an index newer than the snapshot was used");
         }

@@ -24,6 +24,12 @@ pub const LZ4: c_int = 4;
 #[link(name = "rocksdb")]
 unsafe extern "C" {
     pub fn rocksdb_free(pointer: *mut c_void);
+    pub fn rocksdb_property_int_cf(
+        db: *mut rocksdb_t,
+        cf: *mut cf_t,
+        name: *const c_char,
+        value: *mut u64,
+    ) -> c_int;
     pub fn rocksdb_options_create() -> *mut options_t;
     pub fn rocksdb_options_destroy(options: *mut options_t);
     pub fn rocksdb_options_set_create_if_missing(options: *mut options_t, on: c_uchar);

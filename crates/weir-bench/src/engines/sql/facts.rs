@@ -9,7 +9,8 @@ use mysql::prelude::Queryable;
 
 use super::target::{NAME, Target, failed};
 use crate::accounting::Place;
-use crate::engine::{Durability, EngineInfo, Limits, ServerChoice};
+use crate::engine::{Durability, EngineInfo, Limits};
+use crate::engines::weir::PAGE_BYTES;
 use crate::error::{Error, Result};
 
 /// Storage engines whose settings and figures are known here.
@@ -42,7 +43,9 @@ impl Family {
     /// Settings that matter to a benchmark.
     fn settings(self) -> &'static [&'static str] {
         match self {
-            Family::Weir => &["weir_memory", "weir_redo_capacity", "weir_durability"],
+            Family::Weir => {
+                &["weir_memory", "weir_redo_capacity", "weir_durability", "weir_dirty_limit"]
+            }
             Family::InnoDb => &[
                 "innodb_buffer_pool_size",
                 "innodb_log_file_size",
@@ -83,6 +86,15 @@ impl Family {
         match self {
             Family::Weir => Some("Weir_disk_reads"),
             Family::InnoDb => Some("Innodb_data_reads"),
+            Family::RocksDb | Family::Other => None,
+        }
+    }
+
+    /// The figure that counts what was changed and isn't written yet, and the bytes of one.
+    fn unwritten(self) -> Option<(&'static str, u64)> {
+        match self {
+            Family::Weir => Some(("Weir_buffer_pool_pages_dirty", PAGE_BYTES)),
+            Family::InnoDb => Some(("Innodb_buffer_pool_bytes_dirty", 1)),
             Family::RocksDb | Family::Other => None,
         }
     }
@@ -128,17 +140,17 @@ pub fn require_engine(control: &mut Conn, table_engine: &str) -> Result<()> {
 ///
 /// # Errors
 /// The server's.
-pub fn info(control: &mut Conn, choice: &ServerChoice, family: Family) -> Result<EngineInfo> {
+pub fn info(control: &mut Conn, table_engine: &str) -> Result<EngineInfo> {
     let version: Option<String> =
         control.query_first("SELECT VERSION()").map_err(failed("show version"))?;
-    let mut settings = vec![format!("statements={}", choice.statements)];
-    for names in [family.settings(), COMMON] {
+    let mut settings = Vec::new();
+    for names in [Family::of(table_engine).settings(), COMMON] {
         let values = variables(control, names)?;
         let known = names.iter().filter_map(|name| Some((name, values.get(*name)?)));
         settings.extend(known.map(|(name, value)| format!("{name}={value}")));
     }
     Ok(EngineInfo {
-        name: format!("{}-sql", choice.table_engine.to_ascii_lowercase()),
+        name: format!("{}-sql", table_engine.to_ascii_lowercase()),
         version: version.unwrap_or_else(|| "unknown".into()),
         settings,
         notes: Vec::new(),
@@ -236,7 +248,17 @@ pub fn status(control: &mut Conn, family: Family) -> Vec<(String, f64)> {
 
 /// Reads of the device so far.
 pub fn device_reads(control: &mut Conn, family: Family) -> Option<u64> {
-    let show = format!("SHOW GLOBAL STATUS LIKE '{}'", family.device_reads()?);
-    let row: (String, String) = control.query_first(show).ok()??;
+    one_status(control, family.device_reads()?)
+}
+
+/// Bytes that were changed and are still to be written.
+pub fn unwritten_bytes(control: &mut Conn, family: Family) -> Option<u64> {
+    let (name, each) = family.unwritten()?;
+    Some(one_status(control, name)? * each)
+}
+
+fn one_status(control: &mut Conn, name: &str) -> Option<u64> {
+    let row: (String, String) =
+        control.query_first(format!("SHOW GLOBAL STATUS LIKE '{name}'")).ok()??;
     row.1.parse().ok()
 }

@@ -80,7 +80,8 @@ impl Server {
         let family = Family::of(&choice.table_engine);
         let (place, why_unseen) = facts::place(&mut control, &target)?;
         let limits = facts::limits(&mut control, family)?;
-        let mut info = facts::info(&mut control, choice, family)?;
+        let mut info = facts::info(&mut control, &choice.table_engine)?;
+        info.settings.insert(0, format!("statements={}", choice.statements));
         info.notes.extend(why_unseen);
         if limits.is_none() {
             let what =
@@ -207,6 +208,10 @@ impl Engine for Server {
 
     fn device_reads(&self) -> Option<u64> {
         facts::device_reads(&mut self.control(), self.family)
+    }
+
+    fn unwritten_bytes(&self) -> Option<u64> {
+        facts::unwritten_bytes(&mut self.control(), self.family)
     }
 
     fn place(&self) -> Option<Place> {

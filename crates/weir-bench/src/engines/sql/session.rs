@@ -193,11 +193,11 @@ impl Session for SqlSession {
             self.check_plan(&sql, index)?;
         }
         let row: Option<mysql::Row> = self.connection.query_first(&sql).map_err(failed("scan"))?;
-        let numbers = row.and_then(|row| Some((row.get::<u64, _>(0)?, row.get::<u64, _>(1)?)));
-        let Some((rows, id_xor)) = numbers else {
-            return Err(Error::engine(NAME, "scan", "it gave no numbers"));
-        };
-        Ok(Scanned { rows, id_xor })
+        let numbers = row.and_then(|row| {
+            let text_bytes = row.get::<Option<u64>, _>(2).flatten().unwrap_or(0);
+            Some(Scanned { rows: row.get(0)?, id_xor: row.get(1)?, text_bytes })
+        });
+        numbers.ok_or_else(|| Error::engine(NAME, "scan", "it gave no numbers"))
     }
 
     fn range(

@@ -1,0 +1,78 @@
+//! The threads that run the steps of transactions: purge, and moving staged entries on.
+
+use crate::storage::{Background, Rests, Signal, Step};
+use crate::txn::{Transactions, TxnError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Running threads; dropped, they end, and those of the storage after them.
+pub(super) struct Threads {
+    of_transactions: Vec<JoinHandle<()>>,
+    ending: Arc<Ending>,
+    /// Ends after the others.
+    _storage: Background,
+}
+
+#[derive(Default)]
+struct Ending {
+    begun: AtomicBool,
+    /// One for each thread.
+    wake: [Signal; 2],
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.ending.begun.store(true, Ordering::Release);
+        self.ending.wake.iter().for_each(Signal::raise);
+        for thread in self.of_transactions.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Threads {
+    /// Starts them.
+    ///
+    /// # Errors
+    /// When the system gives no threads.
+    pub fn start(shared: &Arc<Transactions>, background: Background) -> std::io::Result<Threads> {
+        let mut threads =
+            Threads { of_transactions: Vec::new(), ending: Arc::default(), _storage: background };
+        threads.spawn("weir-purge", shared, Transactions::purge_step)?;
+        threads.spawn("weir-staging", shared, Transactions::staging_step)?;
+        Ok(threads)
+    }
+
+    /// Starts a thread that repeats `step`.
+    fn spawn(
+        &mut self,
+        name: &str,
+        shared: &Arc<Transactions>,
+        step: fn(&Transactions) -> std::result::Result<Step, TxnError>,
+    ) -> std::io::Result<()> {
+        const REST: Duration = Duration::from_millis(5);
+        const LONGEST_REST: Duration = Duration::from_millis(40);
+        let (shared, ending) = (shared.clone(), self.ending.clone());
+        let at = self.of_transactions.len();
+        let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
+            let mut rests = Rests::new(REST, LONGEST_REST);
+            while !ending.begun.load(Ordering::Acquire) && shared.storage.check().is_ok() {
+                match step(&shared) {
+                    Ok(Step::GoesOn) => {}
+                    Ok(step) => {
+                        ending.wake[at].wait(rests.after(step == Step::Done));
+                    }
+                    Err(TxnError::Fault(fault)) if fault.is_no_space() => {
+                        std::thread::sleep(Duration::from_millis(50));
+                    }
+                    Err(TxnError::Fault(fault)) => shared.storage.stop(fault),
+                    Err(_) => {}
+                }
+            }
+        })?;
+        self.of_transactions.push(thread);
+        Ok(())
+    }
+}
