@@ -459,34 +459,6 @@ fn the_end_of_patience_ends_a_change_that_waits_for_users() {
 }
 
 #[test]
-fn a_snapshot_from_before_a_table_s_rows_is_told() {
-    let dir = tempfile::tempdir().unwrap();
-    let db = open(dir.path());
-    let table = raw_table(&db, 10);
-    let begin = |isolation| {
-        let mut txn = db.begin(isolation).unwrap();
-        txn.take_snapshot().unwrap();
-        txn
-    };
-    let (mut old, mut newest) = (begin(Isolation::RepeatableRead), begin(Isolation::ReadCommitted));
-    let mut later = db.begin(Isolation::RepeatableRead).unwrap();
-    assert!(!old.is_before(&table).unwrap());
-    db.rename_table(&table, "other").unwrap();
-    assert!(!old.is_before(&table).unwrap());
-    db.truncate_table(&table).unwrap();
-    assert!(old.is_before(&table).unwrap());
-    assert!(!newest.is_before(&table).unwrap());
-    later.take_snapshot().unwrap();
-    assert!(!later.is_before(&table).unwrap());
-    let mut writer = db.begin(Isolation::RepeatableRead).unwrap();
-    writer.insert_raw(&table, b"x", b"", &[]).unwrap();
-    writer.commit().unwrap();
-    db.begin_anew(&table).unwrap();
-    assert!(later.is_before(&table).unwrap());
-    assert!(!begin(Isolation::RepeatableRead).is_before(&table).unwrap());
-}
-
-#[test]
 fn of_several_tables_all_are_truncated_or_none() {
     let dir = tempfile::tempdir().unwrap();
     let db = open(dir.path());
