@@ -325,9 +325,7 @@ static bool is_temporary(const Bytes &name)
 // Drops the temporary tables of a server that was killed; those that a prepared transaction uses when that has ended.
 static void drop_temporary_tables()
 {
-  std::vector<Bytes> names;
-  weir_table_names(database, WeirBytes{nullptr, 0}, collect_table, &names);
-  for (const Bytes &name : names)
+  for (const Bytes &name : table_names(""))
     if (is_temporary(name))
       leave_table(name);
   if (size_t dropped= drop_left_tables())

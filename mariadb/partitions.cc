@@ -127,9 +127,7 @@ static bool may_be_dropped(const Bytes &name)
 
 void remember_lost_lists()
 {
-  std::vector<Bytes> names;
-  weir_table_names(database, WeirBytes{nullptr, 0}, collect_partition, &names);
-  for (const Bytes &name : names)
+  for (const Bytes &name : table_names(""))
   {
     Bytes table= table_of_partition(name);
     if (is_partition(name) && has_file(table, reg_ext) && lacks_file(table, LIST))
@@ -147,10 +145,8 @@ bool is_left_by_drop(const Bytes &name)
 
 void tell_lost_partitions()
 {
-  std::vector<Bytes> names;
   std::set<Bytes> lost;
-  weir_table_names(database, WeirBytes{nullptr, 0}, collect_partition, &names);
-  for (const Bytes &name : names)
+  for (const Bytes &name : table_names(""))
   {
     Bytes table= table_of_partition(name);
     if (!is_partition(name))
