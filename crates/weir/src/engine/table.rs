@@ -114,12 +114,18 @@ pub(super) fn change_all<'a>(
     tables: &[&'a Table],
     patience: &'a Patience,
 ) -> Result<Vec<Hold<'a>>> {
-    let mut order: Vec<usize> = (0..tables.len()).collect();
-    order.sort_by_key(|&n| Arc::as_ptr(&tables[n].0).addr());
     let hold = |n: usize| Ok((n, tables[n].0.change(patience)?));
-    let mut holds: Vec<(usize, Hold<'_>)> = order.into_iter().map(hold).collect::<Result<_>>()?;
+    let mut holds: Vec<(usize, Hold<'_>)> =
+        in_one_order(tables).map(hold).collect::<Result<_>>()?;
     holds.sort_by_key(|(n, _)| *n);
     Ok(holds.into_iter().map(|(_, hold)| hold).collect())
+}
+
+/// Where tables stand among those named, in an order that is the same whatever order they are named in.
+fn in_one_order(tables: &[&Table]) -> impl Iterator<Item = usize> {
+    let mut order: Vec<usize> = (0..tables.len()).collect();
+    order.sort_by_key(|&n| Arc::as_ptr(&tables[n].0).addr());
+    order.into_iter()
 }
 
 impl Shared {
@@ -271,21 +277,19 @@ mod tests {
     }
 
     #[test]
-    fn who_changes_the_same_tables_in_another_order_does_not_wait_for_ever() {
-        let [a, b, middle] = ["a", "b", "middle"].map(table);
-        let patience = Patience::new(Duration::from_secs(10));
-        let held = middle.0.change(&patience).unwrap();
-        let all = |tables: [&Table; 3]| change_all(&tables, &patience).map(drop);
-        std::thread::scope(|scope| {
-            let one = scope.spawn(|| all([&a, &middle, &b]));
-            let other = scope.spawn(|| all([&b, &middle, &a]));
-            // Both come to the one in the middle, were it to be the second of each.
-            for _ in 0..1000 {
-                std::thread::yield_now();
-            }
-            drop(held);
-            one.join().unwrap().unwrap();
-            other.join().unwrap().unwrap();
-        });
+    fn several_tables_are_taken_in_one_order_however_they_are_named() {
+        let [a, b, c] = ["a", "b", "c"].map(table);
+        let taken = |named: [&Table; 3]| -> Vec<String> {
+            in_one_order(&named).map(|n| named[n].name()).collect()
+        };
+        let order = taken([&a, &b, &c]);
+        for named in [[&a, &c, &b], [&b, &a, &c], [&b, &c, &a], [&c, &a, &b], [&c, &b, &a]] {
+            assert_eq!(taken(named), order);
+        }
+        let patience = Patience::new(Duration::ZERO);
+        let holds = change_all(&[&c, &a, &b], &patience).unwrap();
+        assert!([&a, &b, &c].into_iter().all(|held| held.0.change(&patience).is_err()));
+        drop(holds);
+        assert!(change_all(&[&a, &b], &patience).is_ok());
     }
 }
