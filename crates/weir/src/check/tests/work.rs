@@ -51,10 +51,44 @@ fn short_lived_tree(bed: &Bed, rng: &mut Rng) {
     txn.commit(Durability::Relaxed).unwrap();
 }
 
+/// A transaction that only reads, and the rows of each tree as it sees them.
+struct Snapshot {
+    txn: Txn,
+    view: View,
+    rows: Vec<Rows>,
+}
+
+impl Snapshot {
+    /// Looks some rows up.
+    fn probe(&self, bed: &Bed, rng: &mut Rng) {
+        for ((tree, _), rows) in bed.trees.iter().zip(&self.rows) {
+            for n in 0..100 {
+                let key = random_key(rng);
+                let (got, want) = (get_in(&self.txn, self.view, *tree, &key), rows.get(&key));
+                assert!(got.as_ref() == want, "probe {n}: {}", self.explain(bed, *tree, &key));
+            }
+        }
+    }
+
+    /// What there is to know of an entry that is not as it should be.
+    fn explain(&self, bed: &Bed, tree: Tree, key: &[u8]) -> String {
+        let described = retry(bed.storage(), || {
+            let leaf = tree.leaf(bed.storage(), crate::tree::Target::At(key), false)?;
+            let (slot, found) = leaf.seek(key);
+            let entry = found.then(|| leaf.entry(slot));
+            let seen = entry.and_then(|e| e.version).map(|v| bed.txns.sees(self.view, v.txn));
+            let (view, horizon) = (self.view, bed.txns.horizon());
+            let entry = entry.map(|e| (e.flags, e.version, e.value.len()));
+            Ok::<_, Restart<Fault>>(format!("{key:?} {entry:?} {view:?} {seen:?} {horizon}"))
+        });
+        described.unwrap()
+    }
+}
+
 /// Interleaved transactions with savepoints, rollbacks and purge; some are left open at the end.
 fn random_work(bed: &mut Bed, rng: &mut Rng, steps: usize) -> Vec<Open> {
     let mut open: Vec<Open> = Vec::new();
-    let mut snapshots: Vec<(Txn, crate::txn::View, Vec<Rows>)> = Vec::new();
+    let mut snapshots: Vec<Snapshot> = Vec::new();
     for _ in 0..steps {
         if open.len() < 3 {
             let mut txn = bed.txns.begin();
@@ -96,42 +130,12 @@ fn random_work(bed: &mut Bed, rng: &mut Rng, steps: usize) -> Vec<Open> {
             96..98 if snapshots.len() < 2 => {
                 let mut txn = bed.txns.begin();
                 let view = txn.view();
-                snapshots.push((txn, view, bed.trees.iter().map(|t| t.1.clone()).collect()));
+                let rows = bed.trees.iter().map(|t| t.1.clone()).collect();
+                snapshots.push(Snapshot { txn, view, rows });
             }
             _ => {
-                let Some((txn, view, rows)) = snapshots.pop() else { continue };
-                for ((tree, _), rows) in bed.trees.iter().zip(&rows) {
-                    for n in 0..100 {
-                        let key = random_key(rng);
-                        let got = get_in(&txn, view, *tree, &key);
-                        let want = rows.get(&key);
-                        if got.as_ref() != want {
-                            retry(bed.storage(), || {
-                                let leaf =
-                                    tree.leaf(bed.storage(), crate::tree::Target::At(&key), false)?;
-                                let (slot, found) = leaf.seek(&key);
-                                if found {
-                                    let e = leaf.entry(slot);
-                                    eprintln!("{:?} {:?} {}", e.flags, e.version, e.value.len());
-                                    eprintln!(
-                                        "{view:?} {:?} hz {}",
-                                        e.version.map(|v| bed.txns.sees(view, v.txn)),
-                                        bed.txns.horizon()
-                                    );
-                                } else {
-                                    eprintln!("absent");
-                                }
-                                Ok::<_, Restart<Fault>>(())
-                            })
-                            .unwrap();
-                        }
-                        assert!(
-                            got.as_ref() == want,
-                            "probe {n}: {key:?} {:?} {:?}",
-                            got.map(|g| g.len()),
-                            want.map(|g| g.len())
-                        );
-                    }
+                if let Some(snapshot) = snapshots.pop() {
+                    snapshot.probe(bed, rng);
                 }
             }
         }
