@@ -245,7 +245,7 @@ impl Transactions {
     ///
     /// # Errors
     /// Faults of the storage.
-    pub fn staging_step(&self) -> Result<Step, TxnError> {
+    pub fn staging_step(&self) -> Result<Step, Fault> {
         let moved = self.look_after_stagings();
         let stuck = !matches!(moved, Ok(Some(1..)) | Ok(None));
         self.staging.backlog.set_stuck(stuck);
@@ -258,7 +258,7 @@ impl Transactions {
     }
 
     /// Returns how many entries were moved; `None` if none were to be.
-    fn look_after_stagings(&self) -> Result<Option<u64>, TxnError> {
+    fn look_after_stagings(&self) -> Result<Option<u64>, Fault> {
         let all = {
             let mut all = self.staging.all.lock();
             all.retain(|one| one.moving.try_lock().is_none_or(|moving| !moving.retired));
@@ -289,7 +289,7 @@ impl Transactions {
 
     /// Goes through a few leaves of the largest staging tree whose entries may be moved: those of a transaction
     /// that runs, or that a snapshot doesn't see, may not. Returns how many entries were moved.
-    fn move_some_of(&self, mut stagings: Vec<(usize, &Arc<Staging>)>) -> Result<u64, TxnError> {
+    fn move_some_of(&self, mut stagings: Vec<(usize, &Arc<Staging>)>) -> Result<u64, Fault> {
         stagings.sort_unstable_by_key(|(leaves, _)| Reverse(*leaves));
         for (_, staging) in stagings {
             let moved = self.move_some(staging)?;
@@ -301,7 +301,7 @@ impl Transactions {
     }
 
     /// Goes through a few leaves of a staging tree; returns how many entries were moved.
-    fn move_some(&self, staging: &Staging) -> Result<u64, TxnError> {
+    fn move_some(&self, staging: &Staging) -> Result<u64, Fault> {
         let s = &*self.storage;
         let Some(mut moving) = staging.moving.try_lock().filter(|m| !m.retired) else {
             return Ok(0);
