@@ -306,8 +306,8 @@ impl Transactions {
         let Some(mut moving) = staging.moving.try_lock().filter(|m| !m.retired) else {
             return Ok(0);
         };
-        let horizon = self.horizon();
-        let fate = |e: &Entry<'_>| self.fate(e, horizon);
+        let (horizon, oldest) = (self.horizon(), self.oldest_snapshot());
+        let fate = |e: &Entry<'_>| self.fate(e, horizon, oldest);
         let end = self.read_ahead(staging, &moving.position, &fate)?;
         let mut total = 0;
         loop {
@@ -379,21 +379,18 @@ impl Transactions {
 }
 
 impl Transactions {
-    /// Whether a staged entry may be moved.
-    fn fate(&self, entry: &Entry<'_>, horizon: TxnId) -> Fate {
+    /// Whether a staged entry may be moved. `oldest`: no snapshot is before it, from now on.
+    fn fate(&self, entry: &Entry<'_>, horizon: TxnId, oldest: u64) -> Fate {
         if entry.flags.deleted || entry.flags.overflow {
             return Fate::Stays;
         }
-        match entry.version {
-            None => Fate::Moves(None),
-            Some(v) if v.txn < horizon => Fate::Moves(None),
+        // A transaction that is prepared keeps the horizon for as long as it likes.
+        let Some(v) = entry.version.filter(|v| v.txn >= horizon) else { return Fate::Moves(None) };
+        match self.status.get(v.txn) {
+            State::Committed(at) if at <= oldest => Fate::Moves(None),
             // Nobody looks for the undo record of an insert that has committed.
-            Some(v) if v.undo.is_insert() && self.has_committed(v.txn) => Fate::Moves(Some(v)),
-            Some(_) => Fate::Stays,
+            State::Committed(_) if v.undo.is_insert() => Fate::Moves(Some(v)),
+            _ => Fate::Stays,
         }
-    }
-
-    fn has_committed(&self, txn: TxnId) -> bool {
-        matches!(self.status.get(txn), State::Committed(_))
     }
 }
