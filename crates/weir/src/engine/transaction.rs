@@ -89,8 +89,10 @@ pub(super) fn lacks_rest(tree: Tree) -> Error {
 }
 
 impl Transaction {
-    pub(super) fn new(db: Arc<Inner>, txn: Txn, isolation: Isolation) -> Self {
+    pub(super) fn new(db: Arc<Inner>, mut txn: Txn, isolation: Isolation) -> Self {
         let durability = db.options.durability;
+        // What it was told of others' rows has to stay true.
+        txn.locks_duplicates = isolation == Isolation::Serializable;
         Transaction {
             db,
             txn: Some(txn),

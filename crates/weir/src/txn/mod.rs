@@ -240,6 +240,7 @@ impl Transactions {
             purge_work: false,
             overwrote_unseen: false,
             newest_lock: NewestLock::default(),
+            locks_duplicates: false,
             prepared: false,
             lock_timeout: Duration::from_secs(50),
             lock_waits: 0,
@@ -267,6 +268,8 @@ pub struct Txn {
     pub overwrote_unseen: bool,
     /// The lock that the last locking read took.
     newest_lock: NewestLock,
+    /// Whether an insert locks what is there already, so that it stays.
+    pub locks_duplicates: bool,
     /// Only its coordinator may end it.
     prepared: bool,
     /// How long to wait for a row lock.
