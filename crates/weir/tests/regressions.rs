@@ -325,3 +325,30 @@ fn after_a_clean_shutdown_a_map_block_without_its_header_is_damage() {
     let error = Database::open(dir.path(), options(8 << 20, 8 << 20)).map(drop).unwrap_err();
     assert!(error.to_string().contains("map"), "{error}");
 }
+
+/// The numbers of its trees mean something else there.
+#[test]
+fn a_table_of_another_database_is_refused() {
+    let [one, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let open = |dir: &tempfile::TempDir| Database::open(dir.path(), options(4 << 20, 4 << 20));
+    let db = open(&one).unwrap();
+    let table = db.create_table("items", items()).unwrap();
+    let of_other = open(&other).unwrap().create_table("items", items()).unwrap();
+    retried(&db, Isolation::default(), |txn| txn.insert(&table, &values(1, &item(1, "b", 0))));
+    let before = table.clone();
+    drop((db, table));
+    let db = open(&one).unwrap();
+    for foreign in [&of_other, &before] {
+        let refused = |error: Error| assert!(matches!(error, Error::ForeignTable(_)), "{error}");
+        let mut txn = db.begin(Isolation::default()).unwrap();
+        refused(txn.insert(foreign, &values(2, &item(2, "c", 0))).unwrap_err());
+        refused(txn.get(foreign, &[Value::U64(1)]).unwrap_err());
+        refused(db.drop_table(foreign).unwrap_err());
+        refused(db.truncate_table(foreign).unwrap_err());
+        refused(db.rename_table(foreign, "renamed").unwrap_err());
+        refused(db.create_index(foreign, "more", &["a"], false).unwrap_err());
+        refused(db.estimate_rows(foreign).unwrap_err());
+    }
+    let table = db.table("items").unwrap();
+    assert_eq!(all_items(&mut db.begin(Isolation::default()).unwrap(), &table).len(), 1);
+}

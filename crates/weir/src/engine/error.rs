@@ -79,6 +79,9 @@ pub enum Error {
     /// There is no such table, or it has been dropped.
     #[error("no table `{0}`")]
     NoSuchTable(String),
+    /// The table is of another database, or of the same one as it was opened before: look it up by its name.
+    #[error("table `{0}` is of another database, or of an earlier opening: look it up by its name")]
+    ForeignTable(String),
     /// There is no row with that key. The statement did nothing; the transaction goes on.
     #[error("table `{0}` has no row with that key")]
     NoSuchRow(String),

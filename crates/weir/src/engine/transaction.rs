@@ -181,6 +181,7 @@ impl Transaction {
         if let Some(at) = self.used.iter().position(|used| used.is_of(table)) {
             return Ok(at);
         }
+        self.db.home.check(table)?;
         self.used.push(Use::of(table, self.db.options.lock_wait_timeout)?);
         Ok(self.used.len() - 1)
     }
