@@ -29,8 +29,9 @@ pub enum Error {
     /// A row stayed locked for too long. The statement did nothing; the transaction goes on.
     #[error("lock wait timeout: the statement did nothing, the transaction goes on")]
     LockWaitTimeout,
-    /// The wait for a lock was cancelled. The statement did nothing; the transaction goes on.
-    #[error("the wait for a lock was cancelled")]
+    /// The wait for a lock, for log space or for pages to be written was cancelled. The statement did nothing; the
+    /// transaction goes on.
+    #[error("the wait was cancelled: the statement did nothing, the transaction goes on")]
     Cancelled,
     /// Too many transactions write at once. Try again when some have ended.
     #[error("too many read-write transactions at once: at most {most}")]

@@ -5,7 +5,7 @@
 //! (`gate`): with background threads by waiting for them, without by doing their steps itself.
 
 use super::dirty::Reserved;
-use super::{Cause, Fault, Mtr, Need, Storage, gate, write};
+use super::{Cause, Fault, Mtr, Need, Storage, gate, interrupt, write};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use weir_redo::{Admission, Credit, Refused};
@@ -20,7 +20,8 @@ impl Storage {
     /// Begins a mini-transaction, after waiting for log space and frames. Holds no latch yet.
     ///
     /// # Errors
-    /// The log has failed; the device is full and nothing frees log space; the database has stopped.
+    /// The log has failed; the device is full and nothing frees log space; the database has stopped; the wait was
+    /// ended ([`super::interruptible`]).
     #[inline]
     pub fn mtr(&self, need: Need) -> Result<Mtr<'_>, Fault> {
         let mut frames = Vec::new();
@@ -65,13 +66,13 @@ impl Storage {
     #[cold]
     fn admit_in_turn(&self, need: Need) -> Result<Admitted<'_>, Fault> {
         let started = Instant::now();
-        let turn = self.gate.queue_up();
+        let turn = self.gate.queue_up(interrupt::is_set).ok_or(Fault::Interrupted)?;
         let mut cause = turn.queued.then(|| self.gate.last_cause());
         let mut turns = 0;
         let admitted = loop {
             if let Some((delay, why)) = turn.delay(self.progress()) {
                 turn.waits_for(*cause.insert(why));
-                self.check()?;
+                self.check_waiting()?;
                 turns += 1;
                 self.fail_if_full(turns)?;
                 std::thread::sleep(delay.min(Duration::from_millis(5)));
@@ -90,6 +91,7 @@ impl Storage {
                 Err(refused) => {
                     drop(dirty);
                     turn.waits_for(*cause.insert(Cause::Log));
+                    self.check_waiting()?;
                     match refused {
                         Refused::Buffer => self.redo.wait_for_space(Duration::from_millis(1)),
                         _ => self.relieve_log(&mut turns)?,
@@ -123,7 +125,6 @@ impl Storage {
 
     /// Does, or waits for, what frees log space.
     fn relieve_log(&self, turns: &mut u32) -> Result<(), Fault> {
-        self.check()?;
         *turns += 1;
         if self.inline {
             self.flush_step(self.batch_pages())?;
@@ -147,7 +148,7 @@ impl Storage {
 
     /// Writes, or waits for the writes of, what is too much of dirty pages.
     pub(super) fn relieve_dirty_limit(&self, turns: &mut u32) -> Result<(), Fault> {
-        self.check()?;
+        self.check_waiting()?;
         *turns += 1;
         if self.inline {
             let pages = self.batch_pages();

@@ -46,6 +46,9 @@ pub enum Fault {
         /// Their number.
         frames: usize,
     },
+    /// Somebody else has ended the wait for log space, for pages to be written or for a frame.
+    #[error("the wait was ended before its time")]
+    Interrupted,
     /// There are pages but no control file.
     #[error(
         "{directory}: there are files of a database, but no `control` file; nothing was changed: \

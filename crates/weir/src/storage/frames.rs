@@ -20,7 +20,7 @@ impl Storage {
                 self.ask_for_frames();
                 return Ok(frame);
             }
-            self.check()?;
+            self.check_waiting()?;
             turns += 1;
             if self.inline {
                 self.evict_step(1)?;

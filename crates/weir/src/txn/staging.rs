@@ -23,6 +23,8 @@
 
 use super::backlog::Backlog;
 use super::{Op, Outcome, Pair, State, Transactions, Txn, TxnError};
+#[cfg(doc)]
+use crate::lock::LockError;
 use crate::storage::{Fault, Restart, Step, Storage, retry};
 use crate::tree::{Fate, Hint, Moved, Target, Tree};
 use parking_lot::Mutex;
@@ -196,16 +198,22 @@ impl Stagings {
 
 impl Txn {
     /// Whether an insert goes to the staging tree, by where its leaf of the main tree is. Waits for room
-    /// there, if it is to be had and nobody ends the wait; the caller holds no latch.
+    /// there, if it is to be had; the caller holds no latch.
+    ///
+    /// # Errors
+    /// [`LockError::Cancelled`].
     #[inline]
-    pub fn is_staged(&self, staging: &Staging, hint: &Hint) -> bool {
+    pub fn is_staged(&self, staging: &Staging, hint: &Hint) -> Result<bool, TxnError> {
         let (s, all) = (self.storage(), &self.shared.staging);
         // A leaf in memory is spared if the change costs a write that can't be put off.
         let spared = |leaf| s.spares(leaf) || (!staging.is_empty() && s.is_short_of_frames());
         let wanted = hint.is_missing()
             || (all.eager.load(Ordering::Relaxed) && fastrand::u8(..4) > 0)
             || hint.clean_leaf(s).is_some_and(spared);
-        wanted && all.enabled.load(Ordering::Relaxed) && all.backlog.admits(s, &self.cancelled)
+        if !wanted || !all.enabled.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        Ok(all.backlog.admits(s, &self.cancelled).inspect_err(|_| self.note_cancelled())?)
     }
 
     /// Inserts an entry into a staging tree.
