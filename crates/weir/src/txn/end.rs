@@ -521,6 +521,8 @@ impl Drop for Txn {
             self.drop_snapshot();
             if let TxnError::Fault(fault) = error {
                 self.shared.storage.stop(fault);
+                // What it holds is given up no more.
+                self.shared.locks.cancel_all();
             }
         }
     }

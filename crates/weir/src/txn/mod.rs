@@ -401,6 +401,7 @@ impl Txn {
     ) -> Result<bool, TxnError> {
         let id = self.ensure_id();
         let shared = &self.shared;
+        let is_stopped = || shared.storage.check().is_err();
         let request = Request {
             txn: id,
             tree,
@@ -411,16 +412,24 @@ impl Txn {
             weight: self.undo_records,
             implicit_owner: owner,
             is_active: &|txn| shared.is_active(txn),
-            cancelled: Some(&self.cancelled),
+            is_cancelled: &|| self.cancelled.load(Ordering::Acquire) || is_stopped(),
         };
-        let granted = shared.locks.lock(&request).inspect_err(|error| {
-            // This wait has been ended: later ones go on.
-            if *error == LockError::Cancelled {
-                self.note_cancelled();
-            }
-        })?;
+        let granted = shared.locks.lock(&request).map_err(|error| self.wait_failed(error))?;
         self.lock_waits += u64::from(granted.waited);
         Ok(granted.is_new)
+    }
+
+    /// What a wait has come to that didn't get its lock.
+    #[cold]
+    fn wait_failed(&self, error: LockError) -> TxnError {
+        if error == LockError::Cancelled {
+            if let Err(stopped) = self.storage().check() {
+                return stopped.into();
+            }
+            // This wait has been ended: later ones go on.
+            self.note_cancelled();
+        }
+        error.into()
     }
 
     /// Waits until another transaction has ended. `wait`: `false` fails at once unless it has.

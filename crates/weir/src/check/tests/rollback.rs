@@ -1,6 +1,7 @@
 //! Nothing is found after rollbacks and starts that met an error, or little memory.
 
 use super::*;
+use crate::lock::Mode;
 
 #[test]
 fn a_dead_row_that_purge_passed_by_is_gone_after_rollback() {
@@ -26,7 +27,6 @@ fn a_dead_row_that_purge_passed_by_is_gone_after_rollback() {
     }
 }
 
-/// One thread's share of the work: rows whose keys begin with its number.
 /// A tree created by a transaction whose history is kept; the next transaction has the same lane.
 fn with_history(seed: u64) -> Bed {
     let mut bed = Bed::new(seed, 1);
@@ -113,4 +113,34 @@ fn recovery_of_more_pages_than_frames_needs_no_background_threads() {
         done.send(opened).unwrap();
     });
     assert_eq!(opened.recv_timeout(Duration::from_secs(60)), Ok(true));
+}
+
+/// Whoever waits for what it holds would wait in vain.
+#[test]
+fn a_rollback_that_fails_for_good_ends_the_waits_for_its_rows() {
+    let bed = with_history(5);
+    let (tree, loser) = (bed.trees[0].0, with_loser(&bed));
+    bed.storage().evict_step(bed.frames).unwrap();
+    let endless = || {
+        let mut txn = bed.txns.begin();
+        txn.lock_timeout = Duration::MAX;
+        txn
+    };
+    let is_stopped = |done| matches!(done, Err(TxnError::Fault(Fault::Stopped(_))));
+    std::thread::scope(|scope| {
+        let mut waiter = endless();
+        let waits = scope.spawn(move || waiter.write(tree, &[50], Op::Upsert(b"mine")));
+        while bed.txns.locks.snapshot().iter().all(|lock| lock.wait.is_none()) {
+            std::thread::yield_now();
+        }
+        let at = bed.disk.operations();
+        bed.disk.inject(SimFault::Io { on: Some(OpKind::Read), at, times: Times::Forever });
+        drop(loser);
+        assert!(is_stopped(waits.join().unwrap()));
+    });
+    // Nor does anybody wait who comes later.
+    let mut later = endless();
+    assert!(is_stopped(
+        later.get_locked(tree, &[50], Mode::Shared, true, &mut Vec::new()).map(|_| Outcome::Absent)
+    ));
 }

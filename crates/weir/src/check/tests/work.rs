@@ -173,6 +173,7 @@ fn nothing_is_found_after_random_work() {
     }
 }
 
+/// One thread's share of the work: rows whose keys begin with its number.
 fn thread_work(txns: &Arc<Transactions>, tree: Tree, number: u8, turns: usize) -> Rows {
     let mut rng = Rng::with_seed(u64::from(number));
     let mut rows = Rows::new();
