@@ -12,6 +12,7 @@ use super::write::Writer;
 use crate::key::long::{is_long, short_form, split_rest};
 use crate::lock::Mode;
 use crate::schema::KeyOf;
+use crate::storage::Fault;
 use crate::tree::{Hint, Tree};
 use crate::txn::{Canceller, Direction, Durability, Range, Savepoint, Txn, TxnError, View};
 use std::sync::Arc;
@@ -89,8 +90,10 @@ pub(super) fn lacks_rest(tree: Tree) -> Error {
 }
 
 impl Transaction {
-    pub(super) fn new(db: Arc<Inner>, txn: Txn, isolation: Isolation) -> Self {
+    pub(super) fn new(db: Arc<Inner>, mut txn: Txn, isolation: Isolation) -> Self {
         let durability = db.options.durability;
+        // What it was told of others' rows has to stay true.
+        txn.locks_duplicates = isolation == Isolation::Serializable;
         Transaction {
             db,
             txn: Some(txn),
@@ -179,6 +182,7 @@ impl Transaction {
         if let Some(at) = self.used.iter().position(|used| used.is_of(table)) {
             return Ok(at);
         }
+        self.db.home.check(table)?;
         self.used.push(Use::of(table, self.db.options.lock_wait_timeout)?);
         Ok(self.used.len() - 1)
     }
@@ -247,23 +251,27 @@ impl Transaction {
 
     /// Ends a statement: a failed one has done nothing; a deadlock has undone all.
     fn conclude<T>(&mut self, before: Savepoint, result: Result<T>) -> Result<T> {
-        match result {
-            Ok(done) => Ok(done),
+        let error = match result {
+            Ok(done) => return Ok(done),
             Err(Error::Deadlock) => {
                 self.roll_back()?;
-                Err(Error::Deadlock)
+                return Err(Error::Deadlock);
             }
-            Err(error) => {
-                if let Some(txn) = &mut self.txn {
-                    txn.rollback_to(before)?;
-                }
-                Err(error)
-            }
+            Err(error) => error,
+        };
+        let Some(txn) = &mut self.txn else { return Err(error) };
+        txn.rollback_to(before)?;
+        if matches!(error, Error::Storage(Fault::Interrupted)) {
+            txn.note_cancelled();
+            return Err(Error::Cancelled);
         }
+        Err(error)
     }
 
     pub(super) fn statement<T>(&mut self, run: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        let before = self.txn()?.savepoint();
+        let txn = self.txn()?;
+        let before = txn.savepoint();
+        let _ends_with_canceller = txn.interruptible();
         let result = run(self);
         self.conclude(before, result)
     }
@@ -469,7 +477,8 @@ impl Transaction {
         &self.db.shared
     }
 
-    /// Ends this transaction's waits for locks, from another thread.
+    /// Ends this transaction's waits from another thread: those for locks, and of statements that write those for
+    /// log space and for pages to be written.
     ///
     /// # Errors
     /// [`Error::Ended`].

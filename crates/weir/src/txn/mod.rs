@@ -37,7 +37,7 @@ pub use status::State;
 pub use write::{Op, Outcome};
 
 use crate::lock::{LockError, LockTable, Mode, Request};
-use crate::storage::{Fault, Need, Storage, retry};
+use crate::storage::{Fault, Interruptible, Need, Storage, interruptible, retry};
 use crate::tree::Tree;
 use lane::{LaneUse, Lanes};
 use parking_lot::Mutex;
@@ -240,10 +240,12 @@ impl Transactions {
             purge_work: false,
             overwrote_unseen: false,
             newest_lock: NewestLock::default(),
+            locks_duplicates: false,
             prepared: false,
             lock_timeout: Duration::from_secs(50),
             lock_waits: 0,
             cancelled: Arc::new(AtomicBool::new(false)),
+            has_canceller: false,
         }
     }
 }
@@ -267,6 +269,8 @@ pub struct Txn {
     pub overwrote_unseen: bool,
     /// The lock that the last locking read took.
     newest_lock: NewestLock,
+    /// Whether an insert locks what is there already, so that it stays.
+    pub locks_duplicates: bool,
     /// Only its coordinator may end it.
     prepared: bool,
     /// How long to wait for a row lock.
@@ -275,6 +279,8 @@ pub struct Txn {
     pub lock_waits: u64,
     /// Set to end its wait for a lock.
     cancelled: Arc<AtomicBool>,
+    /// Whether somebody may set it.
+    has_canceller: bool,
 }
 
 /// A row's lock, if it was taken by the last locking read.
@@ -296,7 +302,7 @@ impl NewestLock {
     }
 }
 
-/// Ends a transaction's waits for locks; see [`Txn::canceller`].
+/// Ends a transaction's waits; see [`Txn::canceller`].
 pub struct Canceller {
     shared: Arc<Transactions>,
     id: TxnId,
@@ -313,6 +319,7 @@ impl Canceller {
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Release);
         self.shared.locks.cancel(self.id);
+        self.shared.storage.tell_interrupted();
     }
 
     /// What was cancelled before and met no wait ends no later one.
@@ -409,7 +416,7 @@ impl Txn {
         let granted = shared.locks.lock(&request).inspect_err(|error| {
             // This wait has been ended: later ones go on.
             if *error == LockError::Cancelled {
-                self.cancelled.store(false, Ordering::Release);
+                self.note_cancelled();
             }
         })?;
         self.lock_waits += u64::from(granted.waited);
@@ -437,10 +444,25 @@ impl Txn {
         }
     }
 
-    /// Ends its waits for locks, from another thread.
+    /// Ends its waits from another thread: those for locks, and what statements wait for otherwise that are
+    /// [`Txn::interruptible`].
     pub fn canceller(&mut self) -> Canceller {
         let id = self.ensure_id();
+        self.has_canceller = true;
         Canceller { shared: self.shared.clone(), id, cancelled: self.cancelled.clone() }
+    }
+
+    /// While the result lives, this thread's waits for log space, for pages to be written and for frames end with
+    /// [`Fault::Interrupted`] once the transaction's canceller says so. Whoever meets that says so by
+    /// [`Txn::note_cancelled`], and takes back what was half done.
+    #[inline]
+    pub fn interruptible(&self) -> Option<Interruptible> {
+        self.has_canceller.then(|| interruptible(self.cancelled.clone()))
+    }
+
+    /// A wait has been ended: later ones go on.
+    pub fn note_cancelled(&self) {
+        self.cancelled.store(false, Ordering::Release);
     }
 
     /// Creates a tree; rolled back, it is gone.
