@@ -386,3 +386,30 @@ fn a_writer_that_is_held_back_can_be_cancelled() {
     drop(reader);
     check_quiet(&db);
 }
+
+/// Where it was, there is the middle of a row by now.
+#[test]
+fn a_savepoint_that_a_rollback_has_passed_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), options(4 << 20, 4 << 20)).unwrap();
+    let table = db.create_table("items", items()).unwrap();
+    let mut txn = db.begin(Isolation::default()).unwrap();
+    let insert = |txn: &mut weir::Transaction, id| txn.insert(&table, &values(id, &item(1, id, 9)));
+    let first = txn.savepoint().unwrap();
+    txn.delete(&table, &[Value::U64(7)]).unwrap();
+    insert(&mut txn, 1).unwrap();
+    assert!(txn.update(&table, &values(1, &item(1, 1, 20))).unwrap());
+    let passed = txn.savepoint().unwrap();
+    insert(&mut txn, 2).unwrap();
+    txn.rollback_to(first).unwrap();
+    (3..6).for_each(|id| insert(&mut txn, id).unwrap());
+    let refused = txn.rollback_to(passed);
+    assert!(matches!(refused, Err(Error::NoSuchSavepoint)), "{refused:?}");
+    let later = txn.savepoint().unwrap();
+    insert(&mut txn, 6).unwrap();
+    txn.rollback_to(later).unwrap();
+    txn.rollback_to(later).unwrap();
+    txn.commit().unwrap();
+    assert_eq!(all_items(&mut db.begin(Isolation::default()).unwrap(), &table).len(), 3);
+    check_quiet(&db);
+}

@@ -42,6 +42,9 @@ pub enum Error {
     /// The transaction has ended, by itself or by a deadlock.
     #[error("the transaction has ended")]
     Ended,
+    /// The transaction has been rolled back to an earlier savepoint since this one. Nothing changed.
+    #[error("the savepoint is no more: the transaction was rolled back to an earlier one")]
+    NoSuchSavepoint,
     /// The transaction is prepared: it can only be committed or rolled back.
     #[error("the transaction is prepared: it can only be committed or rolled back")]
     Prepared,

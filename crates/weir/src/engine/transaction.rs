@@ -5,6 +5,7 @@ use super::catalog::TableDef;
 use super::error::{Error, Result, inconsistent};
 use super::lock::{Lock, Wait};
 use super::prepared::Committed;
+use super::savepoint::{Rollbacks, Savepoint};
 use super::scan::{Begin, RawScan, Reads};
 use super::table::{Table, Use};
 use super::typed::Encoded;
@@ -14,7 +15,7 @@ use crate::lock::Mode;
 use crate::schema::KeyOf;
 use crate::storage::Fault;
 use crate::tree::{Hint, Tree};
-use crate::txn::{Canceller, Direction, Durability, Range, Savepoint, Txn, TxnError, View};
+use crate::txn::{self, Canceller, Direction, Durability, Range, Txn, TxnError, View};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -64,6 +65,7 @@ pub struct Transaction {
     isolation: Isolation,
     durability: Durability,
     used: Vec<Use>,
+    rollbacks: Rollbacks,
     /// Its name, once it is prepared.
     xid: Option<Vec<u8>>,
     /// Tells it from all others of the process; 0 until it begins a scan.
@@ -100,6 +102,7 @@ impl Transaction {
             isolation,
             durability,
             used: Vec::new(),
+            rollbacks: Rollbacks::default(),
             xid: None,
             serial: 0,
             row: Encoded::default(),
@@ -250,7 +253,7 @@ impl Transaction {
     }
 
     /// Ends a statement: a failed one has done nothing; a deadlock has undone all.
-    fn conclude<T>(&mut self, before: Savepoint, result: Result<T>) -> Result<T> {
+    fn conclude<T>(&mut self, before: txn::Savepoint, result: Result<T>) -> Result<T> {
         let error = match result {
             Ok(done) => return Ok(done),
             Err(Error::Deadlock) => {
@@ -493,16 +496,22 @@ impl Transaction {
     pub fn savepoint(&mut self) -> Result<Savepoint> {
         let txn = self.txn()?;
         txn.finish_rollback()?;
-        Ok(txn.savepoint())
+        let at = txn.savepoint();
+        Ok(self.rollbacks.savepoint(at))
     }
 
     /// Takes back what was done since the savepoint. Locks of locking reads are kept; rows that were only
-    /// written since are free for others again.
+    /// written since are free for others again. Savepoints since then are no more.
     ///
     /// # Errors
-    /// Storage errors.
+    /// [`Error::NoSuchSavepoint`]; storage errors.
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
-        Ok(self.txn()?.rollback_to(savepoint)?)
+        self.check_running()?;
+        if self.rollbacks.have_passed(savepoint) {
+            return Err(Error::NoSuchSavepoint);
+        }
+        self.rollbacks.note(savepoint);
+        Ok(self.txn()?.rollback_to(savepoint.place())?)
     }
 
     /// Takes everything back; what can't be taken back for want of space is taken back later.

@@ -329,16 +329,16 @@ impl Canceller {
 }
 
 /// A point to which a transaction can be rolled back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Savepoint(u64);
 
 impl Savepoint {
-    /// As a number, for those who can only keep that.
+    /// Undo records before it.
     pub fn number(self) -> u64 {
         self.0
     }
 
-    /// That of a number; 0 is where a transaction begins.
+    /// The one behind so many undo records.
     pub fn of_number(number: u64) -> Self {
         Savepoint(number)
     }
