@@ -38,6 +38,9 @@ const READ_AHEAD_EVERY: usize = READ_AHEAD / 2;
 const READ_AHEAD_FROM: usize = 256;
 /// Entries of a batch for each leaf that a scan looks ahead: one that has just begun may end soon.
 const ENTRIES_PER_LEAF_AHEAD: usize = 64;
+/// Room that a scan begins with, in bytes, and most that it makes at once for what comes of a leaf.
+const FIRST_ROOM: usize = 4 << 10;
+const ROOM_AT_ONCE: usize = 16 << 10;
 /// Entries of a leaf that the CPU is told of before they are copied.
 const CELLS_AHEAD: usize = 6;
 
@@ -164,7 +167,7 @@ impl Scan {
     ) -> Scan {
         let done = range.high.as_ref().is_some_and(|h| *h <= range.low);
         // Room for what a short scan copies, so that it doesn't grow piece by piece.
-        let (bytes, rows) = (Vec::with_capacity(1024), Vec::with_capacity(most.min(64)));
+        let (bytes, rows) = (Vec::with_capacity(FIRST_ROOM), Vec::with_capacity(most.min(64)));
         Scan {
             shared,
             tree,
@@ -395,8 +398,7 @@ impl Scan {
 
     /// Copies entries of the next leaf that has any.
     fn fetch(&mut self, look: Look) -> Result<(), ScanStop> {
-        self.bytes.clear();
-        self.rows.clear();
+        self.make_room();
         self.next = 0;
         let shared = self.shared.clone();
         let s = &*shared.storage;
@@ -421,6 +423,15 @@ impl Scan {
         }
         self.most = (2 * self.most).min(1 << 16);
         Ok(())
+    }
+
+    /// Takes what was copied out, and makes room for as many entries as are to be copied, if they are like those.
+    fn make_room(&mut self) {
+        let entry = self.bytes.len() / self.rows.len().max(1);
+        self.bytes.clear();
+        self.rows.clear();
+        self.bytes.reserve((entry * self.most).min(ROOM_AT_ONCE));
+        self.rows.reserve(self.most.min(ROOM_AT_ONCE / size_of::<Copied>()));
     }
 
     /// Reads the leaf that is missing together with those behind it, and has more read meanwhile from now on.
