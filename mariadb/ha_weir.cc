@@ -18,11 +18,18 @@ ulonglong ha_weir::table_flags() const
                    HA_TABLE_SCAN_ON_INDEX | HA_PARTIAL_COLUMN_READ | HA_CAN_SQL_HANDLER |
                    HA_CAN_VIRTUAL_COLUMNS | HA_CAN_TABLES_WITHOUT_ROLLBACK | HA_CAN_SKIP_LOCKED |
                    HA_BINLOG_ROW_CAPABLE | HA_CAN_GEOMETRY | HA_AUTO_PART_KEY | HA_ONLINE_ANALYZE |
-                   HA_CONCURRENT_OPTIMIZE | HA_CRASH_SAFE | HA_CAN_ONLINE_BACKUPS | HA_CHECK_UNIQUE_AFTER_WRITE;
+                   HA_CONCURRENT_OPTIMIZE | HA_CRASH_SAFE | HA_CAN_ONLINE_BACKUPS;
   // Statements that are repeated elsewhere must have seen a state that doesn't change under them.
   THD *thd= current_thd;
   if (!thd || thd_tx_isolation(thd) > ISO_READ_COMMITTED)
     flags|= HA_BINLOG_STMT_CAPABLE;
+  // What the server checks itself is seen by all who write at once only after the write. Nobody else writes into the
+  // copy that an ALTER makes, and from there the server takes back no row that is a duplicate.
+  if (!thd || thd->lex->sql_command != SQLCOM_ALTER_TABLE)
+    flags|= HA_CHECK_UNIQUE_AFTER_WRITE;
+  // And it is checked last, whatever its place among the keys.
+  if (table_share && (table_share->long_unique_table || table_share->period.unique_keys))
+    flags|= HA_DUPLICATE_KEY_NOT_IN_ORDER;
   return flags;
 }
 
