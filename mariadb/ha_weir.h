@@ -71,6 +71,7 @@ public:
   int multi_range_read_explain_info(uint mode, char *text, size_t size) override;
   int read_range_first(const key_range *start, const key_range *end, bool is_equal,
                        bool sorted) override;
+  int read_range_next() override;
   int rnd_init(bool scan) override;
   int rnd_end() override;
   int rnd_next(uchar *buf) override;
@@ -161,6 +162,7 @@ private:
   Bytes paused_at;   // key of the last entry of a scan that was closed in between
   const key_range *range_end= nullptr;
   bool backward= false, exact= false, at_entry= false, at_end= false, paused= false;
+  bool ends_with_range= false; // the scan ends just where the server's range does
   weir::Alone *alone= nullptr; // of a sequence
 
   /* Room for what is encoded */

@@ -136,6 +136,8 @@ public:
   void primary_key(TABLE *table, const uchar *record, Bytes &out) const;
   // Bytes of the first parts of a key image, as many as `map` says.
   void from_image(const uchar *image, key_part_map map, Bytes &out) const;
+  // Whether these bytes stand for all of the parts: those of the primary key aren't in the keys of a unique index.
+  bool takes(key_part_map map) const { return !(map >> own.size() >> (unique ? 0 : extension)); }
 
   // The entry of a row. `pk`: the row's primary key.
   void entry(TABLE *table, const uchar *record, const Bytes &pk, Bytes &key, Bytes &value) const;

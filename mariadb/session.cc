@@ -47,7 +47,12 @@ int Session::begin(THD *thd, WeirIsolation isolation)
 {
   DBUG_ASSERT(!transaction);
   prepared= ordered= users_own= may_write= false;
-  return error_of(weir_begin(database, isolation, canceller, &transaction));
+  if (!ended_one)
+    return error_of(weir_begin(database, isolation, canceller, &transaction));
+  if (WeirResult result= weir_begin_again(ended_one, isolation))
+    return error_of(result);
+  std::swap(transaction, ended_one);
+  return 0;
 }
 
 int Session::begin_statement(THD *thd, bool reads_only)
@@ -117,8 +122,8 @@ int Session::rollback()
 
 void Session::ended()
 {
-  weir_transaction_close(transaction);
-  transaction= nullptr;
+  if (transaction)
+    std::swap(transaction, ended_one);
   in_statement= prepared= ordered= false;
   written.rollback();
   for (const Bytes &name : to_drop)
@@ -175,7 +180,10 @@ void Session::close()
       leave_table(name);
     to_drop.clear();
   }
+  weir_transaction_close(transaction);
+  transaction= nullptr;
   ended();
+  weir_transaction_close(ended_one);
   weir_canceller_close(canceller);
   delete this;
 }

@@ -64,6 +64,7 @@ public:
   bool has_emptied(THD *thd) const { return emptied_by == thd->query_id; }
   void note_emptied(THD *thd) { emptied_by= thd->query_id; }
 
+  // The one that runs, or null.
   WeirTransaction *transaction= nullptr;
   Bulk bulk;
   Written written;
@@ -71,6 +72,8 @@ public:
   uint duplicate= MAX_KEY;
 
 private:
+  // Where none runs, one that has ended, if there was one.
+  WeirTransaction *ended_one= nullptr;
   WeirCanceller *canceller= nullptr;
   bool in_statement= false, prepared= false, ordered= false, users_own= false, may_write= false;
   WeirResult ordered_result= WEIR_RESULT_OK;

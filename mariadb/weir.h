@@ -663,6 +663,12 @@ enum WeirResult weir_begin(const struct WeirDatabase *database,
                            const struct WeirCanceller *canceller,
                            struct WeirTransaction **out);
 
+// Begins another transaction in place of one that has ended, which costs less than `weir_begin`.
+//
+// # Safety
+// `transaction` is a handle.
+enum WeirResult weir_begin_again(struct WeirTransaction *transaction, enum WeirIsolation isolation);
+
 // Gives back a transaction. What has not ended is rolled back.
 //
 // # Safety
