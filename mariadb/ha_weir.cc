@@ -74,10 +74,10 @@ int ha_weir::open(const char *name, int, uint)
   sequence= table->s->table_type == TABLE_TYPE_SEQUENCE;
   keys.resize(table->s->keys);
   if (!hidden)
-    keys[table->s->primary_key].init(table, table->s->primary_key, nullptr);
+    keys[table->s->primary_key].init(table, table->s->primary_key, nullptr, share->keys_made);
   for (uint i= 0; i < keys.size(); i++)
     if (i != table->s->primary_key)
-      keys[i].init(table, i, primary());
+      keys[i].init(table, i, primary(), share->keys_made);
   rows.init(table, primary());
   if (!rows.set_added(table, share->added))
     return HA_ERR_CRASHED;
@@ -158,6 +158,7 @@ static WeirLock lock_for(THD *thd, thr_lock_type type)
 int ha_weir::start(THD *thd, thr_lock_type type)
 {
   writes= type >= TL_FIRST_WRITE;
+  is_noted= false;
   lock= lock_for(thd, type);
   reads_all= writes;
   if (sequence)
@@ -315,11 +316,30 @@ int ha_weir::info(uint flag)
   }
   if (flag & (HA_STATUS_VARIABLE | HA_STATUS_CONST))
     tell_rows_per_key(flag & HA_STATUS_CONST);
+  if (flag & HA_STATUS_TIME)
+    tell_times();
   if (flag & HA_STATUS_ERRKEY)
-    errkey= duplicate;
+    tell_duplicate();
   if ((flag & HA_STATUS_AUTO) && table->found_next_number_field)
     stats.auto_increment_value= auto_increment();
   return 0;
+}
+
+void ha_weir::tell_duplicate()
+{
+  Session *session= Session::find(ha_thd());
+  errkey= session && !sequence ? session->duplicate : duplicate;
+}
+
+// The definition's file is as old as the table.
+void ha_weir::tell_times()
+{
+  char path[FN_REFLEN];
+  MY_STAT found;
+  strxnmov(path, sizeof path - 1, table->s->normalized_path.str, reg_ext, NullS);
+  if (my_stat(path, &found, MYF(0)))
+    stats.create_time= found.st_ctime;
+  stats.update_time= *share->last_write;
 }
 
 // Tells the server how many rows there are for a value of each index's first parts.

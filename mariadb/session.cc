@@ -6,6 +6,18 @@
 
 namespace weir {
 
+static std::shared_mutex door;
+
+Visitor::Visitor() : held(door) {}
+
+WeirDatabase *take_database()
+{
+  std::lock_guard<std::shared_mutex> guard(door);
+  WeirDatabase *taken= database;
+  database= nullptr;
+  return taken;
+}
+
 Session *Session::find(THD *thd)
 {
   return static_cast<Session *>(thd_get_ha_data(thd, hton));
@@ -95,6 +107,8 @@ int Session::commit(THD *thd)
   }
   else if (transaction)
     result= weir_commit(transaction, durability());
+  if (result == WEIR_RESULT_OK)
+    written.commit();
   ended();
   return error_of(result);
 }
@@ -111,15 +125,23 @@ void Session::ended()
   if (transaction)
     std::swap(transaction, ended_one);
   in_statement= prepared= ordered= false;
+  written.rollback();
   for (const Bytes &name : to_drop)
     if (drop_table(name, patience_of(nullptr)) != WEIR_RESULT_OK)
       sql_print_warning("WEIR: table %s could not be dropped: %s", name.c_str(), weir_error_message());
   to_drop.clear();
 }
 
+void Session::end_statement()
+{
+  in_statement= false;
+  written.end_statement();
+}
+
 int Session::rollback_statement()
 {
   in_statement= false;
+  written.rollback_statement();
   return transaction ? error_of(weir_statement_rollback(transaction)) : 0;
 }
 
@@ -128,7 +150,7 @@ int Session::prepare(THD *thd, const Bytes &xid, bool is_users_own)
   if (!transaction)
     return 0;
   users_own= is_users_own;
-  in_statement= false;
+  end_statement();
   // What has changed nothing that outlives the connection is rolled back with it: nobody could look for it.
   if (users_own && !may_write)
     return 0;

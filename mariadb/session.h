@@ -8,11 +8,29 @@
 
 #include "bulk.h"
 #include "keys.h"
+#include "last_write.h"
+#include <shared_mutex>
 
 namespace weir {
 
 extern handlerton *hton;
 extern WeirDatabase *database;
+
+// Who only looks at the database: neither a handler nor a transaction keeps the server from taking the engine away
+// meanwhile.
+class Visitor
+{
+public:
+  Visitor();
+  // Whether there is a database.
+  explicit operator bool() const { return database; }
+
+private:
+  std::shared_lock<std::shared_mutex> held;
+};
+
+// Waits for those who look, and takes the database out of sight; null if there is none.
+WeirDatabase *take_database();
 
 class Session
 {
@@ -28,7 +46,7 @@ public:
   int consistent_snapshot(THD *thd);
   int commit(THD *thd);
   int rollback();
-  void end_statement() { in_statement= false; }
+  void end_statement();
   int rollback_statement();
   // `users_own`: the name is a user's (XA), not the server's.
   int prepare(THD *thd, const Bytes &xid, bool users_own);
@@ -49,6 +67,9 @@ public:
   // The one that runs, or null.
   WeirTransaction *transaction= nullptr;
   Bulk bulk;
+  Written written;
+  // Index of the last duplicate. Of a partitioned table the server doesn't always ask the partition that found it.
+  uint duplicate= MAX_KEY;
 
 private:
   // Where none runs, one that has ended, if there was one.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "keys.h"
+#include "last_write.h"
 #include <atomic>
 #include <mutex>
 
@@ -23,6 +24,8 @@ public:
   std::vector<uint32_t> positions;
   // See `Meta`.
   Bytes added;
+  uchar keys_made= KEYS_NOW;
+  LastWrite last_write;
   // Next key of a table without primary key, 0 if not known yet; next value of AUTO_INCREMENT.
   std::atomic<ulonglong> next_hidden{0}, next_auto{0};
   std::atomic<bool> auto_is_known{false};
@@ -69,6 +72,7 @@ struct Meta
   Bytes added;   // a row with the values that rows from before a column was added lack
   // Of a partition that was given to another table and not opened since; or its own table. See partitions.h.
   Bytes table_before;
+  uchar keys_made= KEYS_NOW; // see keys.h
 
   Bytes encode() const;
   bool decode(WeirBytes from);

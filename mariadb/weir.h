@@ -540,6 +540,14 @@ enum WeirResult weir_table_drop(const struct WeirDatabase *database,
                                 struct WeirBytes name,
                                 struct WeirPatience patience);
 
+// From now on snapshots from before can't read the table: of a copy that takes another table's place.
+//
+// # Safety
+// `database` is a handle; the name is readable; the canceller is a handle or null.
+enum WeirResult weir_table_hide_from_older(const struct WeirDatabase *database,
+                                           struct WeirBytes name,
+                                           struct WeirPatience patience);
+
 // Gives a table another name. `meta` replaces what the caller keeps with it; null: that stays.
 //
 // # Safety
