@@ -62,6 +62,8 @@ int ha_weir::open(const char *name, int, uint)
     return error;
 
   hidden= table->s->primary_key == MAX_KEY;
+  // An UPDATE that changes this key first collects the rows: a scan would come to a row again that moves ahead of it.
+  key_used_on_scan= table->s->primary_key;
   sequence= table->s->table_type == TABLE_TYPE_SEQUENCE;
   keys.resize(table->s->keys);
   if (!hidden)

@@ -291,6 +291,35 @@ static int check_version(handlerton *, const char *path, const LEX_CUSTRING *ver
   return meta.version == wanted ? 0 : 1;
 }
 
+/* Names */
+
+// Whether the last part of a table's name begins so.
+static bool has_base(const Bytes &name, const Bytes &begins)
+{
+  size_t slash= name.rfind(FN_LIBCHAR);
+  return slash != Bytes::npos && name.compare(slash + 1, begins.size(), begins) == 0;
+}
+
+static bool is_temporary(const Bytes &name)
+{
+  return has_base(name, "#sql-temptable");
+}
+
+/* Backup */
+
+// mariabackup passes over what it doesn't know, and ends well: who relies on it must learn that here. Tables that go
+// when the server ends aren't asked for.
+static void prepare_for_backup()
+{
+  for (const Bytes &name : table_names(""))
+    if (!is_temporary(name))
+    {
+      sql_print_warning("WEIR: a backup begins: the tables of WEIR are in %sweir; a snapshot of the file system has them, "
+                        "mariabackup doesn't copy them", mysql_real_data_home);
+      return;
+    }
+}
+
 /* What a crash leaves behind */
 
 // Drops tables that nobody can name any more; `what` they are.
@@ -308,18 +337,6 @@ static void drop_garbage(bool is_garbage(const Bytes &name), const char *what)
   }
   if (dropped)
     sql_print_information("WEIR: %zu %s are dropped", dropped, what);
-}
-
-// Whether the last part of a table's name begins so.
-static bool has_base(const Bytes &name, const Bytes &begins)
-{
-  size_t slash= name.rfind(FN_LIBCHAR);
-  return slash != Bytes::npos && name.compare(slash + 1, begins.size(), begins) == 0;
-}
-
-static bool is_temporary(const Bytes &name)
-{
-  return has_base(name, "#sql-temptable");
 }
 
 // Drops the temporary tables of a server that was killed; those that a prepared transaction uses when that has ended.
@@ -393,6 +410,7 @@ static int init(void *p)
   hton->close_connection= close_connection;
   hton->kill_query= kill_query;
   hton->flush_logs= flush_logs;
+  hton->prepare_for_backup= prepare_for_backup;
   hton->show_status= show_status;
   hton->drop_database= drop_database;
   hton->check_version= check_version;

@@ -85,14 +85,13 @@ impl IndexDef {
         value: &[u8],
         hint: Hint,
     ) -> std::result::Result<Outcome, TxnError> {
-        match &self.staging {
-            Some(staging)
-                if key.len() + value.len() <= MAX_STAGED && txn.is_staged(staging, &hint) =>
-            {
-                txn.insert_staged(staging, key, value)
-            }
-            _ => txn.write_at(self.tree, key, Op::Insert(value), hint),
+        if let Some(staging) = &self.staging
+            && key.len() + value.len() <= MAX_STAGED
+            && txn.is_staged(staging, &hint)?
+        {
+            return txn.insert_staged(staging, key, value);
         }
+        txn.write_at(self.tree, key, Op::Insert(value), hint)
     }
 
     /// Inserts entries in ascending order, whose rows the transaction holds; returns how many were inserted
@@ -132,7 +131,7 @@ impl IndexDef {
         let mut staged = [false; HINTS];
         for ((pair, hint), staged) in run.iter().zip(hints).zip(&mut staged) {
             let bytes = pair.key.len() + pair.value.len();
-            *staged = bytes <= MAX_STAGED && txn.is_staged(staging, hint);
+            *staged = bytes <= MAX_STAGED && txn.is_staged(staging, hint)?;
         }
         let mut done = 0;
         while done < run.len() {

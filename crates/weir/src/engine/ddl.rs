@@ -46,7 +46,7 @@ impl Database {
         txn.commit()?;
         def.since = (!is_own).then(|| self.0.shared.now());
         self.add_stagings(&def.indexes);
-        let table = Table(Arc::new(Shared::new(name.to_string(), def)));
+        let table = Table(Arc::new(Shared::new(self.0.home, name.to_string(), def)));
         self.0.tables.write().insert(name.to_string(), table.clone());
         Ok(table)
     }
@@ -94,6 +94,7 @@ impl Database {
     /// [`Error::NotRaw`], [`Error::NoSuchTable`]; [`Error::Schema`] if it is too long; [`Error::TableInUse`]
     /// while the table is being changed otherwise; storage errors. Nothing changed then.
     pub fn set_meta(&self, table: &Table, meta: &[u8]) -> Result<()> {
+        self.0.home.check(table)?;
         self.0.roll_back_orphans();
         let patience = self.patience();
         let _hold = table.0.change(&patience)?;
@@ -128,6 +129,7 @@ impl Changes<'_> {
     /// # Errors
     /// As there; [`Error::Cancelled`] if patience ends. Nothing changed then.
     pub fn drop_table(&self, table: &Table) -> Result<()> {
+        self.db.0.home.check(table)?;
         self.db.0.roll_back_orphans();
         let _hold = table.0.exclusive(self.patience)?;
         let _one = self.db.0.ddl.lock();
@@ -156,6 +158,7 @@ impl Changes<'_> {
     /// # Errors
     /// As there. Nothing changed then.
     pub fn truncate_tables(&self, tables: &[&Table]) -> Result<()> {
+        tables.iter().try_for_each(|table| self.db.0.home.check(table))?;
         self.db.0.roll_back_orphans();
         let mut holds = table::change_all(tables, self.patience)?;
         holds.iter_mut().try_for_each(Hold::wait_for_all)?;
@@ -199,6 +202,7 @@ impl Changes<'_> {
 
     fn rename(&self, table: &Table, to: &str, meta: Option<&[u8]>) -> Result<()> {
         check_name(to)?;
+        self.db.0.home.check(table)?;
         if self.db.table(to).is_some() {
             return Err(Error::TableExists(to.into()));
         }

@@ -6,7 +6,28 @@ use super::patience::Patience;
 use crate::schema::{Layout, Schema};
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+
+/// An opening of a database: its tables are no other's, whatever their numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Home(u64);
+
+impl Home {
+    /// One that there was not before in this process.
+    pub fn new() -> Home {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Home(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Fails for a table of another opening.
+    pub fn check(self, table: &Table) -> Result<()> {
+        match table.0.home == self {
+            true => Ok(()),
+            false => Err(Error::ForeignTable(table.name())),
+        }
+    }
+}
 
 /// A table of a [`super::Database`]; cheap to clone.
 #[derive(Clone)]
@@ -51,6 +72,7 @@ impl Drop for Use {
 
 /// What all handles of a table share.
 pub(super) struct Shared {
+    home: Home,
     pub name: RwLock<String>,
     users: Mutex<Users>,
     changed: Condvar,
@@ -129,8 +151,9 @@ fn in_one_order(tables: &[&Table]) -> impl Iterator<Item = usize> {
 }
 
 impl Shared {
-    pub fn new(name: String, def: TableDef) -> Self {
+    pub fn new(home: Home, name: String, def: TableDef) -> Self {
         Shared {
+            home,
             name: RwLock::new(name),
             users: Mutex::new(Users { def: Some(Arc::new(def)), ..Users::default() }),
             changed: Condvar::new(),
@@ -283,7 +306,7 @@ mod tests {
         let layout = Schema::raw(Vec::new(), Vec::new()).unwrap().into();
         let def =
             TableDef { layout, primary: Tree::new(TreeId(9)), indexes: Vec::new(), since: Some(0) };
-        Table(Arc::new(Shared::new(name.into(), def)))
+        Table(Arc::new(Shared::new(Home::new(), name.into(), def)))
     }
 
     #[test]

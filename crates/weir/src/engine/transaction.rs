@@ -5,6 +5,7 @@ use super::catalog::{Rows, TableDef};
 use super::error::{Error, Result, inconsistent};
 use super::lock::{Lock, Wait};
 use super::prepared::Committed;
+use super::savepoint::{Rollbacks, Savepoint};
 use super::scan::{Begin, RawScan, Reads};
 use super::table::{Table, Use};
 use super::typed::Encoded;
@@ -12,9 +13,10 @@ use super::write::Writer;
 use crate::key::long::{is_long, short_form, split_rest};
 use crate::lock::Mode;
 use crate::schema::KeyOf;
+use crate::storage::Fault;
 use crate::tree::{Hint, Tree};
 use crate::txn::{
-    Canceller, Direction, Durability, HeldSnapshot, Range, Savepoint, Txn, TxnError, View,
+    self, Canceller, Direction, Durability, HeldSnapshot, Range, Txn, TxnError, View,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -67,6 +69,7 @@ pub struct Transaction {
     isolation: Isolation,
     durability: Durability,
     used: Vec<Use>,
+    rollbacks: Rollbacks,
     /// Its name, once it is prepared.
     xid: Option<Vec<u8>>,
     /// Tells it from all others of the process; 0 until it begins a scan.
@@ -95,18 +98,28 @@ pub(super) fn lacks_rest(tree: Tree) -> Error {
 impl Transaction {
     pub(super) fn new(db: Arc<Inner>, txn: Txn, isolation: Isolation) -> Self {
         let durability = db.options.durability;
-        Transaction {
+        let mut transaction = Transaction {
             db,
-            txn: Some(txn),
+            txn: None,
             ended: None,
             isolation,
             durability,
             used: Vec::new(),
+            rollbacks: Rollbacks::default(),
             xid: None,
             serial: 0,
             row: Encoded::default(),
             hints: Vec::new(),
-        }
+        };
+        transaction.start(txn, isolation);
+        transaction
+    }
+
+    fn start(&mut self, mut txn: Txn, isolation: Isolation) {
+        // What it was told of others' rows has to stay true.
+        txn.locks_duplicates = isolation == Isolation::Serializable;
+        self.txn = Some(txn);
+        self.isolation = isolation;
     }
 
     /// One to be rolled back.
@@ -191,6 +204,7 @@ impl Transaction {
         if let Some(at) = self.used.iter().position(|used| used.is_of(table)) {
             return Ok(at);
         }
+        self.db.home.check(table)?;
         self.used.push(Use::of(table, self.db.options.lock_wait_timeout)?);
         Ok(self.used.len() - 1)
     }
@@ -263,24 +277,28 @@ impl Transaction {
     }
 
     /// Ends a statement: a failed one has done nothing; a deadlock has undone all.
-    fn conclude<T>(&mut self, before: Savepoint, result: Result<T>) -> Result<T> {
-        match result {
-            Ok(done) => Ok(done),
+    fn conclude<T>(&mut self, before: txn::Savepoint, result: Result<T>) -> Result<T> {
+        let error = match result {
+            Ok(done) => return Ok(done),
             Err(Error::Deadlock) => {
                 self.roll_back()?;
-                Err(Error::Deadlock)
+                return Err(Error::Deadlock);
             }
-            Err(error) => {
-                if let Some(txn) = &mut self.txn {
-                    txn.rollback_to(before)?;
-                }
-                Err(error)
-            }
+            Err(error) => error,
+        };
+        let Some(txn) = &mut self.txn else { return Err(error) };
+        txn.rollback_to(before)?;
+        if matches!(error, Error::Storage(Fault::Interrupted)) {
+            txn.note_cancelled();
+            return Err(Error::Cancelled);
         }
+        Err(error)
     }
 
     pub(super) fn statement<T>(&mut self, run: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        let before = self.txn()?.savepoint();
+        let txn = self.txn()?;
+        let before = txn.savepoint();
+        let _ends_with_canceller = txn.interruptible();
         let result = run(self);
         self.conclude(before, result)
     }
@@ -486,7 +504,8 @@ impl Transaction {
         &self.db.shared
     }
 
-    /// Ends this transaction's waits for locks, from another thread.
+    /// Ends this transaction's waits from another thread: those for locks, and of statements that write those for
+    /// log space and for pages to be written.
     ///
     /// # Errors
     /// [`Error::Ended`].
@@ -501,16 +520,22 @@ impl Transaction {
     pub fn savepoint(&mut self) -> Result<Savepoint> {
         let txn = self.txn()?;
         txn.finish_rollback()?;
-        Ok(txn.savepoint())
+        let at = txn.savepoint();
+        Ok(self.rollbacks.savepoint(at))
     }
 
     /// Takes back what was done since the savepoint. Locks of locking reads are kept; rows that were only
-    /// written since are free for others again.
+    /// written since are free for others again. Savepoints since then are no more.
     ///
     /// # Errors
-    /// Storage errors.
+    /// [`Error::NoSuchSavepoint`]; storage errors.
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
-        Ok(self.txn()?.rollback_to(savepoint)?)
+        self.check_running()?;
+        if self.rollbacks.have_passed(savepoint) {
+            return Err(Error::NoSuchSavepoint);
+        }
+        self.rollbacks.note(savepoint);
+        Ok(self.txn()?.rollback_to(savepoint.place())?)
     }
 
     /// Takes everything back; what can't be taken back for want of space is taken back later.
@@ -581,9 +606,10 @@ impl Transaction {
     /// If this one has not ended.
     pub fn begin_again(&mut self, isolation: Isolation) -> Result<()> {
         assert!(self.has_ended(), "a transaction ends before another one takes its place");
-        self.txn = Some(self.db.begin(self.ended.take())?);
-        self.isolation = isolation;
+        let txn = self.db.begin(self.ended.take())?;
+        self.start(txn, isolation);
         self.durability = self.db.options.durability;
+        self.rollbacks = Rollbacks::default();
         self.serial = 0;
         Ok(())
     }

@@ -85,6 +85,11 @@ thread_local! {
 /// While it lives, mtrs of this thread may use the reserve.
 pub struct OnReserve(PhantomData<*const ()>);
 
+/// Whether mtrs of this thread may use the reserve.
+pub(super) fn is_on_reserve() -> bool {
+    ON_RESERVE.with(Cell::get) > 0
+}
+
 /// Lets mtrs of this thread use the reserve.
 pub fn on_reserve() -> OnReserve {
     ON_RESERVE.with(|n| n.set(n.get() + 1));
@@ -162,9 +167,9 @@ impl DirtyCredits {
     fn reserve_directly(&self) -> Option<Reserved<'_>> {
         loop {
             let usable = self.usable.load(SeqCst);
-            let most = match ON_RESERVE.with(Cell::get) {
-                0 => usable & !STRIPED,
-                _ => (usable & !STRIPED) + reserve(self.limit.load(SeqCst)),
+            let most = match is_on_reserve() {
+                false => usable & !STRIPED,
+                true => (usable & !STRIPED) + reserve(self.limit.load(SeqCst)),
             };
             let given = self.taken.0.fetch_update(SeqCst, SeqCst, |taken| {
                 (taken + PER_MTR <= most).then_some(taken + PER_MTR)

@@ -38,7 +38,7 @@ pub use status::State;
 pub use write::{Op, Outcome};
 
 use crate::lock::{LockError, LockTable, Mode, Request};
-use crate::storage::{Fault, Need, Storage, retry};
+use crate::storage::{Fault, Interruptible, Need, Storage, interruptible, retry};
 use crate::tree::Tree;
 use lane::{LaneUse, Lanes};
 use parking_lot::Mutex;
@@ -213,10 +213,12 @@ impl Transactions {
             purge_work: false,
             overwrote_unseen: false,
             newest_lock: NewestLock::default(),
+            locks_duplicates: false,
             prepared: false,
             lock_timeout: Duration::from_secs(50),
             lock_waits: 0,
             cancelled: Arc::new(AtomicBool::new(false)),
+            has_canceller: false,
         }
     }
 }
@@ -240,6 +242,8 @@ pub struct Txn {
     pub overwrote_unseen: bool,
     /// The lock that the last locking read took.
     newest_lock: NewestLock,
+    /// Whether an insert locks what is there already, so that it stays.
+    pub locks_duplicates: bool,
     /// Only its coordinator may end it.
     prepared: bool,
     /// How long to wait for a row lock.
@@ -248,6 +252,8 @@ pub struct Txn {
     pub lock_waits: u64,
     /// Set to end its wait for a lock.
     cancelled: Arc<AtomicBool>,
+    /// Whether somebody may set it.
+    has_canceller: bool,
 }
 
 /// A row's lock, if it was taken by the last locking read.
@@ -269,7 +275,7 @@ impl NewestLock {
     }
 }
 
-/// Ends a transaction's waits for locks; see [`Txn::canceller`].
+/// Ends a transaction's waits; see [`Txn::canceller`].
 pub struct Canceller {
     shared: Arc<Transactions>,
     id: TxnId,
@@ -286,6 +292,7 @@ impl Canceller {
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Release);
         self.shared.locks.cancel(self.id);
+        self.shared.storage.tell_interrupted();
     }
 
     /// What was cancelled before and met no wait ends no later one.
@@ -295,16 +302,16 @@ impl Canceller {
 }
 
 /// A point to which a transaction can be rolled back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Savepoint(u64);
 
 impl Savepoint {
-    /// As a number, for those who can only keep that.
+    /// Undo records before it.
     pub fn number(self) -> u64 {
         self.0
     }
 
-    /// That of a number; 0 is where a transaction begins.
+    /// The one behind so many undo records.
     pub fn of_number(number: u64) -> Self {
         Savepoint(number)
     }
@@ -326,6 +333,7 @@ impl Txn {
             Some(cancelled) => *cancelled.get_mut() = false,
             None => self.cancelled = Arc::default(),
         }
+        self.has_canceller = false;
     }
 
     /// Its number; 0 until it writes or locks.
@@ -392,6 +400,7 @@ impl Txn {
     ) -> Result<bool, TxnError> {
         let id = self.ensure_id();
         let shared = &self.shared;
+        let is_stopped = || shared.storage.check().is_err();
         let request = Request {
             txn: id,
             tree,
@@ -402,16 +411,24 @@ impl Txn {
             weight: self.undo_records,
             implicit_owner: owner,
             is_active: &|txn| shared.is_active(txn),
-            cancelled: Some(&self.cancelled),
+            is_cancelled: &|| self.cancelled.load(Ordering::Acquire) || is_stopped(),
         };
-        let granted = shared.locks.lock(&request).inspect_err(|error| {
-            // This wait has been ended: later ones go on.
-            if *error == LockError::Cancelled {
-                self.cancelled.store(false, Ordering::Release);
-            }
-        })?;
+        let granted = shared.locks.lock(&request).map_err(|error| self.wait_failed(error))?;
         self.lock_waits += u64::from(granted.waited);
         Ok(granted.is_new)
+    }
+
+    /// What a wait has come to that didn't get its lock.
+    #[cold]
+    fn wait_failed(&self, error: LockError) -> TxnError {
+        if error == LockError::Cancelled {
+            if let Err(stopped) = self.storage().check() {
+                return stopped.into();
+            }
+            // This wait has been ended: later ones go on.
+            self.note_cancelled();
+        }
+        error.into()
     }
 
     /// Waits until another transaction has ended. `wait`: `false` fails at once unless it has.
@@ -435,10 +452,25 @@ impl Txn {
         }
     }
 
-    /// Ends its waits for locks, from another thread.
+    /// Ends its waits from another thread: those for locks, and what statements wait for otherwise that are
+    /// [`Txn::interruptible`].
     pub fn canceller(&mut self) -> Canceller {
         let id = self.ensure_id();
+        self.has_canceller = true;
         Canceller { shared: self.shared.clone(), id, cancelled: self.cancelled.clone() }
+    }
+
+    /// While the result lives, this thread's waits for log space, for pages to be written and for frames end with
+    /// [`Fault::Interrupted`] once the transaction's canceller says so. Whoever meets that says so by
+    /// [`Txn::note_cancelled`], and takes back what was half done.
+    #[inline]
+    pub fn interruptible(&self) -> Option<Interruptible> {
+        self.has_canceller.then(|| interruptible(self.cancelled.clone()))
+    }
+
+    /// A wait has been ended: later ones go on.
+    pub fn note_cancelled(&self) {
+        self.cancelled.store(false, Ordering::Release);
     }
 
     /// Creates a tree; rolled back, it is gone.

@@ -6,7 +6,7 @@ use super::snapshots::Snapshots;
 use super::status::StatusTable;
 use super::{Resurrected, Stagings, Transactions, Txn, TxnError, TxnFigures};
 use crate::lock::LockTable;
-use crate::storage::{Fault, Mtr, Restart, Storage, retry};
+use crate::storage::{Fault, Mtr, Restart, Storage, on_reserve, retry};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -103,6 +103,7 @@ impl Transactions {
     }
 
     fn roll_back(self: &Arc<Self>, loser: &Found) -> Result<(), TxnError> {
+        let _reserve = on_reserve();
         let begin = UndoPlace { page: loser.tail, used: 0, last: 0 };
         let mut txn: Txn = self.begin();
         txn.id = loser.txn;
