@@ -5,7 +5,8 @@ pub use shuttle::sync::atomic::{AtomicU64, Ordering, fence};
 #[cfg(not(feature = "shuttle"))]
 pub use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// Passes the time while another thread holds a latch: a few spins, then other threads' turn.
+/// Passes the time while another thread holds a latch: a few spins, then other threads' turn. Where a latch is held
+/// for longer its holder has lost the processor, and others may want that, too: they get it for a while.
 #[inline]
 pub fn spin_hint(turns: &mut u32) {
     #[cfg(feature = "shuttle")]
@@ -15,11 +16,16 @@ pub fn spin_hint(turns: &mut u32) {
     }
     #[cfg(not(feature = "shuttle"))]
     {
+        const SPINS: u32 = 32;
+        const YIELDS: u32 = 8;
+        const REST: std::time::Duration = std::time::Duration::from_micros(50);
         *turns += 1;
-        if *turns < 32 {
+        if *turns < SPINS {
             std::hint::spin_loop();
-        } else {
+        } else if *turns < SPINS + YIELDS {
             std::thread::yield_now();
+        } else {
+            std::thread::sleep(REST);
         }
     }
 }
