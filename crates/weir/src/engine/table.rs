@@ -33,6 +33,24 @@ impl Home {
 #[derive(Clone)]
 pub struct Table(pub(super) Arc<Shared>);
 
+/// How long a user waits for whoever changes a table's definition.
+#[derive(Clone, Copy)]
+pub(super) struct Waits<'a> {
+    pub timeout: Duration,
+    /// Whether the wait is to end before.
+    pub is_cancelled: &'a dyn Fn() -> bool,
+}
+
+impl Waits<'_> {
+    /// Waits that nobody ends.
+    pub fn of(timeout: Duration) -> Waits<'static> {
+        Waits { timeout, is_cancelled: &|| false }
+    }
+}
+
+/// How long a user waits before it looks whether its wait has been cancelled.
+const LOOK: Duration = Duration::from_millis(20);
+
 /// A transaction's use of a table: its definition stays as it is.
 pub(super) struct Use {
     shared: Arc<Shared>,
@@ -43,16 +61,16 @@ pub(super) struct Use {
 
 impl Use {
     /// Begins to use a table, after waiting for whoever changes it.
-    pub fn of(table: &Table, timeout: Duration) -> Result<Use> {
-        let def = table.0.enter(timeout)?;
+    pub fn of(table: &Table, waits: Waits<'_>) -> Result<Use> {
+        let def = table.0.enter(waits)?;
         Ok(Use { shared: table.0.clone(), def, writes: false })
     }
 
     /// Begins to write to it, after waiting for whoever is about to change its definition.
     #[inline]
-    pub fn begin_writing(&mut self, timeout: Duration) -> Result<()> {
+    pub fn begin_writing(&mut self, waits: Waits<'_>) -> Result<()> {
         if !self.writes {
-            self.shared.enter_to_write(timeout)?;
+            self.shared.enter_to_write(waits)?;
             self.writes = true;
         }
         Ok(())
@@ -175,24 +193,18 @@ impl Shared {
     }
 
     /// Begins to use the table: its definition stays as it is until [`Shared::leave`].
-    fn enter(&self, timeout: Duration) -> Result<Arc<TableDef>> {
-        let deadline = Instant::now().checked_add(timeout);
+    fn enter(&self, waits: Waits<'_>) -> Result<Arc<TableDef>> {
         let mut users = self.users.lock();
-        while users.exclusive {
-            self.wait(&mut users, deadline)?;
-        }
+        self.wait_as_user(&mut users, waits, |users| users.exclusive)?;
         let def = self.def()?;
         users.shared += 1;
         Ok(def)
     }
 
     /// A user begins to write.
-    fn enter_to_write(&self, timeout: Duration) -> Result<()> {
-        let deadline = Instant::now().checked_add(timeout);
+    fn enter_to_write(&self, waits: Waits<'_>) -> Result<()> {
         let mut users = self.users.lock();
-        while users.closed {
-            self.wait(&mut users, deadline)?;
-        }
+        self.wait_as_user(&mut users, waits, |users| users.closed)?;
         users.writers += 1;
         Ok(())
     }
@@ -229,6 +241,31 @@ impl Shared {
         // Who has looked already waits by the time the mutex is free.
         drop(self.users.lock());
         self.changed.notify_all();
+    }
+
+    /// Waits for whoever changes the definition.
+    fn wait_as_user(
+        &self,
+        users: &mut MutexGuard<'_, Users>,
+        waits: Waits<'_>,
+        goes_on: impl Fn(&Users) -> bool,
+    ) -> Result<()> {
+        if !goes_on(users) {
+            return Ok(());
+        }
+        let deadline = Instant::now().checked_add(waits.timeout);
+        while goes_on(users) {
+            if (waits.is_cancelled)() {
+                return Err(Error::Cancelled);
+            }
+            let now = Instant::now();
+            if deadline.is_some_and(|deadline| now >= deadline) {
+                return Err(Error::TableInUse(self.name()));
+            }
+            let look = now + LOOK;
+            self.changed.wait_until(users, deadline.map_or(look, |deadline| deadline.min(look)));
+        }
+        Ok(())
     }
 
     /// Waits for as long as there is patience.
