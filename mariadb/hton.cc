@@ -291,6 +291,35 @@ static int check_version(handlerton *, const char *path, const LEX_CUSTRING *ver
   return meta.version == wanted ? 0 : 1;
 }
 
+/* Names */
+
+// Whether the last part of a table's name begins so.
+static bool has_base(const Bytes &name, const Bytes &begins)
+{
+  size_t slash= name.rfind(FN_LIBCHAR);
+  return slash != Bytes::npos && name.compare(slash + 1, begins.size(), begins) == 0;
+}
+
+static bool is_temporary(const Bytes &name)
+{
+  return has_base(name, "#sql-temptable");
+}
+
+/* Backup */
+
+// mariabackup passes over what it doesn't know, and ends well: who relies on it must learn that here. Tables that go
+// when the server ends aren't asked for.
+static void prepare_for_backup()
+{
+  for (const Bytes &name : table_names(""))
+    if (!is_temporary(name))
+    {
+      sql_print_warning("WEIR: a backup begins: the tables of WEIR are in %sweir; a snapshot of the file system has them, "
+                        "mariabackup doesn't copy them", mysql_real_data_home);
+      return;
+    }
+}
+
 /* What a crash leaves behind */
 
 // Drops tables that nobody can name any more; `what` they are.
@@ -308,18 +337,6 @@ static void drop_garbage(bool is_garbage(const Bytes &name), const char *what)
   }
   if (dropped)
     sql_print_information("WEIR: %zu %s are dropped", dropped, what);
-}
-
-// Whether the last part of a table's name begins so.
-static bool has_base(const Bytes &name, const Bytes &begins)
-{
-  size_t slash= name.rfind(FN_LIBCHAR);
-  return slash != Bytes::npos && name.compare(slash + 1, begins.size(), begins) == 0;
-}
-
-static bool is_temporary(const Bytes &name)
-{
-  return has_base(name, "#sql-temptable");
 }
 
 // Drops the temporary tables of a server that was killed; those that a prepared transaction uses when that has ended.
@@ -361,12 +378,26 @@ static int ddl_is_recovered(handlerton *)
 static const int OWN_NUMBER= 113;
 static_assert(OWN_NUMBER > DB_TYPE_FIRST_DYNAMIC && OWN_NUMBER < DB_TYPE_DEFAULT, "a number for plugins");
 
+// The server asks for prepared transactions at its start alone. Of an engine that is installed later it is told those
+// that a user ends; about the others, which its log ends, it must be started with the engine.
+extern "C" void make_known(void *, WeirBytes bytes)
+{
+  XID xid;
+  if (!xid_of_bytes(bytes, &xid))
+    return;
+  if (xid.get_my_xid())
+    sql_print_warning("WEIR: a transaction waits for the binary log to say whether it was committed: start the server "
+                      "with the plugin (plugin-load-add)");
+  else
+    xid_cache_insert(&xid);
+}
+
 static int deinit(void *)
 {
   close_numbers();
-  if (database && weir_close(database, clean_shutdown()) != WEIR_RESULT_OK)
+  WeirDatabase *closing= take_database();
+  if (closing && weir_close(closing, clean_shutdown()) != WEIR_RESULT_OK)
     sql_print_error("WEIR: %s", weir_error_message());
-  database= nullptr;
   return 0;
 }
 
@@ -393,6 +424,7 @@ static int init(void *p)
   hton->close_connection= close_connection;
   hton->kill_query= kill_query;
   hton->flush_logs= flush_logs;
+  hton->prepare_for_backup= prepare_for_backup;
   hton->show_status= show_status;
   hton->drop_database= drop_database;
   hton->check_version= check_version;
@@ -422,6 +454,8 @@ static int init(void *p)
   put_back_partitions();
   remember_lost_lists();
   drop_temporary_tables();
+  if (mysqld_server_started)
+    weir_prepared(database, make_known, nullptr);
   return 0;
 }
 

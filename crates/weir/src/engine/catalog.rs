@@ -60,6 +60,15 @@ pub struct IndexDef {
     pub since: u64,
 }
 
+/// What it takes of a definition to read single rows: not the whole, whose count of users all processors share.
+#[derive(Debug, Clone, Copy)]
+pub struct Rows {
+    /// [`TableDef::primary`].
+    pub tree: Tree,
+    /// [`TableDef::since`].
+    pub since: Option<u64>,
+}
+
 impl IndexDef {
     /// Its trees.
     pub fn trees(&self) -> impl Iterator<Item = Tree> + use<> {
@@ -161,6 +170,12 @@ impl IndexDef {
 }
 
 impl TableDef {
+    /// Where its rows are.
+    #[inline]
+    pub fn rows(&self) -> Rows {
+        Rows { tree: self.primary, since: self.since }
+    }
+
     /// The columns of a typed table.
     ///
     /// # Panics

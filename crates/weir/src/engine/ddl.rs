@@ -68,7 +68,7 @@ impl Database {
         self.changes(&self.patience()).truncate_table(table)
     }
 
-    /// Gives a table another name. Handles stay valid.
+    /// Gives a table another name. Handles stay valid. Who could read it before still can.
     ///
     /// # Errors
     /// [`Error::TableExists`], [`Error::NameTooLong`], [`Error::TableInUse`], [`Error::NoSuchTable`];
@@ -184,6 +184,20 @@ impl Changes<'_> {
         Ok(())
     }
 
+    /// From now on snapshots from before can't read the table ([`Error::TableTooNew`]), after waiting for those who use
+    /// it: of a copy that has got its rows and takes another table's place. A snapshot from meanwhile would miss some.
+    ///
+    /// # Errors
+    /// [`Error::TableInUse`], [`Error::NoSuchTable`]; [`Error::Cancelled`] if patience ends. Nothing changed then.
+    pub fn hide_from_older(&self, table: &Table) -> Result<()> {
+        let _hold = table.0.exclusive(self.patience)?;
+        let _one = self.db.0.ddl.lock();
+        let mut def = TableDef::clone(&*table.0.def()?);
+        def.since = def.since.map(|_| self.db.0.shared.now());
+        table.0.set_def(Some(def));
+        Ok(())
+    }
+
     /// As [`Database::rename_table`].
     ///
     /// # Errors
@@ -222,7 +236,6 @@ impl Changes<'_> {
         catalog::remove(&mut txn, &from)?;
         catalog::put(&mut txn, to, &def, PutOp::New)?;
         txn.commit()?;
-        def.since = def.since.map(|_| self.db.0.shared.now());
         table.0.set_def(Some(def));
         let mut tables = self.db.0.tables.write();
         tables.remove(&from);

@@ -122,9 +122,9 @@ pub enum Error {
         /// The index.
         index: String,
     },
-    /// The table was made, emptied or renamed after the transaction's snapshot. Begin a new transaction.
+    /// The table was made or emptied after the transaction's snapshot. Begin a new transaction.
     #[error(
-        "the table was made, emptied or renamed after the transaction's snapshot; begin a new transaction"
+        "the table was made or emptied after the transaction's snapshot; begin a new transaction"
     )]
     TableTooNew,
     /// The directory holds no database and none was to be created.

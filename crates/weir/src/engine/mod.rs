@@ -45,7 +45,7 @@ use crate::schema::KeyOf;
 use crate::sort;
 use crate::storage::replay::Summary;
 use crate::storage::{Background, Fault, Reason, Storage};
-use crate::txn::Transactions;
+use crate::txn::{Transactions, Txn};
 use parking_lot::{Mutex, RwLock};
 use prepared::Registry;
 use std::collections::HashMap;
@@ -205,10 +205,7 @@ impl Database {
     /// # Errors
     /// The database has stopped after a failure.
     pub fn begin(&self, isolation: Isolation) -> Result<Transaction> {
-        self.0.shared.storage.check()?;
-        self.0.roll_back_orphans();
-        let mut txn = self.0.shared.begin();
-        txn.lock_timeout = self.0.options.lock_wait_timeout;
+        let txn = self.0.begin(None)?;
         Ok(Transaction::new(self.0.clone(), txn, isolation))
     }
 
@@ -396,6 +393,23 @@ impl Database {
         // Nobody does the background work any more: who would wait for it gets an error.
         storage.stop(Fault::Closed);
         Ok(())
+    }
+}
+
+impl Inner {
+    /// A transaction that has done nothing yet; `ended`: one that has ended, to be used again.
+    fn begin(&self, ended: Option<Txn>) -> Result<Txn> {
+        self.shared.storage.check()?;
+        self.roll_back_orphans();
+        let mut txn = match ended {
+            None => self.shared.begin(),
+            Some(mut txn) => {
+                txn.begin_again();
+                txn
+            }
+        };
+        txn.lock_timeout = self.options.lock_wait_timeout;
+        Ok(txn)
     }
 }
 

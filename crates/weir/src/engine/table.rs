@@ -92,14 +92,14 @@ impl Drop for Use {
 pub(super) struct Shared {
     home: Home,
     pub name: RwLock<String>,
-    /// `None` once it has been dropped.
-    def: RwLock<Option<Arc<TableDef>>>,
     users: Mutex<Users>,
     changed: Condvar,
 }
 
 #[derive(Default)]
 struct Users {
+    /// What they use; `None` once it has been dropped.
+    def: Option<Arc<TableDef>>,
     /// Transactions that use the table.
     shared: usize,
     /// Those of them that may have written to it.
@@ -173,8 +173,7 @@ impl Shared {
         Shared {
             home,
             name: RwLock::new(name),
-            def: RwLock::new(Some(Arc::new(def))),
-            users: Mutex::default(),
+            users: Mutex::new(Users { def: Some(Arc::new(def)), ..Users::default() }),
             changed: Condvar::new(),
         }
     }
@@ -185,28 +184,55 @@ impl Shared {
 
     /// The definition.
     pub fn def(&self) -> Result<Arc<TableDef>> {
-        self.def.read().clone().ok_or_else(|| Error::NoSuchTable(self.name()))
+        self.def_of(&self.users.lock())
+    }
+
+    fn def_of(&self, users: &Users) -> Result<Arc<TableDef>> {
+        users.def.clone().ok_or_else(|| Error::NoSuchTable(self.name()))
     }
 
     pub fn set_def(&self, def: Option<TableDef>) {
-        *self.def.write() = def.map(Arc::new);
+        self.users.lock().def = def.map(Arc::new);
     }
 
     /// Begins to use the table: its definition stays as it is until [`Shared::leave`].
     fn enter(&self, waits: Waits<'_>) -> Result<Arc<TableDef>> {
-        let mut users = self.users.lock();
-        self.wait_as_user(&mut users, waits, |users| users.exclusive)?;
-        let def = self.def()?;
+        let mut users = self.users_once(waits, |users| !users.exclusive)?;
+        let def = self.def_of(&users)?;
         users.shared += 1;
         Ok(def)
     }
 
     /// A user begins to write.
     fn enter_to_write(&self, waits: Waits<'_>) -> Result<()> {
-        let mut users = self.users.lock();
-        self.wait_as_user(&mut users, waits, |users| users.closed)?;
-        users.writers += 1;
+        self.users_once(waits, |users| !users.closed)?.writers += 1;
         Ok(())
+    }
+
+    /// The users, once nobody keeps others from joining them. Mostly nobody does, and the clock isn't asked.
+    fn users_once(
+        &self,
+        waits: Waits<'_>,
+        may_join: impl Fn(&Users) -> bool,
+    ) -> Result<MutexGuard<'_, Users>> {
+        let mut users = self.users.lock();
+        if may_join(&users) {
+            return Ok(users);
+        }
+        let deadline = Instant::now().checked_add(waits.timeout);
+        while !may_join(&users) {
+            if (waits.is_cancelled)() {
+                return Err(Error::Cancelled);
+            }
+            let now = Instant::now();
+            if deadline.is_some_and(|deadline| now >= deadline) {
+                return Err(Error::TableInUse(self.name()));
+            }
+            let look = now + LOOK;
+            let until = deadline.map_or(look, |deadline| deadline.min(look));
+            self.changed.wait_until(&mut users, until);
+        }
+        Ok(users)
     }
 
     /// Ends a use.
@@ -241,31 +267,6 @@ impl Shared {
         // Who has looked already waits by the time the mutex is free.
         drop(self.users.lock());
         self.changed.notify_all();
-    }
-
-    /// Waits for whoever changes the definition.
-    fn wait_as_user(
-        &self,
-        users: &mut MutexGuard<'_, Users>,
-        waits: Waits<'_>,
-        goes_on: impl Fn(&Users) -> bool,
-    ) -> Result<()> {
-        if !goes_on(users) {
-            return Ok(());
-        }
-        let deadline = Instant::now().checked_add(waits.timeout);
-        while goes_on(users) {
-            if (waits.is_cancelled)() {
-                return Err(Error::Cancelled);
-            }
-            let now = Instant::now();
-            if deadline.is_some_and(|deadline| now >= deadline) {
-                return Err(Error::TableInUse(self.name()));
-            }
-            let look = now + LOOK;
-            self.changed.wait_until(users, deadline.map_or(look, |deadline| deadline.min(look)));
-        }
-        Ok(())
     }
 
     /// Waits for as long as there is patience.

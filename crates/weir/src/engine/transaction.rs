@@ -1,7 +1,7 @@
 //! Transactions as users see them. Their statements: [`super::typed`], [`super::raw`].
 
 use super::Inner;
-use super::catalog::TableDef;
+use super::catalog::{Rows, TableDef};
 use super::error::{Error, Result, inconsistent};
 use super::lock::{Lock, Wait};
 use super::prepared::Committed;
@@ -15,7 +15,9 @@ use crate::lock::Mode;
 use crate::schema::KeyOf;
 use crate::storage::Fault;
 use crate::tree::{Hint, Tree};
-use crate::txn::{self, Canceller, Direction, Durability, Range, Txn, TxnError, View};
+use crate::txn::{
+    self, Canceller, Direction, Durability, HeldSnapshot, Range, Txn, TxnError, View,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -62,6 +64,8 @@ pub struct Transaction {
     db: Arc<Inner>,
     /// `None` once it has ended.
     txn: Option<Txn>,
+    /// What has committed, to begin anew.
+    ended: Option<Txn>,
     isolation: Isolation,
     durability: Durability,
     used: Vec<Use>,
@@ -100,13 +104,12 @@ fn note_cancelled(txn: &Txn, error: &Error) {
 }
 
 impl Transaction {
-    pub(super) fn new(db: Arc<Inner>, mut txn: Txn, isolation: Isolation) -> Self {
+    pub(super) fn new(db: Arc<Inner>, txn: Txn, isolation: Isolation) -> Self {
         let durability = db.options.durability;
-        // What it was told of others' rows has to stay true.
-        txn.locks_duplicates = isolation == Isolation::Serializable;
-        Transaction {
+        let mut transaction = Transaction {
             db,
-            txn: Some(txn),
+            txn: None,
+            ended: None,
             isolation,
             durability,
             used: Vec::new(),
@@ -115,7 +118,16 @@ impl Transaction {
             serial: 0,
             row: Encoded::default(),
             hints: Vec::new(),
-        }
+        };
+        transaction.start(txn, isolation);
+        transaction
+    }
+
+    fn start(&mut self, mut txn: Txn, isolation: Isolation) {
+        // What it was told of others' rows has to stay true.
+        txn.locks_duplicates = isolation == Isolation::Serializable;
+        self.txn = Some(txn);
+        self.isolation = isolation;
     }
 
     /// One to be rolled back.
@@ -177,6 +189,13 @@ impl Transaction {
     pub(super) fn enter(&mut self, table: &Table) -> Result<Arc<TableDef>> {
         let at = self.used_at(table)?;
         Ok(self.used[at].def.clone())
+    }
+
+    /// As [`Transaction::enter`], where the definition isn't needed beyond the transaction's next use.
+    #[inline]
+    pub(super) fn entered(&mut self, table: &Table) -> Result<&TableDef> {
+        let at = self.used_at(table)?;
+        Ok(&self.used[at].def)
     }
 
     /// As [`Transaction::enter`], to write to it.
@@ -251,6 +270,11 @@ impl Transaction {
         Ok(())
     }
 
+    /// Keeps what the statement sees.
+    pub(super) fn hold_snapshot(&mut self) -> Result<HeldSnapshot> {
+        Ok(self.txn()?.hold_snapshot())
+    }
+
     /// What the statement sees.
     pub(super) fn view(&mut self) -> Result<View> {
         let isolation = self.isolation;
@@ -264,9 +288,9 @@ impl Transaction {
     }
 
     /// What the statement sees of a table.
-    fn view_of(&mut self, def: &TableDef) -> Result<View> {
+    fn view_of(&mut self, rows: Rows) -> Result<View> {
         let view = self.view()?;
-        match def.since {
+        match rows.since {
             Some(since) if view.snapshot < since => Err(Error::TableTooNew),
             _ => Ok(view),
         }
@@ -335,16 +359,16 @@ impl Transaction {
     #[inline]
     pub(super) fn read_row(
         &mut self,
-        def: &TableDef,
+        rows: Rows,
         key: &[u8],
         lock: Lock,
         out: &mut Vec<u8>,
     ) -> Result<bool> {
         match is_long(key) {
-            false => self.read_stored(def, key, lock, out),
+            false => self.read_stored(rows, key, lock, out),
             true => {
-                let found = self.read_stored(def, &short_form(key), lock, out)?;
-                without_rest(def.primary, found, out)
+                let found = self.read_stored(rows, &short_form(key), lock, out)?;
+                without_rest(rows.tree, found, out)
             }
         }
     }
@@ -352,19 +376,19 @@ impl Transaction {
     /// As [`Transaction::read_row`], by the key that is stored; what is found is as it is stored.
     pub(super) fn read_stored(
         &mut self,
-        def: &TableDef,
+        rows: Rows,
         key: &[u8],
         lock: Lock,
         out: &mut Vec<u8>,
     ) -> Result<bool> {
         match lock.mode() {
-            Some((mode, wait)) => self.get_stored_locked(def.primary, key, mode, wait, out),
+            Some((mode, wait)) => self.get_stored_locked(rows.tree, key, mode, wait, out),
             None if self.isolation == Isolation::Serializable => {
-                self.get_stored_locked(def.primary, key, Mode::Shared, Wait::ForTimeout, out)
+                self.get_stored_locked(rows.tree, key, Mode::Shared, Wait::ForTimeout, out)
             }
             None => {
-                let view = self.view_of(def)?;
-                self.get_stored_in(view, def.primary, key, out)
+                let view = self.view_of(rows)?;
+                self.get_stored_in(view, rows.tree, key, out)
             }
         }
     }
@@ -450,7 +474,7 @@ impl Transaction {
             Some((mode, Wait::Skip)) => (Reads::Locked(mode, Wait::Skip), None),
             Some((mode, wait)) => (Reads::Locked(mode, wait), serializable.then_some(mode)),
             None if serializable => (Reads::Newest, Some(Mode::Shared)),
-            None => (Reads::View(self.view_of(&def)?), None),
+            None => (Reads::View(self.view_of(def.rows())?), None),
         };
         if let (KeyOf::Index(n), Reads::View(view)) = (of, reads)
             && view.snapshot < def.indexes[n].since
@@ -460,8 +484,8 @@ impl Transaction {
         }
         // Under the other levels the transaction keeps its snapshot as long as the scan can go on.
         let held = match reads {
-            Reads::View(view) if self.isolation == Isolation::ReadCommitted => {
-                Some(self.shared().hold_snapshot(view.snapshot))
+            Reads::View(_) if self.isolation == Isolation::ReadCommitted => {
+                Some(self.hold_snapshot()?)
             }
             _ => None,
         };
@@ -544,7 +568,7 @@ impl Transaction {
 
     /// It has ended: its tables and its name are free.
     fn forget(&mut self) {
-        self.txn = None;
+        self.ended = self.txn.take();
         self.used.clear();
         if let Some(xid) = self.xid.take() {
             self.db.prepared.remove(&xid);
@@ -570,12 +594,44 @@ impl Transaction {
     }
 
     /// Commits without waiting: others see it when this returns, in the order of these calls. It is
-    /// durable after [`super::Database::wait`], or with a later commit that is.
+    /// durable after [`super::Database::wait`], or with a later commit that is. Another transaction may
+    /// take its place then: [`Transaction::begin_again`].
     ///
     /// # Errors
     /// As [`Transaction::commit`].
-    pub fn commit_in_order(mut self) -> Result<Committed> {
+    pub fn commit_in_order(&mut self) -> Result<Committed> {
         self.commit_visibly()
+    }
+
+    /// Begins another transaction in place of this one, which has ended. Where many follow one another that do little,
+    /// this costs less than [`super::Database::begin`]: what a transaction needs is there.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # use weir::{Database, Isolation, Options};
+    /// # let db = Database::open(dir.path(), Options::default().memory_bytes(8 << 20))?;
+    /// let mut txn = db.begin(Isolation::RepeatableRead)?;
+    /// for _ in 0..3 {
+    ///     // Statements.
+    ///     db.wait(txn.commit_in_order()?)?;
+    ///     txn.begin_again(Isolation::ReadCommitted)?;
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The database has stopped after a failure.
+    ///
+    /// # Panics
+    /// If this one has not ended.
+    pub fn begin_again(&mut self, isolation: Isolation) -> Result<()> {
+        assert!(self.has_ended(), "a transaction ends before another one takes its place");
+        let txn = self.db.begin(self.ended.take())?;
+        self.start(txn, isolation);
+        self.durability = self.db.options.durability;
+        self.rollbacks = Rollbacks::default();
+        self.serial = 0;
+        Ok(())
     }
 
     /// Takes everything back. For a prepared transaction, returns when that is as durable as its commit

@@ -27,7 +27,7 @@
 //! the reserve for all others.
 
 use super::pool::NO_FRAME;
-use crate::sync::{AtomicU64, Ordering::SeqCst};
+use crate::sync::{AtomicU64, Ordering::SeqCst, thread_number};
 use std::cell::Cell;
 use std::marker::PhantomData;
 
@@ -62,21 +62,6 @@ pub struct DirtyCredits {
 pub struct Reserved<'a> {
     credits: &'a DirtyCredits,
     stripe: Option<usize>,
-}
-
-thread_local! {
-    /// The stripe of this thread.
-    static STRIPE: Cell<usize> = const { Cell::new(usize::MAX) };
-}
-
-fn own_stripe() -> usize {
-    static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
-    STRIPE.with(|stripe| {
-        if stripe.get() == usize::MAX {
-            stripe.set(NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % STRIPES);
-        }
-        stripe.get()
-    })
 }
 
 fn usable(limit: u64) -> u64 {
@@ -161,7 +146,7 @@ impl DirtyCredits {
     /// Reserves credits for an mtr, unless too many are out. Never waits.
     #[inline]
     pub fn try_reserve(&self) -> Option<Reserved<'_>> {
-        self.reserve_in(own_stripe()).or_else(|| self.reserve_directly())
+        self.reserve_in(thread_number() % STRIPES).or_else(|| self.reserve_directly())
     }
 
     #[inline]

@@ -22,6 +22,7 @@ mod read;
 mod recover;
 mod run;
 mod scan;
+mod snapshots;
 mod staging;
 mod status;
 mod write;
@@ -42,8 +43,9 @@ use crate::tree::Tree;
 use lane::{LaneUse, Lanes};
 use parking_lot::Mutex;
 use purge::History;
+use snapshots::{Snapshot, Snapshots};
 use status::StatusTable;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -92,8 +94,7 @@ pub struct Transactions {
     clock: AtomicU64,
     committing: Mutex<()>,
     status: StatusTable,
-    /// Live snapshots, and how many share each.
-    snapshots: Mutex<BTreeMap<u64, u32>>,
+    snapshots: Snapshots,
     /// Everybody sees what transactions before this one have written.
     horizon: AtomicU64,
     advancing: Mutex<()>,
@@ -111,12 +112,12 @@ pub struct Transactions {
 /// Keeps what a snapshot sees, whatever becomes of the transaction that took it.
 pub struct HeldSnapshot {
     shared: Arc<Transactions>,
-    snapshot: u64,
+    snapshot: Snapshot,
 }
 
 impl Drop for HeldSnapshot {
     fn drop(&mut self) {
-        self.shared.end_snapshot(self.snapshot);
+        self.shared.snapshots.end(self.snapshot);
     }
 }
 
@@ -166,37 +167,13 @@ impl Transactions {
 
     /// The oldest live snapshot; without one, what the next would be.
     fn oldest_snapshot(&self) -> u64 {
-        let snapshots = self.snapshots.lock();
-        snapshots.keys().next().copied().unwrap_or_else(|| self.clock.load(Ordering::Acquire))
+        self.snapshots.oldest(|| self.now())
     }
 
     /// Whether every snapshot, live or to come, sees what `txn` wrote. Once it does, it always will.
     fn seen_by_all(&self, txn: TxnId) -> bool {
         txn < self.horizon()
             || matches!(self.status.get(txn), State::Committed(at) if at <= self.oldest_snapshot())
-    }
-
-    fn begin_snapshot(&self) -> u64 {
-        let mut snapshots = self.snapshots.lock();
-        let now = self.clock.load(Ordering::Acquire);
-        *snapshots.entry(now).or_default() += 1;
-        now
-    }
-
-    /// Holds a live snapshot longer than its transaction might. The caller's transaction has it.
-    pub fn hold_snapshot(self: &Arc<Self>, snapshot: u64) -> HeldSnapshot {
-        let count = &mut *self.snapshots.lock();
-        *count.get_mut(&snapshot).expect("only a live snapshot can be held") += 1;
-        HeldSnapshot { shared: self.clone(), snapshot }
-    }
-
-    fn end_snapshot(&self, snapshot: u64) {
-        let mut snapshots = self.snapshots.lock();
-        let count = snapshots.get_mut(&snapshot).expect("a snapshot is ended once");
-        *count -= 1;
-        if *count == 0 {
-            snapshots.remove(&snapshot);
-        }
     }
 
     /// Moves the horizon on, unless somebody else is at it.
@@ -218,11 +195,7 @@ impl Transactions {
         // Where one transaction keeps the horizon, the table is looked through once in a while only.
         let grown = self.trimmed.swap(next / 4096, Ordering::Relaxed) != next / 4096;
         if at / 4096 != from / 4096 || grown {
-            let (snapshots, now) = {
-                let snapshots = self.snapshots.lock();
-                let now = self.clock.load(Ordering::Acquire);
-                (snapshots.keys().copied().collect::<Vec<u64>>(), now)
-            };
+            let (snapshots, now) = self.snapshots.all(|| self.now());
             self.status.trim(TxnId(at), &snapshots, now);
         }
     }
@@ -256,7 +229,7 @@ pub struct Txn {
     /// 0 until it writes or locks.
     id: TxnId,
     lane: Option<LaneUse>,
-    snapshot: Option<u64>,
+    snapshot: Option<Snapshot>,
     /// Undo records written and not taken back.
     undo_records: u64,
     /// Undo records written, and taken back.
@@ -345,6 +318,24 @@ impl Savepoint {
 }
 
 impl Txn {
+    /// It has committed, and begins anew: as one of [`Transactions::begin`].
+    pub fn begin_again(&mut self) {
+        assert!(
+            self.id.0 == 0 && self.snapshot.is_none(),
+            "a transaction ends before it begins anew"
+        );
+        self.changes = 0;
+        self.overwrote_unseen = false;
+        self.newest_lock.is_held = false;
+        self.lock_waits = 0;
+        // Whoever could cancel the one that has ended can't cancel this one.
+        match Arc::get_mut(&mut self.cancelled) {
+            Some(cancelled) => *cancelled.get_mut() = false,
+            None => self.cancelled = Arc::default(),
+        }
+        self.has_canceller = false;
+    }
+
     /// Its number; 0 until it writes or locks.
     pub fn id(&self) -> TxnId {
         self.id
@@ -356,13 +347,21 @@ impl Txn {
 
     /// Takes its snapshot now, unless it has one.
     pub fn take_snapshot(&mut self) -> u64 {
-        *self.snapshot.get_or_insert_with(|| self.shared.begin_snapshot())
+        let shared = &self.shared;
+        self.snapshot.get_or_insert_with(|| shared.snapshots.take(|| shared.now())).at
+    }
+
+    /// Keeps what its snapshot sees, taken now unless it has one, longer than the transaction might.
+    pub fn hold_snapshot(&mut self) -> HeldSnapshot {
+        self.take_snapshot();
+        let snapshot = self.snapshot.expect("it was taken");
+        HeldSnapshot { shared: self.shared.clone(), snapshot: self.shared.snapshots.hold(snapshot) }
     }
 
     /// Gives up its snapshot: the next read takes a new one.
     pub fn drop_snapshot(&mut self) {
         if let Some(snapshot) = self.snapshot.take() {
-            self.shared.end_snapshot(snapshot);
+            self.shared.snapshots.end(snapshot);
         }
     }
 

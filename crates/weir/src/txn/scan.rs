@@ -31,6 +31,9 @@ pub struct Range {
     pub high: Option<Vec<u8>>,
 }
 
+/// Room that a scan begins with, in bytes.
+const FIRST_ROOM: usize = 4 << 10;
+
 /// A running scan.
 pub struct Scan {
     shared: Arc<Transactions>,
@@ -154,7 +157,7 @@ impl Scan {
     ) -> Scan {
         let done = range.high.as_ref().is_some_and(|h| *h <= range.low);
         // Room for what a short scan copies, so that it doesn't grow piece by piece.
-        let (bytes, rows) = (Vec::with_capacity(1024), Vec::with_capacity(most.min(64)));
+        let (bytes, rows) = (Vec::with_capacity(FIRST_ROOM), Vec::with_capacity(most.min(64)));
         Scan {
             shared,
             tree,

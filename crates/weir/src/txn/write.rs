@@ -245,7 +245,7 @@ impl Txn {
     /// Whether the transaction has a snapshot that doesn't cover the version.
     fn is_unseen(&self, version: Option<Version>) -> bool {
         let (Some(snapshot), Some(version)) = (self.snapshot, version) else { return false };
-        !self.shared.sees(View { own: self.id, snapshot }, version.txn)
+        !self.shared.sees(View { own: self.id, snapshot: snapshot.at }, version.txn)
     }
 
     #[inline]

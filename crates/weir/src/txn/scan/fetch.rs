@@ -16,14 +16,15 @@ const READ_AHEAD_EVERY: usize = READ_AHEAD / 2;
 const READ_AHEAD_FROM: usize = 256;
 /// Entries of a batch for each leaf that a scan looks ahead: one that has just begun may end soon.
 const ENTRIES_PER_LEAF_AHEAD: usize = 64;
+/// Most bytes of room that it makes at once for what comes of a leaf.
+const ROOM_AT_ONCE: usize = 16 << 10;
 /// Entries of a leaf that the CPU is told of before they are copied.
 const CELLS_AHEAD: usize = 6;
 
 impl Scan {
     /// Copies entries of the next leaf that has any.
     pub(super) fn fetch(&mut self, look: Look) -> Result<(), ScanStop> {
-        self.bytes.clear();
-        self.rows.clear();
+        self.make_room();
         self.next = 0;
         let shared = self.shared.clone();
         let s = &*shared.storage;
@@ -48,6 +49,15 @@ impl Scan {
         }
         self.most = (2 * self.most).min(1 << 16);
         Ok(())
+    }
+
+    /// Takes what was copied out, and makes room for as many entries as are to be copied, if they are like those.
+    fn make_room(&mut self) {
+        let entry = self.bytes.len() / self.rows.len().max(1);
+        self.bytes.clear();
+        self.rows.clear();
+        self.bytes.reserve((entry * self.most).min(ROOM_AT_ONCE));
+        self.rows.reserve(self.most.min(ROOM_AT_ONCE / size_of::<Copied>()));
     }
 
     /// Reads the leaf that is missing together with those behind it, and has more read meanwhile from now on.
