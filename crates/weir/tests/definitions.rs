@@ -468,6 +468,35 @@ fn the_end_of_patience_ends_a_change_that_waits_for_users() {
 }
 
 #[test]
+fn a_wait_for_whoever_changes_a_table_can_be_cancelled() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = options(4 << 20, 4 << 20).lock_wait_timeout(Duration::MAX);
+    let db = Database::open(dir.path(), options).unwrap();
+    let table = raw_table(&db, 3);
+    let mut user = db.begin(Isolation::default()).unwrap();
+    user.get_raw(&table, &row(1), Lock::None, &mut Vec::new()).unwrap();
+    let patience = Patience::new(Duration::MAX);
+    std::thread::scope(|scope| {
+        let (db, table, of_thread) = (&db, &table, patience.clone());
+        let change = scope.spawn(move || db.changes(&of_thread).truncate_table(table));
+        // Some come before it. The first that comes later waits.
+        let ended = loop {
+            let mut later = db.begin(Isolation::default()).unwrap();
+            later.canceller().unwrap().cancel();
+            match later.get_raw(table, &row(1), Lock::None, &mut Vec::new()) {
+                Ok(_) => std::thread::yield_now(),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(ended, Error::Cancelled), "{ended}");
+        patience.end();
+        assert!(matches!(change.join().unwrap(), Err(Error::Cancelled)));
+    });
+    let mut later = db.begin(Isolation::default()).unwrap();
+    later.get_raw(&table, &row(1), Lock::None, &mut Vec::new()).unwrap();
+}
+
+#[test]
 fn of_several_tables_all_are_truncated_or_none() {
     let dir = tempfile::tempdir().unwrap();
     let db = open(dir.path());

@@ -29,7 +29,7 @@ pub enum Error {
     /// A row stayed locked for too long. The statement did nothing; the transaction goes on.
     #[error("lock wait timeout: the statement did nothing, the transaction goes on")]
     LockWaitTimeout,
-    /// The wait for a lock, for log space or for pages to be written was cancelled. The statement did nothing; the
+    /// The wait for a lock, a table, log space or pages to be written was cancelled. The statement did nothing; the
     /// transaction goes on.
     #[error("the wait was cancelled: the statement did nothing, the transaction goes on")]
     Cancelled,

@@ -5,7 +5,7 @@
 
 use super::Database;
 use super::error::{Error, Result};
-use super::table::{Table, Use};
+use super::table::{Table, Use, Waits};
 use super::transaction::Transaction;
 use crate::txn::{Durability, Resurrected, Txn};
 use parking_lot::{Condvar, Mutex};
@@ -43,8 +43,8 @@ impl Registry {
             for table in tables.clone() {
                 let def = table.0.def()?;
                 if def.trees().any(|tree| trees.contains(&tree.id)) {
-                    let mut of_table = Use::of(table, Duration::ZERO)?;
-                    of_table.begin_writing(Duration::ZERO)?;
+                    let mut of_table = Use::of(table, Waits::of(Duration::ZERO))?;
+                    of_table.begin_writing(Waits::of(Duration::ZERO))?;
                     used.push(of_table);
                 }
             }

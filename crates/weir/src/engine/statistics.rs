@@ -8,7 +8,7 @@ use super::catalog::TableDef;
 use super::error::{Error, Result};
 use super::scan::{RawRange, tree_of};
 use super::stem::stored_range;
-use super::table::{Table, Use};
+use super::table::{Table, Use, Waits};
 use crate::schema::KeyOf;
 use crate::tree::Tree;
 use weir_page::PAGE_SIZE;
@@ -154,7 +154,7 @@ impl Database {
 
     fn used(&self, table: &Table) -> Result<Use> {
         self.0.home.check(table)?;
-        Use::of(table, self.0.options.lock_wait_timeout)
+        Use::of(table, Waits::of(self.0.options.lock_wait_timeout))
     }
 
     /// About how many leaves and living entries a tree has.

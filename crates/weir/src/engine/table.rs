@@ -33,6 +33,24 @@ impl Home {
 #[derive(Clone)]
 pub struct Table(pub(super) Arc<Shared>);
 
+/// How long a user waits for whoever changes a table's definition.
+#[derive(Clone, Copy)]
+pub(super) struct Waits<'a> {
+    pub timeout: Duration,
+    /// Whether the wait is to end before.
+    pub is_cancelled: &'a dyn Fn() -> bool,
+}
+
+impl Waits<'_> {
+    /// Waits that nobody ends.
+    pub fn of(timeout: Duration) -> Waits<'static> {
+        Waits { timeout, is_cancelled: &|| false }
+    }
+}
+
+/// How long a user waits before it looks whether its wait has been cancelled.
+const LOOK: Duration = Duration::from_millis(20);
+
 /// A transaction's use of a table: its definition stays as it is.
 pub(super) struct Use {
     shared: Arc<Shared>,
@@ -43,16 +61,16 @@ pub(super) struct Use {
 
 impl Use {
     /// Begins to use a table, after waiting for whoever changes it.
-    pub fn of(table: &Table, timeout: Duration) -> Result<Use> {
-        let def = table.0.enter(timeout)?;
+    pub fn of(table: &Table, waits: Waits<'_>) -> Result<Use> {
+        let def = table.0.enter(waits)?;
         Ok(Use { shared: table.0.clone(), def, writes: false })
     }
 
     /// Begins to write to it, after waiting for whoever is about to change its definition.
     #[inline]
-    pub fn begin_writing(&mut self, timeout: Duration) -> Result<()> {
+    pub fn begin_writing(&mut self, waits: Waits<'_>) -> Result<()> {
         if !self.writes {
-            self.shared.enter_to_write(timeout)?;
+            self.shared.enter_to_write(waits)?;
             self.writes = true;
         }
         Ok(())
@@ -178,31 +196,41 @@ impl Shared {
     }
 
     /// Begins to use the table: its definition stays as it is until [`Shared::leave`].
-    fn enter(&self, timeout: Duration) -> Result<Arc<TableDef>> {
-        let mut users = self.users_once(timeout, |users| !users.exclusive)?;
+    fn enter(&self, waits: Waits<'_>) -> Result<Arc<TableDef>> {
+        let mut users = self.users_once(waits, |users| !users.exclusive)?;
         let def = self.def_of(&users)?;
         users.shared += 1;
         Ok(def)
     }
 
     /// A user begins to write.
-    fn enter_to_write(&self, timeout: Duration) -> Result<()> {
-        self.users_once(timeout, |users| !users.closed)?.writers += 1;
+    fn enter_to_write(&self, waits: Waits<'_>) -> Result<()> {
+        self.users_once(waits, |users| !users.closed)?.writers += 1;
         Ok(())
     }
 
     /// The users, once nobody keeps others from joining them. Mostly nobody does, and the clock isn't asked.
     fn users_once(
         &self,
-        timeout: Duration,
+        waits: Waits<'_>,
         may_join: impl Fn(&Users) -> bool,
     ) -> Result<MutexGuard<'_, Users>> {
         let mut users = self.users.lock();
-        if !may_join(&users) {
-            let deadline = Instant::now().checked_add(timeout);
-            while !may_join(&users) {
-                self.wait(&mut users, deadline)?;
+        if may_join(&users) {
+            return Ok(users);
+        }
+        let deadline = Instant::now().checked_add(waits.timeout);
+        while !may_join(&users) {
+            if (waits.is_cancelled)() {
+                return Err(Error::Cancelled);
             }
+            let now = Instant::now();
+            if deadline.is_some_and(|deadline| now >= deadline) {
+                return Err(Error::TableInUse(self.name()));
+            }
+            let look = now + LOOK;
+            let until = deadline.map_or(look, |deadline| deadline.min(look));
+            self.changed.wait_until(&mut users, until);
         }
         Ok(users)
     }

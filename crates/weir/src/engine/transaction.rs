@@ -7,7 +7,7 @@ use super::lock::{Lock, Wait};
 use super::prepared::Committed;
 use super::savepoint::{Rollbacks, Savepoint};
 use super::scan::{Begin, RawScan, Reads};
-use super::table::{Table, Use};
+use super::table::{Table, Use, Waits};
 use super::typed::Encoded;
 use super::write::Writer;
 use crate::key::long::{is_long, short_form, split_rest};
@@ -93,6 +93,14 @@ pub(super) fn without_rest(tree: Tree, found: bool, value: &mut Vec<u8>) -> Resu
 /// An entry under a short form isn't one.
 pub(super) fn lacks_rest(tree: Tree) -> Error {
     inconsistent(tree, "an entry under a short form lacks the rest of its key")
+}
+
+/// A wait for a table has failed: if it was cancelled, later waits go on.
+#[cold]
+fn note_cancelled(txn: &Txn, error: &Error) {
+    if matches!(error, Error::Cancelled) {
+        txn.note_cancelled();
+    }
 }
 
 impl Transaction {
@@ -194,8 +202,14 @@ impl Transaction {
     #[inline]
     pub(super) fn enter_to_write(&mut self, table: &Table) -> Result<Arc<TableDef>> {
         let at = self.used_at(table)?;
-        self.used[at].begin_writing(self.db.options.lock_wait_timeout)?;
-        Ok(self.used[at].def.clone())
+        let txn = self.txn.as_ref().ok_or(Error::Ended)?;
+        let waits = Waits {
+            timeout: self.db.options.lock_wait_timeout,
+            is_cancelled: &|| txn.is_cancelled(),
+        };
+        let used = &mut self.used[at];
+        used.begin_writing(waits).inspect_err(|error| note_cancelled(txn, error))?;
+        Ok(used.def.clone())
     }
 
     fn used_at(&mut self, table: &Table) -> Result<usize> {
@@ -205,7 +219,13 @@ impl Transaction {
             return Ok(at);
         }
         self.db.home.check(table)?;
-        self.used.push(Use::of(table, self.db.options.lock_wait_timeout)?);
+        let txn = self.txn.as_ref().ok_or(Error::Ended)?;
+        let waits = Waits {
+            timeout: self.db.options.lock_wait_timeout,
+            is_cancelled: &|| txn.is_cancelled(),
+        };
+        let used = Use::of(table, waits).inspect_err(|error| note_cancelled(txn, error))?;
+        self.used.push(used);
         Ok(self.used.len() - 1)
     }
 
@@ -504,8 +524,8 @@ impl Transaction {
         &self.db.shared
     }
 
-    /// Ends this transaction's waits from another thread: those for locks, and of statements that write those for
-    /// log space and for pages to be written.
+    /// Ends this transaction's waits from another thread: those for locks and for changes of a table, and of statements
+    /// that write those for log space and for pages to be written.
     ///
     /// # Errors
     /// [`Error::Ended`].

@@ -411,7 +411,7 @@ impl Txn {
             weight: self.undo_records,
             implicit_owner: owner,
             is_active: &|txn| shared.is_active(txn),
-            is_cancelled: &|| self.cancelled.load(Ordering::Acquire) || is_stopped(),
+            is_cancelled: &|| self.is_cancelled() || is_stopped(),
         };
         let granted = shared.locks.lock(&request).map_err(|error| self.wait_failed(error))?;
         self.lock_waits += u64::from(granted.waited);
@@ -466,6 +466,11 @@ impl Txn {
     #[inline]
     pub fn interruptible(&self) -> Option<Interruptible> {
         self.has_canceller.then(|| interruptible(self.cancelled.clone()))
+    }
+
+    /// Whether the wait that is on, or the next one, is to end.
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Acquire)
     }
 
     /// A wait has been ended: later ones go on.
