@@ -74,10 +74,10 @@ int ha_weir::open(const char *name, int, uint)
   sequence= table->s->table_type == TABLE_TYPE_SEQUENCE;
   keys.resize(table->s->keys);
   if (!hidden)
-    keys[table->s->primary_key].init(table, table->s->primary_key, nullptr);
+    keys[table->s->primary_key].init(table, table->s->primary_key, nullptr, share->keys_made);
   for (uint i= 0; i < keys.size(); i++)
     if (i != table->s->primary_key)
-      keys[i].init(table, i, primary());
+      keys[i].init(table, i, primary(), share->keys_made);
   rows.init(table, primary());
   if (!rows.set_added(table, share->added))
     return HA_ERR_CRASHED;
@@ -158,6 +158,7 @@ static WeirLock lock_for(THD *thd, thr_lock_type type)
 int ha_weir::start(THD *thd, thr_lock_type type)
 {
   writes= type >= TL_FIRST_WRITE;
+  is_noted= false;
   lock= lock_for(thd, type);
   reads_all= writes;
   if (sequence)
@@ -258,16 +259,11 @@ static bool is_good(const Share *share, ulonglong now)
 void ha_weir::refresh_figures()
 {
   ulonglong now= microsecond_interval_timer();
-  mysql_mutex_lock(&table->s->LOCK_share);
-  bool asks= !is_good(share, now);
-  mysql_mutex_unlock(&table->s->LOCK_share);
-  if (asks)
+  if (!is_good(share, now))
     ask_figures(now);
-  mysql_mutex_lock(&table->s->LOCK_share);
   stats.records= share->rows;
   stats.data_file_length= share->data_bytes;
   stats.index_file_length= share->index_bytes;
-  mysql_mutex_unlock(&table->s->LOCK_share);
 }
 
 void ha_weir::ask_figures(ulonglong now)
@@ -288,13 +284,13 @@ void ha_weir::ask_figures(ulonglong now)
   ulonglong differs= of_rows.entries > rows_before ? of_rows.entries - rows_before
                                                    : rows_before - of_rows.entries;
   bool is_out_of_date= share->counts == 0 || differs > rows_before / 10 + 20;
+  mysql_mutex_unlock(&table->s->LOCK_share);
   share->rows= of_rows.entries;
   share->data_bytes= of_rows.size_bytes;
   share->index_bytes= index_bytes;
   share->changes_before= changes;
   share->asked_at= now;
   share->is_known= true;
-  mysql_mutex_unlock(&table->s->LOCK_share);
   if (is_out_of_date)
     count_values();
 }
@@ -320,32 +316,52 @@ int ha_weir::info(uint flag)
   }
   if (flag & (HA_STATUS_VARIABLE | HA_STATUS_CONST))
     tell_rows_per_key(flag & HA_STATUS_CONST);
+  if (flag & HA_STATUS_TIME)
+    tell_times();
   if (flag & HA_STATUS_ERRKEY)
-    errkey= duplicate;
+    tell_duplicate();
   if ((flag & HA_STATUS_AUTO) && table->found_next_number_field)
     stats.auto_increment_value= auto_increment();
   return 0;
 }
 
+void ha_weir::tell_duplicate()
+{
+  Session *session= Session::find(ha_thd());
+  errkey= session && !sequence ? session->duplicate : duplicate;
+}
+
+// The definition's file is as old as the table.
+void ha_weir::tell_times()
+{
+  char path[FN_REFLEN];
+  MY_STAT found;
+  strxnmov(path, sizeof path - 1, table->s->normalized_path.str, reg_ext, NullS);
+  if (my_stat(path, &found, MYF(0)))
+    stats.create_time= found.st_ctime;
+  stats.update_time= *share->last_write;
+}
+
 // Tells the server how many rows there are for a value of each index's first parts.
 void ha_weir::tell_rows_per_key(bool anew)
 {
+  if (!anew && told_counts == share->counts)
+    return;
   ulong praise= 1 + thd_double_innodb_cardinality(ha_thd());
   mysql_mutex_lock(&table->s->LOCK_share);
-  if (anew || told_counts != share->counts)
-    for (uint i= 0; i < keys.size(); i++)
+  for (uint i= 0; i < keys.size(); i++)
+  {
+    KEY *info= &table->key_info[i];
+    for (uint n= 0; n < info->ext_key_parts; n++)
     {
-      KEY *info= &table->key_info[i];
-      for (uint n= 0; n < info->ext_key_parts; n++)
-      {
-        bool is_whole= n + 1 >= info->user_defined_key_parts &&
-                       ((info->flags & HA_NOSAME) || n + 1 == info->ext_key_parts);
-        bool is_counted= i < share->rows_per_key.size() && n < share->rows_per_key[i].size();
-        // As InnoDB: the server favours scans of tables, so that indexes are praised twice as much, unless it is
-        // told not to (`optimizer_adjust_secondary_key_costs`).
-        info->rec_per_key[n]= is_whole || !is_counted ? 1 : std::max(share->rows_per_key[i][n] / praise, 1UL);
-      }
+      bool is_whole= n + 1 >= info->user_defined_key_parts &&
+                     ((info->flags & HA_NOSAME) || n + 1 == info->ext_key_parts);
+      bool is_counted= i < share->rows_per_key.size() && n < share->rows_per_key[i].size();
+      // As InnoDB: the server favours scans of tables, so that indexes are praised twice as much, unless it is
+      // told not to (`optimizer_adjust_secondary_key_costs`).
+      info->rec_per_key[n]= is_whole || !is_counted ? 1 : std::max(share->rows_per_key[i][n] / praise, 1UL);
     }
+  }
   told_counts= share->counts;
   mysql_mutex_unlock(&table->s->LOCK_share);
 }

@@ -71,6 +71,7 @@ public:
   int multi_range_read_explain_info(uint mode, char *text, size_t size) override;
   int read_range_first(const key_range *start, const key_range *end, bool is_equal,
                        bool sorted) override;
+  int read_range_next() override;
   int rnd_init(bool scan) override;
   int rnd_end() override;
   int rnd_next(uchar *buf) override;
@@ -130,6 +131,7 @@ private:
   thr_lock_type wanted_lock= TL_UNLOCK;
   WeirLock lock= WEIR_LOCK_NONE;
   bool writes= false;
+  bool is_noted= false; // among the tables that the transaction has written
   bool reads_all= false; // all columns, since the row may be written back
   bool only_index= false; // entries of the index hold all that is wanted
 
@@ -160,6 +162,7 @@ private:
   Bytes paused_at;   // key of the last entry of a scan that was closed in between
   const key_range *range_end= nullptr;
   bool backward= false, exact= false, at_entry= false, at_end= false, paused= false;
+  bool ends_with_range= false; // the scan ends just where the server's range does
   weir::Alone *alone= nullptr; // of a sequence
 
   /* Room for what is encoded */
@@ -179,6 +182,8 @@ private:
   WeirTransaction *transaction();
   int fail(WeirResult result);
   void refresh_figures();
+  void tell_times();
+  void tell_duplicate();
   void ask_figures(ulonglong now);
   void tell_rows_per_key(bool anew);
   int count_values();
@@ -212,6 +217,7 @@ private:
   void encode_primary(const uchar *record, Bytes &out);
   int found(uchar *buf, int error_at_end);
 
+  void note_write();
   void encode_entry(uint index, const uchar *record, const Bytes &of, Encoded &out);
   int insert(const uchar *record);
   int duplicate_error(WeirResult result);
@@ -220,6 +226,7 @@ private:
   int delete_rows();
   std::vector<Bytes> to_be_emptied() const;
   int touch_stayed(const uchar *record);
+  bool is_same(const uchar *one, const uchar *other);
   bool index_may_change(uint index) const;
   bool drop_built(TABLE *altered, Alter_inplace_info *info);
 

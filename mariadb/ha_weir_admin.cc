@@ -191,9 +191,7 @@ int ha_weir::count_values()
 
 int ha_weir::analyze(THD *, HA_CHECK_OPT *)
 {
-  mysql_mutex_lock(&table->s->LOCK_share);
   share->is_known= false;
-  mysql_mutex_unlock(&table->s->LOCK_share);
   if (count_values())
     return HA_ADMIN_FAILED;
   info(HA_STATUS_CONST | HA_STATUS_VARIABLE);

@@ -137,13 +137,13 @@ struct Builder
   std::vector<uchar> all_columns;
   Bytes pk, key, value;
 
-  Builder(TABLE *altered, const Alter_inplace_info *info, const Bytes &added) : table(altered)
+  Builder(TABLE *altered, const Alter_inplace_info *info, const Share *share) : table(altered)
   {
     bool hidden= altered->s->primary_key == MAX_KEY;
     if (!hidden)
-      primary.init(altered, altered->s->primary_key, nullptr);
+      primary.init(altered, altered->s->primary_key, nullptr, share->keys_made);
     rows.init(altered, hidden ? nullptr : &primary);
-    rows.set_added(altered, added);
+    rows.set_added(altered, share->added);
     rows.want(nullptr, all_columns);
     for (uint i= 0; i < info->index_add_count; i++)
     {
@@ -151,7 +151,7 @@ struct Builder
       const KEY *definition= &altered->key_info[at];
       numbers.push_back(at);
       keys.emplace_back();
-      keys.back().init(altered, at, hidden ? nullptr : &primary);
+      keys.back().init(altered, at, hidden ? nullptr : &primary, share->keys_made);
       indexes.push_back(WeirIndex{{reinterpret_cast<const uint8_t *>(definition->name.str),
                                    definition->name.length}, bool(definition->flags & HA_NOSAME)});
     }
@@ -225,7 +225,7 @@ struct Change
   WeirBytes meta_bytes= {nullptr, 0};
 
   Change(Share *of, TABLE *altered, const Alter_inplace_info *info)
-      : share(of), builder(altered, info, of->added)
+      : share(of), builder(altered, info, of)
   {
   }
 

@@ -80,6 +80,8 @@ int ha_weir::insert_collected()
     return HA_ERR_INTERNAL_ERROR;
   share->changes+= count;
   WeirResult result= bulk->insert(with, share->table);
+  if (result == WEIR_RESULT_OK)
+    note_write();
   int error= result == WEIR_RESULT_DUPLICATE ? insert_one_by_one(with) : fail(result);
   bulk->clear();
   return error;

@@ -151,9 +151,7 @@ int ha_weir::truncate()
       return error;
     session->note_emptied(ha_thd());
   }
-  mysql_mutex_lock(&table->s->LOCK_share);
   share->is_known= false;
-  mysql_mutex_unlock(&table->s->LOCK_share);
   share->next_hidden= 0;
   if (table->found_next_number_field)
     return reset_auto_increment(0);

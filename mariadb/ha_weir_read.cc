@@ -28,7 +28,7 @@ void ha_weir::close_scan()
   scan= nullptr;
   rest= {};
   rest_given= 0;
-  at_entry= paused= at_end= scan_is_unlocked= is_unlocked= repeats= false;
+  at_entry= paused= at_end= scan_is_unlocked= is_unlocked= repeats= ends_with_range= false;
 }
 
 /* Which columns are decoded */
@@ -48,11 +48,15 @@ const ha_weir::Wanted &ha_weir::wanted()
   if (reads_all || handler_rowid_filter_is_active(this))
     return all;
   const MY_BITMAP *columns= table->read_set;
-  const my_bitmap_map *begin= columns->bitmap, *end= begin + no_words_in_map(columns);
-  if (!std::equal(begin, end, some.columns.begin(), some.columns.end()))
+  const my_bitmap_map *words= columns->bitmap;
+  size_t count= no_words_in_map(columns), same= 0;
+  // For each row anew: mostly one word, for which no function is called.
+  while (same < count && same < some.columns.size() && words[same] == some.columns[same])
+    same++;
+  if (same < count || count != some.columns.size())
   {
     want(columns, some);
-    some.columns.assign(begin, end);
+    some.columns.assign(words, words + count);
   }
   return some;
 }
@@ -402,6 +406,7 @@ int ha_weir::index_read_map(uchar *buf, const uchar *key, key_part_map map,
   }
   if (int error= open_scan(index, low, high, back))
     return error;
+  ends_with_range= range_end && !back && !exact && of.takes(range_end->keypart_map);
   return found(buf, HA_ERR_KEY_NOT_FOUND);
 }
 
@@ -411,6 +416,12 @@ int ha_weir::read_range_first(const key_range *start, const key_range *end, bool
   int error= handler::read_range_first(start, end, is_equal, sorted);
   range_end= nullptr;
   return error;
+}
+
+int ha_weir::read_range_next()
+{
+  // The scan ends where the range does: no row is compared with that.
+  return ends_with_range && !eq_range ? ha_index_next(table->record[0]) : handler::read_range_next();
 }
 
 // The row of `pk`, read alone; a scan may go on from there.
@@ -499,6 +510,7 @@ int ha_weir::index_first(uchar *buf)
   }
   if (int error= open_scan(index_position(active_index), no_bound(), high, false))
     return error;
+  ends_with_range= range_end && keys[active_index].takes(range_end->keypart_map);
   return found(buf, HA_ERR_END_OF_FILE);
 }
 

@@ -27,7 +27,19 @@ int ha_weir::duplicate_error(WeirResult result)
   for (uint i= 0; i < keys.size(); i++)
     if (index_position(i) != WEIR_PRIMARY && !strcmp(table->key_info[i].name.str, name))
       duplicate= i;
+  if (Session *session= Session::find(ha_thd()))
+    session->duplicate= duplicate;
   return error_of(result);
+}
+
+// A row was changed.
+void ha_weir::note_write()
+{
+  if (is_noted || alone)
+    return;
+  is_noted= true;
+  if (table->s->tmp_table == NO_TMP_TABLE)
+    Session::find(ha_thd())->written.note(share->last_write);
 }
 
 int ha_weir::insert(const uchar *record)
@@ -47,6 +59,8 @@ int ha_weir::insert(const uchar *record)
   share->changes++;
   WeirResult result= weir_insert(transaction(), share->table, bytes_of(pk), bytes_of(row_bytes),
                                  entries, count);
+  if (result == WEIR_RESULT_OK)
+    note_write();
   return result == WEIR_RESULT_DUPLICATE ? duplicate_error(result) : fail(result);
 }
 
@@ -103,6 +117,16 @@ bool ha_weir::index_may_change(uint index) const
   return false;
 }
 
+// Whether two rows of the same primary key are the same.
+bool ha_weir::is_same(const uchar *one, const uchar *other)
+{
+  low_bytes.clear();
+  high_bytes.clear();
+  rows.encode(table, one, low_bytes);
+  rows.encode(table, other, high_bytes);
+  return low_bytes == high_bytes;
+}
+
 int ha_weir::update_row(const uchar *old_row, const uchar *new_row)
 {
   if (!transaction())
@@ -116,6 +140,9 @@ int ha_weir::update_row(const uchar *old_row, const uchar *new_row)
     if (pk != low_bytes)
       return update_new_key(old_row, new_row, low_bytes);
   }
+  // A REPLACE by what is there already counts as an INSERT alone.
+  if (expects_duplicates && is_same(old_row, new_row))
+    return HA_ERR_RECORD_IS_THE_SAME;
   int error= update_same_key(old_row, new_row);
   return error ? error : note_auto_increment(new_row);
 }
@@ -155,6 +182,7 @@ int ha_weir::update_same_key(const uchar *old_row, const uchar *new_row)
     return duplicate_error(result);
   if (result != WEIR_RESULT_OK)
     return fail(result);
+  note_write();
   return unseen && !stayed.empty() ? touch_stayed(new_row) : 0;
 }
 
@@ -209,7 +237,10 @@ int ha_weir::delete_row(const uchar *buf)
                                 bytes_of(old_entries[i].value)};
   }
   share->changes++;
-  return fail(weir_delete(transaction(), share->table, bytes_of(pk), entries, count));
+  WeirResult result= weir_delete(transaction(), share->table, bytes_of(pk), entries, count);
+  if (result == WEIR_RESULT_OK)
+    note_write();
+  return fail(result);
 }
 
 /* Numbers that the engine gives */

@@ -378,12 +378,26 @@ static int ddl_is_recovered(handlerton *)
 static const int OWN_NUMBER= 113;
 static_assert(OWN_NUMBER > DB_TYPE_FIRST_DYNAMIC && OWN_NUMBER < DB_TYPE_DEFAULT, "a number for plugins");
 
+// The server asks for prepared transactions at its start alone. Of an engine that is installed later it is told those
+// that a user ends; about the others, which its log ends, it must be started with the engine.
+extern "C" void make_known(void *, WeirBytes bytes)
+{
+  XID xid;
+  if (!xid_of_bytes(bytes, &xid))
+    return;
+  if (xid.get_my_xid())
+    sql_print_warning("WEIR: a transaction waits for the binary log to say whether it was committed: start the server "
+                      "with the plugin (plugin-load-add)");
+  else
+    xid_cache_insert(&xid);
+}
+
 static int deinit(void *)
 {
   close_numbers();
-  if (database && weir_close(database, clean_shutdown()) != WEIR_RESULT_OK)
+  WeirDatabase *closing= take_database();
+  if (closing && weir_close(closing, clean_shutdown()) != WEIR_RESULT_OK)
     sql_print_error("WEIR: %s", weir_error_message());
-  database= nullptr;
   return 0;
 }
 
@@ -440,6 +454,8 @@ static int init(void *p)
   put_back_partitions();
   remember_lost_lists();
   drop_temporary_tables();
+  if (mysqld_server_started)
+    weir_prepared(database, make_known, nullptr);
   return 0;
 }
 

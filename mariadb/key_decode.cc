@@ -76,11 +76,9 @@ const uchar *Part::skip(const uchar *from, const uchar *end) const
   case Kind::Text:
     return skip_padded(from, end, x, BLANK, 1);
   case Kind::Weights:
-  case Kind::WeightsNoPad:
     for (uint i= 0; from && i < level_count; i++)
-      from= kind == Kind::WeightsNoPad || levels[i].width == 0
-                ? skip_escaped(from, end, x)
-                : skip_padded(from, end, x, levels[i].space, levels[i].width);
+      from= levels[i].end == End::Padded ? skip_padded(from, end, x, levels[i].space, levels[i].width)
+                                         : skip_escaped(from, end, x);
     return from;
   default:
     return size_t(end - from) >= length ? from + length : nullptr;
@@ -198,7 +196,6 @@ bool Part::decode_value(const uchar *from, const uchar *end, const uchar *&cover
     cover+= length;
     return true;
   case Kind::Weights:
-  case Kind::WeightsNoPad:
     break;
   }
   size_t len;

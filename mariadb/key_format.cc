@@ -3,7 +3,7 @@
 
 namespace weir {
 
-void KeyFormat::init(TABLE *table, uint number, const KeyFormat *of_rows)
+void KeyFormat::init(TABLE *table, uint number, const KeyFormat *of_rows, uchar keys_made)
 {
   KEY *info= &table->key_info[number];
   unique= info->flags & HA_NOSAME;
@@ -14,7 +14,7 @@ void KeyFormat::init(TABLE *table, uint number, const KeyFormat *of_rows)
   extension= info->ext_key_parts - info->user_defined_key_parts;
   for (uint i= 0; i < own.size(); i++)
   {
-    own[i].init(table, &info->key_part[i]);
+    own[i].init(table, &info->key_part[i], keys_made);
     nulls|= own[i].nullable;
     whole&= own[i].whole;
   }
@@ -234,7 +234,7 @@ bool KeyFormat::is_fixed() const
 {
   for (const Part &part : own)
     if (part.nullable || part.kind == Kind::Binary || part.kind == Kind::Text ||
-        part.kind == Kind::Weights || part.kind == Kind::WeightsNoPad)
+        part.kind == Kind::Weights)
       return false;
   return true;
 }

@@ -100,7 +100,7 @@ static bool is_utf8(CHARSET_INFO *cs)
   return cs->mbminlen == 1 && cs->cs_name.str && !strncmp(cs->cs_name.str, "utf8", 4);
 }
 
-void Part::init(TABLE *table, KEY_PART_INFO *info)
+void Part::init(TABLE *table, KEY_PART_INFO *info, uchar keys_made)
 {
   field= table->field[info->fieldnr - 1];
   length= info->length;
@@ -115,6 +115,7 @@ void Part::init(TABLE *table, KEY_PART_INFO *info)
   whole= !(info->key_part_flag & HA_PART_KEY_SEG) && !(field->flags & BLOB_FLAG);
   chars= 0;
   level_count= 0;
+  trims= by_code= ends_at_zero= false;
   kind= Kind::Sorted;
   switch (field->real_type()) {
   case MYSQL_TYPE_TINY:
@@ -143,7 +144,7 @@ void Part::init(TABLE *table, KEY_PART_INFO *info)
     break;
   case MYSQL_TYPE_STRING:
     if (field->type_handler() == &type_handler_string)
-      init_text();
+      init_text(keys_made);
     break;
   case MYSQL_TYPE_VARCHAR:
   case MYSQL_TYPE_VAR_STRING:
@@ -152,7 +153,7 @@ void Part::init(TABLE *table, KEY_PART_INFO *info)
   case MYSQL_TYPE_LONG_BLOB:
   case MYSQL_TYPE_BLOB:
   case MYSQL_TYPE_GEOMETRY:
-    init_text();
+    init_text(keys_made);
     break;
   default:
     break;
@@ -167,7 +168,29 @@ static bool is_trimmed(CHARSET_INFO *cs)
   return !strcmp(cs->coll_name.str, "cp1250_czech_cs") || !strcmp(cs->coll_name.str, "latin2_czech_cs");
 }
 
-void Part::init_text()
+/*
+  Whether a CHAR is as long as its column to its collation. Where each character has one weight, all values
+  have as many, and endless spaces change nothing.
+*/
+static bool counts_spaces(CHARSET_INFO *cs)
+{
+  return (cs->state & MY_CS_NOPAD) && cs->uca;
+}
+
+// What values are compared as on a level, the first being 0.
+Part::End Part::end_of_level(uint number, uchar keys_made) const
+{
+  if (is_trimmed(cs))
+    return End::Bare;
+  bool no_pad= cs->state & MY_CS_NOPAD;
+  if (keys_made == KEYS_BEFORE_NO_PAD)
+    return variable && no_pad ? End::Bare : End::Padded;
+  if (variable)
+    return no_pad && number == 0 ? End::Bare : End::Padded;
+  return counts_spaces(cs) ? End::Bare : End::Padded;
+}
+
+void Part::init_text(uchar keys_made)
 {
   if (cs == &my_charset_bin)
   {
@@ -175,13 +198,18 @@ void Part::init_text()
     return;
   }
   chars= length / cs->mbmaxlen;
-  bool pad= !variable || !(cs->state & MY_CS_NOPAD);
+  if (variable)
+    trims= !(cs->state & MY_CS_NOPAD);
+  else
+    trims= !counts_spaces(cs) || keys_made == KEYS_BEFORE_NO_PAD;
   if ((cs->state & MY_CS_BINSORT) && (cs->mbmaxlen == 1 || is_utf8(cs)))
   {
-    kind= pad ? Kind::Text : Kind::Binary;
+    kind= trims || !variable ? Kind::Text : Kind::Binary;
     return;
   }
-  kind= pad ? Kind::Weights : Kind::WeightsNoPad;
+  kind= Kind::Weights;
+  ends_at_zero= keys_made != KEYS_BEFORE_NO_PAD && variable && !strcmp(cs->coll_name.str, "tis620_thai_nopad_ci");
+  by_code= keys_made != KEYS_BEFORE_NO_PAD && !strncmp(cs->coll_name.str, "big5_chinese_", 13);
   uchar blank[8];
   cs->fill(reinterpret_cast<char *>(blank), cs->mbminlen, ' ');
   for (uint i= 0; i < array_elements(levels); i++)
@@ -190,9 +218,11 @@ void Part::init_text()
       continue;
     Level &level= levels[level_count++];
     level.flag= cs->levels_for_order ? 1U << i : 0;
-    level.width= 0;
-    if (!is_trimmed(cs))
-      level.width= uint(cs->strnxfrm(level.space, sizeof level.space, 1, blank, cs->mbminlen, level.flag));
+    level.end= end_of_level(i, keys_made);
+    level.width= uint(cs->strnxfrm(level.space, sizeof level.space, 1, blank, cs->mbminlen, level.flag));
+    // A level on which spaces have no weights has nothing to be followed by.
+    if (level.width == 0)
+      level.end= End::Bare;
     if (!cs->levels_for_order)
       break;
   }
@@ -230,10 +260,40 @@ Value Part::cut(Value v) const
   return v;
 }
 
+// Text by its codes, as the collations of Big5 compare it. Their own weights, numbers of strokes, are coarser.
+static size_t append_codes(CHARSET_INFO *cs, uchar *to, size_t room, Value v)
+{
+  uchar *begin= to;
+  const uchar *from= v.ptr, *end= v.ptr + v.len;
+  while (from < end && size_t(to - begin) + 2 <= room)
+    if (my_ismbchar(cs, reinterpret_cast<const char *>(from), reinterpret_cast<const char *>(end)))
+    {
+      *to++= *from++;
+      *to++= *from++;
+    }
+    else if (*from < 0x80)
+      *to++= cs->to_upper[*from++];
+    else
+    {
+      // Half of a character, behind all whole ones.
+      *to++= 0xff;
+      *to++= *from++;
+    }
+  return to - begin;
+}
+
+// Weights on one level, as many as there is room for.
+size_t Part::weigh(Value v, const Level &level, uchar *to, size_t room) const
+{
+  return by_code ? append_codes(cs, to, room, v) : cs->strnxfrm(to, room, UINT_MAX32, v.ptr, v.len, level.flag);
+}
+
 void Part::append_weights(Value v, Bytes &out) const
 {
-  if (kind == Kind::Weights)
+  if (trims)
     v.len= cs->lengthsp(reinterpret_cast<const char *>(v.ptr), v.len);
+  if (ends_at_zero)
+    v.len= strnlen(reinterpret_cast<const char *>(v.ptr), v.len);
   uchar small[512];
   Bytes large;
   uchar *weights= small;
@@ -250,9 +310,9 @@ void Part::append_weights(Value v, Bytes &out) const
     const Level &level= levels[i];
     size_t len;
     // Full to the brim, the room may have been too small, whatever the collation says: all weights are needed.
-    while ((len= cs->strnxfrm(weights, room, UINT_MAX32, v.ptr, v.len, level.flag)) + WEIGHT_BYTES > room)
+    while ((len= weigh(v, level, weights, room)) + WEIGHT_BYTES > room)
       make_room(2 * room);
-    if (kind == Kind::WeightsNoPad || level.width == 0)
+    if (level.end == End::Bare)
       append_escaped(out, weights, len);
     else
       append_padded(out, weights, len, level.space, level.width);
@@ -281,7 +341,6 @@ void Part::append_value(Value v, Bytes &out) const
     append_padded(out, v.ptr, v.len, BLANK, 1);
     break;
   case Kind::Weights:
-  case Kind::WeightsNoPad:
     append_weights(cut(v), out);
     break;
   case Kind::Sorted:
@@ -367,7 +426,6 @@ size_t Part::max_bytes() const
   case Kind::Text:
     return n + length + length / 2 + 4;
   case Kind::Weights:
-  case Kind::WeightsNoPad:
     return n + level_count * (2 * cs->strnxfrmlen(length) + 16);
   default:
     return n + length;

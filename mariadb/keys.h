@@ -12,7 +12,13 @@
 
   Text that is compared as if followed by endless spaces (PAD SPACE) ends with a space's weight and
   0x80; a run of n spaces inside is followed by n if what comes then is less than a space, by 255 - n if it is
-  greater. So the end, an endless run, lies between the two.
+  greater. So the end, an endless run, lies between the two. Other text (NO PAD) is less than what it is the
+  beginning of, as Binary.
+
+  Weights come level by level. NO PAD is the first level's: letters that differ on none of a collation's levels
+  may have more or fewer weights on the others (an accent's), which are therefore compared as if followed by
+  spaces. A CHAR is as many characters long as its column, and NO PAD counts its spaces: two letters and
+  three spaces aren't one that is expanded to the same weights, and four.
 */
 #pragma once
 
@@ -35,10 +41,13 @@ enum class Kind : uchar
   Real,          // float or double
   Binary,        // bytes of any length: 0 is 0 255, the end 0 0
   Text,          // text whose bytes are its weights, PAD SPACE
-  Weights,       // weights of the collation, PAD SPACE
-  WeightsNoPad,  // weights of the collation, as Binary
+  Weights,       // weights of the collation
   Sorted         // fixed bytes that Field::sort_string makes
 };
+
+// How keys of a table were made, which is kept with it. Before 1, a CHAR of a NO PAD collation was compared as
+// PAD SPACE, all levels of other columns as NO PAD, Big5 by numbers of strokes.
+static const uchar KEYS_BEFORE_NO_PAD= 0, KEYS_NOW= 1;
 
 // A value in the format of a record or of a key image.
 struct Value
@@ -50,7 +59,7 @@ struct Value
 class Part
 {
 public:
-  void init(TABLE *table, KEY_PART_INFO *info);
+  void init(TABLE *table, KEY_PART_INFO *info, uchar keys_made);
 
   Field *field;
   uint16 length;       // bytes of the value, where they are fixed
@@ -78,24 +87,35 @@ private:
   uint null_offset, offset, chars;
   uchar null_bit;
   CHARSET_INFO *cs;
-  // Of each level of the collation: its flag, and the weight of a space.
+  // Of each level of the collation: its flag, the weight of a space, and what a value is compared as.
+  enum class End : uchar
+  {
+    Padded, // as if followed by endless spaces
+    Bare    // as it is
+  };
   struct Level
   {
     uint flag;
-    uint width; // 0: nothing is compared with spaces
+    uint width;
     uchar space[8];
+    End end;
   };
   Level levels[6];
   uint level_count;
+  bool trims;   // spaces at the end are taken off
+  bool by_code; // instead of by the collation's weights
+  bool ends_at_zero; // one of the server's collations compares so
 
   bool is_null(const uchar *record) const
   {
     return nullable && (record[null_offset] & null_bit);
   }
-  void init_text();
+  void init_text(uchar keys_made);
+  End end_of_level(uint number, uchar keys_made) const;
   Value value_in(TABLE *table, const uchar *record) const;
   Value cut(Value v) const;
   void append_value(Value v, Bytes &out) const;
+  size_t weigh(Value v, const Level &level, uchar *to, size_t room) const;
   void append_weights(Value v, Bytes &out) const;
   bool decode_value(const uchar *from, const uchar *end, const uchar *&cover, const uchar *cover_end,
                     uchar *to) const;
@@ -110,12 +130,14 @@ class KeyFormat
 {
 public:
   // For an index: `primary` is the primary key, or null if that is hidden.
-  void init(TABLE *table, uint number, const KeyFormat *primary);
+  void init(TABLE *table, uint number, const KeyFormat *primary, uchar keys_made);
 
   const std::vector<Part> &parts() const { return own; }
   void primary_key(TABLE *table, const uchar *record, Bytes &out) const;
   // Bytes of the first parts of a key image, as many as `map` says.
   void from_image(const uchar *image, key_part_map map, Bytes &out) const;
+  // Whether these bytes stand for all of the parts: those of the primary key aren't in the keys of a unique index.
+  bool takes(key_part_map map) const { return !(map >> own.size() >> (unique ? 0 : extension)); }
 
   // The entry of a row. `pk`: the row's primary key.
   void entry(TABLE *table, const uchar *record, const Bytes &pk, Bytes &key, Bytes &value) const;

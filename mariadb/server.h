@@ -18,6 +18,7 @@
 #include <sql_parse.h>
 #include <sql_partition.h>
 #include <log.h>
+#include <xa.h>
 #include <mysql/plugin.h>
 #include <mysql/service_thd_wait.h>
 

@@ -6,6 +6,18 @@
 
 namespace weir {
 
+static std::shared_mutex door;
+
+Visitor::Visitor() : held(door) {}
+
+WeirDatabase *take_database()
+{
+  std::lock_guard<std::shared_mutex> guard(door);
+  WeirDatabase *taken= database;
+  database= nullptr;
+  return taken;
+}
+
 Session *Session::find(THD *thd)
 {
   return static_cast<Session *>(thd_get_ha_data(thd, hton));
@@ -35,7 +47,12 @@ int Session::begin(THD *thd, WeirIsolation isolation)
 {
   DBUG_ASSERT(!transaction);
   prepared= ordered= users_own= may_write= false;
-  return error_of(weir_begin(database, isolation, canceller, &transaction));
+  if (!ended_one)
+    return error_of(weir_begin(database, isolation, canceller, &transaction));
+  if (WeirResult result= weir_begin_again(ended_one, isolation))
+    return error_of(result);
+  std::swap(transaction, ended_one);
+  return 0;
 }
 
 int Session::begin_statement(THD *thd, bool reads_only)
@@ -90,6 +107,8 @@ int Session::commit(THD *thd)
   }
   else if (transaction)
     result= weir_commit(transaction, durability());
+  if (result == WEIR_RESULT_OK)
+    written.commit();
   ended();
   return error_of(result);
 }
@@ -103,18 +122,26 @@ int Session::rollback()
 
 void Session::ended()
 {
-  weir_transaction_close(transaction);
-  transaction= nullptr;
+  if (transaction)
+    std::swap(transaction, ended_one);
   in_statement= prepared= ordered= false;
+  written.rollback();
   for (const Bytes &name : to_drop)
     if (drop_table(name, patience_of(nullptr)) != WEIR_RESULT_OK)
       sql_print_warning("WEIR: table %s could not be dropped: %s", name.c_str(), weir_error_message());
   to_drop.clear();
 }
 
+void Session::end_statement()
+{
+  in_statement= false;
+  written.end_statement();
+}
+
 int Session::rollback_statement()
 {
   in_statement= false;
+  written.rollback_statement();
   return transaction ? error_of(weir_statement_rollback(transaction)) : 0;
 }
 
@@ -123,7 +150,7 @@ int Session::prepare(THD *thd, const Bytes &xid, bool is_users_own)
   if (!transaction)
     return 0;
   users_own= is_users_own;
-  in_statement= false;
+  end_statement();
   // What has changed nothing that outlives the connection is rolled back with it: nobody could look for it.
   if (users_own && !may_write)
     return 0;
@@ -153,7 +180,10 @@ void Session::close()
       leave_table(name);
     to_drop.clear();
   }
+  weir_transaction_close(transaction);
+  transaction= nullptr;
   ended();
+  weir_transaction_close(ended_one);
   weir_canceller_close(canceller);
   delete this;
 }

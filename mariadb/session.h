@@ -8,11 +8,29 @@
 
 #include "bulk.h"
 #include "keys.h"
+#include "last_write.h"
+#include <shared_mutex>
 
 namespace weir {
 
 extern handlerton *hton;
 extern WeirDatabase *database;
+
+// Who only looks at the database: neither a handler nor a transaction keeps the server from taking the engine away
+// meanwhile.
+class Visitor
+{
+public:
+  Visitor();
+  // Whether there is a database.
+  explicit operator bool() const { return database; }
+
+private:
+  std::shared_lock<std::shared_mutex> held;
+};
+
+// Waits for those who look, and takes the database out of sight; null if there is none.
+WeirDatabase *take_database();
 
 class Session
 {
@@ -28,7 +46,7 @@ public:
   int consistent_snapshot(THD *thd);
   int commit(THD *thd);
   int rollback();
-  void end_statement() { in_statement= false; }
+  void end_statement();
   int rollback_statement();
   // `users_own`: the name is a user's (XA), not the server's.
   int prepare(THD *thd, const Bytes &xid, bool users_own);
@@ -46,10 +64,16 @@ public:
   bool has_emptied(THD *thd) const { return emptied_by == thd->query_id; }
   void note_emptied(THD *thd) { emptied_by= thd->query_id; }
 
+  // The one that runs, or null.
   WeirTransaction *transaction= nullptr;
   Bulk bulk;
+  Written written;
+  // Index of the last duplicate. Of a partitioned table the server doesn't always ask the partition that found it.
+  uint duplicate= MAX_KEY;
 
 private:
+  // Where none runs, one that has ended, if there was one.
+  WeirTransaction *ended_one= nullptr;
   WeirCanceller *canceller= nullptr;
   bool in_statement= false, prepared= false, ordered= false, users_own= false, may_write= false;
   WeirResult ordered_result= WEIR_RESULT_OK;

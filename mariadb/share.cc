@@ -85,6 +85,7 @@ int Share::open(const Bytes &table_name, TABLE *form)
   if (WeirResult result= weir_table_open(database, bytes_of(table_name), &table))
     return error_of(result);
   name= table_name;
+  last_write= last_write_of(name);
   std::vector<Bytes> names;
   if (WeirResult result= weir_table_indexes(table, collect_name, &names))
     return error_of(result);
@@ -111,6 +112,7 @@ int Share::open(const Bytes &table_name, TABLE *form)
   next_auto= meta.auto_increment;
   number= meta.number;
   added= meta.added;
+  keys_made= meta.keys_made;
   if (!meta.table_before.empty())
     forget_table_before(table, meta);
   return 0;
@@ -176,11 +178,25 @@ WeirResult drop_table(const Bytes &name, WeirPatience patience)
   }
   WeirResult result= weir_table_drop(database, bytes_of(name), patience);
   if (result == WEIR_RESULT_OK)
+  {
     drop_number(number);
+    forget_last_write(name);
+  }
   return result;
 }
 
-WeirResult rename_table(const Bytes &from, const Bytes &to, WeirPatience patience)
+// Whether a table has a name that the server gives to a copy while that gets its rows.
+static bool is_copy(const Bytes &name)
+{
+  size_t slash= name.rfind(FN_LIBCHAR);
+  size_t base= slash == Bytes::npos ? 0 : slash + 1;
+  static const Bytes COPY= tmp_file_prefix "-", EXCHANGED= tmp_file_prefix "-exchange-";
+  if (name.find("#TMP#", base) != Bytes::npos)
+    return true;
+  return name.compare(base, COPY.size(), COPY) == 0 && name.compare(base, EXCHANGED.size(), EXCHANGED) != 0;
+}
+
+static WeirResult rename_in_engine(const Bytes &from, const Bytes &to, WeirPatience patience)
 {
   Bytes before= to_remember(from, to);
   if (before.empty())
@@ -199,43 +215,58 @@ WeirResult rename_table(const Bytes &from, const Bytes &to, WeirPatience patienc
   return weir_table_rename(database, bytes_of(from), bytes_of(to), &bytes, patience);
 }
 
+WeirResult rename_table(const Bytes &from, const Bytes &to, WeirPatience patience)
+{
+  if (is_copy(from))
+    if (WeirResult result= weir_table_hide_from_older(database, bytes_of(from), patience))
+      return result;
+  WeirResult result= rename_in_engine(from, to, patience);
+  if (result == WEIR_RESULT_OK)
+    rename_last_write(from, to);
+  return result;
+}
+
 /*
-  Format, value of AUTO_INCREMENT, length of the version; name among the numbers, from format 2 on; length of the
-  name of the table before, in format 3; version, that name, added. Format 3 is for those that have such a name.
+  Format, value of AUTO_INCREMENT, length of the version; from format 2 on the name among the numbers; from 3 on the
+  length of the name of the table before; from 4 on how keys are made; version, that name, added. What an older
+  format lacks is 0, or empty.
 */
-static const uchar META_WITHOUT_NUMBER= 1, META_WITHOUT_TABLE= 2, META_WITH_TABLE= 3;
-static const size_t META_HEAD= 1 + 8 + 4;
+static constexpr uchar META_FIRST= 1, META_NOW= 4;
+static constexpr size_t META_HEADS[]= {0, 13, 21, 25, 26};
 
 Bytes Meta::encode() const
 {
-  uchar head[META_HEAD + 8 + 4];
-  head[0]= table_before.empty() ? META_WITHOUT_TABLE : META_WITH_TABLE;
+  uchar head[26];
+  static_assert(sizeof head == META_HEADS[META_NOW], "head");
+  head[0]= META_NOW;
   int8store(head + 1, auto_increment);
   int4store(head + 9, static_cast<uint32>(version.size()));
-  int8store(head + META_HEAD, number);
-  int4store(head + META_HEAD + 8, static_cast<uint32>(table_before.size()));
-  size_t len= table_before.empty() ? META_HEAD + 8 : sizeof head;
-  return Bytes(reinterpret_cast<const char *>(head), len) + version + table_before + added;
+  int8store(head + 13, number);
+  int4store(head + 21, static_cast<uint32>(table_before.size()));
+  head[25]= keys_made;
+  return Bytes(reinterpret_cast<const char *>(head), sizeof head) + version + table_before + added;
 }
 
 bool Meta::decode(WeirBytes from)
 {
-  if (from.len < META_HEAD || from.data[0] < META_WITHOUT_NUMBER || from.data[0] > META_WITH_TABLE)
+  if (from.len == 0 || from.data[0] < META_FIRST || from.data[0] > META_NOW)
     return false;
-  uchar format= from.data[0];
-  size_t head= META_HEAD + (format > META_WITHOUT_NUMBER ? 8 : 0) + (format == META_WITH_TABLE ? 4 : 0);
-  if (from.len < head)
+  size_t len_of_head= META_HEADS[from.data[0]];
+  if (from.len < len_of_head)
     return false;
-  auto_increment= uint8korr(from.data + 1);
-  size_t len= uint4korr(from.data + 9);
-  size_t before_len= format == META_WITH_TABLE ? uint4korr(from.data + META_HEAD + 8) : 0;
-  if (len > from.len - head || before_len > from.len - head - len)
+  uchar head[26]= {};
+  memcpy(head, from.data, len_of_head);
+  auto_increment= uint8korr(head + 1);
+  size_t len= uint4korr(head + 9);
+  number= uint8korr(head + 13);
+  size_t before_len= uint4korr(head + 21);
+  keys_made= head[25];
+  if (keys_made > KEYS_NOW || len > from.len - len_of_head || before_len > from.len - len_of_head - len)
     return false;
-  number= format > META_WITHOUT_NUMBER ? uint8korr(from.data + META_HEAD) : 0;
-  auto rest= reinterpret_cast<const char *>(from.data) + head;
+  auto rest= reinterpret_cast<const char *>(from.data) + len_of_head;
   version.assign(rest, len);
   table_before.assign(rest + len, before_len);
-  added.assign(rest + len + before_len, from.len - head - len - before_len);
+  added.assign(rest + len + before_len, from.len - len_of_head - len - before_len);
   return true;
 }
 

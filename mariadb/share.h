@@ -4,6 +4,7 @@
 #pragma once
 
 #include "keys.h"
+#include "last_write.h"
 #include <atomic>
 #include <mutex>
 
@@ -23,6 +24,8 @@ public:
   std::vector<uint32_t> positions;
   // See `Meta`.
   Bytes added;
+  uchar keys_made= KEYS_NOW;
+  LastWrite last_write;
   // Next key of a table without primary key, 0 if not known yet; next value of AUTO_INCREMENT.
   std::atomic<ulonglong> next_hidden{0}, next_auto{0};
   std::atomic<bool> auto_is_known{false};
@@ -33,13 +36,16 @@ public:
   void forget(ulonglong number);
   // Rows that came or went, roughly.
   std::atomic<ulonglong> changes{0};
-  // Figures of the table, when they were asked for last and how many changes there had been; under LOCK_share.
-  ulonglong rows= 0, data_bytes= 0, index_bytes= 0, asked_at= 0, changes_before= 0;
-  bool is_known= false;
-  // Rows for each distinct value of each index's first parts, how many rows there were when these were counted,
-  // and how often they have been; see `analyze`. Under LOCK_share.
+  // Figures of the table, when they were asked for last and how many changes there had been. Each statement reads
+  // them: without LOCK_share, at which all connections would meet. They are estimates, and needn't be of one moment.
+  std::atomic<ulonglong> rows{0}, data_bytes{0}, index_bytes{0}, asked_at{0}, changes_before{0};
+  std::atomic<bool> is_known{false};
+  // Rows for each distinct value of each index's first parts, and how many rows there were when these were counted;
+  // see `analyze`. Under LOCK_share.
   std::vector<std::vector<ulong>> rows_per_key;
-  ulonglong counted_rows= 0, counts= 0;
+  ulonglong counted_rows= 0;
+  // How often they have been; changed under LOCK_share.
+  std::atomic<ulonglong> counts{0};
 
 private:
   std::mutex keeping; // for the following
@@ -66,6 +72,7 @@ struct Meta
   Bytes added;   // a row with the values that rows from before a column was added lack
   // Of a partition that was given to another table and not opened since; or its own table. See partitions.h.
   Bytes table_before;
+  uchar keys_made= KEYS_NOW; // see keys.h
 
   Bytes encode() const;
   bool decode(WeirBytes from);

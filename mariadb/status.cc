@@ -18,7 +18,8 @@ extern "C" void collect_figure(void *context, WeirBytes name, uint64_t value)
 static std::vector<Figure> figures()
 {
   std::vector<Figure> all;
-  if (database)
+  Visitor visitor;
+  if (visitor)
     weir_status(database, collect_figure, &all);
   return all;
 }

@@ -1,6 +1,7 @@
 #include "sysvars.h"
 #include "session.h"
 #include "errors.h"
+#include <mutex>
 
 static ulonglong memory, redo_capacity;
 static double dirty_limit;
@@ -14,17 +15,25 @@ static MYSQL_SYSVAR_ULONGLONG(memory, memory, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_R
     "All memory that the engine may use, in bytes", nullptr, nullptr, 128ULL << 20, 8ULL << 20,
     ULONGLONG_MAX, 1ULL << 20);
 
-static void set_redo_capacity(THD *thd, struct st_mysql_sys_var *, void *to, const void *from)
+/*
+  Files are made or removed, which may take its time: all that asks for a variable, a new connection among it,
+  must not wait for that, so the server's mutex is given back meanwhile. Who changes the capacity then comes
+  to the engine and to the variable in the same order as others.
+*/
+static void set_redo_capacity(THD *, struct st_mysql_sys_var *, void *to, const void *from)
 {
+  static std::mutex changing;
   uint64_t actual= 0;
   ulonglong wanted= *static_cast<const ulonglong *>(from);
-  if (weir_set_redo_capacity(weir::database, wanted, &actual) == WEIR_RESULT_OK)
-  {
+  mysql_mutex_unlock(&LOCK_global_system_variables);
+  std::lock_guard<std::mutex> guard(changing);
+  WeirResult result= weir_set_redo_capacity(weir::database, wanted, &actual);
+  mysql_mutex_lock(&LOCK_global_system_variables);
+  if (result == WEIR_RESULT_OK)
     *static_cast<ulonglong *>(to)= actual;
-    return;
-  }
-  push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_GET_ERRMSG,
-                      "WEIR: the redo capacity stays as it is: %s", weir_error_message());
+  else
+    my_printf_error(ER_CANT_CREATE_HANDLER_FILE, "WEIR: the redo capacity stays as it is: %s", MYF(0),
+                    weir_error_message());
 }
 
 static MYSQL_SYSVAR_ULONGLONG(redo_capacity, redo_capacity, PLUGIN_VAR_RQCMDARG,

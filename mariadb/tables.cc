@@ -127,7 +127,8 @@ static bool may_see(THD *thd)
 static int fill_transactions(THD *thd, TABLE_LIST *tables, Item *)
 {
   Rows_to to= {thd, tables->table, false};
-  if (database && may_see(thd))
+  Visitor visitor;
+  if (visitor && may_see(thd))
     weir_transactions(database, transaction_row, &to);
   return to.failed;
 }
@@ -135,7 +136,8 @@ static int fill_transactions(THD *thd, TABLE_LIST *tables, Item *)
 static int fill_locks(THD *thd, TABLE_LIST *tables, Item *)
 {
   Rows_to to= {thd, tables->table, false};
-  if (database && may_see(thd))
+  Visitor visitor;
+  if (visitor && may_see(thd))
     weir_locks(database, lock_row, &to);
   return to.failed;
 }
@@ -173,7 +175,8 @@ static void index_row(Rows_to *to, const WeirTable *table, const Bytes &name, co
 static int fill_indexes(THD *thd, TABLE_LIST *tables, Item *)
 {
   Rows_to to= {thd, tables->table, false};
-  if (!database || !may_see(thd))
+  Visitor visitor;
+  if (!visitor || !may_see(thd))
     return 0;
   for (const Bytes &name : table_names(""))
   {
@@ -192,8 +195,23 @@ static int fill_indexes(THD *thd, TABLE_LIST *tables, Item *)
   return to.failed;
 }
 
+/*
+  An engine that was uninstalled while it was in use stays until it isn't any more, and is passed over when it is
+  installed again; these tables, which have gone at once, aren't. So it is they who say that nothing is installed.
+*/
+static bool may_install()
+{
+  if (!hton || !database || hton2plugin[hton->slot]->state != PLUGIN_IS_DELETED)
+    return true;
+  my_printf_error(ER_PLUGIN_INSTALLED, "WEIR was uninstalled, but is still in use: it can be installed again when the "
+                  "transactions and connections that use it have ended", MYF(0));
+  return false;
+}
+
 int init_transactions_table(void *p)
 {
+  if (!may_install())
+    return 1;
   auto schema= static_cast<ST_SCHEMA_TABLE *>(p);
   schema->fields_info= Show::transactions_fields;
   schema->fill_table= fill_transactions;
@@ -202,6 +220,8 @@ int init_transactions_table(void *p)
 
 int init_index_table(void *p)
 {
+  if (!may_install())
+    return 1;
   auto schema= static_cast<ST_SCHEMA_TABLE *>(p);
   schema->fields_info= Show::index_fields;
   schema->fill_table= fill_indexes;
@@ -210,6 +230,8 @@ int init_index_table(void *p)
 
 int init_locks_table(void *p)
 {
+  if (!may_install())
+    return 1;
   auto schema= static_cast<ST_SCHEMA_TABLE *>(p);
   schema->fields_info= Show::locks_fields;
   schema->fill_table= fill_locks;

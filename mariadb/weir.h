@@ -540,6 +540,14 @@ enum WeirResult weir_table_drop(const struct WeirDatabase *database,
                                 struct WeirBytes name,
                                 struct WeirPatience patience);
 
+// From now on snapshots from before can't read the table: of a copy that takes another table's place.
+//
+// # Safety
+// `database` is a handle; the name is readable; the canceller is a handle or null.
+enum WeirResult weir_table_hide_from_older(const struct WeirDatabase *database,
+                                           struct WeirBytes name,
+                                           struct WeirPatience patience);
+
 // Gives a table another name. `meta` replaces what the caller keeps with it; null: that stays.
 //
 // # Safety
@@ -654,6 +662,12 @@ enum WeirResult weir_begin(const struct WeirDatabase *database,
                            enum WeirIsolation isolation,
                            const struct WeirCanceller *canceller,
                            struct WeirTransaction **out);
+
+// Begins another transaction in place of one that has ended, which costs less than `weir_begin`.
+//
+// # Safety
+// `transaction` is a handle.
+enum WeirResult weir_begin_again(struct WeirTransaction *transaction, enum WeirIsolation isolation);
 
 // Gives back a transaction. What has not ended is rolled back.
 //

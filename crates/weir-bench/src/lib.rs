@@ -30,6 +30,7 @@ pub mod error;
 mod every_second;
 pub mod experiment;
 pub mod io_limit;
+pub mod machine;
 pub mod percentile;
 pub mod phase;
 pub mod quantity;

@@ -11,7 +11,7 @@ use weir_bench::report::COLUMNS_NOTE;
 use weir_bench::server::ServerSetup;
 use weir_bench::{Durability, EngineKind, Settings, Step};
 
-use crate::{bench_compare, bench_experiment, bench_insert, bench_sysbench};
+use crate::{bench_compare, bench_experiment, bench_insert, bench_machine, bench_sysbench};
 
 /// What `--steps` says about itself.
 pub const STEPS_HELP: &str = "\
@@ -45,6 +45,8 @@ pub enum Bench {
     Sysbench(bench_sysbench::Sysbench),
     /// Run a study of page writing: several runs and a table.
     Experiment(bench_experiment::Run),
+    /// Measure how even the machine itself is: no engine is more even than that.
+    Machine(bench_machine::Machine),
 }
 
 impl Bench {
@@ -54,6 +56,7 @@ impl Bench {
             Bench::Compare(compare) => compare.run(),
             Bench::Sysbench(sysbench) => sysbench.run(),
             Bench::Experiment(experiment) => experiment.run(),
+            Bench::Machine(machine) => machine.run(),
         }
     }
 }

@@ -7,6 +7,7 @@ mod bench;
 mod bench_compare;
 mod bench_experiment;
 mod bench_insert;
+mod bench_machine;
 mod bench_sysbench;
 mod check;
 mod compact;

@@ -127,6 +127,24 @@ pub unsafe extern "C" fn weir_table_drop(
     result(find(database, &name).and_then(drop))
 }
 
+/// From now on snapshots from before can't read the table: of a copy that takes another table's place.
+///
+/// # Safety
+/// `database` is a handle; the name is readable; the canceller is a handle or null.
+#[no_mangle]
+pub unsafe extern "C" fn weir_table_hide_from_older(
+    database: *const WeirDatabase,
+    name: WeirBytes,
+    patience: WeirPatience,
+) -> WeirResult {
+    // SAFETY: the caller's promises.
+    let (database, name) = unsafe { (&(*database).0, name.text()) };
+    // SAFETY: the caller's promise.
+    let hide =
+        |table| unsafe { patiently(database, patience, |with| with.hide_from_older(&table)) };
+    result(find(database, &name).and_then(hide))
+}
+
 /// Gives a table another name. `meta` replaces what the caller keeps with it; null: that stays.
 ///
 /// # Safety

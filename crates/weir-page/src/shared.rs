@@ -47,6 +47,7 @@ impl<'a> SharedPage<'a> {
         (low | high).swap_bytes()
     }
 
+    #[inline]
     fn u32(&self, at: usize) -> u32 {
         (self.be64(at).swap_bytes()) as u32
     }

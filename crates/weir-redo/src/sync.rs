@@ -18,6 +18,19 @@ mod real {
     ) {
         condvar.wait_for(guard, timeout);
     }
+
+    /// Passes the time until another thread, which is at a step of some nanoseconds, is through. It may have lost its
+    /// processor in the middle, and others may want that, too: who has waited for long gets out of their way.
+    pub(crate) fn pause(turns: &mut u32) {
+        const SPINS: u32 = 64;
+        const REST: Duration = Duration::from_micros(50);
+        match *turns {
+            0 => (0..SPINS).for_each(|_| std::hint::spin_loop()),
+            1..=3 => thread::yield_now(),
+            _ => thread::sleep(REST),
+        }
+        *turns += 1;
+    }
 }
 
 #[cfg(all(test, feature = "shuttle"))]
@@ -52,6 +65,10 @@ mod real {
     /// The model has no clock: a wait is a yield.
     pub(crate) fn wait_for<T>(_: &Condvar, guard: &mut MutexGuard<'_, T>, _: Duration) {
         let _ = guard;
+        thread::yield_now();
+    }
+
+    pub(crate) fn pause(_: &mut u32) {
         thread::yield_now();
     }
 }

@@ -19,7 +19,7 @@ use crate::RedoError;
 use crate::commit::Role;
 use crate::redo::Redo;
 use crate::segments::Segments;
-use crate::sync::thread;
+use crate::sync::pause;
 
 /// Most bytes in one write.
 const WRITE_BYTES: u64 = 1 << 20;
@@ -78,9 +78,10 @@ impl Redo {
     /// If `end` was never reserved.
     pub fn wait_written(&self, end: Lsn) -> Result<(), RedoError> {
         assert!(end <= self.reserved(), "waiting for {end}, which nobody reserved");
+        let mut turns = 0;
         while self.written() < end {
             if self.write_step(false)? < end {
-                thread::yield_now(); // another thread is between reserve and publish
+                pause(&mut turns); // another thread is between reserve and publish
             }
         }
         Ok(())
@@ -111,9 +112,10 @@ impl Redo {
     }
 
     fn lead(&self, end: Lsn) -> Result<(), RedoError> {
+        let mut turns = 0;
         while self.durable() < end {
             if self.write_step(true)? < end {
-                thread::yield_now(); // another thread is between reserve and publish
+                pause(&mut turns); // another thread is between reserve and publish
             }
         }
         Ok(())

@@ -45,8 +45,8 @@ pub mod value;
 pub use engine::{
     Bounds, Changes, Committed, Compacted, Cursor, Database, Entry, EntryOf, EntryOfOne, Error,
     IndexFigures, IndexRef, Isolation, Lock, MAX_XID, Options, Patience, RawBatch, RawEntry,
-    RawPlace, RawRange, RawScan, Result, Shutdown, Status, Table, TableChange, Transaction,
-    TransactionInfo, TransactionState, Wait,
+    RawPlace, RawRange, RawScan, Result, Savepoint, Shutdown, Status, Table, TableChange,
+    Transaction, TransactionInfo, TransactionState, Wait,
 };
 pub use key::long::{SHORT_FORM_BYTES_MAX, short_form};
 pub use lock::{Extent as LockExtent, LockInfo, Mode as LockMode, WaitInfo};
@@ -54,7 +54,7 @@ pub use row::{Row, RowRef};
 pub use schema::{KeyOf, RawIndex, RawSchema, Schema};
 pub use storage::Fault;
 pub use storage::replay::Progress;
-pub use txn::{Canceller, Direction, Durability, Pair, Savepoint};
+pub use txn::{Canceller, Direction, Durability, Pair};
 pub use value::{OwnedValue, Type, Value};
 pub use weir_os::Backend;
 pub use weir_page::{TreeId, TxnId};

@@ -51,7 +51,7 @@ pub use ranges::RangeMode;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use weir_page::types::{TreeId, TxnId};
@@ -111,8 +111,9 @@ pub struct Request<'a> {
     /// Whether a transaction has not ended. Called with the table's mutexes held: it must not wait,
     /// nor call the table.
     pub is_active: &'a dyn Fn(TxnId) -> bool,
-    /// Set before [`LockTable::cancel`] is called: a wait that begins later ends at once.
-    pub cancelled: Option<&'a AtomicBool>,
+    /// Whether a wait is to end at once. What it goes by changes before [`LockTable::cancel`] or
+    /// [`LockTable::cancel_all`] is called. Called like [`Request::is_active`].
+    pub is_cancelled: &'a dyn Fn() -> bool,
 }
 
 impl fmt::Debug for Request<'_> {
@@ -398,6 +399,13 @@ impl LockTable {
         }
     }
 
+    /// Ends all waits, with [`LockError::Cancelled`]: who is waited for can't end.
+    pub fn cancel_all(&self) {
+        for (txn, wait) in self.waits.lock().drain() {
+            self.end_wait(&wait.key, txn, LockError::Cancelled);
+        }
+    }
+
     /// Every lock held and waited for, in order of tree, key, and grant or arrival. Each queue is
     /// consistent; the table is not stopped as a whole.
     pub fn snapshot(&self) -> Vec<LockInfo> {
@@ -502,7 +510,7 @@ impl LockTable {
         assert!(waits.insert(req.txn, wait).is_none(), "{} waits for two locks", req.txn);
 
         // Under `waits`, like `cancel`: one of the two sees the other.
-        if req.cancelled.is_some_and(|flag| flag.load(Ordering::Acquire)) {
+        if (req.is_cancelled)() {
             self.end_wait(&key, req.txn, LockError::Cancelled);
         } else if converted || self.list(req.txn).lock().contains_key(&req.txn) {
             self.resolve_deadlocks(&mut waits, req.txn);

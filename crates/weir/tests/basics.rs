@@ -232,3 +232,36 @@ fn a_locked_row_is_refused_at_once_until_it_is_unlocked() {
     let later = holder.get_for_update(&table, &key);
     assert!(matches!(later, Err(Error::LockWaitTimeout)), "{later:?}");
 }
+
+#[test]
+fn another_transaction_takes_the_place_of_one_that_has_committed() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), options()).unwrap();
+    let table = db.create_table("people", people()).unwrap();
+    insert(&db, &table, 0..3);
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    txn.delete(&table, &[Value::U64(1)]).unwrap();
+    let of_the_first = txn.canceller().unwrap();
+    db.wait(txn.commit_in_order().unwrap()).unwrap();
+    assert!(txn.has_ended() && matches!(txn.get(&table, &[Value::U64(0)]), Err(Error::Ended)));
+
+    let mut holder = db.begin(Isolation::ReadCommitted).unwrap();
+    holder.delete(&table, &[Value::U64(2)]).unwrap();
+    txn.begin_again(Isolation::ReadCommitted).unwrap();
+    let found = [0, 1, 2].map(|id| txn.get(&table, &[Value::U64(id)]).unwrap().is_some());
+    assert_eq!(found, [true, false, true]);
+    // What ends waits of the one before doesn't end its own.
+    of_the_first.cancel();
+    txn.set_lock_wait_timeout(Duration::ZERO).unwrap();
+    let refused = txn.get_for_update(&table, &[Value::U64(2)]);
+    assert!(matches!(refused, Err(Error::LockWaitTimeout)), "{refused:?}");
+    db.wait(txn.commit_in_order().unwrap()).unwrap();
+    holder.commit().unwrap();
+
+    // Nor does it use what that one used.
+    txn.begin_again(Isolation::RepeatableRead).unwrap();
+    db.drop_table(&table).unwrap();
+    let lacking = txn.get(&table, &[Value::U64(0)]);
+    assert!(matches!(lacking, Err(Error::NoSuchTable(_))), "{lacking:?}");
+    txn.rollback().unwrap();
+}

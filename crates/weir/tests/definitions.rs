@@ -91,15 +91,24 @@ fn snapshots_from_before_do_not_read_what_is_newer() {
     let table = raw_table(&db, 10);
     let mut older = db.begin(Isolation::RepeatableRead).unwrap();
     older.take_snapshot().unwrap();
+    db.rename_table(&table, "copy").unwrap();
+    let mut row = Vec::new();
+    let first = 0u32.to_be_bytes();
+    assert!(older.get_raw(&table, &first, Lock::None, &mut row).unwrap(), "another name");
+    older.rollback().unwrap();
+    older = db.begin(Isolation::RepeatableRead).unwrap();
+    older.take_snapshot().unwrap();
+    let mut filler = db.begin(Isolation::RepeatableRead).unwrap();
+    filler.insert_raw(&table, b"new", b"row", &[]).unwrap();
+    filler.commit().unwrap();
+    db.changes(&Patience::new(Duration::ZERO)).hide_from_older(&table).unwrap();
     db.rename_table(&table, "gone").unwrap();
     let made = raw_table(&db, 20);
     let own = db.create_own_table("own", Schema::raw(vec![], vec![]).unwrap()).unwrap();
     older.insert_raw(&own, b"key", b"row", &[]).unwrap();
-    let mut row = Vec::new();
     let mut get = |txn: &mut weir::Transaction, table: &Table, key: &[u8], lock: Lock| {
         txn.get_raw(table, key, lock, &mut row)
     };
-    let first = 0u32.to_be_bytes();
     for newer in [&table, &made] {
         assert!(matches!(get(&mut older, newer, &first, Lock::None), Err(Error::TableTooNew)));
         for of in [KeyOf::Primary, KeyOf::Index(0)] {

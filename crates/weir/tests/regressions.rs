@@ -325,3 +325,91 @@ fn after_a_clean_shutdown_a_map_block_without_its_header_is_damage() {
     let error = Database::open(dir.path(), options(8 << 20, 8 << 20)).map(drop).unwrap_err();
     assert!(error.to_string().contains("map"), "{error}");
 }
+
+/// The numbers of its trees mean something else there.
+#[test]
+fn a_table_of_another_database_is_refused() {
+    let [one, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let open = |dir: &tempfile::TempDir| Database::open(dir.path(), options(4 << 20, 4 << 20));
+    let db = open(&one).unwrap();
+    let table = db.create_table("items", items()).unwrap();
+    let of_other = open(&other).unwrap().create_table("items", items()).unwrap();
+    retried(&db, Isolation::default(), |txn| txn.insert(&table, &values(1, &item(1, "b", 0))));
+    let before = table.clone();
+    drop((db, table));
+    let db = open(&one).unwrap();
+    for foreign in [&of_other, &before] {
+        let refused = |error: Error| assert!(matches!(error, Error::ForeignTable(_)), "{error}");
+        let mut txn = db.begin(Isolation::default()).unwrap();
+        refused(txn.insert(foreign, &values(2, &item(2, "c", 0))).unwrap_err());
+        refused(txn.get(foreign, &[Value::U64(1)]).unwrap_err());
+        refused(db.drop_table(foreign).unwrap_err());
+        refused(db.truncate_table(foreign).unwrap_err());
+        refused(db.rename_table(foreign, "renamed").unwrap_err());
+        refused(db.create_index(foreign, "more", &["a"], false).unwrap_err());
+        refused(db.estimate_rows(foreign).unwrap_err());
+    }
+    let table = db.table("items").unwrap();
+    assert_eq!(all_items(&mut db.begin(Isolation::default()).unwrap(), &table).len(), 1);
+}
+
+/// Writers that a slow device held back could not be killed.
+#[test]
+fn a_writer_that_is_held_back_can_be_cancelled() {
+    use weir_os::throttle::{Profile, ThrottledDisk};
+    let _watchdog = Watchdog::new("a writer on a slow device");
+    let profile = Profile { iops: Some(500.0), ..Profile::FAST };
+    let clock = std::sync::Arc::new(weir_os::RealClock::new());
+    let sim = std::sync::Arc::new(weir_os::SimDisk::new(1));
+    let disk = ThrottledDisk::new(sim, profile, clock);
+    let options = options(4 << 20, 4 << 20).dirty_limit(0.2);
+    let db = Database::open_on(std::sync::Arc::new(disk.clone()), options).unwrap();
+    let table = db.create_table("items", items()).unwrap();
+    let (mut txn, mut done) = (db.begin(Isolation::default()).unwrap(), 0);
+    let write = |txn: &mut weir::Transaction, done: &mut u64| {
+        let written = txn.insert(&table, &values(*done, &item(1, *done, 3000)));
+        *done += u64::from(written.is_ok());
+        written
+    };
+    for _ in 0..3 {
+        txn.canceller().unwrap().cancel();
+        let error = (0..20_000).find_map(|_| write(&mut txn, &mut done).err());
+        let error = error.expect("somebody has to wait for pages to be written");
+        assert!(matches!(error, Error::Cancelled), "{error}");
+        // Later waits go on.
+        (0..10).for_each(|_| write(&mut txn, &mut done).unwrap());
+    }
+    txn.commit().unwrap();
+    disk.set_profile(Profile::FAST);
+    let mut reader = db.begin(Isolation::default()).unwrap();
+    assert_eq!(all_items(&mut reader, &table).len() as u64, done);
+    drop(reader);
+    check_quiet(&db);
+}
+
+/// Where it was, there is the middle of a row by now.
+#[test]
+fn a_savepoint_that_a_rollback_has_passed_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), options(4 << 20, 4 << 20)).unwrap();
+    let table = db.create_table("items", items()).unwrap();
+    let mut txn = db.begin(Isolation::default()).unwrap();
+    let insert = |txn: &mut weir::Transaction, id| txn.insert(&table, &values(id, &item(1, id, 9)));
+    let first = txn.savepoint().unwrap();
+    txn.delete(&table, &[Value::U64(7)]).unwrap();
+    insert(&mut txn, 1).unwrap();
+    assert!(txn.update(&table, &values(1, &item(1, 1, 20))).unwrap());
+    let passed = txn.savepoint().unwrap();
+    insert(&mut txn, 2).unwrap();
+    txn.rollback_to(first).unwrap();
+    (3..6).for_each(|id| insert(&mut txn, id).unwrap());
+    let refused = txn.rollback_to(passed);
+    assert!(matches!(refused, Err(Error::NoSuchSavepoint)), "{refused:?}");
+    let later = txn.savepoint().unwrap();
+    insert(&mut txn, 6).unwrap();
+    txn.rollback_to(later).unwrap();
+    txn.rollback_to(later).unwrap();
+    txn.commit().unwrap();
+    assert_eq!(all_items(&mut db.begin(Isolation::default()).unwrap(), &table).len(), 3);
+    check_quiet(&db);
+}

@@ -117,6 +117,34 @@ fn a_row_that_was_not_there_stays_away() {
     reader.commit().unwrap();
 }
 
+/// Which rows are there is told by a duplicate, too.
+#[test]
+fn what_was_in_the_way_of_an_insert_stays_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), impatient(false)).unwrap();
+    let table = filled(&db, 10);
+    let raw = db.create_table("raw", Schema::raw(Vec::new(), Vec::new()).unwrap()).unwrap();
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    txn.insert_raw(&raw, b"key", b"row", &[]).unwrap();
+    txn.commit().unwrap();
+    let is_duplicate = |result| matches!(result, Err(Error::Duplicate { .. }));
+    // By the unique index, several at once, by the key of a raw table.
+    let mut reader = db.begin(Isolation::Serializable).unwrap();
+    let taken = |id: u64| (0, format!("b{id:06}"), vec![]);
+    assert!(is_duplicate(reader.insert(&table, &values(1000, &taken(20)))));
+    assert!(is_duplicate(reader.insert_many(&table, &[values(1001, &taken(30))])));
+    assert!(is_duplicate(reader.insert_raw(&raw, b"key", b"other", &[])));
+    let mut writer = db.begin(Isolation::RepeatableRead).unwrap();
+    assert!(times_out(writer.delete(&table, &[Value::U64(20)])));
+    assert!(times_out(writer.delete(&table, &[Value::U64(30)])));
+    assert!(times_out(writer.delete_raw(&raw, b"key", &[])));
+    assert!(writer.delete(&table, &[Value::U64(40)]).unwrap());
+    assert!(is_duplicate(reader.insert(&table, &values(1000, &taken(20)))));
+    reader.commit().unwrap();
+    assert!(writer.delete(&table, &[Value::U64(20)]).unwrap());
+    writer.delete_raw(&raw, b"key", &[]).unwrap();
+}
+
 #[test]
 fn ranges_are_listed_and_gone_with_their_transaction() {
     let dir = tempfile::tempdir().unwrap();

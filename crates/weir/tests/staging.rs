@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use weir::{
-    Bounds, Database, Direction, IndexRef, Isolation, Options, Shutdown, Table, Transaction, Value,
+    Bounds, Database, Direction, Durability, IndexRef, Isolation, Options, Schema, Shutdown, Table,
+    Transaction, Type, Value,
 };
 
 type Model = BTreeMap<u64, Item>;
@@ -441,6 +442,39 @@ fn an_old_snapshot_does_not_keep_entries_from_being_moved() {
     compare(&mut db.begin(Isolation::RepeatableRead).unwrap(), &table, &model, "the newest");
     reader.rollback().unwrap();
     db.purge_all().unwrap();
+    assert_sound(&db);
+}
+
+/// A prepared transaction that nobody decides keeps no entry of others, whatever was done to it before.
+#[test]
+fn a_prepared_transaction_does_not_keep_entries_from_being_moved() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), eager(4 << 20, 0).single_threaded()).unwrap();
+    let plain = Schema::builder().column("id", Type::U64).primary_key(&["id"]).build().unwrap();
+    let plain = db.create_table("plain", plain).unwrap();
+    let table = db.create_table("items", items()).unwrap();
+    let mut idle = db.begin(Isolation::RepeatableRead).unwrap();
+    idle.insert(&plain, &[Value::U64(1)]).unwrap();
+    idle.prepare(b"idle").unwrap();
+    idle.detach().unwrap();
+    for round in 0..3 {
+        for id in 0..200 {
+            retried(&db, Isolation::default(), |txn| {
+                if round > 0 {
+                    assert!(txn.delete(&table, &[Value::U64(id)])?);
+                }
+                txn.insert(&table, &values(id, &(id as i64 % 7, format!("{id}"), vec![])))
+            });
+        }
+    }
+    assert!(db.status().staged_entries > 300, "inserts are staged");
+    db.purge_all().unwrap();
+    for _ in 0..100 {
+        db.background_step(6).unwrap();
+    }
+    assert_eq!(db.status().staging_pages, 0, "everything has been moved");
+    db.rollback_prepared(b"idle", Durability::Relaxed).unwrap();
+    assert_eq!(all_items(&mut db.begin(Isolation::default()).unwrap(), &table).len(), 200);
     assert_sound(&db);
 }
 

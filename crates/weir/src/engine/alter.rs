@@ -122,8 +122,9 @@ impl Changes<'_> {
         entry_of: &mut EntryOfOne<'_>,
     ) -> Result<()> {
         let (db, patience) = (self.db, self.patience);
-        db.0.roll_back_orphans();
         let tables: Vec<&Table> = changes.iter().map(|change| change.table).collect();
+        tables.iter().try_for_each(|table| db.0.home.check(table))?;
+        db.0.roll_back_orphans();
         let holds = table::change_all(&tables, patience)?;
         let mut txn = db.0.change();
         let mut all = Vec::with_capacity(changes.len());

@@ -60,6 +60,15 @@ pub struct IndexDef {
     pub since: u64,
 }
 
+/// What it takes of a definition to read single rows: not the whole, whose count of users all processors share.
+#[derive(Debug, Clone, Copy)]
+pub struct Rows {
+    /// [`TableDef::primary`].
+    pub tree: Tree,
+    /// [`TableDef::since`].
+    pub since: Option<u64>,
+}
+
 impl IndexDef {
     /// Its trees.
     pub fn trees(&self) -> impl Iterator<Item = Tree> + use<> {
@@ -76,14 +85,13 @@ impl IndexDef {
         value: &[u8],
         hint: Hint,
     ) -> std::result::Result<Outcome, TxnError> {
-        match &self.staging {
-            Some(staging)
-                if key.len() + value.len() <= MAX_STAGED && txn.is_staged(staging, &hint) =>
-            {
-                txn.insert_staged(staging, key, value)
-            }
-            _ => txn.write_at(self.tree, key, Op::Insert(value), hint),
+        if let Some(staging) = &self.staging
+            && key.len() + value.len() <= MAX_STAGED
+            && txn.is_staged(staging, &hint)?
+        {
+            return txn.insert_staged(staging, key, value);
         }
+        txn.write_at(self.tree, key, Op::Insert(value), hint)
     }
 
     /// Inserts entries in ascending order, whose rows the transaction holds; returns how many were inserted
@@ -123,7 +131,7 @@ impl IndexDef {
         let mut staged = [false; HINTS];
         for ((pair, hint), staged) in run.iter().zip(hints).zip(&mut staged) {
             let bytes = pair.key.len() + pair.value.len();
-            *staged = bytes <= MAX_STAGED && txn.is_staged(staging, hint);
+            *staged = bytes <= MAX_STAGED && txn.is_staged(staging, hint)?;
         }
         let mut done = 0;
         while done < run.len() {
@@ -162,6 +170,12 @@ impl IndexDef {
 }
 
 impl TableDef {
+    /// Where its rows are.
+    #[inline]
+    pub fn rows(&self) -> Rows {
+        Rows { tree: self.primary, since: self.since }
+    }
+
     /// The columns of a typed table.
     ///
     /// # Panics

@@ -118,7 +118,7 @@ impl<'t> Cursor<'t> {
                 self.transaction.get_in(view, def.primary, &self.key, &mut self.value)?
             }
             Reads::Newest => {
-                self.transaction.read_row(def, &self.key, Lock::None, &mut self.value)?
+                self.transaction.read_row(def.rows(), &self.key, Lock::None, &mut self.value)?
             }
             Reads::Locked(mode, wait) => {
                 let (key, value) = (&self.key[..], &mut self.value);

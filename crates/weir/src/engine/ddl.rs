@@ -46,7 +46,7 @@ impl Database {
         txn.commit()?;
         def.since = (!is_own).then(|| self.0.shared.now());
         self.add_stagings(&def.indexes);
-        let table = Table(Arc::new(Shared::new(name.to_string(), def)));
+        let table = Table(Arc::new(Shared::new(self.0.home, name.to_string(), def)));
         self.0.tables.write().insert(name.to_string(), table.clone());
         Ok(table)
     }
@@ -68,7 +68,7 @@ impl Database {
         self.changes(&self.patience()).truncate_table(table)
     }
 
-    /// Gives a table another name. Handles stay valid.
+    /// Gives a table another name. Handles stay valid. Who could read it before still can.
     ///
     /// # Errors
     /// [`Error::TableExists`], [`Error::NameTooLong`], [`Error::TableInUse`], [`Error::NoSuchTable`];
@@ -94,6 +94,7 @@ impl Database {
     /// [`Error::NotRaw`], [`Error::NoSuchTable`]; [`Error::Schema`] if it is too long; [`Error::TableInUse`]
     /// while the table is being changed otherwise; storage errors. Nothing changed then.
     pub fn set_meta(&self, table: &Table, meta: &[u8]) -> Result<()> {
+        self.0.home.check(table)?;
         self.0.roll_back_orphans();
         let patience = self.patience();
         let _hold = table.0.change(&patience)?;
@@ -128,6 +129,7 @@ impl Changes<'_> {
     /// # Errors
     /// As there; [`Error::Cancelled`] if patience ends. Nothing changed then.
     pub fn drop_table(&self, table: &Table) -> Result<()> {
+        self.db.0.home.check(table)?;
         self.db.0.roll_back_orphans();
         let _hold = table.0.exclusive(self.patience)?;
         let _one = self.db.0.ddl.lock();
@@ -156,6 +158,7 @@ impl Changes<'_> {
     /// # Errors
     /// As there. Nothing changed then.
     pub fn truncate_tables(&self, tables: &[&Table]) -> Result<()> {
+        tables.iter().try_for_each(|table| self.db.0.home.check(table))?;
         self.db.0.roll_back_orphans();
         let mut holds = table::change_all(tables, self.patience)?;
         holds.iter_mut().try_for_each(Hold::wait_for_all)?;
@@ -181,6 +184,20 @@ impl Changes<'_> {
         Ok(())
     }
 
+    /// From now on snapshots from before can't read the table ([`Error::TableTooNew`]), after waiting for those who use
+    /// it: of a copy that has got its rows and takes another table's place. A snapshot from meanwhile would miss some.
+    ///
+    /// # Errors
+    /// [`Error::TableInUse`], [`Error::NoSuchTable`]; [`Error::Cancelled`] if patience ends. Nothing changed then.
+    pub fn hide_from_older(&self, table: &Table) -> Result<()> {
+        let _hold = table.0.exclusive(self.patience)?;
+        let _one = self.db.0.ddl.lock();
+        let mut def = TableDef::clone(&*table.0.def()?);
+        def.since = def.since.map(|_| self.db.0.shared.now());
+        table.0.set_def(Some(def));
+        Ok(())
+    }
+
     /// As [`Database::rename_table`].
     ///
     /// # Errors
@@ -199,6 +216,7 @@ impl Changes<'_> {
 
     fn rename(&self, table: &Table, to: &str, meta: Option<&[u8]>) -> Result<()> {
         check_name(to)?;
+        self.db.0.home.check(table)?;
         if self.db.table(to).is_some() {
             return Err(Error::TableExists(to.into()));
         }
@@ -218,7 +236,6 @@ impl Changes<'_> {
         catalog::remove(&mut txn, &from)?;
         catalog::put(&mut txn, to, &def, PutOp::New)?;
         txn.commit()?;
-        def.since = def.since.map(|_| self.db.0.shared.now());
         table.0.set_def(Some(def));
         let mut tables = self.db.0.tables.write();
         tables.remove(&from);

@@ -29,8 +29,9 @@ pub enum Error {
     /// A row stayed locked for too long. The statement did nothing; the transaction goes on.
     #[error("lock wait timeout: the statement did nothing, the transaction goes on")]
     LockWaitTimeout,
-    /// The wait for a lock was cancelled. The statement did nothing; the transaction goes on.
-    #[error("the wait for a lock was cancelled")]
+    /// The wait for a lock, for log space or for pages to be written was cancelled. The statement did nothing; the
+    /// transaction goes on.
+    #[error("the wait was cancelled: the statement did nothing, the transaction goes on")]
     Cancelled,
     /// Too many transactions write at once. Try again when some have ended.
     #[error("too many read-write transactions at once: at most {most}")]
@@ -41,6 +42,9 @@ pub enum Error {
     /// The transaction has ended, by itself or by a deadlock.
     #[error("the transaction has ended")]
     Ended,
+    /// The transaction has been rolled back to an earlier savepoint since this one. Nothing changed.
+    #[error("the savepoint is no more: the transaction was rolled back to an earlier one")]
+    NoSuchSavepoint,
     /// The transaction is prepared: it can only be committed or rolled back.
     #[error("the transaction is prepared: it can only be committed or rolled back")]
     Prepared,
@@ -79,6 +83,9 @@ pub enum Error {
     /// There is no such table, or it has been dropped.
     #[error("no table `{0}`")]
     NoSuchTable(String),
+    /// The table is of another database, or of the same one as it was opened before: look it up by its name.
+    #[error("table `{0}` is of another database, or of an earlier opening: look it up by its name")]
+    ForeignTable(String),
     /// There is no row with that key. The statement did nothing; the transaction goes on.
     #[error("table `{0}` has no row with that key")]
     NoSuchRow(String),
@@ -115,9 +122,9 @@ pub enum Error {
         /// The index.
         index: String,
     },
-    /// The table was made, emptied or renamed after the transaction's snapshot. Begin a new transaction.
+    /// The table was made or emptied after the transaction's snapshot. Begin a new transaction.
     #[error(
-        "the table was made, emptied or renamed after the transaction's snapshot; begin a new transaction"
+        "the table was made or emptied after the transaction's snapshot; begin a new transaction"
     )]
     TableTooNew,
     /// The directory holds no database and none was to be created.

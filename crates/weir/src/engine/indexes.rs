@@ -105,6 +105,7 @@ impl Database {
         change: impl FnOnce(&TableDef, &str) -> Result<Wanted>,
         entry_of: &mut OfIndex<'_>,
     ) -> Result<()> {
+        self.0.home.check(table)?;
         self.0.roll_back_orphans();
         let patience = self.patience();
         let hold = table.0.change(&patience)?;

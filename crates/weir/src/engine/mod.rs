@@ -13,6 +13,7 @@ mod options;
 mod patience;
 mod prepared;
 mod raw;
+mod savepoint;
 mod scan;
 mod statistics;
 mod status;
@@ -31,6 +32,7 @@ pub use lock::{Lock, Wait};
 pub use options::Options;
 pub use patience::Patience;
 pub use prepared::{Committed, MAX_XID};
+pub use savepoint::Savepoint;
 pub use scan::{RawBatch, RawEntry, RawPlace, RawRange, RawScan};
 pub use statistics::IndexFigures;
 pub use status::{Status, TransactionInfo, TransactionState};
@@ -43,14 +45,14 @@ use crate::schema::KeyOf;
 use crate::sort;
 use crate::storage::replay::Summary;
 use crate::storage::{Background, Fault, Reason, Storage};
-use crate::txn::Transactions;
+use crate::txn::{Transactions, Txn};
 use parking_lot::{Mutex, RwLock};
 use prepared::Registry;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use table::Shared;
+use table::{Home, Shared};
 use threads::Threads;
 use transaction::Orphan;
 use weir_os::{Disk, open_directory};
@@ -86,6 +88,7 @@ pub struct Database(Arc<Inner>);
 pub(crate) struct Inner {
     pub shared: Arc<Transactions>,
     pub options: Options,
+    home: Home,
     tables: RwLock<HashMap<String, Table>>,
     /// One definition changes at a time.
     ddl: Mutex<()>,
@@ -159,11 +162,8 @@ impl Database {
         recovered: Summary,
         lock: Box<dyn Send + Sync>,
     ) -> Result<Database> {
-        let background = if options.inline {
-            None
-        } else {
-            Some(Background::start(&storage).map_err(start_failed)?)
-        };
+        let start = || Background::start(&storage).map_err(start_failed);
+        let background = (!options.inline).then(start).transpose()?;
         // A crash between the creation of the files and of the first pages leaves an empty log.
         let (shared, prepared) = if storage.is_new() {
             (catalog::create(&storage)?, Vec::new())
@@ -175,19 +175,12 @@ impl Database {
         if options.staging_eager {
             shared.staging.be_eager();
         }
-        let threads = match background {
-            None => None,
-            Some(background) => Some(Threads::start(&shared, background).map_err(start_failed)?),
-        };
+        let start = |background| Threads::start(&shared, background).map_err(start_failed);
+        let threads = background.map(start).transpose()?;
         let endpoint = options.status_listen.as_ref();
         let endpoint = endpoint.map(|at| listen(at, &shared, &recovered)).transpose()?;
-        let mut tables = HashMap::new();
-        for (name, def) in catalog::load(&shared)? {
-            for staging in def.indexes.iter().filter_map(|index| index.staging.clone()) {
-                shared.staging.add(staging);
-            }
-            tables.insert(name.clone(), Table(Arc::new(Shared::new(name, def))));
-        }
+        let home = Home::new();
+        let tables = load_tables(&shared, home)?;
         let prepared = Registry::recovered(prepared, tables.values())?;
         Ok(Database(Arc::new(Inner {
             shared,
@@ -197,6 +190,7 @@ impl Database {
             orphans: Mutex::default(),
             has_orphans: AtomicBool::new(false),
             options,
+            home,
             tables: RwLock::new(tables),
             ddl: Mutex::default(),
             recovered,
@@ -211,10 +205,7 @@ impl Database {
     /// # Errors
     /// The database has stopped after a failure.
     pub fn begin(&self, isolation: Isolation) -> Result<Transaction> {
-        self.0.shared.storage.check()?;
-        self.0.roll_back_orphans();
-        let mut txn = self.0.shared.begin();
-        txn.lock_timeout = self.0.options.lock_wait_timeout;
+        let txn = self.0.begin(None)?;
         Ok(Transaction::new(self.0.clone(), txn, isolation))
     }
 
@@ -405,6 +396,23 @@ impl Database {
     }
 }
 
+impl Inner {
+    /// A transaction that has done nothing yet; `ended`: one that has ended, to be used again.
+    fn begin(&self, ended: Option<Txn>) -> Result<Txn> {
+        self.shared.storage.check()?;
+        self.roll_back_orphans();
+        let mut txn = match ended {
+            None => self.shared.begin(),
+            Some(mut txn) => {
+                txn.begin_again();
+                txn
+            }
+        };
+        txn.lock_timeout = self.options.lock_wait_timeout;
+        Ok(txn)
+    }
+}
+
 /// Whether there is a database. Fails where there is none and none may be created.
 fn exists(disk: &dyn Disk, name: &str, options: &Options) -> Result<bool> {
     let names = disk.list()?;
@@ -428,6 +436,18 @@ impl Drop for Inner {
             let _ = self.shared.storage.note_durable();
         }
     }
+}
+
+/// The tables of the catalog, by name; their staging trees are looked after from now on.
+fn load_tables(shared: &Arc<Transactions>, home: Home) -> Result<HashMap<String, Table>> {
+    let mut tables = HashMap::new();
+    for (name, def) in catalog::load(shared)? {
+        for staging in def.indexes.iter().filter_map(|index| index.staging.clone()) {
+            shared.staging.add(staging);
+        }
+        tables.insert(name.clone(), Table(Arc::new(Shared::new(home, name, def))));
+    }
+    Ok(tables)
 }
 
 /// Starts the endpoint that tells the database's figures.

@@ -1,6 +1,6 @@
 //! The raw interface: rows and index entries in the caller's encoding. See [`crate::schema::RawSchema`].
 
-use super::catalog::TableDef;
+use super::catalog::{Rows, TableDef};
 use super::error::{Error, Result};
 use super::lock::Lock;
 use super::scan::{RawRange, RawScan};
@@ -46,6 +46,13 @@ impl Transaction {
     fn enter_raw(&mut self, table: &Table) -> Result<Arc<TableDef>> {
         let def = self.enter(table)?;
         raw(&def, table).map(|()| def)
+    }
+
+    /// As [`Transaction::enter_raw`], for reads of single rows.
+    #[inline]
+    fn enter_raw_rows(&mut self, table: &Table) -> Result<Rows> {
+        let def = self.entered(table)?;
+        raw(def, table).map(|()| def.rows())
     }
 
     fn enter_raw_to_write(&mut self, table: &Table) -> Result<Arc<TableDef>> {
@@ -209,8 +216,8 @@ impl Transaction {
         lock: Lock,
         out: &mut Vec<u8>,
     ) -> Result<bool> {
-        let def = self.enter_raw(table)?;
-        self.read_row(&def, key, lock, out)
+        let rows = self.enter_raw_rows(table)?;
+        self.read_row(rows, key, lock, out)
     }
 
     /// As [`Transaction::get_raw`], by the key's [`crate::short_form`]; puts the whole key in place of what is
@@ -226,15 +233,15 @@ impl Transaction {
         key: &mut Vec<u8>,
         out: &mut Vec<u8>,
     ) -> Result<bool> {
-        let def = self.enter_raw(table)?;
-        let found = self.read_stored(&def, short_form, lock, out)?;
+        let rows = self.enter_raw_rows(table)?;
+        let found = self.read_stored(rows, short_form, lock, out)?;
         key.clear();
         if !is_short_form(short_form) {
             key.extend_from_slice(short_form);
         } else if found {
-            let (_, rest) = split_rest(out).ok_or_else(|| lacks_rest(def.primary))?;
+            let (_, rest) = split_rest(out).ok_or_else(|| lacks_rest(rows.tree))?;
             *key = whole_key(short_form, rest);
-            return without_rest(def.primary, true, out);
+            return without_rest(rows.tree, true, out);
         }
         Ok(found)
     }
@@ -245,8 +252,8 @@ impl Transaction {
     /// # Errors
     /// [`Error::NotRaw`]; [`Error::Ended`].
     pub fn unlock_raw(&mut self, table: &Table, key: &[u8]) -> Result<()> {
-        let def = self.enter_raw(table)?;
-        self.unlock_key(def.primary, key)
+        let rows = self.enter_raw_rows(table)?;
+        self.unlock_key(rows.tree, key)
     }
 
     /// Rows or index entries of a raw table in the order of their keys. Drop the scan when its

@@ -374,7 +374,7 @@ impl RawScan {
         if self.held.is_some() {
             txn.renew_snapshot()?;
             let view = txn.view()?;
-            self.held = Some(txn.shared().hold_snapshot(view.snapshot));
+            self.held = Some(txn.hold_snapshot()?);
             self.begin.reads = Reads::View(view);
         }
         self.behind(key);

@@ -153,6 +153,7 @@ impl Database {
     }
 
     fn used(&self, table: &Table) -> Result<Use> {
+        self.0.home.check(table)?;
         Use::of(table, self.0.options.lock_wait_timeout)
     }
 

@@ -6,7 +6,28 @@ use super::patience::Patience;
 use crate::schema::{Layout, Schema};
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+
+/// An opening of a database: its tables are no other's, whatever their numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Home(u64);
+
+impl Home {
+    /// One that there was not before in this process.
+    pub fn new() -> Home {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Home(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Fails for a table of another opening.
+    pub fn check(self, table: &Table) -> Result<()> {
+        match table.0.home == self {
+            true => Ok(()),
+            false => Err(Error::ForeignTable(table.name())),
+        }
+    }
+}
 
 /// A table of a [`super::Database`]; cheap to clone.
 #[derive(Clone)]
@@ -51,15 +72,16 @@ impl Drop for Use {
 
 /// What all handles of a table share.
 pub(super) struct Shared {
+    home: Home,
     pub name: RwLock<String>,
-    /// `None` once it has been dropped.
-    def: RwLock<Option<Arc<TableDef>>>,
     users: Mutex<Users>,
     changed: Condvar,
 }
 
 #[derive(Default)]
 struct Users {
+    /// What they use; `None` once it has been dropped.
+    def: Option<Arc<TableDef>>,
     /// Transactions that use the table.
     shared: usize,
     /// Those of them that may have written to it.
@@ -129,11 +151,11 @@ fn in_one_order(tables: &[&Table]) -> impl Iterator<Item = usize> {
 }
 
 impl Shared {
-    pub fn new(name: String, def: TableDef) -> Self {
+    pub fn new(home: Home, name: String, def: TableDef) -> Self {
         Shared {
+            home,
             name: RwLock::new(name),
-            def: RwLock::new(Some(Arc::new(def))),
-            users: Mutex::default(),
+            users: Mutex::new(Users { def: Some(Arc::new(def)), ..Users::default() }),
             changed: Condvar::new(),
         }
     }
@@ -144,34 +166,45 @@ impl Shared {
 
     /// The definition.
     pub fn def(&self) -> Result<Arc<TableDef>> {
-        self.def.read().clone().ok_or_else(|| Error::NoSuchTable(self.name()))
+        self.def_of(&self.users.lock())
+    }
+
+    fn def_of(&self, users: &Users) -> Result<Arc<TableDef>> {
+        users.def.clone().ok_or_else(|| Error::NoSuchTable(self.name()))
     }
 
     pub fn set_def(&self, def: Option<TableDef>) {
-        *self.def.write() = def.map(Arc::new);
+        self.users.lock().def = def.map(Arc::new);
     }
 
     /// Begins to use the table: its definition stays as it is until [`Shared::leave`].
     fn enter(&self, timeout: Duration) -> Result<Arc<TableDef>> {
-        let deadline = Instant::now().checked_add(timeout);
-        let mut users = self.users.lock();
-        while users.exclusive {
-            self.wait(&mut users, deadline)?;
-        }
-        let def = self.def()?;
+        let mut users = self.users_once(timeout, |users| !users.exclusive)?;
+        let def = self.def_of(&users)?;
         users.shared += 1;
         Ok(def)
     }
 
     /// A user begins to write.
     fn enter_to_write(&self, timeout: Duration) -> Result<()> {
-        let deadline = Instant::now().checked_add(timeout);
-        let mut users = self.users.lock();
-        while users.closed {
-            self.wait(&mut users, deadline)?;
-        }
-        users.writers += 1;
+        self.users_once(timeout, |users| !users.closed)?.writers += 1;
         Ok(())
+    }
+
+    /// The users, once nobody keeps others from joining them. Mostly nobody does, and the clock isn't asked.
+    fn users_once(
+        &self,
+        timeout: Duration,
+        may_join: impl Fn(&Users) -> bool,
+    ) -> Result<MutexGuard<'_, Users>> {
+        let mut users = self.users.lock();
+        if !may_join(&users) {
+            let deadline = Instant::now().checked_add(timeout);
+            while !may_join(&users) {
+                self.wait(&mut users, deadline)?;
+            }
+        }
+        Ok(users)
     }
 
     /// Ends a use.
@@ -273,7 +306,7 @@ mod tests {
         let layout = Schema::raw(Vec::new(), Vec::new()).unwrap().into();
         let def =
             TableDef { layout, primary: Tree::new(TreeId(9)), indexes: Vec::new(), since: Some(0) };
-        Table(Arc::new(Shared::new(name.into(), def)))
+        Table(Arc::new(Shared::new(Home::new(), name.into(), def)))
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The threads that run the steps of transactions: purge, and moving staged entries on.
 
-use crate::storage::{Background, Rests, Signal, Step};
-use crate::txn::{Transactions, TxnError};
+use crate::storage::{Background, Fault, Rests, Signal, Step};
+use crate::txn::Transactions;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -50,10 +50,12 @@ impl Threads {
         &mut self,
         name: &str,
         shared: &Arc<Transactions>,
-        step: fn(&Transactions) -> std::result::Result<Step, TxnError>,
+        step: fn(&Transactions) -> std::result::Result<Step, Fault>,
     ) -> std::io::Result<()> {
         const REST: Duration = Duration::from_millis(5);
         const LONGEST_REST: Duration = Duration::from_millis(40);
+        /// Writers are told that there is no space; here it goes on once there is.
+        const NO_SPACE_REST: Duration = Duration::from_millis(50);
         let (shared, ending) = (shared.clone(), self.ending.clone());
         let at = self.of_transactions.len();
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
@@ -64,11 +66,10 @@ impl Threads {
                     Ok(step) => {
                         ending.wake[at].wait(rests.after(step == Step::Done));
                     }
-                    Err(TxnError::Fault(fault)) if fault.is_no_space() => {
-                        std::thread::sleep(Duration::from_millis(50));
+                    Err(fault) if fault.is_no_space() => {
+                        ending.wake[at].wait(NO_SPACE_REST);
                     }
-                    Err(TxnError::Fault(fault)) => shared.storage.stop(fault),
-                    Err(_) => {}
+                    Err(fault) => shared.storage.stop(fault),
                 }
             }
         })?;

@@ -1,10 +1,11 @@
 //! Transactions as users see them. Their statements: [`super::typed`], [`super::raw`].
 
 use super::Inner;
-use super::catalog::TableDef;
+use super::catalog::{Rows, TableDef};
 use super::error::{Error, Result, inconsistent};
 use super::lock::{Lock, Wait};
 use super::prepared::Committed;
+use super::savepoint::{Rollbacks, Savepoint};
 use super::scan::{Begin, RawScan, Reads};
 use super::table::{Table, Use};
 use super::typed::Encoded;
@@ -12,8 +13,11 @@ use super::write::Writer;
 use crate::key::long::{is_long, short_form, split_rest};
 use crate::lock::Mode;
 use crate::schema::KeyOf;
+use crate::storage::Fault;
 use crate::tree::{Hint, Tree};
-use crate::txn::{Canceller, Direction, Durability, Range, Savepoint, Txn, TxnError, View};
+use crate::txn::{
+    self, Canceller, Direction, Durability, HeldSnapshot, Range, Txn, TxnError, View,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -60,9 +64,12 @@ pub struct Transaction {
     db: Arc<Inner>,
     /// `None` once it has ended.
     txn: Option<Txn>,
+    /// What has committed, to begin anew.
+    ended: Option<Txn>,
     isolation: Isolation,
     durability: Durability,
     used: Vec<Use>,
+    rollbacks: Rollbacks,
     /// Its name, once it is prepared.
     xid: Option<Vec<u8>>,
     /// Tells it from all others of the process; 0 until it begins a scan.
@@ -91,17 +98,28 @@ pub(super) fn lacks_rest(tree: Tree) -> Error {
 impl Transaction {
     pub(super) fn new(db: Arc<Inner>, txn: Txn, isolation: Isolation) -> Self {
         let durability = db.options.durability;
-        Transaction {
+        let mut transaction = Transaction {
             db,
-            txn: Some(txn),
+            txn: None,
+            ended: None,
             isolation,
             durability,
             used: Vec::new(),
+            rollbacks: Rollbacks::default(),
             xid: None,
             serial: 0,
             row: Encoded::default(),
             hints: Vec::new(),
-        }
+        };
+        transaction.start(txn, isolation);
+        transaction
+    }
+
+    fn start(&mut self, mut txn: Txn, isolation: Isolation) {
+        // What it was told of others' rows has to stay true.
+        txn.locks_duplicates = isolation == Isolation::Serializable;
+        self.txn = Some(txn);
+        self.isolation = isolation;
     }
 
     /// One to be rolled back.
@@ -165,6 +183,13 @@ impl Transaction {
         Ok(self.used[at].def.clone())
     }
 
+    /// As [`Transaction::enter`], where the definition isn't needed beyond the transaction's next use.
+    #[inline]
+    pub(super) fn entered(&mut self, table: &Table) -> Result<&TableDef> {
+        let at = self.used_at(table)?;
+        Ok(&self.used[at].def)
+    }
+
     /// As [`Transaction::enter`], to write to it.
     #[inline]
     pub(super) fn enter_to_write(&mut self, table: &Table) -> Result<Arc<TableDef>> {
@@ -179,6 +204,7 @@ impl Transaction {
         if let Some(at) = self.used.iter().position(|used| used.is_of(table)) {
             return Ok(at);
         }
+        self.db.home.check(table)?;
         self.used.push(Use::of(table, self.db.options.lock_wait_timeout)?);
         Ok(self.used.len() - 1)
     }
@@ -224,6 +250,11 @@ impl Transaction {
         Ok(())
     }
 
+    /// Keeps what the statement sees.
+    pub(super) fn hold_snapshot(&mut self) -> Result<HeldSnapshot> {
+        Ok(self.txn()?.hold_snapshot())
+    }
+
     /// What the statement sees.
     pub(super) fn view(&mut self) -> Result<View> {
         let isolation = self.isolation;
@@ -237,33 +268,37 @@ impl Transaction {
     }
 
     /// What the statement sees of a table.
-    fn view_of(&mut self, def: &TableDef) -> Result<View> {
+    fn view_of(&mut self, rows: Rows) -> Result<View> {
         let view = self.view()?;
-        match def.since {
+        match rows.since {
             Some(since) if view.snapshot < since => Err(Error::TableTooNew),
             _ => Ok(view),
         }
     }
 
     /// Ends a statement: a failed one has done nothing; a deadlock has undone all.
-    fn conclude<T>(&mut self, before: Savepoint, result: Result<T>) -> Result<T> {
-        match result {
-            Ok(done) => Ok(done),
+    fn conclude<T>(&mut self, before: txn::Savepoint, result: Result<T>) -> Result<T> {
+        let error = match result {
+            Ok(done) => return Ok(done),
             Err(Error::Deadlock) => {
                 self.roll_back()?;
-                Err(Error::Deadlock)
+                return Err(Error::Deadlock);
             }
-            Err(error) => {
-                if let Some(txn) = &mut self.txn {
-                    txn.rollback_to(before)?;
-                }
-                Err(error)
-            }
+            Err(error) => error,
+        };
+        let Some(txn) = &mut self.txn else { return Err(error) };
+        txn.rollback_to(before)?;
+        if matches!(error, Error::Storage(Fault::Interrupted)) {
+            txn.note_cancelled();
+            return Err(Error::Cancelled);
         }
+        Err(error)
     }
 
     pub(super) fn statement<T>(&mut self, run: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        let before = self.txn()?.savepoint();
+        let txn = self.txn()?;
+        let before = txn.savepoint();
+        let _ends_with_canceller = txn.interruptible();
         let result = run(self);
         self.conclude(before, result)
     }
@@ -304,16 +339,16 @@ impl Transaction {
     #[inline]
     pub(super) fn read_row(
         &mut self,
-        def: &TableDef,
+        rows: Rows,
         key: &[u8],
         lock: Lock,
         out: &mut Vec<u8>,
     ) -> Result<bool> {
         match is_long(key) {
-            false => self.read_stored(def, key, lock, out),
+            false => self.read_stored(rows, key, lock, out),
             true => {
-                let found = self.read_stored(def, &short_form(key), lock, out)?;
-                without_rest(def.primary, found, out)
+                let found = self.read_stored(rows, &short_form(key), lock, out)?;
+                without_rest(rows.tree, found, out)
             }
         }
     }
@@ -321,19 +356,19 @@ impl Transaction {
     /// As [`Transaction::read_row`], by the key that is stored; what is found is as it is stored.
     pub(super) fn read_stored(
         &mut self,
-        def: &TableDef,
+        rows: Rows,
         key: &[u8],
         lock: Lock,
         out: &mut Vec<u8>,
     ) -> Result<bool> {
         match lock.mode() {
-            Some((mode, wait)) => self.get_stored_locked(def.primary, key, mode, wait, out),
+            Some((mode, wait)) => self.get_stored_locked(rows.tree, key, mode, wait, out),
             None if self.isolation == Isolation::Serializable => {
-                self.get_stored_locked(def.primary, key, Mode::Shared, Wait::ForTimeout, out)
+                self.get_stored_locked(rows.tree, key, Mode::Shared, Wait::ForTimeout, out)
             }
             None => {
-                let view = self.view_of(def)?;
-                self.get_stored_in(view, def.primary, key, out)
+                let view = self.view_of(rows)?;
+                self.get_stored_in(view, rows.tree, key, out)
             }
         }
     }
@@ -419,7 +454,7 @@ impl Transaction {
             Some((mode, Wait::Skip)) => (Reads::Locked(mode, Wait::Skip), None),
             Some((mode, wait)) => (Reads::Locked(mode, wait), serializable.then_some(mode)),
             None if serializable => (Reads::Newest, Some(Mode::Shared)),
-            None => (Reads::View(self.view_of(&def)?), None),
+            None => (Reads::View(self.view_of(def.rows())?), None),
         };
         if let (KeyOf::Index(n), Reads::View(view)) = (of, reads)
             && view.snapshot < def.indexes[n].since
@@ -429,8 +464,8 @@ impl Transaction {
         }
         // Under the other levels the transaction keeps its snapshot as long as the scan can go on.
         let held = match reads {
-            Reads::View(view) if self.isolation == Isolation::ReadCommitted => {
-                Some(self.shared().hold_snapshot(view.snapshot))
+            Reads::View(_) if self.isolation == Isolation::ReadCommitted => {
+                Some(self.hold_snapshot()?)
             }
             _ => None,
         };
@@ -469,7 +504,8 @@ impl Transaction {
         &self.db.shared
     }
 
-    /// Ends this transaction's waits for locks, from another thread.
+    /// Ends this transaction's waits from another thread: those for locks, and of statements that write those for
+    /// log space and for pages to be written.
     ///
     /// # Errors
     /// [`Error::Ended`].
@@ -484,16 +520,22 @@ impl Transaction {
     pub fn savepoint(&mut self) -> Result<Savepoint> {
         let txn = self.txn()?;
         txn.finish_rollback()?;
-        Ok(txn.savepoint())
+        let at = txn.savepoint();
+        Ok(self.rollbacks.savepoint(at))
     }
 
     /// Takes back what was done since the savepoint. Locks of locking reads are kept; rows that were only
-    /// written since are free for others again.
+    /// written since are free for others again. Savepoints since then are no more.
     ///
     /// # Errors
-    /// Storage errors.
+    /// [`Error::NoSuchSavepoint`]; storage errors.
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
-        Ok(self.txn()?.rollback_to(savepoint)?)
+        self.check_running()?;
+        if self.rollbacks.have_passed(savepoint) {
+            return Err(Error::NoSuchSavepoint);
+        }
+        self.rollbacks.note(savepoint);
+        Ok(self.txn()?.rollback_to(savepoint.place())?)
     }
 
     /// Takes everything back; what can't be taken back for want of space is taken back later.
@@ -506,7 +548,7 @@ impl Transaction {
 
     /// It has ended: its tables and its name are free.
     fn forget(&mut self) {
-        self.txn = None;
+        self.ended = self.txn.take();
         self.used.clear();
         if let Some(xid) = self.xid.take() {
             self.db.prepared.remove(&xid);
@@ -532,12 +574,44 @@ impl Transaction {
     }
 
     /// Commits without waiting: others see it when this returns, in the order of these calls. It is
-    /// durable after [`super::Database::wait`], or with a later commit that is.
+    /// durable after [`super::Database::wait`], or with a later commit that is. Another transaction may
+    /// take its place then: [`Transaction::begin_again`].
     ///
     /// # Errors
     /// As [`Transaction::commit`].
-    pub fn commit_in_order(mut self) -> Result<Committed> {
+    pub fn commit_in_order(&mut self) -> Result<Committed> {
         self.commit_visibly()
+    }
+
+    /// Begins another transaction in place of this one, which has ended. Where many follow one another that do little,
+    /// this costs less than [`super::Database::begin`]: what a transaction needs is there.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # use weir::{Database, Isolation, Options};
+    /// # let db = Database::open(dir.path(), Options::default().memory_bytes(8 << 20))?;
+    /// let mut txn = db.begin(Isolation::RepeatableRead)?;
+    /// for _ in 0..3 {
+    ///     // Statements.
+    ///     db.wait(txn.commit_in_order()?)?;
+    ///     txn.begin_again(Isolation::ReadCommitted)?;
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The database has stopped after a failure.
+    ///
+    /// # Panics
+    /// If this one has not ended.
+    pub fn begin_again(&mut self, isolation: Isolation) -> Result<()> {
+        assert!(self.has_ended(), "a transaction ends before another one takes its place");
+        let txn = self.db.begin(self.ended.take())?;
+        self.start(txn, isolation);
+        self.durability = self.db.options.durability;
+        self.rollbacks = Rollbacks::default();
+        self.serial = 0;
+        Ok(())
     }
 
     /// Takes everything back. For a prepared transaction, returns when that is as durable as its commit

@@ -361,7 +361,7 @@ impl Transaction {
             self.renew_snapshot()?;
         }
         let (key, mut value) = self.take_buffers();
-        let found = self.read_row(&def, &key, lock, &mut value);
+        let found = self.read_row(def.rows(), &key, lock, &mut value);
         let row = match &found {
             Ok(true) => RowRef::primary(def.schema(), &key, &value).to_row().map(Some),
             _ => Ok(None),

@@ -1,6 +1,7 @@
 use super::*;
 use std::collections::HashSet;
-use std::sync::atomic::AtomicU64;
+
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread;
 
 const TREE: TreeId = TreeId(7);
@@ -18,7 +19,7 @@ fn request(txn: u64, key: &[u8], mode: Mode, timeout: Duration) -> Request<'_> {
         weight: txn,
         implicit_owner: None,
         is_active: &|_| true,
-        cancelled: None,
+        is_cancelled: &|| false,
     }
 }
 
@@ -228,10 +229,30 @@ fn a_cancelled_wait_ends() {
         table.cancel(TxnId(2));
         assert_eq!(waiter.join().unwrap(), Err(LockError::Cancelled));
     });
-    let flag = AtomicBool::new(true);
     let mut req = request(2, b"k", Mode::Exclusive, FOREVER);
-    req.cancelled = Some(&flag);
+    req.is_cancelled = &|| true;
     assert_eq!(table.lock(&req), Err(LockError::Cancelled));
+    table.release_all(TxnId(1));
+    assert_empty(&table);
+}
+
+#[test]
+fn all_waits_can_be_ended() {
+    let table = LockTable::new();
+    for key in [b"a", b"b"] {
+        lock_inline(&table, 1, key, Mode::Exclusive).unwrap();
+    }
+    thread::scope(|scope| {
+        let table = &table;
+        let waits = [b"a", b"a", b"b"]
+            .into_iter()
+            .zip(2..)
+            .map(|(key, txn)| scope.spawn(move || lock(table, txn, key, Mode::Exclusive)));
+        let waits: Vec<_> = waits.collect();
+        await_waiters(table, 3);
+        table.cancel_all();
+        waits.into_iter().for_each(|w| assert_eq!(w.join().unwrap(), Err(LockError::Cancelled)));
+    });
     table.release_all(TxnId(1));
     assert_empty(&table);
 }

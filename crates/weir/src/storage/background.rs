@@ -1,6 +1,7 @@
 //! The threads that run the storage layer's steps.
 
 use super::ahead;
+use super::free::Supply;
 use super::gate::Rates;
 use super::regulator::{LONGEST_TURN, Regulator, TURN};
 use super::writers::{THREADS, Writers};
@@ -105,14 +106,16 @@ fn checkpointer(storage: &Storage, shared: &Shared) {
     }
 }
 
-/// Keeps the reserve of free frames.
+/// Keeps the reserve of free frames, and memory behind it.
 fn evictor(storage: &Storage, shared: &Shared) {
+    let mut supply = Supply::default();
     while running(storage, shared) {
         storage.evictor.wait(Duration::from_millis(100));
         if storage.pool.free.len() < storage.frame_reserve() {
             survive(storage, storage.evict_step(storage.frame_reserve()).map(|_| ()));
         }
         storage.pool.reclaim();
+        storage.pool.supply(&mut supply);
     }
 }
 

@@ -27,7 +27,7 @@
 //! the reserve for all others.
 
 use super::pool::NO_FRAME;
-use crate::sync::{AtomicU64, Ordering::SeqCst};
+use crate::sync::{AtomicU64, Ordering::SeqCst, thread_number};
 use std::cell::Cell;
 use std::marker::PhantomData;
 
@@ -64,21 +64,6 @@ pub struct Reserved<'a> {
     stripe: Option<usize>,
 }
 
-thread_local! {
-    /// The stripe of this thread.
-    static STRIPE: Cell<usize> = const { Cell::new(usize::MAX) };
-}
-
-fn own_stripe() -> usize {
-    static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
-    STRIPE.with(|stripe| {
-        if stripe.get() == usize::MAX {
-            stripe.set(NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % STRIPES);
-        }
-        stripe.get()
-    })
-}
-
 fn usable(limit: u64) -> u64 {
     let users = limit - reserve(limit);
     match users >= STRIPED_FROM {
@@ -99,6 +84,11 @@ thread_local! {
 
 /// While it lives, mtrs of this thread may use the reserve.
 pub struct OnReserve(PhantomData<*const ()>);
+
+/// Whether mtrs of this thread may use the reserve.
+pub(super) fn is_on_reserve() -> bool {
+    ON_RESERVE.with(Cell::get) > 0
+}
 
 /// Lets mtrs of this thread use the reserve.
 pub fn on_reserve() -> OnReserve {
@@ -156,7 +146,7 @@ impl DirtyCredits {
     /// Reserves credits for an mtr, unless too many are out. Never waits.
     #[inline]
     pub fn try_reserve(&self) -> Option<Reserved<'_>> {
-        self.reserve_in(own_stripe()).or_else(|| self.reserve_directly())
+        self.reserve_in(thread_number() % STRIPES).or_else(|| self.reserve_directly())
     }
 
     #[inline]
@@ -177,9 +167,9 @@ impl DirtyCredits {
     fn reserve_directly(&self) -> Option<Reserved<'_>> {
         loop {
             let usable = self.usable.load(SeqCst);
-            let most = match ON_RESERVE.with(Cell::get) {
-                0 => usable & !STRIPED,
-                _ => (usable & !STRIPED) + reserve(self.limit.load(SeqCst)),
+            let most = match is_on_reserve() {
+                false => usable & !STRIPED,
+                true => (usable & !STRIPED) + reserve(self.limit.load(SeqCst)),
             };
             let given = self.taken.0.fetch_update(SeqCst, SeqCst, |taken| {
                 (taken + PER_MTR <= most).then_some(taken + PER_MTR)

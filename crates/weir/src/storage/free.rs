@@ -2,6 +2,7 @@
 //! frames that were never needed take no memory.
 
 use parking_lot::Mutex;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// A stack of frame numbers.
@@ -11,6 +12,8 @@ pub struct FreeFrames {
     len: AtomicUsize,
     /// How many were taken so far.
     taken: AtomicU64,
+    /// From this one on none was ever taken.
+    untouched: AtomicUsize,
 }
 
 impl FreeFrames {
@@ -21,6 +24,7 @@ impl FreeFrames {
             len: AtomicUsize::new(stack.len()),
             stack: Mutex::new(stack),
             taken: AtomicU64::new(0),
+            untouched: AtomicUsize::new(0),
         }
     }
 
@@ -28,9 +32,11 @@ impl FreeFrames {
     pub fn pop(&self) -> Option<u32> {
         let mut stack = self.stack.lock();
         let frame = stack.pop();
-        if frame.is_some() {
-            // Changed under the stack's mutex only.
+        if let Some(frame) = frame {
+            // Both are changed under the stack's mutex only.
             self.taken.store(self.taken() + 1, Ordering::Relaxed);
+            let untouched = self.untouched().max(frame as usize + 1);
+            self.untouched.store(untouched, Ordering::Relaxed);
         }
         self.len.store(stack.len(), Ordering::Relaxed);
         frame
@@ -49,8 +55,62 @@ impl FreeFrames {
         self.taken.load(Ordering::Relaxed)
     }
 
+    /// The first frame that was never taken, and all after it.
+    pub fn untouched(&self) -> usize {
+        self.untouched.load(Ordering::Relaxed)
+    }
+
     /// How many there are, or were a moment ago.
     pub fn len(&self) -> usize {
         self.len.load(Ordering::Relaxed)
+    }
+}
+
+/// Which frames get their memory from the machine before they are taken for the first time: a huge page
+/// takes a millisecond, for which whoever needs the frame would have to wait.
+#[derive(Debug, Default)]
+pub struct Supply {
+    untouched: usize,
+    supplied: usize,
+}
+
+impl Supply {
+    /// So many times what was taken since the last look is kept ahead.
+    const AHEAD: usize = 2;
+
+    /// The frames to supply now, given the first of `frames` that was never taken.
+    pub fn next(&mut self, untouched: usize, frames: usize) -> Range<usize> {
+        let taken = untouched - std::mem::replace(&mut self.untouched, untouched);
+        let from = self.supplied.max(untouched);
+        let to = (untouched + Self::AHEAD * taken).min(frames).max(from);
+        self.supplied = to;
+        from..to
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_given_back_is_taken_first_and_was_touched_before() {
+        let free = FreeFrames::all(10);
+        let taken: Vec<u32> = (0..3).filter_map(|_| free.pop()).collect();
+        assert_eq!((taken, free.untouched()), (vec![0, 1, 2], 3));
+        free.push(1);
+        assert_eq!((free.pop(), free.untouched()), (Some(1), 3));
+        assert_eq!((free.pop(), free.untouched()), (Some(3), 4));
+    }
+
+    #[test]
+    fn frames_are_supplied_once_and_as_fast_as_they_are_taken() {
+        let mut supply = Supply::default();
+        assert_eq!(supply.next(0, 100), 0..0);
+        assert_eq!(supply.next(10, 100), 10..30);
+        assert_eq!(supply.next(15, 100), 30..30);
+        assert_eq!(supply.next(30, 100), 30..60);
+        assert_eq!(supply.next(30, 100), 60..60);
+        assert_eq!(supply.next(95, 100), 95..100);
+        assert_eq!(supply.next(100, 100), 100..100);
     }
 }

@@ -20,9 +20,12 @@
 //! it, [`QUANTUM`] ahead; who finds it above waits until the line gets there. So the clock is read
 //! once a quantum. What is not used is kept for [`BURST`] at most.
 
-use parking_lot::{Mutex, MutexGuard};
+mod turns;
+
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use turns::Turns;
 
 /// How much of the allowance is given out at once.
 const QUANTUM: Duration = Duration::from_micros(500);
@@ -70,8 +73,8 @@ impl Cause {
 pub struct Gate {
     /// Number of writers in the queue, the first included, and [`FLAGS`].
     state: AtomicU32,
-    /// Held by the first of the queue. Given up fairly, it goes to who has waited longest.
-    turn: Mutex<()>,
+    /// The first of the queue has the turn.
+    turns: Turns,
     /// What the first waits for, or the last to wait did.
     cause: AtomicU8,
     log: Pace,
@@ -118,7 +121,6 @@ struct Line {
 /// The place at the head of the queue.
 pub struct Turn<'a> {
     gate: &'a Gate,
-    guard: Option<MutexGuard<'a, ()>>,
     /// Whether others came first.
     pub queued: bool,
 }
@@ -127,7 +129,7 @@ impl Default for Gate {
     fn default() -> Self {
         Gate {
             state: AtomicU32::new(0),
-            turn: Mutex::default(),
+            turns: Turns::default(),
             cause: AtomicU8::new(0),
             log: Pace::default(),
             dirty: Pace::default(),
@@ -162,14 +164,21 @@ impl Gate {
         Cause::of(self.cause.load(Ordering::Relaxed))
     }
 
-    /// Queues up; returns when all who came before are through. The caller holds no latch.
-    pub fn queue_up(&self) -> Turn<'_> {
+    /// Queues up; returns when all who came before are through, or have given up. `None`: it gives up itself.
+    /// The caller holds no latch.
+    pub fn queue_up(&self, gives_up: impl Fn() -> bool) -> Option<Turn<'_>> {
         let before = self.state.fetch_add(1, Ordering::Relaxed) & !FLAGS;
         assert!(before < QUEUE_MAX, "{before} writers wait for their turn");
-        let at_once = self.turn.try_lock();
-        let queued = at_once.is_none();
-        let guard = at_once.unwrap_or_else(|| self.turn.lock());
-        Turn { gate: self, guard: Some(guard), queued }
+        let queued = self.turns.take(gives_up);
+        if queued.is_none() {
+            self.state.fetch_sub(1, Ordering::Relaxed);
+        }
+        queued.map(|queued| Turn { gate: self, queued })
+    }
+
+    /// Has all in the queue look whether they give up.
+    pub fn wake_all(&self) {
+        self.turns.wake_all();
     }
 
     /// Holds writers to `rates` from `now` on.
@@ -262,9 +271,7 @@ impl Turn<'_> {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.gate.state.fetch_and(!BLOCKED, Ordering::Relaxed);
-        if let Some(guard) = self.guard.take() {
-            MutexGuard::unlock_fair(guard);
-        }
+        self.gate.turns.pass_on();
         self.gate.state.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -280,7 +287,7 @@ mod tests {
     fn nobody_passes_while_the_first_waits_and_everybody_once_it_is_through() {
         let gate = Gate::default();
         assert!(gate.is_open(|| unreachable!("nobody is paced")));
-        let turn = gate.queue_up();
+        let turn = gate.queue_up(|| false).unwrap();
         assert!(!turn.queued);
         assert!(gate.is_open(|| unreachable!("nobody is paced")), "it lacks nothing yet");
         turn.waits_for(Cause::DirtyLimit);
@@ -293,11 +300,11 @@ mod tests {
     #[test]
     fn who_comes_while_somebody_waits_queues_up_and_comes_through() {
         let gate = std::sync::Arc::new(Gate::default());
-        let first = gate.queue_up();
+        let first = gate.queue_up(|| false).unwrap();
         let threads: Vec<_> = (0..5)
             .map(|_| {
                 let gate = gate.clone();
-                std::thread::spawn(move || gate.queue_up().queued)
+                std::thread::spawn(move || gate.queue_up(|| false).unwrap().queued)
             })
             .collect();
         while gate.waiting(Cause::Log) < 6 {
@@ -314,7 +321,7 @@ mod tests {
         let now = Instant::now();
         gate.set_rates(Rates { log: 1e6, dirty: 1000.0 }, START, now);
         assert!(gate.is_open(|| START));
-        let turn = gate.queue_up();
+        let turn = gate.queue_up(|| false).unwrap();
         assert_eq!(turn.delay(Progress { log_end: 0, dirtied: 0 }), None);
         let far = Progress { log_end: 1 << 30, dirtied: 0 };
         assert_eq!(turn.delay(far), Some((1000 * MS, Cause::Pace)));

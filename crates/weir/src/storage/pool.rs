@@ -10,7 +10,7 @@
 //! as [`Stop::Load`]; the caller gives up its latches, calls [`super::Storage::load`], and starts anew.
 
 use super::flush::FlushList;
-use super::free::FreeFrames;
+use super::free::{FreeFrames, Supply};
 use super::latch::{Latch, Seen};
 use crossbeam_epoch as epoch;
 use parking_lot::{Condvar, Mutex};
@@ -206,6 +206,12 @@ impl Pool {
         assert!((frame as usize) < self.frames.len(), "no frame {frame}");
         // SAFETY: the region holds that many pages.
         unsafe { self.region.as_ptr().add(frame as usize * PAGE_SIZE).cast() }
+    }
+
+    /// Takes memory from the machine for frames that are about to be used for the first time.
+    pub fn supply(&self, supply: &mut Supply) {
+        let frames = supply.next(self.free.untouched(), self.frames());
+        self.region.populate(frames.start * PAGE_SIZE..frames.end * PAGE_SIZE);
     }
 
     /// The frame's bytes for readers without latch.

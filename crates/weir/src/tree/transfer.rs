@@ -52,16 +52,9 @@ impl Tree {
         key: &[u8],
         fate: &dyn Fn(&Entry<'_>) -> Fate,
     ) -> Result<Moved, Restart<Fault>> {
-        let first = {
-            let leaf = self.leaf(s, Target::At(key), true)?;
-            let from = leaf.seek(key).0;
-            match (from..leaf.len()).find(|&slot| fate(&leaf.entry(slot)) != Fate::Stays) {
-                Some(slot) => [leaf.prefix(), leaf.suffix(slot)].concat(),
-                None => {
-                    let next = leaf.upper().map(<[u8]>::to_vec);
-                    return Ok(Moved::Entries { count: 0, next, sparse: false });
-                }
-            }
+        let first = match self.first_to_move(s, key, fate)? {
+            Ok(first) => first,
+            Err(next) => return Ok(Moved::Entries { count: 0, next, sparse: false }),
         };
         let mut mtr = s.mtr(Need::log(MOVE_BYTES + 1024))?;
         let into = to.latch_leaf(&mut mtr, &first, Hint::default())?;
@@ -113,6 +106,21 @@ impl Tree {
             mtr.commit();
         }
         Ok(Moved::Entries { count, next, sparse: sparse && count > 0 })
+    }
+
+    /// Key of the first entry that moves, in the leaf of `key` from there on; else where the next leaf begins, if there
+    /// is one.
+    fn first_to_move(
+        &self,
+        s: &Storage,
+        key: &[u8],
+        fate: &dyn Fn(&Entry<'_>) -> Fate,
+    ) -> Result<Result<Vec<u8>, Option<Vec<u8>>>, Stop> {
+        let leaf = self.leaf(s, Target::At(key), true)?;
+        let from = leaf.seek(key).0;
+        let first = (from..leaf.len()).find(|&slot| fate(&leaf.entry(slot)) != Fate::Stays);
+        let key = |slot| [leaf.prefix(), leaf.suffix(slot)].concat();
+        Ok(first.map(key).ok_or_else(|| leaf.upper().map(<[u8]>::to_vec)))
     }
 
     /// The page that a descent to `key` lacks first.

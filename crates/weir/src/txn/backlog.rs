@@ -12,6 +12,7 @@
 //!
 //! Leaves are counted now and then; between two counts the number of entries says how things go on.
 
+use crate::lock::LockError;
 use crate::storage::{Storage, Waits};
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -163,34 +164,37 @@ impl Backlog {
         if self.stuck.load(Relaxed) { Room::None } else { Room::Later }
     }
 
-    /// Waits for room for one more entry; `false` if nobody knows when there will be, or the writer is not to wait any
-    /// more. The caller holds no latch.
+    /// Waits for room for one more entry; `false` if nobody knows when there will be. The caller holds no latch.
+    ///
+    /// # Errors
+    /// [`LockError::Cancelled`]: the wait was ended.
     #[inline]
-    pub fn admits(&self, storage: &Storage, cancelled: &AtomicBool) -> bool {
+    pub fn admits(&self, storage: &Storage, cancelled: &AtomicBool) -> Result<bool, LockError> {
         match self.room() {
-            Room::There => true,
-            Room::None => false,
+            Room::There => Ok(true),
+            Room::None => Ok(false),
             // Without threads nobody makes room. A database that has stopped says so to who writes.
-            Room::Later => self.wait(|| {
-                !storage.is_inline() && storage.check().is_ok() && !cancelled.load(Acquire)
-            }),
+            Room::Later => self.wait(cancelled, || !storage.is_inline() && storage.check().is_ok()),
         }
     }
 
     #[cold]
-    fn wait(&self, goes_on: impl Fn() -> bool) -> bool {
+    fn wait(&self, cancelled: &AtomicBool, goes_on: impl Fn() -> bool) -> Result<bool, LockError> {
         let started = Instant::now();
         while goes_on() {
+            if cancelled.load(Acquire) {
+                return Err(LockError::Cancelled);
+            }
             let mut turn = self.turn.lock();
             match self.room() {
                 Room::Later => drop(self.room.wait_for(&mut turn, LOOK)),
                 room => {
                     self.waits.ended(started);
-                    return room == Room::There;
+                    return Ok(room == Room::There);
                 }
             }
         }
-        false
+        Ok(false)
     }
 }
 
@@ -308,13 +312,19 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_to_wait_any_more_goes_on_without_room() {
+    fn a_wait_ends_where_nobody_makes_room_and_when_it_is_cancelled() {
         let backlog = backlog(0);
         assert!(backlog.count(100, NO_DIRTY_LIMIT));
+        let cancelled = AtomicBool::new(false);
         let looks = std::cell::Cell::new(3);
         let goes_on = || looks.replace(looks.get() - 1) > 0;
-        assert!(!backlog.wait(goes_on));
+        assert_eq!(backlog.wait(&cancelled, goes_on), Ok(false));
         assert_eq!((looks.get(), backlog.room()), (-1, Room::Later));
+        let cancel = || {
+            cancelled.store(true, Relaxed);
+            true
+        };
+        assert_eq!(backlog.wait(&cancelled, cancel), Err(LockError::Cancelled));
     }
 
     #[test]

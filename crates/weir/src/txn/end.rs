@@ -23,6 +23,35 @@ struct Taken {
     undo: OwnedUndo,
 }
 
+/// An entry as it was before a write.
+struct Former {
+    flags: Flags,
+    version: Option<Version>,
+    value: Vec<u8>,
+}
+
+impl Taken {
+    /// The state before the write of an entry whose value is this; dead where there was none. `None` if the record
+    /// doesn't fit the value.
+    fn former(&self, value: &[u8]) -> Option<Former> {
+        match &self.undo {
+            OwnedUndo::Update { flags, version, delta, .. } => {
+                let delta = delta.as_delta();
+                let before = || delta.apply(value);
+                let (flags, version) = (*flags, *version);
+                delta.fits(value.len()).then(|| Former { flags, version, value: before() })
+            }
+            OwnedUndo::Delete { flags, version, .. } => {
+                Some(Former { flags: *flags, version: *version, value: value.to_vec() })
+            }
+            _ => {
+                let flags = Flags { deleted: true, overflow: false };
+                Some(Former { flags, version: None, value: Vec::new() })
+            }
+        }
+    }
+}
+
 /// An undo record that outlives its page's latch.
 pub(super) enum OwnedUndo {
     Insert { tree: TreeId, key: Vec<u8> },
@@ -404,17 +433,9 @@ impl Txn {
             .entry(&mtr)
             .filter(|e| e.version == Some(Version { txn: self.id, undo }))
             .ok_or_else(|| Fault::page(at.leaf, "an entry to be rolled back isn't the newest"))?;
-        let (flags, version, value) = match &taken.undo {
-            OwnedUndo::Update { flags, version, delta, .. } => {
-                let delta = delta.as_delta();
-                if !delta.fits(e.value.len()) {
-                    return Err(Fault::page(lane.tail, "undo record doesn't fit its entry").into());
-                }
-                (*flags, *version, delta.apply(e.value))
-            }
-            OwnedUndo::Delete { flags, version, .. } => (*flags, *version, e.value.to_vec()),
-            _ => (Flags { deleted: true, overflow: false }, None, Vec::new()),
-        };
+        let Former { flags, version, value } = taken
+            .former(e.value)
+            .ok_or_else(|| Fault::page(lane.tail, "undo record doesn't fit its entry"))?;
         // What was dead before, and seen to be dead by everybody, must not come back: purge may have
         // passed by already.
         let gone = flags.deleted && version.is_none_or(|v| self.shared.seen_by_all(v.txn));
@@ -500,6 +521,8 @@ impl Drop for Txn {
             self.drop_snapshot();
             if let TxnError::Fault(fault) = error {
                 self.shared.storage.stop(fault);
+                // What it holds is given up no more.
+                self.shared.locks.cancel_all();
             }
         }
     }

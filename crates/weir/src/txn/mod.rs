@@ -22,6 +22,7 @@ mod read;
 mod recover;
 mod run;
 mod scan;
+mod snapshots;
 mod staging;
 mod status;
 mod write;
@@ -37,13 +38,14 @@ pub use status::State;
 pub use write::{Op, Outcome};
 
 use crate::lock::{LockError, LockTable, Mode, Request};
-use crate::storage::{Fault, Need, Storage, retry};
+use crate::storage::{Fault, Interruptible, Need, Storage, interruptible, retry};
 use crate::tree::Tree;
 use lane::{LaneUse, Lanes};
 use parking_lot::Mutex;
 use purge::History;
+use snapshots::{Snapshot, Snapshots};
 use status::StatusTable;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -92,8 +94,7 @@ pub struct Transactions {
     clock: AtomicU64,
     committing: Mutex<()>,
     status: StatusTable,
-    /// Live snapshots, and how many share each.
-    snapshots: Mutex<BTreeMap<u64, u32>>,
+    snapshots: Snapshots,
     /// Everybody sees what transactions before this one have written.
     horizon: AtomicU64,
     advancing: Mutex<()>,
@@ -111,12 +112,12 @@ pub struct Transactions {
 /// Keeps what a snapshot sees, whatever becomes of the transaction that took it.
 pub struct HeldSnapshot {
     shared: Arc<Transactions>,
-    snapshot: u64,
+    snapshot: Snapshot,
 }
 
 impl Drop for HeldSnapshot {
     fn drop(&mut self) {
-        self.shared.end_snapshot(self.snapshot);
+        self.shared.snapshots.end(self.snapshot);
     }
 }
 
@@ -166,37 +167,13 @@ impl Transactions {
 
     /// The oldest live snapshot; without one, what the next would be.
     fn oldest_snapshot(&self) -> u64 {
-        let snapshots = self.snapshots.lock();
-        snapshots.keys().next().copied().unwrap_or_else(|| self.clock.load(Ordering::Acquire))
+        self.snapshots.oldest(|| self.now())
     }
 
     /// Whether every snapshot, live or to come, sees what `txn` wrote. Once it does, it always will.
     fn seen_by_all(&self, txn: TxnId) -> bool {
         txn < self.horizon()
             || matches!(self.status.get(txn), State::Committed(at) if at <= self.oldest_snapshot())
-    }
-
-    fn begin_snapshot(&self) -> u64 {
-        let mut snapshots = self.snapshots.lock();
-        let now = self.clock.load(Ordering::Acquire);
-        *snapshots.entry(now).or_default() += 1;
-        now
-    }
-
-    /// Holds a live snapshot longer than its transaction might. The caller's transaction has it.
-    pub fn hold_snapshot(self: &Arc<Self>, snapshot: u64) -> HeldSnapshot {
-        let count = &mut *self.snapshots.lock();
-        *count.get_mut(&snapshot).expect("only a live snapshot can be held") += 1;
-        HeldSnapshot { shared: self.clone(), snapshot }
-    }
-
-    fn end_snapshot(&self, snapshot: u64) {
-        let mut snapshots = self.snapshots.lock();
-        let count = snapshots.get_mut(&snapshot).expect("a snapshot is ended once");
-        *count -= 1;
-        if *count == 0 {
-            snapshots.remove(&snapshot);
-        }
     }
 
     /// Moves the horizon on, unless somebody else is at it.
@@ -218,11 +195,7 @@ impl Transactions {
         // Where one transaction keeps the horizon, the table is looked through once in a while only.
         let grown = self.trimmed.swap(next / 4096, Ordering::Relaxed) != next / 4096;
         if at / 4096 != from / 4096 || grown {
-            let (snapshots, now) = {
-                let snapshots = self.snapshots.lock();
-                let now = self.clock.load(Ordering::Acquire);
-                (snapshots.keys().copied().collect::<Vec<u64>>(), now)
-            };
+            let (snapshots, now) = self.snapshots.all(|| self.now());
             self.status.trim(TxnId(at), &snapshots, now);
         }
     }
@@ -240,10 +213,12 @@ impl Transactions {
             purge_work: false,
             overwrote_unseen: false,
             newest_lock: NewestLock::default(),
+            locks_duplicates: false,
             prepared: false,
             lock_timeout: Duration::from_secs(50),
             lock_waits: 0,
             cancelled: Arc::new(AtomicBool::new(false)),
+            has_canceller: false,
         }
     }
 }
@@ -254,7 +229,7 @@ pub struct Txn {
     /// 0 until it writes or locks.
     id: TxnId,
     lane: Option<LaneUse>,
-    snapshot: Option<u64>,
+    snapshot: Option<Snapshot>,
     /// Undo records written and not taken back.
     undo_records: u64,
     /// Undo records written, and taken back.
@@ -267,6 +242,8 @@ pub struct Txn {
     pub overwrote_unseen: bool,
     /// The lock that the last locking read took.
     newest_lock: NewestLock,
+    /// Whether an insert locks what is there already, so that it stays.
+    pub locks_duplicates: bool,
     /// Only its coordinator may end it.
     prepared: bool,
     /// How long to wait for a row lock.
@@ -275,6 +252,8 @@ pub struct Txn {
     pub lock_waits: u64,
     /// Set to end its wait for a lock.
     cancelled: Arc<AtomicBool>,
+    /// Whether somebody may set it.
+    has_canceller: bool,
 }
 
 /// A row's lock, if it was taken by the last locking read.
@@ -296,7 +275,7 @@ impl NewestLock {
     }
 }
 
-/// Ends a transaction's waits for locks; see [`Txn::canceller`].
+/// Ends a transaction's waits; see [`Txn::canceller`].
 pub struct Canceller {
     shared: Arc<Transactions>,
     id: TxnId,
@@ -313,6 +292,7 @@ impl Canceller {
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Release);
         self.shared.locks.cancel(self.id);
+        self.shared.storage.tell_interrupted();
     }
 
     /// What was cancelled before and met no wait ends no later one.
@@ -322,22 +302,40 @@ impl Canceller {
 }
 
 /// A point to which a transaction can be rolled back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Savepoint(u64);
 
 impl Savepoint {
-    /// As a number, for those who can only keep that.
+    /// Undo records before it.
     pub fn number(self) -> u64 {
         self.0
     }
 
-    /// That of a number; 0 is where a transaction begins.
+    /// The one behind so many undo records.
     pub fn of_number(number: u64) -> Self {
         Savepoint(number)
     }
 }
 
 impl Txn {
+    /// It has committed, and begins anew: as one of [`Transactions::begin`].
+    pub fn begin_again(&mut self) {
+        assert!(
+            self.id.0 == 0 && self.snapshot.is_none(),
+            "a transaction ends before it begins anew"
+        );
+        self.changes = 0;
+        self.overwrote_unseen = false;
+        self.newest_lock.is_held = false;
+        self.lock_waits = 0;
+        // Whoever could cancel the one that has ended can't cancel this one.
+        match Arc::get_mut(&mut self.cancelled) {
+            Some(cancelled) => *cancelled.get_mut() = false,
+            None => self.cancelled = Arc::default(),
+        }
+        self.has_canceller = false;
+    }
+
     /// Its number; 0 until it writes or locks.
     pub fn id(&self) -> TxnId {
         self.id
@@ -349,13 +347,21 @@ impl Txn {
 
     /// Takes its snapshot now, unless it has one.
     pub fn take_snapshot(&mut self) -> u64 {
-        *self.snapshot.get_or_insert_with(|| self.shared.begin_snapshot())
+        let shared = &self.shared;
+        self.snapshot.get_or_insert_with(|| shared.snapshots.take(|| shared.now())).at
+    }
+
+    /// Keeps what its snapshot sees, taken now unless it has one, longer than the transaction might.
+    pub fn hold_snapshot(&mut self) -> HeldSnapshot {
+        self.take_snapshot();
+        let snapshot = self.snapshot.expect("it was taken");
+        HeldSnapshot { shared: self.shared.clone(), snapshot: self.shared.snapshots.hold(snapshot) }
     }
 
     /// Gives up its snapshot: the next read takes a new one.
     pub fn drop_snapshot(&mut self) {
         if let Some(snapshot) = self.snapshot.take() {
-            self.shared.end_snapshot(snapshot);
+            self.shared.snapshots.end(snapshot);
         }
     }
 
@@ -394,6 +400,7 @@ impl Txn {
     ) -> Result<bool, TxnError> {
         let id = self.ensure_id();
         let shared = &self.shared;
+        let is_stopped = || shared.storage.check().is_err();
         let request = Request {
             txn: id,
             tree,
@@ -404,16 +411,24 @@ impl Txn {
             weight: self.undo_records,
             implicit_owner: owner,
             is_active: &|txn| shared.is_active(txn),
-            cancelled: Some(&self.cancelled),
+            is_cancelled: &|| self.cancelled.load(Ordering::Acquire) || is_stopped(),
         };
-        let granted = shared.locks.lock(&request).inspect_err(|error| {
-            // This wait has been ended: later ones go on.
-            if *error == LockError::Cancelled {
-                self.cancelled.store(false, Ordering::Release);
-            }
-        })?;
+        let granted = shared.locks.lock(&request).map_err(|error| self.wait_failed(error))?;
         self.lock_waits += u64::from(granted.waited);
         Ok(granted.is_new)
+    }
+
+    /// What a wait has come to that didn't get its lock.
+    #[cold]
+    fn wait_failed(&self, error: LockError) -> TxnError {
+        if error == LockError::Cancelled {
+            if let Err(stopped) = self.storage().check() {
+                return stopped.into();
+            }
+            // This wait has been ended: later ones go on.
+            self.note_cancelled();
+        }
+        error.into()
     }
 
     /// Waits until another transaction has ended. `wait`: `false` fails at once unless it has.
@@ -437,10 +452,25 @@ impl Txn {
         }
     }
 
-    /// Ends its waits for locks, from another thread.
+    /// Ends its waits from another thread: those for locks, and what statements wait for otherwise that are
+    /// [`Txn::interruptible`].
     pub fn canceller(&mut self) -> Canceller {
         let id = self.ensure_id();
+        self.has_canceller = true;
         Canceller { shared: self.shared.clone(), id, cancelled: self.cancelled.clone() }
+    }
+
+    /// While the result lives, this thread's waits for log space, for pages to be written and for frames end with
+    /// [`Fault::Interrupted`] once the transaction's canceller says so. Whoever meets that says so by
+    /// [`Txn::note_cancelled`], and takes back what was half done.
+    #[inline]
+    pub fn interruptible(&self) -> Option<Interruptible> {
+        self.has_canceller.then(|| interruptible(self.cancelled.clone()))
+    }
+
+    /// A wait has been ended: later ones go on.
+    pub fn note_cancelled(&self) {
+        self.cancelled.store(false, Ordering::Release);
     }
 
     /// Creates a tree; rolled back, it is gone.

@@ -6,9 +6,9 @@
 //! then its undo pages are. Each step may be repeated after a crash: an entry is removed only if the
 //! very record at hand made it dead, and what can't be repeated notes in the undo page that it is done.
 
+use super::Transactions;
 use super::end::OwnedUndo;
 use super::lane::{LANE_DIRECTORY, UndoPlace, set_ends};
-use super::{Transactions, TxnError};
 use crate::storage::{Fault, Need, Restart, Step, Storage, retry};
 use crate::tree::{Tree, overflow};
 use parking_lot::MutexGuard;
@@ -42,7 +42,7 @@ impl Transactions {
     ///
     /// # Errors
     /// Faults of the storage.
-    pub fn purge_step(&self) -> Result<Step, TxnError> {
+    pub fn purge_step(&self) -> Result<Step, Fault> {
         const MOST: usize = 64;
         Ok(match self.purge_up_to(MOST)? {
             0 => Step::Idle,
@@ -55,7 +55,7 @@ impl Transactions {
     ///
     /// # Errors
     /// Faults of the storage.
-    pub fn purge_up_to(&self, most: usize) -> Result<usize, TxnError> {
+    pub fn purge_up_to(&self, most: usize) -> Result<usize, Fault> {
         let Some(one) = self.purging.try_lock() else { return Ok(0) };
         self.purge_some(&one, most)
     }
@@ -64,13 +64,13 @@ impl Transactions {
     ///
     /// # Errors
     /// Faults of the storage.
-    pub fn purge_all(&self) -> Result<(), TxnError> {
+    pub fn purge_all(&self) -> Result<(), Fault> {
         let one = self.purging.lock();
         while self.purge_some(&one, 64)? > 0 {}
         Ok(())
     }
 
-    fn purge_some(&self, _one: &MutexGuard<'_, ()>, most: usize) -> Result<usize, TxnError> {
+    fn purge_some(&self, _one: &MutexGuard<'_, ()>, most: usize) -> Result<usize, Fault> {
         self.advance_horizon();
         let oldest = self.oldest_snapshot();
         for done in 0..most {
@@ -84,7 +84,7 @@ impl Transactions {
     }
 
     /// Goes through the oldest history. After a failure, the queue says where to go on.
-    fn purge(&self, mut history: History) -> Result<(), TxnError> {
+    fn purge(&self, mut history: History) -> Result<(), Fault> {
         let s = &*self.storage;
         let mut head = self.lane_head(s, history.lane)?;
         // A transaction that was rolled back may have left a page behind that no history names.

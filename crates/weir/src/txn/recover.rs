@@ -2,12 +2,13 @@
 
 use super::lane::{LANE_DIRECTORY, LaneUse, Lanes, UndoPlace};
 use super::purge::History;
+use super::snapshots::Snapshots;
 use super::status::StatusTable;
 use super::{Resurrected, Stagings, Transactions, Txn, TxnError, TxnFigures};
 use crate::lock::LockTable;
-use crate::storage::{Fault, Mtr, Restart, Storage, retry};
+use crate::storage::{Fault, Mtr, Restart, Storage, on_reserve, retry};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir_page::lanes::{self, LANES};
@@ -50,7 +51,7 @@ impl Transactions {
             clock: AtomicU64::new(0),
             committing: Mutex::default(),
             status: StatusTable::new(next, active),
-            snapshots: Mutex::new(BTreeMap::new()),
+            snapshots: Snapshots::default(),
             horizon: AtomicU64::new(horizon.0),
             advancing: Mutex::default(),
             trimmed: AtomicU64::new(0),
@@ -102,6 +103,7 @@ impl Transactions {
     }
 
     fn roll_back(self: &Arc<Self>, loser: &Found) -> Result<(), TxnError> {
+        let _reserve = on_reserve();
         let begin = UndoPlace { page: loser.tail, used: 0, last: 0 };
         let mut txn: Txn = self.begin();
         txn.id = loser.txn;

@@ -2,15 +2,16 @@
 //!
 //! A scan copies what its view sees of a leaf while it holds the latch, and goes on from the leaf's
 //! fence: it keeps no page between calls, so it neither hinders nor is hindered by splits and merges.
+//! What it copies, and how: [`fetch`].
+
+mod fetch;
 
 use super::{Look, Transactions, View};
-use crate::lock::RangeMode;
-use crate::storage::{Fault, Restart, Stop, Storage};
-use crate::tree::cursor::LeafRead;
-use crate::tree::{Target, Tree};
+use crate::storage::Fault;
+use crate::tree::Tree;
 use std::cmp::Ordering;
 use std::sync::Arc;
-use weir_page::{Entry, PageId, TxnId};
+use weir_page::TxnId;
 
 /// Which way a scan goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,16 +31,8 @@ pub struct Range {
     pub high: Option<Vec<u8>>,
 }
 
-/// Leaves that a scan looks ahead.
-const READ_AHEAD: usize = 32;
-/// Leaves after which it looks ahead anew.
-const READ_AHEAD_EVERY: usize = READ_AHEAD / 2;
-/// Entries that a scan copies together from when on it reads ahead.
-const READ_AHEAD_FROM: usize = 256;
-/// Entries of a batch for each leaf that a scan looks ahead: one that has just begun may end soon.
-const ENTRIES_PER_LEAF_AHEAD: usize = 64;
-/// Entries of a leaf that the CPU is told of before they are copied.
-const CELLS_AHEAD: usize = 6;
+/// Room that a scan begins with, in bytes.
+const FIRST_ROOM: usize = 4 << 10;
 
 /// A running scan.
 pub struct Scan {
@@ -164,7 +157,7 @@ impl Scan {
     ) -> Scan {
         let done = range.high.as_ref().is_some_and(|h| *h <= range.low);
         // Room for what a short scan copies, so that it doesn't grow piece by piece.
-        let (bytes, rows) = (Vec::with_capacity(1024), Vec::with_capacity(most.min(64)));
+        let (bytes, rows) = (Vec::with_capacity(FIRST_ROOM), Vec::with_capacity(most.min(64)));
         Scan {
             shared,
             tree,
@@ -392,293 +385,4 @@ impl Scan {
         self.done = range.high.as_ref().is_some_and(|h| *h <= range.low);
         self.range = range;
     }
-
-    /// Copies entries of the next leaf that has any.
-    fn fetch(&mut self, look: Look) -> Result<(), ScanStop> {
-        self.bytes.clear();
-        self.rows.clear();
-        self.next = 0;
-        let shared = self.shared.clone();
-        let s = &*shared.storage;
-        let mut absent = 0;
-        while self.rows.is_empty() && !self.done {
-            match self.fetch_leaf(s, look) {
-                Ok(()) => self.look_ahead(s),
-                Err(Restart::Stop(Stop::Retry)) => {}
-                Err(Restart::Error(ScanStop::Held(_))) if !self.rows.is_empty() => break,
-                Err(Restart::Error(stop)) => return Err(stop),
-                Err(Restart::Stop(Stop::Load(page))) => {
-                    if !self.rows.is_empty() {
-                        break;
-                    }
-                    self.read_from_here(s);
-                    absent = if s.load(page)? { 0 } else { absent + 1 };
-                    if absent > 1000 {
-                        return Err(s.lost_page(page).into());
-                    }
-                }
-            }
-        }
-        self.most = (2 * self.most).min(1 << 16);
-        Ok(())
-    }
-
-    /// Reads the leaf that is missing together with those behind it, and has more read meanwhile from now on.
-    fn read_from_here(&mut self, s: &Storage) {
-        if self.most < READ_AHEAD_FROM {
-            return;
-        }
-        s.prefetch(&self.leaves_ahead(s));
-        self.looks_ahead_in = Some(READ_AHEAD_EVERY);
-    }
-
-    /// Copied from a leaf: has others read that will be needed, now and then.
-    #[inline]
-    fn look_ahead(&mut self, s: &Storage) {
-        let Some(leaves) = &mut self.looks_ahead_in else { return };
-        *leaves = leaves.saturating_sub(1);
-        if *leaves == 0 && !self.done {
-            *leaves = READ_AHEAD_EVERY;
-            s.read_ahead(self.leaves_ahead(s));
-        }
-    }
-
-    /// The leaves that the scan will need next, more if it has copied much.
-    fn leaves_ahead(&self, s: &Storage) -> Vec<PageId> {
-        let most = (self.most / ENTRIES_PER_LEAF_AHEAD).min(READ_AHEAD);
-        let whole = self.whole.as_ref().unwrap_or(&self.range);
-        let to = match (self.direction, &whole.high) {
-            (Direction::Backward, _) => Target::At(&whole.low),
-            (Direction::Forward, Some(high)) => Target::Below(high),
-            (Direction::Forward, None) => Target::Last,
-        };
-        self.tree.leaves_between(s, self.target(), to, most)
-    }
-
-    fn target(&self) -> Target<'_> {
-        match (self.direction, &self.range.high) {
-            (Direction::Forward, _) => Target::At(&self.range.low),
-            (Direction::Backward, Some(high)) => Target::Below(high),
-            (Direction::Backward, None) => Target::Last,
-        }
-    }
-
-    fn fetch_leaf(&mut self, s: &Storage, look: Look) -> Result<(), Restart<ScanStop>> {
-        let scan_use = self.most > 4096;
-        let leaf = self.tree.leaf(s, self.target(), scan_use)?;
-        let before = match look {
-            Look::Newest { ranges: Some(_), .. } => Some(self.range.clone()),
-            _ => None,
-        };
-        let fetched = match self.direction {
-            Direction::Forward => self.fetch_forward(&leaf, look),
-            Direction::Backward => self.fetch_backward(&leaf, look),
-        };
-        if let (Look::Newest { own, ranges: Some(how), .. }, Some(before)) = (look, before)
-            && let Err(stop) = self.lock_fetched(own, how, &before)
-        {
-            // As if it had not been read.
-            self.rows.clear();
-            self.bytes.clear();
-            (self.range, self.done) = (before, false);
-            return Err(Restart::Error(stop));
-        }
-        fetched
-    }
-
-    /// Locks the part of the range before, `range`, that has been read; its leaf is latched.
-    fn lock_fetched(&self, own: TxnId, how: RangeMode, range: &Range) -> Result<(), ScanStop> {
-        let locks = &self.shared.locks;
-        let is_locked = |at| locks.conflicts(own, self.tree.id, self.row(at).key, how.mode);
-        if how.for_rows && (0..self.rows.len()).any(is_locked) {
-            return Err(ScanStop::RowsLocked);
-        }
-        let read = match (self.done, self.direction) {
-            (true, _) => (&range.low[..], range.high.as_deref()),
-            (false, Direction::Forward) => (&range.low[..], Some(&self.range.low[..])),
-            (false, Direction::Backward) => {
-                let from = self.range.high.as_deref();
-                (from.expect("a scan from the end has come past an entry"), range.high.as_deref())
-            }
-        };
-        for tree in [Some(self.tree), self.locks_too].into_iter().flatten() {
-            locks.ranges.lock(own, tree.id, read, how).map_err(ScanStop::Held)?;
-        }
-        Ok(())
-    }
-
-    /// Whether the leaf ends at or behind the range.
-    fn ends_in(&self, leaf: &LeafRead<'_>) -> bool {
-        match (leaf.upper(), &self.range.high) {
-            (None, _) => true,
-            (Some(_), None) => false,
-            (Some(upper), Some(high)) => upper >= &high[..],
-        }
-    }
-
-    fn fetch_forward(&mut self, leaf: &LeafRead<'_>, look: Look) -> Result<(), Restart<ScanStop>> {
-        let (from, _) = leaf.seek(&self.range.low);
-        let last = self.ends_in(leaf);
-        let to = match &self.range.high {
-            Some(high) if last && leaf.upper().is_none_or(|u| &high[..] < u) => leaf.seek(high).0,
-            _ => leaf.len(),
-        };
-        let horizon = self.shared.horizon();
-        for slot in from..to {
-            if self.rows.len() >= self.most {
-                self.range.low = key_of(leaf, slot);
-                return Ok(());
-            }
-            leaf.prefetch_cell(slot + CELLS_AHEAD);
-            if let Err(stop) = self.copy(leaf, slot, look, horizon) {
-                self.range.low = key_of(leaf, slot);
-                return Err(stop);
-            }
-        }
-        match leaf.upper() {
-            Some(upper) if !last => self.range.low = upper.to_vec(),
-            _ => self.done = true,
-        }
-        Ok(())
-    }
-
-    fn fetch_backward(&mut self, leaf: &LeafRead<'_>, look: Look) -> Result<(), Restart<ScanStop>> {
-        let to = match &self.range.high {
-            Some(high) if leaf.upper().is_none_or(|u| &high[..] < u) => leaf.seek(high).0,
-            _ => leaf.len(),
-        };
-        let first = self.range.low[..] >= *leaf.lower();
-        let from = if first { leaf.seek(&self.range.low).0 } else { 0 };
-        let horizon = self.shared.horizon();
-        for slot in (from..to).rev() {
-            if self.rows.len() >= self.most {
-                self.range.high = Some(after(leaf, slot));
-                return Ok(());
-            }
-            if let Err(stop) = self.copy(leaf, slot, look, horizon) {
-                self.range.high = Some(after(leaf, slot));
-                return Err(stop);
-            }
-        }
-        if first || leaf.lower().is_empty() {
-            self.done = true;
-        } else {
-            self.range.high = Some(leaf.lower().to_vec());
-        }
-        Ok(())
-    }
-
-    /// Copies an entry if the look gives it. `horizon`: who wrote before it is seen by everybody.
-    #[inline]
-    fn copy(
-        &mut self,
-        leaf: &LeafRead<'_>,
-        slot: usize,
-        look: Look,
-        horizon: TxnId,
-    ) -> Result<(), Restart<ScanStop>> {
-        let cell = leaf.cell(slot);
-        if cell.writer.is_some_and(|writer| writer >= horizon) {
-            return self.copy_version(leaf, slot, look);
-        }
-        if !cell.flags.deleted {
-            let key = self.bytes.len();
-            self.bytes.reserve(leaf.prefix().len() + cell.bytes.len());
-            self.bytes.extend_from_slice(leaf.prefix());
-            let value = self.bytes.len() + cell.key_len;
-            self.bytes.extend_from_slice(cell.bytes);
-            self.note(key, value, cell.flags.overflow, false);
-        }
-        Ok(())
-    }
-
-    /// Copies the version of an entry that the look gives.
-    fn copy_version(
-        &mut self,
-        leaf: &LeafRead<'_>,
-        slot: usize,
-        look: Look,
-    ) -> Result<(), Restart<ScanStop>> {
-        let entry = leaf.entry(slot);
-        let view = match look {
-            Look::At(view) => view,
-            Look::Newest { own, skip, .. } => {
-                return self.copy_newest(leaf, slot, &entry, own, skip);
-            }
-        };
-        let visible = self.shared.visible(view, &entry).map_err(widen)?;
-        let is_own = |txn| view.own.0 != 0 && txn == view.own;
-        let below = match self.unique && entry.version.is_some_and(|v| is_own(v.txn)) {
-            true => self.shared.overwritten_unseen(view, &entry).map_err(widen)?,
-            false => None,
-        };
-        // The same value is of the same row, which the transaction has then written.
-        let below = below.filter(|(_, below)| visible.as_ref().is_none_or(|(_, v)| v != below));
-        if let Some((overflow, value)) = &visible {
-            let outdated =
-                view.own.0 != 0 && entry.version.is_some_and(|v| !self.shared.sees(view, v.txn));
-            self.push(leaf, slot, value, *overflow, outdated);
-        }
-        if let Some((overflow, value)) = &below {
-            self.push(leaf, slot, value, *overflow, true);
-        }
-        Ok(())
-    }
-
-    /// Copies an entry's newest version, unless it is dead or held.
-    fn copy_newest(
-        &mut self,
-        leaf: &LeafRead<'_>,
-        slot: usize,
-        entry: &Entry<'_>,
-        own: TxnId,
-        skip: bool,
-    ) -> Result<(), Restart<ScanStop>> {
-        if let Some(v) = entry.version.filter(|v| v.txn != own && self.shared.is_active(v.txn)) {
-            return if skip { Ok(()) } else { Err(Restart::Error(ScanStop::Held(v.txn))) };
-        }
-        if !entry.flags.deleted {
-            self.push(leaf, slot, entry.value, entry.flags.overflow, false);
-        }
-        Ok(())
-    }
-
-    fn push(
-        &mut self,
-        leaf: &LeafRead<'_>,
-        slot: usize,
-        value: &[u8],
-        overflow: bool,
-        outdated: bool,
-    ) {
-        let key = self.bytes.len();
-        self.bytes.extend_from_slice(leaf.prefix());
-        self.bytes.extend_from_slice(leaf.suffix(slot));
-        let value_at = self.bytes.len();
-        self.bytes.extend_from_slice(value);
-        self.note(key, value_at, overflow, outdated);
-    }
-
-    /// Notes what has been copied: from `key` and `value` on.
-    #[inline]
-    fn note(&mut self, key: usize, value: usize, overflow: bool, outdated: bool) {
-        let (key, value, end) = (key as u32, value as u32, self.bytes.len() as u32);
-        self.rows.push(Copied { key, value, end, overflow, outdated });
-    }
-}
-
-fn widen(restart: Restart<Fault>) -> Restart<ScanStop> {
-    match restart {
-        Restart::Stop(stop) => Restart::Stop(stop),
-        Restart::Error(fault) => Restart::Error(ScanStop::Fault(fault)),
-    }
-}
-
-fn key_of(leaf: &LeafRead<'_>, slot: usize) -> Vec<u8> {
-    [leaf.prefix(), leaf.suffix(slot)].concat()
-}
-
-/// The least key above that of a slot.
-fn after(leaf: &LeafRead<'_>, slot: usize) -> Vec<u8> {
-    [leaf.prefix(), leaf.suffix(slot), &[0]].concat()
 }

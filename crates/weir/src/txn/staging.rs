@@ -23,6 +23,8 @@
 
 use super::backlog::Backlog;
 use super::{Op, Outcome, Pair, State, Transactions, Txn, TxnError};
+#[cfg(doc)]
+use crate::lock::LockError;
 use crate::storage::{Fault, Restart, Step, Storage, retry};
 use crate::tree::{Fate, Hint, Moved, Target, Tree};
 use parking_lot::Mutex;
@@ -196,16 +198,22 @@ impl Stagings {
 
 impl Txn {
     /// Whether an insert goes to the staging tree, by where its leaf of the main tree is. Waits for room
-    /// there, if it is to be had and nobody ends the wait; the caller holds no latch.
+    /// there, if it is to be had; the caller holds no latch.
+    ///
+    /// # Errors
+    /// [`LockError::Cancelled`].
     #[inline]
-    pub fn is_staged(&self, staging: &Staging, hint: &Hint) -> bool {
+    pub fn is_staged(&self, staging: &Staging, hint: &Hint) -> Result<bool, TxnError> {
         let (s, all) = (self.storage(), &self.shared.staging);
         // A leaf in memory is spared if the change costs a write that can't be put off.
         let spared = |leaf| s.spares(leaf) || (!staging.is_empty() && s.is_short_of_frames());
         let wanted = hint.is_missing()
             || (all.eager.load(Ordering::Relaxed) && fastrand::u8(..4) > 0)
             || hint.clean_leaf(s).is_some_and(spared);
-        wanted && all.enabled.load(Ordering::Relaxed) && all.backlog.admits(s, &self.cancelled)
+        if !wanted || !all.enabled.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        Ok(all.backlog.admits(s, &self.cancelled).inspect_err(|_| self.note_cancelled())?)
     }
 
     /// Inserts an entry into a staging tree.
@@ -245,7 +253,7 @@ impl Transactions {
     ///
     /// # Errors
     /// Faults of the storage.
-    pub fn staging_step(&self) -> Result<Step, TxnError> {
+    pub fn staging_step(&self) -> Result<Step, Fault> {
         let moved = self.look_after_stagings();
         let stuck = !matches!(moved, Ok(Some(1..)) | Ok(None));
         self.staging.backlog.set_stuck(stuck);
@@ -258,7 +266,7 @@ impl Transactions {
     }
 
     /// Returns how many entries were moved; `None` if none were to be.
-    fn look_after_stagings(&self) -> Result<Option<u64>, TxnError> {
+    fn look_after_stagings(&self) -> Result<Option<u64>, Fault> {
         let all = {
             let mut all = self.staging.all.lock();
             all.retain(|one| one.moving.try_lock().is_none_or(|moving| !moving.retired));
@@ -289,7 +297,7 @@ impl Transactions {
 
     /// Goes through a few leaves of the largest staging tree whose entries may be moved: those of a transaction
     /// that runs, or that a snapshot doesn't see, may not. Returns how many entries were moved.
-    fn move_some_of(&self, mut stagings: Vec<(usize, &Arc<Staging>)>) -> Result<u64, TxnError> {
+    fn move_some_of(&self, mut stagings: Vec<(usize, &Arc<Staging>)>) -> Result<u64, Fault> {
         stagings.sort_unstable_by_key(|(leaves, _)| Reverse(*leaves));
         for (_, staging) in stagings {
             let moved = self.move_some(staging)?;
@@ -301,13 +309,13 @@ impl Transactions {
     }
 
     /// Goes through a few leaves of a staging tree; returns how many entries were moved.
-    fn move_some(&self, staging: &Staging) -> Result<u64, TxnError> {
+    fn move_some(&self, staging: &Staging) -> Result<u64, Fault> {
         let s = &*self.storage;
         let Some(mut moving) = staging.moving.try_lock().filter(|m| !m.retired) else {
             return Ok(0);
         };
-        let horizon = self.horizon();
-        let fate = |e: &Entry<'_>| self.fate(e, horizon);
+        let (horizon, oldest) = (self.horizon(), self.oldest_snapshot());
+        let fate = |e: &Entry<'_>| self.fate(e, horizon, oldest);
         let end = self.read_ahead(staging, &moving.position, &fate)?;
         let mut total = 0;
         loop {
@@ -379,21 +387,18 @@ impl Transactions {
 }
 
 impl Transactions {
-    /// Whether a staged entry may be moved.
-    fn fate(&self, entry: &Entry<'_>, horizon: TxnId) -> Fate {
+    /// Whether a staged entry may be moved. `oldest`: no snapshot is before it, from now on.
+    fn fate(&self, entry: &Entry<'_>, horizon: TxnId, oldest: u64) -> Fate {
         if entry.flags.deleted || entry.flags.overflow {
             return Fate::Stays;
         }
-        match entry.version {
-            None => Fate::Moves(None),
-            Some(v) if v.txn < horizon => Fate::Moves(None),
+        // A transaction that is prepared keeps the horizon for as long as it likes.
+        let Some(v) = entry.version.filter(|v| v.txn >= horizon) else { return Fate::Moves(None) };
+        match self.status.get(v.txn) {
+            State::Committed(at) if at <= oldest => Fate::Moves(None),
             // Nobody looks for the undo record of an insert that has committed.
-            Some(v) if v.undo.is_insert() && self.has_committed(v.txn) => Fate::Moves(Some(v)),
-            Some(_) => Fate::Stays,
+            State::Committed(_) if v.undo.is_insert() => Fate::Moves(Some(v)),
+            _ => Fate::Stays,
         }
-    }
-
-    fn has_committed(&self, txn: TxnId) -> bool {
-        matches!(self.status.get(txn), State::Committed(_))
     }
 }

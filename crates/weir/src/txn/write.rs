@@ -138,7 +138,7 @@ impl Txn {
         hint: Hint,
     ) -> Result<Outcome, TxnError> {
         let mut next = self.next_undo()?;
-        let mut hint = Some(hint);
+        let (mut hint, mut is_locked) = (Some(hint), false);
         loop {
             match retry(self.storage(), || {
                 self.attempt(tree, key, op, value, next, hint.take().unwrap_or_default())
@@ -148,6 +148,10 @@ impl Txn {
                     self.overwrote_unseen = unseen;
                     let old = old.map(|(o, b)| super::read::whole(self.storage(), tree, o, &b));
                     return Ok(Outcome::Done(old.transpose()?));
+                }
+                Attempt::Exists if self.locks_duplicates && !is_locked => {
+                    self.lock_row(tree.id, key, Mode::Shared, None, true)?;
+                    is_locked = true;
                 }
                 Attempt::Exists => return Ok(Outcome::Exists),
                 Attempt::Absent => return Ok(Outcome::Absent),
@@ -241,7 +245,7 @@ impl Txn {
     /// Whether the transaction has a snapshot that doesn't cover the version.
     fn is_unseen(&self, version: Option<Version>) -> bool {
         let (Some(snapshot), Some(version)) = (self.snapshot, version) else { return false };
-        !self.shared.sees(View { own: self.id, snapshot }, version.txn)
+        !self.shared.sees(View { own: self.id, snapshot: snapshot.at }, version.txn)
     }
 
     #[inline]

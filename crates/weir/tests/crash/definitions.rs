@@ -105,9 +105,9 @@ impl World {
             return Ok(());
         }
         let what = format!("rename table {name} to {to}");
-        self.defined(&what, Some(def.id), result, |catalog, since| {
+        self.defined(&what, Some(def.id), result, |catalog, _| {
             let def = catalog.remove(&name).expect("the table is there");
-            catalog.insert(to, Def { since, ..def });
+            catalog.insert(to, def);
         })?;
         Ok(())
     }

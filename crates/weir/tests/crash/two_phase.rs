@@ -44,7 +44,7 @@ impl World {
             None => [Durability::Sync, Durability::Write, Durability::Relaxed][self.rng.usize(..3)],
         };
         let result = match (handle, commits) {
-            (Some(txn), true) if self.rng.bool() => {
+            (Some(mut txn), true) if self.rng.bool() => {
                 txn.commit_in_order().and_then(|committed| self.db().wait(committed))
             }
             (Some(txn), true) => txn.commit(),

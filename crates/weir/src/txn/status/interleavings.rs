@@ -1,20 +1,20 @@
 //! Commits, snapshots, the horizon and trims beside one another, by shuttle:
 //! `cargo test -p weir --features shuttle --lib interleavings`.
 //!
-//! [`Order`] takes the steps of `Transactions` in their order; the table is the real one.
+//! [`Order`] takes the steps of `Transactions` in their order; the table and the snapshots are the real ones.
 
 use super::{State, StatusTable};
+use crate::txn::snapshots::Snapshots;
 use shuttle::sync::atomic::{AtomicU64, Ordering};
 use shuttle::sync::{Arc, Mutex};
 use shuttle::thread;
-use std::collections::BTreeMap;
 use weir_page::TxnId;
 
 struct Order {
     status: StatusTable,
     clock: AtomicU64,
     committing: Mutex<()>,
-    snapshots: Mutex<BTreeMap<u64, u32>>,
+    snapshots: Snapshots,
     horizon: AtomicU64,
     next: AtomicU64,
     aborted: Mutex<Vec<u64>>,
@@ -26,7 +26,7 @@ impl Order {
             status: StatusTable::new(TxnId(1), &[]),
             clock: AtomicU64::new(0),
             committing: Mutex::new(()),
-            snapshots: Mutex::new(BTreeMap::new()),
+            snapshots: Snapshots::default(),
             horizon: AtomicU64::new(1),
             next: AtomicU64::new(1),
             aborted: Mutex::new(Vec::new()),
@@ -50,29 +50,13 @@ impl Order {
         self.clock.store(stamp, Ordering::Release);
     }
 
-    fn begin_snapshot(&self) -> u64 {
-        let mut snapshots = self.snapshots.lock().expect("no holder panics");
-        let now = self.clock.load(Ordering::Acquire);
-        *snapshots.entry(now).or_default() += 1;
-        now
-    }
-
-    fn end_snapshot(&self, snapshot: u64) {
-        let mut snapshots = self.snapshots.lock().expect("no holder panics");
-        let count = snapshots.get_mut(&snapshot).expect("it was begun");
-        *count -= 1;
-        if *count == 0 {
-            snapshots.remove(&snapshot);
-        }
+    fn now(&self) -> u64 {
+        self.clock.load(Ordering::Acquire)
     }
 
     /// The horizon moves, and the table is trimmed every time.
     fn advance(&self) {
-        let oldest = {
-            let snapshots = self.snapshots.lock().expect("no holder panics");
-            let now = || self.clock.load(Ordering::Acquire);
-            snapshots.keys().next().copied().unwrap_or_else(now)
-        };
+        let oldest = self.snapshots.oldest(|| self.now());
         let mut at = self.horizon.load(Ordering::Relaxed);
         let next = self.next.load(Ordering::Acquire);
         while at < next {
@@ -84,11 +68,7 @@ impl Order {
             at += 1;
         }
         self.horizon.store(at, Ordering::Release);
-        let (live, now) = {
-            let snapshots = self.snapshots.lock().expect("no holder panics");
-            let now = self.clock.load(Ordering::Acquire);
-            (snapshots.keys().copied().collect::<Vec<_>>(), now)
-        };
+        let (live, now) = self.snapshots.all(|| self.now());
         self.status.trim(TxnId(at), &live, now);
     }
 
@@ -116,19 +96,19 @@ fn a_snapshot_never_changes_its_mind() {
                 }
             }
         };
-        let reader = || {
+        let reader = |shard: usize| {
             let order = order.clone();
             move || {
                 for _ in 0..2 {
-                    let snapshot = order.begin_snapshot();
-                    let look = || (1..=12).map(|id| order.sees(snapshot, TxnId(id)));
+                    let snapshot = order.snapshots.take_in(shard, || order.now());
+                    let look = || (1..=12).map(|id| order.sees(snapshot.at, TxnId(id)));
                     let first: Vec<bool> = look().collect();
                     // Aborted transactions have left nothing to be seen or not.
                     for (id, now) in (1..).zip(look()) {
                         let before = first[id as usize - 1];
                         assert!(before == now || order.has_aborted(id), "{id}: {before}, {now}");
                     }
-                    order.end_snapshot(snapshot);
+                    order.snapshots.end(snapshot);
                 }
             }
         };
@@ -140,8 +120,8 @@ fn a_snapshot_never_changes_its_mind() {
             thread::spawn(writer(false)),
             thread::spawn(writer(true)),
             thread::spawn(writer(false)),
-            thread::spawn(reader()),
-            thread::spawn(reader()),
+            thread::spawn(reader(0)),
+            thread::spawn(reader(1)),
             thread::spawn(trimmer),
         ];
         threads.into_iter().for_each(|t| t.join().expect("no thread fails"));

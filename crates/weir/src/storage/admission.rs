@@ -1,0 +1,175 @@
+//! Admission: what an mtr has to have before its first latch, and who waits for it.
+//!
+//! Frames for new pages come first, then credits for pages that it may dirty and space in the log. Nothing of the
+//! latter two is held while the other is waited for, and whoever waits does so in order, at the gate
+//! (`gate`): with background threads by waiting for them, without by doing their steps itself.
+
+use super::dirty::Reserved;
+use super::{Cause, Fault, Mtr, Need, Storage, gate, interrupt, write};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use weir_redo::{Admission, Credit, Refused};
+
+/// What an mtr has been given: space in the log, credits for dirty pages.
+pub struct Admitted<'s> {
+    pub(super) credit: Credit<'s>,
+    pub(super) dirty: Reserved<'s>,
+}
+
+impl Storage {
+    /// Begins a mini-transaction, after waiting for log space and frames. Holds no latch yet.
+    ///
+    /// # Errors
+    /// The log has failed; the device is full and nothing frees log space; the database has stopped; the wait was
+    /// ended ([`super::interruptible`]).
+    #[inline]
+    pub fn mtr(&self, need: Need) -> Result<Mtr<'_>, Fault> {
+        let mut frames = Vec::new();
+        while frames.len() < need.pages {
+            match self.take_frame() {
+                Ok(frame) => frames.push(frame),
+                Err(fault) => {
+                    self.return_frames(frames);
+                    return Err(fault);
+                }
+            }
+        }
+        match self.admit(need) {
+            Ok(admitted) => Ok(Mtr::new(self, admitted, frames)),
+            Err(fault) => {
+                self.return_frames(frames);
+                Err(fault)
+            }
+        }
+    }
+
+    #[inline]
+    fn admit(&self, need: Need) -> Result<Admitted<'_>, Fault> {
+        if self.gate.is_open(|| self.progress())
+            && let Some(dirty) = self.dirty.try_reserve()
+            && let Ok(credit) = self.redo.try_admit(need.log_bytes, Admission::User)
+        {
+            return Ok(Admitted { credit, dirty });
+        }
+        self.admit_in_turn(need)
+    }
+
+    /// What writers may be held to.
+    pub(super) fn progress(&self) -> gate::Progress {
+        gate::Progress {
+            log_end: self.redo.reserved().0,
+            dirtied: self.figures.dirtied.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Waits at the gate for what an mtr needs.
+    #[cold]
+    fn admit_in_turn(&self, need: Need) -> Result<Admitted<'_>, Fault> {
+        let started = Instant::now();
+        let turn = self.gate.queue_up(interrupt::is_set).ok_or(Fault::Interrupted)?;
+        let mut cause = turn.queued.then(|| self.gate.last_cause());
+        let mut turns = 0;
+        let admitted = loop {
+            if let Some((delay, why)) = turn.delay(self.progress()) {
+                turn.waits_for(*cause.insert(why));
+                self.check_waiting()?;
+                turns += 1;
+                self.fail_if_full(turns)?;
+                std::thread::sleep(delay.min(Duration::from_millis(5)));
+                continue;
+            }
+            let Some(dirty) = self.dirty.try_reserve() else {
+                turn.waits_for(*cause.insert(Cause::DirtyLimit));
+                self.relieve_dirty_limit(&mut turns)?;
+                continue;
+            };
+            match self.redo.try_admit(need.log_bytes, Admission::User) {
+                Ok(credit) => break Admitted { credit, dirty },
+                Err(Refused::Poisoned) => {
+                    return Err(self.redo.check().expect_err("poisoned").into());
+                }
+                Err(refused) => {
+                    drop(dirty);
+                    turn.waits_for(*cause.insert(Cause::Log));
+                    self.check_waiting()?;
+                    match refused {
+                        Refused::Buffer => self.redo.wait_for_space(Duration::from_millis(1)),
+                        _ => self.relieve_log(&mut turns)?,
+                    }
+                }
+            }
+        };
+        drop(turn);
+        if let Some(cause) = cause {
+            self.figures.waits(cause).ended(started);
+        }
+        Ok(admitted)
+    }
+
+    /// Admission of the page writer itself, which nobody relieves.
+    pub(super) fn admit_writer(&self, bytes: usize) -> Result<Credit<'_>, Fault> {
+        for _ in 0..100 {
+            match self.redo.try_admit(bytes, Admission::System) {
+                Ok(credit) => return Ok(credit),
+                Err(Refused::Poisoned) => {
+                    return Err(self.redo.check().expect_err("poisoned").into());
+                }
+                Err(Refused::Buffer) => self.redo.wait_for_space(Duration::from_millis(1)),
+                Err(Refused::Capacity) => {
+                    self.checkpoint()?;
+                }
+            }
+        }
+        Err(Fault::LogFull { capacity_bytes: self.redo.capacity() })
+    }
+
+    /// Does, or waits for, what frees log space.
+    fn relieve_log(&self, turns: &mut u32) -> Result<(), Fault> {
+        *turns += 1;
+        if self.inline {
+            self.flush_step(self.batch_pages())?;
+            self.checkpoint()?;
+            if *turns > 1000 {
+                return Err(Fault::LogFull { capacity_bytes: self.redo.capacity() });
+            }
+            return Ok(());
+        }
+        self.press();
+        self.redo.wait_for_space(Duration::from_millis(5));
+        self.fail_if_full(*turns)
+    }
+
+    /// Has pages written whatever the policy says, and the checkpoint moved: a writer waits for it.
+    fn press(&self) {
+        self.pressed.store(true, Ordering::Relaxed);
+        self.flusher.raise();
+        self.checkpointer.raise();
+    }
+
+    /// Writes, or waits for the writes of, what is too much of dirty pages.
+    pub(super) fn relieve_dirty_limit(&self, turns: &mut u32) -> Result<(), Fault> {
+        self.check_waiting()?;
+        *turns += 1;
+        if self.inline {
+            let pages = self.batch_pages();
+            // Pages that only this thread's latches keep from being written would be waited for in vain.
+            assert!(*turns < 1000, "dirty pages can't be written");
+            return self.write_oldest(pages, write::Reason::DirtyLimit).map(drop);
+        }
+        self.press();
+        self.clean.wait(Duration::from_millis(5));
+        self.fail_if_full(*turns)
+    }
+
+    /// Whether the device had no space for the last batch.
+    pub(super) fn is_full(&self) -> bool {
+        self.full.lock().is_some()
+    }
+
+    pub(super) fn fail_if_full(&self, turns: u32) -> Result<(), Fault> {
+        match &*self.full.lock() {
+            Some(error) if turns > 20 => Err(error.clone().into()),
+            _ => Ok(()),
+        }
+    }
+}

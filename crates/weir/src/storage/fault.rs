@@ -1,0 +1,81 @@
+//! What can go wrong below transactions, and whether it may go away by itself.
+
+use std::sync::Arc;
+use weir_os::DiskError;
+use weir_page::{Lsn, PageId};
+use weir_redo::RedoError;
+use weir_store::StoreError;
+
+/// What stops an operation that is nobody's mistake: the world, or a bug in what is stored.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Fault {
+    /// A file operation failed.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// The page store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The log.
+    #[error(transparent)]
+    Redo(#[from] RedoError),
+    /// A page's contents make no sense though its checksum is right.
+    #[error("page {page}: {what}")]
+    Page {
+        /// The page.
+        page: PageId,
+        /// What is wrong.
+        what: String,
+    },
+    /// A log record makes no sense though its checksum is right.
+    #[error("redo record at LSN {lsn}: {what}")]
+    Record {
+        /// The group.
+        lsn: Lsn,
+        /// What is wrong.
+        what: String,
+    },
+    /// The log is full and the checkpoint can't move.
+    #[error("the redo log ({capacity_bytes} bytes) is too small: its checkpoint can't move")]
+    LogFull {
+        /// Its capacity.
+        capacity_bytes: u64,
+    },
+    /// Every frame is in use by those who wait for one.
+    #[error("all {frames} frames are in use at once: give the database more memory")]
+    NoFrame {
+        /// Their number.
+        frames: usize,
+    },
+    /// Somebody else has ended the wait for log space, for pages to be written or for a frame.
+    #[error("the wait was ended before its time")]
+    Interrupted,
+    /// There are pages but no control file.
+    #[error(
+        "{directory}: there are files of a database, but no `control` file; nothing was changed: \
+         restore the file, or remove the others to begin anew"
+    )]
+    Lost {
+        /// The directory.
+        directory: String,
+    },
+    /// The database was closed, by this handle or another.
+    #[error("the database has been closed; open it again")]
+    Closed,
+    /// A background thread failed; the database must be opened again.
+    #[error(
+        "the database has stopped; what was durable is kept: remove the cause and open it again: {0}"
+    )]
+    Stopped(Arc<Fault>),
+}
+
+impl Fault {
+    /// A page that makes no sense.
+    pub fn page(page: PageId, what: impl Into<String>) -> Fault {
+        Fault::Page { page, what: what.into() }
+    }
+
+    /// Whether it may go away by itself: no space.
+    pub fn is_no_space(&self) -> bool {
+        matches!(self, Fault::Store(StoreError::NoSpace { .. }))
+    }
+}

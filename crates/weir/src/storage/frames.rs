@@ -1,0 +1,127 @@
+//! Pages in memory: frames for them, pages read when they are needed or ahead of that, pages latched for reading.
+//!
+//! A frame is waited for with no latch held. It comes from the evictor (`evict`); without threads, whoever needs
+//! one evicts pages itself.
+
+use super::pool::{PageRead, Stop};
+use super::{Fault, Storage};
+use crossbeam_epoch as epoch;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use weir_page::PageId;
+use weir_store::StoreError;
+
+impl Storage {
+    /// A free frame, after waiting for one.
+    pub(super) fn take_frame(&self) -> Result<u32, Fault> {
+        let mut turns = 0;
+        loop {
+            if let Some(frame) = self.pool.free.pop() {
+                self.ask_for_frames();
+                return Ok(frame);
+            }
+            self.check_waiting()?;
+            turns += 1;
+            if self.inline {
+                self.evict_step(1)?;
+                // In recovery of a database with threads, frames may wait for those of other databases.
+                if turns > 1_000_000 {
+                    return Err(Fault::NoFrame { frames: self.pool.frames() });
+                }
+                std::thread::yield_now();
+            } else {
+                self.figures.frame_waits.fetch_add(1, Ordering::Relaxed);
+                self.evictor.raise();
+                self.pool.reclaim();
+                std::thread::sleep(Duration::from_micros(100));
+                self.fail_if_full(turns / 50)?;
+            }
+        }
+    }
+
+    pub(super) fn return_frames(&self, frames: Vec<u32>) {
+        for frame in frames {
+            self.pool.free.push(frame);
+        }
+    }
+
+    /// Brings a page into memory. The caller holds no latch. `false` if no such page is stored: the
+    /// reference to it was out of date.
+    ///
+    /// # Errors
+    /// The image can't be read or is corrupt.
+    pub fn load(&self, page: PageId) -> Result<bool, Fault> {
+        let slot = self.store.map().slot(page);
+        let Some(claim) = self.pool.claim(slot, page) else { return Ok(true) };
+        if slot.extent().is_none() {
+            return Ok(false);
+        }
+        let frame = self.take_frame()?;
+        // SAFETY: the frame is free and ours alone until it is published.
+        let bytes = unsafe { &mut (*self.pool.ptr(frame)).0 };
+        match self.store.read_page(page, bytes) {
+            Ok(()) => {
+                self.figures.pages_loaded.fetch_add(1, Ordering::Relaxed);
+                self.pool.publish(slot, claim, frame, 1);
+                Ok(true)
+            }
+            Err(error) => {
+                self.return_frames(vec![frame]);
+                match error {
+                    StoreError::NotStored { .. } => Ok(false),
+                    error => Err(error.into()),
+                }
+            }
+        }
+    }
+
+    /// Brings pages into memory ahead of their use, as far as free frames go. Holds no latch.
+    pub fn prefetch(&self, pages: &[PageId]) {
+        let mut claims = Vec::new();
+        for &page in pages {
+            let slot = self.store.map().slot(page);
+            if self.pool.free.len() <= claims.len() + self.frame_reserve() / 4 {
+                break;
+            }
+            if slot.extent().is_some() {
+                claims.extend(self.pool.try_claim(slot, page).map(|claim| (page, claim)));
+            }
+        }
+        let wanted: Vec<PageId> = claims.iter().map(|c| c.0).collect();
+        let _ = self.store.read_pages(&wanted, &mut |page, read| {
+            let Some(at) = claims.iter().position(|c| c.0 == page) else { return };
+            let (_, claim) = claims.swap_remove(at);
+            // What can't be read ahead is left to who needs it, who gets the error.
+            let Ok(bytes) = read else { return };
+            let Some(frame) = self.pool.free.pop() else { return };
+            // SAFETY: the frame is free and ours alone until it is published.
+            unsafe { (*self.pool.ptr(frame)).0.copy_from_slice(bytes) };
+            self.figures.pages_read_ahead.fetch_add(1, Ordering::Relaxed);
+            self.pool.publish(self.store.map().slot(page), claim, frame, 0);
+        });
+        self.ask_for_frames();
+    }
+
+    /// Wakes the evictor if its reserve is half used.
+    fn ask_for_frames(&self) {
+        if !self.inline && self.pool.free.len() < self.frame_reserve() / 2 {
+            self.evictor.raise();
+        }
+    }
+
+    /// Latches a resident page for reading. `scan` leaves its standing for replacement as it is.
+    ///
+    /// # Errors
+    /// [`Stop`].
+    #[inline]
+    pub fn read(&self, page: PageId, scan: bool) -> Result<PageRead<'_>, Stop> {
+        self.pool.read(&self.store, page, scan)
+    }
+
+    /// Keeps the frames that this thread looks up from being used for other pages while it lives.
+    /// Never held across a wait.
+    #[inline]
+    pub fn pin(&self) -> epoch::Guard {
+        epoch::pin()
+    }
+}
