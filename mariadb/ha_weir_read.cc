@@ -64,9 +64,13 @@ const ha_weir::Wanted &ha_weir::wanted()
 // The statement ends, and perhaps its transaction, but HANDLER may go on from here in the next one.
 void ha_weir::pause_scan()
 {
-  bool pauses= paused || (scan && at_entry), ended= at_end;
+  // A scan of one key that found nothing, or nothing more, is where the key would be.
+  bool is_behind_key= scan && exact && !at_entry && active_index != MAX_KEY;
+  bool pauses= paused || (scan && at_entry) || is_behind_key, ended= at_end;
   if (scan && at_entry)
     paused_at.assign(reinterpret_cast<const char *>(at.key.data), at.key.len);
+  if (is_behind_key)
+    paused_at= prefix;
   close_scan();
   paused= pauses;
   at_end= ended;
@@ -537,6 +541,7 @@ bool ha_weir::rowid_filter_push(Rowid_filter *filter)
 int ha_weir::rnd_init(bool)
 {
   close_scan();
+  exact= false;
   active_index= MAX_KEY;
   if (!sequence)
     return 0;
