@@ -55,6 +55,15 @@ int Session::begin(THD *thd, WeirIsolation isolation)
   return 0;
 }
 
+// Whether a replica may repeat the statement, in the order of commits: it has to find there what this one finds here. The
+// server decides for a single statement only after its tables are locked; where rows are logged nothing is repeated.
+static bool may_be_repeated(THD *thd)
+{
+  int format= thd_binlog_format(thd);
+  return (format == BINLOG_FORMAT_STMT || format == BINLOG_FORMAT_MIXED) &&
+         thd_tx_isolation(thd) == ISO_REPEATABLE_READ;
+}
+
 int Session::begin_statement(THD *thd, bool reads_only)
 {
   if (!transaction)
@@ -73,7 +82,8 @@ int Session::begin_statement(THD *thd, bool reads_only)
     weir_canceller_renew(canceller);
     if (thd->killed != NOT_KILLED)
       cancel();
-    WeirResult result= weir_statement_begin(transaction, lock_wait_timeout_ms(thd));
+    WeirResult result= weir_statement_begin(transaction, lock_wait_timeout_ms(thd),
+                                            may_be_repeated(thd));
     if (result != WEIR_RESULT_OK)
       return error_of(result);
     in_statement= true;

@@ -688,12 +688,14 @@ enum WeirResult weir_take_snapshot(struct WeirTransaction *transaction);
 uint64_t weir_lock_waits(const struct WeirTransaction *transaction);
 
 // Begins a statement: reads at `ReadCommitted` see what is committed now, and
-// `weir_statement_rollback` comes back to here.
+// `weir_statement_rollback` comes back to here. `locks_ranges`: what it is told of others' rows stays true until
+// the transaction ends, as it does anyway at `Serializable`.
 //
 // # Safety
 // `transaction` is a handle.
 enum WeirResult weir_statement_begin(struct WeirTransaction *transaction,
-                                     uint64_t lock_wait_timeout_ms);
+                                     uint64_t lock_wait_timeout_ms,
+                                     bool locks_ranges);
 
 // Takes back what the statement has done; locks are kept.
 //

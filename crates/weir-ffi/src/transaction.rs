@@ -315,7 +315,8 @@ pub unsafe extern "C" fn weir_lock_waits(transaction: *const WeirTransaction) ->
 }
 
 /// Begins a statement: reads at `ReadCommitted` see what is committed now, and
-/// `weir_statement_rollback` comes back to here.
+/// `weir_statement_rollback` comes back to here. `locks_ranges`: what it is told of others' rows stays true until
+/// the transaction ends, as it does anyway at `Serializable`.
 ///
 /// # Safety
 /// `transaction` is a handle.
@@ -323,12 +324,14 @@ pub unsafe extern "C" fn weir_lock_waits(transaction: *const WeirTransaction) ->
 pub unsafe extern "C" fn weir_statement_begin(
     transaction: *mut WeirTransaction,
     lock_wait_timeout_ms: u64,
+    locks_ranges: bool,
 ) -> WeirResult {
     // SAFETY: the caller's promise.
     let transaction = unsafe { &mut *transaction };
     let begin = |transaction: &mut WeirTransaction| {
         let txn = transaction.running()?;
         txn.set_lock_wait_timeout(Duration::from_millis(lock_wait_timeout_ms))?;
+        txn.set_locks_ranges(locks_ranges)?;
         txn.begin_statement()?;
         transaction.statement = Some(transaction.running()?.savepoint()?);
         Ok(())

@@ -349,3 +349,28 @@ fn a_limit_that_is_checked_before_each_insert_holds() {
     drop(txn);
     check_quiet(&db);
 }
+
+#[test]
+fn a_statement_to_be_repeated_elsewhere_locks_what_it_depends_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), impatient(false)).unwrap();
+    let table = filled(&db, 1000);
+    let (low, high) = ([Value::I64(300)], [Value::I64(400)]);
+    let bounds = Bounds::new(Included(&low), Excluded(&high));
+    for locks_ranges in [false, true] {
+        let mut writer = db.begin(Isolation::RepeatableRead).unwrap();
+        writer.set_locks_ranges(locks_ranges).unwrap();
+        let lock = Lock::Exclusive(Wait::ForTimeout);
+        let index = IndexRef::Named("by_a");
+        let mut cursor =
+            writer.scan_locking(&table, index, bounds, Direction::Forward, lock).unwrap();
+        while cursor.next().unwrap().is_some() {}
+        drop(cursor);
+        assert!(matches!(insert(&mut writer, &table, 5000, 1), Err(Error::Duplicate { .. })));
+        let mut other = db.begin(Isolation::RepeatableRead).unwrap();
+        assert_eq!(times_out(insert(&mut other, &table, 3005, 350)), locks_ranges);
+        assert_eq!(times_out(other.delete(&table, &[Value::U64(5000)])), locks_ranges);
+        other.rollback().unwrap();
+    }
+    check_quiet(&db);
+}

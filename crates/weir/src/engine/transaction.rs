@@ -67,6 +67,7 @@ pub struct Transaction {
     /// What has committed, to begin anew.
     ended: Option<Txn>,
     isolation: Isolation,
+    locks_ranges: bool,
     durability: Durability,
     used: Vec<Use>,
     rollbacks: Rollbacks,
@@ -111,6 +112,7 @@ impl Transaction {
             txn: None,
             ended: None,
             isolation,
+            locks_ranges: false,
             durability,
             used: Vec::new(),
             rollbacks: Rollbacks::default(),
@@ -124,10 +126,10 @@ impl Transaction {
     }
 
     fn start(&mut self, mut txn: Txn, isolation: Isolation) {
-        // What it was told of others' rows has to stay true.
-        txn.locks_duplicates = isolation == Isolation::Serializable;
-        self.txn = Some(txn);
         self.isolation = isolation;
+        self.locks_ranges = isolation == Isolation::Serializable;
+        txn.locks_duplicates = self.locks_ranges;
+        self.txn = Some(txn);
     }
 
     /// One to be rolled back.
@@ -240,6 +242,18 @@ impl Transaction {
     /// [`Error::Ended`].
     pub fn set_lock_wait_timeout(&mut self, timeout: Duration) -> Result<()> {
         self.txn()?.lock_timeout = timeout;
+        Ok(())
+    }
+
+    /// Whether what locking reads and writes are told of others' rows stays true until the transaction ends, as it
+    /// does anyway under [`Isolation::Serializable`]: they lock the ranges that they read, and the rows that are in an insert's
+    /// way. Then statements do the same if they are repeated elsewhere in the order of commits (replication by statements).
+    ///
+    /// # Errors
+    /// [`Error::Ended`].
+    pub fn set_locks_ranges(&mut self, locks_ranges: bool) -> Result<()> {
+        self.locks_ranges = locks_ranges || self.isolation == Isolation::Serializable;
+        self.txn()?.locks_duplicates = self.locks_ranges;
         Ok(())
     }
 
@@ -472,7 +486,7 @@ impl Transaction {
         let serializable = self.isolation == Isolation::Serializable;
         let (reads, ranges) = match lock.mode() {
             Some((mode, Wait::Skip)) => (Reads::Locked(mode, Wait::Skip), None),
-            Some((mode, wait)) => (Reads::Locked(mode, wait), serializable.then_some(mode)),
+            Some((mode, wait)) => (Reads::Locked(mode, wait), self.locks_ranges.then_some(mode)),
             None if serializable => (Reads::Newest, Some(Mode::Shared)),
             None => (Reads::View(self.view_of(def.rows())?), None),
         };
@@ -504,10 +518,9 @@ impl Transaction {
         Ok(self.txn()?.ensure_id())
     }
 
-    /// A statement depends on whether there is a row with this key: under [`Isolation::Serializable`]
-    /// that mustn't change.
+    /// A statement depends on whether there is a row with this key: where ranges are locked that mustn't change.
     pub(super) fn lock_for_write(&mut self, tree: Tree, key: &[u8]) -> Result<()> {
-        if self.isolation != Isolation::Serializable {
+        if !self.locks_ranges {
             return Ok(());
         }
         let mut old = Vec::new();
