@@ -37,6 +37,7 @@ pub mod quantity;
 pub mod rate;
 pub mod report;
 pub mod result;
+pub mod rounds;
 pub mod row;
 pub mod run;
 pub mod series;

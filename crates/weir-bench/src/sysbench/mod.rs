@@ -1,7 +1,8 @@
 //! sysbench's OLTP tests on private servers, one engine after the other.
 //!
 //! For each server: start it, fill the tables, and run each test with each number of threads, the tests in
-//! the same order on the same tables. Each second's transactions are kept, with the engine's figures; the first seconds of each run, while
+//! the same order on the same tables. Rounds of all that can be repeated, the servers in turn, each time on new
+//! tables ([`crate::rounds`]). Each second's transactions are kept, with the engine's figures; the first seconds of each run, while
 //! caches fill and logs are new, are dropped. With a limit of I/O ([`crate::io_limit`]), which is set after the
 //! tables are filled, this is the experiment that shows waves of page writing.
 
@@ -9,6 +10,7 @@ pub mod figures;
 pub mod output;
 pub mod report;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -59,6 +61,8 @@ pub struct Plan {
     pub tables: u32,
     /// Rows of each.
     pub table_rows: u64,
+    /// How often: all servers in turn, then all again.
+    pub rounds: u32,
     /// Length of each run.
     pub seconds: u32,
     /// Seconds of its beginning that don't count.
@@ -67,6 +71,13 @@ pub struct Plan {
     pub iops: Option<u32>,
     /// Transactions per second that are asked for, at random moments; as many as can be if `None`.
     pub rate: Option<u64>,
+}
+
+/// A server's turn: it is started, and does all tests.
+#[derive(Debug, Clone, Copy)]
+struct Turn<'a> {
+    round: u32,
+    spec: &'a ServerSpec,
 }
 
 impl Plan {
@@ -85,6 +96,10 @@ impl Plan {
         if self.servers.is_empty() || self.tests.is_empty() || self.threads.is_empty() {
             return usage("no servers, no tests or no threads: nothing to run".into());
         }
+        if self.rounds == 0 {
+            return usage("0 rounds: nothing to run".into());
+        }
+        self.check_names()?;
         if self.tables == 0 || self.table_rows == 0 {
             return usage("tables: at least one, with at least one row".into());
         }
@@ -105,6 +120,25 @@ impl Plan {
         }
     }
 
+    /// Each case has one line of the table for each server: what is named twice would be taken for
+    /// a round.
+    fn check_names(&self) -> Result<()> {
+        let servers = self.servers.iter().map(|spec| spec.label.clone());
+        let tests = self.tests.iter().cloned();
+        let threads = self.threads.iter().map(|threads| format!("{threads} threads"));
+        let mut seen = BTreeSet::new();
+        match servers.chain(tests).chain(threads).find(|name| !seen.insert(name.clone())) {
+            Some(twice) => Err(Error::Usage(format!("{twice}: named twice; use --rounds"))),
+            None => Ok(()),
+        }
+    }
+
+    /// All turns, in order.
+    fn turns(&self) -> impl Iterator<Item = Turn<'_>> {
+        let of_round = |round| self.servers.iter().map(move |spec| Turn { round, spec });
+        (1..=self.rounds).flat_map(of_round)
+    }
+
     /// Runs everything, until `stop` is set. What fails does not keep the rest from running.
     ///
     /// # Errors
@@ -121,28 +155,43 @@ impl Plan {
             servers: Vec::new(),
             runs: Vec::new(),
         };
-        for spec in &self.servers {
+        for turn in self.turns() {
             if stop.load(Ordering::Relaxed) {
                 break;
             }
-            tell(&format!("--- {}: starting and filling {} tables", spec.label, self.tables));
-            let done = self.on_server(spec, stop, &mut document, &mut tell);
-            if let Err(error) = done {
-                let run = |test: &String, threads| self.failed(spec, test, threads, &error);
-                let all = self.tests.iter().flat_map(|t| self.threads.iter().map(move |n| (t, *n)));
-                let there = |run: &Run| document.runs.iter().any(|other| other.is_same(run));
-                let missing: Vec<_> =
-                    all.map(|(test, threads)| run(test, threads)).filter(|r| !there(r)).collect();
+            tell(&self.announcement(turn));
+            // Nobody pays for what the one before has left to be written.
+            rustix::fs::sync();
+            let done = self.on_server(turn, stop, &mut document, &mut tell);
+            // An interrupt ends sysbench, too: that is no failure of a server.
+            if let (Err(error), false) = (done, stop.load(Ordering::Relaxed)) {
+                let missing = self.missing(turn, &document.runs, &error);
                 document.runs.extend(missing);
             }
         }
         Ok(document)
     }
 
+    fn announcement(&self, turn: Turn) -> String {
+        let round = match self.rounds {
+            1 => String::new(),
+            rounds => format!(", round {} of {rounds}", turn.round),
+        };
+        format!("--- {}{round}: starting and filling {} tables", turn.spec.label, self.tables)
+    }
+
+    /// A turn's runs that `error` kept from being made.
+    fn missing(&self, turn: Turn, made: &[Run], error: &Error) -> Vec<Run> {
+        let all = self.tests.iter().flat_map(|t| self.threads.iter().map(move |n| (t, *n)));
+        let all = all.map(|(test, threads)| self.failed(turn, test, threads, error));
+        all.filter(|run| !made.iter().any(|other| other.is_same(run))).collect()
+    }
+
     fn settings(&self) -> Settings {
         Settings {
             tables: self.tables,
             table_rows: self.table_rows,
+            rounds: self.rounds,
             seconds: self.seconds,
             dropped_seconds: self.dropped_seconds,
             iops: self.iops,
@@ -156,13 +205,16 @@ impl Plan {
 
     fn on_server(
         &self,
-        spec: &ServerSpec,
+        turn: Turn,
         stop: &AtomicBool,
         document: &mut Document,
         tell: &mut impl FnMut(&str),
     ) -> Result<()> {
+        let spec = turn.spec;
         let server = self.setup.start(spec)?;
-        document.servers.push(info(&server, spec)?);
+        if document.servers.iter().all(|server| server.name != spec.label) {
+            document.servers.push(info(&server, spec)?);
+        }
         self.fill(&server, spec)?;
         let pid = server.pid();
         let limit =
@@ -172,11 +224,10 @@ impl Plan {
                 if stop.load(Ordering::Relaxed) {
                     break;
                 }
-                let run = match self.one(&server, spec, test, threads) {
+                let run = match self.one(&server, turn, test, threads) {
                     Ok(run) => run,
-                    // An interrupt ends sysbench, too: that is no failure of a server.
                     Err(_) if stop.load(Ordering::Relaxed) => break,
-                    Err(error) => self.failed(spec, test, threads, &error),
+                    Err(error) => self.failed(turn, test, threads, &error),
                 };
                 tell(&report::line(&run));
                 document.runs.push(run);
@@ -210,13 +261,8 @@ impl Plan {
         command
     }
 
-    fn one(
-        &self,
-        server: &PrivateServer,
-        spec: &ServerSpec,
-        test: &str,
-        threads: u32,
-    ) -> Result<Run> {
+    fn one(&self, server: &PrivateServer, turn: Turn, test: &str, threads: u32) -> Result<Run> {
+        let spec = turn.spec;
         let (pid, dir) = (server.pid(), server.data_dir());
         let place = Place::Process { pid, dir, except: None };
         let mut command = self.sysbench(server, spec, test);
@@ -230,7 +276,7 @@ impl Plan {
         let output = output_of(command)?;
         let usage = place.usage()?.since(&before);
         let own_cpu_us = (place.clients_cpu() - clients).as_micros() as u64;
-        let mut run = self.empty(spec, test, threads);
+        let mut run = self.empty(turn, test, threads);
         run.server_cpu_us = usage.cpu_us.saturating_sub(own_cpu_us);
         run.usage = usage;
         run.resident_bytes = place.resident_bytes()?;
@@ -242,12 +288,13 @@ impl Plan {
         Ok(run)
     }
 
-    fn empty(&self, spec: &ServerSpec, test: &str, threads: u32) -> Run {
-        Run { server: spec.label.clone(), test: test.into(), threads, ..Run::default() }
+    fn empty(&self, turn: Turn, test: &str, threads: u32) -> Run {
+        let Turn { round, spec } = turn;
+        Run { server: spec.label.clone(), round, test: test.into(), threads, ..Run::default() }
     }
 
-    fn failed(&self, spec: &ServerSpec, test: &str, threads: u32, error: &Error) -> Run {
-        Run { failure: Some(error.to_string()), ..self.empty(spec, test, threads) }
+    fn failed(&self, turn: Turn, test: &str, threads: u32, error: &Error) -> Run {
+        Run { failure: Some(error.to_string()), ..self.empty(turn, test, threads) }
     }
 }
 
@@ -279,6 +326,8 @@ fn output_of(mut command: Command) -> Result<String> {
 pub struct Settings {
     pub tables: u32,
     pub table_rows: u64,
+    #[serde(default = "one_round")]
+    pub rounds: u32,
     pub seconds: u32,
     pub dropped_seconds: u32,
     pub iops: Option<u32>,
@@ -288,6 +337,11 @@ pub struct Settings {
     pub memory_bytes: u64,
     pub redo_bytes: u64,
     pub durability: String,
+}
+
+/// As many as there were while there was no choice.
+fn one_round() -> u32 {
+    1
 }
 
 /// Everything that was measured.
@@ -311,6 +365,9 @@ pub struct Document {
 pub struct Run {
     /// The server, as it was named.
     pub server: String,
+    /// From 1.
+    #[serde(default = "one_round")]
+    pub round: u32,
     /// The test.
     pub test: String,
     /// Client threads.
@@ -344,7 +401,8 @@ pub struct Run {
 
 impl Run {
     fn is_same(&self, other: &Run) -> bool {
-        (&self.server, &self.test, self.threads) == (&other.server, &other.test, other.threads)
+        let key = |run: &Run| (run.round, run.threads);
+        (&self.server, &self.test, key(self)) == (&other.server, &other.test, key(other))
     }
 
     /// Fills in what follows from the seconds.
@@ -403,9 +461,8 @@ mod tests {
         assert_eq!((run.rate_mean, run.rate_99, run.latency_ms_95), (50.0, 0.0, 6.0));
     }
 
-    #[test]
-    fn nonsense_is_refused() {
-        let plan = || Plan {
+    fn plan() -> Plan {
+        Plan {
             servers: vec!["weir".parse().unwrap()],
             setup: ServerSetup {
                 command: "/bin/true".into(),
@@ -421,11 +478,31 @@ mod tests {
             threads: vec![1],
             tables: 1,
             table_rows: 1,
+            rounds: 1,
             seconds: 2,
             dropped_seconds: 1,
             iops: None,
             rate: None,
-        };
+        }
+    }
+
+    #[test]
+    fn rounds_take_turns_and_keep_every_run() {
+        let servers = ["weir", "innodb"].map(|name| name.parse().unwrap()).to_vec();
+        let plan = Plan { servers, rounds: 2, threads: vec![1, 4], ..plan() };
+        let order: Vec<_> = plan.turns().map(|turn| (turn.round, &*turn.spec.label)).collect();
+        assert_eq!(order, [(1, "weir"), (1, "innodb"), (2, "weir"), (2, "innodb")]);
+        let turn = |number: usize| plan.turns().nth(number).unwrap();
+        assert!(plan.announcement(turn(1)).starts_with("--- innodb, round 1 of 2: "));
+        // What the first round has measured is not there for the second.
+        let made = [plan.empty(turn(0), "oltp_read_write", 1)];
+        let error = Error::Usage("gone".into());
+        let missing = |number| plan.missing(turn(number), &made, &error).len();
+        assert_eq!((missing(0), missing(1), missing(2)), (1, 2, 2));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
         let refused = |change: fn(&mut Plan), reason: &str| {
             let mut plan = plan();
             change(&mut plan);
@@ -435,6 +512,9 @@ mod tests {
         refused(|plan| plan.tests.push("oltp_everything".into()), "use oltp_read_write");
         refused(|plan| plan.threads = vec![0], "use 1 to 256");
         refused(|plan| plan.servers.clear(), "nothing to run");
+        refused(|plan| plan.rounds = 0, "nothing to run");
+        refused(|plan| plan.servers.push(plan.servers[0].clone()), "weir: named twice");
+        refused(|plan| plan.threads.push(1), "1 threads: named twice");
         refused(|plan| plan.table_rows = 0, "at least one row");
         refused(|plan| plan.dropped_seconds = 2, "nothing is left");
         refused(|plan| plan.rate = Some(0), "use 1 or more");
