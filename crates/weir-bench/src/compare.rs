@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::engine::{EngineKind, Statements};
 use crate::error::{Error, Result};
+use crate::quantity::counted;
 use crate::report::TextTable;
 use crate::result::{Measured, Run, StepResult, Throughput};
 use crate::rounds::{Median, medians};
@@ -117,8 +118,8 @@ impl Comparison {
         let mut documents = BTreeSet::new();
         for (clients, round, contender) in self.runs() {
             if !documents.insert(self.document(contender, clients, round)) {
-                let name = contender.name();
-                return Err(Error::Usage(format!("{name} with {clients} clients is named twice")));
+                let (name, clients) = (contender.name(), counted(clients, "client"));
+                return Err(Error::Usage(format!("{name} with {clients} is named twice")));
             }
         }
         Ok(())
@@ -193,11 +194,12 @@ impl Comparison {
             .stdout(Stdio::null())
             .status()
             .map_err(|error| Error::io(format!("starting {}", self.program.display()), error))?;
+        let clients = counted(clients, "client");
         if status.code() == Some(INTERRUPTED) {
-            return Ok(Err(format!("{name} with {clients} clients: interrupted")));
+            return Ok(Err(format!("{name} with {clients}: interrupted")));
         }
         if !status.success() {
-            return Ok(Err(format!("{name} with {clients} clients: {status}")));
+            return Ok(Err(format!("{name} with {clients}: {status}")));
         }
         Ok(Run::load(document).map_err(|error| error.to_string()))
     }
@@ -275,10 +277,8 @@ fn verdict(name: &str, clients: u32, first: &str, lines: &[(&str, Median<Line>)]
     let best = others.max_by(|(_, a), (_, b)| a.run.rate.total_cmp(&b.run.rate));
     let (Some((_, own)), Some((best, fastest))) = (own, best) else { return String::new() };
     let ratio = own.run.rate / fastest.run.rate;
-    let plural = if clients == 1 { "" } else { "s" };
-    format!(
-        "{name}, {clients} client{plural}: {first} is at {ratio:.2}x of the fastest other, {best}\n"
-    )
+    let clients = counted(clients, "client");
+    format!("{name}, {clients}: {first} is at {ratio:.2}x of the fastest other, {best}\n")
 }
 
 /// One line of the table.

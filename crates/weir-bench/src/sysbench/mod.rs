@@ -25,6 +25,7 @@ use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::io_limit::IoLimit;
 use crate::percentile::rate_99;
+use crate::quantity::counted;
 use crate::server::{PrivateServer, ServerSetup, ServerSpec};
 use figures::Sampler;
 use output::Second;
@@ -125,7 +126,7 @@ impl Plan {
     fn check_names(&self) -> Result<()> {
         let servers = self.servers.iter().map(|spec| spec.label.clone());
         let tests = self.tests.iter().cloned();
-        let threads = self.threads.iter().map(|threads| format!("{threads} threads"));
+        let threads = self.threads.iter().map(|&threads| counted(threads, "thread"));
         let mut seen = BTreeSet::new();
         match servers.chain(tests).chain(threads).find(|name| !seen.insert(name.clone())) {
             Some(twice) => Err(Error::Usage(format!("{twice}: named twice; use --rounds"))),
@@ -514,7 +515,7 @@ mod tests {
         refused(|plan| plan.servers.clear(), "nothing to run");
         refused(|plan| plan.rounds = 0, "nothing to run");
         refused(|plan| plan.servers.push(plan.servers[0].clone()), "weir: named twice");
-        refused(|plan| plan.threads.push(1), "1 threads: named twice");
+        refused(|plan| plan.threads.push(1), "1 thread: named twice");
         refused(|plan| plan.table_rows = 0, "at least one row");
         refused(|plan| plan.dropped_seconds = 2, "nothing is left");
         refused(|plan| plan.rate = Some(0), "use 1 or more");

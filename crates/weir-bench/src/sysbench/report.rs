@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::{Document, Run};
 use crate::error::{Error, Result};
+use crate::quantity::counted;
 use crate::report::TextTable;
 use crate::rounds::{Median, medians};
 
@@ -60,9 +61,9 @@ pub fn table(document: &Document) -> String {
         let best = others.max_by(|(_, a), (_, b)| a.run.rate_mean.total_cmp(&b.run.rate_mean));
         if let (Some(base), Some((name, best))) = (base, best) {
             let ratio = base / best.run.rate_mean.max(f64::MIN_POSITIVE);
-            let plural = if threads == 1 { "" } else { "s" };
+            let threads = counted(threads, "thread");
             verdicts += &format!(
-                "{test}, {threads} thread{plural}: {first} is at {ratio:.2}x of the fastest other, {name}\n"
+                "{test}, {threads}: {first} is at {ratio:.2}x of the fastest other, {name}\n"
             );
         }
     }
