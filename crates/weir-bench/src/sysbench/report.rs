@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::{Document, Run};
+use super::document::{Document, Run};
 use crate::error::{Error, Result};
 use crate::quantity::counted;
 use crate::report::TextTable;
@@ -139,7 +139,7 @@ pub fn save(document: &Document, path: &Path) -> Result<()> {
 mod tests {
     use super::*;
     use crate::environment::Environment;
-    use crate::sysbench::{FORMAT, Settings};
+    use crate::sysbench::document::{FORMAT, Settings};
 
     fn run(server: &str, threads: u32, rate_mean: f64) -> Run {
         let (server, test) = (server.to_string(), "oltp_read_write".to_string());
