@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::child;
 use crate::engine::{EngineKind, Statements};
 use crate::error::{Error, Result};
 use crate::quantity::counted;
@@ -96,7 +97,7 @@ impl Comparison {
             starting(contender, clients);
             rustix::fs::sync();
             let document = self.document(contender, clients, round);
-            let run = self.one(contender, clients, &document)?;
+            let run = self.one(contender, clients, &document, stop)?;
             let name = contender.name().to_string();
             outcomes.push(Outcome { name, clients, document, run });
         }
@@ -135,6 +136,7 @@ impl Comparison {
         contender: &Contender,
         clients: u32,
         document: &Path,
+        stop: &AtomicBool,
     ) -> Result<std::result::Result<Run, String>> {
         let mut command = Command::new(&self.program);
         command.args(["bench", "insert", "--clients", &clients.to_string()]);
@@ -142,7 +144,7 @@ impl Comparison {
         let spec = match contender {
             Contender::Embedded(kind) => {
                 self.embed(*kind, clients, &mut command);
-                return self.child(contender.name(), clients, document, command);
+                return self.child(contender.name(), clients, document, command, stop);
             }
             Contender::Server(spec) => spec,
         };
@@ -151,7 +153,7 @@ impl Comparison {
             Err(error) => return Ok(Err(error.to_string())),
         };
         self.connect(&server, spec, &mut command);
-        let run = self.child(contender.name(), clients, document, command)?;
+        let run = self.child(contender.name(), clients, document, command, stop)?;
         Ok(match server.stop() {
             Ok(()) => run,
             Err(error) => run.and(Err(error.to_string())),
@@ -182,6 +184,7 @@ impl Comparison {
         clients: u32,
         document: &Path,
         mut command: Command,
+        stop: &AtomicBool,
     ) -> Result<std::result::Result<Run, String>> {
         // A file left by an earlier comparison must not pass for this one's.
         match std::fs::remove_file(document) {
@@ -190,10 +193,10 @@ impl Comparison {
             }
             _ => {}
         }
-        let status = command
-            .stdout(Stdio::null())
-            .status()
-            .map_err(|error| Error::io(format!("starting {}", self.program.display()), error))?;
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit());
+        let status = child::run(&mut command, stop)
+            .map_err(|error| Error::io(format!("running {}", self.program.display()), error))?
+            .status;
         let clients = counted(clients, "client");
         if status.code() == Some(INTERRUPTED) {
             return Ok(Err(format!("{name} with {clients}: interrupted")));

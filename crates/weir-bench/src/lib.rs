@@ -21,6 +21,7 @@
 //!   counted for the engine, for all engines alike.
 
 pub mod accounting;
+mod child;
 mod client;
 pub mod compare;
 pub mod engine;

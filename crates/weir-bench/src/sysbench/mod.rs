@@ -13,10 +13,11 @@ pub mod report;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::accounting::Place;
+use crate::child;
 use crate::engine::{EngineInfo, Statements};
 use crate::engines::sql::facts::{self, Family};
 use crate::engines::sql::target::Target;
@@ -212,7 +213,7 @@ impl Plan {
         if document.servers.iter().all(|server| server.name != spec.label) {
             document.servers.push(info(&server, spec)?);
         }
-        self.fill(&server, spec)?;
+        self.fill(&server, spec, stop)?;
         let pid = server.pid();
         let limit =
             self.iops.map(|iops| IoLimit::new(pid, &server.data_dir(), iops)).transpose()?;
@@ -221,7 +222,7 @@ impl Plan {
                 if stop.load(Ordering::Relaxed) {
                     break;
                 }
-                let run = match self.one(&server, turn, test, threads) {
+                let run = match self.one(&server, turn, test, threads, stop) {
                     Ok(run) => run,
                     Err(_) if stop.load(Ordering::Relaxed) => break,
                     Err(error) => self.failed(turn, test, threads, &error),
@@ -235,7 +236,7 @@ impl Plan {
         server.stop()
     }
 
-    fn fill(&self, server: &PrivateServer, spec: &ServerSpec) -> Result<()> {
+    fn fill(&self, server: &PrivateServer, spec: &ServerSpec, stop: &AtomicBool) -> Result<()> {
         use mysql::prelude::Queryable;
         let target = Target::new(&server.choice(&spec.engine, Statements::Text))?;
         let failed = |error| Error::engine("server", "create database", error);
@@ -244,7 +245,7 @@ impl Plan {
         // All tests run on the same tables.
         let mut command = self.sysbench(server, spec, TESTS[0]);
         command.arg(format!("--threads={}", LOADERS.min(self.tables))).arg("prepare");
-        output_of(command).map(|_| ())
+        output_of(command, stop).map(|_| ())
     }
 
     fn sysbench(&self, server: &PrivateServer, spec: &ServerSpec, test: &str) -> Command {
@@ -258,7 +259,14 @@ impl Plan {
         command
     }
 
-    fn one(&self, server: &PrivateServer, turn: Turn, test: &str, threads: u32) -> Result<Run> {
+    fn one(
+        &self,
+        server: &PrivateServer,
+        turn: Turn,
+        test: &str,
+        threads: u32,
+        stop: &AtomicBool,
+    ) -> Result<Run> {
         let spec = turn.spec;
         let (pid, dir) = (server.pid(), server.data_dir());
         let place = Place::Process { pid, dir, except: None };
@@ -270,7 +278,7 @@ impl Plan {
         let (before, clients) = (place.usage()?, place.clients_cpu());
         let control = Target::new(&server.choice(&spec.engine, Statements::Text))?.connect(None)?;
         let sampler = Sampler::start(control, Family::of(&spec.engine));
-        let output = output_of(command)?;
+        let output = output_of(command, stop)?;
         let usage = place.usage()?.since(&before);
         let own_cpu_us = (place.clients_cpu() - clients).as_micros() as u64;
         let mut run = self.empty(turn, test, threads);
@@ -303,8 +311,10 @@ fn info(server: &PrivateServer, spec: &ServerSpec) -> Result<EngineInfo> {
 }
 
 /// What a command wrote, when it ended well.
-fn output_of(mut command: Command) -> Result<String> {
-    let output = command.output().map_err(|error| Error::io("starting sysbench", error))?;
+fn output_of(mut command: Command, stop: &AtomicBool) -> Result<String> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let output =
+        child::run(&mut command, stop).map_err(|error| Error::io("running sysbench", error))?;
     let Output { status, stdout, stderr } = output;
     let text = String::from_utf8_lossy(&stdout).into_owned();
     if status.success() {
