@@ -35,6 +35,11 @@ pub const FREED: u32 = 4;
 /// The page is being written, and whoever frees it is about to log that, or has just done so: [`FREED`] follows.
 pub const FREEING: u32 = 8;
 
+/// Recent uses that count.
+const HITS_MAX: u32 = 3;
+/// What counts as the uses of a page that is kept before others.
+const HITS_KEPT: u32 = 16;
+
 /// Why an operation on pages has to start anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
@@ -100,9 +105,14 @@ impl Frame {
     #[inline]
     fn touch(&self) {
         let hits = self.hits.load(Ordering::Relaxed);
-        if hits < 3 {
+        if hits < HITS_MAX {
             self.hits.store(hits + 1, Ordering::Relaxed);
         }
+    }
+
+    /// The page is passed over more often than others from now on: reading it again would be dear.
+    pub fn keep(&self) {
+        self.hits.store(HITS_KEPT, Ordering::Relaxed);
     }
 }
 

@@ -86,7 +86,7 @@ impl Staging {
     /// The staging tree of `main`; it isn't known whether it is empty.
     pub fn new(main: Tree, tree: Tree) -> Staging {
         Staging {
-            tree,
+            tree: tree.staying(),
             main,
             begun: AtomicU64::new(0),
             ended: AtomicU64::new(0),
