@@ -563,8 +563,8 @@ impl Transaction {
     /// # Errors
     /// [`Error::NoSuchSavepoint`]; storage errors.
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
-        self.check_running()?;
-        if self.rollbacks.have_passed(savepoint) {
+        let now = self.txn()?.savepoint();
+        if !self.rollbacks.know(savepoint, now) {
             return Err(Error::NoSuchSavepoint);
         }
         self.rollbacks.note(savepoint);
