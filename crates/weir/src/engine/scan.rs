@@ -259,7 +259,8 @@ impl RawScan {
                 Reads::View(view) => Look::At(view),
                 Reads::Newest => Look::Newest { own: txn.own_id()?, skip: false, ranges },
                 Reads::Locked(mode, wait) => {
-                    let ranges = ranges.or(self.widen(txn, mode)?);
+                    // A range that stands for its rows keeps out whoever one of keys does, and their locks.
+                    let ranges = self.widen(txn, mode)?.or(ranges);
                     Look::Newest { own: txn.own_id()?, skip: wait == Wait::Skip, ranges }
                 }
             };
