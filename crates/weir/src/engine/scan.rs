@@ -200,12 +200,13 @@ impl RawScan {
     /// The next entry. `txn`: the transaction that began the scan.
     ///
     /// # Errors
-    /// [`Error::Ended`] if that transaction has ended; storage errors; of a locking scan also
+    /// [`Error::Ended`] if that transaction has ended, [`Error::Prepared`]; storage errors; of a locking scan also
     /// [`Error::LockWaitTimeout`], [`Error::Deadlock`], [`Error::Cancelled`]: all but a deadlock leave the
     /// scan where it is.
     #[inline]
     pub fn next(&mut self, txn: &mut Transaction) -> Result<Option<RawEntry<'_>>> {
-        if txn.has_ended() || txn.serial() != self.serial {
+        txn.check_running()?;
+        if txn.serial() != self.serial {
             return Err(Error::Ended);
         }
         loop {
