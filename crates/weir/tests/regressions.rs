@@ -6,7 +6,7 @@ mod common;
 
 use common::*;
 use std::time::Duration;
-use weir::{Bounds, Database, Direction, Error, IndexRef, Isolation, Shutdown, Value};
+use weir::{Bounds, Database, Direction, Error, IndexRef, Isolation, Patience, Shutdown, Value};
 
 fn item(a: i64, b: impl ToString, body: usize) -> Item {
     (a, b.to_string(), vec![a as u8; body])
@@ -338,6 +338,7 @@ fn a_table_of_another_database_is_refused() {
     let before = table.clone();
     drop((db, table));
     let db = open(&one).unwrap();
+    let patience = Patience::new(Duration::ZERO);
     for foreign in [&of_other, &before] {
         let refused = |error: Error| assert!(matches!(error, Error::ForeignTable(_)), "{error}");
         let mut txn = db.begin(Isolation::default()).unwrap();
@@ -347,6 +348,7 @@ fn a_table_of_another_database_is_refused() {
         refused(db.truncate_table(foreign).unwrap_err());
         refused(db.rename_table(foreign, "renamed").unwrap_err());
         refused(db.create_index(foreign, "more", &["a"], false).unwrap_err());
+        refused(db.changes(&patience).hide_from_older(foreign).unwrap_err());
         refused(db.estimate_rows(foreign).unwrap_err());
     }
     let table = db.table("items").unwrap();
