@@ -24,16 +24,7 @@ impl Storage {
     /// ended ([`super::interruptible`]).
     #[inline]
     pub fn mtr(&self, need: Need) -> Result<Mtr<'_>, Fault> {
-        let mut frames = Vec::new();
-        while frames.len() < need.pages {
-            match self.take_frame() {
-                Ok(frame) => frames.push(frame),
-                Err(fault) => {
-                    self.return_frames(frames);
-                    return Err(fault);
-                }
-            }
-        }
+        let frames = self.take_frames(need.pages)?;
         match self.admit(need) {
             Ok(admitted) => Ok(Mtr::new(self, admitted, frames)),
             Err(fault) => {
