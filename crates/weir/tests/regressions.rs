@@ -415,3 +415,29 @@ fn a_savepoint_that_a_rollback_has_passed_is_refused() {
     assert_eq!(all_items(&mut db.begin(Isolation::default()).unwrap(), &table).len(), 3);
     check_quiet(&db);
 }
+
+/// Whoever waited for what it does waited for ever.
+#[test]
+fn a_background_thread_that_panics_stops_the_database() {
+    struct Panics;
+    impl weir_governor::Policy for Panics {
+        fn name(&self) -> String {
+            "panics".into()
+        }
+
+        fn plan(&mut self, _: &weir_governor::Load) -> weir_governor::Plan {
+            panic!("as the test wants it")
+        }
+    }
+    let _watchdog = Watchdog::new("writers beside a thread that has panicked");
+    let dir = tempfile::tempdir().unwrap();
+    let options = options(4 << 20, 1 << 20).flush_policy(|| Box::new(Panics));
+    let write = || {
+        let db = Database::open(dir.path(), options)?;
+        let table = db.create_table("items", items())?;
+        let mut txn = db.begin(Isolation::default())?;
+        (0..).try_for_each(|id| txn.insert(&table, &values(id, &item(1, id, 3000))))
+    };
+    let error: Error = write().expect_err("nobody writes pages");
+    assert!(error.to_string().contains("weir-flush has panicked"), "{error}");
+}

@@ -31,7 +31,7 @@ mod write;
 mod writers;
 
 pub use admission::Admitted;
-pub use background::Background;
+pub use background::{Background, StopsWhenPanicking};
 pub use dirty::{PER_MTR, on_reserve};
 pub use fault::Fault;
 pub use figures::{Figures, Waits};
