@@ -152,10 +152,9 @@ impl Storage {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Need, StorageOptions, interruptible};
+    use super::super::{Interrupts, Need, StorageOptions, interruptible};
     use super::*;
     use std::sync::Arc;
-    use std::sync::atomic::AtomicBool;
     use weir_os::SimDisk;
     use weir_redo::RedoOptions;
 
@@ -184,11 +183,11 @@ mod tests {
         let storage = storage();
         let taken: Vec<u32> = (1..64).map_while(|_| storage.pool.free.pop()).collect();
         assert_eq!(storage.pool.free.len(), 1);
-        let flag = Arc::new(AtomicBool::new(false));
+        let interrupts = Interrupts::default();
         std::thread::scope(|scope| {
-            let (of_waiter, storage) = (flag.clone(), &storage);
+            let (of_waiter, storage) = (interrupts.clone(), &storage);
             let waiter = scope.spawn(move || {
-                let _ends = interruptible(of_waiter);
+                let _ends = interruptible(&of_waiter, 1);
                 storage.mtr(Need::pages(256, 2)).map(drop)
             });
             while storage.figures.frame_waits.load(Ordering::Relaxed) == 0 {
@@ -199,7 +198,7 @@ mod tests {
                 std::thread::yield_now();
                 storage.pool.free.pop()
             });
-            flag.store(true, Ordering::Release);
+            interrupts.raise(1);
             assert!(matches!(waiter.join().unwrap(), Err(Fault::Interrupted)));
             assert!(one.is_some(), "the last frame is held by who waits for another");
         });
