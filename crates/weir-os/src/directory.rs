@@ -370,7 +370,8 @@ mod tests {
     fn a_lock_in_which_nothing_can_be_noted_is_a_lock() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(LOCK_NAME);
-        let (kind, rights) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR);
+        let (kind, rights) =
+            (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR);
         rustix::fs::mknodat(CWD, &path, kind, rights, 0).unwrap();
         lock_file(&path).unwrap();
     }

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use weir::{
-    Bounds, Canceller, Database, Direction, Error, IndexRef, Isolation, Lock, Table, Transaction, Value,
-    Wait,
+    Bounds, Canceller, Database, Direction, Error, IndexRef, Isolation, Lock, Table, Transaction,
+    Value, Wait,
 };
 use weir_os::throttle::{Profile, ThrottledDisk};
 
@@ -229,8 +229,16 @@ fn cancelled_statements_have_done_nothing_and_leave_nothing() {
                     let none = (Rows::new(), [0; SHARED as usize]);
                     let (committed, now) = (none.clone(), none);
                     let (stamps, of_worker) = (0, 0);
-                    let mut worker =
-                        Worker { db, table, thread, rng, committed, now, stamps, cancelled: of_worker };
+                    let mut worker = Worker {
+                        db,
+                        table,
+                        thread,
+                        rng,
+                        committed,
+                        now,
+                        stamps,
+                        cancelled: of_worker,
+                    };
                     worker.work(400 * factor(), &cancellers[thread as usize]);
                     cancelled.fetch_add(worker.cancelled, Ordering::Relaxed);
                     worker.committed

@@ -6,8 +6,8 @@ mod common;
 use common::{all_items, check_quiet, items, options, values};
 use std::time::Duration;
 use weir::{
-    Database, Direction, Durability, Error, Isolation, KeyOf, Lock, MAX_XID, RawRange, Schema, Shutdown,
-    Table, Transaction, Value,
+    Database, Direction, Durability, Error, Isolation, KeyOf, Lock, MAX_XID, RawRange, Schema,
+    Shutdown, Table, Transaction, Value,
 };
 
 fn open(dir: &std::path::Path) -> Database {

@@ -10,7 +10,7 @@
 //! directory.
 
 use super::dirty::Reserved;
-use super::pool::{DIRTY, FREED, FREEING, NO_FRAME, Pool, Stop, WRITING};
+use super::pool::{DIRTY, FREED, FREEING, Pool, Stop, WRITING};
 use super::{Admitted, Fault, Storage};
 use crate::storage::latch::Seen;
 use crossbeam_epoch as epoch;
