@@ -109,6 +109,7 @@ fn nonsense_ends_with_code_2_and_a_reason() {
             "gone is not there",
         ),
         (&["bench", "sysbench", "--tests", "oltp_everything"], "use oltp_read_write"),
+        (&["bench", "sysbench", "--threads", "4,4"], "4 threads: named twice"),
         (&["no-such-command"], "unrecognized subcommand"),
         (&["sim", "--workload", "cahed"], "use one of cached, skewed, insert"),
         (&["sim", "--device", "floppy"], "is no device; use two-disks"),
