@@ -503,7 +503,7 @@ impl Transaction {
             }
             _ => None,
         };
-        let widens = self.isolation == Isolation::RepeatableRead
+        let widens = (self.isolation == Isolation::RepeatableRead || ranges.is_some())
             && of == KeyOf::Primary
             && matches!(reads, Reads::Locked(_, Wait::ForTimeout | Wait::No));
         Ok(RawScan::new(self, Begin { def, of, reads, ranges, widens }, range, direction, held))

@@ -4,7 +4,8 @@
 //! - A reader registers the part of a tree that it has read under the latch of the leaf that it read
 //!   it from. It reads past no entry of a running transaction: it waits for that one's end first.
 //! - A reader whose range stands for locks of the rows in it asks for others' row locks first, under the same
-//!   latch ([`super::LockTable::conflicts`]); where there are any, it locks row by row.
+//!   latch ([`super::LockTable::conflicts`]); its range ends before the first of them, and it goes on once it has that
+//!   row's lock.
 //! - Who locks a row by reading it asks [`RangeLocks::in_the_way`] under the latch of the leaf, having entered
 //!   its lock; if the row lies in a range that conflicts, it gives up the lock and waits for that one's end.
 //! - A writer asks [`RangeLocks::holder`] under the latch of the leaf that it is about to change; if the
