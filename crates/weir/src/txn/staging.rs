@@ -213,7 +213,8 @@ impl Txn {
         if !wanted || !all.enabled.load(Ordering::Relaxed) {
             return Ok(false);
         }
-        Ok(all.backlog.admits(s, &self.cancelled).inspect_err(|_| self.note_cancelled())?)
+        let admitted = all.backlog.admits(s, || self.is_cancelled());
+        Ok(admitted.inspect_err(|_| self.note_cancelled())?)
     }
 
     /// Inserts an entry into a staging tree.
