@@ -226,7 +226,8 @@ private:
   int delete_rows();
   std::vector<Bytes> to_be_emptied() const;
   int touch_stayed(const uchar *record);
-  bool is_same(const uchar *one, const uchar *other);
+  bool sets_another_value(const uchar *old_row, const uchar *new_row) const;
+  bool is_same(const uchar *old_row, const uchar *new_row);
   bool index_may_change(uint index) const;
   bool drop_built(TABLE *altered, Alter_inplace_info *info);
 

@@ -117,13 +117,28 @@ bool ha_weir::index_may_change(uint index) const
   return false;
 }
 
-// Whether two rows of the same primary key are the same.
-bool ha_weir::is_same(const uchar *one, const uchar *other)
+// Whether one of the columns that the statement sets has another value; false may also mean that this is unknown.
+bool ha_weir::sets_another_value(const uchar *old_row, const uchar *new_row) const
 {
+  if (new_row != table->record[0] || old_row != table->record[1])
+    return false;
+  for (Field **f= table->field; *f; f++)
+    if (bitmap_is_set(table->write_set, (*f)->field_index) && (*f)->stored_in_db() &&
+        ((*f)->is_null_in_record(old_row) != (*f)->is_null_in_record(new_row) ||
+         (!(*f)->is_null_in_record(new_row) && (*f)->cmp_binary_offset(table->s->rec_buff_length))))
+      return true;
+  return false;
+}
+
+// Whether two rows of the same primary key are the same.
+bool ha_weir::is_same(const uchar *old_row, const uchar *new_row)
+{
+  if (sets_another_value(old_row, new_row))
+    return false;
   low_bytes.clear();
   high_bytes.clear();
-  rows.encode(table, one, low_bytes);
-  rows.encode(table, other, high_bytes);
+  rows.encode(table, old_row, low_bytes);
+  rows.encode(table, new_row, high_bytes);
   return low_bytes == high_bytes;
 }
 
@@ -140,8 +155,8 @@ int ha_weir::update_row(const uchar *old_row, const uchar *new_row)
     if (pk != low_bytes)
       return update_new_key(old_row, new_row, low_bytes);
   }
-  // A REPLACE by what is there already counts as an INSERT alone.
-  if (expects_duplicates && is_same(old_row, new_row))
+  // The server itself compares them only where the statement reads all that it sets. It counts those that change.
+  if (!sequence && is_same(old_row, new_row))
     return HA_ERR_RECORD_IS_THE_SAME;
   int error= update_same_key(old_row, new_row);
   return error ? error : note_auto_increment(new_row);
