@@ -82,7 +82,7 @@ fn nonsense_ends_with_code_2_and_a_reason() {
         (&["bench", "compare", "--engines", "model,", "--quiet"], "is no engine"),
         (
             &["bench", "compare", "--engines", "model,weir,model"],
-            "model with 1 clients is named twice",
+            "model with 1 client is named twice",
         ),
         (&["bench", "compare", "--engines", "model", "--clients", "2,2"], "named twice"),
         (
