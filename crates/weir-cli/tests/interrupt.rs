@@ -2,13 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 
-mod common;
-
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
-
-use common::names;
 
 /// Steps of which the last would take longer than anybody waits for a test.
 const STEPS: &str = "load,qr100:seconds=3000";
@@ -33,6 +30,11 @@ fn interrupted(arguments: &[&str], dir: &Path) -> (ExitStatus, String, String) {
     (child.wait().unwrap(), out, told + &rest)
 }
 
+/// Names of what is in `dir`.
+fn left(dir: &Path) -> Vec<OsString> {
+    std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name()).collect()
+}
+
 #[test]
 fn a_run_shows_what_it_has_and_leaves_its_document() {
     let dir = tempfile::tempdir().unwrap();
@@ -40,7 +42,7 @@ fn a_run_shows_what_it_has_and_leaves_its_document() {
     let (status, out, err) = interrupted(&arguments, dir.path());
     assert_eq!(status.code(), Some(130), "{out}{err}");
     assert!(out.contains("load"), "{out}");
-    assert_eq!(names(dir.path()), ["run.json"]);
+    assert_eq!(left(dir.path()), ["run.json"]);
 }
 
 #[test]
@@ -51,5 +53,5 @@ fn a_comparison_ends_the_run_that_is_under_way() {
         interrupted(&[&arguments[..], &["--results", "out"]].concat(), dir.path());
     assert_eq!(status.code(), Some(130), "{out}{err}");
     assert!(out.contains("weir with 1 client: interrupted") && !out.contains("model"), "{out}");
-    assert_eq!(names(dir.path()), ["out"]);
+    assert_eq!(left(dir.path()), ["out"]);
 }

@@ -104,6 +104,9 @@ impl Plan {
         if self.rate == Some(0) {
             return usage("a rate of 0 transactions per second: use 1 or more".into());
         }
+        if self.iops == Some(0) {
+            return usage("a device of 0 reads and writes per second: use 1 or more".into());
+        }
         if self.dropped_seconds >= self.seconds {
             let (dropped, all) = (self.dropped_seconds, self.seconds);
             return usage(format!("of {all} seconds {dropped} are dropped: nothing is left"));
@@ -394,6 +397,7 @@ mod tests {
         refused(|plan| plan.table_rows = 0, "at least one row");
         refused(|plan| plan.dropped_seconds = 2, "nothing is left");
         refused(|plan| plan.rate = Some(0), "use 1 or more");
+        refused(|plan| plan.iops = Some(0), "use 1 or more");
         refused(|plan| plan.setup.command = "/nowhere/run".into(), "/nowhere/run is not there");
     }
 }
