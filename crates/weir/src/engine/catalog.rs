@@ -337,7 +337,7 @@ mod tests {
         let back = TableDef::decode("t", &golden).unwrap();
         assert_eq!((back.layout.clone(), back.primary), (def.layout, tree(6)));
         assert_eq!(back.indexes.iter().map(|i| i.tree).collect::<Vec<_>>(), [tree(7), tree(8)]);
-        assert_eq!(back.indexes[1].staging.as_ref().unwrap().tree, tree(9));
+        assert_eq!(back.indexes[1].staging.as_ref().unwrap().tree, tree(9).staying());
     }
 
     #[test]
