@@ -97,7 +97,7 @@ fn sysbench_runs_on_each_server() {
 fn rounds_of_sysbench_give_one_line_for_each_server() {
     let dir = tempfile::tempdir().unwrap();
     let arguments = "bench sysbench --servers weir,innodb --tests oltp_update_index --threads 2 \
-                     --rounds 2 --tables 1 --table-size 1000 --seconds 2 --drop 1 --memory 64M \
+                     --rounds 2 --tables 1 --table-size 1000 --seconds 3 --drop 1 --memory 64M \
                      --redo 48M --json run.json";
     let arguments: Vec<_> = arguments.split_whitespace().collect();
     let output = weir(&arguments, dir.path());

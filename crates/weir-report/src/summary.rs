@@ -102,6 +102,7 @@ fn flushing(settings: &Settings) -> String {
 /// What they achieved: the field's tables, with a line for each step and run.
 pub fn results(sources: &[Source]) -> String {
     let of_runs: Vec<_> = sources.iter().map(|source| tables(&source.run)).collect();
+    let names: Vec<&str> = sources.iter().map(|source| source.name.as_str()).collect();
     let mut titles: Vec<&str> = Vec::new();
     for (title, _) in of_runs.iter().flatten() {
         if !titles.contains(title) {
@@ -114,7 +115,7 @@ pub fn results(sources: &[Source]) -> String {
             tables.iter().find(|(other, _)| *other == title).map(|(_, table)| table.clone())
         };
         let tables: Vec<_> = of_runs.iter().map(of_title).collect();
-        let _ = write!(text, "<h3>{title}</h3>{}", side_by_side(sources, &tables));
+        let _ = write!(text, "<h3>{title}</h3>{}", side_by_side(&names, &tables));
     }
     text + &legend()
 }
@@ -128,13 +129,15 @@ fn legend() -> String {
     text + "</dl><p>" + COLUMNS_NOTE + "</p></details>"
 }
 
-fn side_by_side(sources: &[Source], tables: &[Option<TextTable>]) -> String {
+fn side_by_side(names: &[&str], tables: &[Option<TextTable>]) -> String {
     let Some(first) = tables.iter().flatten().next() else { return String::new() };
+    // Inserts beside queries are as many as were asked for: more are no merit.
+    let asked = first.heads.iter().any(|head| head == "rate");
     let mut text = String::from("<div class=wide><table class=figures><thead><tr>");
     for head in &first.heads {
         let _ = write!(text, "<th scope=col{}>{head}</th>", class_of(head));
     }
-    text += if sources.len() > 1 {
+    text += if names.len() > 1 {
         "<th scope=col class=text>run</th></tr></thead><tbody>"
     } else {
         "</tr></thead><tbody>"
@@ -152,11 +155,12 @@ fn side_by_side(sources: &[Source], tables: &[Option<TextTable>]) -> String {
             for (place, (head, cell)) in first.heads.iter().zip(&row.cells).enumerate() {
                 let against = base.and_then(|base| base.cells[place].value);
                 // On narrow screens the run's name is out of sight.
-                let mark = if place == 0 && sources.len() > 1 { &chip } else { "" };
-                text += &figure(head, cell, against, mark);
+                let mark = if place == 0 && names.len() > 1 { &chip } else { "" };
+                let is_judged = !(asked && head.starts_with("ips."));
+                text += &figure(head, cell, against, mark, is_judged);
             }
-            if sources.len() > 1 {
-                let name = escape(&sources[run].name);
+            if names.len() > 1 {
+                let name = escape(names[run]);
                 let _ = write!(text, "<td class=text>{chip}{name}</td>");
             }
             text += "</tr>";
@@ -181,12 +185,13 @@ fn class_of(head: &str) -> &'static str {
     if TEXT_COLUMNS.contains(&head) { " class=text" } else { "" }
 }
 
-/// A cell with a mark in front, and below it what it is of the first run's figure.
-fn figure(head: &str, cell: &Cell, base: Option<f64>, mark: &str) -> String {
+/// A cell with a mark in front, and below it what it is of the first run's figure; whether that is better
+/// is said of what may be judged.
+fn figure(head: &str, cell: &Cell, base: Option<f64>, mark: &str, is_judged: bool) -> String {
     let mut text = format!("<td{}>{mark}{}", class_of(head), escape(&cell.text));
     if let Some((value, base)) = cell.value.zip(base.filter(|base| *base > 0.0)) {
         let ratio = value / base;
-        let class = match verdict(head, ratio) {
+        let class = match verdict(head, ratio).filter(|_| is_judged) {
             Some(true) => " class=better",
             Some(false) => " class=worse",
             None => "",
@@ -249,13 +254,33 @@ mod tests {
     }
 
     #[test]
+    fn a_rate_that_was_asked_for_is_not_judged() {
+        let table = |heads: &[&str], value: f64| {
+            let cell = Cell { text: value.to_string(), value: Some(value) };
+            let mut table = TextTable::new(heads);
+            table.row("step", vec![cell; heads.len()]);
+            Some(table)
+        };
+        let text = |heads: &[&str]| {
+            let cells = [table(heads, 100.0), table(heads, 200.0)];
+            side_by_side(&["a", "b"], &cells)
+        };
+        assert!(text(&["ips.av"]).contains("<small class=better>2.00"));
+        let asked = text(&["rate", "ips.av"]);
+        assert!(asked.contains("<small>2.00") && !asked.contains("better"), "{asked}");
+    }
+
+    #[test]
     fn relative_figures_come_from_unrounded_ones() {
         let cell = Cell { text: "0.00".into(), value: Some(0.003) };
         assert!(
-            figure("size", &cell, Some(0.001), "")
+            figure("size", &cell, Some(0.001), "", true)
                 .contains("<small class=worse>3.00\u{d7}</small>")
         );
-        assert!(!figure("size", &cell, None, "").contains("small"));
-        assert!(!figure("size", &cell, Some(0.0), "").contains("small"), "nothing to compare with");
+        assert!(!figure("size", &cell, None, "", true).contains("small"));
+        assert!(
+            !figure("size", &cell, Some(0.0), "", true).contains("small"),
+            "nothing to compare with"
+        );
     }
 }

@@ -10,8 +10,10 @@ use weir_page::TreeId;
 
 impl Database {
     /// Checks everything: pages, trees, chains, undo lanes, the page map, free space, checksums of all
-    /// images, and that each index has exactly the entries that its table's rows ask for. No
-    /// transaction may be running; a database opened with [`super::Options::single_threaded`] is quiet.
+    /// images, and that each index has exactly the entries that its table's rows ask for.
+    ///
+    /// The database must be quiet: no transaction running, and opened with [`super::Options::single_threaded`].
+    /// Otherwise what background threads are just doing (pages on their way, purge) may be reported as findings.
     ///
     /// # Errors
     /// What keeps the check from going on. Pages that can't be read are findings.

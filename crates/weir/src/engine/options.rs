@@ -102,7 +102,8 @@ impl Options {
         Options { memory_bytes, ..self }
     }
 
-    /// Redo capacity in bytes; at least 1 MiB. A larger log means fewer page writes. Without this, a
+    /// Redo capacity in bytes; at least 1 MiB. A larger log means fewer page writes; its files take that
+    /// much of the device from the start. Without this, a
     /// database that exists keeps the capacity that it has.
     pub fn redo_capacity_bytes(self, redo_capacity_bytes: u64) -> Self {
         Options { redo_capacity_bytes, keep_redo_capacity: false, ..self }
