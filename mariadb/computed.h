@@ -2,9 +2,9 @@
   Virtual columns that are indexed, computed from a row in a record.
 
   What a record holds of them isn't always the row's. When the engine looks at a row that it has read, the server has yet
-  to compute them; in rows of partitions, which it merges in the order of an index, it never does. And of a BLOB a record has
-  a pointer to a buffer of the column's, which serves several records in turn: an UPDATE of a table with system versioning
-  leaves the old row with the new row's value.
+  to compute them; in rows of partitions, which it merges in the order of an index, it never does, nor in a row that a row
+  event of the binary log changes, if the event lacks them. And of a BLOB a record has a pointer to a buffer of the column's,
+  which serves several records in turn: an UPDATE of a table with system versioning leaves the old row with the new row's value.
 */
 #pragma once
 

@@ -83,6 +83,7 @@ int ha_weir::open(const char *name, int, uint)
       secondary.push_back(i);
     }
   computed_parts.assign(keys.size(), {});
+  computed.clear();
   computed_blobs.clear();
   for (uint i : secondary)
     for (const Part &part : keys[i].parts())
@@ -90,6 +91,9 @@ int ha_weir::open(const char *name, int, uint)
       if (part.field->stored_in_db())
         continue;
       computed_parts[i].push_back(part.field);
+      if (std::find(computed.begin(), computed.end(), part.field) != computed.end())
+        continue;
+      computed.push_back(part.field);
       if (part.field->flags & BLOB_FLAG)
         computed_blobs.push_back(part.field);
     }

@@ -121,7 +121,7 @@ private:
   std::vector<weir::KeyFormat> keys;
   std::vector<uint> secondary;         // numbers of those but the primary key
   std::vector<std::vector<Field *>> computed_parts; // virtual columns of each index
-  std::vector<Field *> computed_blobs; // virtual BLOBs among them
+  std::vector<Field *> computed, computed_blobs; // those of all indexes; BLOBs among them
   weir::Rows rows;
   bool hidden= false;   // no primary key: rows have a number
   bool key_is_fixed= false; // all primary keys are of one length
@@ -226,7 +226,8 @@ private:
 
   void note_write();
   void encode_entry(uint index, const uchar *record, const Bytes &of, Encoded &out);
-  void encode_entries(const std::vector<uint> &indexes, const uchar *record, std::vector<Encoded> &out);
+  void encode_old(const std::vector<uint> &indexes, const uchar *record);
+  void encode_new(const std::vector<uint> &indexes, const uchar *record);
   size_t list_entries(const std::vector<uint> &indexes, const std::vector<Encoded> &entries, WeirEntry *out) const;
   int insert(const uchar *record);
   int duplicate_error(WeirResult result);

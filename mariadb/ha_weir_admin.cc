@@ -72,7 +72,7 @@ int ha_weir::sum_rows(THD *thd, std::vector<Sum> &sums)
       return HA_ERR_CRASHED;
     if (table->vfield)
       table->update_virtual_fields(this, VCOL_UPDATE_INDEXED);
-    encode_entries(secondary, buf, new_entries);
+    encode_new(secondary, buf);
     for (uint i : secondary)
     {
       const Encoded &e= new_entries[i];

@@ -46,7 +46,7 @@ int ha_weir::collect(const uchar *record)
   row_bytes.clear();
   rows.encode(table, record, row_bytes);
   size_t bytes= pk.size() + row_bytes.size();
-  encode_entries(secondary, record, new_entries);
+  encode_new(secondary, record);
   for (uint i : secondary)
     bytes+= new_entries[i].key.size() + new_entries[i].value.size();
   if (!bulk->has_room(bytes))
