@@ -103,6 +103,9 @@ enum_alter_inplace_result ha_weir::check_if_supported_inplace_alter(TABLE *alter
   if (info->handler_flags & ~(DEFINITION_ONLY | INDEXES | COLUMNS) ||
       !keeps_primary(table, altered, info))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  // Rows that are duplicates of others are left out: only a copy lacks them.
+  if (info->ignore && info->handler_flags & ALTER_ADD_UNIQUE_INDEX)
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
   // What a sequence has is checked row by row.
   if (info->create_info->sequence != (table->s->sequence != nullptr))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;

@@ -24,6 +24,19 @@ static bool has_foreign_key(THD *thd)
   return false;
 }
 
+// All tables are in the directory of the database.
+static void warn_of_directories(THD *thd, const HA_CREATE_INFO *info)
+{
+  auto warn= [thd](const char *option) {
+    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, WARN_OPTION_IGNORED, ER_THD(thd, WARN_OPTION_IGNORED),
+                        option);
+  };
+  if (info->data_file_name)
+    warn("DATA DIRECTORY");
+  if (info->index_file_name)
+    warn("INDEX DIRECTORY");
+}
+
 int ha_weir::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
 {
   if (has_foreign_key(ha_thd()))
@@ -31,6 +44,7 @@ int ha_weir::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
     my_error(ER_CHECK_NOT_IMPLEMENTED, MYF(0), "FOREIGN KEY constraints");
     return HA_ERR_UNSUPPORTED;
   }
+  warn_of_directories(ha_thd(), info);
   std::vector<WeirIndex> indexes;
   for (uint i= 0; i < form->s->keys; i++)
   {

@@ -144,7 +144,7 @@ int ha_weir::update_row(const uchar *old_row, const uchar *new_row)
       return update_new_key(old_row, new_row, low_bytes);
   }
   // The server can't tell if it hasn't read all columns that it writes, or replaces a row.
-  if (rows.are_same(table, old_row, new_row))
+  if (!sequence && rows.are_same(table, old_row, new_row))
     return HA_ERR_RECORD_IS_THE_SAME;
   int error= update_same_key(old_row, new_row);
   return error ? error : note_auto_increment(new_row);
@@ -158,12 +158,13 @@ int ha_weir::update_same_key(const uchar *old_row, const uchar *new_row)
     (index_may_change(i) ? changing : stayed).push_back(i);
   encode_old(changing, old_row);
   encode_new(changing, new_row);
-  auto stays= [&](uint i) {
-    return old_entries[i].key == new_entries[i].key && old_entries[i].value == new_entries[i].value;
-  };
-  auto those_that_stay= std::stable_partition(changing.begin(), changing.end(), [&](uint i) { return !stays(i); });
-  stayed.insert(stayed.end(), those_that_stay, changing.end());
-  changing.erase(those_that_stay, changing.end());
+  size_t left= 0;
+  for (uint i : changing)
+    if (old_entries[i].key == new_entries[i].key && old_entries[i].value == new_entries[i].value)
+      stayed.push_back(i);
+    else
+      changing[left++]= i;
+  changing.resize(left);
   WeirEntry removed[MAX_KEY], added[MAX_KEY];
   list_entries(changing, old_entries, removed);
   size_t count= list_entries(changing, new_entries, added);

@@ -51,6 +51,8 @@ pub struct Client<'a> {
     pub ids: &'a TableIds,
     /// Makes the rows.
     pub generator: Generator,
+    /// The number of the run's step, from 0.
+    pub step: u64,
     /// For the progress line.
     pub live: &'a Live,
     /// Set when the run is to end early.
@@ -154,7 +156,7 @@ impl Client<'_> {
     ) -> Result<Done<Written>> {
         let rows_at_once = rate.map_or(BLOCK, rows_of_turn) as u64;
         let mut limiter = rate.map(|rate| Limiter::new(rate, rows_at_once as u32));
-        let mut random = fastrand::Rng::with_seed(self.generator.query_seed(self.table));
+        let mut random = fastrand::Rng::with_seed(self.generator.step_seed(self.table, self.step));
         let mut written = Written { recorder: Recorder::new(start), deletes: 0, commits_lost: 0 };
         let mut left = rows;
         while left > 0 && self.wait_turn(start, time, limiter.as_mut()) {
@@ -267,7 +269,7 @@ impl Client<'_> {
         make: impl Fn(&Range<u64>, &mut fastrand::Rng, usize) -> K,
         mut ask: impl FnMut(&K, &mut Queried) -> Result<()>,
     ) -> Result<Done<Queried>> {
-        let mut random = fastrand::Rng::with_seed(self.generator.query_seed(self.table));
+        let mut random = fastrand::Rng::with_seed(self.generator.step_seed(self.table, self.step));
         let recorder = Recorder::new(start);
         let mut queried = Queried { recorder, rows: 0, missed: 0, thread_cpu: Duration::ZERO };
         let mut keys = Vec::with_capacity(BLOCK);

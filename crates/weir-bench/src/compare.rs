@@ -6,9 +6,8 @@
 //! Before each the system writes what it still has of the one before: nobody pays for another's
 //! debts.
 //!
-//! What a machine does in a minute may be far from what it does in the next. So rounds can be
-//! repeated, all engines in each, and a line of the table is then that of the run with the median
-//! rate.
+//! Rounds can be repeated, all engines in each, and a line of the table is then that of the run with the
+//! median rate ([`crate::rounds`]).
 //!
 //! Engines are embedded in the child, or storage engines of servers that are started here, a new one for
 //! each run ([`crate::server`]); the child is their client then.
@@ -18,10 +17,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::child;
 use crate::engine::{EngineKind, Statements};
 use crate::error::{Error, Result};
+use crate::quantity::counted;
 use crate::report::TextTable;
 use crate::result::{Measured, Run, StepResult, Throughput};
+use crate::rounds::{Median, medians};
 use crate::server::{PrivateServer, ServerSetup, ServerSpec};
 
 /// The exit code of a child that an interrupt ended.
@@ -95,7 +97,7 @@ impl Comparison {
             starting(contender, clients);
             rustix::fs::sync();
             let document = self.document(contender, clients, round);
-            let run = self.one(contender, clients, &document)?;
+            let run = self.one(contender, clients, &document, stop)?;
             let name = contender.name().to_string();
             outcomes.push(Outcome { name, clients, document, run });
         }
@@ -117,8 +119,8 @@ impl Comparison {
         let mut documents = BTreeSet::new();
         for (clients, round, contender) in self.runs() {
             if !documents.insert(self.document(contender, clients, round)) {
-                let name = contender.name();
-                return Err(Error::Usage(format!("{name} with {clients} clients is named twice")));
+                let (name, clients) = (contender.name(), counted(clients, "client"));
+                return Err(Error::Usage(format!("{name} with {clients} is named twice")));
             }
         }
         Ok(())
@@ -134,6 +136,7 @@ impl Comparison {
         contender: &Contender,
         clients: u32,
         document: &Path,
+        stop: &AtomicBool,
     ) -> Result<std::result::Result<Run, String>> {
         let mut command = Command::new(&self.program);
         command.args(["bench", "insert", "--clients", &clients.to_string()]);
@@ -141,7 +144,7 @@ impl Comparison {
         let spec = match contender {
             Contender::Embedded(kind) => {
                 self.embed(*kind, clients, &mut command);
-                return self.child(contender.name(), clients, document, command);
+                return self.child(contender.name(), clients, document, command, stop);
             }
             Contender::Server(spec) => spec,
         };
@@ -150,7 +153,7 @@ impl Comparison {
             Err(error) => return Ok(Err(error.to_string())),
         };
         self.connect(&server, spec, &mut command);
-        let run = self.child(contender.name(), clients, document, command)?;
+        let run = self.child(contender.name(), clients, document, command, stop)?;
         Ok(match server.stop() {
             Ok(()) => run,
             Err(error) => run.and(Err(error.to_string())),
@@ -181,6 +184,7 @@ impl Comparison {
         clients: u32,
         document: &Path,
         mut command: Command,
+        stop: &AtomicBool,
     ) -> Result<std::result::Result<Run, String>> {
         // A file left by an earlier comparison must not pass for this one's.
         match std::fs::remove_file(document) {
@@ -189,15 +193,16 @@ impl Comparison {
             }
             _ => {}
         }
-        let status = command
-            .stdout(Stdio::null())
-            .status()
-            .map_err(|error| Error::io(format!("starting {}", self.program.display()), error))?;
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit());
+        let status = child::run(&mut command, stop)
+            .map_err(|error| Error::io(format!("running {}", self.program.display()), error))?
+            .status;
+        let clients = counted(clients, "client");
         if status.code() == Some(INTERRUPTED) {
-            return Ok(Err(format!("{name} with {clients} clients: interrupted")));
+            return Ok(Err(format!("{name} with {clients}: interrupted")));
         }
         if !status.success() {
-            return Ok(Err(format!("{name} with {clients} clients: {status}")));
+            return Ok(Err(format!("{name} with {clients}: {status}")));
         }
         Ok(Run::load(document).map_err(|error| error.to_string()))
     }
@@ -244,11 +249,14 @@ pub fn table(outcomes: &[Outcome]) -> String {
     clients.dedup();
     for name in measures(outcomes) {
         for &clients in &clients {
-            let of_clients = |outcome: &&Outcome| outcome.clients == clients;
-            let lines = medians(outcomes.iter().filter(of_clients), &name);
-            let base = lines.iter().find(|(engine, _)| *engine == first).map(|(_, line)| line.rate);
-            for (engine, line) in &lines {
-                table.row(name.as_str(), line.cells(&name, clients, engine, base));
+            let of_clients = outcomes.iter().filter(|outcome| outcome.clients == clients);
+            let lines = of_clients
+                .filter_map(|outcome| Some((outcome.name.as_str(), measure(outcome, &name)?)));
+            let lines = medians(lines, |line| line.rate);
+            let base = lines.iter().find(|(engine, _)| *engine == first);
+            let base = base.map(|(_, median)| median.run.rate);
+            for (engine, median) in &lines {
+                table.row(name.as_str(), cells(median, &name, clients, engine, base));
             }
             verdicts += &verdict(&name, clients, first, &lines);
         }
@@ -266,43 +274,19 @@ pub fn table(outcomes: &[Outcome]) -> String {
     text
 }
 
-/// For each engine the run of the median rate, in the order of the engines.
-fn medians<'a>(outcomes: impl Iterator<Item = &'a Outcome>, name: &str) -> Vec<(&'a str, Line)> {
-    let mut of_engines: Vec<(&str, Vec<Line>)> = Vec::new();
-    for outcome in outcomes {
-        let Some(line) = measure(outcome, name) else { continue };
-        match of_engines.iter_mut().find(|(engine, _)| *engine == outcome.name) {
-            Some((_, lines)) => lines.push(line),
-            None => of_engines.push((&outcome.name, vec![line])),
-        }
-    }
-    let median = |(engine, mut lines): (_, Vec<Line>)| {
-        lines.sort_by(|a, b| a.rate.total_cmp(&b.rate));
-        let range = (lines.len() > 1).then(|| (lines[0].rate, lines[lines.len() - 1].rate));
-        // Of an even number the slower one.
-        let line = lines.swap_remove((lines.len() - 1) / 2);
-        (engine, Line { range, ..line })
-    };
-    of_engines.into_iter().map(median).collect()
-}
-
-fn verdict(name: &str, clients: u32, first: &str, lines: &[(&str, Line)]) -> String {
+fn verdict(name: &str, clients: u32, first: &str, lines: &[(&str, Median<Line>)]) -> String {
     let own = lines.iter().find(|(engine, _)| *engine == first);
     let others = lines.iter().filter(|(engine, _)| *engine != first);
-    let best = others.max_by(|(_, a), (_, b)| a.rate.total_cmp(&b.rate));
+    let best = others.max_by(|(_, a), (_, b)| a.run.rate.total_cmp(&b.run.rate));
     let (Some((_, own)), Some((best, fastest))) = (own, best) else { return String::new() };
-    let ratio = own.rate / fastest.rate;
-    let plural = if clients == 1 { "" } else { "s" };
-    format!(
-        "{name}, {clients} client{plural}: {first} is at {ratio:.2}x of the fastest other, {best}\n"
-    )
+    let ratio = own.run.rate / fastest.run.rate;
+    let clients = counted(clients, "client");
+    format!("{name}, {clients}: {first} is at {ratio:.2}x of the fastest other, {best}\n")
 }
 
 /// One line of the table.
 struct Line {
     rate: f64,
-    /// Of several runs, the slowest and the fastest rate.
-    range: Option<(f64, f64)>,
     rate_99: Option<f64>,
     read_kb: f64,
     write_kb: f64,
@@ -313,25 +297,30 @@ struct Line {
     latency_ms_max: Option<f64>,
 }
 
-impl Line {
-    fn cells(&self, name: &str, clients: u32, engine: &str, base: Option<f64>) -> Vec<String> {
-        vec![
-            name.into(),
-            clients.to_string(),
-            engine.to_string(),
-            format!("{:.0}", self.rate),
-            self.range.map_or("-".into(), |(low, high)| format!("{low:.0}-{high:.0}")),
-            self.rate_99.map_or("-".into(), |rate| format!("{rate:.0}")),
-            base.map_or("-".into(), |base| format!("{:.2}", self.rate / base)),
-            format!("{:.3}", self.read_kb),
-            format!("{:.3}", self.write_kb),
-            format!("{:.2}", self.cpu_us),
-            format!("{:.2}", self.size_gb),
-            self.debt_gb.map_or("-".into(), |debt| format!("{debt:.2}")),
-            format!("{:.2}", self.resident_gb),
-            self.latency_ms_max.map_or("-".into(), |max| format!("{max:.1}")),
-        ]
-    }
+fn cells(
+    median: &Median<Line>,
+    name: &str,
+    clients: u32,
+    engine: &str,
+    base: Option<f64>,
+) -> Vec<String> {
+    let line = &median.run;
+    vec![
+        name.into(),
+        clients.to_string(),
+        engine.to_string(),
+        format!("{:.0}", line.rate),
+        median.range_text(),
+        line.rate_99.map_or("-".into(), |rate| format!("{rate:.0}")),
+        base.map_or("-".into(), |base| format!("{:.2}", line.rate / base)),
+        format!("{:.3}", line.read_kb),
+        format!("{:.3}", line.write_kb),
+        format!("{:.2}", line.cpu_us),
+        format!("{:.2}", line.size_gb),
+        line.debt_gb.map_or("-".into(), |debt| format!("{debt:.2}")),
+        format!("{:.2}", line.resident_gb),
+        line.latency_ms_max.map_or("-".into(), |max| format!("{max:.1}")),
+    ]
 }
 
 /// The names of everything that any outcome measured, in the order of the steps. A scan counts once for
@@ -389,7 +378,6 @@ fn line(
     let gb = |bytes: u64| bytes as f64 / f64::from(1 << 30);
     Line {
         rate,
-        range: None,
         rate_99,
         read_kb: measured.usage.read_bytes as f64 / 1024.0 / per,
         write_kb: measured.usage.write_bytes as f64 / 1024.0 / per,

@@ -300,8 +300,9 @@ pub trait Session {
     /// # Errors
     /// Also when the row is not there, or the engine can't.
     fn update(&mut self, id: u64, register: u32) -> Result<()> {
-        let message =
-            format!("row {id} to register {register}: updates are for weir and model only");
+        let message = format!(
+            "row {id} to register {register}: of the embedded engines only weir has updates"
+        );
         Err(Error::Usage(message))
     }
     /// Reads the row with primary key `id`.

@@ -21,6 +21,7 @@
 //!   counted for the engine, for all engines alike.
 
 pub mod accounting;
+mod child;
 mod client;
 pub mod compare;
 pub mod engine;
@@ -37,6 +38,7 @@ pub mod quantity;
 pub mod rate;
 pub mod report;
 pub mod result;
+pub mod rounds;
 pub mod row;
 pub mod run;
 pub mod series;

@@ -54,6 +54,11 @@ pub fn format_bytes(bytes: u64) -> String {
     bytes.to_string()
 }
 
+/// So many of something, in words: `1 client`, `4 clients`.
+pub fn counted(number: u32, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
 fn split(text: &str) -> Result<(f64, &str), String> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let number =
@@ -90,6 +95,15 @@ mod tests {
         assert_eq!(parse_bytes("64MB"), Ok(64 << 20));
         assert_eq!(parse_bytes("4096"), Ok(4096));
         assert!(parse_bytes("1Q").is_err());
+    }
+
+    #[test]
+    fn one_is_not_many() {
+        assert_eq!(
+            (counted(1, "client"), counted(2, "client")),
+            ("1 client".into(), "2 clients".into())
+        );
+        assert_eq!(counted(0, "thread"), "0 threads");
     }
 
     #[test]

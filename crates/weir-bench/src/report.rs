@@ -174,11 +174,10 @@ pub fn unwritten(run: &Run) -> Option<String> {
 fn header(run: &Run) -> String {
     let (settings, environment) = (&run.settings, &run.environment);
     let mut text = format!(
-        "{} {}: {} client{}, {} rows, durability {}, memory {}, redo {}\n",
+        "{} {}: {}, {} rows, durability {}, memory {}, redo {}\n",
         run.engine.name,
         run.engine.version,
-        settings.clients,
-        if settings.clients == 1 { "" } else { "s" },
+        crate::quantity::counted(settings.clients, "client"),
         crate::quantity::format_count(settings.rows),
         settings.durability,
         crate::quantity::format_bytes(settings.memory_bytes),

@@ -157,9 +157,10 @@ impl Generator {
         }
     }
 
-    /// Seed of the queries on `table`.
-    pub fn query_seed(&self, table: u32) -> u64 {
-        SplitMix::new(!self.seed, table, 0).next()
+    /// Seed of what the run's step `step` draws on `table`, its first being 0. Each draws anew: were updates
+    /// of a second step those of the first, they would change nothing.
+    pub fn step_seed(&self, table: u32, step: u64) -> u64 {
+        SplitMix::new(!self.seed, table, step).next()
     }
 
     /// Appends the rows `ids` of `table` to `rows`.

@@ -1,5 +1,6 @@
 //! A whole run: open an engine, do the steps, close it.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -17,7 +18,7 @@ use crate::result::{
 };
 use crate::row::Generator;
 use crate::series::Series;
-use crate::step::{Step, StepKind, check_order};
+use crate::step::{RATE_MAX, Step, StepKind, check_order};
 
 /// Rows per commit of the loads, where the step doesn't say otherwise.
 const LOAD_COMMIT: u32 = 100;
@@ -61,13 +62,17 @@ pub fn run(
         settings,
         tables: (0..settings.clients).map(|_| TableIds::empty()).collect(),
         generator: Generator::new(settings.seed),
+        step: 0,
+        reached: HashMap::new(),
         context: Context { engine: engine.as_ref(), place: &place, stop, progress },
     };
     for step in &settings.steps {
         if stop.load(Ordering::Relaxed) {
             break;
         }
-        steps.push(runner.step(step)?);
+        let result = runner.step(step)?;
+        runner.end_step(&result);
+        steps.push(result);
         engine.end_load_device();
     }
     let began = Instant::now();
@@ -170,6 +175,10 @@ struct Runner<'a> {
     settings: &'a Settings,
     tables: Vec<TableIds>,
     generator: Generator,
+    /// The number of the step, from 0.
+    step: u64,
+    /// Rows per second of all clients in the last step of a kind that went as fast as it could.
+    reached: HashMap<StepKind, f64>,
     context: Context<'a>,
 }
 
@@ -198,6 +207,21 @@ impl Runner<'_> {
         }
     }
 
+    fn end_step(&mut self, result: &StepResult) {
+        self.step += 1;
+        if let Some(inserts) = result.inserts.filter(|_| result.step.is_unlimited()) {
+            self.reached.insert(result.step.kind, inserts.rate_mean);
+        }
+    }
+
+    /// Rows per second that each client of `step` keeps to, if it does.
+    fn rate(&self, step: &Step) -> Option<u64> {
+        let Some(percent) = step.rate_percent else { return step.rate };
+        let reached = self.reached.get(&step.kind).expect("checked: one went before it");
+        let of_client = reached / f64::from(self.settings.clients);
+        Some(((of_client * f64::from(percent) / 100.0) as u64).clamp(1, RATE_MAX))
+    }
+
     /// Runs `roles` threads per table, each with the work that `make` gives it.
     fn phase<T: Send>(
         &mut self,
@@ -214,6 +238,7 @@ impl Runner<'_> {
                     table,
                     ids,
                     generator: self.generator,
+                    step: self.step,
                     live,
                     stop: self.context.stop,
                 };
@@ -241,11 +266,12 @@ impl Runner<'_> {
     fn inserts(&mut self, step: &Step, rows: Option<u64>) -> Result<StepResult> {
         let clients = self.settings.clients;
         let live = Live { inserts_expected: rows.unwrap_or(0), ..Live::default() };
+        let (rate, delete) = (self.rate(step), deletes(self.settings, step));
         let plan = |table| WritePlan {
             rows: rows.map_or(u64::MAX, |rows| share(rows, table, clients)),
             commit: commit_rows(step),
-            delete: deletes(self.settings, step),
-            rate: step.rate,
+            delete,
+            rate,
             time: step.seconds.map(Duration::from_secs),
         };
         let phase = self.phase(&step.name(), &live, 1, |client, _| {
@@ -265,7 +291,7 @@ impl Runner<'_> {
         let clients = self.settings.clients;
         let rows = rows_or(step, self.settings.rows);
         let live = Live { inserts_expected: rows.unwrap_or(0), ..Live::default() };
-        let (time, rate) = (step.seconds.map(Duration::from_secs), step.rate);
+        let (time, rate) = (step.seconds.map(Duration::from_secs), self.rate(step));
         let phase = self.phase(&step.name(), &live, 1, |client, _| {
             let rows = rows.map_or(u64::MAX, |rows| share(rows, client.table, clients));
             Box::new(move |session, start| client.update(session, start, rows, time, rate))

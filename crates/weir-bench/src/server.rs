@@ -5,16 +5,16 @@
 //! there. It ends with this program, however that ends.
 
 use std::fs::{self, File};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+use crate::child;
 use crate::engine::{Limits, ServerChoice, Statements};
 use crate::engines::sql::target::Target;
 use crate::error::{Error, Result};
@@ -134,13 +134,9 @@ impl ServerSetup {
             command.arg("--binlog");
         }
         command.arg("--").args(spec.settings.iter().map(|setting| format!("--{setting}")));
-        // A group of its own: an interrupt from the terminal is for the clients.
-        command.stdin(Stdio::null()).stdout(out).stderr(err).process_group(0);
-        let end_with_parent =
-            || set_parent_process_death_signal(Some(Signal::TERM)).map_err(std::io::Error::from);
-        // SAFETY: the closure makes one system call and touches no memory of the parent.
-        unsafe { command.pre_exec(end_with_parent) };
-        command.spawn().map_err(|e| Error::io(format!("starting {}", self.command.display()), e))
+        command.stdin(Stdio::null()).stdout(out).stderr(err);
+        child::start(&mut command)
+            .map_err(|e| Error::io(format!("starting {}", self.command.display()), e))
     }
 }
 

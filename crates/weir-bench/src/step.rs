@@ -19,7 +19,8 @@
 //! | `qp`   | primary key lookups beside rate-limited inserts          | `rate` `seconds` `commit` `delete`  |
 //!
 //! `qr100` is short for `qr:rate=100`. Rows are those of all clients together; a rate is that of one
-//! client, of the inserts beside the queries or of the step itself: as fast as it goes where none is given. `delete` deletes the oldest row for each row inserted; `delete=no` turns that off again.
+//! client, of the inserts beside the queries or of the step itself: as fast as it goes where none is given. A step's own may be a share, as in
+//! `update:rate=75%`: of what the last step of its kind reached as fast as it went. `delete` deletes the oldest row for each row inserted; `delete=no` turns that off again.
 
 use std::fmt;
 use std::str::FromStr;
@@ -29,10 +30,10 @@ use serde::{Deserialize, Serialize};
 use crate::quantity::{format_count, parse_count};
 
 /// The greatest rate that can be asked for.
-const RATE_MAX: u64 = 1_000_000;
+pub const RATE_MAX: u64 = 1_000_000;
 
 /// What a step does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StepKind {
     /// `l.i0`
     Load,
@@ -128,21 +129,30 @@ pub struct Step {
     pub delete: Option<bool>,
     /// Rows per second of one client: of the inserts beside queries, or of the step.
     pub rate: Option<u64>,
+    /// The same as percent of what the last step of this kind reached as fast as it went.
+    pub rate_percent: Option<u8>,
 }
 
 impl Step {
     /// Name in reports: the kind and the rate.
     pub fn name(&self) -> String {
-        match self.rate {
-            Some(rate) if self.kind.is_query() => format!("{}{rate}", self.kind.name()),
-            Some(rate) => format!("{}@{}", self.kind.name(), format_count(rate)),
-            None => self.kind.name().to_string(),
+        match (self.rate, self.rate_percent) {
+            (Some(rate), _) if self.kind.is_query() => format!("{}{rate}", self.kind.name()),
+            (Some(rate), _) => format!("{}@{}", self.kind.name(), format_count(rate)),
+            (None, Some(percent)) => format!("{}@{percent}%", self.kind.name()),
+            (None, None) => self.kind.name().to_string(),
         }
+    }
+
+    /// Whether it goes as fast as it can.
+    pub fn is_unlimited(&self) -> bool {
+        self.rate.is_none() && self.rate_percent.is_none()
     }
 
     fn new(kind: StepKind) -> Self {
         let rate = kind.is_query().then_some(1000);
-        Step { kind, rows: None, seconds: None, commit: None, delete: None, rate }
+        let (rows, seconds, commit) = (None, None, None);
+        Step { kind, rows, seconds, commit, delete: None, rate, rate_percent: None }
     }
 
     fn set(&mut self, parameter: &str) -> Result<(), String> {
@@ -166,6 +176,11 @@ impl Step {
             return Ok(());
         }
         let value = value.ok_or(format!("`{name}` needs a value, as in `{kind}:{name}=10`"))?;
+        if let ("rate", Some(percent)) = (name, value.strip_suffix('%')) {
+            self.rate_percent = Some(self.parse_percent(percent)?);
+            self.rate = None;
+            return Ok(());
+        }
         let count = match (name, parse_count(value)?) {
             ("rate", count) => count,
             (_, 0) => return Err(format!("`{name}` must not be zero")),
@@ -178,9 +193,22 @@ impl Step {
             _ if count == 0 && !self.kind.is_query() => {
                 return Err("`rate` must not be zero".into());
             }
-            _ => self.rate = Some(in_range(name, count, RATE_MAX)?),
+            _ => {
+                self.rate = Some(in_range(name, count, RATE_MAX)?);
+                self.rate_percent = None;
+            }
         }
         Ok(())
+    }
+
+    fn parse_percent(&self, text: &str) -> Result<u8, String> {
+        if self.kind.is_query() {
+            return Err("inserts beside queries have a rate in rows per second".into());
+        }
+        match parse_count(text)? {
+            percent @ 1..=100 => Ok(percent as u8),
+            percent => Err(format!("`rate={percent}%`: use 1 to 100")),
+        }
     }
 }
 
@@ -224,10 +252,11 @@ fn parse_head(head: &str) -> Result<Step, String> {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.write_str(self.kind.name())?;
-        match self.rate {
-            Some(rate) if self.kind.is_query() => write!(f, "{rate}")?,
-            Some(rate) => write!(f, ":rate={}", format_count(rate))?,
-            None => {}
+        match (self.rate, self.rate_percent) {
+            (Some(rate), _) if self.kind.is_query() => write!(f, "{rate}")?,
+            (Some(rate), _) => write!(f, ":rate={}", format_count(rate))?,
+            (None, Some(percent)) => write!(f, ":rate={percent}%")?,
+            (None, None) => {}
         }
         if let Some(rows) = self.rows {
             write!(f, ":rows={}", format_count(rows))?;
@@ -266,8 +295,12 @@ impl From<Step> for String {
 /// Which step comes too early, too late or twice.
 pub fn check_order(steps: &[Step]) -> Result<(), String> {
     let (mut tables, mut indexes) = (false, false);
-    for step in steps {
+    for (at, step) in steps.iter().enumerate() {
         let name = step.kind.name();
+        let is_measure = |before: &Step| before.kind == step.kind && before.is_unlimited();
+        if step.rate_percent.is_some() && !steps[..at].iter().any(is_measure) {
+            return Err(format!("`{step}` needs an earlier `{name}` that goes as fast as it can"));
+        }
         match step.kind {
             kind if kind.creates_tables() && tables => {
                 return Err(format!("`{name}` loads empty tables: it must be the first step"));
@@ -305,6 +338,7 @@ mod tests {
             "load:rows=1500:commit=1",
             "update:rate=15k:seconds=3",
             "l.i1:rate=1500:rows=20k",
+            "update:rate=75%:seconds=3",
         ];
         for text in steps {
             assert_eq!(text.parse::<Step>().unwrap().to_string(), text);
@@ -312,6 +346,8 @@ mod tests {
         assert_eq!("qr".parse::<Step>().unwrap().name(), "qr1000");
         assert_eq!("qp:rate=1k".parse::<Step>().unwrap().to_string(), "qp1000");
         assert_eq!("update:rate=15k".parse::<Step>().unwrap().name(), "update@15k");
+        assert_eq!("update:rate=75%".parse::<Step>().unwrap().name(), "update@75%");
+        assert_eq!("update:rate=75%:rate=9".parse::<Step>().unwrap().name(), "update@9");
     }
 
     #[test]
@@ -321,6 +357,9 @@ mod tests {
         assert!(error("scan:rows=5").contains("takes no parameters"));
         assert!(error("load:rate=5").contains("it takes rows, commit"));
         assert!(error("update:rate=0").contains("must not be zero"));
+        assert!(error("update:rate=101%").contains("use 1 to 100"));
+        assert!(error("update:rate=%").contains("not a number"));
+        assert!(error("qr:rate=50%").contains("rows per second"));
         assert!(error("l.i1:rows").contains("needs a value"));
         assert!(error("l.i1:rows=0").contains("must not be zero"));
         assert!(error("qr:rate=5M").contains("more than 1000000"));
@@ -340,5 +379,8 @@ mod tests {
         assert!(check("l.i0,l.i1").unwrap_err().contains("put l.x before it"));
         assert!(check("l.i0,load").unwrap_err().contains("must be the first"));
         assert!(check("load,l.x").unwrap_err().contains("there already"));
+        assert_eq!(check("load,update,l.i1,update:rate=50%"), Ok(()));
+        let error = check("load,update:rate=9,l.i1,update:rate=50%").unwrap_err();
+        assert!(error.contains("needs an earlier `update` that goes as fast"), "{error}");
     }
 }

@@ -240,6 +240,17 @@ fn a_run_can_be_stopped() {
 }
 
 #[test]
+fn a_rate_in_percent_is_that_of_the_step_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = settings(EngineKind::Weir, "load,update:seconds=1,update:rate=20%:seconds=1");
+    let run = run::run(&settings, dir.path(), &AtomicBool::new(false), &mut |_| {}).unwrap();
+    let rate = |step: usize| run.steps[step].inserts.unwrap().rate_mean;
+    assert_eq!(run.steps[2].name, "update@20%");
+    // Turns that are missed aren't made up for, so it is never more.
+    assert!(rate(2) > 0.0 && rate(2) < 0.3 * rate(1), "{} of {}", rate(2), rate(1));
+}
+
+#[test]
 fn nonsense_is_refused_before_anything_is_created() {
     let refused = |change: fn(&mut Settings), reason: &str| {
         let mut settings = settings(EngineKind::Model, "load");

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use weir_bench::compare::{self, Comparison, Contender};
 use weir_bench::engine::Statements;
+use weir_bench::quantity::counted;
 use weir_bench::server::ServerSpec;
 use weir_bench::{EngineKind, Error, Step, run};
 
@@ -72,8 +73,7 @@ impl Compare {
         let comparison = self.comparison()?;
         let stop = stop_on_interrupt()?;
         let outcomes = comparison.run(&stop, |contender, clients| {
-            let (name, plural) = (contender.name(), if clients == 1 { "" } else { "s" });
-            tell(&format!("--- {name}, {clients} client{plural}"));
+            tell(&format!("--- {}, {}", contender.name(), counted(clients, "client")));
         })?;
         let mut text = compare::table(&outcomes);
         for (number, outcome) in outcomes.iter().filter(|o| o.run.is_ok()).enumerate() {

@@ -172,7 +172,7 @@ impl Insert {
 
 /// Whether the result can be put there: to be told before a long run, not after it. Leaves nothing behind:
 /// the run may come to nothing.
-fn check_place(file: &Path) -> Result<()> {
+pub fn check_place(file: &Path) -> Result<()> {
     let what = || format!("preparing the result's file {}", file.display());
     let is_missing = |dir: &&Path| !dir.as_os_str().is_empty() && !dir.exists();
     let missing: Vec<_> = file.ancestors().skip(1).filter(is_missing).collect();

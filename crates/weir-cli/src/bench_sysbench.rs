@@ -13,7 +13,7 @@ use weir_bench::server::{ServerSetup, ServerSpec};
 use weir_bench::sysbench::{Plan, default_path, report};
 
 use crate::bench::columns_help;
-use crate::bench_insert::{exit_code, stop_on_interrupt};
+use crate::bench_insert::{check_place, exit_code, stop_on_interrupt};
 use crate::output::{print, tell};
 
 #[derive(Args)]
@@ -32,7 +32,7 @@ pub struct Sysbench {
     )]
     tests: Vec<String>,
 
-    /// Numbers of threads; each test runs once with each
+    /// Numbers of threads; each test runs with each
     #[arg(long, value_delimiter = ',', default_value = "1,4,16,64")]
     threads: Vec<u32>,
 
@@ -43,6 +43,11 @@ pub struct Sysbench {
     /// Rows of each table
     #[arg(long, default_value = "250k", value_parser = parse_count)]
     table_size: u64,
+
+    /// How often: all servers in turn, each with new tables, then all again; the table then shows the
+    /// run with the median rate
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
 
     /// Length of each run
     #[arg(long, default_value_t = 30)]
@@ -95,10 +100,15 @@ impl Sysbench {
     pub fn run(self) -> Result<ExitCode> {
         let time = environment::utc(SystemTime::now()).replace([':', '-'], "");
         let path = self.json.clone().unwrap_or_else(|| default_path(&time));
+        let plan = self.plan();
+        plan.check()?;
+        check_place(&path)?;
         let stop = stop_on_interrupt()?;
-        let document = self.plan().run(&stop, tell)?;
+        let document = plan.run(&stop, tell)?;
+        // What was measured is shown, whatever becomes of the file.
+        print(&format!("{}\n", report::table(&document)))?;
         report::save(&document, &path)?;
-        print(&format!("{}\nEvery second of it: {}\n", report::table(&document), path.display()))?;
+        print(&format!("Every second of it: {}\n", path.display()))?;
         let is_good = document.runs.iter().all(|run| run.failure.is_none());
         Ok(exit_code(&stop, is_good))
     }
@@ -117,6 +127,7 @@ impl Sysbench {
             threads: self.threads,
             tables: self.tables,
             table_rows: self.table_size,
+            rounds: self.rounds,
             seconds: self.seconds,
             dropped_seconds: self.drop.unwrap_or(self.seconds / 5),
             iops: self.iops,

@@ -70,7 +70,7 @@ fn a_directory_with_files_is_left_alone() {
 fn nonsense_ends_with_code_2_and_a_reason() {
     let dir = tempfile::tempdir().unwrap();
     let url = "mysql://localhost/";
-    let cases: [(&[&str], &str); 36] = [
+    let cases: [(&[&str], &str); 38] = [
         (&["bench", "insert", "--engine", "oracle"], "`oracle` is no engine"),
         (&["bench", "insert", "--rows", "many"], "not a number"),
         (&["bench", "insert", "--memory", "5Q"], "unknown unit"),
@@ -82,7 +82,7 @@ fn nonsense_ends_with_code_2_and_a_reason() {
         (&["bench", "compare", "--engines", "model,", "--quiet"], "is no engine"),
         (
             &["bench", "compare", "--engines", "model,weir,model"],
-            "model with 1 clients is named twice",
+            "model with 1 client is named twice",
         ),
         (&["bench", "compare", "--engines", "model", "--clients", "2,2"], "named twice"),
         (
@@ -109,6 +109,8 @@ fn nonsense_ends_with_code_2_and_a_reason() {
             "gone is not there",
         ),
         (&["bench", "sysbench", "--tests", "oltp_everything"], "use oltp_read_write"),
+        (&["bench", "sysbench", "--threads", "4,4"], "4 threads: named twice"),
+        (&["bench", "sysbench", "--iops", "0"], "0 reads and writes per second"),
         (&["no-such-command"], "unrecognized subcommand"),
         (&["sim", "--workload", "cahed"], "use one of cached, skewed, insert"),
         (&["sim", "--device", "floppy"], "is no device; use two-disks"),

@@ -84,9 +84,31 @@ fn sysbench_runs_on_each_server() {
     assert!(output.status.success(), "{out}{err}");
     for test in ["oltp_point_select", "oltp_read_write", "oltp_update_index", "oltp_write_only"] {
         for threads in [1, 3] {
-            let verdict = format!("{test}, {threads} threads: weir is at ");
+            let plural = if threads == 1 { "" } else { "s" };
+            let verdict = format!("{test}, {threads} thread{plural}: weir is at ");
             assert!(out.contains(&verdict), "{out}");
         }
     }
     assert_eq!(names(dir.path()), ["run.json"]);
+}
+
+#[test]
+#[ignore = "needs MariaDB and sysbench; mariadb/test runs it"]
+fn rounds_of_sysbench_give_one_line_for_each_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let arguments = "bench sysbench --servers weir,innodb --tests oltp_update_index --threads 2 \
+                     --rounds 2 --tables 1 --table-size 1000 --seconds 2 --drop 1 --memory 64M \
+                     --redo 48M --json run.json";
+    let arguments: Vec<_> = arguments.split_whitespace().collect();
+    let output = weir(&arguments, dir.path());
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{out}{err}");
+    assert!(err.contains("--- innodb, round 2 of 2: "), "{err}");
+    for server in ["weir", "innodb"] {
+        let line = |line: &&str| line.split_whitespace().nth(2) == Some(server);
+        let lines: Vec<_> = out.lines().filter(line).collect();
+        assert_eq!(lines.len(), 1, "{out}");
+        let range = lines[0].split_whitespace().nth(4).unwrap();
+        assert!(range.contains('-') && range.len() > 1, "{out}");
+    }
 }

@@ -269,8 +269,8 @@ fn lock_file(path: &Path) -> io::Result<fs::File> {
         }
         Err(TryLockError::Error(error)) => return Err(error),
     }
-    file.set_len(0)?;
-    writeln!(file, "{}", std::process::id())?;
+    // For messages only: a full device keeps nobody from opening what is there.
+    let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
     Ok(file)
 }
 
@@ -363,6 +363,17 @@ mod tests {
             let failed = where_supported(Err(errno)).unwrap_err();
             assert_eq!(failed.raw_os_error(), Some(errno.raw_os_error()));
         }
+    }
+
+    /// As on a full device: a pipe can't be cut either.
+    #[test]
+    fn a_lock_in_which_nothing_can_be_noted_is_a_lock() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(LOCK_NAME);
+        let (kind, rights) =
+            (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR);
+        rustix::fs::mknodat(CWD, &path, kind, rights, 0).unwrap();
+        lock_file(&path).unwrap();
     }
 
     #[test]

@@ -30,8 +30,8 @@
 //! Detected when a wait begins: a depth-first search over "waits for", from the new waiter. Edges are
 //! read from the queues themselves, hence never stale; waits begin under one mutex, so that the one
 //! that closes a cycle sees all of it. The victim is the waiter of the cycle whom the coordinator would rather
-//! see go, if it has a preference; else the one with the least weight, the youngest of equals. A waiter whose transaction holds no entry blocks nobody and is not searched
-//! from, which keeps queues at one hot row cheap.
+//! see go, if it has a preference; else the one with the least weight, the youngest of equals. A waiter whose
+//! transaction holds no entry blocks nobody and is not searched from, which keeps queues at one hot row cheap.
 //!
 //! # Latches
 //! `waits` before a shard of queues before a shard of lists. None is held while a thread is parked.

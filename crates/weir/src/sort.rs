@@ -70,7 +70,7 @@ pub type Result<T> = std::result::Result<T, SortError>;
 /// What the disk says; some files may be removed.
 pub fn remove_leftovers(disk: &dyn Disk) -> weir_os::Result<usize> {
     let mut names = disk.list()?;
-    names.retain(|name| name.starts_with(TEMPORARY_PREFIX));
+    names.retain(|name| is_temporary(name));
     for name in &names {
         disk.remove(name)?;
     }
@@ -78,6 +78,12 @@ pub fn remove_leftovers(disk: &dyn Disk) -> weir_os::Result<usize> {
         disk.sync_dir()?;
     }
     Ok(names.len())
+}
+
+/// Whether a file has a name that [`TemporaryFiles`] gives.
+fn is_temporary(name: &str) -> bool {
+    let ends = name.strip_prefix(TEMPORARY_PREFIX).and_then(|rest| rest.rsplit_once('-'));
+    ends.is_some_and(|(_, number)| number.parse::<u32>().is_ok())
 }
 
 /// Collects records.

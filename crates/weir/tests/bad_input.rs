@@ -151,6 +151,17 @@ fn what_is_no_directory_or_holds_no_database() {
 }
 
 #[test]
+fn a_new_database_leaves_the_files_of_others_in_its_directory_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let theirs = dir.path().join("tmp-of-others");
+    fs::write(&theirs, "text").unwrap();
+    for _ in ["made", "opened"] {
+        drop(Database::open(dir.path(), durable()).unwrap());
+        assert_eq!(fs::read(&theirs).unwrap(), b"text");
+    }
+}
+
+#[test]
 fn who_asks_for_no_redo_capacity_leaves_it_as_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let small = Options::default().memory_bytes(8 << 20).redo_capacity_bytes(4 << 20);

@@ -96,6 +96,64 @@ fn a_transaction_dropped_on_a_full_device_is_rolled_back_later() {
     assert!(left > 0, "no rollback was kept from its end");
 }
 
+/// It may go on then: it sees what it saw before.
+#[test]
+fn a_transaction_that_could_not_commit_keeps_its_snapshot() {
+    let mut refused = 0;
+    for spare in (0..20).map(|n| n * 60_000) {
+        let disk = SimDisk::new(1);
+        let options =
+            Options::default().memory_bytes(2 << 20).redo_capacity_bytes(1 << 20).single_threaded();
+        let db = Database::open_on(Arc::new(disk.clone()), options).unwrap();
+        let schema = Schema::builder()
+            .column("id", Type::U64)
+            .column("body", Type::Bytes)
+            .primary_key(&["id"])
+            .build()
+            .unwrap();
+        let table = db.create_table("t", schema).unwrap();
+        let mut rng = fastrand::Rng::with_seed(7);
+        let mut body = vec![0; 3000];
+        let mut insert = |txn: &mut weir::Transaction, id| {
+            rng.fill(&mut body);
+            txn.insert(&table, &[Value::U64(id), Value::Bytes(&body)])
+        };
+        let first = [Value::U64(1), Value::Bytes(b"before")];
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        txn.insert(&table, &first).unwrap();
+        txn.commit().unwrap();
+        let mut old = db.begin(Isolation::RepeatableRead).unwrap();
+        assert!(old.get(&table, &first[..1]).unwrap().is_some());
+        insert(&mut old, 2).unwrap();
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        txn.delete(&table, &first[..1]).unwrap();
+        txn.commit().unwrap();
+        // Many, each of which may leave pages dirty that can't be written any more.
+        disk.set_capacity(Some(disk.used_bytes() + spare));
+        let mut fillers = Vec::new();
+        while fillers.len() < 20 {
+            let mut filler = db.begin(Isolation::RepeatableRead).unwrap();
+            let id = 10 + 100_000 * fillers.len() as u64;
+            let error = (id..id + 100_000).find_map(|id| insert(&mut filler, id).err());
+            assert!(says_full(&error.expect("the device is full")));
+            fillers.push(filler);
+        }
+        let committed = old.commit_in_order();
+        disk.set_capacity(None);
+        if let Err(error) = committed {
+            refused += 1;
+            assert!(says_full(&error), "{error}");
+            db.purge_all().unwrap();
+            assert!(old.get(&table, &first[..1]).unwrap().is_some(), "it was there before");
+            db.wait(old.commit_in_order().unwrap()).unwrap();
+        }
+        drop(fillers);
+        let mut reader = db.begin(Isolation::RepeatableRead).unwrap();
+        assert!(reader.get(&table, &[Value::U64(2)]).unwrap().is_some());
+    }
+    assert!(refused > 0, "each could commit");
+}
+
 /// A change of definitions that can't even be taken back leaves the database running; it is taken back once
 /// there is space.
 #[test]

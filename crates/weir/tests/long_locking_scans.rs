@@ -53,16 +53,24 @@ fn timed_out<T>(result: weir::Result<T>) {
     assert!(matches!(result, Err(Error::LockWaitTimeout)), "it had to wait for nobody");
 }
 
+/// Ways of a scan, and whether its transaction locks ranges from the first row on.
+fn kinds() -> impl Iterator<Item = (Direction, bool)> {
+    let ways = [Direction::Forward, Direction::Backward];
+    ways.into_iter().flat_map(|way| [(way, false), (way, true)])
+}
+
 #[test]
 fn a_long_scan_takes_few_locks_and_keeps_others_out() {
-    for way in [Direction::Forward, Direction::Backward] {
+    for (way, locks_ranges) in kinds() {
         let dir = tempfile::tempdir().unwrap();
         let (db, table) = open(dir.path(), Duration::ZERO);
         let mut one = db.begin(Isolation::RepeatableRead).unwrap();
+        one.set_locks_ranges(locks_ranges).unwrap();
         assert_eq!(scan(&mut one, &table, way, FOR_UPDATE).unwrap().len() as u64, ROWS);
         let locks = db.locks();
         assert!(locks.len() < 300, "{} locks", locks.len());
-        assert_eq!(locks.iter().filter(|lock| lock.extent != LockExtent::Key).count(), 1);
+        let ranges = locks.iter().filter(|lock| lock.extent != LockExtent::Key).count();
+        assert_eq!(ranges, 1);
 
         let mut two = db.begin(Isolation::RepeatableRead).unwrap();
         for id in (0..2 * ROWS).step_by(500) {
@@ -107,22 +115,51 @@ fn shared_scans_go_side_by_side_and_keep_writers_out() {
 
 #[test]
 fn a_row_that_others_have_locked_is_waited_for_where_it_lies() {
-    let dir = tempfile::tempdir().unwrap();
-    let (db, table) = open(dir.path(), Duration::ZERO);
-    let mut other = db.begin(Isolation::RepeatableRead).unwrap();
-    other.get_for_update(&table, &[Value::U64(4000)]).unwrap();
-    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
-    let all = Bounds::all();
-    let way = Direction::Forward;
-    let mut cursor = txn.scan_locking(&table, IndexRef::Primary, all, way, FOR_UPDATE).unwrap();
-    for id in (0..4000).step_by(2) {
-        assert_eq!(id_of(&cursor.next().unwrap().unwrap().to_row().unwrap()), id);
+    for locks_ranges in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let (db, table) = open(dir.path(), Duration::ZERO);
+        let mut other = db.begin(Isolation::RepeatableRead).unwrap();
+        other.get_for_update(&table, &[Value::U64(4000)]).unwrap();
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        txn.set_locks_ranges(locks_ranges).unwrap();
+        let (all, way) = (Bounds::all(), Direction::Forward);
+        let mut cursor = txn.scan_locking(&table, IndexRef::Primary, all, way, FOR_UPDATE).unwrap();
+        for id in (0..4000).step_by(2) {
+            assert_eq!(id_of(&cursor.next().unwrap().unwrap().to_row().unwrap()), id);
+        }
+        timed_out(cursor.next().map(drop));
+        drop(cursor);
+        // It isn't waited for by those for whom it waits.
+        other.update(&table, &values(4000, &item(4000, 1))).unwrap();
+        other.commit().unwrap();
+        let found = scan(&mut txn, &table, way, FOR_UPDATE).unwrap();
+        assert_eq!(found.len() as u64, ROWS);
+        assert_eq!(found.iter().map(|row| item_of(row).1.0).sum::<i64>(), 1);
     }
-    timed_out(cursor.next().map(drop));
-    drop(cursor);
-    other.rollback().unwrap();
-    let found = scan(&mut txn, &table, way, FOR_UPDATE).unwrap();
-    assert_eq!(found.len() as u64, ROWS);
+}
+
+/// Nobody gets a row's lock who could not write the row: the scan would wait for it, and be waited for.
+#[test]
+fn what_a_scan_has_locked_the_range_of_is_locked_by_no_other() {
+    for isolation in [Isolation::RepeatableRead, Isolation::Serializable] {
+        let dir = tempfile::tempdir().unwrap();
+        let (db, table) = open(dir.path(), Duration::ZERO);
+        let (mut one, mut two) = (db.begin(isolation).unwrap(), db.begin(isolation).unwrap());
+        one.set_locks_ranges(true).unwrap();
+        let (all, way) = (Bounds::all(), Direction::Forward);
+        let mut cursor = one.scan_locking(&table, IndexRef::Primary, all, way, FOR_UPDATE).unwrap();
+        cursor.next().unwrap().unwrap();
+        for id in (0..40).step_by(2) {
+            if two.get_for_update(&table, &[Value::U64(id)]).is_ok() {
+                two.update(&table, &values(id, &item(id, 1))).unwrap();
+                break;
+            }
+        }
+        two.rollback().unwrap();
+        for id in (2..100).step_by(2) {
+            assert_eq!(id_of(&cursor.next().unwrap().unwrap().to_row().unwrap()), id);
+        }
+    }
 }
 
 /// One increments the rows that its scans come to, others one row at a time: none is lost, whoever locks how.
@@ -140,7 +177,9 @@ fn increments_beside_long_scans_are_all_there() {
                 let mut rng = fastrand::Rng::with_seed(seed + thread);
                 for _ in 0..rounds {
                     let way = if rng.bool() { Direction::Forward } else { Direction::Backward };
+                    let locks_ranges = rng.bool();
                     retried(db, Isolation::RepeatableRead, |txn| {
+                        txn.set_locks_ranges(locks_ranges)?;
                         for row in scan(txn, table, way, FOR_UPDATE)? {
                             let (id, (count, ..)) = item_of(&row);
                             if id % 20 == 0 {

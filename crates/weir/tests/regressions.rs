@@ -6,7 +6,7 @@ mod common;
 
 use common::*;
 use std::time::Duration;
-use weir::{Bounds, Database, Direction, Error, IndexRef, Isolation, Shutdown, Value};
+use weir::{Bounds, Database, Direction, Error, IndexRef, Isolation, Patience, Shutdown, Value};
 
 fn item(a: i64, b: impl ToString, body: usize) -> Item {
     (a, b.to_string(), vec![a as u8; body])
@@ -338,6 +338,7 @@ fn a_table_of_another_database_is_refused() {
     let before = table.clone();
     drop((db, table));
     let db = open(&one).unwrap();
+    let patience = Patience::new(Duration::ZERO);
     for foreign in [&of_other, &before] {
         let refused = |error: Error| assert!(matches!(error, Error::ForeignTable(_)), "{error}");
         let mut txn = db.begin(Isolation::default()).unwrap();
@@ -347,6 +348,7 @@ fn a_table_of_another_database_is_refused() {
         refused(db.truncate_table(foreign).unwrap_err());
         refused(db.rename_table(foreign, "renamed").unwrap_err());
         refused(db.create_index(foreign, "more", &["a"], false).unwrap_err());
+        refused(db.changes(&patience).hide_from_older(foreign).unwrap_err());
         refused(db.estimate_rows(foreign).unwrap_err());
     }
     let table = db.table("items").unwrap();
@@ -412,4 +414,30 @@ fn a_savepoint_that_a_rollback_has_passed_is_refused() {
     txn.commit().unwrap();
     assert_eq!(all_items(&mut db.begin(Isolation::default()).unwrap(), &table).len(), 3);
     check_quiet(&db);
+}
+
+/// Whoever waited for what it does waited for ever.
+#[test]
+fn a_background_thread_that_panics_stops_the_database() {
+    struct Panics;
+    impl weir_governor::Policy for Panics {
+        fn name(&self) -> String {
+            "panics".into()
+        }
+
+        fn plan(&mut self, _: &weir_governor::Load) -> weir_governor::Plan {
+            panic!("as the test wants it")
+        }
+    }
+    let _watchdog = Watchdog::new("writers beside a thread that has panicked");
+    let dir = tempfile::tempdir().unwrap();
+    let options = options(4 << 20, 1 << 20).flush_policy(|| Box::new(Panics));
+    let write = || {
+        let db = Database::open(dir.path(), options)?;
+        let table = db.create_table("items", items())?;
+        let mut txn = db.begin(Isolation::default())?;
+        (0..).try_for_each(|id| txn.insert(&table, &values(id, &item(1, id, 3000))))
+    };
+    let error: Error = write().expect_err("nobody writes pages");
+    assert!(error.to_string().contains("weir-flush has panicked"), "{error}");
 }

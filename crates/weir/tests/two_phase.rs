@@ -5,7 +5,10 @@ mod common;
 
 use common::{all_items, check_quiet, items, options, values};
 use std::time::Duration;
-use weir::{Database, Durability, Error, Isolation, MAX_XID, Shutdown, Table, Transaction, Value};
+use weir::{
+    Database, Direction, Durability, Error, Isolation, KeyOf, Lock, MAX_XID, RawRange, Schema,
+    Shutdown, Table, Transaction, Value,
+};
 
 fn open(dir: &std::path::Path) -> Database {
     let options = options(8 << 20, 8 << 20).lock_wait_timeout(Duration::ZERO);
@@ -88,6 +91,30 @@ fn a_prepared_transaction_takes_no_statement() {
     txn.rollback().unwrap();
     assert!(matches!(db.rollback_prepared(b"x", Durability::Write), Err(Error::NoSuchXid)));
     assert!(ids(&db).is_empty());
+}
+
+/// It has given up its snapshot: what the scan would come to may be gone by then.
+#[test]
+fn a_scan_ends_when_its_transaction_is_prepared() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = db.create_table("raw", Schema::raw(Vec::new(), Vec::new()).unwrap()).unwrap();
+    let keys: Vec<[u8; 2]> = (0..500u16).map(u16::to_be_bytes).collect();
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    keys.iter().for_each(|key| txn.insert_raw(&table, key, b"old", &[]).unwrap());
+    txn.commit().unwrap();
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    txn.insert_raw(&table, b"mine", b"row", &[]).unwrap();
+    let (all, forward) = (RawRange::all(), Direction::Forward);
+    let mut scan = txn.scan_raw(&table, KeyOf::Primary, all, forward, Lock::None).unwrap();
+    assert!(scan.next(&mut txn).unwrap().is_some());
+    txn.prepare(b"x").unwrap();
+    let mut other = db.begin(Isolation::RepeatableRead).unwrap();
+    keys.iter().for_each(|key| other.delete_raw(&table, key, &[]).unwrap());
+    other.commit().unwrap();
+    db.purge_all().unwrap();
+    assert!(matches!(scan.next(&mut txn), Err(Error::Prepared)));
+    txn.commit().unwrap();
 }
 
 #[test]

@@ -24,7 +24,7 @@ pub struct Case {
     pub skip: f64,
     /// A step in which the data has its size, if there is one: how even it is.
     pub steady: Option<usize>,
-    /// One of inserts at a rate below what the device and the processors can do.
+    /// The same at a rate below what the device and the processors can do.
     pub at_rate: Option<usize>,
 }
 
@@ -78,9 +78,9 @@ fn redo_size(scale: f64) -> Vec<Case> {
     let rows = 2e6 * scale;
     let data = rows * ROW_BYTES;
     // What a row costs rises as the table grows. Whether rows come evenly shows when it doesn't.
-    // And whether they do when neither device nor processors are the limit: at a given rate.
-    let (seconds, longer) = ((15.0 * scale).max(3.0).round(), (20.0 * scale).max(3.0).round());
-    let text = format!("load,update:seconds={seconds},l.i1:rate=15k:seconds={longer}");
+    // And whether they do when neither device nor processors are the limit: at a part of that rate.
+    let (seconds, longer) = ((20.0 * scale).max(3.0).round(), (25.0 * scale).max(3.0).round());
+    let text = format!("load,update:seconds={seconds},update:rate=75%:seconds={longer}");
     let case = |device: &str, memory: f64, name: &str, redo: f64| {
         let mut settings = base(rows, 2, &text);
         settings.redo_bytes = bytes(redo, 8.0);

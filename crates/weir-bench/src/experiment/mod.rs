@@ -26,6 +26,9 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
+/// Share of a step's seconds at its beginning that the facts of further steps leave out.
+const FIRST_LAPS: f64 = 0.2;
+
 /// An experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -114,7 +117,8 @@ impl CaseReport {
     /// no second.
     pub fn of(case: &Case, run: &Run, file: String) -> Option<CaseReport> {
         let facts = Facts::of(run.steps.get(case.step)?, case.skip)?;
-        let of = |step: Option<usize>| Facts::of(run.steps.get(step?)?, 0.0);
+        // In the first laps of the log, pages go that the step before has changed.
+        let of = |step: Option<usize>| Facts::of(run.steps.get(step?)?, FIRST_LAPS);
         let (steady, at_rate) = (of(case.steady), of(case.at_rate));
         Some(CaseReport { label: case.label.clone(), file, facts, steady, at_rate })
     }

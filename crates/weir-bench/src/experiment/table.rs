@@ -122,11 +122,9 @@ pub fn tables(experiment: Experiment, cases: &[CaseReport]) -> String {
     let mut text = table(shown(experiment), cases, |case| Some(&case.facts));
     let steady = shown_steady(experiment);
     if !steady.is_empty() {
-        text.push_str("\nupdates, with the data at its size\n");
+        text.push_str("\nupdates with the data at its size, without their first fifth\n");
         text.push_str(&table(steady, cases, |case| case.steady.as_ref()));
-        text.push_str(
-            "\ninserts with the data at its size, at a rate that device and processors can do\n",
-        );
+        text.push_str("\nthe same at three quarters of that rate\n");
         text.push_str(&table(steady, cases, |case| case.at_rate.as_ref()));
     }
     text

@@ -1,34 +1,34 @@
 //! sysbench's OLTP tests on private servers, one engine after the other.
 //!
 //! For each server: start it, fill the tables, and run each test with each number of threads, the tests in
-//! the same order on the same tables. Each second's transactions are kept, with the engine's figures; the first seconds of each run, while
+//! the same order on the same tables. Rounds of all that can be repeated, the servers in turn, each time on new
+//! tables ([`crate::rounds`]). Each second's transactions are kept, with the engine's figures; the first seconds of each run, while
 //! caches fill and logs are new, are dropped. With a limit of I/O ([`crate::io_limit`]), which is set after the
 //! tables are filled, this is the experiment that shows waves of page writing.
 
+pub mod document;
 pub mod figures;
 pub mod output;
 pub mod report;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use serde::{Deserialize, Serialize};
-
-use crate::accounting::{Place, Usage};
+use crate::accounting::Place;
+use crate::child;
 use crate::engine::{EngineInfo, Statements};
 use crate::engines::sql::facts::{self, Family};
 use crate::engines::sql::target::Target;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::io_limit::IoLimit;
-use crate::percentile::rate_99;
+use crate::quantity::counted;
 use crate::server::{PrivateServer, ServerSetup, ServerSpec};
+use document::{Document, FORMAT, Run, Settings};
 use figures::Sampler;
-use output::Second;
 
-/// Version of the document.
-pub const FORMAT: u32 = 1;
 /// sysbench's tests that run on one set of tables.
 pub const TESTS: [&str; 8] = [
     "oltp_read_write",
@@ -59,6 +59,8 @@ pub struct Plan {
     pub tables: u32,
     /// Rows of each.
     pub table_rows: u64,
+    /// How often: all servers in turn, then all again.
+    pub rounds: u32,
     /// Length of each run.
     pub seconds: u32,
     /// Seconds of its beginning that don't count.
@@ -67,6 +69,13 @@ pub struct Plan {
     pub iops: Option<u32>,
     /// Transactions per second that are asked for, at random moments; as many as can be if `None`.
     pub rate: Option<u64>,
+}
+
+/// A server's turn: it is started, and does all tests.
+#[derive(Debug, Clone, Copy)]
+struct Turn<'a> {
+    round: u32,
+    spec: &'a ServerSpec,
 }
 
 impl Plan {
@@ -85,11 +94,18 @@ impl Plan {
         if self.servers.is_empty() || self.tests.is_empty() || self.threads.is_empty() {
             return usage("no servers, no tests or no threads: nothing to run".into());
         }
+        if self.rounds == 0 {
+            return usage("0 rounds: nothing to run".into());
+        }
+        self.check_names()?;
         if self.tables == 0 || self.table_rows == 0 {
             return usage("tables: at least one, with at least one row".into());
         }
         if self.rate == Some(0) {
             return usage("a rate of 0 transactions per second: use 1 or more".into());
+        }
+        if self.iops == Some(0) {
+            return usage("a device of 0 reads and writes per second: use 1 or more".into());
         }
         if self.dropped_seconds >= self.seconds {
             let (dropped, all) = (self.dropped_seconds, self.seconds);
@@ -103,6 +119,25 @@ impl Plan {
             Ok(_) => Ok(()),
             Err(error) => usage(format!("sysbench: {error}; Debian's package is called sysbench")),
         }
+    }
+
+    /// Each case has one line of the table for each server: what is named twice would be taken for
+    /// a round.
+    fn check_names(&self) -> Result<()> {
+        let servers = self.servers.iter().map(|spec| spec.label.clone());
+        let tests = self.tests.iter().cloned();
+        let threads = self.threads.iter().map(|&threads| counted(threads, "thread"));
+        let mut seen = BTreeSet::new();
+        match servers.chain(tests).chain(threads).find(|name| !seen.insert(name.clone())) {
+            Some(twice) => Err(Error::Usage(format!("{twice}: named twice; use --rounds"))),
+            None => Ok(()),
+        }
+    }
+
+    /// All turns, in order.
+    fn turns(&self) -> impl Iterator<Item = Turn<'_>> {
+        let of_round = |round| self.servers.iter().map(move |spec| Turn { round, spec });
+        (1..=self.rounds).flat_map(of_round)
     }
 
     /// Runs everything, until `stop` is set. What fails does not keep the rest from running.
@@ -121,28 +156,43 @@ impl Plan {
             servers: Vec::new(),
             runs: Vec::new(),
         };
-        for spec in &self.servers {
+        for turn in self.turns() {
             if stop.load(Ordering::Relaxed) {
                 break;
             }
-            tell(&format!("--- {}: starting and filling {} tables", spec.label, self.tables));
-            let done = self.on_server(spec, stop, &mut document, &mut tell);
-            if let Err(error) = done {
-                let run = |test: &String, threads| self.failed(spec, test, threads, &error);
-                let all = self.tests.iter().flat_map(|t| self.threads.iter().map(move |n| (t, *n)));
-                let there = |run: &Run| document.runs.iter().any(|other| other.is_same(run));
-                let missing: Vec<_> =
-                    all.map(|(test, threads)| run(test, threads)).filter(|r| !there(r)).collect();
+            tell(&self.announcement(turn));
+            // Nobody pays for what the one before has left to be written.
+            rustix::fs::sync();
+            let done = self.on_server(turn, stop, &mut document, &mut tell);
+            // An interrupt ends sysbench, too: that is no failure of a server.
+            if let (Err(error), false) = (done, stop.load(Ordering::Relaxed)) {
+                let missing = self.missing(turn, &document.runs, &error);
                 document.runs.extend(missing);
             }
         }
         Ok(document)
     }
 
+    fn announcement(&self, turn: Turn) -> String {
+        let round = match self.rounds {
+            1 => String::new(),
+            rounds => format!(", round {} of {rounds}", turn.round),
+        };
+        format!("--- {}{round}: starting and filling {} tables", turn.spec.label, self.tables)
+    }
+
+    /// A turn's runs that `error` kept from being made.
+    fn missing(&self, turn: Turn, made: &[Run], error: &Error) -> Vec<Run> {
+        let all = self.tests.iter().flat_map(|t| self.threads.iter().map(move |n| (t, *n)));
+        let all = all.map(|(test, threads)| self.failed(turn, test, threads, error));
+        all.filter(|run| !made.iter().any(|other| other.is_same(run))).collect()
+    }
+
     fn settings(&self) -> Settings {
         Settings {
             tables: self.tables,
             table_rows: self.table_rows,
+            rounds: self.rounds,
             seconds: self.seconds,
             dropped_seconds: self.dropped_seconds,
             iops: self.iops,
@@ -156,14 +206,17 @@ impl Plan {
 
     fn on_server(
         &self,
-        spec: &ServerSpec,
+        turn: Turn,
         stop: &AtomicBool,
         document: &mut Document,
         tell: &mut impl FnMut(&str),
     ) -> Result<()> {
+        let spec = turn.spec;
         let server = self.setup.start(spec)?;
-        document.servers.push(info(&server, spec)?);
-        self.fill(&server, spec)?;
+        if document.servers.iter().all(|server| server.name != spec.label) {
+            document.servers.push(info(&server, spec)?);
+        }
+        self.fill(&server, spec, stop)?;
         let pid = server.pid();
         let limit =
             self.iops.map(|iops| IoLimit::new(pid, &server.data_dir(), iops)).transpose()?;
@@ -172,11 +225,10 @@ impl Plan {
                 if stop.load(Ordering::Relaxed) {
                     break;
                 }
-                let run = match self.one(&server, spec, test, threads) {
+                let run = match self.one(&server, turn, test, threads, stop) {
                     Ok(run) => run,
-                    // An interrupt ends sysbench, too: that is no failure of a server.
                     Err(_) if stop.load(Ordering::Relaxed) => break,
-                    Err(error) => self.failed(spec, test, threads, &error),
+                    Err(error) => self.failed(turn, test, threads, &error),
                 };
                 tell(&report::line(&run));
                 document.runs.push(run);
@@ -187,7 +239,7 @@ impl Plan {
         server.stop()
     }
 
-    fn fill(&self, server: &PrivateServer, spec: &ServerSpec) -> Result<()> {
+    fn fill(&self, server: &PrivateServer, spec: &ServerSpec, stop: &AtomicBool) -> Result<()> {
         use mysql::prelude::Queryable;
         let target = Target::new(&server.choice(&spec.engine, Statements::Text))?;
         let failed = |error| Error::engine("server", "create database", error);
@@ -196,7 +248,7 @@ impl Plan {
         // All tests run on the same tables.
         let mut command = self.sysbench(server, spec, TESTS[0]);
         command.arg(format!("--threads={}", LOADERS.min(self.tables))).arg("prepare");
-        output_of(command).map(|_| ())
+        output_of(command, stop).map(|_| ())
     }
 
     fn sysbench(&self, server: &PrivateServer, spec: &ServerSpec, test: &str) -> Command {
@@ -213,10 +265,12 @@ impl Plan {
     fn one(
         &self,
         server: &PrivateServer,
-        spec: &ServerSpec,
+        turn: Turn,
         test: &str,
         threads: u32,
+        stop: &AtomicBool,
     ) -> Result<Run> {
+        let spec = turn.spec;
         let (pid, dir) = (server.pid(), server.data_dir());
         let place = Place::Process { pid, dir, except: None };
         let mut command = self.sysbench(server, spec, test);
@@ -227,10 +281,10 @@ impl Plan {
         let (before, clients) = (place.usage()?, place.clients_cpu());
         let control = Target::new(&server.choice(&spec.engine, Statements::Text))?.connect(None)?;
         let sampler = Sampler::start(control, Family::of(&spec.engine));
-        let output = output_of(command)?;
+        let output = output_of(command, stop)?;
         let usage = place.usage()?.since(&before);
         let own_cpu_us = (place.clients_cpu() - clients).as_micros() as u64;
-        let mut run = self.empty(spec, test, threads);
+        let mut run = self.empty(turn, test, threads);
         run.server_cpu_us = usage.cpu_us.saturating_sub(own_cpu_us);
         run.usage = usage;
         run.resident_bytes = place.resident_bytes()?;
@@ -242,12 +296,13 @@ impl Plan {
         Ok(run)
     }
 
-    fn empty(&self, spec: &ServerSpec, test: &str, threads: u32) -> Run {
-        Run { server: spec.label.clone(), test: test.into(), threads, ..Run::default() }
+    fn empty(&self, turn: Turn, test: &str, threads: u32) -> Run {
+        let Turn { round, spec } = turn;
+        Run { server: spec.label.clone(), round, test: test.into(), threads, ..Run::default() }
     }
 
-    fn failed(&self, spec: &ServerSpec, test: &str, threads: u32, error: &Error) -> Run {
-        Run { failure: Some(error.to_string()), ..self.empty(spec, test, threads) }
+    fn failed(&self, turn: Turn, test: &str, threads: u32, error: &Error) -> Run {
+        Run { failure: Some(error.to_string()), ..self.empty(turn, test, threads) }
     }
 }
 
@@ -259,8 +314,10 @@ fn info(server: &PrivateServer, spec: &ServerSpec) -> Result<EngineInfo> {
 }
 
 /// What a command wrote, when it ended well.
-fn output_of(mut command: Command) -> Result<String> {
-    let output = command.output().map_err(|error| Error::io("starting sysbench", error))?;
+fn output_of(mut command: Command, stop: &AtomicBool) -> Result<String> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let output =
+        child::run(&mut command, stop).map_err(|error| Error::io("running sysbench", error))?;
     let Output { status, stdout, stderr } = output;
     let text = String::from_utf8_lossy(&stdout).into_owned();
     if status.success() {
@@ -273,101 +330,6 @@ fn output_of(mut command: Command) -> Result<String> {
     Err(Error::engine("sysbench", "run", format!("{status}: {reason}")))
 }
 
-/// What was asked for.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "as in `Plan`")]
-pub struct Settings {
-    pub tables: u32,
-    pub table_rows: u64,
-    pub seconds: u32,
-    pub dropped_seconds: u32,
-    pub iops: Option<u32>,
-    #[serde(default)]
-    pub rate: Option<u64>,
-    pub binlog: bool,
-    pub memory_bytes: u64,
-    pub redo_bytes: u64,
-    pub durability: String,
-}
-
-/// Everything that was measured.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Document {
-    /// [`FORMAT`].
-    pub format: u32,
-    /// What was asked for.
-    pub settings: Settings,
-    /// Where it ran.
-    pub environment: Environment,
-    /// The servers as they were.
-    #[serde(default)]
-    pub servers: Vec<EngineInfo>,
-    /// In the order in which they ran.
-    pub runs: Vec<Run>,
-}
-
-/// One test with one number of threads on one server.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Run {
-    /// The server, as it was named.
-    pub server: String,
-    /// The test.
-    pub test: String,
-    /// Client threads.
-    pub threads: u32,
-    /// Why there is nothing else.
-    pub failure: Option<String>,
-    /// Transactions in all.
-    pub transactions: u64,
-    /// Transactions per second, mean of the seconds that count.
-    pub rate_mean: f64,
-    /// The rate that 99 % of the seconds that count reach.
-    pub rate_99: f64,
-    /// The best second.
-    pub rate_max: f64,
-    /// What 95 % of the transactions of a second did not exceed: mean of the seconds in which any
-    /// ended.
-    pub latency_ms_95: f64,
-    /// Transactions per second that were rolled back and tried again.
-    pub errors_per_second: f64,
-    /// The server's processor time in the whole run.
-    pub server_cpu_us: u64,
-    /// The server's device traffic in the whole run; its processor time has this program's in it.
-    pub usage: Usage,
-    /// The server's resident memory at the end.
-    pub resident_bytes: u64,
-    /// What the server's files take at the end.
-    pub size_bytes: u64,
-    /// Every second, those dropped as well.
-    pub seconds: Vec<Second>,
-}
-
-impl Run {
-    fn is_same(&self, other: &Run) -> bool {
-        (&self.server, &self.test, self.threads) == (&other.server, &other.test, other.threads)
-    }
-
-    /// Fills in what follows from the seconds.
-    fn summarize(&mut self, dropped: u32) {
-        let kept: Vec<_> = self.seconds.iter().filter(|second| second.second > dropped).collect();
-        if kept.is_empty() {
-            self.failure = Some("sysbench told of no second that counts".into());
-            return;
-        }
-        let rates: Vec<f64> = kept.iter().map(|second| second.transactions).collect();
-        let mean = |of: &[&Second], value: fn(&Second) -> f64| {
-            of.iter().map(|second| value(second)).sum::<f64>() / of.len().max(1) as f64
-        };
-        self.rate_mean = mean(&kept, |second| second.transactions);
-        self.errors_per_second = mean(&kept, |second| second.errors);
-        // Where no transaction ended, sysbench tells a latency of 0: a stall would look quick.
-        let ended: Vec<_> = kept.iter().copied().filter(|s| s.transactions > 0.0).collect();
-        self.latency_ms_95 = mean(&ended, |second| second.latency_ms_95);
-        self.rate_99 = rate_99(&rates).unwrap_or(0.0);
-        self.rate_max = rates.iter().copied().fold(0.0, f64::max);
-    }
-}
-
 /// Where the document goes when nobody says.
 pub fn default_path(time: &str) -> PathBuf {
     PathBuf::from(format!("bench-results/sysbench-{time}.json"))
@@ -378,34 +340,8 @@ mod tests {
     use super::*;
     use crate::engine::{Durability, Limits};
 
-    fn second(second: u32, transactions: f64) -> Second {
-        let latency_ms_95 = if transactions > 0.0 { 6.0 } else { 0.0 };
-        Second { second, transactions, latency_ms_95, ..Second::default() }
-    }
-
-    #[test]
-    fn the_beginning_does_not_count() {
-        let rates = [900.0, 10.0, 100.0, 300.0, 200.0];
-        let seconds = (1..).zip(rates).map(|(number, rate)| second(number, rate)).collect();
-        let mut run = Run { seconds, ..Run::default() };
-        run.summarize(2);
-        assert_eq!((run.rate_mean, run.rate_99, run.rate_max), (200.0, 100.0, 300.0));
-        assert_eq!(run.latency_ms_95, 6.0);
-        run.summarize(5);
-        assert!(run.failure.unwrap().contains("no second that counts"));
-    }
-
-    #[test]
-    fn a_second_without_a_transaction_has_no_latency() {
-        let seconds = vec![second(1, 100.0), second(2, 0.0), second(3, 0.0), second(4, 100.0)];
-        let mut run = Run { seconds, ..Run::default() };
-        run.summarize(0);
-        assert_eq!((run.rate_mean, run.rate_99, run.latency_ms_95), (50.0, 0.0, 6.0));
-    }
-
-    #[test]
-    fn nonsense_is_refused() {
-        let plan = || Plan {
+    fn plan() -> Plan {
+        Plan {
             servers: vec!["weir".parse().unwrap()],
             setup: ServerSetup {
                 command: "/bin/true".into(),
@@ -421,11 +357,31 @@ mod tests {
             threads: vec![1],
             tables: 1,
             table_rows: 1,
+            rounds: 1,
             seconds: 2,
             dropped_seconds: 1,
             iops: None,
             rate: None,
-        };
+        }
+    }
+
+    #[test]
+    fn rounds_take_turns_and_keep_every_run() {
+        let servers = ["weir", "innodb"].map(|name| name.parse().unwrap()).to_vec();
+        let plan = Plan { servers, rounds: 2, threads: vec![1, 4], ..plan() };
+        let order: Vec<_> = plan.turns().map(|turn| (turn.round, &*turn.spec.label)).collect();
+        assert_eq!(order, [(1, "weir"), (1, "innodb"), (2, "weir"), (2, "innodb")]);
+        let turn = |number: usize| plan.turns().nth(number).unwrap();
+        assert!(plan.announcement(turn(1)).starts_with("--- innodb, round 1 of 2: "));
+        // What the first round has measured is not there for the second.
+        let made = [plan.empty(turn(0), "oltp_read_write", 1)];
+        let error = Error::Usage("gone".into());
+        let missing = |number| plan.missing(turn(number), &made, &error).len();
+        assert_eq!((missing(0), missing(1), missing(2)), (1, 2, 2));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
         let refused = |change: fn(&mut Plan), reason: &str| {
             let mut plan = plan();
             change(&mut plan);
@@ -435,9 +391,13 @@ mod tests {
         refused(|plan| plan.tests.push("oltp_everything".into()), "use oltp_read_write");
         refused(|plan| plan.threads = vec![0], "use 1 to 256");
         refused(|plan| plan.servers.clear(), "nothing to run");
+        refused(|plan| plan.rounds = 0, "nothing to run");
+        refused(|plan| plan.servers.push(plan.servers[0].clone()), "weir: named twice");
+        refused(|plan| plan.threads.push(1), "1 thread: named twice");
         refused(|plan| plan.table_rows = 0, "at least one row");
         refused(|plan| plan.dropped_seconds = 2, "nothing is left");
         refused(|plan| plan.rate = Some(0), "use 1 or more");
+        refused(|plan| plan.iops = Some(0), "use 1 or more");
         refused(|plan| plan.setup.command = "/nowhere/run".into(), "/nowhere/run is not there");
     }
 }

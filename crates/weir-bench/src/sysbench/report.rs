@@ -3,13 +3,16 @@
 use std::fs;
 use std::path::Path;
 
-use super::{Document, Run};
+use super::document::{Document, Run};
 use crate::error::{Error, Result};
+use crate::quantity::counted;
 use crate::report::TextTable;
+use crate::rounds::{Median, medians};
 
 /// What the columns mean, for readers of tables.
 pub const COLUMNS: &[(&str, &str)] = &[
     ("tps.av", "transactions per second, mean of the seconds that count"),
+    ("range", "with --rounds, the lowest and the highest tps.av; the line is the median run's"),
     (
         "tps.99",
         "the rate that 99 % of them reach; of fewer than 100 the slowest; 99/av: that of the mean",
@@ -41,25 +44,26 @@ pub fn table(document: &Document) -> String {
     };
     let relative = format!("vs.{first}");
     let mut table = TextTable::new(&[
-        "test", "threads", "server", "tps.av", "tps.99", "99/av", &relative, "p95.ms", "err/s",
-        "Mcpu/t", "rKB/t", "wKB/t", "size", "rss",
+        "test", "threads", "server", "tps.av", "range", "tps.99", "99/av", &relative, "p95.ms",
+        "err/s", "Mcpu/t", "rKB/t", "wKB/t", "size", "rss",
     ]);
     let mut verdicts = String::new();
     for (test, threads) in cases(document) {
-        let runs: Vec<_> =
-            document.runs.iter().filter(|run| run.test == test && run.threads == threads).collect();
-        let good: Vec<_> = runs.into_iter().filter(|run| run.failure.is_none()).collect();
-        let base = good.iter().find(|run| run.server == first).map(|run| run.rate_mean);
-        for run in &good {
-            table.row(format!("{test} {threads}"), cells(run, base));
+        let is_of_case = |run: &&Run| (run.test.as_str(), run.threads) == (test, threads);
+        let good = document.runs.iter().filter(is_of_case).filter(|run| run.failure.is_none());
+        let lines = medians(good.map(|run| (run.server.as_str(), run)), |run| run.rate_mean);
+        let base = lines.iter().find(|(server, _)| *server == first);
+        let base = base.map(|(_, median)| median.run.rate_mean);
+        for (_, median) in &lines {
+            table.row(format!("{test} {threads}"), cells(median, base));
         }
-        let others = good.iter().filter(|run| run.server != first);
-        let best = others.max_by(|a, b| a.rate_mean.total_cmp(&b.rate_mean));
-        if let (Some(base), Some(best)) = (base, best) {
-            let ratio = base / best.rate_mean.max(f64::MIN_POSITIVE);
-            let name = &best.server;
+        let others = lines.iter().filter(|(server, _)| *server != first);
+        let best = others.max_by(|(_, a), (_, b)| a.run.rate_mean.total_cmp(&b.run.rate_mean));
+        if let (Some(base), Some((name, best))) = (base, best) {
+            let ratio = base / best.run.rate_mean.max(f64::MIN_POSITIVE);
+            let threads = counted(threads, "thread");
             verdicts += &format!(
-                "{test}, {threads} threads: {first} is at {ratio:.2}x of the fastest other, {name}\n"
+                "{test}, {threads}: {first} is at {ratio:.2}x of the fastest other, {name}\n"
             );
         }
     }
@@ -72,7 +76,11 @@ pub fn table(document: &Document) -> String {
         text += &format!("\n{}: {}, {settings}\n", server.name, server.version);
     }
     for run in document.runs.iter().filter(|run| run.failure.is_some()) {
-        text += &format!("\n{}\n", line(run));
+        let round = match document.settings.rounds {
+            1 => String::new(),
+            _ => format!("round {}: ", run.round),
+        };
+        text += &format!("\n{round}{}\n", line(run));
     }
     text
 }
@@ -89,7 +97,8 @@ fn cases(document: &Document) -> Vec<(&str, u32)> {
     cases
 }
 
-fn cells(run: &Run, base: Option<f64>) -> Vec<String> {
+fn cells(median: &Median<&Run>, base: Option<f64>) -> Vec<String> {
+    let run = median.run;
     let per = |amount: f64| amount / run.transactions.max(1) as f64;
     let gb = |bytes: u64| format!("{:.2}", bytes as f64 / f64::from(1 << 30));
     let ratio = |a: f64, b: f64| if b > 0.0 { format!("{:.2}", a / b) } else { "-".into() };
@@ -98,6 +107,7 @@ fn cells(run: &Run, base: Option<f64>) -> Vec<String> {
         run.threads.to_string(),
         run.server.clone(),
         format!("{:.0}", run.rate_mean),
+        median.range_text(),
         format!("{:.0}", run.rate_99),
         ratio(run.rate_99, run.rate_mean),
         base.map_or("-".into(), |base| ratio(run.rate_mean, base)),
@@ -129,7 +139,7 @@ pub fn save(document: &Document, path: &Path) -> Result<()> {
 mod tests {
     use super::*;
     use crate::environment::Environment;
-    use crate::sysbench::{FORMAT, Settings};
+    use crate::sysbench::document::{FORMAT, Settings};
 
     fn run(server: &str, threads: u32, rate_mean: f64) -> Run {
         let (server, test) = (server.to_string(), "oltp_read_write".to_string());
@@ -141,6 +151,7 @@ mod tests {
         let settings = Settings {
             tables: 1,
             table_rows: 1,
+            rounds: 1,
             seconds: 2,
             dropped_seconds: 1,
             iops: None,
@@ -167,14 +178,42 @@ mod tests {
         let text = table(&document(runs));
         assert!(
             text.contains(
-                "oltp_read_write, 1 threads: weir is at 3.00x of the fastest other, innodb"
+                "oltp_read_write, 1 thread: weir is at 3.00x of the fastest other, innodb"
             )
         );
         assert!(!text.contains("4 threads: weir"), "nothing to compare with: {text}");
         assert!(text.contains("oltp_read_write 4 rocksdb: failed: gone"), "{text}");
         let line = text.lines().find(|line| line.contains("innodb")).unwrap();
         let cells: Vec<_> = line.split_whitespace().collect();
-        assert_eq!(cells[1..7], ["1", "innodb", "100", "50", "0.50", "0.33"]);
+        assert_eq!(cells[1..8], ["1", "innodb", "100", "-", "50", "0.50", "0.33"]);
+    }
+
+    #[test]
+    fn of_several_rounds_the_median_counts() {
+        let rates = [("weir", 900.0), ("innodb", 100.0), ("weir", 100.0), ("weir", 200.0)];
+        let of = |(server, rate)| run(server, 4, rate);
+        let failed = Run { round: 2, failure: Some("gone".into()), ..run("innodb", 4, 0.0) };
+        let mut document = document(rates.map(of).into_iter().chain([failed]).collect());
+        document.settings.rounds = 3;
+        let text = table(&document);
+        let cells = |server: &str| -> Vec<String> {
+            let of = |line: &&str| line.split_whitespace().nth(2) == Some(server);
+            let line = text.lines().find(of).unwrap_or_else(|| panic!("{server}: {text}"));
+            line.split_whitespace().map(str::to_string).collect()
+        };
+        assert_eq!(cells("weir")[3..8], ["200", "100-900", "100", "0.50", "1.00"]);
+        assert_eq!(cells("innodb")[3..8], ["100", "-", "50", "0.50", "0.50"]);
+        assert!(text.contains("weir is at 2.00x of the fastest other, innodb"), "{text}");
+        assert!(text.contains("round 2: oltp_read_write 4 innodb: failed: gone"), "{text}");
+    }
+
+    #[test]
+    fn documents_of_one_round_do_not_name_it() {
+        let mut json = serde_json::to_value(document(vec![run("weir", 1, 300.0)])).unwrap();
+        json["settings"].as_object_mut().unwrap().remove("rounds").unwrap();
+        json["runs"][0].as_object_mut().unwrap().remove("round").unwrap();
+        let read: Document = serde_json::from_value(json).unwrap();
+        assert_eq!((read.settings.rounds, read.runs[0].round), (1, 1));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use weir_page::{PageId, TreeId};
 
 /// The catalog's tree.
-pub const CATALOG: Tree = Tree { id: TreeId(2) };
+pub const CATALOG: Tree = Tree::new(TreeId(2));
 
 /// What the catalog keeps of a table; postcard, behind a format byte.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -190,6 +190,7 @@ impl Changes<'_> {
     /// # Errors
     /// [`Error::TableInUse`], [`Error::NoSuchTable`]; [`Error::Cancelled`] if patience ends. Nothing changed then.
     pub fn hide_from_older(&self, table: &Table) -> Result<()> {
+        self.db.0.home.check(table)?;
         let _hold = table.0.exclusive(self.patience)?;
         let _one = self.db.0.ddl.lock();
         let mut def = TableDef::clone(&*table.0.def()?);

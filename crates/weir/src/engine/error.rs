@@ -42,8 +42,11 @@ pub enum Error {
     /// The transaction has ended, by itself or by a deadlock.
     #[error("the transaction has ended")]
     Ended,
-    /// The transaction has been rolled back to an earlier savepoint since this one. Nothing changed.
-    #[error("the savepoint is no more: the transaction was rolled back to an earlier one")]
+    /// The transaction has been rolled back to an earlier savepoint since this one, or it is another transaction's.
+    /// Nothing changed.
+    #[error(
+        "no such savepoint: the transaction was rolled back to an earlier one since, or it is another's"
+    )]
     NoSuchSavepoint,
     /// The transaction is prepared: it can only be committed or rolled back.
     #[error("the transaction is prepared: it can only be committed or rolled back")]

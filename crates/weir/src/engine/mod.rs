@@ -139,8 +139,9 @@ impl Database {
         }
         let lock = disk.lock()?;
         let exists = exists(&*disk, name, &options)?;
-        sort::remove_leftovers(&*disk)?;
         let (storage, recovered) = if exists {
+            // Where there is no database yet, files of such names are somebody else's.
+            sort::remove_leftovers(&*disk)?;
             let storage_options = options.storage(0)?;
             let on_progress = options.on_progress.clone();
             let mut progress = |p| {

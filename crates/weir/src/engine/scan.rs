@@ -200,12 +200,13 @@ impl RawScan {
     /// The next entry. `txn`: the transaction that began the scan.
     ///
     /// # Errors
-    /// [`Error::Ended`] if that transaction has ended; storage errors; of a locking scan also
+    /// [`Error::Ended`] if that transaction has ended, [`Error::Prepared`]; storage errors; of a locking scan also
     /// [`Error::LockWaitTimeout`], [`Error::Deadlock`], [`Error::Cancelled`]: all but a deadlock leave the
     /// scan where it is.
     #[inline]
     pub fn next(&mut self, txn: &mut Transaction) -> Result<Option<RawEntry<'_>>> {
-        if txn.has_ended() || txn.serial() != self.serial {
+        txn.check_running()?;
+        if txn.serial() != self.serial {
             return Err(Error::Ended);
         }
         loop {
@@ -259,14 +260,15 @@ impl RawScan {
                 Reads::View(view) => Look::At(view),
                 Reads::Newest => Look::Newest { own: txn.own_id()?, skip: false, ranges },
                 Reads::Locked(mode, wait) => {
-                    let ranges = ranges.or(self.widen(txn, mode)?);
+                    // A range that stands for its rows keeps out whoever one of keys does, and their locks.
+                    let ranges = self.widen(txn, mode)?.or(ranges);
                     Look::Newest { own: txn.own_id()?, skip: wait == Wait::Skip, ranges }
                 }
             };
             match self.scan.look(look) {
                 Ok(row) => return Ok(row.is_some()),
                 Err(ScanStop::Fault(fault)) => return Err(fault.into()),
-                Err(ScanStop::RowsLocked) => self.locked_rows = 0,
+                Err(ScanStop::RowLocked(key)) => self.lock_row(txn, &key)?,
                 Err(ScanStop::Held(other)) => {
                     let waits = !matches!(self.begin.reads, Reads::Locked(_, Wait::No));
                     txn.waiting(|txn| txn.wait_for_end(other, waits))?;
@@ -275,12 +277,22 @@ impl RawScan {
         }
     }
 
-    /// How the rows that are read next are locked as a whole, if they are: a scan that has locked many rows one by
-    /// one goes on with what it finds in each leaf.
+    /// Locks the next row, which others have locked, before it is read.
+    #[cold]
+    fn lock_row(&mut self, txn: &mut Transaction, key: &[u8]) -> Result<()> {
+        let Reads::Locked(mode, wait) = self.begin.reads else {
+            unreachable!("only a locking scan locks rows as a whole");
+        };
+        let tree = self.begin.def.primary;
+        txn.get_stored_locked(tree, key, mode, wait, &mut Vec::new()).map(drop)
+    }
+
+    /// How the rows that are read next are locked as a whole, if they are: where ranges are locked anyway, and by a scan
+    /// that has locked many rows one by one.
     #[inline]
     fn widen(&mut self, txn: &mut Transaction, mode: Mode) -> Result<Option<RangeMode>> {
         if self.begin.widens && self.scan.is_to_read() {
-            let whole = self.locked_rows >= ROWS_ALONE;
+            let whole = self.begin.ranges.is_some() || self.locked_rows >= ROWS_ALONE;
             self.whole_at = if whole { Some(txn.changes()?) } else { None };
         }
         Ok(self.whole_at.map(|_| RangeMode { mode, for_rows: true }))

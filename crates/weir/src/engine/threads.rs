@@ -1,6 +1,6 @@
 //! The threads that run the steps of transactions: purge, and moving staged entries on.
 
-use crate::storage::{Background, Fault, Rests, Signal, Step};
+use crate::storage::{Background, Fault, Rests, Signal, Step, StopsWhenPanicking};
 use crate::txn::Transactions;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -59,6 +59,7 @@ impl Threads {
         let (shared, ending) = (shared.clone(), self.ending.clone());
         let at = self.of_transactions.len();
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
+            let _stops = StopsWhenPanicking(&shared.storage);
             let mut rests = Rests::new(REST, LONGEST_REST);
             while !ending.begun.load(Ordering::Acquire) && shared.storage.check().is_ok() {
                 match step(&shared) {

@@ -503,7 +503,7 @@ impl Transaction {
             }
             _ => None,
         };
-        let widens = self.isolation == Isolation::RepeatableRead
+        let widens = (self.isolation == Isolation::RepeatableRead || ranges.is_some())
             && of == KeyOf::Primary
             && matches!(reads, Reads::Locked(_, Wait::ForTimeout | Wait::No));
         Ok(RawScan::new(self, Begin { def, of, reads, ranges, widens }, range, direction, held))
@@ -563,8 +563,8 @@ impl Transaction {
     /// # Errors
     /// [`Error::NoSuchSavepoint`]; storage errors.
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
-        self.check_running()?;
-        if self.rollbacks.have_passed(savepoint) {
+        let now = self.txn()?.savepoint();
+        if !self.rollbacks.know(savepoint, now) {
             return Err(Error::NoSuchSavepoint);
         }
         self.rollbacks.note(savepoint);

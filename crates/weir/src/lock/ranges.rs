@@ -4,7 +4,8 @@
 //! - A reader registers the part of a tree that it has read under the latch of the leaf that it read
 //!   it from. It reads past no entry of a running transaction: it waits for that one's end first.
 //! - A reader whose range stands for locks of the rows in it asks for others' row locks first, under the same
-//!   latch ([`super::LockTable::conflicts`]); where there are any, it locks row by row.
+//!   latch ([`super::LockTable::conflicts`]); its range ends before the first of them, and it goes on once it has that
+//!   row's lock.
 //! - Who locks a row by reading it asks [`RangeLocks::in_the_way`] under the latch of the leaf, having entered
 //!   its lock; if the row lies in a range that conflicts, it gives up the lock and waits for that one's end.
 //! - A writer asks [`RangeLocks::holder`] under the latch of the leaf that it is about to change; if the
@@ -27,8 +28,9 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use weir_page::types::{TreeId, TxnId};
 
-/// Ranges of one transaction in one tree, of one mode.
-const MAX_RANGES: usize = 1024;
+/// Ranges of one transaction in one tree, of one mode. A few megabytes of them: one range instead locks out everybody
+/// else, and who looks up many rows by an index has one for each.
+const MAX_RANGES: usize = 1 << 14;
 const SHARDS: usize = 16;
 
 /// Disjoint, not adjoining ranges `[low, high)` by `low`; no `high`: to the end.
@@ -320,6 +322,7 @@ mod tests {
     fn too_many_ranges_become_one() {
         let mut ranges = Ranges::default();
         for n in 0..=MAX_RANGES as u16 {
+            assert!(!ranges.contain(&1u16.to_be_bytes()), "there is a range for each of {n}");
             ranges.add(&(2 * n).to_be_bytes(), Some(&(2 * n + 1).to_be_bytes()));
         }
         assert_eq!(ranges.0.len(), 1);

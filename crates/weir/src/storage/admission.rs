@@ -10,6 +10,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use weir_redo::{Admission, Credit, Refused};
 
+/// How often the page writer tries to move the checkpoint for want of log space.
+const CHECKPOINTS_MAX: u32 = 100;
+
 /// What an mtr has been given: space in the log, credits for dirty pages.
 pub struct Admitted<'s> {
     pub(super) credit: Credit<'s>,
@@ -24,16 +27,7 @@ impl Storage {
     /// ended ([`super::interruptible`]).
     #[inline]
     pub fn mtr(&self, need: Need) -> Result<Mtr<'_>, Fault> {
-        let mut frames = Vec::new();
-        while frames.len() < need.pages {
-            match self.take_frame() {
-                Ok(frame) => frames.push(frame),
-                Err(fault) => {
-                    self.return_frames(frames);
-                    return Err(fault);
-                }
-            }
-        }
+        let frames = self.take_frames(need.pages)?;
         match self.admit(need) {
             Ok(admitted) => Ok(Mtr::new(self, admitted, frames)),
             Err(fault) => {
@@ -108,19 +102,27 @@ impl Storage {
 
     /// Admission of the page writer itself, which nobody relieves.
     pub(super) fn admit_writer(&self, bytes: usize) -> Result<Credit<'_>, Fault> {
-        for _ in 0..100 {
+        let mut checkpoints = 0;
+        loop {
             match self.redo.try_admit(bytes, Admission::System) {
                 Ok(credit) => return Ok(credit),
                 Err(Refused::Poisoned) => {
                     return Err(self.redo.check().expect_err("poisoned").into());
                 }
-                Err(Refused::Buffer) => self.redo.wait_for_space(Duration::from_millis(1)),
+                // However long it takes: mtrs that have lost their processor give it back when they have it again.
+                Err(Refused::Buffer) => {
+                    self.check()?;
+                    self.redo.wait_for_space(Duration::from_millis(1));
+                }
+                Err(Refused::Capacity) if checkpoints == CHECKPOINTS_MAX => {
+                    return Err(Fault::LogFull { capacity_bytes: self.redo.capacity() });
+                }
                 Err(Refused::Capacity) => {
+                    checkpoints += 1;
                     self.checkpoint()?;
                 }
             }
         }
-        Err(Fault::LogFull { capacity_bytes: self.redo.capacity() })
     }
 
     /// Does, or waits for, what frees log space.
@@ -171,5 +173,55 @@ impl Storage {
             Some(error) if turns > 20 => Err(error.clone().into()),
             _ => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::StorageOptions;
+    use super::*;
+    use std::sync::Arc;
+    use weir_os::SimDisk;
+    use weir_redo::RedoOptions;
+
+    /// A storage with a small log buffer.
+    fn storage() -> Storage {
+        let options = StorageOptions {
+            frames: 64,
+            redo: RedoOptions {
+                capacity_bytes: 4 << 20,
+                segment_bytes: 1 << 20,
+                buffer_bytes: 256 << 10,
+                database_id: 7,
+            },
+            dirty_limit: 0.9,
+            keep_redo_capacity: false,
+            compression: weir_store::Compression::Lz4,
+            inline: false,
+            policy: Default::default(),
+        };
+        Storage::create(Arc::new(SimDisk::new(1)), &options).unwrap()
+    }
+
+    /// A few threads that split pages take all of a small buffer; on a busy machine for long. The database stopped then.
+    #[test]
+    fn the_page_writer_waits_for_the_log_buffer_as_long_as_it_takes() {
+        let storage = storage();
+        let claim = |bytes| storage.redo.try_admit(bytes, Admission::User).ok();
+        let all = |bytes| std::iter::from_fn(move || claim(bytes));
+        let held: Vec<_> = all(60_000).chain(all(1000)).collect();
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| storage.admit_writer(10_000).map(drop));
+            for _ in 0..100_000 {
+                // Wakes it, in vain.
+                drop(claim(8));
+                std::thread::yield_now();
+                if writer.is_finished() {
+                    break;
+                }
+            }
+            drop(held);
+            writer.join().unwrap().unwrap();
+        });
     }
 }

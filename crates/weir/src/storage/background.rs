@@ -50,7 +50,10 @@ impl Background {
 
     fn spawn(&mut self, name: &str, run: fn(&Storage, &Shared)) -> std::io::Result<()> {
         let (storage, shared) = (self.storage.clone(), self.shared.clone());
-        let thread = Builder::new().name(name.into()).spawn(move || run(&storage, &shared))?;
+        let thread = Builder::new().name(name.into()).spawn(move || {
+            let _stops = StopsWhenPanicking(&storage);
+            run(&storage, &shared);
+        })?;
         self.threads.push(thread);
         Ok(())
     }
@@ -67,6 +70,18 @@ impl Drop for Background {
         signals.into_iter().for_each(Signal::raise);
         for thread in self.threads.drain(..) {
             let _ = thread.join();
+        }
+    }
+}
+
+/// Held by a thread whose steps others wait for: if it panics the database stops, or they would wait for ever.
+pub struct StopsWhenPanicking<'s>(pub &'s Storage);
+
+impl Drop for StopsWhenPanicking<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let name = std::thread::current().name().unwrap_or_default().to_string();
+            self.0.stop(Fault::Panicked(name));
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Free frames: a reserve for those who load or make pages.
 //!
 //! A clock hand goes round the frames. A frame that was used since is spared that many rounds (at
-//! most three); pages read by scans start without credit, so a scan passes through few frames. Clean
-//! victims are dropped; cold dirty ones are written, and dropped in a later round.
+//! most three, leaves of staging trees more often); pages read by scans start without credit, so a scan passes
+//! through few frames. Clean victims are dropped; cold dirty ones are written, and dropped in a later round.
 
 use super::pool::{DIRTY, NO_FRAME, WRITING};
 use super::write::Reason;
@@ -107,5 +107,61 @@ impl Storage {
         state.latch.unlock_exclusive();
         self.pool.retire(frame);
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Need, StorageOptions};
+    use super::*;
+    use std::sync::Arc;
+    use weir_os::SimDisk;
+    use weir_page::Redo;
+    use weir_redo::RedoOptions;
+
+    const FRAMES: usize = 64;
+
+    fn storage() -> Storage {
+        let options = StorageOptions {
+            frames: FRAMES,
+            redo: RedoOptions {
+                capacity_bytes: 4 << 20,
+                segment_bytes: 1 << 20,
+                buffer_bytes: 1 << 20,
+                database_id: 7,
+            },
+            dirty_limit: 0.9,
+            keep_redo_capacity: false,
+            compression: weir_store::Compression::Lz4,
+            inline: false,
+            policy: Default::default(),
+        };
+        Storage::create(Arc::new(SimDisk::new(1)), &options).unwrap()
+    }
+
+    fn new_page(storage: &Storage) -> PageId {
+        let mut mtr = storage.mtr(Need::pages(256, 1)).unwrap();
+        let page = mtr.create();
+        mtr.log(&Redo::OverflowInit { page, data: b"value" });
+        mtr.commit();
+        page
+    }
+
+    #[test]
+    fn kept_pages_go_after_all_others_but_they_go() {
+        let storage = storage();
+        let pages: Vec<PageId> = (0..40).map(|_| new_page(&storage)).collect();
+        let (kept, others) = pages.split_at(10);
+        let frame = |page: PageId| storage.store.map().slot(page).frame.load(Ordering::Relaxed);
+        let resident = |pages: &[PageId]| pages.iter().filter(|&&p| frame(p) != NO_FRAME).count();
+        kept.iter().for_each(|&page| storage.pool.frame(frame(page)).keep());
+        while resident(others) > 0 {
+            let more = storage.pool.free_frames() + 1;
+            storage.evict_step(more).unwrap();
+            assert_eq!(resident(kept), kept.len());
+        }
+        while resident(kept) > 0 {
+            storage.evict_step(FRAMES).unwrap();
+        }
     }
 }

@@ -58,6 +58,9 @@ pub enum Fault {
         /// The directory.
         directory: String,
     },
+    /// A thread that others wait for has panicked.
+    #[error("its thread {0} has panicked: a bug, of which the panic's message tells")]
+    Panicked(String),
     /// The database was closed, by this handle or another.
     #[error("the database has been closed; open it again")]
     Closed,

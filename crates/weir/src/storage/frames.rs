@@ -20,23 +20,47 @@ impl Storage {
                 self.ask_for_frames();
                 return Ok(frame);
             }
-            self.check_waiting()?;
-            turns += 1;
-            if self.inline {
-                self.evict_step(1)?;
-                // In recovery of a database with threads, frames may wait for those of other databases.
-                if turns > 1_000_000 {
-                    return Err(Fault::NoFrame { frames: self.pool.frames() });
-                }
-                std::thread::yield_now();
-            } else {
-                self.figures.frame_waits.fetch_add(1, Ordering::Relaxed);
-                self.evictor.raise();
-                self.pool.reclaim();
-                std::thread::sleep(Duration::from_micros(100));
-                self.fail_if_full(turns / 50)?;
-            }
+            self.wait_for_frames(1, &mut turns)?;
         }
+    }
+
+    /// So many free frames, after waiting for them. Who waits for the last of them holds none: those who need fewer
+    /// go on meanwhile, and give theirs back.
+    #[inline]
+    pub(super) fn take_frames(&self, number: usize) -> Result<Vec<u32>, Fault> {
+        if number == 0 {
+            return Ok(Vec::new());
+        }
+        let mut turns = 0;
+        loop {
+            let frames: Vec<u32> = (0..number).map_while(|_| self.pool.free.pop()).collect();
+            if frames.len() == number {
+                self.ask_for_frames();
+                return Ok(frames);
+            }
+            self.return_frames(frames);
+            self.wait_for_frames(number, &mut turns)?;
+        }
+    }
+
+    /// Evicts pages, or waits for them to be evicted.
+    fn wait_for_frames(&self, wanted: usize, turns: &mut u32) -> Result<(), Fault> {
+        self.check_waiting()?;
+        *turns += 1;
+        if self.inline {
+            self.evict_step(wanted)?;
+            // In recovery of a database with threads, frames may wait for those of other databases.
+            if *turns > 1_000_000 {
+                return Err(Fault::NoFrame { frames: self.pool.frames() });
+            }
+            std::thread::yield_now();
+            return Ok(());
+        }
+        self.figures.frame_waits.fetch_add(1, Ordering::Relaxed);
+        self.evictor.raise();
+        self.pool.reclaim();
+        std::thread::sleep(Duration::from_micros(100));
+        self.fail_if_full(*turns / 50)
     }
 
     pub(super) fn return_frames(&self, frames: Vec<u32>) {
@@ -123,5 +147,61 @@ impl Storage {
     #[inline]
     pub fn pin(&self) -> epoch::Guard {
         epoch::pin()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Interrupts, Need, StorageOptions, interruptible};
+    use super::*;
+    use std::sync::Arc;
+    use weir_os::SimDisk;
+    use weir_redo::RedoOptions;
+
+    /// A storage whose frames nobody frees.
+    fn storage() -> Storage {
+        let options = StorageOptions {
+            frames: 64,
+            redo: RedoOptions {
+                capacity_bytes: 4 << 20,
+                segment_bytes: 1 << 20,
+                buffer_bytes: 1 << 20,
+                database_id: 7,
+            },
+            dirty_limit: 0.9,
+            keep_redo_capacity: false,
+            compression: weir_store::Compression::Lz4,
+            inline: false,
+            policy: Default::default(),
+        };
+        Storage::create(Arc::new(SimDisk::new(1)), &options).unwrap()
+    }
+
+    /// Many who split pages at once would share all frames, and each would wait for the others' for ever.
+    #[test]
+    fn who_waits_for_its_last_frame_holds_none() {
+        let storage = storage();
+        let taken: Vec<u32> = (1..64).map_while(|_| storage.pool.free.pop()).collect();
+        assert_eq!(storage.pool.free.len(), 1);
+        let interrupts = Interrupts::default();
+        std::thread::scope(|scope| {
+            let (of_waiter, storage) = (interrupts.clone(), &storage);
+            let waiter = scope.spawn(move || {
+                let _ends = interruptible(&of_waiter, 1);
+                storage.mtr(Need::pages(256, 2)).map(drop)
+            });
+            while storage.figures.frame_waits.load(Ordering::Relaxed) == 0 {
+                std::thread::yield_now();
+            }
+            // It looks for two now and then, and has them in its hands for a moment.
+            let one = (0..1_000_000).find_map(|_| {
+                std::thread::yield_now();
+                storage.pool.free.pop()
+            });
+            interrupts.raise(1);
+            assert!(matches!(waiter.join().unwrap(), Err(Fault::Interrupted)));
+            assert!(one.is_some(), "the last frame is held by who waits for another");
+        });
+        storage.return_frames(taken);
     }
 }

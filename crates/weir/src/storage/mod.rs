@@ -31,12 +31,12 @@ mod write;
 mod writers;
 
 pub use admission::Admitted;
-pub use background::Background;
+pub use background::{Background, StopsWhenPanicking};
 pub use dirty::{PER_MTR, on_reserve};
 pub use fault::Fault;
 pub use figures::{Figures, Waits};
 pub use gate::Cause;
-pub use interrupt::{Interruptible, interruptible};
+pub use interrupt::{Interruptible, Interrupts, interruptible};
 pub use mtr::{Mtr, Need, Restart, retry};
 pub use pool::{PageRead, Stop};
 pub use signal::{Rests, Signal, Step};

@@ -10,7 +10,7 @@
 //! directory.
 
 use super::dirty::Reserved;
-use super::pool::{DIRTY, FREED, FREEING, NO_FRAME, Pool, Stop, WRITING};
+use super::pool::{DIRTY, FREED, FREEING, Pool, Stop, WRITING};
 use super::{Admitted, Fault, Storage};
 use crate::storage::latch::Seen;
 use crossbeam_epoch as epoch;
@@ -154,27 +154,33 @@ impl<'s> Mtr<'s> {
     /// # Panics
     /// If more pages are made than were asked for in [`Need`].
     pub fn create(&mut self) -> PageId {
-        let page = self.storage.store.allocate_page();
-        self.create_as(page);
-        page
-    }
-
-    /// Makes a new page of a given number.
-    pub fn create_as(&mut self, page: PageId) {
         let frame = self.frames.pop().expect("new pages are asked for beforehand");
         let state = self.pool().frame(frame);
         state.latch.exclusive();
-        // SAFETY: the frame is free and latched: nobody else reads or writes it.
-        unsafe { (*self.pool().ptr(frame)).reset(page, weir_page::Kind::Blank, 0) };
-        // SAFETY: as above.
-        unsafe { (*self.pool().ptr(frame)).set_lsn(Lsn(0)) };
         state.level.store(0, Ordering::Relaxed);
         state.hits.store(1, Ordering::Relaxed);
         state.state.store(0, Ordering::Relaxed);
-        state.page.store(page.0, Ordering::Relaxed);
-        let before = self.storage.store.map().slot(page).frame.swap(frame, Ordering::AcqRel);
-        assert_eq!(before, NO_FRAME, "a new page is nowhere in memory");
+        let mut passed_over = Vec::new();
+        let page = loop {
+            let page = self.storage.store.allocate_page();
+            if self.settle(page, frame) {
+                break page;
+            }
+            passed_over.push(page);
+        };
+        passed_over.into_iter().for_each(|page| self.storage.store.release_page(page));
         self.hold(page, frame);
+        page
+    }
+
+    /// Makes a latched frame the home of a new page, unless somebody is about to load a page of this number, by a reference
+    /// that is out of date: what that one reads might be an older image of the new page.
+    fn settle(&self, page: PageId, frame: u32) -> bool {
+        // SAFETY: the frame is free and latched: nobody else reads or writes it.
+        let bytes = unsafe { &mut *self.pool().ptr(frame) };
+        bytes.reset(page, weir_page::Kind::Blank, 0);
+        bytes.set_lsn(Lsn(0));
+        self.pool().settle(self.storage.store.map().slot(page), page, frame)
     }
 
     #[inline]
@@ -482,6 +488,21 @@ mod tests {
             .unwrap();
         }
         free
+    }
+
+    #[test]
+    fn a_number_that_somebody_is_about_to_load_is_not_given_out() {
+        let storage = storage(&SimDisk::new(1));
+        let freed = new_page(&storage);
+        let mut mtr = storage.mtr(Need::log(256)).unwrap();
+        mtr.latch(freed).unwrap();
+        mtr.free(freed);
+        mtr.commit();
+        let claim = storage.pool.claim(storage.store.map().slot(freed), freed);
+        assert!(claim.is_some(), "by a reference that was right a moment ago");
+        assert_ne!(new_page(&storage), freed);
+        drop(claim);
+        assert_eq!(new_page(&storage), freed, "nobody is about to load it any more");
     }
 
     #[test]

@@ -35,6 +35,11 @@ pub const FREED: u32 = 4;
 /// The page is being written, and whoever frees it is about to log that, or has just done so: [`FREED`] follows.
 pub const FREEING: u32 = 8;
 
+/// Recent uses that count.
+const HITS_MAX: u32 = 3;
+/// What counts as the uses of a page that is kept before others.
+const HITS_KEPT: u32 = 16;
+
 /// Why an operation on pages has to start anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
@@ -100,9 +105,14 @@ impl Frame {
     #[inline]
     fn touch(&self) {
         let hits = self.hits.load(Ordering::Relaxed);
-        if hits < 3 {
+        if hits < HITS_MAX {
             self.hits.store(hits + 1, Ordering::Relaxed);
         }
+    }
+
+    /// The page is passed over more often than others from now on: reading it again would be dear.
+    pub fn keep(&self) {
+        self.hits.store(HITS_KEPT, Ordering::Relaxed);
     }
 }
 
@@ -370,8 +380,20 @@ impl Pool {
         free.then(|| Claim { pool: self, page })
     }
 
-    /// Makes a filled frame of ours the home of the claimed page; gives it back if the page has
-    /// become resident in another way.
+    /// Makes a latched frame of ours the home of a new page, unless somebody has a claim to load it.
+    pub fn settle(&self, slot: &MapSlot, page: PageId, frame: u32) -> bool {
+        // Held until the frame is known: whoever claims the page later finds that it is resident.
+        let loading = self.loading.lock();
+        if loading.contains(&page) {
+            return false;
+        }
+        self.frame(frame).page.store(page.0, Ordering::Relaxed);
+        let before = slot.frame.swap(frame, Ordering::AcqRel);
+        assert_eq!(before, NO_FRAME, "a new page is nowhere in memory");
+        true
+    }
+
+    /// Makes a filled frame of ours the home of the claimed page.
     pub fn publish(&self, slot: &MapSlot, claim: Claim<'_>, frame: u32, hits: u32) {
         let state = self.frame(frame);
         // SAFETY: the frame is ours until it is published.
@@ -382,12 +404,8 @@ impl Pool {
         state.state.store(0, Ordering::Relaxed);
         // Who finds the page in the frame, by whatever way it came, sees its bytes.
         state.page.store(claim.page.0, Ordering::Release);
-        let published =
-            slot.frame.compare_exchange(NO_FRAME, frame, Ordering::Release, Ordering::Relaxed);
-        if published.is_err() {
-            state.page.store(0, Ordering::Relaxed);
-            self.free.push(frame);
-        }
+        let before = slot.frame.swap(frame, Ordering::Release);
+        assert_eq!(before, NO_FRAME, "a claimed page comes into memory in no other way");
     }
 
     /// Gives a frame up: it is free once no optimistic reader can know it any more. Its identity is

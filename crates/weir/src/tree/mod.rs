@@ -29,6 +29,8 @@ use weir_page::{Kind, PageId, Redo, TreeId};
 pub struct Tree {
     /// The number.
     pub id: TreeId,
+    /// Leaves that are changed are kept in memory before others.
+    stays: bool,
 }
 
 /// Where a descent goes.
@@ -167,8 +169,13 @@ const RESTRUCTURE_BYTES: usize = 64 << 10;
 
 impl Tree {
     /// The tree with that number.
-    pub fn new(id: TreeId) -> Tree {
-        Tree { id }
+    pub const fn new(id: TreeId) -> Tree {
+        Tree { id, stays: false }
+    }
+
+    /// The same, but leaves that are changed through this are kept in memory before those of others.
+    pub fn staying(self) -> Tree {
+        Tree { stays: true, ..self }
     }
 
     /// Its root page.
@@ -186,7 +193,7 @@ impl Tree {
     pub fn init(mtr: &mut Mtr<'_>, root: PageId) -> Tree {
         let id = TreeId(root.0);
         mtr.log(&Redo::Image { page: root, body: &empty_leaf(root, id) });
-        Tree { id }
+        Tree::new(id)
     }
 
     /// Goes down to the page of `level` that `target` says. The caller has the storage pinned.
@@ -265,6 +272,9 @@ impl Tree {
         mtr.latch_frame(at.frame, at.page)?;
         if mtr.page(at.page).kind() != Kind::Leaf || !self.still_child(s, &at) {
             return Err(Stop::Retry);
+        }
+        if self.stays {
+            s.pool.frame(at.frame).keep();
         }
         Ok(at.page)
     }

@@ -5,7 +5,7 @@
 //! every moment, also after a crash, and each leaf is changed once for many entries.
 
 use super::{Hint, Target, Tree};
-use crate::storage::{Fault, Need, Restart, Stop, Storage, retry};
+use crate::storage::{Fault, Mtr, Need, Restart, Stop, Storage, retry};
 use weir_page::node;
 use weir_page::{Entry, Flags, PageId, Redo, Version};
 
@@ -59,53 +59,17 @@ impl Tree {
         let mut mtr = s.mtr(Need::log(MOVE_BYTES + 1024))?;
         let into = to.latch_leaf(&mut mtr, &first, Hint::default())?;
         let from = self.latch_leaf(&mut mtr, &first, Hint::default())?;
-        let upper = node::upper(mtr.page(into)).map(<[u8]>::to_vec);
-        let (mut slot, _) = node::search(mtr.page(from), &first);
-        let (mut count, mut bytes) = (0, 0);
-        let next = loop {
-            let page = mtr.page(from);
-            if slot == node::count(page) {
-                break node::upper(page).map(<[u8]>::to_vec);
-            }
-            let key = node::key(page, slot);
-            if upper.as_ref().is_some_and(|upper| key >= *upper) {
-                break Some(key);
-            }
-            let entry = node::entry(page, slot);
-            let (at, found) = node::search(mtr.page(into), &key);
-            assert!(
-                !found || entry.flags.deleted || node::entry(mtr.page(into), at).flags.deleted,
-                "an entry is alive in one of two trees"
-            );
-            let version = match fate(&entry) {
-                Fate::Moves(version) if !found => version,
-                _ => {
-                    slot += 1;
-                    continue;
-                }
-            };
-            let value = entry.value.to_vec();
-            bytes += PER_ENTRY + key.len() + value.len();
-            if !node::fits_insert(mtr.page(into), key.len(), value.len(), version.is_some()) {
-                if count == 0 {
-                    return Ok(Moved::Full(key));
-                }
-                break Some(key);
-            }
-            if bytes > MOVE_BYTES {
-                break Some(key);
-            }
-            let flags = Flags { deleted: false, overflow: false };
-            let entry = Entry { flags, version, value: &value };
-            mtr.log(&Redo::Set { page: into, slot: at as u16, insert: true, key: &key, entry });
-            mtr.log(&Redo::Remove { page: from, slot: slot as u16 });
-            count += 1;
+        let (count, end) = move_entries(&mut mtr, from, into, &first, fate);
+        let next = match end {
+            End::Full(key) if count == 0 => return Ok(Moved::Full(key)),
+            End::Full(key) | End::At(key) => Some(key),
+            End::OfLeaf => node::upper(mtr.page(from)).map(<[u8]>::to_vec),
         };
-        let sparse = node::is_sparse(mtr.page(from));
+        let sparse = count > 0 && node::is_sparse(mtr.page(from));
         if count > 0 {
             mtr.commit();
         }
-        Ok(Moved::Entries { count, next, sparse: sparse && count > 0 })
+        Ok(Moved::Entries { count, next, sparse })
     }
 
     /// Key of the first entry that moves, in the leaf of `key` from there on; else where the next leaf begins, if there
@@ -173,4 +137,61 @@ impl Tree {
         }
         Ok((node::count(&page), node::upper(&page).map(<[u8]>::to_vec)))
     }
+}
+
+/// Where the moves from a leaf end.
+enum End {
+    /// With its last entry.
+    OfLeaf,
+    /// Before this key, which goes to another leaf, or into another mtr.
+    At(Vec<u8>),
+    /// Before this key, for which the receiving leaf has no room.
+    Full(Vec<u8>),
+}
+
+/// Moves entries of the leaf `from`, from `first` on, into the leaf `into`; both are latched. Returns how many.
+fn move_entries(
+    mtr: &mut Mtr<'_>,
+    from: PageId,
+    into: PageId,
+    first: &[u8],
+    fate: &dyn Fn(&Entry<'_>) -> Fate,
+) -> (u64, End) {
+    let upper = node::upper(mtr.page(into)).map(<[u8]>::to_vec);
+    let (mut slot, _) = node::search(mtr.page(from), first);
+    let (mut count, mut bytes) = (0, 0);
+    while slot < node::count(mtr.page(from)) {
+        let page = mtr.page(from);
+        let key = node::key(page, slot);
+        if upper.as_ref().is_some_and(|upper| key >= *upper) {
+            return (count, End::At(key));
+        }
+        let entry = node::entry(page, slot);
+        let (at, found) = node::search(mtr.page(into), &key);
+        assert!(
+            !found || entry.flags.deleted || node::entry(mtr.page(into), at).flags.deleted,
+            "an entry is alive in one of two trees"
+        );
+        let version = match fate(&entry) {
+            Fate::Moves(version) if !found => version,
+            _ => {
+                slot += 1;
+                continue;
+            }
+        };
+        let value = entry.value.to_vec();
+        bytes += PER_ENTRY + key.len() + value.len();
+        if !node::fits_insert(mtr.page(into), key.len(), value.len(), version.is_some()) {
+            return (count, End::Full(key));
+        }
+        if bytes > MOVE_BYTES {
+            return (count, End::At(key));
+        }
+        let flags = Flags { deleted: false, overflow: false };
+        let entry = Entry { flags, version, value: &value };
+        mtr.log(&Redo::Set { page: into, slot: at as u16, insert: true, key: &key, entry });
+        mtr.log(&Redo::Remove { page: from, slot: slot as u16 });
+        count += 1;
+    }
+    (count, End::OfLeaf)
 }

@@ -15,7 +15,7 @@
 use crate::lock::LockError;
 use crate::storage::{Storage, Waits};
 use parking_lot::{Condvar, Mutex};
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize};
 use std::time::{Duration, Instant};
 
@@ -169,20 +169,30 @@ impl Backlog {
     /// # Errors
     /// [`LockError::Cancelled`]: the wait was ended.
     #[inline]
-    pub fn admits(&self, storage: &Storage, cancelled: &AtomicBool) -> Result<bool, LockError> {
+    pub fn admits(
+        &self,
+        storage: &Storage,
+        is_cancelled: impl Fn() -> bool,
+    ) -> Result<bool, LockError> {
         match self.room() {
             Room::There => Ok(true),
             Room::None => Ok(false),
             // Without threads nobody makes room. A database that has stopped says so to who writes.
-            Room::Later => self.wait(cancelled, || !storage.is_inline() && storage.check().is_ok()),
+            Room::Later => {
+                self.wait(is_cancelled, || !storage.is_inline() && storage.check().is_ok())
+            }
         }
     }
 
     #[cold]
-    fn wait(&self, cancelled: &AtomicBool, goes_on: impl Fn() -> bool) -> Result<bool, LockError> {
+    fn wait(
+        &self,
+        is_cancelled: impl Fn() -> bool,
+        goes_on: impl Fn() -> bool,
+    ) -> Result<bool, LockError> {
         let started = Instant::now();
         while goes_on() {
-            if cancelled.load(Acquire) {
+            if is_cancelled() {
                 return Err(LockError::Cancelled);
             }
             let mut turn = self.turn.lock();
@@ -315,16 +325,16 @@ mod tests {
     fn a_wait_ends_where_nobody_makes_room_and_when_it_is_cancelled() {
         let backlog = backlog(0);
         assert!(backlog.count(100, NO_DIRTY_LIMIT));
-        let cancelled = AtomicBool::new(false);
+        let cancelled = std::cell::Cell::new(false);
         let looks = std::cell::Cell::new(3);
         let goes_on = || looks.replace(looks.get() - 1) > 0;
-        assert_eq!(backlog.wait(&cancelled, goes_on), Ok(false));
+        assert_eq!(backlog.wait(|| cancelled.get(), goes_on), Ok(false));
         assert_eq!((looks.get(), backlog.room()), (-1, Room::Later));
         let cancel = || {
-            cancelled.store(true, Relaxed);
+            cancelled.set(true);
             true
         };
-        assert_eq!(backlog.wait(&cancelled, cancel), Err(LockError::Cancelled));
+        assert_eq!(backlog.wait(|| cancelled.get(), cancel), Err(LockError::Cancelled));
     }
 
     #[test]

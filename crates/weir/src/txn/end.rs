@@ -133,13 +133,15 @@ impl Txn {
     /// Faults of the storage: it has not committed.
     pub fn commit_visibly(&mut self) -> Result<Option<Lsn>, TxnError> {
         self.finish_rollback()?;
-        self.drop_snapshot();
         if self.undo_records == 0 {
+            self.drop_snapshot();
             self.end(State::Aborted);
             return Ok(None);
         }
         let lane = self.lane.expect("a transaction with undo has a lane");
         let (appended, history) = self.log_commit(lane)?;
+        // Not before: who can't commit may go on, and sees what it saw.
+        self.drop_snapshot();
         let shared = self.shared.clone();
         {
             let _order = shared.committing.lock();

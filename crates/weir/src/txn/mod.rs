@@ -38,7 +38,7 @@ pub use status::State;
 pub use write::{Op, Outcome};
 
 use crate::lock::{LockError, LockTable, Mode, Request};
-use crate::storage::{Fault, Interruptible, Need, Storage, interruptible, retry};
+use crate::storage::{Fault, Interruptible, Interrupts, Need, Storage, interruptible, retry};
 use crate::tree::Tree;
 use lane::{LaneUse, Lanes};
 use parking_lot::Mutex;
@@ -47,7 +47,7 @@ use snapshots::{Snapshot, Snapshots};
 use status::StatusTable;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use weir_page::{Lsn, Redo, TreeId, TxnId, Undo};
 
@@ -217,7 +217,7 @@ impl Transactions {
             prepared: false,
             lock_timeout: Duration::from_secs(50),
             lock_waits: 0,
-            cancelled: Arc::new(AtomicBool::new(false)),
+            interrupts: Interrupts::default(),
             has_canceller: false,
         }
     }
@@ -250,9 +250,9 @@ pub struct Txn {
     pub lock_timeout: Duration,
     /// How often it has waited for a row lock and got it.
     pub lock_waits: u64,
-    /// Set to end its wait for a lock.
-    cancelled: Arc<AtomicBool>,
-    /// Whether somebody may set it.
+    /// By its number, what ends its waits.
+    interrupts: Interrupts,
+    /// Whether somebody may end them.
     has_canceller: bool,
 }
 
@@ -279,7 +279,7 @@ impl NewestLock {
 pub struct Canceller {
     shared: Arc<Transactions>,
     id: TxnId,
-    cancelled: Arc<AtomicBool>,
+    interrupts: Interrupts,
 }
 
 impl Canceller {
@@ -290,14 +290,14 @@ impl Canceller {
 
     /// The wait that is on, or the next one, fails.
     pub fn cancel(&self) {
-        self.cancelled.store(true, Ordering::Release);
+        self.interrupts.raise(self.id.0);
         self.shared.locks.cancel(self.id);
         self.shared.storage.tell_interrupted();
     }
 
     /// What was cancelled before and met no wait ends no later one.
     pub fn renew(&self) {
-        self.cancelled.store(false, Ordering::Release);
+        self.interrupts.take_back(self.id.0);
     }
 }
 
@@ -328,11 +328,7 @@ impl Txn {
         self.overwrote_unseen = false;
         self.newest_lock.is_held = false;
         self.lock_waits = 0;
-        // Whoever could cancel the one that has ended can't cancel this one.
-        match Arc::get_mut(&mut self.cancelled) {
-            Some(cancelled) => *cancelled.get_mut() = false,
-            None => self.cancelled = Arc::default(),
-        }
+        // Whoever could cancel the one that has ended can't cancel this one, whose number will be another.
         self.has_canceller = false;
     }
 
@@ -457,7 +453,7 @@ impl Txn {
     pub fn canceller(&mut self) -> Canceller {
         let id = self.ensure_id();
         self.has_canceller = true;
-        Canceller { shared: self.shared.clone(), id, cancelled: self.cancelled.clone() }
+        Canceller { shared: self.shared.clone(), id, interrupts: self.interrupts.clone() }
     }
 
     /// While the result lives, this thread's waits for log space, for pages to be written and for frames end with
@@ -465,17 +461,17 @@ impl Txn {
     /// [`Txn::note_cancelled`], and takes back what was half done.
     #[inline]
     pub fn interruptible(&self) -> Option<Interruptible> {
-        self.has_canceller.then(|| interruptible(self.cancelled.clone()))
+        self.has_canceller.then(|| interruptible(&self.interrupts, self.id.0))
     }
 
     /// Whether the wait that is on, or the next one, is to end.
     pub fn is_cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::Acquire)
+        self.interrupts.is_raised(self.id.0)
     }
 
     /// A wait has been ended: later ones go on.
     pub fn note_cancelled(&self) {
-        self.cancelled.store(false, Ordering::Release);
+        self.interrupts.take_back(self.id.0);
     }
 
     /// Creates a tree; rolled back, it is gone.

@@ -56,10 +56,10 @@ impl Txn {
     pub fn prepare(&mut self, xid: &[u8], durability: Durability) -> Result<(), TxnError> {
         assert!(!self.prepared, "a transaction is prepared once");
         self.finish_rollback()?;
-        self.drop_snapshot();
         let end = self.push_undo(&Undo::Prepare { xid })?;
         self.undo_pushed(false);
         self.prepared = true;
+        self.drop_snapshot();
         let lane = self.lane.expect("a transaction with undo has a lane");
         self.shared.lanes.tenant(lane.lane).prepare();
         self.shared.wait_for_log(end, durability)

@@ -49,6 +49,18 @@ pub enum Look {
 /// What a view sees of an entry: whether the value is a reference to a chain, and its bytes.
 pub type Seen<'e> = Option<(bool, Cow<'e, [u8]>)>;
 
+/// What a locking read finds.
+enum Newest {
+    None,
+    Value {
+        overflows: bool,
+    },
+    /// A running transaction has written it.
+    OwnedBy(TxnId),
+    /// It lies in a range whose rows this one has locked.
+    InRangeOf(TxnId),
+}
+
 /// What an undo record says of the version before.
 enum Before {
     /// The same value.
@@ -225,41 +237,11 @@ impl Txn {
         wait: bool,
         out: &mut Vec<u8>,
     ) -> Result<bool, TxnError> {
-        enum Newest {
-            None,
-            Value { overflows: bool },
-            OwnedBy(TxnId),
-            InRangeOf(TxnId),
-        }
         let (mut owner, mut is_new) = (None, false);
         loop {
             is_new |= self.lock_row(tree.id, key, mode, owner, wait)?;
             self.newest_lock.note(tree.id, key, is_new);
-            let s = self.storage();
-            let ranges = &self.shared.locks.ranges;
-            let newest = retry(s, || {
-                let leaf = tree.leaf(s, Target::At(key), false)?;
-                if let Some(holder) = ranges.in_the_way(self.id, tree.id, key, mode) {
-                    return Ok(Newest::InRangeOf(holder));
-                }
-                let (slot, found) = leaf.seek(key);
-                if !found {
-                    return Ok(Newest::None);
-                }
-                let e = leaf.entry(slot);
-                match e.version {
-                    Some(v) if v.txn != self.id && self.shared.is_active(v.txn) => {
-                        Ok(Newest::OwnedBy(v.txn))
-                    }
-                    _ if e.flags.deleted => Ok(Newest::None),
-                    _ => {
-                        out.clear();
-                        out.extend_from_slice(e.value);
-                        Ok::<_, Restart<Fault>>(Newest::Value { overflows: e.flags.overflow })
-                    }
-                }
-            })?;
-            match newest {
+            match self.newest(tree, key, mode, out)? {
                 Newest::OwnedBy(txn) => owner = Some(txn),
                 Newest::InRangeOf(holder) => {
                     if std::mem::take(&mut is_new) {
@@ -271,10 +253,44 @@ impl Txn {
                 Newest::None => return Ok(false),
                 Newest::Value { overflows: false } => return Ok(true),
                 Newest::Value { overflows: true } => {
-                    *out = whole(s, tree, true, out)?;
+                    *out = whole(self.storage(), tree, true, out)?;
                     return Ok(true);
                 }
             }
         }
+    }
+
+    /// Looks at a row that it has locked; its value, as it is in the leaf, is in `out` then.
+    fn newest(
+        &self,
+        tree: Tree,
+        key: &[u8],
+        mode: Mode,
+        out: &mut Vec<u8>,
+    ) -> Result<Newest, Fault> {
+        let s = self.storage();
+        let ranges = &self.shared.locks.ranges;
+        retry(s, || {
+            let leaf = tree.leaf(s, Target::At(key), false)?;
+            if let Some(holder) = ranges.in_the_way(self.id, tree.id, key, mode) {
+                return Ok(Newest::InRangeOf(holder));
+            }
+            let (slot, found) = leaf.seek(key);
+            if !found {
+                return Ok(Newest::None);
+            }
+            let e = leaf.entry(slot);
+            match e.version {
+                Some(v) if v.txn != self.id && self.shared.is_active(v.txn) => {
+                    Ok(Newest::OwnedBy(v.txn))
+                }
+                _ if e.flags.deleted => Ok(Newest::None),
+                _ => {
+                    out.clear();
+                    out.extend_from_slice(e.value);
+                    Ok::<_, Restart<Fault>>(Newest::Value { overflows: e.flags.overflow })
+                }
+            }
+        })
     }
 }

@@ -129,9 +129,9 @@ pub enum ScanStop {
     /// The next entry is held by this transaction: once it has ended, the scan goes on.
     #[error("the next entry is held by transaction {0}")]
     Held(TxnId),
-    /// Others have locked some of the next rows: they can't be locked as a range.
-    #[error("some of the next rows are locked by others")]
-    RowsLocked,
+    /// Others have locked the next row, of this key: once its lock has been had, the scan locks a range that covers it.
+    #[error("the next row is locked by others")]
+    RowLocked(Vec<u8>),
 }
 
 impl ScanStop {
@@ -139,7 +139,7 @@ impl ScanStop {
     pub(super) fn into_fault(self) -> Fault {
         match self {
             ScanStop::Fault(fault) => fault,
-            ScanStop::Held(_) | ScanStop::RowsLocked => {
+            ScanStop::Held(_) | ScanStop::RowLocked(_) => {
                 unreachable!("only a look at the newest versions waits")
             }
         }

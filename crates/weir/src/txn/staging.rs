@@ -86,7 +86,7 @@ impl Staging {
     /// The staging tree of `main`; it isn't known whether it is empty.
     pub fn new(main: Tree, tree: Tree) -> Staging {
         Staging {
-            tree,
+            tree: tree.staying(),
             main,
             begun: AtomicU64::new(0),
             ended: AtomicU64::new(0),
@@ -213,7 +213,8 @@ impl Txn {
         if !wanted || !all.enabled.load(Ordering::Relaxed) {
             return Ok(false);
         }
-        Ok(all.backlog.admits(s, &self.cancelled).inspect_err(|_| self.note_cancelled())?)
+        let admitted = all.backlog.admits(s, || self.is_cancelled());
+        Ok(admitted.inspect_err(|_| self.note_cancelled())?)
     }
 
     /// Inserts an entry into a staging tree.

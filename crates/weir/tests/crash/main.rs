@@ -9,7 +9,7 @@
 //!
 //! - `cargo test -p weir --test crash` runs as many seeds as fit `WEIR_CRASH_SECONDS` (90, and 20 of faults);
 //! - `WEIR_CRASH_SEEDS=n` runs that many instead, from `WEIR_CRASH_FIRST` (0) on; about ten crashes each;
-//! - `WEIR_CRASH_PROFILE=name` runs one of the [`profile`]s only;
+//! - `WEIR_CRASH_PROFILE=name` runs one of the [`profile`]s only; `drawn`: each seed one of its own;
 //! - a failure prints its last operations and the command that repeats it; with `WEIR_CRASH_VERBOSE=1`
 //!   that prints all operations.
 
@@ -23,7 +23,7 @@ mod verify;
 mod work;
 mod world;
 
-use profile::{PROFILES, Profile};
+use profile::Profile;
 use std::sync::Mutex;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
@@ -83,8 +83,8 @@ fn run_many(seconds: u64, run: Runner) -> (Counts, u64) {
     };
     while goes_on(seed) && failed.len() < 10 {
         let profile = match &only {
-            Some(name) => Profile::named(name),
-            None => &PROFILES[seed as usize % PROFILES.len()],
+            Some(name) => Profile::named(name, seed),
+            None => Profile::of(seed),
         };
         match run_apart(seed, profile, run) {
             Some(of_run) => counts.add(&of_run),
@@ -135,8 +135,8 @@ fn repeat() {
 fn repeat_one(run: Runner) {
     let Some(seed) = number("WEIR_CRASH_SEED") else { return };
     let profile = match std::env::var("WEIR_CRASH_PROFILE") {
-        Ok(name) => Profile::named(&name),
-        Err(_) => &PROFILES[seed as usize % PROFILES.len()],
+        Ok(name) => Profile::named(&name, seed),
+        Err(_) => Profile::of(seed),
     };
     let counts = run_apart(seed, profile, run).expect("the run failed");
     println!("{counts:#?}");

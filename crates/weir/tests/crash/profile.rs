@@ -69,7 +69,7 @@ const BASE: Profile = Profile {
     resize_to: 3 << 20,
 };
 
-pub const PROFILES: [Profile; 12] = [
+const PROFILES: [Profile; 12] = [
     BASE,
     Profile {
         name: "big-rows",
@@ -172,9 +172,55 @@ pub const PROFILES: [Profile; 12] = [
     Profile { name: "long-keys", keys: Keys::Long, key_count: 200, body: 400, ..BASE },
 ];
 
+/// The name of all that are drawn.
+const DRAWN: &str = "drawn";
+
 impl Profile {
-    pub fn named(name: &str) -> &'static Profile {
+    /// Of that name, for a seed.
+    pub fn named(name: &str, seed: u64) -> &'static Profile {
+        if name == DRAWN {
+            return Profile::drawn(seed);
+        }
         PROFILES.iter().find(|p| p.name == name).unwrap_or_else(|| panic!("no profile `{name}`"))
+    }
+
+    /// The profiles in turn, then one that is drawn.
+    pub fn of(seed: u64) -> &'static Profile {
+        let turn = seed as usize % (PROFILES.len() + 1);
+        PROFILES.get(turn).unwrap_or_else(|| Profile::drawn(seed))
+    }
+
+    /// A mix that nobody thought of.
+    fn drawn(seed: u64) -> &'static Profile {
+        let mut rng = Rng::with_seed(!seed);
+        let keys = [Keys::Short, Keys::Mixed, Keys::Long, Keys::Right][rng.usize(..4)];
+        let profile = Profile {
+            name: DRAWN,
+            keys,
+            key_count: match keys {
+                Keys::Right => 100_000,
+                _ => 3 << rng.u32(..9),
+            },
+            body: 8 << rng.u32(..10),
+            huge: rng.u8(..) >> rng.u32(1..8),
+            insert: rng.u32(5..60),
+            update: rng.u32(..60),
+            delete: rng.u32(..60),
+            read: rng.u32(..10),
+            scan: rng.u32(..5),
+            ddl: rng.u32(..16) >> rng.u32(..5),
+            background: rng.u32(..50),
+            open: rng.usize(1..9),
+            memory: rng.u64(2 << 20..5 << 20),
+            redo: rng.u64(1..4) << 20,
+            steps: rng.u32(50..400),
+            burst: 1 << rng.u32(..6),
+            prepare: rng.u8(..) >> rng.u32(..8),
+            resize: rng.u8(..) >> rng.u32(2..8),
+            resize_to: rng.u64(2..12) << 20,
+        };
+        // Once for each seed.
+        Box::leak(Box::new(profile))
     }
 
     /// The `n`-th key: the same bytes for the same number.

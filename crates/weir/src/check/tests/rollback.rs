@@ -101,6 +101,30 @@ fn a_rollback_at_the_start_that_fails_takes_back_nothing_of_others() {
     assert!(failed > 2, "{failed} starts failed");
 }
 
+/// On a device that is full, a database that was at its dirty limit could not be opened any more.
+#[test]
+fn rollbacks_at_the_start_may_use_the_dirty_reserve() {
+    let bed = with_history(5);
+    let mut loser = bed.txns.begin();
+    for n in 0..3u8 {
+        loser.write(bed.trees[0].0, &[n], Op::Insert(b"lost")).unwrap();
+    }
+    bed.storage().flush_all(crate::storage::Reason::Checkpoint, &mut |_| {}).unwrap();
+    loser.leave();
+    let disk = bed.disk.crash(1);
+    let on: Arc<dyn weir_os::Disk> = Arc::new(disk.clone());
+    let (storage, _) = Storage::open(on, &options(bed.frames), &mut |_| {}).unwrap();
+    let storage = Arc::new(storage);
+    let of_others: Vec<_> = std::iter::from_fn(|| storage.dirty.try_reserve()).collect();
+    disk.set_capacity(Some(disk.used_bytes()));
+    let (txns, _) = Transactions::recover(storage.clone(), &mut |_| {}).unwrap();
+    drop(of_others);
+    disk.set_capacity(None);
+    let bed = Bed { disk, txns, ..bed };
+    bed.assert_clean("rolled back");
+    bed.assert_rows("rolled back");
+}
+
 #[test]
 fn recovery_of_more_pages_than_frames_needs_no_background_threads() {
     let mut bed = Bed::with_frames(5, 1, 400);

@@ -124,12 +124,11 @@ impl Scan {
     }
 
     /// Locks the part of the range before, `range`, that has been read; its leaf is latched.
-    fn lock_fetched(&self, own: TxnId, how: RangeMode, range: &Range) -> Result<(), ScanStop> {
-        let locks = &self.shared.locks;
-        let is_locked = |at| locks.conflicts(own, self.tree.id, self.row(at).key, how.mode);
-        if how.for_rows && (0..self.rows.len()).any(is_locked) {
-            return Err(ScanStop::RowsLocked);
+    fn lock_fetched(&mut self, own: TxnId, how: RangeMode, range: &Range) -> Result<(), ScanStop> {
+        if how.for_rows {
+            self.leave_locked(own, how)?;
         }
+        let locks = &self.shared.locks;
         let read = match (self.done, self.direction) {
             (true, _) => (&range.low[..], range.high.as_deref()),
             (false, Direction::Forward) => (&range.low[..], Some(&self.range.low[..])),
@@ -140,6 +139,26 @@ impl Scan {
         };
         for tree in [Some(self.tree), self.locks_too].into_iter().flatten() {
             locks.ranges.lock(own, tree.id, read, how).map_err(ScanStop::Held)?;
+        }
+        Ok(())
+    }
+
+    /// Leaves the first row that others have locked to be read later, and what lies behind it: who holds it may be
+    /// about to write it, which a range that covers it would keep from that.
+    fn leave_locked(&mut self, own: TxnId, how: RangeMode) -> Result<(), ScanStop> {
+        let locks = &self.shared.locks;
+        let is_locked =
+            |at: &usize| locks.conflicts(own, self.tree.id, self.row(*at).key, how.mode);
+        let Some(at) = (0..self.rows.len()).find(is_locked) else { return Ok(()) };
+        let key = self.row(at).key.to_vec();
+        if at == 0 {
+            return Err(ScanStop::RowLocked(key));
+        }
+        self.rows.truncate(at);
+        self.done = false;
+        match self.direction {
+            Direction::Forward => self.range.low = key,
+            Direction::Backward => self.range.high = Some([&key[..], &[0]].concat()),
         }
         Ok(())
     }

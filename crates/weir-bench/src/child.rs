@@ -1,0 +1,79 @@
+//! Programs that are started here. They end when this one does, however that ends, and none of them gets the
+//! terminal's interrupt: this program does, and passes it on.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{
+    Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, set_parent_process_death_signal,
+};
+
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// Starts a program; it is told to end when the calling thread does.
+///
+/// # Errors
+/// When it can't be started.
+pub fn start(command: &mut Command) -> io::Result<Child> {
+    let end_with_parent =
+        || set_parent_process_death_signal(Some(Signal::TERM)).map_err(io::Error::from);
+    command.process_group(0);
+    // SAFETY: the closure makes one system call and touches no memory of the parent.
+    unsafe { command.pre_exec(end_with_parent) };
+    command.spawn()
+}
+
+/// Runs a program to its end, with what it wrote where that is piped. Once `stop` is set it is told to end,
+/// and may take its time for that.
+///
+/// # Errors
+/// When it can't be started or waited for.
+pub fn run(command: &mut Command, stop: &AtomicBool) -> io::Result<Output> {
+    let child = start(command)?;
+    // Unlike its number, this means no other process once it has ended.
+    let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            while !ended.load(Ordering::Acquire) {
+                if stop.load(Ordering::Relaxed) {
+                    // It may just have ended by itself.
+                    let _ = pidfd_send_signal(&process, Signal::TERM);
+                    return;
+                }
+                thread::park_timeout(LOOK_AGAIN);
+            }
+        });
+        let output = child.wait_with_output();
+        ended.store(true, Ordering::Release);
+        watch.thread().unpark();
+        output
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Stdio;
+
+    #[test]
+    fn an_interrupt_is_passed_on() {
+        let stop = AtomicBool::new(true);
+        let output = run(Command::new("sleep").arg("1000"), &stop).unwrap();
+        assert_eq!(output.status.signal(), Some(Signal::TERM.as_raw()));
+    }
+
+    #[test]
+    fn what_ends_by_itself_is_waited_for() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo done; exit 3"]).stdout(Stdio::piped());
+        let output = run(&mut command, &AtomicBool::new(false)).unwrap();
+        assert_eq!((output.status.code(), &output.stdout[..]), (Some(3), &b"done\n"[..]));
+        assert!(run(&mut Command::new("/nowhere"), &AtomicBool::new(false)).is_err());
+    }
+}
