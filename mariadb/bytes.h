@@ -12,7 +12,8 @@ static const uchar BLANK[]= {' '};
 
 inline void append(Bytes &out, const void *ptr, size_t len)
 {
-  out.append(static_cast<const char *>(ptr), len);
+  if (len)
+    out.append(static_cast<const char *>(ptr), len);
 }
 
 // Bytes the other way round.

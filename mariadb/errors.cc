@@ -1,4 +1,5 @@
 #include "errors.h"
+#include "session.h"
 
 namespace weir {
 
@@ -49,7 +50,7 @@ int error_of(WeirResult result, THD *thd)
   int error= error_of(result);
   // A KILL that came when its statement had ended has ended a wait of the next one. The server has no words for
   // that: it would tell success.
-  if (error == HA_ERR_ABORTED_BY_USER && thd->killed == NOT_KILLED)
+  if (error == HA_ERR_ABORTED_BY_USER && !is_killed(thd))
     error= HA_ERR_LOCK_WAIT_TIMEOUT;
   if (error == HA_ERR_LOCK_DEADLOCK)
     thd->mark_transaction_to_rollback(true);

@@ -75,9 +75,28 @@ int ha_weir::open(const char *name, int, uint)
   keys.resize(table->s->keys);
   if (!hidden)
     keys[table->s->primary_key].init(table, table->s->primary_key, nullptr, share->keys_made);
+  secondary.clear();
   for (uint i= 0; i < keys.size(); i++)
     if (i != table->s->primary_key)
+    {
       keys[i].init(table, i, primary(), share->keys_made);
+      secondary.push_back(i);
+    }
+  computed_parts.assign(keys.size(), {});
+  computed.clear();
+  computed_blobs.clear();
+  for (uint i : secondary)
+    for (const Part &part : keys[i].parts())
+    {
+      if (part.field->stored_in_db())
+        continue;
+      computed_parts[i].push_back(part.field);
+      if (std::find(computed.begin(), computed.end(), part.field) != computed.end())
+        continue;
+      computed.push_back(part.field);
+      if (part.field->flags & BLOB_FLAG)
+        computed_blobs.push_back(part.field);
+    }
   rows.init(table, primary());
   if (!rows.set_added(table, share->added))
     return HA_ERR_CRASHED;
@@ -139,6 +158,13 @@ static bool locks_what_it_reads(THD *thd)
   }
 }
 
+// Whether the server wants what a trigger or a function reads to stay as it is, since the statement that calls them is
+// logged as it stands.
+static bool locks_for_caller(THD *thd, thr_lock_type type)
+{
+  return type == TL_READ_NO_INSERT && thd->lex->requires_prelocking() && thd_tx_isolation(thd) > ISO_READ_COMMITTED;
+}
+
 static WeirLock lock_for(THD *thd, thr_lock_type type)
 {
   switch (type) {
@@ -151,15 +177,27 @@ static WeirLock lock_for(THD *thd, thr_lock_type type)
   default:
     if (type >= TL_FIRST_WRITE)
       return WEIR_LOCK_EXCLUSIVE;
-    return locks_what_it_reads(thd) ? WEIR_LOCK_SHARED : WEIR_LOCK_NONE;
+    return locks_what_it_reads(thd) || locks_for_caller(thd, type) ? WEIR_LOCK_SHARED : WEIR_LOCK_NONE;
   }
+}
+
+// A trigger or a function reads for the statement that calls it, and locks as that does: but for a SELECT of which
+// nothing is repeated elsewhere.
+static bool locks_as_caller(THD *thd, thr_lock_type type)
+{
+  return thd->in_sub_stmt && (type != TL_READ || thd_sql_command(thd) != SQLCOM_SELECT);
 }
 
 int ha_weir::start(THD *thd, thr_lock_type type)
 {
+  wanted_lock= type;
   writes= type >= TL_FIRST_WRITE;
   is_noted= false;
   lock= lock_for(thd, type);
+  if (!thd->in_sub_stmt)
+    callers_lock= lock;
+  else if (lock == WEIR_LOCK_NONE && callers_lock != WEIR_LOCK_NONE && locks_as_caller(thd, type))
+    lock= WEIR_LOCK_SHARED;
   reads_all= writes;
   if (sequence)
     return 0;
@@ -209,7 +247,8 @@ int ha_weir::extra(enum ha_extra_function operation)
 {
   switch (operation) {
   case HA_EXTRA_KEYREAD:
-    only_index= true;
+    // Asked for behind the server's back (DS-MRR), it computes virtual columns all the same, from what they are made of.
+    only_index= !table->vfield;
     break;
   case HA_EXTRA_NO_KEYREAD:
     only_index= false;
@@ -222,6 +261,14 @@ int ha_weir::extra(enum ha_extra_function operation)
   default:
     break;
   }
+  return 0;
+}
+
+int ha_weir::extra_opt(enum ha_extra_function operation, ulong argument)
+{
+  if (operation != HA_EXTRA_KEYREAD)
+    return handler::extra_opt(operation, argument);
+  only_index= true;
   return 0;
 }
 
@@ -272,11 +319,10 @@ void ha_weir::ask_figures(ulonglong now)
   WeirIndexFigures of_rows= {};
   weir_index_figures(share->table, WEIR_PRIMARY, &of_rows);
   ulonglong index_bytes= 0;
-  for (uint i= 0; i < keys.size(); i++)
+  for (uint i : secondary)
   {
     WeirIndexFigures figures= {};
-    if (i != table->s->primary_key)
-      weir_index_figures(share->table, index_position(i), &figures);
+    weir_index_figures(share->table, index_position(i), &figures);
     index_bytes+= figures.size_bytes;
   }
   mysql_mutex_lock(&table->s->LOCK_share);

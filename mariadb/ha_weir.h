@@ -39,6 +39,7 @@ public:
   int start_stmt(THD *thd, thr_lock_type type) override;
   THR_LOCK_DATA **store_lock(THD *, THR_LOCK_DATA **to, thr_lock_type type) override;
   int extra(enum ha_extra_function operation) override;
+  int extra_opt(enum ha_extra_function operation, ulong argument) override;
   int reset() override;
 
   /* Figures */
@@ -118,6 +119,9 @@ private:
   weir::Share *share= nullptr;
   // Of each of the server's indexes, the primary key among them.
   std::vector<weir::KeyFormat> keys;
+  std::vector<uint> secondary;         // numbers of those but the primary key
+  std::vector<std::vector<Field *>> computed_parts; // virtual columns of each index
+  std::vector<Field *> computed, computed_blobs; // those of all indexes; BLOBs among them
   weir::Rows rows;
   bool hidden= false;   // no primary key: rows have a number
   bool key_is_fixed= false; // all primary keys are of one length
@@ -130,6 +134,7 @@ private:
   /* The statement */
   thr_lock_type wanted_lock= TL_UNLOCK;
   WeirLock lock= WEIR_LOCK_NONE;
+  WeirLock callers_lock= WEIR_LOCK_NONE; // of the statement that has called the trigger or function that is on
   bool writes= false;
   bool is_noted= false; // among the tables that the transaction has written
   bool reads_all= false; // all columns, since the row may be written back
@@ -152,6 +157,7 @@ private:
   WeirScanned at= {};
   WeirBatch rest= {};  // what was read with it and isn't given yet
   size_t rest_given= 0;
+  std::vector<Bytes> merged_by; // values of virtual BLOBs of a row that was read
   WeirRow *row= nullptr;
   Bytes pk;            // primary key of the row at hand, unless
   bool key_is_due= false; // it is yet to be had from the entry at hand
@@ -172,7 +178,7 @@ private:
     Bytes key, value;
   };
   std::vector<Encoded> new_entries, old_entries;
-  std::vector<uint> stayed; // indexes that an update leaves as they are
+  std::vector<uint> changing, stayed; // indexes that an update may change; those that it leaves as they are
   uint duplicate= MAX_KEY;
 
   const weir::KeyFormat *primary() const
@@ -214,11 +220,15 @@ private:
   void read_anew_behind();
   int turn(bool back, uchar *buf);
   bool entry_is_of(uchar *buf, uint index);
+  void compute_for_merge(uchar *buf);
   void encode_primary(const uchar *record, Bytes &out);
   int found(uchar *buf, int error_at_end);
 
   void note_write();
   void encode_entry(uint index, const uchar *record, const Bytes &of, Encoded &out);
+  void encode_old(const std::vector<uint> &indexes, const uchar *record);
+  void encode_new(const std::vector<uint> &indexes, const uchar *record);
+  size_t list_entries(const std::vector<uint> &indexes, const std::vector<Encoded> &entries, WeirEntry *out) const;
   int insert(const uchar *record);
   int duplicate_error(WeirResult result);
   int update_same_key(const uchar *old_row, const uchar *new_row);
@@ -226,8 +236,6 @@ private:
   int delete_rows();
   std::vector<Bytes> to_be_emptied() const;
   int touch_stayed(const uchar *record);
-  bool sets_another_value(const uchar *old_row, const uchar *new_row) const;
-  bool is_same(const uchar *old_row, const uchar *new_row);
   bool index_may_change(uint index) const;
   bool drop_built(TABLE *altered, Alter_inplace_info *info);
 

@@ -47,7 +47,7 @@ static void complain(THD *thd, TABLE *table, const char *text)
 static void complain_of_failure(THD *thd, TABLE *table)
 {
   const char *words= weir_error_message();
-  if (thd->killed == NOT_KILLED)
+  if (!is_killed(thd))
     complain(thd, table, *words ? words : "a row can't be decoded");
 }
 
@@ -66,18 +66,16 @@ int ha_weir::sum_rows(THD *thd, std::vector<Sum> &sums)
   int error= open_scan(WEIR_PRIMARY, no_bound(), no_bound(), false);
   while (!error && !(error= next_entry(buf)))
   {
-    if (thd_killed(thd))
+    if (is_killed(thd))
       return HA_ERR_ABORTED_BY_USER;
     if (!find_key())
       return HA_ERR_CRASHED;
     if (table->vfield)
       table->update_virtual_fields(this, VCOL_UPDATE_INDEXED);
-    for (uint i= 0; i < keys.size(); i++)
+    encode_new(secondary, buf);
+    for (uint i : secondary)
     {
-      if (i == table->s->primary_key)
-        continue;
-      Encoded &e= new_entries[i];
-      encode_entry(i, buf, pk, e);
+      const Encoded &e= new_entries[i];
       sums[i].add(e.key.data(), e.key.size(), e.value.data(), e.value.size());
     }
   }
@@ -106,7 +104,7 @@ int ha_weir::sum_entries(THD *thd, uint index, Sum &sum)
   WeirResult result;
   while ((result= weir_scan_next(scan, transaction(), &at, nullptr)) == WEIR_RESULT_OK)
   {
-    if (thd_killed(thd))
+    if (is_killed(thd))
       return HA_ERR_ABORTED_BY_USER;
     if (is_of_its_row(index))
       sum.add(at.key.data, at.key.len, at.value.data, at.value.len);
@@ -129,8 +127,8 @@ int ha_weir::check(THD *thd, HA_CHECK_OPT *)
   weir_error_set(WeirBytes{nullptr, 0});
   active_index= MAX_KEY;
   int error= sum_rows(thd, expected);
-  for (uint i= 0; i < keys.size() && !error; i++)
-    if (i != table->s->primary_key)
+  for (uint i : secondary)
+    if (!error)
       error= sum_entries(thd, i, seen[i]);
   if (error)
     complain_of_failure(thd, table);

@@ -125,7 +125,11 @@ enum_alter_inplace_result ha_weir::check_if_supported_inplace_alter(TABLE *alter
         altered->key_info[at].algorithm == HA_KEY_ALG_LONG_HASH)
       return HA_ALTER_INPLACE_NOT_SUPPORTED;
   }
-  return info->index_add_count ? HA_ALTER_INPLACE_SHARED_LOCK : HA_ALTER_INPLACE_NO_LOCK;
+  if (info->index_add_count == 0)
+    return HA_ALTER_INPLACE_NO_LOCK;
+  // The server lets a change with a shared lock pass as an instant one, which building an index isn't.
+  bool is_to_be_instant= info->alter_info->algorithm(ha_thd()) == Alter_info::ALTER_TABLE_ALGORITHM_INSTANT;
+  return is_to_be_instant ? HA_ALTER_INPLACE_NOCOPY_LOCK : HA_ALTER_INPLACE_SHARED_LOCK;
 }
 
 // Makes the entries that a table's rows have in its new indexes.
@@ -162,7 +166,7 @@ struct Builder
 
   WeirResult entry(uint32_t which, WeirBytes of, WeirBytes row, WeirEntry *out)
   {
-    if (thd_killed(table->in_use))
+    if (is_killed(table->in_use))
       return WEIR_RESULT_CANCELLED;
     uchar *record= table->record[0];
     if (!rows.decode(table, row, all_columns, record) ||

@@ -22,9 +22,8 @@ void ha_weir::start_bulk_insert(ha_rows expected, uint)
   if (expected < 2 || !session || !may_collect())
     return;
   std::vector<uint32_t> indexes;
-  for (uint i= 0; i < keys.size(); i++)
-    if (i != table->s->primary_key)
-      indexes.push_back(index_position(i));
+  for (uint i : secondary)
+    indexes.push_back(index_position(i));
   bulk= &session->bulk;
   bulk->begin(indexes);
 }
@@ -47,12 +46,9 @@ int ha_weir::collect(const uchar *record)
   row_bytes.clear();
   rows.encode(table, record, row_bytes);
   size_t bytes= pk.size() + row_bytes.size();
-  for (uint i= 0; i < keys.size(); i++)
-    if (i != table->s->primary_key)
-    {
-      encode_entry(i, record, pk, new_entries[i]);
-      bytes+= new_entries[i].key.size() + new_entries[i].value.size();
-    }
+  encode_new(secondary, record);
+  for (uint i : secondary)
+    bytes+= new_entries[i].key.size() + new_entries[i].value.size();
   if (!bulk->has_room(bytes))
   {
     if (int error= insert_collected())
@@ -64,9 +60,8 @@ int ha_weir::collect(const uchar *record)
     first_collected= ha_thd()->get_stmt_da()->current_row_for_warning();
   bulk->add_row(pk, row_bytes);
   size_t n= 0;
-  for (uint i= 0; i < keys.size(); i++)
-    if (i != table->s->primary_key)
-      bulk->add_entry(n++, new_entries[i].key, new_entries[i].value);
+  for (uint i : secondary)
+    bulk->add_entry(n++, new_entries[i].key, new_entries[i].value);
   return 0;
 }
 

@@ -63,8 +63,11 @@ int ha_weir::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
   meta.version.assign(reinterpret_cast<const char *>(form->s->tabledef_version.str),
                       form->s->tabledef_version.length);
   Bytes bytes= meta.encode(), table= table_name(name);
-  return error_of(weir_table_create(database, bytes_of(table), indexes.data(), indexes.size(),
-                                    bytes_of(bytes), is_own));
+  WeirResult result= weir_table_create(database, bytes_of(table), indexes.data(), indexes.size(), bytes_of(bytes), is_own);
+  // Of a table that lost its definition the server knows nothing.
+  if (result == WEIR_RESULT_TABLE_EXISTS)
+    my_error(ER_TABLE_EXISTS_ERROR, MYF(0), form->s->table_name.str);
+  return error_of(result, ha_thd());
 }
 
 int ha_weir::delete_table(const char *path)

@@ -2,6 +2,7 @@
 
 #include "ha_weir.h"
 #include "bytes.h"
+#include "computed.h"
 #include "errors.h"
 
 using namespace weir;
@@ -165,7 +166,7 @@ int ha_weir::next_entry(uchar *buf)
     skip= false;
     if (int error= read_entry(buf, skip))
       return error;
-    if (skip && thd_killed(ha_thd()))
+    if (skip && is_killed(ha_thd()))
       return HA_ERR_ABORTED_BY_USER;
   }
   return 0;
@@ -268,9 +269,22 @@ int ha_weir::read_entry(uchar *buf, bool &skip)
     skip= true;
     return 0;
   }
+  compute_for_merge(buf);
   if (only_index && !key.decode(table, at.key, at.value, wanted().entries[active_index], buf))
     return HA_ERR_CRASHED;
   return 0;
+}
+
+// Of rows that the server merges in the order of an index it computes virtual columns only afterwards.
+void ha_weir::compute_for_merge(uchar *buf)
+{
+  const std::vector<Field *> &columns= computed_parts[active_index];
+  if (columns.empty() || buf == table->record[0])
+    return;
+  Computed computed(table, columns, buf);
+  merged_by.resize(columns.size());
+  for (size_t i= 0; i < columns.size(); i++)
+    computed.keep(columns[i], merged_by[i]);
 }
 
 /*
@@ -328,17 +342,7 @@ int ha_weir::read_primary(uchar *buf, WeirBytes key, WeirBytes from)
 // Whether the row in `buf` has the entry at hand.
 bool ha_weir::entry_is_of(uchar *buf, uint index)
 {
-  my_ptrdiff_t diff= buf - table->record[0];
-  for (const Part &part : keys[index].parts())
-    if (!part.field->stored_in_db())
-    {
-      // Computed from the row, which is in `buf`.
-      if (diff)
-        table->move_fields(table->field, buf, table->record[0]);
-      table->update_virtual_field(part.field, true);
-      if (diff)
-        table->move_fields(table->field, table->record[0], buf);
-    }
+  Computed computed(table, computed_parts[index], buf);
   Encoded entry;
   encode_entry(index, buf, pk, entry);
   return entry.key.size() == at.key.len && !memcmp(entry.key.data(), at.key.data, at.key.len) &&

@@ -1,6 +1,7 @@
 /* Writing of rows, with their index entries. */
 
 #include "ha_weir.h"
+#include "computed.h"
 #include "errors.h"
 #include "numbers.h"
 
@@ -19,13 +20,37 @@ void ha_weir::encode_entry(uint index, const uchar *record, const Bytes &of, Enc
   keys[index].entry(table, record, of, out.key, out.value);
 }
 
+// Who applies row events of the binary log hasn't computed what the events don't hold.
+void ha_weir::encode_old(const std::vector<uint> &indexes, const uchar *record)
+{
+  Computed right(table, computed, record);
+  for (uint i : indexes)
+    encode_entry(i, record, pk, old_entries[i]);
+}
+
+void ha_weir::encode_new(const std::vector<uint> &indexes, const uchar *record)
+{
+  Computed right(table, computed_blobs, record);
+  for (uint i : indexes)
+    encode_entry(i, record, pk, new_entries[i]);
+}
+
+// As the engine wants them; how many there are.
+size_t ha_weir::list_entries(const std::vector<uint> &indexes, const std::vector<Encoded> &entries, WeirEntry *out) const
+{
+  size_t count= 0;
+  for (uint i : indexes)
+    out[count++]= WeirEntry{index_position(i), bytes_of(entries[i].key), bytes_of(entries[i].value)};
+  return count;
+}
+
 // The server asks for the index by its number.
 int ha_weir::duplicate_error(WeirResult result)
 {
   const char *name= weir_error_index();
   duplicate= table->s->primary_key;
-  for (uint i= 0; i < keys.size(); i++)
-    if (index_position(i) != WEIR_PRIMARY && !strcmp(table->key_info[i].name.str, name))
+  for (uint i : secondary)
+    if (!strcmp(table->key_info[i].name.str, name))
       duplicate= i;
   if (Session *session= Session::find(ha_thd()))
     session->duplicate= duplicate;
@@ -45,15 +70,8 @@ void ha_weir::note_write()
 int ha_weir::insert(const uchar *record)
 {
   WeirEntry entries[MAX_KEY];
-  size_t count= 0;
-  for (uint i= 0; i < keys.size(); i++)
-  {
-    if (i == table->s->primary_key)
-      continue;
-    encode_entry(i, record, pk, new_entries[i]);
-    entries[count++]= WeirEntry{index_position(i), bytes_of(new_entries[i].key),
-                                bytes_of(new_entries[i].value)};
-  }
+  encode_new(secondary, record);
+  size_t count= list_entries(secondary, new_entries, entries);
   row_bytes.clear();
   rows.encode(table, record, row_bytes);
   share->changes++;
@@ -109,37 +127,7 @@ int ha_weir::write_row(const uchar *buf)
 // Whether an update may change an index's entry.
 bool ha_weir::index_may_change(uint index) const
 {
-  if (keys[index].touches(table->write_set))
-    return true;
-  for (const Part &part : keys[index].parts())
-    if (!part.field->stored_in_db())
-      return true;
-  return false;
-}
-
-// Whether one of the columns that the statement sets has another value; false may also mean that this is unknown.
-bool ha_weir::sets_another_value(const uchar *old_row, const uchar *new_row) const
-{
-  if (new_row != table->record[0] || old_row != table->record[1])
-    return false;
-  for (Field **f= table->field; *f; f++)
-    if (bitmap_is_set(table->write_set, (*f)->field_index) && (*f)->stored_in_db() &&
-        ((*f)->is_null_in_record(old_row) != (*f)->is_null_in_record(new_row) ||
-         (!(*f)->is_null_in_record(new_row) && (*f)->cmp_binary_offset(table->s->rec_buff_length))))
-      return true;
-  return false;
-}
-
-// Whether two rows of the same primary key are the same.
-bool ha_weir::is_same(const uchar *old_row, const uchar *new_row)
-{
-  if (sets_another_value(old_row, new_row))
-    return false;
-  low_bytes.clear();
-  high_bytes.clear();
-  rows.encode(table, old_row, low_bytes);
-  rows.encode(table, new_row, high_bytes);
-  return low_bytes == high_bytes;
+  return !computed_parts[index].empty() || keys[index].touches(table->write_set);
 }
 
 int ha_weir::update_row(const uchar *old_row, const uchar *new_row)
@@ -155,8 +143,8 @@ int ha_weir::update_row(const uchar *old_row, const uchar *new_row)
     if (pk != low_bytes)
       return update_new_key(old_row, new_row, low_bytes);
   }
-  // The server itself compares them only where the statement reads all that it sets. It counts those that change.
-  if (!sequence && is_same(old_row, new_row))
+  // The server can't tell if it hasn't read all columns that it writes, or replaces a row.
+  if (!sequence && rows.are_same(table, old_row, new_row))
     return HA_ERR_RECORD_IS_THE_SAME;
   int error= update_same_key(old_row, new_row);
   return error ? error : note_auto_increment(new_row);
@@ -164,30 +152,22 @@ int ha_weir::update_row(const uchar *old_row, const uchar *new_row)
 
 int ha_weir::update_same_key(const uchar *old_row, const uchar *new_row)
 {
-  WeirEntry removed[MAX_KEY], added[MAX_KEY];
-  size_t count= 0;
+  changing.clear();
   stayed.clear();
-  for (uint i= 0; i < keys.size(); i++)
-  {
-    if (i == table->s->primary_key)
-      continue;
-    bool changes= index_may_change(i);
-    if (changes)
-    {
-      Encoded &was= old_entries[i], &is= new_entries[i];
-      encode_entry(i, old_row, pk, was);
-      encode_entry(i, new_row, pk, is);
-      changes= was.key != is.key || was.value != is.value;
-      if (changes)
-      {
-        uint32_t index= index_position(i);
-        removed[count]= WeirEntry{index, bytes_of(was.key), bytes_of(was.value)};
-        added[count++]= WeirEntry{index, bytes_of(is.key), bytes_of(is.value)};
-      }
-    }
-    if (!changes)
+  for (uint i : secondary)
+    (index_may_change(i) ? changing : stayed).push_back(i);
+  encode_old(changing, old_row);
+  encode_new(changing, new_row);
+  size_t left= 0;
+  for (uint i : changing)
+    if (old_entries[i].key == new_entries[i].key && old_entries[i].value == new_entries[i].value)
       stayed.push_back(i);
-  }
+    else
+      changing[left++]= i;
+  changing.resize(left);
+  WeirEntry removed[MAX_KEY], added[MAX_KEY];
+  list_entries(changing, old_entries, removed);
+  size_t count= list_entries(changing, new_entries, added);
   row_bytes.clear();
   rows.encode(table, new_row, row_bytes);
   bool unseen= false;
@@ -205,13 +185,8 @@ int ha_weir::update_same_key(const uchar *old_row, const uchar *new_row)
 int ha_weir::touch_stayed(const uchar *record)
 {
   WeirEntry entries[MAX_KEY];
-  size_t count= 0;
-  for (uint i : stayed)
-  {
-    encode_entry(i, record, pk, new_entries[i]);
-    entries[count++]= WeirEntry{index_position(i), bytes_of(new_entries[i].key),
-                                bytes_of(new_entries[i].value)};
-  }
+  encode_new(stayed, record);
+  size_t count= list_entries(stayed, new_entries, entries);
   return fail(weir_touch(transaction(), share->table, entries, count));
 }
 
@@ -242,15 +217,8 @@ int ha_weir::delete_row(const uchar *buf)
   if (!find_key_of(buf))
     return HA_ERR_CRASHED;
   WeirEntry entries[MAX_KEY];
-  size_t count= 0;
-  for (uint i= 0; i < keys.size(); i++)
-  {
-    if (i == table->s->primary_key)
-      continue;
-    encode_entry(i, buf, pk, old_entries[i]);
-    entries[count++]= WeirEntry{index_position(i), bytes_of(old_entries[i].key),
-                                bytes_of(old_entries[i].value)};
-  }
+  encode_old(secondary, buf);
+  size_t count= list_entries(secondary, old_entries, entries);
   share->changes++;
   WeirResult result= weir_delete(transaction(), share->table, bytes_of(pk), entries, count);
   if (result == WEIR_RESULT_OK)

@@ -63,33 +63,48 @@ void Rows::encode(TABLE *table, const uchar *record, Bytes &out) const
       out[nulls + c.nullable / 8]|= static_cast<char>(1 << c.nullable % 8);
       continue;
     }
-    const uchar *ptr= record + c.offset;
-    size_t len= c.length;
-    switch (c.form) {
-    case Form::Fixed:
-      break;
-    case Form::Char:
-      len= c.field->charset()->lengthsp(reinterpret_cast<const char *>(ptr), len);
-      append_length(out, len);
-      break;
-    case Form::Var:
-      len= c.length_bytes == 1 ? *ptr : uint2korr(ptr);
-      ptr+= c.length_bytes;
-      append_length(out, len);
-      break;
-    case Form::Blob:
-    {
-      auto blob= static_cast<Field_blob *>(c.field);
-      my_ptrdiff_t diff= record - table->record[0];
-      len= blob->get_length(diff);
-      ptr= blob->get_ptr(blob->ptr + diff);
-      append_length(out, len);
-      break;
-    }
-    }
-    if (len)
-      out.append(reinterpret_cast<const char *>(ptr), len);
+    Value value= value_in(c, table, record);
+    if (c.form != Form::Fixed)
+      append_length(out, value.len);
+    append(out, value.ptr, value.len);
   }
+}
+
+// A value that isn't NULL.
+Value Rows::value_in(const Column &c, TABLE *table, const uchar *record)
+{
+  const uchar *ptr= record + c.offset;
+  switch (c.form) {
+  case Form::Fixed:
+    break;
+  case Form::Char:
+    return Value{ptr, c.field->charset()->lengthsp(reinterpret_cast<const char *>(ptr), c.length)};
+  case Form::Var:
+    return Value{ptr + c.length_bytes, c.length_bytes == 1 ? size_t(*ptr) : size_t(uint2korr(ptr))};
+  case Form::Blob:
+  {
+    auto blob= static_cast<Field_blob *>(c.field);
+    my_ptrdiff_t diff= record - table->record[0];
+    return Value{blob->get_ptr(blob->ptr + diff), blob->get_length(diff)};
+  }
+  }
+  return Value{ptr, c.length};
+}
+
+bool Rows::are_same(TABLE *table, const uchar *one, const uchar *other) const
+{
+  for (const Column &c : columns)
+  {
+    bool null= one[c.null_offset] & c.null_bit, other_null= other[c.null_offset] & c.null_bit;
+    if (null != other_null)
+      return false;
+    if (null)
+      continue;
+    Value a= value_in(c, table, one), b= value_in(c, table, other);
+    if (a.len != b.len || (a.len && memcmp(a.ptr, b.ptr, a.len)))
+      return false;
+  }
+  return true;
 }
 
 // One column; returns where it ends, or null if its bytes make no sense.

@@ -18,6 +18,8 @@ public:
   // `primary`: the primary key, or null if that is hidden.
   void init(TABLE *table, const KeyFormat *primary);
   void encode(TABLE *table, const uchar *record, Bytes &out) const;
+  // Whether the rows of two records are the same, given that their primary keys are.
+  bool are_same(TABLE *table, const uchar *one, const uchar *other) const;
   // Values of columns that a row lacks, as a row of `encode`. False: the bytes make no sense.
   bool set_added(TABLE *table, const Bytes &row);
   // Such a row: values of columns added earlier, and the defaults of the others.
@@ -44,6 +46,7 @@ private:
   // Record with the values that short rows lack.
   std::vector<uchar> added;
 
+  static Value value_in(const Column &c, TABLE *table, const uchar *record);
   static const uchar *take(const Column &c, const uchar *from, const uchar *end, uchar *to, bool wanted);
 };
 

@@ -80,7 +80,7 @@ int Session::begin_statement(THD *thd, bool reads_only)
     // A KILL of an earlier statement may have met no wait. One from here on is told to the canceller; one in between is
     // seen here.
     weir_canceller_renew(canceller);
-    if (thd->killed != NOT_KILLED)
+    if (is_killed(thd))
       cancel();
     WeirResult result= weir_statement_begin(transaction, lock_wait_timeout_ms(thd),
                                             may_be_repeated(thd));
@@ -235,8 +235,7 @@ WeirPatience Session::patience(THD *thd)
 {
   // A KILL from here on is told to the canceller.
   weir_canceller_renew(canceller);
-  // Not `thd_killed`, which knows nothing of statements that have taken too long.
-  if (thd->killed != NOT_KILLED)
+  if (is_killed(thd))
   {
     // Waits for rows end as before.
     cancel();

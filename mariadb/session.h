@@ -118,6 +118,12 @@ private:
 void leave_table(const Bytes &name);
 size_t drop_left_tables();
 
+// Whether the connection's statement is to end. `thd_killed` knows nothing of one that has taken too long, or is asked softly.
+inline bool is_killed(THD *thd)
+{
+  return thd_kill_level(thd) != THD_IS_NOT_KILLED;
+}
+
 uint64_t lock_wait_timeout_ms(THD *thd);
 // How long a connection's change of definitions waits for those who use the table, which KILL ends: prepared
 // transactions that nobody has may use it. What follows a KILL is tidying up, and takes its time. `thd` may be null.

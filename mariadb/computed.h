@@ -1,0 +1,38 @@
+/*
+  Virtual columns that are indexed, computed from a row in a record.
+
+  What a record holds of them isn't always the row's. When the engine looks at a row that it has read, the server has yet
+  to compute them; in rows of partitions, which it merges in the order of an index, it never does, nor in a row that a row
+  event of the binary log changes, if the event lacks them. And of a BLOB a record has a pointer to a buffer of the column's,
+  which serves several records in turn: an UPDATE of a table with system versioning leaves the old row with the new row's value.
+*/
+#pragma once
+
+#include "server.h"
+
+namespace weir {
+
+// While it lives, a record has the right values of some virtual columns; then all is as it was before.
+class Computed
+{
+public:
+  Computed(TABLE *table, const std::vector<Field *> &columns, const uchar *record);
+  ~Computed();
+  // Has the record keep a column's value; that of a BLOB is put into `value`, and stays valid as long as that.
+  void keep(Field *column, std::string &value);
+  Computed(const Computed &)= delete;
+  Computed &operator=(const Computed &)= delete;
+
+private:
+  TABLE *table;
+  uchar *record;
+  std::vector<uchar> kept;
+  // All virtual BLOBs, since one column may be computed from another, and what was in their buffers.
+  std::vector<Field_blob *> blobs;
+  std::unique_ptr<String[]> buffers;
+
+  void compute(const std::vector<Field *> &columns);
+  void swap_buffers();
+};
+
+} // namespace weir
