@@ -361,7 +361,8 @@ void ha_weir::get_auto_increment(ulonglong offset, ulonglong increment, ulonglon
     value= std::max<ulonglong>(next, 1);
     if (increment > 1)
     {
-      ulonglong from= std::min(offset, increment) ? std::min(offset, increment) : 1;
+      // An offset above the increment doesn't count.
+      ulonglong from= offset && offset <= increment ? offset : 1;
       ulonglong steps= value <= from ? 0 : (value - from - 1) / increment + 1;
       if (steps > (ULONGLONG_MAX - from) / increment)
       {
