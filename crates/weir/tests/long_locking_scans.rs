@@ -245,3 +245,22 @@ fn a_long_scan_sees_what_its_transaction_changes_meanwhile() {
     }
     assert_eq!(before, Some(1999));
 }
+
+/// As a queue's first job is taken: `SELECT ... LIMIT 1 FOR UPDATE`.
+#[test]
+fn a_scan_that_wants_one_row_leaves_the_next_to_others() {
+    for (way, locks_ranges) in kinds() {
+        let dir = tempfile::tempdir().unwrap();
+        let (db, table) = open(dir.path(), Duration::ZERO);
+        let mut one = db.begin(Isolation::RepeatableRead).unwrap();
+        one.set_locks_ranges(locks_ranges).unwrap();
+        let mut cursor =
+            one.scan_locking(&table, IndexRef::Primary, Bounds::all(), way, FOR_UPDATE).unwrap();
+        let first = id_of(&cursor.next().unwrap().unwrap().to_row().unwrap());
+        drop(cursor);
+        let next = if way == Direction::Forward { first + 2 } else { first - 2 };
+        let mut two = db.begin(Isolation::RepeatableRead).unwrap();
+        timed_out(two.get_for_update(&table, &[Value::U64(first)]));
+        assert!(two.get_for_update(&table, &[Value::U64(next)]).unwrap().is_some());
+    }
+}

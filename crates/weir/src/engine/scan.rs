@@ -19,7 +19,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use weir_page::TxnId;
 
-/// Rows fetched at first; more later.
+/// Rows fetched at first; more later. Where what is fetched is locked, one: who wants no more locks no more.
 const FIRST_FETCH: usize = 16;
 
 /// Rows that a locking scan locks one by one before it locks what it reads as a whole, at the level that keeps
@@ -171,7 +171,8 @@ impl RawScan {
     ) -> RawScan {
         let limits = stored_range(&mut range);
         let tree = tree_of(&begin.def, begin.of);
-        let rows = Scan::new(txn.shared().clone(), tree, range, direction, FIRST_FETCH);
+        let first = if begin.ranges.is_some() { 1 } else { FIRST_FETCH };
+        let rows = Scan::new(txn.shared().clone(), tree, range, direction, first);
         let settled = matches!(begin.reads, Reads::View(view) if view.is_committed());
         let scan = match begin.of {
             KeyOf::Primary => MergedScan::new(rows, None, settled),
