@@ -21,26 +21,13 @@ use weir_page::node::Builder;
 use weir_page::overflow::Reference;
 use weir_page::version::{Flags, UndoPtr, Version};
 use weir_page::{Entry, Redo, TxnId, lanes, node};
-use weir_redo::RedoOptions;
-use weir_store::Compression;
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn options(frames: usize) -> StorageOptions {
-    StorageOptions {
-        frames,
-        redo: RedoOptions {
-            capacity_bytes: 8 << 20,
-            segment_bytes: 1 << 20,
-            buffer_bytes: 1 << 20,
-            database_id: 7,
-        },
-        dirty_limit: 0.9,
-        keep_redo_capacity: false,
-        compression: Compression::Lz4,
-        inline: true,
-        policy: Default::default(),
-    }
+    let mut options = StorageOptions { inline: true, ..StorageOptions::small(frames) };
+    options.redo.capacity_bytes = 8 << 20;
+    options
 }
 
 /// A small database and what it should hold.

@@ -182,24 +182,11 @@ mod tests {
     use super::*;
     use std::sync::Arc;
     use weir_os::SimDisk;
-    use weir_redo::RedoOptions;
 
     /// A storage with a small log buffer.
     fn storage() -> Storage {
-        let options = StorageOptions {
-            frames: 64,
-            redo: RedoOptions {
-                capacity_bytes: 4 << 20,
-                segment_bytes: 1 << 20,
-                buffer_bytes: 256 << 10,
-                database_id: 7,
-            },
-            dirty_limit: 0.9,
-            keep_redo_capacity: false,
-            compression: weir_store::Compression::Lz4,
-            inline: false,
-            policy: Default::default(),
-        };
+        let mut options = StorageOptions::small(64);
+        options.redo.buffer_bytes = 256 << 10;
         Storage::create(Arc::new(SimDisk::new(1)), &options).unwrap()
     }
 

@@ -117,25 +117,11 @@ mod tests {
     use std::sync::Arc;
     use weir_os::SimDisk;
     use weir_page::Redo;
-    use weir_redo::RedoOptions;
 
     const FRAMES: usize = 64;
 
     fn storage() -> Storage {
-        let options = StorageOptions {
-            frames: FRAMES,
-            redo: RedoOptions {
-                capacity_bytes: 4 << 20,
-                segment_bytes: 1 << 20,
-                buffer_bytes: 1 << 20,
-                database_id: 7,
-            },
-            dirty_limit: 0.9,
-            keep_redo_capacity: false,
-            compression: weir_store::Compression::Lz4,
-            inline: false,
-            policy: Default::default(),
-        };
+        let options = StorageOptions::small(FRAMES);
         Storage::create(Arc::new(SimDisk::new(1)), &options).unwrap()
     }
 

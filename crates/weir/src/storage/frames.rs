@@ -156,24 +156,10 @@ mod tests {
     use super::*;
     use std::sync::Arc;
     use weir_os::SimDisk;
-    use weir_redo::RedoOptions;
 
     /// A storage whose frames nobody frees.
     fn storage() -> Storage {
-        let options = StorageOptions {
-            frames: 64,
-            redo: RedoOptions {
-                capacity_bytes: 4 << 20,
-                segment_bytes: 1 << 20,
-                buffer_bytes: 1 << 20,
-                database_id: 7,
-            },
-            dirty_limit: 0.9,
-            keep_redo_capacity: false,
-            compression: weir_store::Compression::Lz4,
-            inline: false,
-            policy: Default::default(),
-        };
+        let options = StorageOptions::small(64);
         Storage::create(Arc::new(SimDisk::new(1)), &options).unwrap()
     }
 

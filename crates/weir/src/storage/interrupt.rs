@@ -114,24 +114,10 @@ mod tests {
     use super::*;
     use weir_os::SimDisk;
     use weir_page::Redo;
-    use weir_redo::RedoOptions;
 
     /// A storage whose pages nobody writes.
     fn storage() -> Storage {
-        let options = StorageOptions {
-            frames: 400,
-            redo: RedoOptions {
-                capacity_bytes: 4 << 20,
-                segment_bytes: 1 << 20,
-                buffer_bytes: 1 << 20,
-                database_id: 7,
-            },
-            dirty_limit: 0.2,
-            keep_redo_capacity: false,
-            compression: weir_store::Compression::Lz4,
-            inline: false,
-            policy: Default::default(),
-        };
+        let options = StorageOptions { dirty_limit: 0.2, ..StorageOptions::small(400) };
         Storage::create(Arc::new(SimDisk::new(1)), &options).unwrap()
     }
 

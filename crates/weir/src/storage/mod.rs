@@ -92,6 +92,23 @@ pub struct StorageOptions {
     pub policy: PolicyMaker,
 }
 
+#[cfg(test)]
+impl StorageOptions {
+    /// Of a small storage with threads, for tests.
+    pub fn small(frames: usize) -> StorageOptions {
+        let (capacity_bytes, segment_bytes, buffer_bytes) = (4 << 20, 1 << 20, 1 << 20);
+        StorageOptions {
+            frames,
+            redo: RedoOptions { capacity_bytes, segment_bytes, buffer_bytes, database_id: 7 },
+            dirty_limit: 0.9,
+            keep_redo_capacity: false,
+            compression: Compression::Lz4,
+            inline: false,
+            policy: PolicyMaker::default(),
+        }
+    }
+}
+
 /// See the module.
 pub struct Storage {
     /// The directory.

@@ -439,25 +439,12 @@ mod tests {
     use std::sync::Arc;
     use weir_os::SimDisk;
     use weir_page::Lsn;
-    use weir_redo::{Reader, RedoOptions};
+    use weir_redo::Reader;
 
     const SEGMENT: u64 = 1 << 20;
 
     fn storage(disk: &SimDisk) -> Storage {
-        let options = StorageOptions {
-            frames: 64,
-            redo: RedoOptions {
-                capacity_bytes: 4 * SEGMENT,
-                segment_bytes: SEGMENT,
-                buffer_bytes: 1 << 20,
-                database_id: 7,
-            },
-            dirty_limit: 0.9,
-            keep_redo_capacity: false,
-            compression: weir_store::Compression::Lz4,
-            inline: false,
-            policy: Default::default(),
-        };
+        let options = StorageOptions::small(64);
         Storage::create(Arc::new(disk.clone()), &options).unwrap()
     }
 

@@ -282,25 +282,11 @@ mod tests {
     use std::sync::Arc;
     use weir_os::SimDisk;
     use weir_page::TxnId;
-    use weir_redo::RedoOptions;
 
     const LONG: usize = 200_000;
 
     fn transactions() -> Arc<Transactions> {
-        let options = StorageOptions {
-            frames: 200,
-            redo: RedoOptions {
-                capacity_bytes: 4 << 20,
-                segment_bytes: 1 << 20,
-                buffer_bytes: 1 << 20,
-                database_id: 7,
-            },
-            dirty_limit: 0.9,
-            keep_redo_capacity: false,
-            compression: weir_store::Compression::Lz4,
-            inline: true,
-            policy: Default::default(),
-        };
+        let options = StorageOptions { inline: true, ..StorageOptions::small(200) };
         let storage = Storage::create(Arc::new(SimDisk::new(1)), &options).unwrap();
         let mut mtr = storage.mtr(Need::pages(64, 1)).unwrap();
         Transactions::init(&mut mtr);
