@@ -3,25 +3,40 @@
 #![allow(clippy::unwrap_used, reason = "a failure of a test's own step is a failed test")]
 
 use std::sync::Arc;
-use weir::{Database, Isolation, Options, Schema, Type, Value};
+use weir::{Database, Isolation, Options, Schema, Table, Transaction, Type, Value};
 use weir_os::SimDisk;
+
+/// A small database with a table of bodies.
+fn open() -> (SimDisk, Database, Table) {
+    let disk = SimDisk::new(1);
+    let options =
+        Options::default().memory_bytes(2 << 20).redo_capacity_bytes(1 << 20).single_threaded();
+    let db = Database::open_on(Arc::new(disk.clone()), options).unwrap();
+    let schema = Schema::builder()
+        .column("id", Type::U64)
+        .column("body", Type::Bytes)
+        .primary_key(&["id"])
+        .build()
+        .unwrap();
+    let table = db.create_table("t", schema).unwrap();
+    (disk, db, table)
+}
+
+/// Inserts rows whose bodies don't compress.
+fn inserts(table: &Table) -> impl FnMut(&mut Transaction, u64) -> weir::Result<()> {
+    let (mut rng, mut body) = (fastrand::Rng::with_seed(7), vec![0; 3000]);
+    move |txn, id| {
+        rng.fill(&mut body);
+        txn.insert(table, &[Value::U64(id), Value::Bytes(&body)])
+    }
+}
 
 /// The chain's announcement is the first thing that the transaction writes; the device fills up while
 /// the chain is written.
 #[test]
 fn a_chain_that_could_not_be_finished_is_taken_back() {
     for spare in (0..40).map(|n| n * 37_000) {
-        let disk = SimDisk::new(1);
-        let options =
-            Options::default().memory_bytes(2 << 20).redo_capacity_bytes(1 << 20).single_threaded();
-        let db = Database::open_on(Arc::new(disk.clone()), options).unwrap();
-        let schema = Schema::builder()
-            .column("id", Type::U64)
-            .column("body", Type::Bytes)
-            .primary_key(&["id"])
-            .build()
-            .unwrap();
-        let table = db.create_table("t", schema).unwrap();
+        let (disk, db, table) = open();
         disk.set_capacity(Some(disk.used_bytes() + spare));
         let mut rng = fastrand::Rng::with_seed(7);
         let mut body = vec![0; 250_000];
@@ -50,23 +65,8 @@ fn a_chain_that_could_not_be_finished_is_taken_back() {
 fn a_transaction_dropped_on_a_full_device_is_rolled_back_later() {
     let mut left = 0;
     for spare in [0, 300_000, 900_000] {
-        let disk = SimDisk::new(1);
-        let options =
-            Options::default().memory_bytes(2 << 20).redo_capacity_bytes(1 << 20).single_threaded();
-        let db = Database::open_on(Arc::new(disk.clone()), options).unwrap();
-        let schema = Schema::builder()
-            .column("id", Type::U64)
-            .column("body", Type::Bytes)
-            .primary_key(&["id"])
-            .build()
-            .unwrap();
-        let table = db.create_table("t", schema).unwrap();
-        let mut rng = fastrand::Rng::with_seed(7);
-        let mut body = vec![0; 3000];
-        let mut insert = |txn: &mut weir::Transaction, id| {
-            rng.fill(&mut body);
-            txn.insert(&table, &[Value::U64(id), Value::Bytes(&body)])
-        };
+        let (disk, db, table) = open();
+        let mut insert = inserts(&table);
         let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
         insert(&mut txn, 1).unwrap();
         txn.commit().unwrap();
@@ -101,23 +101,8 @@ fn a_transaction_dropped_on_a_full_device_is_rolled_back_later() {
 fn a_transaction_that_could_not_commit_keeps_its_snapshot() {
     let mut refused = 0;
     for spare in (0..20).map(|n| n * 60_000) {
-        let disk = SimDisk::new(1);
-        let options =
-            Options::default().memory_bytes(2 << 20).redo_capacity_bytes(1 << 20).single_threaded();
-        let db = Database::open_on(Arc::new(disk.clone()), options).unwrap();
-        let schema = Schema::builder()
-            .column("id", Type::U64)
-            .column("body", Type::Bytes)
-            .primary_key(&["id"])
-            .build()
-            .unwrap();
-        let table = db.create_table("t", schema).unwrap();
-        let mut rng = fastrand::Rng::with_seed(7);
-        let mut body = vec![0; 3000];
-        let mut insert = |txn: &mut weir::Transaction, id| {
-            rng.fill(&mut body);
-            txn.insert(&table, &[Value::U64(id), Value::Bytes(&body)])
-        };
+        let (disk, db, table) = open();
+        let mut insert = inserts(&table);
         let first = [Value::U64(1), Value::Bytes(b"before")];
         let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
         txn.insert(&table, &first).unwrap();
