@@ -348,7 +348,8 @@ void ha_weir::get_auto_increment(ulonglong offset, ulonglong increment, ulonglon
     handler::get_auto_increment(offset, increment, wanted, first, reserved);
     return;
   }
-  ulonglong next= auto_increment(), value, used;
+  // `base`: what the values after those that are handed out now are counted from.
+  ulonglong next= auto_increment(), value, base;
   do
   {
     if (next == ULONGLONG_MAX || next > table->next_number_field->get_max_int_value())
@@ -358,10 +359,10 @@ void ha_weir::get_auto_increment(ulonglong offset, ulonglong increment, ulonglon
       *reserved= next == ULONGLONG_MAX ? 0 : 1;
       return;
     }
-    used= value= std::max<ulonglong>(next, 1);
+    base= value= std::max<ulonglong>(next, 1);
     if (increment > 1 && offset > increment && value == 1)
       // An offset above the increment doesn't count, as with InnoDB: an empty table begins with 1, ...
-      used= 0;
+      base= 0;
     else if (increment > 1)
     {
       // ... and goes on with multiples of the increment, until the server rounds them up.
@@ -374,12 +375,12 @@ void ha_weir::get_auto_increment(ulonglong offset, ulonglong increment, ulonglon
         *reserved= 1;
         return;
       }
-      used= value= from + steps * increment;
+      base= value= from + steps * increment;
     }
     if (wanted > (ULONGLONG_MAX - value) / increment)
       wanted= 1;
   } while (!share->next_auto.compare_exchange_weak(
-      next, value > ULONGLONG_MAX - wanted * increment ? ULONGLONG_MAX : used + wanted * increment));
+      next, value > ULONGLONG_MAX - wanted * increment ? ULONGLONG_MAX : base + wanted * increment));
   // The server rounds up once more. Near the end it finds none from a value that is rounded already.
   *first= value > ULONGLONG_MAX - increment ? next : value;
   *reserved= wanted;
