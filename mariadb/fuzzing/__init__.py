@@ -1,0 +1,1 @@
+"""What `mariadb/fuzz` is made of."""

@@ -1,0 +1,121 @@
+"""A random table: its columns and keys, and how they are changed."""
+
+from . import columns
+
+PARTS_MAX = 3
+
+
+class Table:
+    """What statements need to know of a table. It is the same with both engines."""
+
+    def __init__(self, rng, name):
+        self.rng = rng
+        self.name = name
+        self.names = 0
+        self.columns = [columns.column(rng, self.fresh("c")) for _ in range(rng.randrange(2, 7))]
+        if rng.random() < 0.35:
+            self.columns.append(columns.generated(rng, self.fresh("g"), list(self.columns)))
+        self.has_id = rng.random() < 0.6
+        self.indexes = {}
+
+    def fresh(self, letter):
+        self.names += 1
+        return f"{letter}{self.names}"
+
+    @property
+    def filled(self):
+        return [c for c in self.columns if not c.generated]
+
+    def part(self, column):
+        """The column, or a prefix of it, as part of a key."""
+        if column.is_long or (column.has_prefixes and self.rng.random() < 0.3):
+            length = self.rng.choice((1, 1, 3, 6))
+            if not any(f"({n})" in column.type for n in range(length)):
+                return f"{column.name}({length})"
+        return column.name
+
+    def key(self):
+        """What stands between the parentheses of a key's definition."""
+        some = self.rng.sample(self.columns, min(len(self.columns), self.rng.randrange(1, PARTS_MAX + 1)))
+        return ", ".join(self.part(c) + self.rng.choice(("", "", "", " DESC")) for c in some)
+
+    def new_index(self):
+        """Name and definition of one more index."""
+        name = self.fresh("k")
+        return name, f"{self.rng.choice(('UNIQUE KEY', 'KEY', 'KEY'))} {name} ({self.key()})"
+
+    def primary_key(self):
+        if self.has_id:
+            return [self.rng.choice(("id INT AUTO_INCREMENT PRIMARY KEY", "id BIGINT NOT NULL PRIMARY KEY",
+                                     "id SMALLINT UNSIGNED NOT NULL PRIMARY KEY"))], []
+        plain = [c for c in self.filled if not c.nullable and not c.has_prefixes]
+        if plain and self.rng.random() < 0.7:
+            return [], [f"PRIMARY KEY ({', '.join(c.name for c in plain[:2])})"]
+        return [], []
+
+    def create(self):
+        """The statement but for the engine."""
+        first, last = self.primary_key()
+        definitions = [*first, *(c.definition() for c in self.columns), *last]
+        for _ in range(self.rng.randrange(0, 4)):
+            name, definition = self.new_index()
+            self.indexes[name] = definition
+            definitions.append(definition)
+        partitions = ""
+        if self.has_id and self.rng.random() < 0.2 and not any("UNIQUE" in d for d in self.indexes.values()):
+            partitions = self.rng.choice((" PARTITION BY HASH (id) PARTITIONS 3", " PARTITION BY KEY (id) PARTITIONS 2",
+                                          " PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (20), "
+                                          "PARTITION p1 VALUES LESS THAN (60), PARTITION p2 VALUES LESS THAN MAXVALUE)"))
+        return f"CREATE TABLE {self.name} ({', '.join(definitions)})", partitions
+
+    def alter(self):
+        """A change of the definition, and what is to be noted once it has succeeded."""
+        rng = self.rng
+        kind = rng.choice(("index", "index", "drop index", "column", "drop column", "modify", "rebuild", "rename", "null",
+                           "rename index", "ignored", "several", "key"))
+        if kind == "index":
+            name, definition = self.new_index()
+            return f"ADD {definition}", lambda: self.indexes.update({name: definition})
+        if kind == "drop index" and self.indexes:
+            name = rng.choice(list(self.indexes))
+            return f"DROP KEY {name}", lambda: self.indexes.pop(name)
+        if kind == "rename index" and self.indexes:
+            old, new = rng.choice(list(self.indexes)), self.fresh("k")
+            definition = self.indexes[old].replace(f" {old} ", f" {new} ")
+            return f"RENAME KEY {old} TO {new}", lambda: (self.indexes.pop(old), self.indexes.update({new: definition}))
+        if kind == "several" and self.indexes:
+            old, (name, definition) = rng.choice(list(self.indexes)), self.new_index()
+            return (f"DROP KEY {old}, ADD {definition}",
+                    lambda: (self.indexes.pop(old), self.indexes.update({name: definition})))
+        if kind == "ignored" and self.indexes:
+            name = rng.choice(list(self.indexes))
+            return f"ALTER KEY {name} IGNORED, ALTER KEY {name} NOT IGNORED", lambda: None
+        if kind == "key" and self.has_id:
+            return "DROP PRIMARY KEY, ADD PRIMARY KEY (id)", lambda: None
+        if kind == "column":
+            new = columns.column(rng, self.fresh("c"))
+            new.nullable = True
+            place = rng.choice(("", "", " FIRST", f" AFTER {rng.choice(self.columns).name}"))
+            at = {"": len(self.columns), " FIRST": 0}.get(place, len(self.columns))
+            return f"ADD COLUMN {new.definition()}{place}", lambda: self.columns.insert(at, new)
+        unused = [c for c in self.filled if not any(c.name in text for text in self.indexes.values())
+                  and not any(c.name in g.generated for g in self.columns)]
+        if kind == "drop column" and len(unused) > 1:
+            old = rng.choice(unused)
+            return f"DROP COLUMN {old.name}", lambda: self.columns.remove(old)
+        if kind == "modify" and unused:
+            old = rng.choice(unused)
+            new = columns.column(rng, old.name)
+            return f"MODIFY {new.definition()}", lambda: self.replace(old, new)
+        if kind == "null" and unused:
+            old = rng.choice(unused)
+            new = columns.Column(old.name, old.type, old.kind, not old.nullable)
+            return f"MODIFY {new.definition()}", lambda: self.replace(old, new)
+        if kind == "rename" and unused:
+            old = rng.choice(unused)
+            new = columns.Column(self.fresh("c"), old.type, old.kind, old.nullable)
+            return f"CHANGE {old.name} {new.definition()}", lambda: self.replace(old, new)
+        return "FORCE", lambda: None
+
+    def replace(self, old, new):
+        self.columns[self.columns.index(old)] = new
