@@ -349,7 +349,7 @@ void ha_weir::get_auto_increment(ulonglong offset, ulonglong increment, ulonglon
     return;
   }
   // `base`: what the values after those that are handed out now are counted from.
-  ulonglong next= auto_increment(), value, base;
+  ulonglong next= auto_increment(), base;
   do
   {
     if (next == ULONGLONG_MAX || next > table->next_number_field->get_max_int_value())
@@ -359,30 +359,25 @@ void ha_weir::get_auto_increment(ulonglong offset, ulonglong increment, ulonglon
       *reserved= next == ULONGLONG_MAX ? 0 : 1;
       return;
     }
-    base= value= std::max<ulonglong>(next, 1);
-    if (increment > 1 && offset > increment && value == 1)
-      // An offset above the increment doesn't count, as with InnoDB: an empty table begins with 1, ...
-      base= 0;
-    else if (increment > 1)
+    *first= base= std::max<ulonglong>(next, 1);
+    if (increment > 1)
     {
-      // ... and goes on with multiples of the increment, until the server rounds them up.
-      ulonglong from= std::min(std::max<ulonglong>(offset, 1), increment);
-      ulonglong steps= value <= from ? 0 : (value - from - 1) / increment + 1;
-      if (steps > (ULONGLONG_MAX - from) / increment)
+      // What the server makes of it, in the same arithmetic.
+      base= (*first - 1 + increment - offset) / increment * increment + offset;
+      if (base < *first)
       {
         // There is no such value any more. The server doesn't find one either.
-        *first= next;
         *reserved= 1;
         return;
       }
-      base= value= from + steps * increment;
+      // An offset above the increment doesn't count for what comes next, as with InnoDB.
+      if (offset > increment)
+        base-= base % increment;
     }
-    if (wanted > (ULONGLONG_MAX - value) / increment)
+    if (wanted > (ULONGLONG_MAX - base) / increment)
       wanted= 1;
   } while (!share->next_auto.compare_exchange_weak(
-      next, value > ULONGLONG_MAX - wanted * increment ? ULONGLONG_MAX : base + wanted * increment));
-  // The server rounds up once more. Near the end it finds none from a value that is rounded already.
-  *first= value > ULONGLONG_MAX - increment ? next : value;
+      next, base > ULONGLONG_MAX - wanted * increment ? ULONGLONG_MAX : base + wanted * increment));
   *reserved= wanted;
 }
 
