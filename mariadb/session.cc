@@ -55,13 +55,18 @@ int Session::begin(THD *thd, WeirIsolation isolation)
   return 0;
 }
 
-// Whether a replica may repeat the statement, in the order of commits: it has to find there what this one finds here. The
-// server decides for a single statement only after its tables are locked; where rows are logged nothing is repeated.
+// Whether the statement is or may be repeated by a replica, in the order of commits: it has to find there what it found
+// at the source. The server decides for a single statement only after its tables are locked; where rows are logged
+// nothing is repeated.
 static bool may_be_repeated(THD *thd)
 {
+  if (thd_tx_isolation(thd) != ISO_REPEATABLE_READ)
+    return false;
+  // A replica's workers run several at once, whatever it logs itself.
+  if (thd->slave_thread && !thd->lex->is_stmt_row_injection())
+    return true;
   int format= thd_binlog_format(thd);
-  return (format == BINLOG_FORMAT_STMT || format == BINLOG_FORMAT_MIXED) &&
-         thd_tx_isolation(thd) == ISO_REPEATABLE_READ;
+  return format == BINLOG_FORMAT_STMT || format == BINLOG_FORMAT_MIXED;
 }
 
 int Session::begin_statement(THD *thd, bool reads_only)
