@@ -24,11 +24,12 @@ bool ha_weir::check_if_incompatible_data(HA_CREATE_INFO *info, uint changes)
   return changes == IS_EQUAL_YES && !sets_number ? COMPATIBLE_DATA_YES : COMPATIBLE_DATA_NO;
 }
 
-// What changes the server's definition alone.
+// What changes definitions alone: no row, and no entry of an index.
 static const alter_table_operations DEFINITION_ONLY=
     ALTER_CHANGE_COLUMN | ALTER_CHANGE_COLUMN_DEFAULT | ALTER_COLUMN_NAME | ALTER_RENAME_COLUMN |
     ALTER_RENAME | ALTER_OPTIONS | ALTER_CHANGE_INDEX_COMMENT | ALTER_DROP_CHECK_CONSTRAINT |
-    ALTER_INDEX_IGNORABILITY | ALTER_INDEX_ORDER | ALTER_COLUMN_OPTION | ALTER_PARTITIONED;
+    ALTER_INDEX_IGNORABILITY | ALTER_INDEX_ORDER | ALTER_RENAME_INDEX | ALTER_COLUMN_OPTION | ALTER_PARTITIONED |
+    ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE | ALTER_COLUMN_INDEX_LENGTH;
 
 static const alter_table_operations INDEXES=
     ALTER_ADD_INDEX | ALTER_DROP_INDEX | ALTER_ADD_NON_UNIQUE_NON_PRIM_INDEX |
@@ -36,6 +37,25 @@ static const alter_table_operations INDEXES=
 
 static const alter_table_operations COLUMNS=
     ALTER_PARSER_ADD_COLUMN | ALTER_ADD_STORED_BASE_COLUMN | ALTER_ADD_VIRTUAL_COLUMN;
+
+// Rows and keys hold a VARCHAR's bytes, not its length.
+bool ha_weir::can_convert_nocopy(const Field &field, const Column_definition &wanted) const
+{
+  return field.real_type() == MYSQL_TYPE_VARCHAR && field.type_handler() == wanted.type_handler() &&
+         field.charset() == wanted.charset && field.field_length <= wanted.length && !field.vcol_info;
+}
+
+// An index holds the same of a longer VARCHAR, unless it held all of it and can't any more.
+Compare_keys ha_weir::compare_key_parts(const Field &before, const Column_definition &after, const KEY_PART_INFO &old_part,
+                                        const KEY_PART_INFO &new_part) const
+{
+  if (before.is_equal(after) || !can_convert_nocopy(before, after))
+    return handler::compare_key_parts(before, after, old_part, new_part);
+  bool was_whole= old_part.length == before.field_length, is_whole= new_part.length == after.length;
+  if (was_whole && is_whole)
+    return Compare_keys::EqualButKeyPartLength;
+  return !was_whole && old_part.length == new_part.length ? Compare_keys::Equal : Compare_keys::NotEqual;
+}
 
 /*
   Whether all that happens to columns is that some come after the others, with a value that is the same for
@@ -103,6 +123,9 @@ enum_alter_inplace_result ha_weir::check_if_supported_inplace_alter(TABLE *alter
   if (info->handler_flags & ~(DEFINITION_ONLY | INDEXES | COLUMNS) ||
       !keeps_primary(table, altered, info))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  // A new column's value may not be one that the statement allows: a copy finds the first row.
+  if (info->error_if_not_empty)
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
   // Rows that are duplicates of others are left out: only a copy lacks them.
   if (info->ignore && info->handler_flags & ALTER_ADD_UNIQUE_INDEX)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
@@ -132,6 +155,11 @@ enum_alter_inplace_result ha_weir::check_if_supported_inplace_alter(TABLE *alter
   return is_to_be_instant ? HA_ALTER_INPLACE_NOCOPY_LOCK : HA_ALTER_INPLACE_SHARED_LOCK;
 }
 
+static WeirBytes bytes_of_name(const KEY *index)
+{
+  return WeirBytes{reinterpret_cast<const uint8_t *>(index->name.str), index->name.length};
+}
+
 // Makes the entries that a table's rows have in its new indexes.
 struct Builder
 {
@@ -159,8 +187,7 @@ struct Builder
       numbers.push_back(at);
       keys.emplace_back();
       keys.back().init(altered, at, hidden ? nullptr : &primary, share->keys_made);
-      indexes.push_back(WeirIndex{{reinterpret_cast<const uint8_t *>(definition->name.str),
-                                   definition->name.length}, bool(definition->flags & HA_NOSAME)});
+      indexes.push_back(WeirIndex{bytes_of_name(definition), bool(definition->flags & HA_NOSAME)});
     }
   }
 
@@ -192,16 +219,24 @@ static std::vector<WeirBytes> dropped(const Alter_inplace_info *info)
 {
   std::vector<WeirBytes> names;
   for (uint i= 0; i < info->index_drop_count; i++)
-  {
-    const LEX_CSTRING &name= info->index_drop_buffer[i]->name;
-    names.push_back(WeirBytes{reinterpret_cast<const uint8_t *>(name.str), name.length});
-  }
+    names.push_back(bytes_of_name(info->index_drop_buffer[i]));
   return names;
 }
 
-// Whether a new index takes the name of one that goes: then both happen at once, at the end.
-static bool replaces(const Builder &builder, const std::vector<WeirBytes> &names)
+static std::vector<WeirRename> renamed(const Alter_inplace_info *info)
 {
+  std::vector<WeirRename> names;
+  for (const auto &pair : info->rename_keys)
+    names.push_back(WeirRename{bytes_of_name(pair.old_key), bytes_of_name(pair.new_key)});
+  return names;
+}
+
+// Whether a new index takes the name of one that goes or gets another: then all happens at once, at the end.
+static bool replaces(const Builder &builder, const Alter_inplace_info *info)
+{
+  std::vector<WeirBytes> names= dropped(info);
+  for (const WeirRename &rename : renamed(info))
+    names.push_back(rename.from);
   for (const WeirIndex &index : builder.indexes)
     for (const WeirBytes &name : names)
       if (index.name.len == name.len && !memcmp(index.name.data, name.data, name.len))
@@ -225,6 +260,7 @@ struct Change
   Share *share;
   Builder builder;
   std::vector<WeirBytes> drops;
+  std::vector<WeirRename> renames;
   bool adds= false;
   bool numbers_begin_anew= false;
   Meta meta;
@@ -241,6 +277,8 @@ struct Change
     return WeirTableChange{share->table,
                            drops.data(),
                            drops.size(),
+                           renames.data(),
+                           renames.size(),
                            builder.indexes.data(),
                            adds ? builder.indexes.size() : 0,
                            meta_bytes.data ? &meta_bytes : nullptr,
@@ -325,7 +363,7 @@ bool ha_weir::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
     return false;
   Changes changes;
   Change &change= changes.emplace_back(share, altered, info);
-  if (replaces(change.builder, dropped(info)))
+  if (replaces(change.builder, info))
     return false;
   change.adds= true;
   WeirResult result= carry_out(ha_thd(), changes);
@@ -376,6 +414,7 @@ static WeirResult complete(Change &change, bool has_built, TABLE *altered, const
     meta.added= change.builder.rows.added_row(altered);
   change.set_meta();
   change.drops= dropped(info);
+  change.renames= renamed(info);
   change.adds= info->index_add_count > 0 && !has_built;
   if (has_built)
     change.adds= drop_rest_of_built(change.share->table, change.builder, change.drops);

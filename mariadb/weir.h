@@ -278,6 +278,14 @@ typedef struct WeirPatience {
   uint64_t timeout_ms;
 } WeirPatience;
 
+// An index that gets another name.
+typedef struct WeirRename {
+  // What it is called now.
+  struct WeirBytes from;
+  // What it is called then.
+  struct WeirBytes to;
+} WeirRename;
+
 // What is to happen to a table.
 typedef struct WeirTableChange {
   // The table.
@@ -286,6 +294,10 @@ typedef struct WeirTableChange {
   const struct WeirBytes *drop;
   // How many.
   size_t drop_count;
+  // Indexes that get other names, all at once.
+  const struct WeirRename *rename;
+  // How many.
+  size_t rename_count;
   // New indexes; they come behind those that stay.
   const struct WeirIndex *add;
   // How many.
@@ -582,7 +594,7 @@ enum WeirResult weir_table_meta(const struct WeirTable *table,
 // `table` is a handle; `meta` is readable.
 enum WeirResult weir_table_set_meta(const struct WeirTable *table, struct WeirBytes meta);
 
-// Drops and adds indexes of tables and replaces what the caller keeps with them, all at once or not at all.
+// Drops, renames and adds indexes of tables and replaces what the caller keeps with them, all at once or not at all.
 // Others may read meanwhile. Each table is named once; there is one at least.
 //
 // # Safety

@@ -41,6 +41,7 @@ CHANGES = [
     (made(PLAIN, PLAIN), "CREATE OR REPLACE TABLE t LIKE u"),
     (made(PLAIN), "ALTER TABLE t ADD KEY by_a (a), ADD UNIQUE KEY by_id (b, id)"),
     (made(PLAIN), "ALTER TABLE t DROP KEY by_b, ADD KEY by_a (a)"),
+    (made(PLAIN), "ALTER TABLE t RENAME KEY by_b TO by_a, MODIFY b VARCHAR(300), ADD KEY by_b (a)"),
     (made(PLAIN), "ALTER TABLE t MODIFY a BIGINT"),
     (made(PLAIN), "ALTER TABLE t MODIFY a BIGINT, RENAME TO u"),
     (made(PLAIN), "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (b, id)"),
@@ -56,6 +57,7 @@ CHANGES = [
     (made(RANGES), "ALTER TABLE t ADD KEY by_a (a)"),
     (made(RANGES), "ALTER TABLE t DROP KEY by_b, ADD KEY by_b (a, b), ADD UNIQUE KEY by_id (b, id)"),
     (made(RANGES), "ALTER TABLE t ADD COLUMN c INT NOT NULL DEFAULT 5"),
+    (made(RANGES), "ALTER TABLE t RENAME KEY by_b TO by_a, MODIFY b VARCHAR(300)"),
     (made(RANGES), "ALTER TABLE t MODIFY a BIGINT"),
     (made(RANGES), "ALTER TABLE t MODIFY a BIGINT, RENAME TO u"),
     (made(RANGES), "ALTER TABLE t REORGANIZE PARTITION p2 INTO (PARTITION p2 VALUES LESS THAN (500),"

@@ -250,6 +250,16 @@ pub type WeirEntryCallback = extern "C" fn(
     out: *mut WeirEntry,
 ) -> WeirResult;
 
+/// An index that gets another name.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct WeirRename {
+    /// What it is called now.
+    pub from: WeirBytes,
+    /// What it is called then.
+    pub to: WeirBytes,
+}
+
 /// What is to happen to a table.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -260,6 +270,10 @@ pub struct WeirTableChange {
     pub drop: *const WeirBytes,
     /// How many.
     pub drop_count: usize,
+    /// Indexes that get other names, all at once.
+    pub rename: *const WeirRename,
+    /// How many.
+    pub rename_count: usize,
     /// New indexes; they come behind those that stay.
     pub add: *const WeirIndex,
     /// How many.
@@ -274,6 +288,7 @@ pub struct WeirTableChange {
 struct OwnedChange<'a> {
     table: &'a WeirTable,
     drop: Vec<String>,
+    rename: Vec<(String, String)>,
     add: Vec<RawIndex>,
     meta: Option<&'a [u8]>,
     context: *mut c_void,
@@ -286,9 +301,14 @@ impl<'a> OwnedChange<'a> {
         // SAFETY: the caller's promises.
         unsafe {
             let name = |n: usize| (*change.drop.add(n)).text();
+            let rename = |n: usize| {
+                let WeirRename { from, to } = *change.rename.add(n);
+                (from.text(), to.text())
+            };
             OwnedChange {
                 table: &*change.table,
                 drop: (0..change.drop_count).map(name).collect(),
+                rename: (0..change.rename_count).map(rename).collect(),
                 add: indexes(change.add, change.add_count),
                 meta: change.meta.as_ref().map(|meta| meta.slice()),
                 context: change.context,
@@ -297,7 +317,7 @@ impl<'a> OwnedChange<'a> {
     }
 }
 
-/// Drops and adds indexes of tables and replaces what the caller keeps with them, all at once or not at all.
+/// Drops, renames and adds indexes of tables and replaces what the caller keeps with them, all at once or not at all.
 /// Others may read meanwhile. Each table is named once; there is one at least.
 ///
 /// # Safety
@@ -316,9 +336,14 @@ pub unsafe extern "C" fn weir_tables_alter(
     };
     let drops: Vec<Vec<&str>> =
         all.iter().map(|one| one.drop.iter().map(String::as_str).collect()).collect();
-    let changes = all.iter().zip(&drops).map(|(one, drop)| TableChange {
+    let renames: Vec<Vec<(&str, &str)>> = all
+        .iter()
+        .map(|one| one.rename.iter().map(|(from, to)| (from.as_str(), to.as_str())).collect())
+        .collect();
+    let changes = all.iter().zip(&drops).zip(&renames).map(|((one, drop), rename)| TableChange {
         table: &one.table.table,
         drop,
+        rename,
         add: &one.add,
         meta: one.meta,
     });

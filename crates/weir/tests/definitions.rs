@@ -339,7 +339,8 @@ fn fill(db: &Database, tables: &[Table]) {
 /// Index `a` goes, `b` comes: each row's bytes.
 fn alter_all(db: &Database, tables: &[Table], unique: bool) -> weir::Result<()> {
     let add = [RawIndex::new("b", unique)];
-    let change = |table| TableChange { table, drop: &["a"], add: &add, meta: Some(&[2]) };
+    let change =
+        |table| TableChange { table, drop: &["a"], rename: &[], add: &add, meta: Some(&[2]) };
     let changes: Vec<TableChange<'_>> = tables.iter().map(change).collect();
     db.alter_tables(&changes, &mut |nth, n, key, row, of_key, _| {
         assert_eq!((n, u32::from_be_bytes(key.try_into().unwrap()) / 100), (0, nth as u32));
@@ -383,6 +384,36 @@ fn several_tables_change_together_or_not_at_all() {
 }
 
 #[test]
+fn indexes_get_other_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = raw_table(&db, 10);
+    let change = |rename: &[(&str, &str)], add: &[RawIndex]| {
+        let change = TableChange { table: &table, drop: &[], rename, add, meta: None };
+        db.alter_tables(&[change], &mut |_, _, key, _, of_key, _| {
+            of_key.extend(key.iter().rev());
+            Ok(())
+        })
+    };
+    // One takes the name that another gives up.
+    change(&[("a", "b")], &[RawIndex::new("a", false)]).unwrap();
+    change(&[("a", "b"), ("b", "a")], &[]).unwrap();
+    for wrong in [("a", "b"), ("c", "d"), ("a", "")] {
+        assert!(change(&[wrong], &[]).is_err());
+    }
+    change(&[("b", "c")], &[]).unwrap();
+    let of_rows = keys(&db, &table, KeyOf::Primary);
+    drop(table);
+    drop(db);
+    let db = open(dir.path());
+    let table = db.table("t").unwrap();
+    assert_eq!(names(&table), ["a", "c"]);
+    assert_eq!(keys(&db, &table, KeyOf::Index(0)), of_rows);
+    assert_eq!(keys(&db, &table, KeyOf::Index(1))[1], [1, 0, 0, 0]);
+    check_quiet(&db);
+}
+
+#[test]
 fn a_crash_leaves_all_tables_of_a_change_as_before_or_as_after() {
     let options = options(8 << 20, 16 << 20).durability(Durability::Sync).single_threaded();
     let mut ends = [0, 0];
@@ -420,7 +451,7 @@ fn what_is_written_to_a_table_before_its_turn_is_in_its_new_index() {
     let tables = several(&db);
     fill(&db, &tables);
     let add = [RawIndex::new("b", false)];
-    let change = |table| TableChange { table, drop: &[], add: &add, meta: None };
+    let change = |table| TableChange { table, drop: &[], rename: &[], add: &add, meta: None };
     let changes: Vec<TableChange<'_>> = tables.iter().map(change).collect();
     let mut is_written = false;
     db.alter_tables(&changes, &mut |nth, _, key, _, of_key, _| {
@@ -456,7 +487,7 @@ fn the_end_of_patience_ends_a_change_that_waits_for_users() {
     let changes = db.changes(&endless);
     assert!(matches!(changes.truncate_table(&table), Err(Error::Cancelled)));
     assert!(matches!(changes.rename_table(&table, "other"), Err(Error::Cancelled)));
-    let drops = TableChange { table: &table, drop: &["a"], add: &[], meta: None };
+    let drops = TableChange { table: &table, drop: &["a"], rename: &[], add: &[], meta: None };
     let altered = changes.alter_tables(&[drops], &mut |_, _, _, _, _, _| Ok(()));
     assert!(matches!(altered, Err(Error::Cancelled)));
     assert_eq!(keys(&db, &table, KeyOf::Index(0)).len(), 10);

@@ -25,6 +25,8 @@ pub struct TableChange<'a> {
     pub table: &'a Table,
     /// Names of indexes that go.
     pub drop: &'a [&'a str],
+    /// Indexes that get another name, all at once: what they are called now, and what then.
+    pub rename: &'a [(&'a str, &'a str)],
     /// New indexes, which come after those that stay.
     pub add: &'a [RawIndex],
     /// What is kept with the table from now on; `None`: what was.
@@ -37,9 +39,12 @@ impl TableChange<'_> {
         let schema = raw(old, &name)?;
         let position = |index: &&str| position(old, &name, index);
         let dropped: Vec<usize> = self.drop.iter().map(position).collect::<Result<_>>()?;
-        let all = schema.indexes().iter().enumerate();
-        let mut indexes: Vec<RawIndex> =
-            all.filter(|(n, _)| !dropped.contains(n)).map(|(_, index)| index.clone()).collect();
+        let mut indexes = schema.indexes().to_vec();
+        for (from, to) in self.rename {
+            indexes[position(from)?].name = (*to).to_string();
+        }
+        let mut at = 0..indexes.len();
+        indexes.retain(|_| at.next().is_some_and(|n| !dropped.contains(&n)));
         let is_there = |new: &&RawIndex| indexes.iter().any(|index| index.name == new.name);
         if let Some(twice) = self.add.iter().find(is_there) {
             return Err(Error::IndexExists { table: name, index: twice.name.clone() });
@@ -92,7 +97,7 @@ impl Database {
         meta: Option<&[u8]>,
         entry_of: &mut EntryOf<'_>,
     ) -> Result<()> {
-        let change = TableChange { table, drop, add, meta };
+        let change = TableChange { table, drop, rename: &[], add, meta };
         self.alter_tables(&[change], &mut |_, n, key, row, to, value| {
             entry_of(n, key, row, to, value)
         })
