@@ -23,9 +23,9 @@ ulonglong ha_weir::table_flags() const
   THD *thd= current_thd;
   if (!thd || thd_tx_isolation(thd) > ISO_READ_COMMITTED)
     flags|= HA_BINLOG_STMT_CAPABLE;
-  // What the server checks itself is seen by all who write at once only after the write. Nobody else writes into the
-  // copy that an ALTER makes, and from there the server takes back no row that is a duplicate.
-  if (!thd || thd->lex->sql_command != SQLCOM_ALTER_TABLE)
+  // What the server checks itself is seen by all who write at once only after the write. From there it takes back no
+  // row of an UPDATE IGNORE, which locks what it looks at instead, nor of an ALTER, into whose copy nobody else writes.
+  if (!thd || !(is_update_ignore(thd) || thd->lex->sql_command == SQLCOM_ALTER_TABLE))
     flags|= HA_CHECK_UNIQUE_AFTER_WRITE;
   // And it is checked last, whatever its place among the keys.
   if (table_share && (table_share->long_unique_table || table_share->period.unique_keys))

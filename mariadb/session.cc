@@ -69,6 +69,22 @@ static bool may_be_repeated(THD *thd)
   return format == BINLOG_FORMAT_STMT || format == BINLOG_FORMAT_MIXED;
 }
 
+bool is_update_ignore(THD *thd)
+{
+  return thd->lex->ignore && (thd->lex->sql_command == SQLCOM_UPDATE || thd->lex->sql_command == SQLCOM_UPDATE_MULTI);
+}
+
+// Whether nobody may write what the server has looked for in vain, for a UNIQUE that it checks itself before it writes.
+static bool checks_before_writing(THD *thd)
+{
+  if (!is_update_ignore(thd))
+    return false;
+  for (const TABLE_LIST *one= thd->lex->query_tables; one; one= one->next_global)
+    if (one->table && (one->table->s->long_unique_table || one->table->s->period.unique_keys))
+      return true;
+  return false;
+}
+
 int Session::begin_statement(THD *thd, bool reads_only)
 {
   if (!transaction)
@@ -88,7 +104,7 @@ int Session::begin_statement(THD *thd, bool reads_only)
     if (is_killed(thd))
       cancel();
     WeirResult result= weir_statement_begin(transaction, lock_wait_timeout_ms(thd),
-                                            may_be_repeated(thd));
+                                            may_be_repeated(thd) || checks_before_writing(thd));
     if (result != WEIR_RESULT_OK)
       return error_of(result);
     in_statement= true;

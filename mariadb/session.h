@@ -124,6 +124,9 @@ inline bool is_killed(THD *thd)
   return thd_kill_level(thd) != THD_IS_NOT_KILLED;
 }
 
+// Whether the statement passes over rows that would become duplicates of others.
+bool is_update_ignore(THD *thd);
+
 uint64_t lock_wait_timeout_ms(THD *thd);
 // How long a connection's change of definitions waits for those who use the table, which KILL ends: prepared
 // transactions that nobody has may use it. What follows a KILL is tidying up, and takes its time. `thd` may be null.
