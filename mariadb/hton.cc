@@ -172,15 +172,24 @@ static void commit_checkpoint_request(void *cookie)
     sql_print_error("WEIR: %s", weir_error_message());
 }
 
-// The server keeps a savepoint anywhere in memory, and needn't tell when it forgets one: it is a number.
+// The server keeps a savepoint anywhere in memory, and needn't tell when it forgets one: it is numbers.
+struct At
+{
+  uint64_t savepoint;
+  size_t written;
+};
+
 static int savepoint_set(handlerton *, THD *thd, void *to)
 {
   Session *session= Session::find(thd);
-  uint64_t savepoint= 0;
+  At at= {};
   int error= 0;
   if (session && session->transaction)
-    error= error_of(weir_savepoint(session->transaction, &savepoint));
-  memcpy(to, &savepoint, sizeof savepoint);
+  {
+    error= error_of(weir_savepoint(session->transaction, &at.savepoint));
+    at.written= session->written.count();
+  }
+  memcpy(to, &at, sizeof at);
   return error;
 }
 
@@ -189,9 +198,10 @@ static int savepoint_rollback(handlerton *, THD *thd, void *to)
   Session *session= Session::find(thd);
   if (!session || !session->transaction)
     return 0;
-  uint64_t savepoint;
-  memcpy(&savepoint, to, sizeof savepoint);
-  return error_of(weir_savepoint_rollback(session->transaction, savepoint));
+  At at;
+  memcpy(&at, to, sizeof at);
+  session->written.rollback_to(at.written);
+  return error_of(weir_savepoint_rollback(session->transaction, at.savepoint));
 }
 
 // The engine keeps the table's definition until the transaction ends, and so must the server.
@@ -408,7 +418,7 @@ static int init(void *p)
   hton->db_type= static_cast<legacy_db_type>(OWN_NUMBER);
   hton->create= create_handler;
   hton->flags= HTON_SUPPORTS_EXTENDED_KEYS;
-  hton->savepoint_offset= sizeof(uint64_t);
+  hton->savepoint_offset= sizeof(At);
   hton->commit= commit;
   hton->rollback= rollback;
   hton->prepare= prepare;
