@@ -32,9 +32,16 @@ int ha_weir::end_bulk_insert()
 {
   if (!bulk)
     return 0;
-  // After an error the statement is rolled back anyway.
-  int error= ha_thd()->is_error() ? 0 : insert_collected();
+  // After the error of a row that came later, a duplicate among those before is the statement's first error.
+  THD *thd= ha_thd();
+  bool has_failed= thd->is_error();
+  int error= has_failed && is_killed(thd) ? 0 : insert_collected();
   bulk= nullptr;
+  if (has_failed && error == HA_ERR_FOUND_DUPP_KEY)
+  {
+    thd->clear_error();
+    print_error(error, MYF(0));
+  }
   if (error)
     my_errno= error;
   return error;
