@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::address::Address;
 use crate::text::parse;
 
 /// The longest answer that is read.
-const ANSWER_BYTES_MAX: u64 = 4 << 20;
+const ANSWER_BYTES_MAX: usize = 4 << 20;
+/// Of it, at a time.
+const PART_BYTES: usize = 16 << 10;
 /// Header lines of an answer.
 const HEADERS_MAX: usize = 64;
 
@@ -63,29 +65,42 @@ pub fn fetch(address: &Address, timeout: Duration) -> Result<Metrics, FetchError
 }
 
 fn ask(address: &Address, timeout: Duration) -> io::Result<Vec<u8>> {
+    let deadline = Instant::now() + timeout;
     match address {
         Address::Tcp(address) => {
             let stream = TcpStream::connect_timeout(address, timeout)?;
             stream.set_read_timeout(Some(timeout))?;
             stream.set_write_timeout(Some(timeout))?;
-            exchange(stream)
+            exchange(stream, deadline)
         }
         Address::Unix(path) => {
             let stream = UnixStream::connect(path)?;
             stream.set_read_timeout(Some(timeout))?;
             stream.set_write_timeout(Some(timeout))?;
-            exchange(stream)
+            exchange(stream, deadline)
         }
     }
 }
 
-fn exchange(mut stream: impl Read + Write) -> io::Result<Vec<u8>> {
+fn exchange(mut stream: impl Read + Write, deadline: Instant) -> io::Result<Vec<u8>> {
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: weir\r\nConnection: close\r\n\r\n")?;
-    let mut answer = Vec::new();
-    match stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer) {
-        Err(error) if error.kind() == ErrorKind::WouldBlock => Err(ErrorKind::TimedOut.into()),
-        read => read.map(|_| answer),
+    let (mut answer, mut part) = (Vec::new(), [0; PART_BYTES]);
+    while answer.len() < ANSWER_BYTES_MAX {
+        match stream.read(&mut part) {
+            Ok(0) => break,
+            Ok(read) => answer.extend_from_slice(&part[..read]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                return Err(ErrorKind::TimedOut.into());
+            }
+            Err(error) => return Err(error),
+        }
+        // Each part may come in time, and all of them never.
+        if Instant::now() >= deadline {
+            return Err(ErrorKind::TimedOut.into());
+        }
     }
+    Ok(answer)
 }
 
 fn read(answer: &[u8]) -> Result<Metrics, String> {
@@ -105,4 +120,37 @@ fn read(answer: &[u8]) -> Result<Metrics, String> {
         return Err("it has no figures named weir_...".into());
     }
     Ok(metrics)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Answers a byte at a time.
+    struct Drip;
+
+    impl Read for Drip {
+        fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+            to[0] = b'x';
+            Ok(1)
+        }
+    }
+
+    impl Write for Drip {
+        fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+            Ok(from.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_answer_that_has_no_end_is_waited_for_no_longer_than_another() {
+        let error = exchange(Drip, Instant::now()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        let far = Instant::now() + Duration::from_secs(3600);
+        assert_eq!(exchange(Drip, far).unwrap().len(), ANSWER_BYTES_MAX);
+    }
 }
