@@ -68,8 +68,9 @@ pub fn advise(setup: &Setup) -> Result<Vec<Advice>, TooFar> {
     let worth = |pair: &[Advice]| {
         pair[1].saved.is_some_and(|saved| saved >= ENOUGH) && pair[1].rate >= 0.98 * pair[0].rate
     };
-    let at = rows.windows(2).position(|pair| !worth(pair)).unwrap_or(rows.len() - 1);
-    rows[at].advised = true;
+    // On a device that can't follow, the first doublings may save less than later ones.
+    let last = rows.windows(2).rposition(worth);
+    rows[last.map_or(0, |pair| pair + 1)].advised = true;
     Ok(rows)
 }
 
@@ -167,6 +168,17 @@ mod tests {
         assert!(last.redo_bytes >= 16 << 30, "{last:?}");
         assert!((last.rate / 20_000.0 - 1.0).abs() < 0.01, "{last:?}");
         assert!(last.recovery_pages <= data, "{last:?}: no more pages than there are");
+    }
+
+    #[test]
+    fn a_slow_device_gets_the_log_that_lets_it_follow() {
+        let workload = Workload::new(WorkloadKind::Cached, 16 << 30, 200_000.0, 300.0, 3);
+        let device = "slow-ssd".parse().expect("it is a device");
+        let rows = advise(&Setup::new(workload, device, 32 << 30, 1 << 30)).expect("it isn't far");
+        let slow = rows[1].rate < 50_000.0 && rows[1].saved < Some(ENOUGH);
+        assert!(slow, "{rows:?}: a doubling of a small log does little");
+        let advised = rows.iter().find(|row| row.advised).expect("one is advised");
+        assert!(advised.rate > 195_000.0, "{advised:?}");
     }
 
     #[test]
