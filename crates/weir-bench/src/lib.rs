@@ -30,6 +30,7 @@ pub mod environment;
 pub mod error;
 mod every_second;
 pub mod experiment;
+pub mod files;
 pub mod io_limit;
 pub mod machine;
 pub mod percentile;

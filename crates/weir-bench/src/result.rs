@@ -4,8 +4,8 @@
 //! when a field changes its meaning or goes away, not when one is added.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
-use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +13,7 @@ use crate::accounting::Usage;
 use crate::engine::{DiskChoice, Durability, EngineInfo, EngineKind, FlushChoice, ServerChoice};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
+use crate::files::write_json;
 use crate::series::Latency;
 use crate::step::Step;
 
@@ -251,16 +252,7 @@ impl Run {
     /// # Errors
     /// When the file can't be written.
     pub fn save(&self, path: &Path) -> Result<()> {
-        let what = || format!("writing {}", path.display());
-        let write = || -> io::Result<()> {
-            if let Some(parent) = path.parent() {
-                fs::create_dir_all(parent)?;
-            }
-            let mut text = serde_json::to_vec(self)?;
-            text.push(b'\n');
-            fs::write(path, text)
-        };
-        write().map_err(|error| Error::io(what(), error))
+        write_json(path, self)
     }
 
     /// Reads a document back.

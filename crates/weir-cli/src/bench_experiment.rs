@@ -9,6 +9,7 @@ use std::time::SystemTime;
 use anyhow::{Context, Result};
 use clap::Args;
 use weir_bench::experiment::{self, Case, CaseReport, Experiment, Report};
+use weir_bench::files::write_whole;
 use weir_bench::{Error, environment, report, run};
 
 use crate::bench_insert::{Home, exit_code, stop_on_interrupt};
@@ -64,12 +65,12 @@ impl Run {
             done.extend(self.case(case, &title, &out, &stop)?);
         }
         let text = experiment::tables(self.experiment, &done);
+        let legend = experiment::legend(self.experiment);
+        // What was measured is shown, whatever becomes of the file.
+        print(&format!("{text}\n{legend}\nEvery second of each case: {}\n", out.display()))?;
         let report = Report { experiment: self.experiment, scale: self.scale, cases: done };
         let json = serde_json::to_vec_pretty(&report).context("writing the report")?;
-        let path = out.join(format!("{}.json", self.experiment));
-        fs::write(&path, json).with_context(|| format!("writing {}", path.display()))?;
-        let legend = experiment::legend(self.experiment);
-        print(&format!("{text}\n{legend}\nEvery second of each case: {}\n", out.display()))?;
+        write_whole(&out.join(format!("{}.json", self.experiment)), &json)?;
         Ok(exit_code(&stop, true))
     }
 

@@ -4,8 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
+use weir_bench::files::write_whole;
 use weir_bench::{Error, Run};
 use weir_report::{Source, page};
 
@@ -31,8 +32,7 @@ impl Report {
         let (paths, runs): (Vec<_>, Vec<_>) = load(&self.runs)?.into_iter().unzip();
         let named = names(&paths).into_iter().zip(runs);
         let sources: Vec<Source> = named.map(|(name, run)| Source { name, run }).collect();
-        let writing = || format!("writing {}", self.output.display());
-        fs::write(&self.output, page(&sources)).with_context(writing)?;
+        write_whole(&self.output, page(&sources).as_bytes())?;
         print(&format!("{}\n", self.output.display()))?;
         Ok(ExitCode::SUCCESS)
     }

@@ -175,6 +175,24 @@ fn a_report_is_one_page() {
 }
 
 #[test]
+fn what_does_not_fit_is_not_left_half_written() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(weir(&TINY, dir.path()).status.success());
+    // As on a device that is full after some KiB.
+    let limited = "trap '' XFSZ; ulimit -f 8; exec \"$0\" \"$@\"";
+    let bench = [&TINY[..TINY.len() - 1], &["--json=new.json"]].concat();
+    for arguments in [&["report", "out/run.json"][..], &bench] {
+        let mut command = Command::new("sh");
+        command.args(["-c", limited, env!("CARGO_BIN_EXE_weir")]).args(arguments);
+        let output = command.current_dir(dir.path()).env("TMPDIR", dir.path()).output().unwrap();
+        let err = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {err}");
+        assert!(err.contains("weir: writing ") && err.contains("File too large"), "{err}");
+        assert_eq!(names(dir.path()), ["out"]);
+    }
+}
+
+#[test]
 fn a_report_of_what_is_no_result_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     assert!(weir(&TINY, dir.path()).status.success());

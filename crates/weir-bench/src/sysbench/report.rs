@@ -1,10 +1,10 @@
 //! Results as one table, and a line for each test that says how the first server stands.
 
-use std::fs;
 use std::path::Path;
 
 use super::document::{Document, Run};
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::files::write_json;
 use crate::quantity::counted;
 use crate::report::TextTable;
 use crate::rounds::{Median, medians};
@@ -126,13 +126,7 @@ fn cells(median: &Median<&Run>, base: Option<f64>) -> Vec<String> {
 /// # Errors
 /// When the file can't be written.
 pub fn save(document: &Document, path: &Path) -> Result<()> {
-    let write = || -> std::io::Result<()> {
-        if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent)?;
-        }
-        fs::write(path, serde_json::to_vec(document)?)
-    };
-    write().map_err(|error| Error::io(format!("writing {}", path.display()), error))
+    write_json(path, document)
 }
 
 #[cfg(test)]
@@ -222,7 +216,7 @@ mod tests {
         let path = dir.path().join("new").join("run.json");
         let document = document(vec![run("weir", 1, 300.0)]);
         save(&document, &path).unwrap();
-        let text = fs::read(&path).unwrap();
+        let text = std::fs::read(&path).unwrap();
         assert_eq!(serde_json::from_slice::<Document>(&text).unwrap(), document);
     }
 }
