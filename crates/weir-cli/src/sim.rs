@@ -76,13 +76,16 @@ pub struct Sim {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Reproduce a public study at its own size
-    #[arg(long, conflicts_with_all = ["advise", "policies"])]
+    #[arg(long, conflicts_with_all = [
+        "workload", "device", "data", "memory", "redo", "rate", "redo_per_row", "indexes",
+        "dirty_limit", "contention", "seconds", "policies", "seed", "advise",
+    ])]
     study: Option<Study>,
     /// Answer how large the redo log should be for this workload
-    #[arg(long, conflicts_with = "policies")]
+    #[arg(long, conflicts_with_all = ["redo", "seconds", "policies", "results"])]
     advise: bool,
     /// Directory for one document per run, with every second, as `weir bench` leaves them
-    #[arg(long, conflicts_with = "advise")]
+    #[arg(long)]
     results: Option<PathBuf>,
 }
 

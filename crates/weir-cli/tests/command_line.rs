@@ -70,7 +70,7 @@ fn a_directory_with_files_is_left_alone() {
 fn nonsense_ends_with_code_2_and_a_reason() {
     let dir = tempfile::tempdir().unwrap();
     let url = "mysql://localhost/";
-    let cases: [(&[&str], &str); 38] = [
+    let cases: [(&[&str], &str); 40] = [
         (&["bench", "insert", "--engine", "oracle"], "`oracle` is no engine"),
         (&["bench", "insert", "--rows", "many"], "not a number"),
         (&["bench", "insert", "--memory", "5Q"], "unknown unit"),
@@ -124,6 +124,8 @@ fn nonsense_ends_with_code_2_and_a_reason() {
         (&["bench", "insert", "--dirty-limit", "4000000000"], "use 1 to 100"),
         (&["sim", "--redo", "16M", "--rate", "1M"], "is filled in 0.1 s"),
         (&["sim", "--advise", "--study", "dirty-limit-2009"], "cannot be used with"),
+        (&["sim", "--study", "dirty-limit-2009", "--device", "nvme"], "cannot be used with"),
+        (&["sim", "--advise", "--redo", "4G"], "cannot be used with"),
     ];
     for (arguments, reason) in cases {
         let output = weir(arguments, dir.path());
