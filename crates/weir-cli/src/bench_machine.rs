@@ -5,8 +5,11 @@ use std::sync::atomic::Ordering;
 
 use anyhow::Result;
 use clap::Args;
+use weir_bench::Error;
+use weir_bench::environment::Environment;
 use weir_bench::machine::Load;
 use weir_bench::percentile::rate_99;
+use weir_bench::quantity::format_bytes;
 
 use crate::bench_insert::{exit_code, stop_on_interrupt};
 use crate::output::print;
@@ -27,6 +30,7 @@ pub struct Machine {
 
 impl Machine {
     pub fn run(self) -> Result<ExitCode> {
+        self.check()?;
         let stop = stop_on_interrupt()?;
         print("random changes of what fits into  M/s    p1/av\n")?;
         for (what, block_bytes) in BLOCKS {
@@ -40,5 +44,21 @@ impl Machine {
             print(&format!("{what:32}  {:5.1}  {:5.2}\n", mean / 1e6, slow / mean))?;
         }
         Ok(exit_code(&stop, true))
+    }
+
+    /// The largest blocks must fit into memory, beside what is there.
+    fn check(&self) -> Result<()> {
+        let memory = Environment::look(None).memory_bytes;
+        let (_, block_bytes) = BLOCKS[BLOCKS.len() - 1];
+        let most = memory / 2 / block_bytes;
+        if memory > 0 && u64::from(self.threads) > most {
+            let message = format!(
+                "{} threads have blocks of {} each: on this machine at most {most} go into half of the memory",
+                self.threads,
+                format_bytes(block_bytes)
+            );
+            return Err(Error::Usage(message).into());
+        }
+        Ok(())
     }
 }
