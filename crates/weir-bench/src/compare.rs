@@ -148,7 +148,7 @@ impl Comparison {
             }
             Contender::Server(spec) => spec,
         };
-        let server = match self.servers.start(spec) {
+        let server = match self.servers.start(spec, stop) {
             Ok(server) => server,
             Err(error) => return Ok(Err(error.to_string())),
         };

@@ -8,10 +8,11 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tempfile::TempDir;
 
 use crate::child;
@@ -103,11 +104,11 @@ impl ServerSetup {
         )))
     }
 
-    /// Starts a server and waits until it answers.
+    /// Starts a server and waits until it answers, or `stop` is set.
     ///
     /// # Errors
     /// When it doesn't come up, with what it said.
-    pub fn start(&self, spec: &ServerSpec) -> Result<PrivateServer> {
+    pub fn start(&self, spec: &ServerSpec, stop: &AtomicBool) -> Result<PrivateServer> {
         let mut builder = tempfile::Builder::new();
         builder.prefix("weir-server-");
         let dir = match &self.dir {
@@ -117,7 +118,7 @@ impl ServerSetup {
         let dir = dir.map_err(|error| Error::io("creating a server's directory", error))?;
         let child = self.spawn(spec, dir.path())?;
         let mut server = PrivateServer { child, dir, label: spec.label.clone() };
-        server.wait_until_ready()?;
+        server.wait_until_ready(stop)?;
         Ok(server)
     }
 
@@ -177,7 +178,7 @@ impl PrivateServer {
         }
     }
 
-    fn wait_until_ready(&mut self) -> Result<()> {
+    fn wait_until_ready(&mut self, stop: &AtomicBool) -> Result<()> {
         let target = Target::new(&self.choice("any", Statements::Text))?;
         let began = Instant::now();
         loop {
@@ -189,6 +190,10 @@ impl PrivateServer {
             let ended = ended.map_err(|error| Error::io("waiting for a server", error))?;
             if let Some(status) = ended {
                 return Err(self.failed("start", &format!("it ended with {status}")));
+            }
+            if stop.load(Ordering::Relaxed) {
+                let what = format!("start {}", self.label);
+                return Err(Error::engine("server", what, "interrupted"));
             }
             if began.elapsed() > START_LIMIT {
                 return Err(self.failed("start", &format!("it doesn't answer: {error}")));
@@ -230,6 +235,10 @@ impl PrivateServer {
 
 impl Drop for PrivateServer {
     fn drop(&mut self) {
+        // The script may be at building the plugin, or at installing the server: that ends in order.
+        if let Ok(None) = self.child.try_wait() {
+            let _ = kill_process_group(Pid::from_child(&self.child), Signal::TERM);
+        }
         // It may have ended already, which is as good.
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -240,6 +249,8 @@ impl Drop for PrivateServer {
 mod tests {
     use super::*;
     use crate::engine::Durability;
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    use std::io::{BufRead, BufReader, Read};
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
@@ -274,7 +285,8 @@ mod tests {
     fn a_server_that_does_not_come_up_tells_why_and_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let setup = setup(dir.path(), "#!/bin/sh\necho \"no room for $*\" >&2\nexit 3\n");
-        let Err(error) = setup.start(&"innodb:innodb-doublewrite=0".parse().unwrap()) else {
+        let spec = "innodb:innodb-doublewrite=0".parse().unwrap();
+        let Err(error) = setup.start(&spec, &AtomicBool::new(false)) else {
             panic!("there is no server");
         };
         let text = error.to_string();
@@ -282,6 +294,30 @@ mod tests {
                          --binlog -- --innodb-doublewrite=0";
         assert!(text.contains("exit status: 3"), "{text}");
         assert!(text.contains("no room for --dir") && text.contains(arguments), "{text}");
+        assert_eq!(fs::read_dir(dir.path().join("servers")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn an_interrupt_ends_a_start_and_what_the_script_is_at() {
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = dir.path().join("fifo");
+        mknodat(CWD, &fifo, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        let build = "sh -c 'echo begun; sleep 60; echo done' >FIFO\n";
+        let script = format!("#!/bin/sh\n{build}").replace("FIFO", &fifo.display().to_string());
+        let setup = setup(dir.path(), &script);
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let started = scope.spawn(|| setup.start(&"weir".parse().unwrap(), &stop));
+            let mut told = BufReader::new(File::open(&fifo).unwrap());
+            let mut text = String::new();
+            told.read_line(&mut text).unwrap();
+            stop.store(true, Ordering::Relaxed);
+            // Up to here there is a writer.
+            told.read_to_string(&mut text).unwrap();
+            assert_eq!(text, "begun\n");
+            let Err(error) = started.join().unwrap() else { panic!("there is no server") };
+            assert_eq!(error.to_string(), "server: start weir: interrupted");
+        });
         assert_eq!(fs::read_dir(dir.path().join("servers")).unwrap().count(), 0);
     }
 

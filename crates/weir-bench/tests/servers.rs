@@ -23,7 +23,7 @@ const LIMITS: Limits =
 fn server(engine: &str, binlog: bool) -> PrivateServer {
     let command = ServerSetup::default_command();
     let setup = ServerSetup { command, limits: LIMITS, binlog, dir: None };
-    setup.start(&engine.parse().unwrap()).unwrap()
+    setup.start(&engine.parse().unwrap(), &AtomicBool::new(false)).unwrap()
 }
 
 fn options(choice: ServerChoice) -> EngineOptions {

@@ -212,7 +212,7 @@ impl Plan {
         tell: &mut impl FnMut(&str),
     ) -> Result<()> {
         let spec = turn.spec;
-        let server = self.setup.start(spec)?;
+        let server = self.setup.start(spec, stop)?;
         if document.servers.iter().all(|server| server.name != spec.label) {
             document.servers.push(info(&server, spec)?);
         }
