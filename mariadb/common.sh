@@ -25,10 +25,10 @@ as_root() {
     if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi
 }
 
-# Whether the plugin is there and no older than what it is made of.
+# Whether the plugin is there and no older than what it is made of, and for.
 plugin_is_current() {
     local crates=("$root"/crates/weir{,-ffi,-governor,-os,-page,-redo,-status,-store}/src)
-    [ -f "$plugin" ] && [ -z "$(find "$here" "${crates[@]}" "$root/Cargo.lock" \
+    [ -f "$plugin" ] && [ ! "$out/version" -nt "$plugin" ] && [ -z "$(find "$here" "${crates[@]}" "$root/Cargo.lock" \
         \( -name '*.rs' -o -name '*.cc' -o -name '*.h' -o -name Cargo.lock \) -newer "$plugin" -print -quit)" ]
 }
 
@@ -42,4 +42,13 @@ headers_version() {
 # The version of the server that is installed: `10.11.18`.
 server_version() {
     mariadbd --no-defaults --version | sed -E 's/.*Ver ([0-9]+\.[0-9]+\.[0-9]+).*/\1/'
+}
+
+# Installs the server and builds the plugin, as far as that is still to be done.
+make_ready() {
+    if ! command -v mariadbd >/dev/null || [ ! -f "$headers/sql/handler.h" ]; then "$here/setup" >&2; fi
+    # Nothing must be about an engine of yesterday.
+    plugin_is_current || "$here/build" >&2
+    [ "$(server_version)" = "$(headers_version)" ] ||
+        fail "the plugin is for MariaDB $(headers_version), this server is $(server_version): run mariadb/setup and mariadb/build"
 }
