@@ -1,0 +1,358 @@
+/*
+  A scan of the engine: its entries, one after the other, and the row of each, which is locked as the statement
+  asks for. The server's own calls are in ha_weir_read.cc.
+*/
+
+#include "ha_weir.h"
+#include "bytes.h"
+#include "computed.h"
+
+using namespace weir;
+
+int ha_weir::open_scan(uint32_t index, WeirBound low, WeirBound high, bool back)
+{
+  close_scan();
+  WeirTransaction *with= transaction();
+  if (!with)
+    return HA_ERR_INTERNAL_ERROR;
+  backward= back;
+  WeirLock how= reads_committed() && index == WEIR_PRIMARY ? WEIR_LOCK_NONE : lock;
+  scan_is_unlocked= how != lock;
+  return fail(weir_scan_open(with, share->table, index, low, high, back, how, &scan));
+}
+
+void ha_weir::close_scan()
+{
+  // A number that the engine gave is nowhere else.
+  if (hidden)
+    find_key();
+  key_is_due= false;
+  weir_scan_close(scan);
+  scan= nullptr;
+  rest= {};
+  rest_given= 0;
+  at_entry= paused= at_end= scan_is_unlocked= is_unlocked= repeats= ends_with_range= false;
+}
+
+/* Which columns are decoded */
+
+void ha_weir::want(const MY_BITMAP *columns, Wanted &out) const
+{
+  rows.want(columns, out.row);
+  out.primary= hidden ? 0 : primary()->reach(columns);
+  out.entries.clear();
+  for (const KeyFormat &key : keys)
+    out.entries.push_back(key.reach(columns));
+}
+
+const ha_weir::Wanted &ha_weir::wanted()
+{
+  // A filter asks for positions, which are made of columns that the statement may not want.
+  if (reads_all || handler_rowid_filter_is_active(this))
+    return all;
+  const MY_BITMAP *columns= table->read_set;
+  const my_bitmap_map *words= columns->bitmap;
+  size_t count= no_words_in_map(columns), same= 0;
+  // For each row anew: mostly one word, for which no function is called.
+  while (same < count && same < some.columns.size() && words[same] == some.columns[same])
+    same++;
+  if (same < count || count != some.columns.size())
+  {
+    want(columns, some);
+    some.columns.assign(words, words + count);
+  }
+  return some;
+}
+
+// The statement ends, and perhaps its transaction, but HANDLER may go on from here in the next one.
+void ha_weir::pause_scan()
+{
+  // A scan of one key that found nothing, or nothing more, is where the key would be.
+  bool is_behind_key= scan && exact && !at_entry && active_index != MAX_KEY;
+  bool pauses= paused || (scan && at_entry) || is_behind_key, ended= at_end;
+  if (scan && at_entry)
+    paused_at.assign(reinterpret_cast<const char *>(at.key.data), at.key.len);
+  if (is_behind_key)
+    paused_at= prefix;
+  close_scan();
+  paused= pauses;
+  at_end= ended;
+}
+
+// Goes on to the next entry.
+int ha_weir::step()
+{
+  if (rest_given < rest.count)
+  {
+    const WeirPlace &place= rest.places[rest_given++];
+    at.key= WeirBytes{rest.bytes + place.key, place.value - place.key};
+    at.value= WeirBytes{rest.bytes + place.value, place.end - place.value};
+    at.current= rest.current && !place.outdated;
+  }
+  else
+  {
+    rest= {};
+    rest_given= 0;
+    WeirResult result= weir_scan_next(scan, transaction(), &at, &rest);
+    if (result == WEIR_RESULT_NOT_FOUND)
+    {
+      at_entry= key_is_due= false;
+      at_end= !exact;
+      return HA_ERR_END_OF_FILE;
+    }
+    if (result != WEIR_RESULT_OK)
+      return fail(result);
+  }
+  at_entry= key_is_due= true;
+  at_end= false;
+  is_unlocked= scan_is_unlocked;
+  return 0;
+}
+
+/*
+  As it was committed when the scan began, the server wants the row: now as it is, and locked, if it still is
+  there. One that has changed since, or had to be waited for, may have another key, and others may have changed
+  with it: the scan goes on with what is committed by then.
+*/
+int ha_weir::repeat_locked(uchar *buf)
+{
+  repeats= is_unlocked= false;
+  if (!find_key())
+    return HA_ERR_CRASHED;
+  WeirBytes found;
+  WeirTransaction *with= transaction();
+  uint64_t waits= weir_lock_waits(with);
+  WeirResult result= weir_get(with, share->table, bytes_of(pk), lock, row, &found);
+  bool is_as_it_was= result == WEIR_RESULT_OK && weir_lock_waits(with) == waits && found.len == at.value.len &&
+                     !memcmp(found.data, at.value.data, found.len);
+  if (!is_as_it_was && (result == WEIR_RESULT_OK || result == WEIR_RESULT_NOT_FOUND))
+  {
+    if (WeirResult ended= weir_scan_behind_as_of_now(scan, with, at.key))
+      return fail(ended);
+    rest= {};
+    rest_given= 0;
+  }
+  return result == WEIR_RESULT_OK ? read_primary(buf, bytes_of(pk), found) : fail(result);
+}
+
+// The next row of the scan.
+int ha_weir::next_entry(uchar *buf)
+{
+  if (repeats)
+  {
+    int error= repeat_locked(buf);
+    if (error != HA_ERR_KEY_NOT_FOUND)
+      return error;
+  }
+  bool skip= true;
+  while (skip)
+  {
+    if (int error= step())
+      return error;
+    skip= false;
+    if (int error= read_entry(buf, skip))
+      return error;
+    if (skip && is_killed(ha_thd()))
+      return HA_ERR_ABORTED_BY_USER;
+  }
+  return 0;
+}
+
+// Whether rows that others have locked are read as they are committed. Only a scan may pass them over: who
+// asks for a row waits for it.
+bool ha_weir::reads_committed() const
+{
+  return semi_consistent && lock == WEIR_LOCK_EXCLUSIVE &&
+         thd_tx_isolation(ha_thd()) == ISO_READ_COMMITTED;
+}
+
+bool ha_weir::was_semi_consistent_read()
+{
+  repeats= is_unlocked;
+  return repeats;
+}
+
+bool ha_weir::scans_rows() const
+{
+  return active_index == MAX_KEY || index_position(active_index) == WEIR_PRIMARY;
+}
+
+// Whether the record has nothing but what the entry at hand of an index holds. Of columns that the primary key has in
+// part, that isn't what its key is made of.
+bool ha_weir::is_record_of_entry() const
+{
+  return at_entry && !scans_rows() && (only_index || key_is_due);
+}
+
+// Makes sure that `pk` is the primary key of the row at hand. False: the entry makes no sense.
+bool ha_weir::find_key()
+{
+  if (!key_is_due)
+    return true;
+  key_is_due= false;
+  pk.clear();
+  if (!scans_rows())
+    return keys[active_index].primary_of(at.key, at.value, pk);
+  append(pk, at.key.data, at.key.len);
+  return true;
+}
+
+// The same for a row that is in a record.
+bool ha_weir::find_key_of(const uchar *record)
+{
+  if (hidden)
+    return find_key();
+  key_is_due= false;
+  encode_primary(record, pk);
+  return true;
+}
+
+// The row of the entry at hand. `skip`: it isn't wanted, or the entry isn't its.
+int ha_weir::read_entry(uchar *buf, bool &skip)
+{
+  if (scans_rows())
+    return read_primary(buf, at.key, at.value);
+  const KeyFormat &key= keys[active_index];
+  bool asks= pushed_idx_cond && pushed_idx_cond_keyno == active_index;
+  if (asks || handler_rowid_filter_is_active(this))
+  {
+    int error= check_entry(buf, asks, skip);
+    if (error || skip)
+      return error;
+  }
+  // The server may want no more than positions, and yet compare columns that the index holds in part.
+  if (only_index && at.current && key.is_whole())
+    return key.decode(table, at.key, at.value, wanted().entries[active_index], buf) ? 0
+                                                                                    : HA_ERR_CRASHED;
+  if (!find_key())
+    return HA_ERR_CRASHED;
+  WeirBytes found;
+  WeirTransaction *with= transaction();
+  bool in_turn= lock == WEIR_LOCK_SHARED || lock == WEIR_LOCK_EXCLUSIVE;
+  uint64_t waits= in_turn ? weir_lock_waits(with) : 0;
+  WeirResult result= weir_get(with, share->table, bytes_of(pk), lock, row, &found);
+  if (in_turn && (result == WEIR_RESULT_NOT_FOUND || weir_lock_waits(with) != waits))
+    read_anew_behind();
+  if (result == WEIR_RESULT_NOT_FOUND)
+  {
+    skip= true;
+    return 0;
+  }
+  if (result != WEIR_RESULT_OK)
+    return fail(result);
+  bool kept= reads_all;
+  reads_all|= !at.current;
+  int error= read_primary(buf, bytes_of(pk), found);
+  reads_all= kept;
+  if (error)
+    return error;
+  if (!at.current && !entry_is_of(buf, active_index))
+  {
+    // The row has changed since: it has another entry.
+    if (in_turn)
+      read_anew_behind();
+    unlock_row();
+    skip= true;
+    return 0;
+  }
+  compute_for_merge(buf);
+  if (only_index && !key.decode(table, at.key, at.value, wanted().entries[active_index], buf))
+    return HA_ERR_CRASHED;
+  return 0;
+}
+
+// Of rows that the server merges in the order of an index it computes virtual columns only afterwards.
+void ha_weir::compute_for_merge(uchar *buf)
+{
+  const std::vector<Field *> &columns= computed_parts[active_index];
+  if (columns.empty() || buf == table->record[0])
+    return;
+  Computed computed(table, columns, buf);
+  merged_by.resize(columns.size());
+  for (size_t i= 0; i < columns.size(); i++)
+    computed.keep(columns[i], merged_by[i]);
+}
+
+/*
+  The row of the entry at hand had to be waited for, or has another entry by now. That may lie further on, among
+  entries that were read before: they are read once more.
+*/
+void ha_weir::read_anew_behind()
+{
+  weir_scan_behind(scan, at.key);
+  rest= {};
+  rest_given= 0;
+}
+
+static int outcome(check_result_t result, bool &skip)
+{
+  switch (result) {
+  case CHECK_POS:
+    return 0;
+  case CHECK_NEG:
+    skip= true;
+    return 0;
+  case CHECK_OUT_OF_RANGE:
+    return HA_ERR_END_OF_FILE;
+  default:
+    return HA_ERR_ABORTED_BY_USER;
+  }
+}
+
+// Asks the pushed condition and the pushed filter, with the columns that the index holds. The end of the range is
+// the scan's own, and the server must not look for it: of a column that is indexed in part the record has nothing.
+int ha_weir::check_entry(uchar *buf, bool asks, bool &skip)
+{
+  if (!keys[active_index].decode(table, at.key, at.value, wanted().entries[active_index], buf))
+    return HA_ERR_CRASHED;
+  key_range *kept_end= end_range;
+  end_range= nullptr;
+  int error= asks ? outcome(handler_index_cond_check(this), skip) : 0;
+  if (!error && !skip && handler_rowid_filter_is_active(this))
+    error= outcome(handler_rowid_filter_check(this), skip);
+  end_range= kept_end;
+  return error;
+}
+
+// Puts a row into a record.
+int ha_weir::read_primary(uchar *buf, WeirBytes key, WeirBytes from)
+{
+  const Wanted &what= wanted();
+  if (!rows.decode(table, from, what.row, buf))
+    return HA_ERR_CRASHED;
+  if (!hidden && !primary()->decode_primary(table, key, what.primary, buf))
+    return HA_ERR_CRASHED;
+  return 0;
+}
+
+// Whether the row in `buf` has the entry at hand.
+bool ha_weir::entry_is_of(uchar *buf, uint index)
+{
+  Computed computed(table, computed_parts[index], buf);
+  Encoded entry;
+  encode_entry(index, buf, pk, entry);
+  return entry.key.size() == at.key.len && !memcmp(entry.key.data(), at.key.data, at.key.len) &&
+         entry.value.size() == at.value.len && !memcmp(entry.value.data(), at.value.data, at.value.len);
+}
+
+// A scan was begun: its first row.
+int ha_weir::found(uchar *buf, int error_at_end)
+{
+  int error= next_entry(buf);
+  return error == HA_ERR_END_OF_FILE ? error_at_end : error;
+}
+
+void ha_weir::encode_primary(const uchar *record, Bytes &out)
+{
+  out.clear();
+  primary()->primary_key(table, record, out);
+}
+
+// The row at hand isn't wanted: others may have it, unless it was locked before.
+void ha_weir::unlock_row()
+{
+  if (lock == WEIR_LOCK_NONE || is_unlocked || thd_tx_isolation(ha_thd()) > ISO_READ_COMMITTED ||
+      !transaction() || !find_key())
+    return;
+  weir_unlock(transaction(), share->table, bytes_of(pk));
+}
