@@ -130,6 +130,11 @@ def hint(rng, table):
     return ""
 
 
+def comparable(one, other):
+    """Whether the two compare in one way only: a FLOAT and a DECIMAL do so in two, with an index and without."""
+    return one.type == other.type or (one.type in columns.INTEGERS and other.type in columns.INTEGERS)
+
+
 def select(rng, table, tables):
     shape = rng.randrange(0, 12)
     source = f"{table.name}{hint(rng, table)}"
@@ -146,7 +151,7 @@ def select(rng, table, tables):
         return f"SELECT * FROM {source}{where(rng, table)}{in_order(table)} LIMIT {rng.randrange(1, 20)}{lock}"
     other = rng.choice(tables)
     if shape == 4:
-        pairs = [(a, b) for a in table.columns for b in other.columns if a.type == b.type or a.kind == b.kind == "number"]
+        pairs = [(a, b) for a in table.columns for b in other.columns if comparable(a, b)]
         if pairs:
             mine, its = rng.choice(pairs)
             kind = rng.choice(("JOIN", "LEFT JOIN"))
@@ -164,7 +169,7 @@ def select(rng, table, tables):
         return f"SELECT {group.name}, MIN({least.name}) FROM {source}{where(rng, table)} GROUP BY {group.name}"
     if shape == 9:
         kind, its = rng.choice(("IN", "NOT IN")), rng.choice(other.columns)
-        alike = [c for c in table.columns if c.type == its.type or c.kind == its.kind == "number"]
+        alike = [c for c in table.columns if comparable(c, its)]
         if alike:
             return (f"SELECT * FROM {source} WHERE {rng.choice(alike).name} {kind} "
                     f"(SELECT {its.name} FROM {other.name}{where(rng, other, always=True)})")
