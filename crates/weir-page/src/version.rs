@@ -27,7 +27,7 @@ impl UndoPtr {
 }
 
 /// Who wrote an entry last, and where the version before it can be had. 12 bytes stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Version {
     /// The writer.
     pub txn: TxnId,

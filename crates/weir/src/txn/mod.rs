@@ -13,6 +13,8 @@
 //! This layer knows trees and entries; it sees undo pages through [`lane`], no other pages.
 
 mod backlog;
+#[cfg(test)]
+mod bed;
 mod end;
 mod lane;
 mod merged;
@@ -25,6 +27,7 @@ mod scan;
 mod snapshots;
 mod staging;
 mod status;
+mod versions;
 mod write;
 
 pub use lane::{LANE_DIRECTORY, Running};

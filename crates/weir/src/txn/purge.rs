@@ -277,35 +277,16 @@ fn try_remove_dead(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::StorageOptions;
-    use crate::txn::{Durability, Op, View};
-    use std::sync::Arc;
-    use weir_os::SimDisk;
+    use crate::txn::bed::{commit, transactions, tree};
+    use crate::txn::{Op, View};
     use weir_page::TxnId;
 
     const LONG: usize = 200_000;
 
-    fn transactions() -> Arc<Transactions> {
-        let options = StorageOptions { inline: true, ..StorageOptions::small(200) };
-        let storage = Storage::create(Arc::new(SimDisk::new(1)), &options).unwrap();
-        let mut mtr = storage.mtr(Need::pages(64, 1)).unwrap();
-        Transactions::init(&mut mtr);
-        mtr.commit();
-        Transactions::first(Arc::new(storage))
-    }
-
-    fn commit(txns: &Arc<Transactions>, tree: Tree, key: &[u8], op: Op<'_>) {
-        let mut txn = txns.begin();
-        txn.write(tree, key, op).unwrap();
-        txn.commit(Durability::Relaxed).unwrap();
-    }
-
     #[test]
     fn a_chain_whose_entry_is_revived_meanwhile_is_left_to_who_did_that() {
-        let txns = transactions();
-        let mut txn = txns.begin();
-        let tree = txn.create_tree().unwrap();
-        txn.commit(Durability::Relaxed).unwrap();
+        let txns = transactions(200);
+        let tree = tree(&txns);
         commit(&txns, tree, b"row", Op::Insert(&[1; LONG]));
         commit(&txns, tree, b"row", Op::Delete);
         let history = *txns.history.lock().front().unwrap();

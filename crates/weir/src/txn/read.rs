@@ -1,14 +1,12 @@
 //! What a transaction sees: the newest version that its snapshot covers.
 
+use super::versions::Walks;
 use super::{State, Transactions, Txn, TxnError};
 use crate::lock::{Mode, RangeMode};
 use crate::storage::{Fault, Restart, Storage, retry};
 use crate::tree::{Target, Tree, overflow};
-use std::borrow::Cow;
 use weir_page::TxnId;
 use weir_page::overflow::Reference;
-use weir_page::undo::{self, Undo};
-use weir_page::version::{Entry, Flags, UndoPtr, Version};
 
 /// A transaction's own writes, and what was committed up to a timestamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,9 +44,6 @@ pub enum Look {
     },
 }
 
-/// What a view sees of an entry: whether the value is a reference to a chain, and its bytes.
-pub type Seen<'e> = Option<(bool, Cow<'e, [u8]>)>;
-
 /// What a locking read finds.
 enum Newest {
     None,
@@ -61,13 +56,6 @@ enum Newest {
     InRangeOf(TxnId),
 }
 
-/// What an undo record says of the version before.
-enum Before {
-    /// The same value.
-    Same(Flags, Option<Version>),
-    Other(Flags, Option<Version>, Vec<u8>),
-}
-
 impl Transactions {
     /// Whether `view` sees what `txn` wrote.
     #[inline]
@@ -76,78 +64,6 @@ impl Transactions {
             return true;
         }
         matches!(self.status.get(txn), State::Committed(stamp) if stamp <= view.snapshot)
-    }
-
-    /// The version of an entry that `view` sees: whether it overflows, and its bytes. The entry's
-    /// leaf is latched.
-    ///
-    /// # Errors
-    /// [`Restart`]: an undo page must be loaded first; undo that doesn't fit the entry.
-    pub fn visible<'e>(&self, view: View, entry: &Entry<'e>) -> Result<Seen<'e>, Restart<Fault>> {
-        self.newest_version(entry, |txn| self.sees(view, txn))
-    }
-
-    /// What the view's snapshot covers of an entry that the view's transaction has written over a version
-    /// that the snapshot does not cover; else `None`. The entry's leaf is latched.
-    ///
-    /// # Errors
-    /// As [`Transactions::visible`].
-    pub fn overwritten_unseen<'e>(
-        &self,
-        view: View,
-        entry: &Entry<'e>,
-    ) -> Result<Seen<'e>, Restart<Fault>> {
-        let (covered, mut passed_unseen) = (View { own: TxnId(0), ..view }, false);
-        let seen = self.newest_version(entry, |txn| {
-            let stops = txn != view.own && self.sees(covered, txn);
-            passed_unseen |= !stops && txn != view.own;
-            stops
-        })?;
-        Ok(seen.filter(|_| passed_unseen))
-    }
-
-    /// The newest version of an entry by a transaction that `is_it` accepts, or without a header.
-    fn newest_version<'e>(
-        &self,
-        entry: &Entry<'e>,
-        mut is_it: impl FnMut(TxnId) -> bool,
-    ) -> Result<Seen<'e>, Restart<Fault>> {
-        let mut flags = entry.flags;
-        let mut version = entry.version;
-        let mut value = Cow::Borrowed(entry.value);
-        while let Some(v) = version {
-            if is_it(v.txn) {
-                break;
-            }
-            if v.undo.is_insert() {
-                return Ok(None);
-            }
-            match before(&self.storage, v.undo, &value)? {
-                Before::Same(f, v) => (flags, version) = (f, v),
-                Before::Other(f, v, bytes) => {
-                    (flags, version, value) = (f, v, Cow::Owned(bytes));
-                }
-            }
-        }
-        Ok((!flags.deleted).then_some((flags.overflow, value)))
-    }
-}
-
-fn before(s: &Storage, at: UndoPtr, value: &[u8]) -> Result<Before, Restart<Fault>> {
-    let page = s.read(at.page, false)?;
-    let wrong = |what: &str| {
-        Restart::Error(Fault::page(at.page, format!("undo record at {}: {what}", at.offset)))
-    };
-    let record = undo::record(&page, at.offset).ok_or_else(|| wrong("is none"))?;
-    match record.undo {
-        Undo::Delete { flags, version, .. } => Ok(Before::Same(flags, version)),
-        Undo::Update { flags, version, delta, .. } => {
-            if !delta.fits(value.len()) {
-                return Err(wrong("keeps more bytes than there are"));
-            }
-            Ok(Before::Other(flags, version, delta.apply(value)))
-        }
-        _ => Err(wrong("is not of a version")),
     }
 }
 
@@ -207,7 +123,7 @@ impl Txn {
         key: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<Option<bool>, Fault> {
-        let s = self.storage();
+        let (s, mut walks) = (self.storage(), Walks::default());
         retry(s, || {
             let leaf = tree.leaf(s, Target::At(key), false)?;
             let (slot, found) = leaf.seek(key);
@@ -215,7 +131,7 @@ impl Txn {
                 return Ok(None);
             }
             let entry = leaf.entry(slot);
-            let Some((overflows, bytes)) = self.shared.visible(view, &entry)? else {
+            let Some((overflows, bytes)) = self.shared.visible(view, &entry, &mut walks)? else {
                 return Ok(None);
             };
             out.clear();

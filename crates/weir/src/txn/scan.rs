@@ -6,12 +6,13 @@
 
 mod fetch;
 
+use super::versions::Walks;
 use super::{Look, Transactions, View};
 use crate::storage::Fault;
 use crate::tree::Tree;
 use std::cmp::Ordering;
 use std::sync::Arc;
-use weir_page::TxnId;
+use weir_page::{PageId, TxnId};
 
 /// Which way a scan goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +56,10 @@ pub struct Scan {
     most: usize,
     /// Leaves after which the scan looks ahead; `None` before it has met one that is not in memory.
     looks_ahead_in: Option<usize>,
+    /// How far back it has looked at entries of the leaf that it is at.
+    walks: Walks,
+    /// Undo pages that it lacks to go on in that leaf.
+    lacks: Vec<PageId>,
 }
 
 /// Where an entry lies in a scan's buffer.
@@ -172,6 +177,8 @@ impl Scan {
             next: 0,
             most: most.max(1),
             looks_ahead_in: None,
+            walks: Walks::default(),
+            lacks: Vec::new(),
         }
     }
 

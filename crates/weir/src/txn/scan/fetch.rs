@@ -31,15 +31,22 @@ impl Scan {
         let mut absent = 0;
         while self.rows.is_empty() && !self.done {
             match self.fetch_leaf(s, look) {
-                Ok(()) => self.look_ahead(s),
+                Ok(()) => {
+                    self.walks.clear();
+                    self.look_ahead(s);
+                }
                 Err(Restart::Stop(Stop::Retry)) => {}
                 Err(Restart::Error(ScanStop::Held(_))) if !self.rows.is_empty() => break,
                 Err(Restart::Error(stop)) => return Err(stop),
                 Err(Restart::Stop(Stop::Load(page))) => {
-                    if !self.rows.is_empty() {
+                    if !self.lacks.is_empty() {
+                        s.prefetch(&self.lacks);
+                        self.lacks.clear();
+                    } else if !self.rows.is_empty() {
                         break;
+                    } else {
+                        self.read_from_here(s);
                     }
-                    self.read_from_here(s);
                     absent = if s.load(page)? { 0 } else { absent + 1 };
                     if absent > 1000 {
                         return Err(s.lost_page(page).into());
@@ -188,6 +195,7 @@ impl Scan {
             leaf.prefetch_cell(slot + CELLS_AHEAD);
             if let Err(stop) = self.copy(leaf, slot, look, horizon) {
                 self.range.low = key_of(leaf, slot);
+                self.look_for_undo(leaf, slot..to, look);
                 return Err(stop);
             }
         }
@@ -213,6 +221,7 @@ impl Scan {
             }
             if let Err(stop) = self.copy(leaf, slot, look, horizon) {
                 self.range.high = Some(after(leaf, slot));
+                self.look_for_undo(leaf, (from..=slot).rev(), look);
                 return Err(stop);
             }
         }
@@ -262,10 +271,13 @@ impl Scan {
                 return self.copy_newest(leaf, slot, &entry, own, skip);
             }
         };
-        let visible = self.shared.visible(view, &entry).map_err(widen)?;
+        let visible = self.shared.visible(view, &entry, &mut self.walks).map_err(widen)?;
         let is_own = |txn| view.own.0 != 0 && txn == view.own;
         let below = match self.unique && entry.version.is_some_and(|v| is_own(v.txn)) {
-            true => self.shared.overwritten_unseen(view, &entry).map_err(widen)?,
+            true => {
+                let walks = &mut self.walks;
+                self.shared.overwritten_unseen(view, &entry, walks).map_err(widen)?
+            }
             false => None,
         };
         // The same value is of the same row, which the transaction has then written.
@@ -279,6 +291,31 @@ impl Scan {
             self.push(leaf, slot, value, *overflow, true);
         }
         Ok(())
+    }
+
+    /// The first of these entries could not be copied: finds the undo pages that it and those behind it lack, as far as
+    /// they are to be copied, to be read together.
+    #[cold]
+    fn look_for_undo(
+        &mut self,
+        leaf: &LeafRead<'_>,
+        slots: impl Iterator<Item = usize>,
+        look: Look,
+    ) {
+        let Look::At(view) = look else { return };
+        let most = self.shared.storage.read_ahead_pages();
+        for slot in slots.take(self.most - self.rows.len()) {
+            if self.lacks.len() >= most {
+                break;
+            }
+            // What else is wrong is told when the scan comes to the entry.
+            let seen = self.shared.visible(view, &leaf.entry(slot), &mut self.walks);
+            if let Err(Restart::Stop(Stop::Load(page))) = seen
+                && !self.lacks.contains(&page)
+            {
+                self.lacks.push(page);
+            }
+        }
     }
 
     /// Copies an entry's newest version, unless it is dead or held.
