@@ -219,7 +219,7 @@ impl Status {
             buffer_pool_wait_free: f.frame_waits.load(Relaxed),
             transactions_committed: shared.figures.commits.load(Relaxed),
             transactions_rolled_back: shared.figures.rollbacks.load(Relaxed),
-            history_list_length: shared.history_len() as u64,
+            history_list_length: shared.history_len(),
             purged_records: shared.figures.purged.load(Relaxed),
             staged_entries: staging.staged,
             staging_pages: staging.leaves,

@@ -1,7 +1,7 @@
 //! Commit and rollback.
 
+use super::history::History;
 use super::lane::{LANE_DIRECTORY, LaneUse, UndoPlace, set_ends};
-use super::purge::History;
 use super::{Durability, Savepoint, State, Txn, TxnError};
 use crate::storage::{Fault, Mtr, Need, Restart, Stop, Storage, on_reserve, retry};
 use crate::tree::{Tree, overflow};
@@ -148,15 +148,8 @@ impl Txn {
             let stamp = shared.clock.load(Ordering::Relaxed) + 1;
             shared.status.set(self.id, State::Committed(stamp));
             if let Some((begin, end)) = history {
-                shared.lanes.pending[lane.lane as usize].fetch_add(1, Ordering::AcqRel);
-                let work = self.purge_work;
-                shared.history.lock().push_back(History {
-                    stamp,
-                    lane: lane.lane,
-                    begin,
-                    end,
-                    work,
-                });
+                let (lane, work, transactions) = (lane.lane, self.purge_work, 1);
+                shared.queue_for_purge(History { stamp, lane, begin, end, work, transactions });
             }
             shared.clock.store(stamp, Ordering::Release);
         }

@@ -16,6 +16,7 @@ mod backlog;
 #[cfg(test)]
 mod bed;
 mod end;
+mod history;
 mod lane;
 mod merged;
 mod prepare;
@@ -43,12 +44,11 @@ pub use write::{Op, Outcome};
 use crate::lock::{LockError, LockTable, Mode, Request};
 use crate::storage::{Fault, Interruptible, Interrupts, Need, Storage, interruptible, retry};
 use crate::tree::Tree;
+use history::Histories;
 use lane::{LaneUse, Lanes};
 use parking_lot::Mutex;
-use purge::History;
 use snapshots::{Snapshot, Snapshots};
 use status::StatusTable;
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -104,7 +104,7 @@ pub struct Transactions {
     /// How far transactions had come, in chunks, when the status table was trimmed.
     trimmed: AtomicU64,
     lanes: Lanes,
-    history: Mutex<VecDeque<History>>,
+    history: Mutex<Histories>,
     purging: Mutex<()>,
     /// Staging trees of secondary indexes.
     pub staging: Stagings,
@@ -164,8 +164,8 @@ impl Transactions {
     }
 
     /// Number of committed transactions whose undo is still kept.
-    pub fn history_len(&self) -> usize {
-        self.history.lock().len()
+    pub fn history_len(&self) -> u64 {
+        self.history.lock().transactions()
     }
 
     /// The oldest live snapshot; without one, what the next would be.

@@ -8,6 +8,7 @@
 
 use super::Transactions;
 use super::end::OwnedUndo;
+use super::history::History;
 use super::lane::{LANE_DIRECTORY, UndoPlace, set_ends};
 use crate::storage::{Fault, Need, Restart, Step, Storage, retry};
 use crate::tree::{Tree, overflow};
@@ -17,18 +18,6 @@ use weir_page::overflow::Reference;
 use weir_page::undo;
 use weir_page::version::{Flags, UndoPtr};
 use weir_page::{Entry, Kind, PageId, Redo, TreeId, lanes, node};
-
-/// A part of a lane that waits for purge.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct History {
-    /// Commit timestamp; 0 for what was found at open.
-    pub stamp: u64,
-    pub lane: u16,
-    pub begin: UndoPlace,
-    pub end: UndoPlace,
-    /// Whether its records have work; else only pages are freed.
-    pub work: bool,
-}
 
 /// A record with work, and where the next one begins.
 struct Found {
@@ -74,13 +63,21 @@ impl Transactions {
         self.advance_horizon();
         let oldest = self.oldest_snapshot();
         for done in 0..most {
-            let next = self.history.lock().front().copied().filter(|h| h.stamp <= oldest);
+            let next = self.history.lock().oldest().filter(|h| h.stamp <= oldest);
             let Some(history) = next else { return Ok(done) };
             self.purge(history)?;
-            self.history.lock().pop_front();
+            self.history.lock().pop();
             self.lanes.pending[history.lane as usize].fetch_sub(1, Ordering::AcqRel);
         }
         Ok(most)
+    }
+
+    /// What a transaction leaves to purge, which keeps its lane from being rewound.
+    pub(super) fn queue_for_purge(&self, history: History) {
+        let mut all = self.history.lock();
+        if all.push(history) {
+            self.lanes.pending[history.lane as usize].fetch_add(1, Ordering::AcqRel);
+        }
     }
 
     /// Goes through the oldest history. After a failure, the queue says where to go on.
@@ -105,8 +102,7 @@ impl Transactions {
             }
             let page = self.free_head(s, history.lane, page)?;
             history.begin = UndoPlace { page, used: weir_page::page::BODY as u16, last: 0 };
-            let mut queue = self.history.lock();
-            queue.front_mut().expect("a history is queued until it is done").begin = history.begin;
+            self.history.lock().proceed(history.begin);
         }
     }
 
@@ -289,7 +285,7 @@ mod tests {
         let tree = tree(&txns);
         commit(&txns, tree, b"row", Op::Insert(&[1; LONG]));
         commit(&txns, tree, b"row", Op::Delete);
-        let history = *txns.history.lock().front().unwrap();
+        let history = txns.history.lock().oldest().unwrap();
         let UndoPlace { page, used, .. } = history.begin;
         let found = txns.next_work(page, used, u16::MAX, true).unwrap().unwrap();
         let s = &*txns.storage;

@@ -1,14 +1,13 @@
 //! Transactions after a crash: the lanes tell who was running.
 
+use super::history::History;
 use super::lane::{LANE_DIRECTORY, LaneUse, Lanes, UndoPlace};
-use super::purge::History;
 use super::snapshots::Snapshots;
 use super::status::StatusTable;
 use super::{Resurrected, Stagings, Transactions, Txn, TxnError, TxnFigures};
 use crate::lock::LockTable;
 use crate::storage::{Fault, Mtr, Restart, Storage, on_reserve, retry};
 use parking_lot::Mutex;
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir_page::lanes::{self, LANES};
@@ -56,7 +55,7 @@ impl Transactions {
             advancing: Mutex::default(),
             trimmed: AtomicU64::new(0),
             lanes: Lanes::new(tails, taken),
-            history: Mutex::new(VecDeque::new()),
+            history: Mutex::default(),
             purging: Mutex::default(),
             staging: Stagings::default(),
             figures: TxnFigures::default(),
@@ -141,9 +140,8 @@ impl Transactions {
         if begin.page == end.page && begin.used >= end.used {
             return Ok(());
         }
-        self.lanes.pending[found.lane as usize].fetch_add(1, Ordering::AcqRel);
-        let history = History { stamp: 0, lane: found.lane, begin, end, work: true };
-        self.history.lock().push_back(history);
+        let (lane, work, transactions) = (found.lane, true, 1);
+        self.queue_for_purge(History { stamp: 0, lane, begin, end, work, transactions });
         Ok(())
     }
 }
