@@ -609,3 +609,30 @@ fn a_scan_comes_again_to_a_row_of_a_stem_that_it_could_not_lock() {
         assert_eq!(failed, 3);
     }
 }
+
+#[test]
+fn a_scan_that_goes_on_as_of_now_within_a_stem_sees_what_is_committed_now() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), options(8 << 20, 8 << 20)).unwrap();
+    let table = db.create_table("raw", Schema::raw(Vec::new(), Vec::new()).unwrap()).unwrap();
+    let keys: Vec<Vec<u8>> = (0..10).map(|n| [&vec![b'a'; STEM][..], &[n]].concat()).collect();
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    keys.iter().for_each(|key| txn.insert_raw(&table, key, b"old", &[]).unwrap());
+    txn.commit().unwrap();
+    let mut txn = db.begin(Isolation::ReadCommitted).unwrap();
+    let all = RawRange::all();
+    let mut scan =
+        txn.scan_raw(&table, KeyOf::Primary, all, Direction::Forward, Lock::None).unwrap();
+    assert_eq!(scan.next(&mut txn).unwrap().unwrap().key, keys[0]);
+    let mut other = db.begin(Isolation::RepeatableRead).unwrap();
+    for key in &keys {
+        other.update_raw(&table, key, b"new", &[], &[]).unwrap();
+    }
+    other.commit().unwrap();
+    scan.behind_as_of_now(&mut txn, &keys[0]).unwrap();
+    for key in &keys[1..] {
+        let entry = scan.next(&mut txn).unwrap().unwrap();
+        assert_eq!((entry.key, entry.value), (&key[..], &b"new"[..]));
+    }
+    assert!(scan.next(&mut txn).unwrap().is_none());
+}

@@ -676,3 +676,36 @@ fn work(rng: &mut Rng, txn: &mut Transaction, table: &Table, model: &mut Model) 
         }
     }
 }
+
+/// As of now, entries may be staged that were not when the scan began.
+#[test]
+fn a_scan_that_goes_on_as_of_now_finds_what_was_staged_since() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = options(4 << 20, 64 << 20).staging_leaves(0).single_threaded();
+    let db = Database::open(dir.path(), options).unwrap();
+    let schema = Schema::raw(vec![RawIndex::new("by_key", false)], Vec::new()).unwrap();
+    let table = db.create_table("raw", schema).unwrap();
+    let insert = |keys: std::ops::Range<u8>| {
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        for key in keys.map(|key| [key]) {
+            let entry = Entry { index: 0, key: &key, value: b"" };
+            txn.insert_raw(&table, &key, b"row", &[entry]).unwrap();
+        }
+        txn.commit().unwrap();
+    };
+    insert(0..10);
+    (0..10).for_each(|_| db.background_step(6).unwrap());
+    let mut txn = db.begin(Isolation::ReadCommitted).unwrap();
+    let (all, of) = (RawRange::all(), KeyOf::Index(0));
+    let mut scan = txn.scan_raw(&table, of, all, Direction::Forward, Lock::None).unwrap();
+    let first = scan.next(&mut txn).unwrap().unwrap().key.to_vec();
+    let staged = db.status().staged_entries;
+    insert(10..90);
+    assert!(db.status().staged_entries > staged);
+    scan.behind_as_of_now(&mut txn, &first).unwrap();
+    let mut found = Vec::new();
+    while let Some(entry) = scan.next(&mut txn).unwrap() {
+        found.push(entry.key[0]);
+    }
+    assert_eq!(found, (1..90).collect::<Vec<u8>>());
+}

@@ -14,7 +14,9 @@ use crate::lock::{Mode, RangeMode};
 use crate::schema::KeyOf;
 use crate::tree::Tree;
 pub use crate::txn::Copied as RawPlace;
-use crate::txn::{Batch, Direction, HeldSnapshot, Look, MergedScan, Range, Scan, ScanStop, View};
+use crate::txn::{
+    Batch, Direction, HeldSnapshot, Look, MergedScan, Range, Scan, ScanStop, Staging, View,
+};
 use std::ops::Bound;
 use std::sync::Arc;
 use weir_page::TxnId;
@@ -174,15 +176,11 @@ impl RawScan {
         let first = if begin.ranges.is_some() { 1 } else { FIRST_FETCH };
         let rows = Scan::new(txn.shared().clone(), tree, range, direction, first);
         let settled = matches!(begin.reads, Reads::View(view) if view.is_committed());
-        let scan = match begin.of {
-            KeyOf::Primary => MergedScan::new(rows, None, settled),
-            KeyOf::Index(n) if begin.def.layout.index_unique(n) => {
-                MergedScan::new(rows.of_unique_index(), None, settled)
-            }
-            KeyOf::Index(n) => {
-                MergedScan::new(rows, begin.def.indexes[n].staging.as_ref(), settled)
-            }
+        let rows = match begin.of {
+            KeyOf::Index(n) if begin.def.layout.index_unique(n) => rows.of_unique_index(),
+            _ => rows,
         };
+        let scan = MergedScan::new(rows, staging_of(&begin), settled);
         RawScan {
             serial: txn.serial(),
             begin,
@@ -359,7 +357,7 @@ impl RawScan {
             Some(stem) => {
                 // All of the stem has been read, and perhaps what comes behind it. In its tree the whole key
                 // stands for nothing: the scan came to the stem by the entry that it gave last.
-                stem.read_anew_behind(key);
+                stem.read_anew_behind(key, self.begin.reads);
                 let stored = self.scan.last().key.to_vec();
                 self.scan.behind(&stored);
             }
@@ -384,13 +382,16 @@ impl RawScan {
     /// # Errors
     /// [`Error::Ended`]. The scan is where it was.
     pub fn behind_as_of_now(&mut self, txn: &mut Transaction, key: &[u8]) -> Result<()> {
-        if self.held.is_some() {
-            txn.renew_snapshot()?;
-            let view = txn.view()?;
-            self.held = Some(txn.hold_snapshot()?);
-            self.begin.reads = Reads::View(view);
+        if self.held.is_none() {
+            self.behind(key);
+            return Ok(());
         }
+        txn.renew_snapshot()?;
+        let view = txn.view()?;
+        self.held = Some(txn.hold_snapshot()?);
+        self.begin.reads = Reads::View(view);
         self.behind(key);
+        self.scan.for_another_view(staging_of(&self.begin), view.is_committed());
         Ok(())
     }
 
@@ -440,6 +441,14 @@ impl RawScan {
 
     pub(super) fn reads(&self) -> Reads {
         self.begin.reads
+    }
+}
+
+/// The index's staging tree, if it has one.
+fn staging_of(begin: &Begin) -> Option<&Arc<Staging>> {
+    match begin.of {
+        KeyOf::Primary => None,
+        KeyOf::Index(n) => begin.def.indexes[n].staging.as_ref(),
     }
 }
 

@@ -7,7 +7,7 @@
 //! bounded memory. A locking scan locks all that it reads.
 
 use super::error::Result;
-use super::scan::{Begin, RawEntry, RawScan, tree_of};
+use super::scan::{Begin, RawEntry, RawScan, Reads, tree_of};
 use super::transaction::{Transaction, lacks_rest};
 use crate::key::after_prefix;
 use crate::key::long::{PLAIN, is_long, is_short_form, split_rest, whole_key};
@@ -94,8 +94,9 @@ impl StemScan {
         Some(RawEntry { key: &self.key, value, current: *current })
     }
 
-    /// Has what lies behind `key`, which has been given, read anew.
-    pub fn read_anew_behind(&mut self, key: &[u8]) {
+    /// Has what lies behind `key`, which has been given, read anew, as `reads` says from there on.
+    pub fn read_anew_behind(&mut self, key: &[u8], reads: Reads) {
+        self.begin.reads = reads;
         (self.reads, self.left, self.is_read) = (None, None, false);
         self.sorted.clear();
         self.given = Some(key[PLAIN..].to_vec());

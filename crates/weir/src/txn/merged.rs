@@ -24,8 +24,15 @@ pub struct MergedScan {
     last_is_staged: bool,
     /// Entries of both that were given together.
     together: Together,
-    /// Key behind which all is to be read anew.
-    behind: Option<Vec<u8>>,
+    behind: Option<Behind>,
+}
+
+/// What is to be read anew.
+struct Behind {
+    /// All behind this key.
+    key: Vec<u8>,
+    /// For another view: the staging tree, and whether the view is settled.
+    view: Option<(Option<Arc<Staging>>, bool)>,
 }
 
 struct Staged {
@@ -46,22 +53,42 @@ struct Staged {
 impl MergedScan {
     /// A scan of what `main` is about to scan, with the entries that are staged beside it. `settled`: it is
     /// for a view that was taken before, and that sees only what was committed then.
-    pub fn new(mut main: Scan, staging: Option<&Arc<Staging>>, settled: bool) -> MergedScan {
-        // What an empty staging tree gets from now on, a settled view doesn't see.
-        let staging = staging.filter(|staging| !settled || !staging.is_empty());
-        let staged = staging.map(|staging| Box::new(Staged::beside(&mut main, staging, settled)));
-        MergedScan {
+    pub fn new(main: Scan, staging: Option<&Arc<Staging>>, settled: bool) -> MergedScan {
+        let mut scan = MergedScan {
             main,
-            staged,
+            staged: None,
             last_is_staged: false,
             together: Together::default(),
             behind: None,
+        };
+        scan.look_beside(staging, settled);
+        scan
+    }
+
+    /// Looks at the staging tree from now on, if it has anything to give.
+    fn look_beside(&mut self, staging: Option<&Arc<Staging>>, settled: bool) {
+        if let Some(staged) = &mut self.staged {
+            staged.settled = settled;
+            return;
         }
+        // What an empty staging tree gets from now on, a settled view doesn't see.
+        let staging = staging.filter(|staging| !settled || !staging.is_empty());
+        let main = &mut self.main;
+        self.staged = staging.map(|staging| Box::new(Staged::beside(main, staging, settled)));
     }
 
     /// Has what lies behind `key`, which has been given, read anew, though it may have been copied already.
     pub fn behind(&mut self, key: &[u8]) {
-        self.behind = Some(key.to_vec());
+        self.behind = Some(Behind { key: key.to_vec(), view: None });
+    }
+
+    /// What is to be read anew is read for another view; both as in [`MergedScan::new`].
+    ///
+    /// # Panics
+    /// If nothing is.
+    pub fn for_another_view(&mut self, staging: Option<&Arc<Staging>>, settled: bool) {
+        let behind = self.behind.as_mut().expect("something is to be read anew");
+        behind.view = Some((staging.cloned(), settled));
     }
 
     /// Has the entry that was given last given again.
@@ -77,12 +104,15 @@ impl MergedScan {
     }
 
     #[cold]
-    fn read_anew(&mut self, key: &[u8]) {
+    fn read_anew(&mut self, Behind { key, view }: Behind) {
         match &mut self.staged {
-            None => self.main.behind(key),
-            Some(staged) => staged.behind(&mut self.main, key),
+            None => self.main.behind(&key),
+            Some(staged) => staged.behind(&mut self.main, &key),
         }
         self.last_is_staged = false;
+        if let Some((staging, settled)) = view {
+            self.look_beside(staging.as_ref(), settled);
+        }
     }
 
     /// The next entry that a look gives.
@@ -91,8 +121,8 @@ impl MergedScan {
     /// [`ScanStop`].
     #[inline]
     pub fn look(&mut self, look: Look) -> Result<Option<Row<'_>>, ScanStop> {
-        if let Some(key) = self.behind.take() {
-            self.read_anew(&key);
+        if let Some(behind) = self.behind.take() {
+            self.read_anew(behind);
         }
         match &mut self.staged {
             None => self.main.look(look),
