@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a failure of a test's own step is a failed test")]
 
 use std::sync::Arc;
-use weir::{Database, Isolation, Options, Schema, Table, Transaction, Type, Value};
+use weir::{
+    Database, Durability, Error, Isolation, Options, Schema, Table, Transaction, Type, Value,
+};
 use weir_os::SimDisk;
 
 /// A small database with a table of bodies.
@@ -201,4 +203,38 @@ fn an_index_build_on_a_full_device_is_taken_back_later() {
 fn says_full(error: &weir::Error) -> bool {
     let text = error.to_string();
     text.contains("no space") || text.contains("No space") || text.contains("os error 28")
+}
+
+/// The log says still that it is prepared: two of one name would be found after a crash.
+#[test]
+fn a_name_is_not_free_before_its_transaction_has_been_taken_back() {
+    let mut stuck = 0;
+    for spare in [0, 300_000, 900_000] {
+        let (disk, db, table) = open();
+        let mut insert = inserts(&table);
+        let mut next = db.begin(Isolation::RepeatableRead).unwrap();
+        insert(&mut next, 1).unwrap();
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        (2..400).for_each(|id| insert(&mut txn, id).unwrap());
+        disk.set_capacity(Some(disk.used_bytes() + spare));
+        let error = (400..100_000).find_map(|id| insert(&mut txn, id).err());
+        assert!(says_full(&error.expect("the device is full")));
+        disk.set_capacity(None);
+        txn.prepare(b"name").unwrap();
+        txn.detach().unwrap();
+        disk.set_capacity(Some(disk.used_bytes()));
+        let rolled_back = db.rollback_prepared(b"name", Durability::Relaxed);
+        if let Err(error) = rolled_back {
+            stuck += 1;
+            assert!(says_full(&error), "{error}");
+            assert!(matches!(next.prepare(b"name"), Err(Error::XidInUse)));
+        }
+        disk.set_capacity(None);
+        drop(db.begin(Isolation::RepeatableRead).unwrap());
+        next.prepare(b"name").unwrap();
+        next.detach().unwrap();
+        assert_eq!(db.prepared(), [b"name"]);
+        assert_eq!(db.transactions().len(), 1);
+    }
+    assert!(stuck > 0, "each could be taken back at once");
 }

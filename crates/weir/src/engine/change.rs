@@ -50,7 +50,7 @@ impl Drop for Change<'_> {
     fn drop(&mut self) {
         if let Some(txn) = self.txn.take() {
             // Its error has been told already, or it stops the storage.
-            let _ = self.db.take_back(txn, Vec::new());
+            let _ = self.db.take_back(txn, Vec::new(), None);
         }
     }
 }

@@ -195,15 +195,13 @@ impl Database {
     /// Rolls back a transaction of [`Database::prepared`]; `durability` says when this returns.
     ///
     /// # Errors
-    /// [`Error::NoSuchXid`], [`Error::XidInUse`]; storage errors: the next opening finishes or tells.
+    /// [`Error::NoSuchXid`], [`Error::XidInUse`]; storage errors: what can't be taken back for want of space is
+    /// taken back later, and nobody else can have the name before; or the next opening tells.
     pub fn rollback_prepared(&self, xid: &[u8], durability: Durability) -> Result<()> {
-        let registry = &self.0.prepared;
-        let detached = registry.take(xid)?;
-        // The name is free from here on: what follows ends, now or at the next opening.
-        registry.remove(xid);
-        // What can't be taken back for want of space is taken back later.
-        Transaction::of_prepared(self.0.clone(), detached.txn, detached._used).rollback()?;
-        Ok(self.0.shared.wait_for_all_log(durability)?)
+        let Detached { txn, _used } = self.0.prepared.take(xid)?;
+        let mut transaction = Transaction::of_prepared(self.0.clone(), xid, txn, _used);
+        transaction.set_durability(durability);
+        transaction.rollback()
     }
 
     /// Waits until a commit is as durable as its transaction asked for.

@@ -132,10 +132,11 @@ impl Transaction {
         self.txn = Some(txn);
     }
 
-    /// One to be rolled back.
-    pub(super) fn of_prepared(db: Arc<Inner>, txn: Txn, used: Vec<Use>) -> Self {
+    /// A prepared one, to be rolled back.
+    pub(super) fn of_prepared(db: Arc<Inner>, xid: &[u8], txn: Txn, used: Vec<Use>) -> Self {
         let mut transaction = Transaction::new(db, txn, Isolation::default());
         transaction.used = used;
+        transaction.xid = Some(xid.to_vec());
         transaction
     }
 
@@ -321,11 +322,15 @@ impl Transaction {
             Err(error) => error,
         };
         let Some(txn) = &mut self.txn else { return Err(error) };
+        let error = match error {
+            Error::Storage(Fault::Interrupted) => {
+                // Whatever becomes of the rollback, which isn't interrupted.
+                txn.note_cancelled();
+                Error::Cancelled
+            }
+            error => error,
+        };
         txn.rollback_to(before)?;
-        if matches!(error, Error::Storage(Fault::Interrupted)) {
-            txn.note_cancelled();
-            return Err(Error::Cancelled);
-        }
         Err(error)
     }
 
@@ -574,24 +579,18 @@ impl Transaction {
     /// Takes everything back; what can't be taken back for want of space is taken back later.
     fn roll_back(&mut self) -> Result<()> {
         let txn = self.txn.take().ok_or(Error::Ended)?;
-        let result = self.db.take_back(txn, std::mem::take(&mut self.used));
-        self.forget();
-        Ok(result?)
-    }
-
-    /// It has ended: its tables and its name are free.
-    fn forget(&mut self) {
-        self.ended = self.txn.take();
-        self.used.clear();
-        if let Some(xid) = self.xid.take() {
-            self.db.prepared.remove(&xid);
-        }
+        Ok(self.db.take_back(txn, std::mem::take(&mut self.used), self.xid.take())?)
     }
 
     fn commit_visibly(&mut self) -> Result<Committed> {
         let txn = self.txn.as_mut().ok_or(Error::Ended)?;
         let end = txn.commit_visibly()?;
-        self.forget();
+        self.ended = self.txn.take();
+        // Its tables and its name are free.
+        self.used.clear();
+        if let Some(xid) = self.xid.take() {
+            self.db.prepared.remove(&xid);
+        }
         Ok(Committed { end, durability: self.durability })
     }
 
@@ -681,11 +680,13 @@ pub(super) struct Orphan {
     txn: Txn,
     /// Their definitions must not change before.
     _used: Vec<Use>,
+    /// Its name, if it was prepared: nobody else may have it before the log says that this one isn't any more.
+    xid: Option<Vec<u8>>,
 }
 
 impl Inner {
     /// Takes everything back that a transaction has done; what can't be for want of space, later. `used`: its
-    /// tables.
+    /// tables; `xid`: its name, if it was prepared.
     ///
     /// # Errors
     /// Faults of the storage.
@@ -693,15 +694,27 @@ impl Inner {
         &self,
         mut txn: Txn,
         used: Vec<Use>,
+        xid: Option<Vec<u8>>,
     ) -> std::result::Result<(), TxnError> {
         let result = txn.roll_back();
-        if let Err(TxnError::Fault(fault)) = &result
-            && fault.is_no_space()
-        {
-            self.orphans.lock().push(Orphan { txn, _used: used });
-            self.has_orphans.store(true, Ordering::Release);
+        let orphan = Orphan { txn, _used: used, xid };
+        match &result {
+            Err(TxnError::Fault(fault)) if fault.is_no_space() => {
+                self.orphans.lock().push(orphan);
+                self.has_orphans.store(true, Ordering::Release);
+            }
+            _ => self.forget(orphan),
         }
         result
+    }
+
+    /// It has ended: its tables and its name are free. If it has not, that stops the storage.
+    fn forget(&self, orphan: Orphan) {
+        let Orphan { txn, _used, xid } = orphan;
+        drop((txn, _used));
+        if let Some(xid) = xid {
+            self.prepared.remove(&xid);
+        }
     }
 
     /// Leaves what could not be rolled back to the next opening.
@@ -720,11 +733,10 @@ impl Inner {
     #[cold]
     fn try_orphans(&self) {
         let Some(mut orphans) = self.orphans.try_lock() else { return };
-        while let Some(orphan) = orphans.last_mut() {
+        while let Some(mut orphan) = orphans.pop() {
             match orphan.txn.roll_back() {
-                Err(TxnError::Fault(fault)) if fault.is_no_space() => return,
-                // What failed otherwise stops the storage when the transaction is dropped.
-                _ => drop(orphans.pop()),
+                Err(TxnError::Fault(fault)) if fault.is_no_space() => return orphans.push(orphan),
+                _ => self.forget(orphan),
             }
         }
         self.has_orphans.store(false, Ordering::Release);
