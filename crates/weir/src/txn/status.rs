@@ -1,7 +1,7 @@
 //! Who has committed, and when: transaction ids to commit timestamps.
 //!
-//! Ids from `base` on have an entry, in chunks; a chunk is dropped once all its transactions have
-//! ended and everybody sees them. When an old snapshot keeps chunks alive, those in which it can't
+//! Ids from that on which came next when the database was opened have an entry, in chunks; a chunk is dropped once all its
+//! transactions have ended and everybody sees them. Of those before it only the few have one that had not ended then. When an old snapshot keeps chunks alive, those in which it can't
 //! tell transactions apart are collapsed to one number, so memory grows with the number of live
 //! snapshots, not with the number of transactions.
 
@@ -40,37 +40,44 @@ struct Chunks {
 }
 
 /// See the module.
-pub struct StatusTable(RwLock<Chunks>);
+pub struct StatusTable {
+    chunks: RwLock<Chunks>,
+    /// Transactions before the first chunk that had not ended when the database was opened, in ascending order.
+    old: Box<[(TxnId, AtomicU64)]>,
+}
 
 impl StatusTable {
     /// A table in which all transactions before `next` have committed, but those in `active`.
     pub fn new(next: TxnId, active: &[TxnId]) -> Self {
-        let oldest = active.iter().copied().min().unwrap_or(next).min(next);
-        let first = oldest.0 / CHUNK;
-        let chunk = |number: u64| {
-            let ids = number * CHUNK..(number + 1) * CHUNK;
-            // A transaction may have been prepared long ago: what lies between takes no room.
-            if ids.end <= next.0 && !active.iter().any(|txn| ids.contains(&txn.0)) {
-                return Chunk::Collapsed(0);
-            }
-            let is_active = |id: u64| id >= next.0 || active.contains(&TxnId(id));
-            let word = |id| if is_active(id) { ACTIVE } else { 1 };
-            Chunk::Full(ids.map(|id| AtomicU64::new(word(id))).collect())
-        };
-        let chunks = (first..next.0.div_ceil(CHUNK)).map(chunk).collect();
-        StatusTable(RwLock::new(Chunks { first, chunks }))
+        let first = next.0 / CHUNK;
+        let is_active = |id: u64| id >= next.0 || active.contains(&TxnId(id));
+        let word =
+            |id| AtomicU64::new(if is_active(id) { ACTIVE } else { word_of(State::Committed(0)) });
+        let chunk = |number: u64| (number * CHUNK..(number + 1) * CHUNK).map(word).collect();
+        let chunks = (first..next.0.div_ceil(CHUNK)).map(|number| Chunk::Full(chunk(number)));
+        let chunks = RwLock::new(Chunks { first, chunks: chunks.collect() });
+        let old = active.iter().filter(|txn| txn.0 < first * CHUNK);
+        let mut old: Box<[_]> = old.map(|txn| (*txn, AtomicU64::new(ACTIVE))).collect();
+        old.sort_unstable_by_key(|(txn, _)| *txn);
+        StatusTable { chunks, old }
+    }
+
+    /// The entry of a transaction before the first chunk, if it has one.
+    fn old(&self, txn: TxnId) -> Option<&AtomicU64> {
+        let at = self.old.binary_search_by_key(&txn, |(old, _)| *old).ok()?;
+        Some(&self.old[at].1)
     }
 
     /// Makes sure that the transaction has an entry.
     pub fn begin(&self, txn: TxnId) {
         let number = txn.0 / CHUNK;
         {
-            let inner = self.0.read();
+            let inner = self.chunks.read();
             if number < inner.first + inner.chunks.len() as u64 {
                 return;
             }
         }
-        let mut inner = self.0.write();
+        let mut inner = self.chunks.write();
         while number >= inner.first + inner.chunks.len() as u64 {
             let chunk = (0..CHUNK).map(|_| AtomicU64::new(ACTIVE)).collect();
             inner.chunks.push_back(Chunk::Full(chunk));
@@ -79,46 +86,35 @@ impl StatusTable {
 
     /// What has become of a transaction.
     pub fn get(&self, txn: TxnId) -> State {
-        let inner = self.0.read();
+        let inner = self.chunks.read();
         let Some(index) = (txn.0 / CHUNK).checked_sub(inner.first) else {
-            return State::Committed(0);
+            return self.old(txn).map_or(State::Committed(0), state_in);
         };
         match inner.chunks.get(index as usize) {
             None => State::Active,
             Some(Chunk::Collapsed(newest)) => State::Committed(*newest),
-            Some(Chunk::Full(entries)) => {
-                match entries[(txn.0 % CHUNK) as usize].load(Ordering::Acquire) {
-                    ACTIVE => State::Active,
-                    ABORTED => State::Aborted,
-                    stamp => State::Committed(stamp - 1),
-                }
-            }
+            Some(Chunk::Full(entries)) => state_in(&entries[(txn.0 % CHUNK) as usize]),
         }
     }
 
     /// Notes a transaction's end.
     pub fn set(&self, txn: TxnId, state: State) {
-        let word = match state {
-            State::Active => ACTIVE,
-            State::Aborted => ABORTED,
-            State::Committed(stamp) => stamp + 1,
+        let inner = self.chunks.read();
+        let entry = match (txn.0 / CHUNK).checked_sub(inner.first) {
+            None => self.old(txn).expect("a running transaction has an entry"),
+            Some(index) => match &inner.chunks[index as usize] {
+                Chunk::Full(entries) => &entries[(txn.0 % CHUNK) as usize],
+                Chunk::Collapsed(_) => panic!("a chunk with a running transaction isn't collapsed"),
+            },
         };
-        let inner = self.0.read();
-        let index =
-            (txn.0 / CHUNK).checked_sub(inner.first).expect("a running transaction has an entry");
-        match &inner.chunks[index as usize] {
-            Chunk::Full(entries) => {
-                entries[(txn.0 % CHUNK) as usize].store(word, Ordering::Release)
-            }
-            Chunk::Collapsed(_) => panic!("a chunk with a running transaction isn't collapsed"),
-        }
+        entry.store(word_of(state), Ordering::Release);
     }
 
     /// Drops what is older than `horizon`, below which everybody sees everything, and collapses the
     /// chunks that no snapshot can tell apart: neither the live ones, nor those to come, none of
     /// which is before `now`, when `snapshots` were all there were.
     pub fn trim(&self, horizon: TxnId, snapshots: &[u64], now: u64) {
-        let mut inner = self.0.write();
+        let mut inner = self.chunks.write();
         while inner.chunks.len() > 1 && (inner.first + 1) * CHUNK <= horizon.0 {
             inner.chunks.pop_front();
             inner.first += 1;
@@ -136,7 +132,25 @@ impl StatusTable {
     /// Number of chunks that are kept in full.
     #[cfg(test)]
     fn full_chunks(&self) -> usize {
-        self.0.read().chunks.iter().filter(|c| matches!(c, Chunk::Full(_))).count()
+        self.chunks.read().chunks.iter().filter(|c| matches!(c, Chunk::Full(_))).count()
+    }
+}
+
+/// How a state is kept.
+fn word_of(state: State) -> u64 {
+    match state {
+        State::Active => ACTIVE,
+        State::Aborted => ABORTED,
+        State::Committed(stamp) => stamp + 1,
+    }
+}
+
+/// The state that an entry keeps.
+fn state_in(entry: &AtomicU64) -> State {
+    match entry.load(Ordering::Acquire) {
+        ACTIVE => State::Active,
+        ABORTED => State::Aborted,
+        stamp => State::Committed(stamp - 1),
     }
 }
 
@@ -144,10 +158,10 @@ impl StatusTable {
 fn bounds(entries: &[AtomicU64]) -> Option<(u64, u64)> {
     let (mut oldest, mut newest) = (u64::MAX, 0);
     for entry in entries {
-        match entry.load(Ordering::Acquire) {
-            ACTIVE => return None,
-            ABORTED => {}
-            stamp => (oldest, newest) = (oldest.min(stamp - 1), newest.max(stamp - 1)),
+        match state_in(entry) {
+            State::Active => return None,
+            State::Aborted => {}
+            State::Committed(stamp) => (oldest, newest) = (oldest.min(stamp), newest.max(stamp)),
         }
     }
     Some((oldest.min(newest), newest))
@@ -175,7 +189,7 @@ mod tests {
     fn one_that_was_prepared_long_ago_takes_no_room() {
         let next = 100 * CHUNK + 5;
         let t = StatusTable::new(TxnId(next), &[TxnId(3)]);
-        assert_eq!(t.full_chunks(), 2);
+        assert_eq!(t.chunks.read().chunks.len(), 1);
         assert_eq!(t.get(TxnId(3)), State::Active);
         for id in [4, 50 * CHUNK, next - 1] {
             assert_eq!(t.get(TxnId(id)), State::Committed(0), "{id}");
@@ -186,10 +200,10 @@ mod tests {
             t.set(TxnId(id), State::Committed(id));
         }
         t.trim(TxnId(3), &[], next + 3 * CHUNK);
-        // Its own, and the one that isn't full.
-        assert_eq!(t.full_chunks(), 2);
-        t.set(TxnId(3), State::Aborted);
-        assert_eq!(t.get(TxnId(3)), State::Aborted);
+        // The one that isn't full.
+        assert_eq!(t.full_chunks(), 1);
+        t.set(TxnId(3), State::Committed(7));
+        assert_eq!(t.get(TxnId(3)), State::Committed(7));
     }
 
     #[test]
