@@ -10,8 +10,7 @@ const PAGES_AT_ONCE: usize = 1024;
 
 impl Store {
     /// Looks at everything that is stored and reports each finding: what [`Store::check_space`]
-    /// does, and every image against its checksum, id and LSN. For a quiet store: what moves
-    /// meanwhile is skipped.
+    /// does, and every image against its checksum, id and LSN. Pages may be written meanwhile.
     pub fn check(&self, report: &mut dyn FnMut(String)) {
         self.check_space(report);
         let pages: Vec<PageId> = self.map.stored().map(|(page, _)| page).collect();
@@ -34,9 +33,13 @@ impl Store {
         self.ids.lock().iter().collect()
     }
 
-    /// Reports where map, bitmap and page ids disagree, and extents that overlap. Reads nothing.
+    /// Reports where map, bitmap and page ids disagree, and extents that overlap. Reads nothing. Pages may be written
+    /// meanwhile.
     pub fn check_space(&self, report: &mut dyn FnMut(String)) {
         let file = self.data.name();
+        // The file isn't trimmed, and the map and the space change together.
+        let _growth = self.growth.lock();
+        let _blocks = self.blocks.lock();
         let space = self.space.lock();
         let ids = self.ids.lock();
         let mut model = Space::new(space.units());
@@ -54,12 +57,11 @@ impl Store {
                 report(format!("{file}: stored page {page} has a free id"));
             }
         }
-        let known = model.used() + space.pending_units();
-        if known != space.used() {
-            let (used, pending) = (space.used(), space.pending_units());
+        let (mapped, used) = (model.used(), space.used());
+        let (pending, placed) = (space.pending_units(), space.placed_units());
+        if mapped + pending + placed != used {
             report(format!(
-                "{file}: {used} units in use, but {} mapped and {pending} pending",
-                model.used()
+                "{file}: {used} units in use, but {mapped} mapped, {pending} pending and {placed} being written"
             ));
         }
     }

@@ -31,8 +31,7 @@
 //! and free page ids from the map. Until then nothing can be written or freed.
 //!
 //! # Locks
-//! In this order: `growth` and `map_io` (held over I/O), then one of `blocks`, `space`, `ids`
-//! (never held over I/O; two at once only in `check`).
+//! In this order: `growth` and `map_io` (held over I/O), then `blocks`, `space`, `ids` (never held over I/O).
 
 mod block;
 mod check;

@@ -42,6 +42,8 @@ pub(crate) struct Space {
     cursor: usize,
     pending: BinaryHeap<Reverse<Pending>>,
     pending_units: u64,
+    /// Units of images that the map doesn't name yet.
+    placed_units: u64,
     /// While the file is compacted: images go below this unit as long as there is room.
     ceiling: Option<u64>,
 }
@@ -81,6 +83,7 @@ impl Space {
             cursor: 0,
             pending: BinaryHeap::new(),
             pending_units: 0,
+            placed_units: 0,
             ceiling: None,
         };
         space.extend(units);
@@ -98,6 +101,11 @@ impl Space {
 
     pub fn pending_units(&self) -> u64 {
         self.pending_units
+    }
+
+    /// Used units of batches that are being written.
+    pub fn placed_units(&self) -> u64 {
+        self.placed_units
     }
 
     /// Units by which the file should grow, and that trimming leaves as slack.
@@ -219,9 +227,16 @@ impl Space {
         true
     }
 
-    /// Frees an extent that nothing refers to.
+    /// Frees an extent that was allocated and that nothing refers to.
     pub fn give_back(&mut self, extent: Extent) {
+        self.placed_units -= u64::from(extent.units);
         self.set_free(extent.start_unit, u64::from(extent.units));
+    }
+
+    /// The map names an extent that was allocated.
+    pub fn install(&mut self, extent: Extent) {
+        assert!(self.is_used(extent), "{extent:?} is named while free");
+        self.placed_units -= u64::from(extent.units);
     }
 
     /// Frees an extent once the log is durable past `lsn`.
@@ -236,7 +251,7 @@ impl Space {
         while self.pending.peek().is_some_and(|Reverse(p)| p.lsn < durable) {
             let Reverse(Pending { extent, .. }) = self.pending.pop().expect("peeked");
             self.pending_units -= u64::from(extent.units);
-            self.give_back(extent);
+            self.set_free(extent.start_unit, u64::from(extent.units));
         }
     }
 
@@ -351,6 +366,7 @@ impl Space {
             if len >= min_run {
                 while let Some(&units) = counts.get(out.len()).filter(|&&c| u64::from(c) <= len) {
                     self.set_used(start, u64::from(units));
+                    self.placed_units += u64::from(units);
                     out.push(Extent { start_unit: start, units });
                     start += u64::from(units);
                     len -= u64::from(units);

@@ -237,16 +237,11 @@ impl Store {
             old.extend(before.extent());
             blocks.touch(block::block_of(relocation.page), rec_lsn, newest_lsn);
         }
-        drop(blocks);
+        let mut space = self.space.lock();
+        relocations.iter().for_each(|relocation| space.install(relocation.extent));
+        old.iter().for_each(|extent| space.give_up(*extent, newest_lsn));
         let added = (relocations.len() - old.len()) as u64;
         self.counters.pages_stored.fetch_add(added, Ordering::Relaxed);
-        let mut space = self.space.lock();
-        for relocation in relocations {
-            assert!(space.is_used(relocation.extent), "{relocation:?} moves into free space");
-        }
-        for extent in old {
-            space.give_up(extent, newest_lsn);
-        }
     }
 
     /// Gives up a new place that no record names: the page was freed meanwhile.
@@ -261,9 +256,8 @@ impl Store {
         let mut blocks = self.blocks.lock();
         let Some(extent) = self.map.slot(page).replace(Entry::NONE).extent() else { return };
         blocks.touch(block::block_of(page), rec_lsn, newest_lsn);
-        drop(blocks);
-        self.counters.pages_stored.fetch_sub(1, Ordering::Relaxed);
         self.space.lock().give_up(extent, newest_lsn);
+        self.counters.pages_stored.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// The log is durable up to `durable` (a group boundary): extents given up before are free.

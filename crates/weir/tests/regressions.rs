@@ -5,6 +5,7 @@
 mod common;
 
 use common::*;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use weir::{Bounds, Database, Direction, Error, IndexRef, Isolation, Patience, Shutdown, Value};
 
@@ -440,4 +441,34 @@ fn a_background_thread_that_panics_stops_the_database() {
     };
     let error: Error = write().expect_err("nobody writes pages");
     assert!(error.to_string().contains("weir-flush has panicked"), "{error}");
+}
+
+/// Images on their way to their places are no findings, nor is what purge and moves are at.
+#[test]
+fn a_database_is_checked_beside_its_own_threads() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), options(8 << 20, 8 << 20).staging_leaves(4)).unwrap();
+    let table = db.create_table("items", items()).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                db.checkpoint().unwrap();
+            }
+        });
+        for round in 0..30 {
+            retried(&db, Isolation::default(), |txn| {
+                (0..200).try_for_each(|id| {
+                    txn.upsert(&table, &values(id, &item(round, id, 1000))).map(drop)
+                })
+            });
+            let mut findings = Vec::new();
+            db.check(&mut |finding| findings.push(finding.to_string())).unwrap();
+            if !findings.is_empty() {
+                done.store(true, Ordering::Relaxed);
+                panic!("round {round}: {findings:#?}");
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
 }

@@ -1,10 +1,12 @@
 //! The check of a whole database: its structure, and that indexes and rows agree.
 
 use super::catalog::CATALOG;
+use super::ddl::hold_stagings;
 use super::error::Result;
 use super::{Bounds, Database, IndexRef, Isolation, Table};
 use crate::check::{self, Finding, Summary};
 use crate::schema::Layout;
+use crate::storage::{Fault, Storage};
 use crate::txn::Direction;
 use weir_page::TreeId;
 
@@ -12,14 +14,13 @@ impl Database {
     /// Checks everything: pages, trees, chains, undo lanes, the page map, free space, checksums of all
     /// images, and that each index has exactly the entries that its table's rows ask for.
     ///
-    /// The database must be quiet: no transaction running, and opened with [`super::Options::single_threaded`].
-    /// Otherwise what background threads are just doing (pages on their way, purge) may be reported as findings.
+    /// No transaction may be running that writes: what it is just doing may be reported as findings. The database's own
+    /// threads may be at work; purge and moves of staged entries rest meanwhile.
     ///
     /// # Errors
     /// What keeps the check from going on. Pages that can't be read are findings.
     pub fn check(&self, report: &mut dyn FnMut(Finding)) -> Result<Summary> {
-        self.0.roll_back_orphans();
-        let mut summary = check::check(&self.0.shared.storage, &self.roots(), report)?;
+        let mut summary = self.at_rest(|storage, roots| check::check(storage, roots, report))?;
         for name in self.table_names() {
             let Some(table) = self.table(&name) else { continue };
             self.check_indexes(&table, &mut |finding| {
@@ -35,8 +36,22 @@ impl Database {
     /// # Errors
     /// As [`Database::check`].
     pub fn check_quickly(&self, report: &mut dyn FnMut(Finding)) -> Result<Summary> {
+        self.at_rest(|storage, roots| check::check_quickly(storage, roots, report))
+    }
+
+    /// What `check` finds while none of the database's own threads changes a tree.
+    fn at_rest(
+        &self,
+        check: impl FnOnce(&Storage, &[(TreeId, String)]) -> std::result::Result<Summary, Fault>,
+    ) -> Result<Summary> {
         self.0.roll_back_orphans();
-        Ok(check::check_quickly(&self.0.shared.storage, &self.roots(), report)?)
+        let _one = self.0.ddl.lock();
+        let tables: Vec<Table> = self.0.tables.read().values().cloned().collect();
+        let defs: Vec<_> = tables.iter().filter_map(|table| table.0.def().ok()).collect();
+        let _staged: Vec<_> = defs.iter().flat_map(|def| hold_stagings(&def.indexes)).collect();
+        let _purge = self.0.shared.hold_purge();
+        self.0.shared.storage.wait_for_freed()?;
+        Ok(check(&self.0.shared.storage, &self.roots())?)
     }
 
     /// All trees in use, and what to call them.

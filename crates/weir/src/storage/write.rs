@@ -6,12 +6,12 @@
 //! `Free` record behind the relocation, so that the log's last word on it is that it is free.
 
 use super::flush::FlushList;
-use super::pool::{DIRTY, FREED, FREEING, NO_FRAME, WRITING};
+use super::pool::{DIRTY, FREED, FREEING, Frame, NO_FRAME, WRITING};
 use super::writers::Done;
 use super::{Fault, Storage};
 use crate::sync::spin_hint;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use weir_page::{Lsn, PAGE_SIZE, Page, PageId, Redo};
 use weir_store::{Relocation, StoreError};
 
@@ -161,7 +161,6 @@ impl Storage {
         }
         for c in freed {
             let again = self.append_system(&Redo::Free { page: c.page })?;
-            self.pool.frame(c.frame).state.store(0, Ordering::Relaxed);
             self.give_up_page(c.page, c.frame, rec_lsn, again);
         }
         self.pool.flush.lock().unguard(guard);
@@ -185,7 +184,6 @@ impl Storage {
             let now = state.state.load(Ordering::Relaxed);
             if now & FREED != 0 {
                 let lsn = Lsn(state.rec_lsn.load(Ordering::Relaxed));
-                state.state.store(0, Ordering::Relaxed);
                 list.write_ends();
                 self.page_is_clean(&mut list, 1);
                 drop(list);
@@ -235,7 +233,21 @@ impl Storage {
         self.store.free_page(page, rec_lsn, lsn);
         self.store.map().slot(page).frame.store(NO_FRAME, Ordering::Release);
         self.store.release_page(page);
+        self.pool.frame(frame).state.store(0, Ordering::Release);
         self.pool.retire(frame);
+    }
+
+    /// Waits until the pages are given up that were freed while they were being written. Nobody frees others meanwhile.
+    ///
+    /// # Errors
+    /// Those of [`Storage::check`].
+    pub fn wait_for_freed(&self) -> Result<(), Fault> {
+        let is_left = |frame: &Frame| frame.state.load(Ordering::Acquire) & FREED != 0;
+        while self.pool.frames.iter().any(is_left) {
+            self.check()?;
+            self.clean.wait(Duration::from_millis(1));
+        }
+        Ok(())
     }
 
     /// Appends a group of one record on the log's reserve.

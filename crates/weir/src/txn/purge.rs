@@ -49,12 +49,17 @@ impl Transactions {
         self.purge_some(&one, most)
     }
 
+    /// Keeps purge away, after whoever is at it.
+    pub fn hold_purge(&self) -> MutexGuard<'_, ()> {
+        self.purging.lock()
+    }
+
     /// Purges what no snapshot needs now, after whoever is at it.
     ///
     /// # Errors
     /// Faults of the storage.
     pub fn purge_all(&self) -> Result<(), Fault> {
-        let one = self.purging.lock();
+        let one = self.hold_purge();
         while self.purge_some(&one, 64)? > 0 {}
         Ok(())
     }
