@@ -112,25 +112,17 @@ impl Storage {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Need, StorageOptions};
+    use super::super::StorageOptions;
+    use super::super::mtr::tests::new_page;
     use super::*;
     use std::sync::Arc;
     use weir_os::SimDisk;
-    use weir_page::Redo;
 
     const FRAMES: usize = 64;
 
     fn storage() -> Storage {
         let options = StorageOptions::small(FRAMES);
         Storage::create(Arc::new(SimDisk::new(1)), &options).unwrap()
-    }
-
-    fn new_page(storage: &Storage) -> PageId {
-        let mut mtr = storage.mtr(Need::pages(256, 1)).unwrap();
-        let page = mtr.create();
-        mtr.log(&Redo::OverflowInit { page, data: b"value" });
-        mtr.commit();
-        page
     }
 
     #[test]

@@ -433,7 +433,7 @@ impl From<Fault> for Restart<Fault> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::storage::StorageOptions;
     use std::sync::Arc;
@@ -448,7 +448,8 @@ mod tests {
         Storage::create(Arc::new(disk.clone()), &options).unwrap()
     }
 
-    fn new_page(storage: &Storage) -> PageId {
+    /// A page with a value, in memory only.
+    pub fn new_page(storage: &Storage) -> PageId {
         let mut mtr = storage.mtr(Need::pages(256, 1)).unwrap();
         let page = mtr.create();
         mtr.log(&Redo::OverflowInit { page, data: b"value" });
