@@ -87,7 +87,7 @@ impl Histories {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::txn::bed::{commit, transactions, tree};
+    use crate::txn::tests::{commit, transactions, tree};
     use crate::txn::{Op, View};
     use weir_page::TxnId;
 

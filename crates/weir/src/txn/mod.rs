@@ -13,8 +13,6 @@
 //! This layer knows trees and entries; it sees undo pages through [`lane`], no other pages.
 
 mod backlog;
-#[cfg(test)]
-mod bed;
 mod end;
 mod history;
 mod lane;
@@ -28,6 +26,8 @@ mod scan;
 mod snapshots;
 mod staging;
 mod status;
+#[cfg(test)]
+mod tests;
 mod versions;
 mod write;
 

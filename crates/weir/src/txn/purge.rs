@@ -278,7 +278,7 @@ fn try_remove_dead(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::txn::bed::{commit, transactions, tree};
+    use crate::txn::tests::{commit, transactions, tree};
     use crate::txn::{Op, View};
     use weir_page::TxnId;
 

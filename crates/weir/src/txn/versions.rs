@@ -176,7 +176,7 @@ fn before<'e>(s: &Storage, at: UndoPtr, state: &AsOf<'e>) -> Result<AsOf<'e>, Re
 mod tests {
     use super::*;
     use crate::tree::Tree;
-    use crate::txn::bed::{commit, transactions, tree};
+    use crate::txn::tests::{commit, transactions, tree};
     use crate::txn::{Direction, Op, Range, Scan};
     use std::sync::Arc;
     use std::sync::atomic::Ordering;
