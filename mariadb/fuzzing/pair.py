@@ -5,7 +5,7 @@ from collections import Counter
 
 from pymysql import err
 
-from killing.server import Failure
+from private_server import Failure
 
 ENGINES = ("innodb", "weir")
 # Errors that tell the same in two ways: which of several faults of a statement is found first is an engine's affair.

@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass, field
 
+from private_server import Failure
+
 from .binlog import Replica, files_from
 from .ddl import EXTRA, Definition
 from .load import brief
 from .model import BALANCE, OWNED, TABLES, difference
-from .server import Failure
 
 CHECKED = ", ".join(f"load_1.{name}" for name in TABLES if name != "other")
 

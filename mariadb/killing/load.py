@@ -4,8 +4,9 @@ import threading
 
 import pymysql
 
+from private_server import Failure
+
 from .model import ACCOUNTS
-from .server import Failure
 
 DUPLICATE, LOCK_TIMEOUT, DEADLOCK = 1062, 1205, 1213
 RETRIED = {LOCK_TIMEOUT, DEADLOCK}

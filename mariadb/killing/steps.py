@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pymysql
 
-from .server import HERE
+from private_server import HERE
 
 DATABASE = "steps"
 ROWS = 300

@@ -8,7 +8,7 @@ import time
 
 import pymysql
 
-HERE = pathlib.Path(__file__).resolve().parent.parent
+HERE = pathlib.Path(__file__).resolve().parent
 PATIENCE_S = 120
 # A start that takes longer is told.
 SLOW_S = 5
