@@ -5,12 +5,15 @@
 
 #include "ha_weir.h"
 
-// A second handler of the table, for the same statement.
+// A second handler of the table, for the same statement, which locks as this one does.
 handler *ha_weir::clone(const char *name, MEM_ROOT *root)
 {
-  handler *made= handler::clone(name, root);
+  auto made= static_cast<ha_weir *>(handler::clone(name, root));
   if (made)
-    static_cast<ha_weir *>(made)->wanted_lock= wanted_lock;
+  {
+    made->wanted_lock= wanted_lock;
+    made->callers_lock= callers_lock;
+  }
   return made;
 }
 
