@@ -105,7 +105,12 @@ impl Heads {
     /// As the page's header says.
     #[inline]
     pub fn of(p: &Page) -> Heads {
-        let word = p.u64(GAPS & !7);
+        Heads::from_word(p.u64(GAPS & !7))
+    }
+
+    /// As the aligned word that has the gaps says.
+    #[inline]
+    pub fn from_word(word: u64) -> Heads {
         let gaps = [word >> 16, word >> 24].map(|byte| Gap::from_byte(byte as u8));
         Heads { gaps, shared: (word >> 32) as u32 }
     }

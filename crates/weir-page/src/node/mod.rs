@@ -30,11 +30,13 @@ mod build;
 mod check;
 mod find;
 mod heads;
+mod sketch;
 mod split;
 
 pub use build::{Builder, copy_slots};
 pub use check::validate;
 pub use find::{Ties, prefetch_ties, search, settle, ties};
+pub use sketch::Sketch;
 pub use split::{
     Split, can_merge, common_prefix, is_sparse, merged, plan_inner_split, plan_leaf_split,
     separator, truncate,
@@ -207,15 +209,6 @@ pub fn key(p: &Page, slot: usize) -> Vec<u8> {
     let mut out = prefix(p).to_vec();
     out.extend_from_slice(suffix(p, slot));
     out
-}
-
-/// Tells the CPU that the slot array of a leaf is about to be searched.
-#[inline]
-pub fn prefetch_slots(p: &Page) {
-    let bytes = SLOT * count(p);
-    for eighth in 1..8 {
-        prefetch(p, BODY + bytes * eighth / 8);
-    }
 }
 
 /// Tells the CPU that the byte at `at` is about to be read.

@@ -107,8 +107,8 @@ impl Writer<'_> {
         for hint in self.hints.iter_mut() {
             hint.arrive(self.storage);
         }
-        for hint in self.hints.iter() {
-            hint.prefetch_leaf(self.storage);
+        for (hint, entry) in self.hints.iter().zip(entries.clone()) {
+            hint.prefetch_insert(self.storage, entry.key);
         }
         if self.put_row(key, Op::Insert(row))? == Outcome::Exists {
             return Err(self.duplicate("primary", key));
@@ -170,6 +170,7 @@ impl Writer<'_> {
         for entry in entries {
             let mut hint = self.approach(&entry);
             hint.arrive(self.storage);
+            hint.prefetch_insert(self.storage, entry.key);
             self.insert_entry(entry, hint)?;
         }
         Ok(())

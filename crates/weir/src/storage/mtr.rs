@@ -229,7 +229,7 @@ impl<'s> Mtr<'s> {
             let page = unsafe { &mut *pool.ptr(frame) };
             let prev = page.lsn();
             redo.apply(id, page);
-            state.note_hole(page);
+            state.renew_sketch(page);
             state.level.store(u32::from(page.level()), Ordering::Release);
             prev
         } else {

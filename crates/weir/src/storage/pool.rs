@@ -15,11 +15,11 @@ use super::latch::{Latch, Seen};
 use crossbeam_epoch as epoch;
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashSet;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use weir_os::Region;
-use weir_page::page::BODY;
+use weir_page::node::Sketch;
 use weir_page::{Lsn, PAGE_SIZE, Page, PageId, SharedPage};
 use weir_store::{MapSlot, Store};
 
@@ -77,20 +77,31 @@ pub struct Frame {
     pub level: AtomicU32,
     /// [`DIRTY`], [`WRITING`], [`FREED`], [`FREEING`]; changed under the flush list's mutex.
     pub state: AtomicU32,
-    /// End of the slots and top of the heap when the leaf was last changed, for prefetches only.
-    hole: AtomicU32,
     /// Recent uses, for replacement.
     pub hits: AtomicU32,
     /// First change not in the image; meaningful while dirty. For `FREED`: LSN of the free.
     pub rec_lsn: AtomicU64,
+    /// The words of a leaf's sketch when it was last changed, for prefetches only.
+    sketch: [AtomicU64; 3],
 }
 
 impl Frame {
-    /// Keeps what [`Pool::prefetch_leaf`] goes by.
+    /// Keeps what prefetches go by, after a change of its page.
     #[inline]
-    pub fn note_hole(&self, page: &Page) {
-        let hole = page.hole();
-        self.hole.store(hole.start as u32 | (hole.end as u32) << 16, Ordering::Relaxed);
+    pub fn renew_sketch(&self, page: &Page) {
+        self.keep_sketch(Sketch::of(page, self.sketch()));
+    }
+
+    #[inline]
+    fn keep_sketch(&self, sketch: Sketch) {
+        for (kept, word) in self.sketch.iter().zip(sketch.to_words()) {
+            kept.store(word, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn sketch(&self) -> Sketch {
+        Sketch::from_words(self.sketch.each_ref().map(|word| word.load(Ordering::Relaxed)))
     }
 
     /// Whether the page was not used lately, for a hand that comes by: it takes one use off otherwise.
@@ -249,18 +260,39 @@ impl Pool {
         prefetch(page.wrapping_add(64));
     }
 
-    /// Tells the CPU that the slots of the frame's leaf are about to be searched, half of them to be
-    /// moved, and an entry to be added to its heap.
+    /// Tells the CPU that a key is about to be looked for in the frame's leaf.
     #[inline]
-    pub fn prefetch_leaf(&self, frame: u32) {
-        let hole = self.frame(frame).hole.load(Ordering::Relaxed);
-        let (slots_end, heap_top) = ((hole & 0xffff) as usize, (hole >> 16) as usize);
+    pub fn prefetch_search(&self, frame: u32, key: &[u8]) {
+        for slots in self.frame(frame).sketch().searched(key) {
+            self.prefetch_bytes(frame, slots);
+        }
+    }
+
+    /// Tells the CPU that a key is about to be inserted into the frame's leaf: slots are searched, those behind it
+    /// moved, and an entry is added to the heap.
+    #[inline]
+    pub fn prefetch_insert(&self, frame: u32, key: &[u8]) {
+        let sketch = self.frame(frame).sketch();
+        for slots in sketch.moved(key) {
+            self.prefetch_bytes(frame, slots);
+        }
+        let heap_top = self.ptr(frame).cast_const().cast::<u8>().wrapping_add(sketch.heap_top());
+        prefetch(heap_top);
+        prefetch(heap_top.wrapping_sub(LINE));
+    }
+
+    /// Tells the CPU that the frame's leaf is about to be read from slot to slot.
+    #[inline]
+    pub fn prefetch_slots(&self, frame: u32) {
+        self.prefetch_bytes(frame, self.frame(frame).sketch().all());
+    }
+
+    #[inline]
+    fn prefetch_bytes(&self, frame: u32, bytes: Range<usize>) {
         let page = self.ptr(frame).cast_const().cast::<u8>();
-        for at in (BODY..slots_end).step_by(LINE) {
+        for at in (bytes.start & !(LINE - 1)..bytes.end).step_by(LINE) {
             prefetch(page.wrapping_add(at));
         }
-        prefetch(page.wrapping_add(heap_top));
-        prefetch(page.wrapping_sub(LINE).wrapping_add(heap_top));
     }
 
     /// Tells the CPU that it is about to be asked where a page is.
@@ -399,7 +431,7 @@ impl Pool {
         // SAFETY: the frame is ours until it is published.
         let page = unsafe { &*self.ptr(frame) };
         state.level.store(u32::from(page.level()), Ordering::Relaxed);
-        state.note_hole(page);
+        state.keep_sketch(Sketch::of(page, Sketch::default()));
         state.hits.store(hits, Ordering::Relaxed);
         state.state.store(0, Ordering::Relaxed);
         // Who finds the page in the frame, by whatever way it came, sees its bytes.

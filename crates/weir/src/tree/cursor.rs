@@ -176,7 +176,6 @@ impl Tree {
     #[inline]
     pub fn slot_at(&self, mtr: &mut Mtr<'_>, key: &[u8], hint: Hint) -> Result<LeafSlot, Stop> {
         let leaf = self.latch_leaf(mtr, key, hint)?;
-        node::prefetch_slots(mtr.page(leaf));
         Ok(LeafSlot::find(mtr, leaf, key))
     }
 }

@@ -103,11 +103,11 @@ impl Hint {
         self.at.filter(|at| !s.pool.is_dirty(at.frame)).map(|at| at.page)
     }
 
-    /// Tells the CPU that the leaf is about to be searched and changed.
+    /// Tells the CPU that `key` is about to be inserted into the leaf.
     #[inline]
-    pub fn prefetch_leaf(&self, s: &Storage) {
+    pub fn prefetch_insert(&self, s: &Storage, key: &[u8]) {
         if let Some(at) = self.at {
-            s.pool.prefetch_leaf(at.frame);
+            s.pool.prefetch_insert(at.frame, key);
         }
     }
 }
@@ -250,7 +250,10 @@ impl Tree {
         let _pin = s.pin();
         let at = self.descend(s, target, 0)?;
         s.pool.prefetch_frame(at.frame);
-        s.pool.prefetch_leaf(at.frame);
+        match target {
+            Target::At(key) | Target::Below(key) if !scan => s.pool.prefetch_search(at.frame, key),
+            _ => s.pool.prefetch_slots(at.frame),
+        }
         let leaf = s.pool.read_frame(at.frame, at.page, scan).ok_or(Stop::Retry)?;
         if leaf.kind() != Kind::Leaf || !self.still_child(s, &at) {
             return Err(Stop::Retry);
@@ -267,7 +270,11 @@ impl Tree {
         let s = mtr.storage();
         let at = match hint.at {
             Some(at) => at,
-            None => self.descend(s, Target::At(key), 0)?,
+            None => {
+                let at = self.descend(s, Target::At(key), 0)?;
+                s.pool.prefetch_insert(at.frame, key);
+                at
+            }
         };
         mtr.latch_frame(at.frame, at.page)?;
         if mtr.page(at.page).kind() != Kind::Leaf || !self.still_child(s, &at) {

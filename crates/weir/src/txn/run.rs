@@ -58,8 +58,8 @@ impl Txn {
         let (mut done, mut told) = (0, 0);
         while done < run.len() {
             let tell_to = hints.len().min(done + LEAVES_AHEAD);
-            for hint in &hints[told.min(tell_to)..tell_to] {
-                hint.prefetch_leaf(self.storage());
+            for (hint, pair) in hints[..tell_to].iter().zip(run).skip(told) {
+                hint.prefetch_insert(self.storage(), pair.key);
             }
             told = told.max(tell_to);
             let next = self.next_undo()?;
