@@ -14,13 +14,13 @@ use rustix::process::{
 
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// Starts a program; it is told to end when the calling thread does.
+/// Starts a program, which gets `signal` when the calling thread ends.
 ///
 /// # Errors
 /// When it can't be started.
-pub fn start(command: &mut Command) -> io::Result<Child> {
+pub fn start(command: &mut Command, signal: Signal) -> io::Result<Child> {
     let end_with_parent =
-        || set_parent_process_death_signal(Some(Signal::TERM)).map_err(io::Error::from);
+        move || set_parent_process_death_signal(Some(signal)).map_err(io::Error::from);
     command.process_group(0);
     // SAFETY: the closure makes one system call and touches no memory of the parent.
     unsafe { command.pre_exec(end_with_parent) };
@@ -33,7 +33,7 @@ pub fn start(command: &mut Command) -> io::Result<Child> {
 /// # Errors
 /// When it can't be started or waited for.
 pub fn run(command: &mut Command, stop: &AtomicBool) -> io::Result<Output> {
-    let child = start(command)?;
+    let child = start(command, Signal::TERM)?;
     // Unlike its number, this means no other process once it has ended.
     let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
     let ended = AtomicBool::new(false);
@@ -58,6 +58,7 @@ pub fn run(command: &mut Command, stop: &AtomicBool) -> io::Result<Output> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read;
     use std::os::unix::process::ExitStatusExt;
     use std::process::Stdio;
 
@@ -66,6 +67,21 @@ mod tests {
         let stop = AtomicBool::new(true);
         let output = run(Command::new("sleep").arg("1000"), &stop).unwrap();
         assert_eq!(output.status.signal(), Some(Signal::TERM.as_raw()));
+    }
+
+    #[test]
+    fn a_child_that_does_not_listen_ends_with_the_thread_that_started_it() {
+        let mut child = thread::spawn(|| {
+            let mut command = Command::new("sh");
+            command.args(["-c", "trap '' TERM; echo deaf; exec sleep 1000"]);
+            let mut child = start(command.stdout(Stdio::piped()), Signal::KILL).unwrap();
+            let mut told = [0; 5];
+            child.stdout.take().unwrap().read_exact(&mut told).unwrap();
+            child
+        })
+        .join()
+        .unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(Signal::KILL.as_raw()));
     }
 
     #[test]

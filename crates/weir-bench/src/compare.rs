@@ -111,11 +111,11 @@ impl Comparison {
         self.clients.iter().flat_map(rounds).flat_map(contenders)
     }
 
-    /// Checks that each run has a document of its own.
+    /// Where the documents go, one of each run.
     ///
     /// # Errors
     /// Which would replace another's.
-    pub fn check(&self) -> Result<()> {
+    pub fn documents(&self) -> Result<BTreeSet<PathBuf>> {
         let mut documents = BTreeSet::new();
         for (clients, round, contender) in self.runs() {
             if !documents.insert(self.document(contender, clients, round)) {
@@ -123,7 +123,7 @@ impl Comparison {
                 return Err(Error::Usage(format!("{name} with {clients} is named twice")));
             }
         }
-        Ok(())
+        Ok(documents)
     }
 
     fn document(&self, contender: &Contender, clients: u32, round: u32) -> PathBuf {
@@ -423,7 +423,7 @@ mod tests {
     #[test]
     fn rounds_alternate_engines_and_keep_every_document() {
         let two = comparison(2);
-        two.check().expect("each has a document of its own");
+        two.documents().expect("each has a document of its own");
         let order: Vec<_> = two.runs().map(|(n, round, who)| (n, round, who.name())).collect();
         assert_eq!(order[..3], [(1, 1, "weir"), (1, 1, "innodb"), (1, 2, "weir")]);
         assert_eq!(order.len(), 8);

@@ -389,15 +389,16 @@ impl EngineKind {
     /// # Errors
     /// How to get a build that has.
     pub fn require(self) -> Result<()> {
-        if self.is_built_in() {
-            return Ok(());
-        }
+        if self.is_built_in() { Ok(()) } else { Err(self.missing()) }
+    }
+
+    fn missing(self) -> Error {
         let (name, feature) = (self.name(), self.feature());
-        Err(Error::Usage(format!(
+        Error::Usage(format!(
             "this build has no engine `{name}` (it has: {}); install its library with scripts/peers \
              and build with `--features {feature}` or `--features peers`",
             Self::built_in()
-        )))
+        ))
     }
 }
 
@@ -415,5 +416,20 @@ impl FromStr for EngineKind {
 impl fmt::Display for EngineKind {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_that_is_not_built_in_says_how_to_get_it() {
+        let error = EngineKind::LmdbWritemap.missing();
+        assert!(matches!(error, Error::Usage(_)));
+        let text = error.to_string();
+        for part in ["`lmdb-writemap`", "it has: weir, ", "scripts/peers", "--features lmdb`"] {
+            assert!(text.contains(part), "{text}");
+        }
     }
 }

@@ -136,7 +136,8 @@ impl ServerSetup {
         }
         command.arg("--").args(spec.settings.iter().map(|setting| format!("--{setting}")));
         command.stdin(Stdio::null()).stdout(out).stderr(err);
-        child::start(&mut command)
+        // A server that is starting forgets that it was told to end.
+        child::start(&mut command, Signal::KILL)
             .map_err(|e| Error::io(format!("starting {}", self.command.display()), e))
     }
 }

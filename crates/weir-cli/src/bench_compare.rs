@@ -12,8 +12,9 @@ use weir_bench::server::ServerSpec;
 use weir_bench::{EngineKind, Error, Step, run};
 
 use crate::bench::{Common, STEPS_HELP, ServerArgs, columns_help, format_steps, parse_steps};
-use crate::bench_insert::{exit_code, stop_on_interrupt};
+use crate::interrupt::{exit_code, stop_on_interrupt};
 use crate::output::{print, tell};
+use crate::place::check_place;
 
 #[derive(Args)]
 #[command(after_help = format!("{STEPS_HELP}\n\n{}", columns_help(compare::COLUMNS)))]
@@ -115,7 +116,9 @@ impl Compare {
             dir: self.dir.clone(),
             results: self.results.clone(),
         };
-        comparison.check()?;
+        for document in comparison.documents()? {
+            check_place(&document)?;
+        }
         Ok(comparison)
     }
 

@@ -12,8 +12,9 @@ use weir_bench::experiment::{self, Case, CaseReport, Experiment, Report};
 use weir_bench::files::write_whole;
 use weir_bench::{Error, environment, report, run};
 
-use crate::bench_insert::{Home, exit_code, stop_on_interrupt};
+use crate::interrupt::{exit_code, stop_on_interrupt};
 use crate::output::{ProgressLine, print, tell};
+use crate::place::{Home, check_place};
 
 #[derive(Args)]
 pub struct Run {
@@ -54,6 +55,8 @@ impl Run {
             return Err(Error::Usage(message).into());
         }
         let out = self.out.clone().unwrap_or_else(|| default_out(self.experiment));
+        let table = out.join(format!("{}.json", self.experiment));
+        check_place(&table)?;
         fs::create_dir_all(&out).with_context(|| format!("creating {}", out.display()))?;
         let stop = stop_on_interrupt()?;
         let mut done = Vec::new();
@@ -70,7 +73,7 @@ impl Run {
         print(&format!("{text}\n{legend}\nEvery second of each case: {}\n", out.display()))?;
         let report = Report { experiment: self.experiment, scale: self.scale, cases: done };
         let json = serde_json::to_vec_pretty(&report).context("writing the report")?;
-        write_whole(&out.join(format!("{}.json", self.experiment)), &json)?;
+        write_whole(&table, &json)?;
         Ok(exit_code(&stop, true))
     }
 

@@ -1,20 +1,19 @@
 //! `weir bench insert`: the Insert Benchmark on one engine.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use weir_bench::engine::{DiskChoice, FlushChoice, ServerChoice, Statements};
 use weir_bench::engines::sql;
-use weir_bench::{EngineKind, Error, Settings, Step, environment, report, run};
+use weir_bench::{EngineKind, Settings, Step, environment, report, run};
 
 use crate::bench::{Common, STEPS_HELP, columns_help, parse_steps};
+use crate::interrupt::{exit_code, stop_on_interrupt};
 use crate::output::{ProgressLine, print, tell};
+use crate::place::{Home, check_place};
 
 /// Everything, in a minute or two on two cores.
 const STEPS: &str = "l.i0,l.x,l.i1,l.i2,scan,qr1000,qp1000,qr100,qp100";
@@ -170,111 +169,7 @@ impl Insert {
     }
 }
 
-/// Whether the result can be put there: to be told before a long run, not after it. Leaves nothing behind:
-/// the run may come to nothing.
-pub fn check_place(file: &Path) -> Result<()> {
-    let what = || format!("preparing the result's file {}", file.display());
-    let is_missing = |dir: &&Path| !dir.as_os_str().is_empty() && !dir.exists();
-    let missing: Vec<_> = file.ancestors().skip(1).filter(is_missing).collect();
-    if let Some(dir) = file.parent() {
-        fs::create_dir_all(dir).with_context(what)?;
-    }
-    let existed = file.exists();
-    fs::OpenOptions::new().append(true).create(true).open(file).with_context(what)?;
-    if !existed {
-        fs::remove_file(file).with_context(what)?;
-    }
-    for dir in missing {
-        fs::remove_dir(dir).with_context(what)?;
-    }
-    Ok(())
-}
-
 fn default_json(engine: &str) -> PathBuf {
     let time = environment::utc(SystemTime::now()).replace([':', '-'], "");
     PathBuf::from(format!("bench-results/insert-{engine}-{time}.json"))
-}
-
-/// The first interrupt ends the run at once but in order, with the results so far; the second kills.
-pub fn stop_on_interrupt() -> Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&stop);
-    ctrlc::set_handler(move || {
-        if flag.swap(true, Ordering::Relaxed) {
-            std::process::exit(130);
-        }
-        tell("\nending; once more to end at once and leave the files behind");
-    })
-    .context("installing the interrupt handler")?;
-    Ok(stop)
-}
-
-/// What the program says of itself when it ends.
-pub fn exit_code(stop: &AtomicBool, is_good: bool) -> ExitCode {
-    match (stop.load(Ordering::Relaxed), is_good) {
-        // As a shell tells of a program that an interrupt ended.
-        (true, _) => ExitCode::from(130),
-        (false, true) => ExitCode::SUCCESS,
-        (false, false) => ExitCode::FAILURE,
-    }
-}
-
-/// The directory of the database, removed when it is no longer needed, also after an error.
-pub struct Home {
-    path: PathBuf,
-    remove: bool,
-    created: bool,
-}
-
-impl Home {
-    pub fn new(dir: Option<&Path>, keep: bool) -> Result<Self> {
-        let Some(dir) = dir else {
-            let temporary = tempfile::Builder::new().prefix("weir-bench-").tempdir();
-            let path = temporary.context("creating a temporary directory")?.keep();
-            return Ok(Home { path, remove: !keep, created: true });
-        };
-        let what = || format!("preparing {}", dir.display());
-        let created = !dir.exists();
-        if created {
-            fs::create_dir_all(dir).with_context(what)?;
-        } else if fs::read_dir(dir).with_context(what)?.next().is_some() {
-            let message = format!("{} is not empty: use a new or empty directory", dir.display());
-            return Err(Error::Usage(message).into());
-        }
-        Ok(Home { path: dir.to_path_buf(), remove: !keep, created })
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    pub fn remove(mut self) -> Result<()> {
-        self.remove_now().with_context(|| format!("removing {}", self.path.display()))
-    }
-
-    fn remove_now(&mut self) -> std::io::Result<()> {
-        if !std::mem::replace(&mut self.remove, false) {
-            return Ok(());
-        }
-        if self.created {
-            return fs::remove_dir_all(&self.path);
-        }
-        for entry in fs::read_dir(&self.path)? {
-            let entry = entry?;
-            if entry.file_type()?.is_dir() {
-                fs::remove_dir_all(entry.path())?;
-            } else {
-                fs::remove_file(entry.path())?;
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Home {
-    fn drop(&mut self) {
-        if let Err(error) = self.remove_now() {
-            tell(&format!("weir: removing {}: {error}", self.path.display()));
-        }
-    }
 }

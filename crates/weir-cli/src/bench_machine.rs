@@ -11,7 +11,7 @@ use weir_bench::machine::Load;
 use weir_bench::percentile::rate_99;
 use weir_bench::quantity::format_bytes;
 
-use crate::bench_insert::{exit_code, stop_on_interrupt};
+use crate::interrupt::{exit_code, stop_on_interrupt};
 use crate::output::print;
 
 /// What each thread's block fits into, and its size in bytes.

@@ -13,8 +13,9 @@ use weir_bench::server::{ServerSetup, ServerSpec};
 use weir_bench::sysbench::{Plan, default_path, report};
 
 use crate::bench::columns_help;
-use crate::bench_insert::{check_place, exit_code, stop_on_interrupt};
+use crate::interrupt::{exit_code, stop_on_interrupt};
 use crate::output::{print, tell};
+use crate::place::check_place;
 
 #[derive(Args)]
 #[command(after_help = columns_help(report::COLUMNS))]

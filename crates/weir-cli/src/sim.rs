@@ -15,6 +15,7 @@ use weir_sim::{
 
 use crate::bench::columns_help;
 use crate::output::{self, ProgressLine};
+use crate::place::check_place;
 use crate::sim_results;
 
 const HELP: &str = "\
@@ -100,6 +101,7 @@ impl Sim {
             output::print(&advice(&setup, self.workload)?)?;
             return Ok(ExitCode::SUCCESS);
         }
+        self.check_results()?;
         let mut progress = ProgressLine::new();
         let mut table = TextTable::new(&summary::heads());
         for policy in &self.policies {
@@ -149,6 +151,10 @@ impl Sim {
         Ok(())
     }
 
+    fn check_results(&self) -> Result<()> {
+        self.results.as_ref().map_or(Ok(()), |dir| check_place(&dir.join("sim.json")))
+    }
+
     fn setup(&self) -> Setup {
         let redo_per_row = self.redo_per_row as f64;
         let workload =
@@ -179,6 +185,7 @@ impl Sim {
     }
 
     fn study(&self, study: Study) -> Result<ExitCode> {
+        self.check_results()?;
         let mut progress = ProgressLine::new();
         let outcome = study.run(&mut |text| progress.show("study", text));
         progress.end();

@@ -138,18 +138,6 @@ fn nonsense_ends_with_code_2_and_a_reason() {
 }
 
 #[test]
-fn an_engine_that_is_not_built_in_says_how_to_get_it() {
-    if cfg!(feature = "sqlite") {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
-    let output = weir(&["bench", "insert", "--engine", "sqlite"], dir.path());
-    let err = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(err.contains("scripts/peers") && err.contains("--features sqlite"), "{err}");
-}
-
-#[test]
 fn failures_end_with_code_1_and_the_cause() {
     let dir = tempfile::tempdir().unwrap();
     let output = weir(&["check", "no-such-directory"], dir.path());
@@ -160,6 +148,29 @@ fn failures_end_with_code_1_and_the_cause() {
     let output = weir(&TINY, dir.path());
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("preparing the result's file out/run.json"));
+}
+
+#[test]
+fn results_that_have_no_place_are_told_of_before_anything_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    // In the way of what comes last.
+    for last in ["model-2.json", "wave.json", "sim.json"] {
+        std::fs::create_dir_all(dir.path().join("out").join(last)).unwrap();
+    }
+    let compare =
+        "bench compare --engines model --clients 1,2 --rows 1k --steps load --results out";
+    let experiment = "bench experiment wave --scale 0.01 --out out";
+    let study = "sim --study dirty-limit-2009 --results out";
+    for (line, last) in
+        [(compare, "model-2"), (experiment, "wave"), (study, "sim"), ("sim --results out", "sim")]
+    {
+        let arguments: Vec<_> = line.split(' ').collect();
+        let output = weir(&arguments, dir.path());
+        let err = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{line}: {err}");
+        let told = format!("weir: preparing the result's file out/{last}.json");
+        assert!(err.starts_with(&told) && output.stdout.is_empty(), "{line}: {err}");
+    }
 }
 
 #[test]

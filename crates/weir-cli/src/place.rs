@@ -1,0 +1,89 @@
+//! Places on disk: where results go, where a database lives for as long as it is needed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use weir_bench::Error;
+
+use crate::output::tell;
+
+/// Whether the result can be put there: to be told before a long run, not after it. Leaves nothing behind:
+/// the run may come to nothing.
+pub fn check_place(file: &Path) -> Result<()> {
+    let what = || format!("preparing the result's file {}", file.display());
+    let is_missing = |dir: &&Path| !dir.as_os_str().is_empty() && !dir.exists();
+    let missing: Vec<_> = file.ancestors().skip(1).filter(is_missing).collect();
+    if let Some(dir) = file.parent() {
+        fs::create_dir_all(dir).with_context(what)?;
+    }
+    let existed = file.exists();
+    fs::OpenOptions::new().append(true).create(true).open(file).with_context(what)?;
+    if !existed {
+        fs::remove_file(file).with_context(what)?;
+    }
+    for dir in missing {
+        fs::remove_dir(dir).with_context(what)?;
+    }
+    Ok(())
+}
+
+/// The directory of the database, removed when it is no longer needed, also after an error.
+pub struct Home {
+    path: PathBuf,
+    remove: bool,
+    created: bool,
+}
+
+impl Home {
+    pub fn new(dir: Option<&Path>, keep: bool) -> Result<Self> {
+        let Some(dir) = dir else {
+            let temporary = tempfile::Builder::new().prefix("weir-bench-").tempdir();
+            let path = temporary.context("creating a temporary directory")?.keep();
+            return Ok(Home { path, remove: !keep, created: true });
+        };
+        let what = || format!("preparing {}", dir.display());
+        let created = !dir.exists();
+        if created {
+            fs::create_dir_all(dir).with_context(what)?;
+        } else if fs::read_dir(dir).with_context(what)?.next().is_some() {
+            let message = format!("{} is not empty: use a new or empty directory", dir.display());
+            return Err(Error::Usage(message).into());
+        }
+        Ok(Home { path: dir.to_path_buf(), remove: !keep, created })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn remove(mut self) -> Result<()> {
+        self.remove_now().with_context(|| format!("removing {}", self.path.display()))
+    }
+
+    fn remove_now(&mut self) -> std::io::Result<()> {
+        if !std::mem::replace(&mut self.remove, false) {
+            return Ok(());
+        }
+        if self.created {
+            return fs::remove_dir_all(&self.path);
+        }
+        for entry in fs::read_dir(&self.path)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                fs::remove_dir_all(entry.path())?;
+            } else {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        if let Err(error) = self.remove_now() {
+            tell(&format!("weir: removing {}: {error}", self.path.display()));
+        }
+    }
+}
