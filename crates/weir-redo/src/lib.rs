@@ -93,7 +93,7 @@ mod error;
 mod format;
 mod head;
 #[cfg(all(test, feature = "shuttle"))]
-mod model;
+mod interleavings;
 mod reader;
 mod redo;
 mod ring;

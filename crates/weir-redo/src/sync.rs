@@ -1,4 +1,4 @@
-//! Atomics, locks and threads, so that the model tests can swap them for shuttle's.
+//! Atomics, locks and threads, so that tests of interleavings can swap them for shuttle's.
 //!
 //! Only test builds with the feature `shuttle` are swapped: the feature alone changes nothing in a
 //! production build.

@@ -1,4 +1,4 @@
-//! Interleavings under shuttle: `cargo test -p weir-redo --features shuttle model`.
+//! Interleavings under shuttle: `cargo test -p weir-redo --features shuttle interleavings`.
 //!
 //! The whole log runs on shuttle's atomics, locks and threads, over a simulated disk; orders of threads
 //! are chosen at random and by the PCT algorithm (few preemptions, at the worst places). Shuttle knows
