@@ -36,7 +36,8 @@ static const alter_table_operations INDEXES=
     ALTER_DROP_NON_UNIQUE_NON_PRIM_INDEX | ALTER_ADD_UNIQUE_INDEX | ALTER_DROP_UNIQUE_INDEX;
 
 static const alter_table_operations COLUMNS=
-    ALTER_PARSER_ADD_COLUMN | ALTER_ADD_STORED_BASE_COLUMN | ALTER_ADD_VIRTUAL_COLUMN;
+    ALTER_PARSER_ADD_COLUMN | ALTER_ADD_STORED_BASE_COLUMN | ALTER_ADD_VIRTUAL_COLUMN | ALTER_PARSER_DROP_COLUMN |
+    ALTER_DROP_STORED_COLUMN | ALTER_DROP_VIRTUAL_COLUMN | ALTER_STORED_COLUMN_ORDER | ALTER_VIRTUAL_COLUMN_ORDER;
 
 // Rows and keys hold a VARCHAR's bytes, not its length.
 bool ha_weir::can_convert_nocopy(const Field &field, const Column_definition &wanted) const
@@ -57,23 +58,32 @@ Compare_keys ha_weir::compare_key_parts(const Field &before, const Column_defini
   return !was_whole && old_part.length == new_part.length ? Compare_keys::Equal : Compare_keys::NotEqual;
 }
 
+// Of each column that a table has after an ALTER, what it was before; null: it is new.
+static std::vector<const Field *> columns_before(const Alter_inplace_info *info)
+{
+  std::vector<const Field *> before;
+  List_iterator_fast<Create_field> it(info->alter_info->create_list);
+  while (const Create_field *one= it++)
+    before.push_back(one->field);
+  return before;
+}
+
 /*
-  Whether all that happens to columns is that some come after the others, with a value that is the same for
+  Whether all that happens to columns is that some go and some come after the others, with a value that is the same for
   all rows that are there.
 */
-static bool adds_at_end(const TABLE *table, const TABLE *altered)
+static bool drops_and_adds_at_end(const TABLE *altered, const Alter_inplace_info *info)
 {
-  if (altered->s->fields < table->s->fields)
+  std::vector<const Field *> before= columns_before(info);
+  if (before.size() != altered->s->fields)
     return false;
   for (uint i= 0; i < altered->s->fields; i++)
   {
     const Field *field= altered->field[i];
-    if (i < table->s->fields)
-    {
-      if (lex_string_cmp(system_charset_info, &field->field_name, &table->field[i]->field_name))
-        return false;
+    if (i > 0 && before[i] && (!before[i - 1] || before[i - 1]->field_index > before[i]->field_index))
+      return false;
+    if (before[i])
       continue;
-    }
     if (field->vcol_info && field->stored_in_db())
       return false;
     if (field->stored_in_db() && (field->default_value || field->has_default_now_unireg_check() ||
@@ -136,8 +146,11 @@ enum_alter_inplace_result ha_weir::check_if_supported_inplace_alter(TABLE *alter
   Session *session= Session::find(ha_thd());
   if (session && session->uses(share->name))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  // A table that is given columns and loses them again and again is copied now and then.
+  static const size_t PLACES_MAX= 2 * MAX_FIELDS;
+  bool has_room= rows.places() + altered->s->fields <= PLACES_MAX;
   if (info->handler_flags & COLUMNS)
-    return !(info->handler_flags & INDEXES) && adds_at_end(table, altered)
+    return has_room && !(info->handler_flags & INDEXES) && drops_and_adds_at_end(altered, info)
                ? HA_ALTER_INPLACE_INSTANT : HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (!(info->handler_flags & INDEXES))
     return HA_ALTER_INPLACE_INSTANT;
@@ -172,12 +185,12 @@ struct Builder
   std::vector<uchar> all_columns;
   Bytes pk, key, value;
 
-  Builder(TABLE *altered, const Alter_inplace_info *info, const Share *share) : table(altered)
+  Builder(TABLE *altered, const Alter_inplace_info *info, const Share *share, const Bytes &dropped) : table(altered)
   {
     bool hidden= altered->s->primary_key == MAX_KEY;
     if (!hidden)
       primary.init(altered, altered->s->primary_key, nullptr, share->keys_made);
-    rows.init(altered, hidden ? nullptr : &primary);
+    rows.init(altered, hidden ? nullptr : &primary, dropped);
     rows.set_added(altered, share->added);
     rows.want(nullptr, all_columns);
     for (uint i= 0; i < info->index_add_count; i++)
@@ -248,9 +261,10 @@ static bool replaces(const Builder &builder, const Alter_inplace_info *info)
 class Altered : public inplace_alter_handler_ctx
 {
 public:
-  explicit Altered(Share *of) : share(of) {}
+  Altered(Share *of, const Bytes &columns) : share(of), dropped(columns) {}
 
   Share *share;
+  Bytes dropped; // columns that only rows have then
   bool has_built= false; // its indexes
 };
 
@@ -267,8 +281,8 @@ struct Change
   Bytes encoded_meta;
   WeirBytes meta_bytes= {nullptr, 0};
 
-  Change(Share *of, TABLE *altered, const Alter_inplace_info *info)
-      : share(of), builder(altered, info, of)
+  Change(const Altered *of, TABLE *altered, const Alter_inplace_info *info)
+      : share(of->share), builder(altered, info, of->share, of->dropped)
   {
   }
 
@@ -353,7 +367,9 @@ static bool report(handler *file, TABLE *altered, Changes &changes, WeirResult r
 
 bool ha_weir::prepare_inplace_alter_table(TABLE *, Alter_inplace_info *info)
 {
-  info->handler_ctx= new (ha_thd()->mem_root) Altered(share);
+  bool drops= info->handler_flags & ALTER_DROP_STORED_COLUMN;
+  info->handler_ctx= new (ha_thd()->mem_root)
+      Altered(share, drops ? rows.with_dropped(columns_before(info)) : share->dropped);
   return !info->handler_ctx;
 }
 
@@ -362,12 +378,13 @@ bool ha_weir::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
   if (info->index_add_count == 0)
     return false;
   Changes changes;
-  Change &change= changes.emplace_back(share, altered, info);
+  auto own= static_cast<Altered *>(info->handler_ctx);
+  Change &change= changes.emplace_back(own, altered, info);
   if (replaces(change.builder, info))
     return false;
   change.adds= true;
   WeirResult result= carry_out(ha_thd(), changes);
-  static_cast<Altered *>(info->handler_ctx)->has_built= result == WEIR_RESULT_OK;
+  own->has_built= result == WEIR_RESULT_OK;
   return report(this, altered, changes, result);
 }
 
@@ -395,7 +412,7 @@ static bool drop_rest_of_built(const WeirTable *table, const Builder &builder,
 }
 
 // Makes a change of what has yet to happen to a table.
-static WeirResult complete(Change &change, bool has_built, TABLE *altered, const Alter_inplace_info *info)
+static WeirResult complete(Change &change, const Altered *of, TABLE *altered, const Alter_inplace_info *info)
 {
   Meta &meta= change.meta;
   if (WeirResult result= meta_of(change.share->table, change.share->name, &meta))
@@ -412,11 +429,12 @@ static WeirResult complete(Change &change, bool has_built, TABLE *altered, const
                       altered->s->tabledef_version.length);
   if (info->handler_flags & ALTER_ADD_STORED_BASE_COLUMN)
     meta.added= change.builder.rows.added_row(altered);
+  meta.dropped= of->dropped;
   change.set_meta();
   change.drops= dropped(info);
   change.renames= renamed(info);
-  change.adds= info->index_add_count > 0 && !has_built;
-  if (has_built)
+  change.adds= info->index_add_count > 0 && !of->has_built;
+  if (of->has_built)
     change.adds= drop_rest_of_built(change.share->table, change.builder, change.drops);
   return WEIR_RESULT_OK;
 }
@@ -425,7 +443,7 @@ static WeirResult complete(Change &change, bool has_built, TABLE *altered, const
 bool ha_weir::drop_built(TABLE *altered, Alter_inplace_info *info)
 {
   Changes changes;
-  Change &change= changes.emplace_back(share, altered, info);
+  Change &change= changes.emplace_back(static_cast<Altered *>(info->handler_ctx), altered, info);
   for (const WeirIndex &index : change.builder.indexes)
     change.drops.push_back(index.name);
   return report(this, altered, changes, carry_out(ha_thd(), changes));
@@ -443,8 +461,8 @@ bool ha_weir::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *inf
   for (auto next= info->group_commit_ctx ? info->group_commit_ctx : alone; *next; next++)
   {
     auto one= static_cast<Altered *>(*next);
-    Change &change= changes.emplace_back(one->share, altered, info);
-    if (WeirResult result= complete(change, one->has_built, altered, info))
+    Change &change= changes.emplace_back(one, altered, info);
+    if (WeirResult result= complete(change, one, altered, info))
       return report(this, altered, changes, result);
   }
   info->group_commit_ctx= nullptr;

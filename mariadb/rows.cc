@@ -13,19 +13,66 @@ static bool is_in_primary(const KeyFormat *primary, const Field *field)
   return false;
 }
 
-void Rows::init(TABLE *table, const KeyFormat *primary)
+// Makes a column the next of those that are stored.
+void Rows::place(Column &c, bool can_be_null)
+{
+  c.stored= uint(nullable_among.size()) - 1;
+  c.nullable= nullable_among.back();
+  c.can_be_null= can_be_null;
+  nullable_among.push_back(c.nullable + can_be_null);
+}
+
+// The columns that were dropped and whose places come next. False: the bytes make no sense.
+bool Rows::place_dropped(const uchar *&from, const uchar *end)
+{
+  while (from < end)
+  {
+    const uchar *at= from;
+    size_t stored, can_be_null, length;
+    if (!take_number(at, end, stored) || !take_number(at, end, can_be_null) || !take_number(at, end, length) ||
+        stored + 1 < nullable_among.size())
+      return false;
+    if (stored + 1 > nullable_among.size())
+      return true;
+    Column c= {};
+    c.form= length == 0 ? Form::Var : Form::Fixed;
+    c.length= length == 0 ? 0 : uint(length - 1);
+    place(c, can_be_null != 0);
+    columns.push_back(c);
+    from= at;
+  }
+  return true;
+}
+
+Bytes Rows::with_dropped(const std::vector<const Field *> &kept) const
+{
+  Bytes out;
+  for (const Column &c : columns)
+  {
+    if (c.field && std::find(kept.begin(), kept.end(), c.field) != kept.end())
+      continue;
+    append_length(out, c.stored);
+    append_length(out, c.can_be_null);
+    append_length(out, c.form == Form::Fixed ? c.length + 1 : 0);
+  }
+  return out;
+}
+
+bool Rows::init(TABLE *table, const KeyFormat *primary, const Bytes &dropped)
 {
   columns.clear();
   nullable_among.assign(1, 0);
+  auto gone= reinterpret_cast<const uchar *>(dropped.data());
+  const uchar *gone_end= gone + dropped.size();
   for (Field **f= table->field; *f; f++)
   {
     Field *field= *f;
     if (!field->stored_in_db())
       continue;
+    if (!place_dropped(gone, gone_end))
+      return false;
     Column c= {};
-    c.stored= uint(nullable_among.size()) - 1;
-    c.nullable= nullable_among.back();
-    nullable_among.push_back(c.nullable + (field->null_ptr ? 1 : 0));
+    place(c, field->null_ptr);
     if (is_in_primary(primary, field))
       continue;
     c.field= field;
@@ -49,6 +96,7 @@ void Rows::init(TABLE *table, const KeyFormat *primary)
       c.form= Form::Fixed;
     columns.push_back(c);
   }
+  return place_dropped(gone, gone_end) && gone == gone_end;
 }
 
 void Rows::encode(TABLE *table, const uchar *record, Bytes &out) const
@@ -58,9 +106,15 @@ void Rows::encode(TABLE *table, const uchar *record, Bytes &out) const
   out.append((nullable_among.back() + 7) / 8, '\0');
   for (const Column &c : columns)
   {
-    if (c.null_bit && (record[c.null_offset] & c.null_bit))
+    if (c.field ? c.null_bit && (record[c.null_offset] & c.null_bit) : c.can_be_null)
     {
       out[nulls + c.nullable / 8]|= static_cast<char>(1 << c.nullable % 8);
+      continue;
+    }
+    if (!c.field)
+    {
+      // No value, or zeros.
+      out.append(c.form == Form::Fixed ? c.length : 1, '\0');
       continue;
     }
     Value value= value_in(c, table, record);
@@ -95,6 +149,8 @@ bool Rows::are_same(TABLE *table, const uchar *one, const uchar *other) const
 {
   for (const Column &c : columns)
   {
+    if (!c.field)
+      continue;
     bool null= one[c.null_offset] & c.null_bit, other_null= other[c.null_offset] & c.null_bit;
     if (null != other_null)
       return false;
@@ -156,7 +212,7 @@ void Rows::want(const MY_BITMAP *wanted, std::vector<uchar> &out) const
     return;
   size_t last= 0;
   for (size_t i= 0; i < columns.size(); i++)
-    if ((out[i]= bitmap_is_set(wanted, columns[i].index)))
+    if ((out[i]= columns[i].field && bitmap_is_set(wanted, columns[i].index)))
       last= i + 1;
   out.resize(last);
 }
@@ -176,9 +232,16 @@ bool Rows::decode(TABLE *table, WeirBytes row, const std::vector<uchar> &wanted,
   for (size_t i= 0; i < wanted.size(); i++)
   {
     const Column &c= columns[i];
+    bool lacks= c.stored >= stored;
+    if (!c.field)
+    {
+      bool has_value= !lacks && !(c.can_be_null && (nulls[c.nullable / 8] & 1 << c.nullable % 8));
+      if (has_value && !(from= take(c, from, end, nullptr, false)))
+        return false;
+      continue;
+    }
     uchar *to= record + c.offset;
     bool is_wanted= wanted[i];
-    bool lacks= c.stored >= stored;
     bool null= c.null_bit && (lacks ? added[c.null_offset] & c.null_bit
                                     : nulls[c.nullable / 8] & 1 << c.nullable % 8);
     if (c.null_bit && !null)

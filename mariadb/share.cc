@@ -112,6 +112,7 @@ int Share::open(const Bytes &table_name, TABLE *form)
   next_auto= meta.auto_increment;
   number= meta.number;
   added= meta.added;
+  dropped= meta.dropped;
   keys_made= meta.keys_made;
   if (!meta.table_before.empty())
     forget_table_before(table, meta);
@@ -228,15 +229,15 @@ WeirResult rename_table(const Bytes &from, const Bytes &to, WeirPatience patienc
 
 /*
   Format, value of AUTO_INCREMENT, length of the version; from format 2 on the name among the numbers; from 3 on the
-  length of the name of the table before; from 4 on how keys are made; version, that name, added. What an older
-  format lacks is 0, or empty.
+  length of the name of the table before; from 4 on how keys are made; from 5 on the length of the dropped columns;
+  version, that name, dropped columns, added. What an older format lacks is 0, or empty.
 */
-static constexpr uchar META_FIRST= 1, META_NOW= 4;
-static constexpr size_t META_HEADS[]= {0, 13, 21, 25, 26};
+static constexpr uchar META_FIRST= 1, META_NOW= 5;
+static constexpr size_t META_HEADS[]= {0, 13, 21, 25, 26, 30};
 
 Bytes Meta::encode() const
 {
-  uchar head[26];
+  uchar head[30];
   static_assert(sizeof head == META_HEADS[META_NOW], "head");
   head[0]= META_NOW;
   int8store(head + 1, auto_increment);
@@ -244,7 +245,8 @@ Bytes Meta::encode() const
   int8store(head + 13, number);
   int4store(head + 21, static_cast<uint32>(table_before.size()));
   head[25]= keys_made;
-  return Bytes(reinterpret_cast<const char *>(head), sizeof head) + version + table_before + added;
+  int4store(head + 26, static_cast<uint32>(dropped.size()));
+  return Bytes(reinterpret_cast<const char *>(head), sizeof head) + version + table_before + dropped + added;
 }
 
 bool Meta::decode(WeirBytes from)
@@ -254,19 +256,25 @@ bool Meta::decode(WeirBytes from)
   size_t len_of_head= META_HEADS[from.data[0]];
   if (from.len < len_of_head)
     return false;
-  uchar head[26]= {};
+  uchar head[30]= {};
   memcpy(head, from.data, len_of_head);
   auto_increment= uint8korr(head + 1);
   size_t len= uint4korr(head + 9);
   number= uint8korr(head + 13);
   size_t before_len= uint4korr(head + 21);
   keys_made= head[25];
-  if (keys_made > KEYS_NOW || len > from.len - len_of_head || before_len > from.len - len_of_head - len)
+  size_t dropped_len= uint4korr(head + 26), left= from.len - len_of_head;
+  if (keys_made > KEYS_NOW || len > left || before_len > left - len || dropped_len > left - len - before_len)
     return false;
   auto rest= reinterpret_cast<const char *>(from.data) + len_of_head;
-  version.assign(rest, len);
-  table_before.assign(rest + len, before_len);
-  added.assign(rest + len + before_len, from.len - len_of_head - len - before_len);
+  auto take= [&rest](size_t count) {
+    rest+= count;
+    return Bytes(rest - count, count);
+  };
+  version= take(len);
+  table_before= take(before_len);
+  dropped= take(dropped_len);
+  added= take(left - len - before_len - dropped_len);
   return true;
 }
 
