@@ -48,6 +48,8 @@ def text_type(rng):
     shape = rng.choice((f"VARCHAR({rng.choice((1, 8, 40, 200))})", f"CHAR({rng.choice((1, 7, 30))})", "TEXT", "LONGTEXT"))
     collations = [c for c in COLLATIONS if "nopad" not in c or not shape.startswith("CHAR")]
     collation = rng.choice(collations)
+    if rng.random() < 0.1 and not shape.startswith("CHAR"):
+        shape += " COMPRESSED"
     return f"{shape} CHARACTER SET {collation.split('_')[0]} COLLATE {collation}"
 
 

@@ -80,7 +80,10 @@ class Pair:
 
 
 def ordered_in_full(statement):
-    """Whether the statement says the order of its rows."""
+    """Whether the statement says the order of its rows, outside of parentheses."""
+    inner = re.compile(r"\([^()]*\)")
+    while inner.search(statement):
+        statement = inner.sub("", statement)
     return re.match(r"SELECT .* ORDER BY ", statement, re.DOTALL) is not None and "COUNT" not in statement
 
 

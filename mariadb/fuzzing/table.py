@@ -16,6 +16,12 @@ class Table:
         if rng.random() < 0.35:
             self.columns.append(columns.generated(rng, self.fresh("g"), list(self.columns)))
         self.has_id = rng.random() < 0.6
+        self.dividing = None          # the column that says which partition a row is in
+        self.ids_repeat = False       # other columns are in the primary key, too
+        self.keys_are_in_order = True # none was added to the others
+        self.versioned = rng.random() < 0.07
+        self.temporary = not self.versioned and rng.random() < 0.07
+        self.counter = ""             # a stored function
         self.indexes = {}
 
     def fresh(self, letter):
@@ -46,7 +52,13 @@ class Table:
         name = self.fresh("k")
         return name, f"{self.rng.choice(('UNIQUE KEY', 'KEY', 'KEY'))} {name} ({self.key()})"
 
+    def parts_of(self, index):
+        """The same of one that is there."""
+        return self.indexes[index].split(" (", 1)[1][:-1]
+
     def primary_key(self):
+        if self.has_id and self.ids_repeat:
+            return ["id INT NOT NULL AUTO_INCREMENT"], [f"PRIMARY KEY (id, {self.dividing.name})"]
         if self.has_id:
             return [self.rng.choice(("id INT AUTO_INCREMENT PRIMARY KEY", "id BIGINT NOT NULL PRIMARY KEY",
                                      "id SMALLINT UNSIGNED NOT NULL PRIMARY KEY"))], []
@@ -55,16 +67,44 @@ class Table:
             return [], [f"PRIMARY KEY ({', '.join(c.name for c in plain[:2])})"]
         return [], []
 
+    def divide(self):
+        """Partitions by a column of the primary key, or, without one, by any."""
+        rng, column = self.rng, self.dividing
+        low, middle, high = {"number": ("0", "5", "100"), "time": ("'1980-01-01'", "'2001-01-01'", "'2030-01-01'"),
+                             "text": ("'a'", "'b'", "'ss'")}[column.kind]
+        if rng.random() < 0.6:
+            return (f" PARTITION BY RANGE COLUMNS ({column.name}) (PARTITION p0 VALUES LESS THAN ({low}), PARTITION p1 VALUES LESS "
+                    f"THAN ({middle}), PARTITION p2 VALUES LESS THAN ({high}), PARTITION p3 VALUES LESS THAN (MAXVALUE))")
+        if rng.random() < 0.5:
+            return f" PARTITION BY KEY ({column.name}) PARTITIONS 3"
+        return (f" PARTITION BY LIST COLUMNS ({column.name}) (PARTITION p0 VALUES IN ({low}, {high}), "
+                f"PARTITION p1 VALUES IN ({middle}), PARTITION p2 DEFAULT)")
+
+    def can_divide(self, column):
+        return column.nullable is False and (column.type in columns.INTEGERS or column.type in ("DATE", "DATETIME") or
+                                             ("CHAR(" in column.type and "utf16" not in column.type))
+
     def create(self):
         """The statement but for the engine."""
-        first, last = self.primary_key()
+        able = [c for c in self.filled if self.can_divide(c)]
+        self.dividing = self.rng.choice(able) if able and self.rng.random() < 0.3 else None
+        self.ids_repeat = self.has_id and self.dividing is not None
+        first, last = self.primary_key() if self.has_id or not self.dividing else ([], [])
         definitions = [*first, *(c.definition() for c in self.columns), *last]
         for _ in range(self.rng.randrange(0, 4)):
             name, definition = self.new_index()
+            if self.dividing:
+                definition = definition.removeprefix("UNIQUE ")
             self.indexes[name] = definition
             definitions.append(definition)
-        partitions = ""
-        if self.has_id and self.rng.random() < 0.2 and not any("UNIQUE" in d for d in self.indexes.values()):
+        if self.rng.random() < 0.1 and self.filled[0].kind == "number":
+            definitions.append(f"CHECK ({self.filled[0].name} <> 7)")
+        if self.temporary:
+            return f"CREATE TEMPORARY TABLE {self.name} ({', '.join(definitions)})", ""
+        partitions = " WITH SYSTEM VERSIONING" if self.versioned else ""
+        if self.dividing:
+            partitions += self.divide()
+        elif self.has_id and not self.versioned and self.rng.random() < 0.2 and not any("UNIQUE" in d for d in self.indexes.values()):
             partitions = self.rng.choice((" PARTITION BY HASH (id) PARTITIONS 3", " PARTITION BY KEY (id) PARTITIONS 2",
                                           " PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (20), "
                                           "PARTITION p1 VALUES LESS THAN (60), PARTITION p2 VALUES LESS THAN MAXVALUE)"))
@@ -74,10 +114,10 @@ class Table:
         """A change of the definition, and what is to be noted once it has succeeded."""
         rng = self.rng
         kind = rng.choice(("index", "index", "drop index", "column", "drop column", "modify", "rebuild", "rename", "null",
-                           "rename index", "ignored", "several", "key"))
+                           "rename index", "ignored", "several", "key", "partitions", "default", "place", "computed", "versions"))
         if kind == "index":
             name, definition = self.new_index()
-            return f"ADD {definition}", lambda: self.indexes.update({name: definition})
+            return f"ADD {definition}", lambda: self.add_index(name, definition)
         if kind == "drop index" and self.indexes:
             name = rng.choice(list(self.indexes))
             return f"DROP KEY {name}", lambda: self.indexes.pop(name)
@@ -88,7 +128,7 @@ class Table:
         if kind == "several" and self.indexes:
             old, (name, definition) = rng.choice(list(self.indexes)), self.new_index()
             return (f"DROP KEY {old}, ADD {definition}",
-                    lambda: (self.indexes.pop(old), self.indexes.update({name: definition})))
+                    lambda: (self.indexes.pop(old), self.add_index(name, definition)))
         if kind == "ignored" and self.indexes:
             name = rng.choice(list(self.indexes))
             return f"ALTER KEY {name} IGNORED, ALTER KEY {name} NOT IGNORED", lambda: None
@@ -96,10 +136,23 @@ class Table:
             return "DROP PRIMARY KEY, ADD PRIMARY KEY (id)", lambda: None
         if kind == "column":
             new = columns.column(rng, self.fresh("c"))
-            new.nullable = True
+            default = f" DEFAULT {columns.value(rng, new)}" if rng.random() < 0.5 else ""
             place = rng.choice(("", "", " FIRST", f" AFTER {rng.choice(self.columns).name}"))
             at = {"": len(self.columns), " FIRST": 0}.get(place, len(self.columns))
-            return f"ADD COLUMN {new.definition()}{place}", lambda: self.columns.insert(at, new)
+            return f"ADD COLUMN {new.definition()}{default}{place}", lambda: self.columns.insert(at, new)
+        if kind == "partitions":
+            return rng.choice(("COALESCE PARTITION 1", "ADD PARTITION PARTITIONS 1", "REBUILD PARTITION ALL", "REMOVE PARTITIONING",
+                               "TRUNCATE PARTITION p1", "DROP PARTITION p1",
+                               "PARTITION BY KEY () PARTITIONS 3")), lambda: None
+        if kind == "default":
+            some = rng.choice(self.filled)
+            return f"ALTER COLUMN {some.name} SET DEFAULT {columns.value(rng, some)}", lambda: None
+        if kind == "computed":
+            new = columns.generated(rng, self.fresh("g"), self.filled)
+            return f"ADD COLUMN {new.definition()}", lambda: self.columns.append(new)
+        if kind == "versions":
+            word, then = ("DROP", False) if self.versioned else ("ADD", True)
+            return f"{word} SYSTEM VERSIONING", lambda: setattr(self, "versioned", then)
         unused = [c for c in self.filled if not any(c.name in text for text in self.indexes.values())
                   and not any(c.name in g.generated for g in self.columns)]
         if kind == "drop column" and len(unused) > 1:
@@ -109,6 +162,9 @@ class Table:
             old = rng.choice(unused)
             new = columns.column(rng, old.name)
             return f"MODIFY {new.definition()}", lambda: self.replace(old, new)
+        if kind == "place" and unused:
+            old = rng.choice(unused)
+            return f"MODIFY {old.definition()} FIRST", lambda: (self.columns.remove(old), self.columns.insert(0, old))
         if kind == "null" and unused:
             old = rng.choice(unused)
             new = columns.Column(old.name, old.type, old.kind, not old.nullable)
@@ -117,7 +173,11 @@ class Table:
             old = rng.choice(unused)
             new = columns.Column(self.fresh("c"), old.type, old.kind, old.nullable)
             return f"CHANGE {old.name} {new.definition()}", lambda: self.replace(old, new)
-        return "FORCE", lambda: None
+        return "FORCE", lambda: setattr(self, "keys_are_in_order", True)
+
+    def add_index(self, name, definition):
+        self.indexes[name] = definition
+        self.keys_are_in_order = False
 
     def replace(self, old, new):
         self.columns[self.columns.index(old)] = new

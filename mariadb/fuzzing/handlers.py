@@ -1,0 +1,38 @@
+"""HANDLER: an index, or the rows, read step by step."""
+
+from . import columns
+
+
+class Handlers:
+    """Which of the tables are open so."""
+
+    def __init__(self, rng):
+        self.rng = rng
+        self.open = {}
+
+    def statement(self, table):
+        rng = self.rng
+        if self.open.get(table.name) is not table:
+            self.open[table.name] = table
+            return f"HANDLER {table.name} OPEN AS h_{table.name}"
+        if rng.random() < 0.1:
+            del self.open[table.name]
+            return f"HANDLER h_{table.name} CLOSE"
+        limit = f" LIMIT {rng.randrange(1, 9)}"
+        whole = [name for name in table.indexes if "(" not in table.parts_of(name)]
+        if not whole or rng.random() < 0.3:
+            return f"HANDLER h_{table.name} READ {rng.choice(('FIRST', 'NEXT', 'NEXT'))}{limit}"
+        index = rng.choice(whole)
+        if rng.random() < 0.5:
+            where = rng.choice(("FIRST", "NEXT", "NEXT", "PREV", "PREV", "LAST"))
+            return f"HANDLER h_{table.name} READ {index} {where}{limit}"
+        parts = [p.split()[0] for p in table.parts_of(index).split(", ")]
+        of = [next((c for c in table.columns if c.name == p), None) for p in parts[:rng.randrange(1, len(parts) + 1)]]
+        if None in of:
+            return f"HANDLER h_{table.name} READ {index} FIRST{limit}"
+        values = ", ".join(columns.value(rng, c) for c in of)
+        return f"HANDLER h_{table.name} READ {index} {rng.choice(('=', '>=', '<=', '<', '>'))} ({values}){limit}"
+
+    def forget(self, table):
+        """Its definition changes: the server closes it."""
+        self.open.pop(table.name, None)
