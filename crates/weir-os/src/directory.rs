@@ -236,6 +236,12 @@ impl Disk for Directory {
         synced.map_err(self.error("sync", ""))
     }
 
+    fn free_bytes(&self) -> Result<u64> {
+        let found = rustix::fs::statvfs(&self.root);
+        let found = found.map_err(|errno| self.error("statvfs", "")(errno.into()))?;
+        Ok(found.f_bavail.saturating_mul(found.f_frsize))
+    }
+
     fn lock(&self) -> Result<Box<dyn Send + Sync>> {
         let path = self.root.join(LOCK_NAME);
         let guard = lock_file(&path).map_err(self.error("lock", LOCK_NAME))?;

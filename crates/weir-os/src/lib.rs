@@ -154,6 +154,8 @@ pub trait Disk: Send + Sync {
     fn list(&self) -> Result<Vec<String>>;
     /// Makes creations, removals and renames durable.
     fn sync_dir(&self) -> Result<()>;
+    /// Bytes that files may still take, as far as the system knows: others use the device, too.
+    fn free_bytes(&self) -> Result<u64>;
     /// Takes the directory's lock for as long as the returned guard lives.
     ///
     /// # Errors

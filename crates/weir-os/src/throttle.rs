@@ -205,6 +205,10 @@ impl Disk for ThrottledDisk {
         result
     }
 
+    fn free_bytes(&self) -> Result<u64> {
+        self.disk.free_bytes()
+    }
+
     fn lock(&self) -> Result<Box<dyn Send + Sync>> {
         self.disk.lock()
     }

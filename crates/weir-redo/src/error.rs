@@ -21,6 +21,21 @@ pub enum RedoError {
         /// The first failure.
         cause: DiskError,
     },
+    /// A log of that capacity doesn't fit on the device.
+    #[error(
+        "no space for a redo log of {capacity_bytes} bytes: {directory} has {free_bytes} bytes free, \
+         {needed_bytes} more are needed; nothing was changed"
+    )]
+    NoSpace {
+        /// The capacity.
+        capacity_bytes: u64,
+        /// The directory.
+        directory: String,
+        /// What is free.
+        free_bytes: u64,
+        /// What its files take in addition.
+        needed_bytes: u64,
+    },
     /// The options can't be used.
     #[error("redo log options: {what}")]
     Options {

@@ -159,17 +159,19 @@ impl Redo {
     /// Makes a new log; its first LSN is `segment_bytes`, so that 0 is never one. Durable on return.
     ///
     /// # Errors
-    /// [`RedoError::Options`]; [`RedoError::Exists`] when there are segment files (after a creation that
-    /// did not finish, remove them with [`remove_all`]); the disk's.
+    /// [`RedoError::Options`], [`RedoError::NoSpace`]; [`RedoError::Exists`] when there are segment files (after a
+    /// creation that did not finish, remove them with [`remove_all`]); the disk's.
     pub fn create(disk: Arc<dyn Disk>, o: &RedoOptions) -> Result<Redo, RedoError> {
         o.check()?;
         if let Some(&number) = segments::list(&*disk)?.first() {
             return Err(RedoError::Exists { file: crate::format::segment_name(number) });
         }
         let geometry = Geometry { segment_bytes: o.segment_bytes };
-        let segments = Segments::empty(disk, o.database_id, geometry, 1);
         let start = Lsn(o.segment_bytes);
-        Self::start(segments, o, start, start, Vec::new(), 0)
+        let room = Room::of(geometry, o, start, start);
+        let segments = Segments::empty(disk, o.database_id, geometry, 1);
+        segments.check_space(o.capacity_bytes, room.segments, 0)?;
+        Self::start(segments, o, start, start, room, Vec::new(), 0)
     }
 
     /// Opens a recovered log, to go on at `end`, where the [`Reader`](crate::Reader) stopped.
@@ -177,8 +179,8 @@ impl Redo {
     /// nothing that lay beyond `end` can come back (see the crate's head).
     ///
     /// # Errors
-    /// A segment that is needed is missing or damaged; the disk's. The log up to `end` is unharmed,
-    /// and the call may be repeated after a restart.
+    /// A segment that is needed is missing or damaged; [`RedoError::NoSpace`]; the disk's. The log up to `end` is
+    /// unharmed, and the call may be repeated after a restart.
     pub fn open_at(
         disk: Arc<dyn Disk>,
         o: &RedoOptions,
@@ -189,9 +191,12 @@ impl Redo {
         assert!(checkpoint <= end, "checkpoint {checkpoint} is past the end {end}");
         let geometry = segments::discover(&*disk, o.database_id)?;
         let first = geometry.segment(checkpoint.0);
+        let room = Room::of(geometry, o, checkpoint, end);
+        let present = segments::list(&*disk)?.len() as u64;
         let segments = Segments::empty(disk, o.database_id, geometry, first);
+        segments.check_space(o.capacity_bytes, room.segments, present)?;
         let TakenOver { spare, notes_from } = segments.take_over(checkpoint, end)?;
-        Self::start(segments, o, checkpoint, end, spare, notes_from)
+        Self::start(segments, o, checkpoint, end, room, spare, notes_from)
     }
 
     fn start(
@@ -199,17 +204,16 @@ impl Redo {
         o: &RedoOptions,
         checkpoint: Lsn,
         end: Lsn,
+        room: Room,
         spare: Vec<u64>,
         notes_from: u64,
     ) -> Result<Redo, RedoError> {
         let geometry = segments.geometry;
-        let capacity = geometry.segments(o.capacity_bytes);
         let first = geometry.segment(checkpoint.0);
-        let age = end.0 - checkpoint.0;
-        let room = capacity.max(geometry.segments(age + user_reserve(age)) + 1);
-        let room =
-            if age > user_limit(capacity * geometry.segment_bytes) { room } else { capacity };
-        segments.arrange(first, first + room, spare)?;
+        segments.arrange(first, first + room.segments, spare).inspect_err(|_| {
+            // As far as it can be had: what is left is removed at the next open.
+            let _ = segments.discard_from(segments.end());
+        })?;
         let writer = Writer::at(&segments, end.0)?;
         let line = |lsn: u64| Line(AtomicU64::new(lsn));
         let redo = Redo {
@@ -218,8 +222,8 @@ impl Redo {
             synced: line(end.0),
             durable: line(end.0),
             checkpoint: line(checkpoint.0),
-            capacity: line(capacity * geometry.segment_bytes),
-            room: line(room * geometry.segment_bytes),
+            capacity: line(room.capacity * geometry.segment_bytes),
+            room: line(room.segments * geometry.segment_bytes),
             poisoned: AtomicBool::new(false),
             cause: OnceLock::new(),
             segments,
@@ -355,13 +359,16 @@ impl Redo {
     /// for the caller to move the checkpoint so far. Then the segments that are too many are removed.
     ///
     /// # Errors
-    /// [`RedoError::Poisoned`]; the disk's. When the disk has no space for growth, the capacity is unchanged
-    /// and the log goes on; any other failure poisons it.
+    /// [`RedoError::Poisoned`], [`RedoError::NoSpace`]; the disk's. When the disk has no space for growth, the
+    /// capacity is unchanged and the log goes on; any other failure poisons it.
     pub fn set_capacity(&self, bytes: u64) -> Result<u64, RedoError> {
         let _one = self.resizing.lock();
         let geometry = self.segments.geometry;
         let (old, new) = (self.capacity(), geometry.segments(bytes) * geometry.segment_bytes);
         if new > old {
+            self.check()?;
+            let present = self.segments.end() - geometry.segment(self.checkpoint().0);
+            self.segments.check_space(new, new / geometry.segment_bytes, present)?;
             // Little by little, so that the checkpoint can move meanwhile.
             while !self.grow(new)? {}
         } else if new < old {
@@ -488,6 +495,24 @@ impl Redo {
             "redo positions out of order: checkpoint {checkpoint}, durable {durable}, \
              written {written}, filled {filled}, reserved {reserved}"
         );
+    }
+}
+
+/// Segments of a log that is being opened.
+struct Room {
+    /// What its capacity takes.
+    capacity: u64,
+    /// The same, or more if the log is longer.
+    segments: u64,
+}
+
+impl Room {
+    fn of(geometry: Geometry, o: &RedoOptions, checkpoint: Lsn, end: Lsn) -> Room {
+        let capacity = geometry.segments(o.capacity_bytes);
+        let age = end.0 - checkpoint.0;
+        let longer = capacity.max(geometry.segments(age + user_reserve(age)) + 1);
+        let fits = age <= user_limit(capacity * geometry.segment_bytes);
+        Room { capacity, segments: if fits { capacity } else { longer } }
     }
 }
 

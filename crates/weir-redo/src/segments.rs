@@ -249,6 +249,30 @@ impl Segments {
         table.files[(number - table.first) as usize].clone()
     }
 
+    /// Whether there is space for a log of that capacity, which takes one segment more than `segments`. Those that
+    /// are `present` count, whatever becomes of them: the space of one that is removed is free again.
+    ///
+    /// # Errors
+    /// [`RedoError::NoSpace`]; the disk's. Nothing changed.
+    pub fn check_space(
+        &self,
+        capacity_bytes: u64,
+        segments: u64,
+        present: u64,
+    ) -> Result<(), RedoError> {
+        let missing = (segments + 1).saturating_sub(present);
+        let needed_bytes = missing * self.geometry.file_bytes();
+        if needed_bytes == 0 {
+            return Ok(());
+        }
+        let free_bytes = self.disk.free_bytes()?;
+        if needed_bytes <= free_bytes {
+            return Ok(());
+        }
+        let directory = self.disk.describe();
+        Err(RedoError::NoSpace { capacity_bytes, directory, free_bytes, needed_bytes })
+    }
+
     /// Makes the ring `first ..= last`: recycles what falls free in front, then `spare` files, creates what
     /// is still missing, removes what is too much. Everything is durable on return.
     ///

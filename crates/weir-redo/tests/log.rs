@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_os::sim::CrashProfile;
+use weir_os::sim::{CrashProfile, Fault, Times};
 use weir_os::{AlignedBuf, Create, Disk, Mode, SimDisk};
 use weir_page::Lsn;
 use weir_redo::{
@@ -134,12 +134,63 @@ fn capacity_grows_and_shrinks() {
 fn growth_without_space_changes_nothing() {
     let disk = SimDisk::new(1);
     let redo = create(&disk);
-    disk.set_capacity(Some(disk.used_bytes() + 3 * (SEGMENT + 4096)));
+    let free = 3 * (SEGMENT + 4096);
+    disk.set_capacity(Some(disk.used_bytes() + free));
+    let (used, operations) = (disk.used_bytes(), disk.operations());
     let error = redo.set_capacity(12 * SEGMENT).expect_err("no space");
+    assert!(matches!(error, RedoError::NoSpace { needed_bytes, free_bytes, .. }
+        if needed_bytes == 8 * (SEGMENT + 4096) && free_bytes == free));
+    assert_eq!(disk.operations(), operations, "nothing was tried");
+    assert_eq!((redo.capacity(), disk.list().expect("listed").len()), (4 * SEGMENT, 5));
+    // Where the system doesn't know that there is none, or others take it meanwhile.
+    disk.inject(Fault::NoSpace { at: disk.operations() + 8, times: Times::Forever });
+    let error = redo.set_capacity(7 * SEGMENT).expect_err("no space");
     assert!(matches!(&error, RedoError::Disk(e) if e.kind() == std::io::ErrorKind::StorageFull));
     assert_eq!((redo.capacity(), disk.list().expect("listed").len()), (4 * SEGMENT, 5));
+    assert_eq!(disk.used_bytes(), used);
+    disk.clear_faults();
     redo.wait_durable(append(&redo, &[1; 100])).expect("the log goes on");
     assert_eq!(redo.set_capacity(6 * SEGMENT).expect("fits"), 6 * SEGMENT);
+}
+
+#[test]
+fn a_log_that_does_not_fit_is_neither_made_nor_made_longer_at_an_open() {
+    let disk = SimDisk::new(1);
+    let file_bytes = SEGMENT + 4096;
+    let capacity = |segments: u64| RedoOptions { capacity_bytes: segments * SEGMENT, ..options() };
+    let names = || disk.list().expect("listed");
+    disk.set_capacity(Some(5 * file_bytes));
+    let error = Redo::create(Arc::new(disk.clone()), &capacity(5)).err().expect("no space");
+    assert!(matches!(error, RedoError::NoSpace { needed_bytes, free_bytes, .. }
+        if needed_bytes == 6 * file_bytes && free_bytes == 5 * file_bytes));
+    assert!(names().is_empty());
+    let redo = create(&disk);
+    redo.wait_durable(append(&redo, &[1; 3000])).expect("durable");
+    let (start, end) = (Lsn(SEGMENT), redo.reserved());
+    drop(redo);
+    disk.set_capacity(Some(disk.used_bytes() + 2 * file_bytes));
+    let before = (names(), disk.used_bytes());
+    let open = |o: &RedoOptions| Redo::open_at(Arc::new(disk.clone()), o, start, end);
+    let error = open(&capacity(7)).err().expect("no space").to_string();
+    let figures = [3 * file_bytes, 2 * file_bytes].map(|bytes| bytes.to_string());
+    assert!(figures.iter().all(|figure| error.contains(figure)), "{error}");
+    assert_eq!((names(), disk.used_bytes()), before);
+    // Where others take the space meanwhile.
+    let mut refused = 0;
+    let redo = (0..).find_map(|at| {
+        disk.inject(Fault::NoSpace { at: disk.operations() + at, times: Times::Forever });
+        let opened = open(&capacity(6));
+        disk.clear_faults();
+        if let Err(error) = &opened {
+            assert!(matches!(error, RedoError::Disk(_)), "{error}");
+            assert!(names().len() <= before.0.len(), "{:?}", names());
+            refused += 1;
+        }
+        opened.ok()
+    });
+    assert!(refused > 0);
+    assert_eq!(redo.expect("fits").capacity(), 6 * SEGMENT);
+    assert_eq!(read_all(&disk, start), (vec![vec![1; 3000]], end));
 }
 
 #[test]

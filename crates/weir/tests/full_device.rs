@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weir::{
     Database, Durability, Error, Isolation, Options, Schema, Table, Transaction, Type, Value,
 };
-use weir_os::SimDisk;
+use weir_os::{Disk, SimDisk};
 
 /// A small database with a table of bodies.
 fn open() -> (SimDisk, Database, Table) {
@@ -31,6 +31,34 @@ fn inserts(table: &Table) -> impl FnMut(&mut Transaction, u64) -> weir::Result<(
         rng.fill(&mut body);
         txn.insert(table, &[Value::U64(id), Value::Bytes(&body)])
     }
+}
+
+/// Its files filled up the device before that was told, and stayed there.
+#[test]
+fn a_redo_log_that_does_not_fit_leaves_nothing_behind() {
+    let disk = SimDisk::new(1);
+    disk.set_capacity(Some(8 << 20));
+    let options = |redo: u64| {
+        Options::default().memory_bytes(2 << 20).redo_capacity_bytes(redo).single_threaded()
+    };
+    let open = |redo| Database::open_on(Arc::new(disk.clone()), options(redo));
+    let refused = |result: Result<(), Error>, free: u64| {
+        let error = result.expect_err("there is no space");
+        let free = format!("{free} bytes free");
+        assert!(says_full(&error) && error.to_string().contains(&free), "{error}");
+    };
+    refused(open(16 << 20).map(drop), 8 << 20);
+    assert_eq!((disk.list().unwrap(), disk.used_bytes()), (vec![], 0));
+    let db = open(2 << 20).unwrap();
+    db.create_table("t", Schema::raw(vec![], vec![]).unwrap()).unwrap();
+    let used = disk.used_bytes();
+    refused(db.set_redo_capacity(16 << 20).map(drop), (8 << 20) - used);
+    assert_eq!((db.status().redo_capacity, disk.used_bytes()), (2 << 20, used));
+    drop(db);
+    let used = disk.used_bytes();
+    refused(open(16 << 20).map(drop), (8 << 20) - used);
+    assert!(disk.used_bytes() <= used);
+    assert!(open(2 << 20).unwrap().table("t").is_some());
 }
 
 /// The chain's announcement is the first thing that the transaction writes; the device fills up while

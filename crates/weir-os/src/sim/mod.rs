@@ -115,12 +115,15 @@ impl State {
     }
 
     fn check_space(&self, more_blocks: u64) -> io::Result<()> {
-        match self.capacity_blocks {
-            Some(capacity) if more_blocks > 0 && self.used_blocks() + more_blocks > capacity => {
-                Err(fault::no_space())
-            }
-            _ => Ok(()),
+        match more_blocks > self.free_blocks() {
+            true => Err(fault::no_space()),
+            false => Ok(()),
         }
+    }
+
+    fn free_blocks(&self) -> u64 {
+        let free = |capacity: u64| capacity.saturating_sub(self.used_blocks());
+        self.capacity_blocks.map_or(u64::MAX, free)
     }
 
     fn used_blocks(&self) -> u64 {
@@ -212,7 +215,7 @@ impl SimDisk {
 
     /// Number of operations begun so far, which is the number that the next one gets. Each read or
     /// write of a batch counts, as do `sync`, `sync_dir`, `set_len`, `punch`, `open`, `remove`,
-    /// `rename` and `list`; `len` and `lock` do not.
+    /// `rename` and `list`; `len`, `free_bytes` and `lock` do not.
     pub fn operations(&self) -> u64 {
         self.shared.state.lock().operations
     }
@@ -425,6 +428,10 @@ impl Disk for SimDisk {
         }
         state.stats.syncs += 1;
         result.map_err(|error| DiskError::new("sync", "sim", 0, error))
+    }
+
+    fn free_bytes(&self) -> Result<u64> {
+        Ok(self.shared.state.lock().free_blocks().saturating_mul(BLOCK as u64))
     }
 
     fn lock(&self) -> Result<Box<dyn Send + Sync>> {

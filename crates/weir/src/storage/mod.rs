@@ -53,7 +53,7 @@ use std::sync::{Arc, OnceLock};
 use weir_governor::{Governor, Policy};
 use weir_os::{Create, Disk};
 use weir_page::{PageId, TxnId};
-use weir_redo::{Redo, RedoOptions};
+use weir_redo::{Redo, RedoError, RedoOptions};
 use weir_store::{Compression, Control, Store, StoreError, StoreOptions};
 
 /// Makes a flush policy.
@@ -180,7 +180,11 @@ impl Storage {
         disk.open(CREATING, Create::IfAbsent, weir_os::Mode::Cached)?;
         disk.sync_dir()?;
         weir_redo::remove_all(&*disk)?;
-        let redo = Redo::create(disk.clone(), &options.redo)?;
+        let redo = Redo::create(disk.clone(), &options.redo);
+        if let Err(RedoError::NoSpace { .. }) = redo {
+            forget_creation(&*disk)?;
+        }
+        let redo = redo?;
         let control = Control {
             database_id: options.redo.database_id,
             checkpoint: redo.checkpoint(),
