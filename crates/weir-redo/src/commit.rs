@@ -79,6 +79,16 @@ impl Commits {
         }
     }
 
+    #[cfg(test)]
+    pub fn is_led(&self) -> bool {
+        self.queue.lock().led
+    }
+
+    #[cfg(test)]
+    pub fn waiting(&self) -> usize {
+        self.queue.lock().waiting.len()
+    }
+
     /// Wakes those who wait for an end at or before `durable`.
     pub fn serve(&self, durable: u64) {
         Self::serve_locked(&mut self.queue.lock(), durable);

@@ -10,9 +10,10 @@
 //! - What is not synced is never more than [`UNSYNCED_BYTES_MAX`]: the device is kept busy evenly, and an
 //!   open knows how much may be in the page cache only.
 
+use std::io;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-use weir_os::{AlignedBuf, BLOCK};
+use weir_os::{AlignedBuf, BLOCK, DiskError};
 use weir_page::Lsn;
 
 use crate::RedoError;
@@ -49,6 +50,31 @@ impl Writer {
         }
         Ok(Writer { tail, buf: Some(AlignedBuf::zeroed(WRITE_BYTES as usize)) })
     }
+}
+
+/// The lead of a group commit. Dropped, it is handed over; by a panic, to those who find the log poisoned: nobody
+/// knows what has been written.
+struct Lead<'r> {
+    redo: &'r Redo,
+    has_ended: bool,
+}
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.redo.fail(panicked().into());
+        }
+        // After a failure everybody is woken.
+        let failed = self.redo.check().is_err();
+        self.redo.commits.hand_over(if failed { u64::MAX } else { self.redo.durable().0 });
+    }
+}
+
+/// The cause of a log that a panic has poisoned.
+fn panicked() -> DiskError {
+    let thread = std::thread::current().name().unwrap_or_default().to_string();
+    let what = format!("thread {thread} has panicked: a bug, of which the panic's message tells");
+    DiskError::new("group commit", "redo", 0, io::Error::other(what))
 }
 
 impl Redo {
@@ -102,9 +128,10 @@ impl Redo {
         while self.durable() < end {
             self.check()?;
             if self.commits.enter(end.0, served) == Role::Leader {
+                let mut lead = Lead { redo: self, has_ended: false };
                 let led = self.lead(end);
-                // After a failure everybody is woken, to find the log poisoned.
-                self.commits.hand_over(if led.is_ok() { self.durable().0 } else { u64::MAX });
+                lead.has_ended = true;
+                drop(lead);
                 led?;
             }
         }
@@ -187,5 +214,60 @@ impl Redo {
         self.durable.store(whole, Release);
         self.assert_order();
         Ok(whole)
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use super::*;
+    use crate::{Admission, RedoOptions};
+    use std::sync::Arc;
+    use std::thread::{self, JoinHandle};
+    use weir_os::SimDisk;
+
+    /// They slept for ever: nobody led any more, and nobody could.
+    #[test]
+    fn those_who_wait_for_a_leader_that_panics_find_the_log_poisoned() {
+        let redo = Redo::create(
+            Arc::new(SimDisk::new(1)),
+            &RedoOptions {
+                capacity_bytes: 64 << 10,
+                segment_bytes: 16 << 10,
+                buffer_bytes: 16 << 10,
+                database_id: 7,
+            },
+        );
+        let redo = Arc::new(redo.unwrap());
+        let wait = || -> JoinHandle<Result<(), RedoError>> {
+            let redo = redo.clone();
+            let end = redo.append(redo.try_admit(8, Admission::User).unwrap(), b"group").end;
+            thread::spawn(move || redo.wait_durable(end))
+        };
+        // The leader finds no buffer, once it is let on.
+        let mut writer = redo.writer.lock();
+        writer.buf = None;
+        let leader = wait();
+        while !redo.commits.is_led() {
+            thread::yield_now();
+        }
+        let others: Vec<_> = (0..3).map(|_| wait()).collect();
+        while redo.commits.waiting() < others.len() {
+            thread::yield_now();
+        }
+        drop(writer);
+        assert!(leader.join().is_err(), "it panics");
+        for _ in 0..1_000_000 {
+            if others.iter().all(JoinHandle::is_finished) {
+                break;
+            }
+            thread::yield_now();
+        }
+        for other in others {
+            assert!(other.is_finished(), "it waits for a leader");
+            let error = other.join().unwrap().unwrap_err();
+            assert!(matches!(error, RedoError::Poisoned { .. }), "{error}");
+            assert!(error.to_string().contains("panicked"), "{error}");
+        }
+        assert!(redo.write_step(true).is_err());
     }
 }
