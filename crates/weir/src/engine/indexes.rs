@@ -159,11 +159,13 @@ impl Database {
     }
 
     /// Exchanges the definitions of tables, all or none, once nobody uses them.
-    pub(super) fn exchange(&self, mut txn: Change<'_>, mut all: Vec<Changing<'_>>) -> Result<()> {
+    pub(super) fn exchange(&self, txn: Change<'_>, mut all: Vec<Changing<'_>>) -> Result<()> {
         for one in &mut all {
             one.hold.wait_for_all()?;
         }
         let _one = self.0.ddl.lock();
+        // If it fails it is taken back before others can change the tables: they would find its entries locked.
+        let mut txn = txn;
         let held: Vec<HeldStaging<'_>> =
             all.iter().flat_map(|one| hold_stagings(&one.gone)).collect();
         for one in &all {
@@ -305,4 +307,50 @@ pub(super) fn position(def: &TableDef, table: &str, index: &str) -> Result<usize
     def.layout
         .index_index(index)
         .ok_or_else(|| Error::NoSuchIndex { table: table.into(), index: index.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Options, TableChange};
+    use crate::schema::Schema;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+    use weir_os::SimDisk;
+
+    /// Who waited for the table found it locked by a change that was still being taken back.
+    #[test]
+    fn a_change_that_fails_is_taken_back_before_others_may_change_its_tables() {
+        let options = Options::default().memory_bytes(8 << 20).redo_capacity_bytes(8 << 20);
+        let db = Database::open_on(Arc::new(SimDisk::new(1)), options).unwrap();
+        let table =
+            |name: String| db.create_table(&name, Schema::raw(vec![], vec![0]).unwrap()).unwrap();
+        let tables: Vec<Table> = (0..60).map(|n| table(format!("t{n}"))).collect();
+        let last = table("last".into());
+        // In the way of the last of a change of all.
+        let mut in_the_way = db.0.change();
+        let def = last.0.def().unwrap();
+        catalog::put(&mut in_the_way, "last", &def, PutOp::Changed).unwrap();
+        let changes: Vec<TableChange<'_>> = tables
+            .iter()
+            .chain([&last])
+            .map(|table| TableChange { table, drop: &[], rename: &[], add: &[], meta: Some(b"1") })
+            .collect();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..30 {
+                    let failed = db.alter_tables(&changes, &mut |_, _, _, _, _, _| Ok(()));
+                    assert!(matches!(failed, Err(Error::TableInUse(name)) if name == "last"));
+                }
+                done.store(true, Ordering::Release);
+            });
+            let mut others = 0;
+            while !done.load(Ordering::Acquire) {
+                db.set_meta(&tables[others % 7], b"2").unwrap();
+                others += 1;
+            }
+            assert!(others > 0);
+        });
+    }
 }
