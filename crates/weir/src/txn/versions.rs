@@ -34,6 +34,11 @@ impl Walks {
         self.reached.clear();
     }
 
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.reached.len()
+    }
+
     /// For a look at this snapshot from now on.
     fn look_at(&mut self, snapshot: u64) {
         if self.snapshot != snapshot {
@@ -121,10 +126,13 @@ impl Transactions {
             }
             if begin.is_none() && !self.is_active(v.txn) {
                 begin = Some(v);
-                if let Some(reached) = walks.reached.get(&v) {
-                    at = reached.clone();
-                    continue;
-                }
+            }
+            // Also further back: there may be newer versions than at the look before.
+            if begin.is_some()
+                && let Some(reached) = walks.reached.get(&v)
+            {
+                at = reached.clone();
+                continue;
             }
             if begin.is_some() && steps == AT_ONCE {
                 break End::Stopped(Stop::Retry.into());
@@ -175,7 +183,7 @@ fn before<'e>(s: &Storage, at: UndoPtr, state: &AsOf<'e>) -> Result<AsOf<'e>, Re
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tree::Tree;
+    use crate::tree::{Target, Tree};
     use crate::txn::tests::{commit, transactions, tree};
     use crate::txn::{Direction, Op, Range, Scan};
     use std::sync::Arc;
@@ -224,6 +232,31 @@ mod tests {
         }
         let loads = loaded(&txns) - before;
         assert!(loads < 4 * u64::from(ROWS), "{loads} loads");
+    }
+
+    /// Each version that was new was the begin of another walk, and none came to its end.
+    #[test]
+    fn a_chain_that_grows_meanwhile_is_gone_through_all_the_same() {
+        let txns = transactions(200);
+        let rows = tree(&txns);
+        commit(&txns, rows, b"row", Op::Insert(b"old"));
+        let mut reader = txns.begin();
+        let view = reader.view();
+        let write = |n: usize| commit(&txns, rows, b"row", Op::Update(&n.to_be_bytes()));
+        (0..4 * AT_ONCE).for_each(write);
+        let mut walks = Walks::default();
+        let mut look = || {
+            let leaf = rows.leaf(&txns.storage, Target::At(b"row"), false)?;
+            let seen = txns.visible(view, &leaf.entry(0), &mut walks)?;
+            Ok::<_, Restart<Fault>>(seen.map(|(_, value)| value.into_owned()))
+        };
+        for turn in 0..5 {
+            match look() {
+                Err(Restart::Stop(Stop::Retry)) => write(turn),
+                seen => return assert_eq!(seen.unwrap().unwrap(), b"old"),
+            }
+        }
+        panic!("it is not through after more turns than the chain has parts");
     }
 
     #[test]

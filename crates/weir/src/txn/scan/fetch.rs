@@ -195,7 +195,7 @@ impl Scan {
             leaf.prefetch_cell(slot + CELLS_AHEAD);
             if let Err(stop) = self.copy(leaf, slot, look, horizon) {
                 self.range.low = key_of(leaf, slot);
-                self.look_for_undo(leaf, slot..to, look);
+                self.look_for_undo(&stop, leaf, slot..to, look);
                 return Err(stop);
             }
         }
@@ -221,7 +221,7 @@ impl Scan {
             }
             if let Err(stop) = self.copy(leaf, slot, look, horizon) {
                 self.range.high = Some(after(leaf, slot));
-                self.look_for_undo(leaf, (from..=slot).rev(), look);
+                self.look_for_undo(&stop, leaf, (from..=slot).rev(), look);
                 return Err(stop);
             }
         }
@@ -293,27 +293,30 @@ impl Scan {
         Ok(())
     }
 
-    /// The first of these entries could not be copied: finds the undo pages that it and those behind it lack, as far as
-    /// they are to be copied, to be read together.
+    /// The first of these entries could not be copied. If that lacks an undo page, finds those that it and the entries
+    /// behind it lack, as far as they are to be copied, to be read together; up to one that needs another turn: so long
+    /// has the leaf been latched.
     #[cold]
     fn look_for_undo(
         &mut self,
+        stop: &Restart<ScanStop>,
         leaf: &LeafRead<'_>,
         slots: impl Iterator<Item = usize>,
         look: Look,
     ) {
-        let Look::At(view) = look else { return };
+        let (Look::At(view), Restart::Stop(Stop::Load(_))) = (look, stop) else { return };
         let most = self.shared.storage.read_ahead_pages();
         for slot in slots.take(self.most - self.rows.len()) {
             if self.lacks.len() >= most {
                 break;
             }
-            // What else is wrong is told when the scan comes to the entry.
-            let seen = self.shared.visible(view, &leaf.entry(slot), &mut self.walks);
-            if let Err(Restart::Stop(Stop::Load(page))) = seen
-                && !self.lacks.contains(&page)
-            {
-                self.lacks.push(page);
+            match self.shared.visible(view, &leaf.entry(slot), &mut self.walks) {
+                Err(Restart::Stop(Stop::Retry)) => break,
+                Err(Restart::Stop(Stop::Load(page))) if !self.lacks.contains(&page) => {
+                    self.lacks.push(page);
+                }
+                // What else is wrong is told when the scan comes to the entry.
+                _ => {}
             }
         }
     }
@@ -374,4 +377,48 @@ fn key_of(leaf: &LeafRead<'_>, slot: usize) -> Vec<u8> {
 /// The least key above that of a slot.
 fn after(leaf: &LeafRead<'_>, slot: usize) -> Vec<u8> {
     [leaf.prefix(), leaf.suffix(slot), &[0]].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::tests::{commit, transactions, tree};
+    use super::super::super::{Op, View};
+    use super::*;
+
+    const ROWS: u8 = 10;
+    /// More than are gone through at once.
+    const UPDATES: u16 = 300;
+
+    /// It held the leaf while it went through those of all its neighbours, too.
+    #[test]
+    fn a_chain_that_needs_another_turn_ends_the_look_for_undo() {
+        let txns = transactions(400);
+        let rows = tree(&txns);
+        (0..ROWS).for_each(|row| commit(&txns, rows, &[row], Op::Insert(b"old")));
+        let mut reader = txns.begin();
+        let look = Look::At(reader.view());
+        for n in 0..UPDATES {
+            (0..ROWS).for_each(|row| commit(&txns, rows, &[row], Op::Update(&n.to_be_bytes())));
+        }
+        let s = &*txns.storage;
+        let lacks_a_page = Restart::Stop(Stop::Load(PageId(0)));
+        for direction in [Direction::Forward, Direction::Backward] {
+            let mut scan = Scan::new(txns.clone(), rows, Range::default(), direction, 1000);
+            let stop = scan.fetch_leaf(s, look);
+            assert!(matches!(stop, Err(Restart::Stop(Stop::Retry))));
+            assert_eq!(scan.walks.len(), 1);
+            let leaf = rows.leaf(s, scan.target(), true).unwrap();
+            scan.walks.clear();
+            scan.look_for_undo(&lacks_a_page, &leaf, 0..ROWS.into(), look);
+            assert_eq!(scan.walks.len(), 1);
+            drop(leaf);
+            let view = View { own: TxnId(0), ..reader.view() };
+            let mut values = 0;
+            while let Some(row) = scan.next(view).unwrap() {
+                assert_eq!(row.value, b"old");
+                values += 1;
+            }
+            assert_eq!(values, ROWS);
+        }
+    }
 }
