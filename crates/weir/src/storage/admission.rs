@@ -6,12 +6,50 @@
 
 use super::dirty::Reserved;
 use super::{Cause, Fault, Mtr, Need, Storage, gate, interrupt, write};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use weir_redo::{Admission, Credit, Refused};
+use weir_store::StoreError;
 
 /// How often the page writer tries to move the checkpoint for want of log space.
 const CHECKPOINTS_MAX: u32 = 100;
+
+/// So often must something have been tried in vain, since somebody began to wait for it, for the device to count as
+/// full. Under load it may take long until anything is tried at all, so time tells nothing.
+const VAIN_MAX: u64 = 3;
+
+/// What could not be done because the device is full, not even in part.
+#[derive(Default)]
+pub(super) struct Vain {
+    /// Attempts to write a page, or to move the checkpoint.
+    pub writes: AtomicU64,
+    /// Attempts to free a frame.
+    pub evictions: AtomicU64,
+}
+
+/// How long somebody has waited for what a full device may withhold.
+#[derive(Default)]
+pub(super) struct Wait {
+    turns: u32,
+    /// What had been in vain when the wait began.
+    vain_before: u64,
+}
+
+impl Wait {
+    /// Begins a turn, and says which it is. `vain`: what is waited for.
+    pub fn turn(&mut self, vain: &AtomicU64) -> u32 {
+        if self.turns == 0 {
+            self.vain_before = vain.load(Ordering::Relaxed);
+        }
+        self.turns += 1;
+        self.turns
+    }
+
+    /// Whether it is time to say so if the device is full.
+    pub fn is_in_vain(&self, vain: &AtomicU64) -> bool {
+        vain.load(Ordering::Relaxed) - self.vain_before > VAIN_MAX
+    }
+}
 
 /// What an mtr has been given: space in the log, credits for dirty pages.
 pub struct Admitted<'s> {
@@ -62,19 +100,17 @@ impl Storage {
         let started = Instant::now();
         let turn = self.gate.queue_up(interrupt::is_set).ok_or(Fault::Interrupted)?;
         let mut cause = turn.queued.then(|| self.gate.last_cause());
-        let mut turns = 0;
+        let mut wait = Wait::default();
         let admitted = loop {
             if let Some((delay, why)) = turn.delay(self.progress()) {
                 turn.waits_for(*cause.insert(why));
                 self.check_waiting()?;
-                turns += 1;
-                self.fail_if_full(turns)?;
                 std::thread::sleep(delay.min(Duration::from_millis(5)));
                 continue;
             }
             let Some(dirty) = self.dirty.try_reserve() else {
                 turn.waits_for(*cause.insert(Cause::DirtyLimit));
-                self.relieve_dirty_limit(&mut turns)?;
+                self.relieve_dirty_limit(&mut wait)?;
                 continue;
             };
             match self.redo.try_admit(need.log_bytes, Admission::User) {
@@ -88,7 +124,7 @@ impl Storage {
                     self.check_waiting()?;
                     match refused {
                         Refused::Buffer => self.redo.wait_for_space(Duration::from_millis(1)),
-                        _ => self.relieve_log(&mut turns)?,
+                        _ => self.relieve_log(&mut wait)?,
                     }
                 }
             }
@@ -126,19 +162,19 @@ impl Storage {
     }
 
     /// Does, or waits for, what frees log space.
-    fn relieve_log(&self, turns: &mut u32) -> Result<(), Fault> {
-        *turns += 1;
+    fn relieve_log(&self, wait: &mut Wait) -> Result<(), Fault> {
+        let turns = wait.turn(&self.vain.writes);
         if self.inline {
             self.flush_step(self.batch_pages())?;
             self.checkpoint()?;
-            if *turns > 1000 {
+            if turns > 1000 {
                 return Err(Fault::LogFull { capacity_bytes: self.redo.capacity() });
             }
             return Ok(());
         }
         self.press();
         self.redo.wait_for_space(Duration::from_millis(5));
-        self.fail_if_full(*turns)
+        self.fail_if_full(wait.is_in_vain(&self.vain.writes))
     }
 
     /// Has pages written whatever the policy says, and the checkpoint moved: a writer waits for it.
@@ -149,18 +185,18 @@ impl Storage {
     }
 
     /// Writes, or waits for the writes of, what is too much of dirty pages.
-    pub(super) fn relieve_dirty_limit(&self, turns: &mut u32) -> Result<(), Fault> {
+    pub(super) fn relieve_dirty_limit(&self, wait: &mut Wait) -> Result<(), Fault> {
         self.check_waiting()?;
-        *turns += 1;
+        let turns = wait.turn(&self.vain.writes);
         if self.inline {
             let pages = self.batch_pages();
             // Pages that only this thread's latches keep from being written would be waited for in vain.
-            assert!(*turns < 1000, "dirty pages can't be written");
+            assert!(turns < 1000, "dirty pages can't be written");
             return self.write_oldest(pages, write::Reason::DirtyLimit).map(drop);
         }
         self.press();
         self.clean.wait(Duration::from_millis(5));
-        self.fail_if_full(*turns)
+        self.fail_if_full(wait.is_in_vain(&self.vain.writes))
     }
 
     /// Whether the device had no space for the last batch.
@@ -168,26 +204,81 @@ impl Storage {
         self.full.lock().is_some()
     }
 
-    pub(super) fn fail_if_full(&self, turns: u32) -> Result<(), Fault> {
+    /// Fails if the device is full and no more is to be hoped for.
+    pub(super) fn fail_if_full(&self, in_vain: bool) -> Result<(), Fault> {
         match &*self.full.lock() {
-            Some(error) if turns > 20 => Err(error.clone().into()),
+            Some(error) if in_vain => Err(error.clone().into()),
             _ => Ok(()),
         }
+    }
+
+    /// Notes that an attempt was in vain, one of those that `vain` counts, if it was: the device is full.
+    pub(super) fn note_vain<T>(
+        &self,
+        vain: &AtomicU64,
+        attempt: Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        if let Err(Fault::Store(full @ StoreError::NoSpace { .. })) = &attempt {
+            self.full.lock().replace(full.clone());
+            vain.fetch_add(1, Ordering::Relaxed);
+        }
+        attempt
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::StorageOptions;
+    use super::super::mtr::tests::new_page;
+    use super::super::{Background, Interrupts, Restart, StorageOptions, interruptible, retry};
     use super::*;
     use std::sync::Arc;
     use weir_os::SimDisk;
+    use weir_page::Redo;
 
     /// A storage with a small log buffer.
     fn storage() -> Storage {
         let mut options = StorageOptions::small(64);
         options.redo.buffer_bytes = 256 << 10;
         Storage::create(Arc::new(SimDisk::new(1)), &options).unwrap()
+    }
+
+    /// There is room for pages in the data file, but on the device none for the map: the checkpoint can't move.
+    #[test]
+    fn who_waits_for_log_space_is_told_of_a_map_that_can_not_grow() {
+        let disk = SimDisk::new(1);
+        let storage = Storage::create(Arc::new(disk.clone()), &StorageOptions::small(64)).unwrap();
+        let storage = Arc::new(storage);
+        let page = new_page(&storage);
+        storage.write_oldest(1, write::Reason::Checkpoint).unwrap();
+        disk.set_capacity(Some(disk.used_bytes()));
+        let _background = Background::start(&storage).unwrap();
+        let change = || {
+            retry(&storage, || {
+                let mut mtr = storage.mtr(Need::log(8 << 10))?;
+                mtr.latch(page)?;
+                mtr.log(&Redo::OverflowInit { page, data: &[1; 4 << 10] });
+                mtr.commit();
+                Ok::<_, Restart<Fault>>(())
+            })
+        };
+        let interrupts = Interrupts::default();
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                let _ends = interruptible(&interrupts, 1);
+                std::iter::repeat_with(change).find_map(Result::err).unwrap()
+            });
+            let vain = || storage.vain.writes.load(Ordering::Relaxed);
+            for _ in 0..20_000_000 {
+                if writer.is_finished() || vain() > 100 {
+                    break;
+                }
+                std::thread::yield_now();
+            }
+            interrupts.raise(1);
+            storage.tell_interrupted();
+            let error = writer.join().unwrap();
+            assert!(error.is_no_space(), "{error}");
+        });
     }
 
     /// A few threads that split pages take all of a small buffer; on a busy machine for long. The database stopped then.

@@ -117,7 +117,8 @@ fn flusher(storage: &Storage, shared: &Shared) {
 fn checkpointer(storage: &Storage, shared: &Shared) {
     while running(storage, shared) {
         storage.checkpointer.wait(Duration::from_millis(500));
-        survive(storage, storage.checkpoint_if_due());
+        let moved = storage.checkpoint_if_due();
+        survive(storage, storage.note_vain(&storage.vain.writes, moved));
     }
 }
 
@@ -127,7 +128,8 @@ fn evictor(storage: &Storage, shared: &Shared) {
     while running(storage, shared) {
         storage.evictor.wait(Duration::from_millis(100));
         if storage.pool.free.len() < storage.frame_reserve() {
-            survive(storage, storage.evict_step(storage.frame_reserve()).map(|_| ()));
+            let evicted = storage.evict_step(storage.frame_reserve());
+            survive(storage, storage.note_vain(&storage.vain.evictions, evicted).map(drop));
         }
         storage.pool.reclaim();
         storage.pool.supply(&mut supply);

@@ -4,7 +4,7 @@
 //! most three, leaves of staging trees more often); pages read by scans start without credit, so a scan passes
 //! through few frames. Clean victims are dropped; cold dirty ones are written, and dropped in a later round.
 
-use super::pool::{DIRTY, NO_FRAME, WRITING};
+use super::pool::{DIRTY, HITS_KEPT, NO_FRAME, WRITING};
 use super::write::Reason;
 use super::{Fault, Storage};
 use std::sync::atomic::Ordering;
@@ -51,13 +51,18 @@ impl Storage {
 
     /// What is left on a full device: clean pages go, so that those who only read can go on.
     fn evict_clean(&self, wanted: usize, full: Fault) -> Result<bool, Fault> {
-        for _ in 0..4 {
+        // So often the hand passes over a page that is kept, and once more drops it.
+        for _ in 0..=HITS_KEPT {
             let missing = wanted.saturating_sub(self.pool.free.len());
             let (dropped, _) = self.sweep(missing, usize::MAX);
             self.pool.reclaim();
             if missing == 0 || dropped > 0 {
                 return Ok(missing == 0);
             }
+        }
+        // Those that were dropped before arrive once whoever may know them gets on.
+        if self.pool.free.expected() > 0 {
+            return Ok(false);
         }
         Err(full)
     }
@@ -116,13 +121,58 @@ mod tests {
     use super::super::mtr::tests::new_page;
     use super::*;
     use std::sync::Arc;
-    use weir_os::SimDisk;
+    use weir_os::{SimDisk, sim};
 
     const FRAMES: usize = 64;
 
     fn storage() -> Storage {
         let options = StorageOptions::small(FRAMES);
         Storage::create(Arc::new(SimDisk::new(1)), &options).unwrap()
+    }
+
+    /// A storage on a full device: pages that are dirty, and others that are clean.
+    fn full_storage() -> (Storage, Vec<PageId>) {
+        let disk = SimDisk::new(1);
+        let options = StorageOptions::small(FRAMES);
+        let storage = Storage::create(Arc::new(disk.clone()), &options).unwrap();
+        let clean: Vec<PageId> = (0..10).map(|_| new_page(&storage)).collect();
+        storage.flush_all(Reason::Checkpoint, &mut |_| {}).unwrap();
+        disk.inject(sim::Fault::NoSpace { at: disk.operations(), times: sim::Times::Forever });
+        for _ in 0..10 {
+            new_page(&storage);
+        }
+        (storage, clean)
+    }
+
+    fn is_resident(storage: &Storage, page: PageId) -> bool {
+        storage.store.map().slot(page).frame.load(Ordering::Relaxed) != NO_FRAME
+    }
+
+    #[test]
+    fn on_a_full_device_clean_pages_go_however_well_they_are_kept() {
+        let (storage, clean) = full_storage();
+        for page in clean.iter().filter(|page| is_resident(&storage, **page)) {
+            let frame = storage.store.map().slot(*page).frame.load(Ordering::Relaxed);
+            storage.pool.frame(frame).keep();
+        }
+        // Others go first.
+        while clean.iter().any(|page| is_resident(&storage, *page)) {
+            storage.evict_step(FRAMES).unwrap();
+        }
+        let left = std::iter::repeat_with(|| storage.evict_step(FRAMES)).find_map(Result::err);
+        assert!(left.unwrap().is_no_space(), "nothing is left but dirty pages");
+    }
+
+    /// A thread that has lost its processor keeps them for long.
+    #[test]
+    fn frames_that_somebody_may_know_are_not_missed_for_good() {
+        let (storage, clean) = full_storage();
+        let knows = storage.pin();
+        while clean.iter().any(|page| is_resident(&storage, *page)) {
+            storage.evict_step(FRAMES).unwrap();
+        }
+        (0..9).for_each(|_| assert!(!storage.evict_step(FRAMES).unwrap()));
+        drop(knows);
     }
 
     #[test]

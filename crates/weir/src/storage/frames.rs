@@ -3,6 +3,7 @@
 //! A frame is waited for with no latch held. It comes from the evictor (`evict`); without threads, whoever needs
 //! one evicts pages itself.
 
+use super::admission::Wait;
 use super::pool::{PageRead, Stop};
 use super::{Fault, Storage};
 use crossbeam_epoch as epoch;
@@ -14,13 +15,13 @@ use weir_store::StoreError;
 impl Storage {
     /// A free frame, after waiting for one.
     pub(super) fn take_frame(&self) -> Result<u32, Fault> {
-        let mut turns = 0;
+        let mut wait = Wait::default();
         loop {
             if let Some(frame) = self.pool.free.pop() {
                 self.ask_for_frames();
                 return Ok(frame);
             }
-            self.wait_for_frames(1, &mut turns)?;
+            self.wait_for_frames(1, &mut wait)?;
         }
     }
 
@@ -31,7 +32,7 @@ impl Storage {
         if number == 0 {
             return Ok(Vec::new());
         }
-        let mut turns = 0;
+        let mut wait = Wait::default();
         loop {
             let frames: Vec<u32> = (0..number).map_while(|_| self.pool.free.pop()).collect();
             if frames.len() == number {
@@ -39,18 +40,18 @@ impl Storage {
                 return Ok(frames);
             }
             self.return_frames(frames);
-            self.wait_for_frames(number, &mut turns)?;
+            self.wait_for_frames(number, &mut wait)?;
         }
     }
 
     /// Evicts pages, or waits for them to be evicted.
-    fn wait_for_frames(&self, wanted: usize, turns: &mut u32) -> Result<(), Fault> {
+    fn wait_for_frames(&self, wanted: usize, wait: &mut Wait) -> Result<(), Fault> {
         self.check_waiting()?;
-        *turns += 1;
+        let turns = wait.turn(&self.vain.evictions);
         if self.inline {
             self.evict_step(wanted)?;
             // In recovery of a database with threads, frames may wait for those of other databases.
-            if *turns > 1_000_000 {
+            if turns > 1_000_000 {
                 return Err(Fault::NoFrame { frames: self.pool.frames() });
             }
             std::thread::yield_now();
@@ -60,7 +61,7 @@ impl Storage {
         self.evictor.raise();
         self.pool.reclaim();
         std::thread::sleep(Duration::from_micros(100));
-        self.fail_if_full(*turns / 50)
+        self.fail_if_full(wait.is_in_vain(&self.vain.evictions))
     }
 
     pub(super) fn return_frames(&self, frames: Vec<u32>) {
@@ -161,6 +162,39 @@ mod tests {
     fn storage() -> Storage {
         let options = StorageOptions::small(64);
         Storage::create(Arc::new(SimDisk::new(1)), &options).unwrap()
+    }
+
+    /// Under load the evictor may come late: that says nothing of the device.
+    #[test]
+    fn who_waits_for_a_frame_on_a_full_device_waits_until_evictions_are_in_vain() {
+        let storage = storage();
+        let taken: Vec<u32> = (0..64).map_while(|_| storage.pool.free.pop()).collect();
+        let full = StoreError::NoSpace { needed: 1, file: "data".into() };
+        let in_vain = || {
+            let _ = storage.note_vain(&storage.vain.evictions, Err::<(), _>(full.clone().into()));
+        };
+        (0..9).for_each(|_| in_vain());
+        let waits = || storage.figures.frame_waits.load(Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| storage.take_frame());
+            while waits() < 3000 && !waiter.is_finished() {
+                std::thread::yield_now();
+            }
+            storage.return_frames(taken);
+            let frame = waiter.join().unwrap().expect("nothing was in vain since it waits");
+            let _taken: Vec<u32> = (0..63).map_while(|_| storage.pool.free.pop()).collect();
+            let before = waits();
+            let waiter = scope.spawn(|| storage.take_frame());
+            while waits() == before {
+                std::thread::yield_now();
+            }
+            while !waiter.is_finished() {
+                in_vain();
+                std::thread::yield_now();
+            }
+            assert!(waiter.join().unwrap().unwrap_err().is_no_space());
+            storage.return_frames(vec![frame]);
+        });
     }
 
     /// Many who split pages at once would share all frames, and each would wait for the others' for ever.

@@ -14,6 +14,8 @@ pub struct FreeFrames {
     taken: AtomicU64,
     /// From this one on none was ever taken.
     untouched: AtomicUsize,
+    /// How many are given back as soon as nobody can know them any more.
+    expected: AtomicUsize,
 }
 
 impl FreeFrames {
@@ -25,6 +27,7 @@ impl FreeFrames {
             stack: Mutex::new(stack),
             taken: AtomicU64::new(0),
             untouched: AtomicUsize::new(0),
+            expected: AtomicUsize::new(0),
         }
     }
 
@@ -48,6 +51,22 @@ impl FreeFrames {
         assert!(stack.len() < stack.capacity(), "more frames are given back than there are");
         stack.push(frame);
         self.len.store(stack.len(), Ordering::Relaxed);
+    }
+
+    /// A frame is going to [`FreeFrames::arrive`].
+    pub fn expect(&self) {
+        self.expected.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Gives a frame back that was expected.
+    pub fn arrive(&self, frame: u32) {
+        self.push(frame);
+        self.expected.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// How many are expected.
+    pub fn expected(&self) -> usize {
+        self.expected.load(Ordering::Relaxed)
     }
 
     /// How many were taken so far.

@@ -42,6 +42,7 @@ pub use pool::{PageRead, Stop};
 pub use signal::{Rests, Signal, Step};
 pub use write::Reason;
 
+use admission::Vain;
 use ahead::Ahead;
 use dirty::DirtyCredits;
 use flush::FlushList;
@@ -132,6 +133,7 @@ pub struct Storage {
     policy: PolicyMaker,
     /// Set while the data file can't grow.
     full: Mutex<Option<StoreError>>,
+    vain: Vain,
     stopped: OnceLock<Arc<Fault>>,
     checkpointing: Mutex<()>,
     /// While the log is replayed: how far.
@@ -233,6 +235,7 @@ impl Storage {
             inline: options.inline,
             policy: options.policy.clone(),
             full: Mutex::default(),
+            vain: Vain::default(),
             stopped: OnceLock::new(),
             checkpointing: Mutex::default(),
             replayed: AtomicU64::new(u64::MAX),

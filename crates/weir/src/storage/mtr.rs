@@ -379,6 +379,9 @@ impl Drop for Mtr<'_> {
     }
 }
 
+/// Pages that one step may load on a full device.
+const LOADS_MAX: u32 = 1000;
+
 /// Runs `step` until it neither needs a page nor meets a change of the tree.
 ///
 /// # Errors
@@ -398,7 +401,7 @@ pub fn retry<T, E: From<Fault>>(
                 // On a full device the few clean frames may not hold all that a step needs: each page
                 // loaded then takes the place of another.
                 loads += 1;
-                storage.fail_if_full(loads / 50)?;
+                storage.fail_if_full(loads > LOADS_MAX)?;
                 if storage.load(page)? {
                     continue;
                 }

@@ -38,7 +38,7 @@ pub const FREEING: u32 = 8;
 /// Recent uses that count.
 const HITS_MAX: u32 = 3;
 /// What counts as the uses of a page that is kept before others.
-const HITS_KEPT: u32 = 16;
+pub const HITS_KEPT: u32 = 16;
 
 /// Why an operation on pages has to start anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -447,8 +447,9 @@ impl Pool {
             return self.free.push(frame);
         }
         let free = self.free.clone();
+        free.expect();
         let guard = epoch::pin();
-        guard.defer(move || free.push(frame));
+        guard.defer(move || free.arrive(frame));
         // Left in this thread's own bag, frames would be lost for as long as the thread is idle.
         guard.flush();
     }

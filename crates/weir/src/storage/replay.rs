@@ -7,6 +7,7 @@
 //! checkpoints move. The pages that the next stretch of the log needs are read together ([`Stretch`]).
 //! Recovery may stop at any point and run again.
 
+use super::admission::Wait;
 use super::dirty::Reserved;
 use super::pool::{DIRTY, Pool};
 use super::{Fault, Storage, StorageOptions};
@@ -277,11 +278,11 @@ impl Storage {
 
     /// Credits for the pages that an mtr may dirty, for those who dirty pages without one.
     pub(super) fn reserve_credits(&self) -> Result<Reserved<'_>, Fault> {
-        let mut turns = 0;
+        let mut wait = Wait::default();
         loop {
             match self.dirty.try_reserve() {
                 Some(reserved) => return Ok(reserved),
-                None => self.relieve_dirty_limit(&mut turns)?,
+                None => self.relieve_dirty_limit(&mut wait)?,
             }
         }
     }

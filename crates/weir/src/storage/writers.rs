@@ -152,7 +152,7 @@ fn write(storage: &Storage, batch: Batch) -> Result<usize, Fault> {
             Err(fault) if fault.is_no_space() && pages > 1 => {
                 pages = pages.div_ceil(2).min(pages - 1)
             }
-            written => return written,
+            written => return storage.note_vain(&storage.vain.writes, written),
         }
     }
 }
