@@ -13,49 +13,55 @@ fn exported() -> BTreeSet<String> {
     Status::default().figures().iter().map(|figure| figure.metric()).collect()
 }
 
-/// All texts under a key `expr`, anywhere.
-fn expressions(value: &Value, out: &mut Vec<String>) {
-    match value {
-        Value::Object(fields) => {
-            for (key, value) in fields {
-                match value.as_str() {
-                    Some(text) if key == "expr" => out.push(text.to_string()),
-                    _ => expressions(value, out),
-                }
-            }
-        }
-        Value::Array(values) => values.iter().for_each(|value| expressions(value, out)),
-        _ => {}
-    }
-}
-
 fn metrics(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     words.filter(|word| word.starts_with("weir_"))
 }
 
-#[test]
-fn the_dashboard_uses_what_the_endpoint_tells() {
+/// The panels of the Grafana dashboard.
+fn panels() -> Vec<Value> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/grafana/weir.json");
     let dashboard: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
-    let panels = dashboard["panels"].as_array().unwrap();
+    dashboard["panels"].as_array().unwrap().clone()
+}
+
+fn texts<'a>(panel: &'a Value, key: &str) -> Vec<&'a str> {
+    let targets = panel["targets"].as_array().unwrap();
+    targets.iter().map(|target| target[key].as_str().unwrap()).collect()
+}
+
+#[test]
+fn the_dashboard_uses_what_the_endpoint_tells() {
+    let panels = panels();
     let titles: Vec<&str> = panels.iter().map(|panel| panel["title"].as_str().unwrap()).collect();
     for title in ["Checkpoint Age", "Flushing by Type", "Buffer Pool Data", "Redo Generation Rate"]
     {
         assert!(titles.contains(&title), "{titles:?}");
     }
     let exported = exported();
-    for panel in panels {
-        let mut used = Vec::new();
-        expressions(panel, &mut used);
+    for panel in &panels {
+        let used = texts(panel, "expr");
         assert!(!used.is_empty(), "{} shows nothing", panel["title"]);
         for expression in used {
-            let names: Vec<_> = metrics(&expression).collect();
+            let names: Vec<_> = metrics(expression).collect();
             assert!(!names.is_empty(), "{expression}");
             for name in names {
                 assert!(exported.contains(name), "{}: no metric {name}", panel["title"]);
             }
         }
+    }
+}
+
+#[test]
+fn lines_of_several_databases_in_one_panel_have_names_of_their_own() {
+    for panel in panels() {
+        let legends = texts(&panel, "legendFormat");
+        for legend in &legends {
+            let instance = legend.contains("{{instance}}");
+            assert!(instance, "{}: whose `{legend}`?", panel["title"]);
+        }
+        let different = legends.iter().collect::<BTreeSet<_>>().len();
+        assert_eq!(different, legends.len(), "{}: {legends:?}", panel["title"]);
     }
 }
 
