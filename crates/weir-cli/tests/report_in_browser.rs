@@ -233,6 +233,21 @@ fn zoom_hover_steps_and_theme() {
 }
 
 #[test]
+fn settings_without_a_space_fit_beside_those_of_other_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut run = long_run(dir.path(), 3);
+    run.engine.settings = vec!["eviction_dirty_target=50,".repeat(20)];
+    let sources = ["a", "b", "c"].map(|name| Source { name: name.into(), run: run.clone() });
+    let script = r#"
+        const runs = document.querySelector(".runs").parentElement;
+        document.documentElement.setAttribute("data-beyond", runs.scrollWidth - runs.clientWidth);
+    "#;
+    let dom = open(&written(dir.path(), "settings.html", &sources, script));
+    assert_ready(&dom);
+    assert_eq!(attribute(root(&dom), "data-beyond"), Some("0"));
+}
+
+#[test]
 fn texts_from_results_stay_texts() {
     let dir = tempfile::tempdir().unwrap();
     let mut run = long_run(dir.path(), 3);
