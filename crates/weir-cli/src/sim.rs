@@ -227,6 +227,11 @@ fn study_text(outcome: &Outcome) -> String {
     text
 }
 
+/// Whole percents; nothing is never less than nothing.
+fn percent(share: f64) -> String {
+    format!("{}%", (100.0 * share).round() as i64)
+}
+
 /// The table of `--advise`.
 fn advice(setup: &Setup, kind: WorkloadKind) -> Result<String> {
     let rows = advise::advise(setup).map_err(|advise::TooFar| {
@@ -252,7 +257,7 @@ fn advice(setup: &Setup, kind: WorkloadKind) -> Result<String> {
             format!("{:.0}", row.rate),
             format!("{:.4}", row.pages_per_operation),
             format!("{:.2}", row.bytes_per_operation / 1024.0),
-            row.saved.map_or("-".into(), |saved| format!("{:.0}%", 100.0 * saved)),
+            row.saved.map_or("-".into(), percent),
             format!("{:.1}G", row.recovery_bytes as f64 / f64::from(1 << 30)),
             row.recovery_pages.to_string(),
             format!("{:.0} s", row.recovery_seconds),
@@ -275,4 +280,15 @@ fn advice(setup: &Setup, kind: WorkloadKind) -> Result<String> {
         format_bytes(advised.redo_bytes),
         100.0 * advise::ENOUGH,
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percents() {
+        let shown = [0.4567, 0.004, 0.0, -0.004, -0.02].map(percent);
+        assert_eq!(shown, ["46%", "0%", "0%", "0%", "-2%"]);
+    }
 }
