@@ -12,8 +12,7 @@ use crate::output::tell;
 /// the run may come to nothing.
 pub fn check_place(file: &Path) -> Result<()> {
     let what = || format!("preparing the result's file {}", file.display());
-    let is_missing = |dir: &&Path| !dir.as_os_str().is_empty() && !dir.exists();
-    let missing: Vec<_> = file.ancestors().skip(1).filter(is_missing).collect();
+    let missing = file.parent().map_or(Vec::new(), missing);
     if let Some(dir) = file.parent() {
         fs::create_dir_all(dir).with_context(what)?;
     }
@@ -28,11 +27,18 @@ pub fn check_place(file: &Path) -> Result<()> {
     Ok(())
 }
 
+/// What has to be made so that `dir` is there, the deepest first.
+fn missing(dir: &Path) -> Vec<PathBuf> {
+    let is_missing = |dir: &&Path| !dir.as_os_str().is_empty() && !dir.exists();
+    dir.ancestors().take_while(is_missing).map(Path::to_path_buf).collect()
+}
+
 /// The directory of the database, removed when it is no longer needed, also after an error.
 pub struct Home {
     path: PathBuf,
     remove: bool,
-    created: bool,
+    /// The directory and those above it, as far as they were made for it, the deepest first.
+    made: Vec<PathBuf>,
 }
 
 impl Home {
@@ -40,17 +46,17 @@ impl Home {
         let Some(dir) = dir else {
             let temporary = tempfile::Builder::new().prefix("weir-bench-").tempdir();
             let path = temporary.context("creating a temporary directory")?.keep();
-            return Ok(Home { path, remove: !keep, created: true });
+            return Ok(Home { made: vec![path.clone()], path, remove: !keep });
         };
         let what = || format!("preparing {}", dir.display());
-        let created = !dir.exists();
-        if created {
+        let made = missing(dir);
+        if !made.is_empty() {
             fs::create_dir_all(dir).with_context(what)?;
         } else if fs::read_dir(dir).with_context(what)?.next().is_some() {
             let message = format!("{} is not empty: use a new or empty directory", dir.display());
             return Err(Error::Usage(message).into());
         }
-        Ok(Home { path: dir.to_path_buf(), remove: !keep, created })
+        Ok(Home { path: dir.to_path_buf(), remove: !keep, made })
     }
 
     pub fn path(&self) -> &Path {
@@ -65,8 +71,11 @@ impl Home {
         if !std::mem::replace(&mut self.remove, false) {
             return Ok(());
         }
-        if self.created {
-            return fs::remove_dir_all(&self.path);
+        if let Some((dir, above)) = self.made.split_first() {
+            fs::remove_dir_all(dir)?;
+            // Somebody else may use those above by now.
+            above.iter().take_while(|dir| fs::remove_dir(dir).is_ok()).for_each(drop);
+            return Ok(());
         }
         for entry in fs::read_dir(&self.path)? {
             let entry = entry?;
