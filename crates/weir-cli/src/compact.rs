@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::Args;
-use weir::{Database, Options, Shutdown};
+use weir::{Options, Shutdown};
 use weir_bench::quantity::{format_bytes, parse_bytes};
 
+use crate::opening::open;
 use crate::output::{self, ProgressLine};
 
 #[derive(Args)]
@@ -22,9 +23,7 @@ pub struct Compact {
 impl Compact {
     pub fn run(self) -> Result<ExitCode> {
         let dir = self.dir.display();
-        ensure!(self.dir.is_dir(), "compacting {dir}: no such directory");
-        let options = Options::default().create(false).memory_bytes(self.memory);
-        let db = Database::open(&self.dir, options).with_context(|| format!("opening {dir}"))?;
+        let db = open(&self.dir, "compacting", Options::default().memory_bytes(self.memory))?;
         let doing = || format!("compacting {dir}");
         // What was deleted last may still be there.
         db.purge_all().with_context(doing)?;

@@ -12,6 +12,7 @@ mod bench_sysbench;
 mod check;
 mod compact;
 mod interrupt;
+mod opening;
 mod output;
 mod place;
 mod report;

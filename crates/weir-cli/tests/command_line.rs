@@ -51,8 +51,10 @@ fn a_given_directory_is_emptied_again_unless_kept() {
     let output = run(&["--dir", "new", "--keep"]);
     assert!(output.status.success() && dir.path().join("new").exists());
     assert!(text(&output.stderr).contains("database kept in new"));
-    assert!(run(&["--dir", "other"]).status.success());
-    assert!(!dir.path().join("other").exists());
+    assert!(run(&["--dir", "far/away/other"]).status.success());
+    assert!(!dir.path().join("far").exists(), "nor what was made above it");
+    assert!(run(&["--dir", "data/other"]).status.success());
+    assert!(data.exists() && names(&data).is_empty());
 }
 
 #[test]
@@ -430,6 +432,7 @@ fn a_database_is_compacted_and_checked_where_there_is_one() {
     let output = weir(&["compact", "data"], dir.path());
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(text(&output.stdout).starts_with("data file: "), "{}", text(&output.stdout));
+    assert!(text(&output.stderr).starts_with("redo: "), "what takes long is seen to go on");
     let output = weir(&["check", "data"], dir.path());
     assert!(output.status.success(), "{}", text(&output.stdout));
     std::fs::create_dir(dir.path().join("empty")).unwrap();

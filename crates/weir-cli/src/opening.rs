@@ -1,0 +1,31 @@
+//! Databases that are there already, opened with their recovery's progress on standard error.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use anyhow::{Context, Result, ensure};
+use weir::{Database, Options, Progress};
+
+use crate::output::ProgressLine;
+
+/// Opens the database in `dir`, which is needed for `doing`.
+pub fn open(dir: &Path, doing: &str, options: Options) -> Result<Database> {
+    ensure!(dir.is_dir(), "{doing} {}: no such directory", dir.display());
+    let line = Arc::new(Mutex::new(ProgressLine::new()));
+    let shown = Arc::clone(&line);
+    let options = options.create(false).on_progress(move |progress| {
+        let mut line = shown.lock().expect("nobody panicked while showing");
+        line.show(progress.phase, &text(&progress));
+    });
+    let opened = Database::open(dir, options);
+    line.lock().expect("nobody panicked while showing").end();
+    opened.with_context(|| format!("opening {}", dir.display()))
+}
+
+/// How far recovery has come.
+fn text(progress: &Progress) -> String {
+    let mib = |bytes: u64| bytes >> 20;
+    let Progress { phase, from, at, end } = progress;
+    let of = end.map_or(String::new(), |end| format!(" of {}", mib(end.0 - from.0)));
+    format!("{phase}: {}{of} MiB of redo", mib(at.0 - from.0))
+}
