@@ -34,6 +34,7 @@
 //! In this order: `growth` and `map_io` (held over I/O), then `blocks`, `space`, `ids` (never held over I/O).
 
 mod block;
+mod buffers;
 mod check;
 mod control;
 mod error;

@@ -1,6 +1,7 @@
 //! The store itself: creation, opening, and what changes only memory.
 
 use crate::block::{self, BlockTable};
+use crate::buffers::Buffers;
 use crate::control::{self, Control};
 use crate::error::{Result, StoreError};
 use crate::extent::{Entry, Extent, Relocation, UNIT};
@@ -132,7 +133,7 @@ pub struct Store {
     pub(crate) map_io: Mutex<MapIo>,
     pub(crate) encoders: Mutex<Vec<Encoder>>,
     /// Buffers of batches that were written, used again.
-    pub(crate) spare_segments: Mutex<Vec<AlignedBuf>>,
+    pub(crate) buffers: Buffers,
     pub(crate) counters: Counters,
     pub(crate) recovered: AtomicBool,
     poison: OnceLock<String>,
@@ -198,7 +199,7 @@ impl Store {
             growth: Mutex::new(()),
             map_io: Mutex::new(map_io),
             encoders: Mutex::default(),
-            spare_segments: Mutex::default(),
+            buffers: Buffers::default(),
             counters: Counters::default(),
             recovered: AtomicBool::new(false),
             poison: OnceLock::new(),

@@ -1,11 +1,11 @@
 //! Writing batches of pages to new places, and the growth of the data file.
 
+use crate::buffers::Buffers;
 use crate::error::{Result, StoreError};
 use crate::extent::{Extent, FILE_UNITS_MAX, Relocation, UNIT};
 use crate::image::Encoder;
 use crate::space::no_space;
 use crate::store::Store;
-use parking_lot::Mutex;
 use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -16,8 +16,6 @@ use weir_page::{Lsn, PAGE_SIZE, PageId};
 pub const BATCH_PAGES_MAX: usize = 8192;
 /// Bytes of the largest write.
 const SEGMENT: usize = 1 << 20;
-/// Buffers of that size kept for the next batch.
-const SPARE_SEGMENTS: usize = 4;
 
 /// A page of a batch: where its image lies in memory.
 struct Packed {
@@ -39,13 +37,13 @@ impl Packing {
     fn add(
         &mut self,
         encoder: &mut Encoder,
-        spare: &Mutex<Vec<AlignedBuf>>,
+        buffers: &Buffers,
         (page, lsn, bytes): (PageId, Lsn, &[u8]),
     ) {
         assert!(self.pages.len() < BATCH_PAGES_MAX, "a batch of more than {BATCH_PAGES_MAX} pages");
         let used = self.segments.last().map_or(SEGMENT, |s| s.len());
         if used + PAGE_SIZE > SEGMENT {
-            let mut segment = spare.lock().pop().unwrap_or_else(|| AlignedBuf::zeroed(SEGMENT));
+            let mut segment = buffers.take(SEGMENT);
             segment.set_len(0);
             self.segments.push(segment);
         }
@@ -64,18 +62,18 @@ impl Packing {
     }
 
     /// The writes that bring the images to `extents`, neighbours merged.
-    fn into_writes(mut self, extents: &[Extent]) -> Vec<Io> {
+    fn into_writes(self, buffers: &Buffers, extents: &[Extent]) -> Vec<Io> {
         let mut writes = Vec::with_capacity(self.segments.len());
         let mut start = 0;
-        for number in 0..self.segments.len() {
+        for (number, segment) in self.segments.into_iter().enumerate() {
             let len = self.pages[start..].iter().take_while(|p| p.segment == number).count();
             let (pages, places) = (&self.pages[start..start + len], &extents[start..start + len]);
             start += len;
-            let segment = std::mem::replace(&mut self.segments[number], AlignedBuf::zeroed(0));
             if places.windows(2).all(|w| w[0].end_unit() == w[1].start_unit) {
                 writes.push(Io::Write { offset: places[0].offset(), buf: segment });
             } else {
-                scatter(&segment, pages, places, &mut writes);
+                scatter(&segment, pages, places, buffers, &mut writes);
+                buffers.keep([segment]);
             }
         }
         writes
@@ -83,12 +81,18 @@ impl Packing {
 }
 
 /// Copies the images of a segment into one buffer per run of neighbouring extents.
-fn scatter(segment: &[u8], pages: &[Packed], places: &[Extent], writes: &mut Vec<Io>) {
+fn scatter(
+    segment: &[u8],
+    pages: &[Packed],
+    places: &[Extent],
+    buffers: &Buffers,
+    writes: &mut Vec<Io>,
+) {
     let mut order: Vec<usize> = (0..pages.len()).collect();
     order.sort_by_key(|&i| places[i].start_unit);
     for run in order.chunk_by(|&a, &b| places[a].end_unit() == places[b].start_unit) {
         let bytes = run.iter().map(|&i| places[i].bytes()).sum();
-        let mut buf = AlignedBuf::zeroed(bytes);
+        let mut buf = buffers.take(bytes);
         let mut to = 0;
         for &i in run {
             let len = places[i].bytes();
@@ -122,7 +126,7 @@ impl Store {
             .unwrap_or_else(|| Encoder::new(self.options.compression, self.database_id));
         let mut packing = Packing::default();
         for page in pages {
-            packing.add(&mut encoder, &self.spare_segments, page);
+            packing.add(&mut encoder, &self.buffers, page);
         }
         self.encoders.lock().push(encoder);
         if packing.pages.is_empty() {
@@ -136,10 +140,10 @@ impl Store {
             .map(|(p, &extent)| Relocation { page: p.page, extent, page_lsn: p.lsn })
             .collect();
         let bytes = packing.total_units() * UNIT as u64;
-        let writes = packing.into_writes(&extents);
+        let writes = packing.into_writes(&self.buffers, &extents);
         let count = writes.len() as u64;
         match self.data.run(writes) {
-            Ok(buffers) => self.keep_segments(buffers),
+            Ok(buffers) => self.buffers.keep(buffers),
             Err(error) => return Err(self.write_failed(error, &extents, bytes)),
         }
         let written = Instant::now();
@@ -151,13 +155,6 @@ impl Store {
         self.counters.writes.fetch_add(count, Ordering::Relaxed);
         self.counters.page_bytes_out.fetch_add(bytes, Ordering::Relaxed);
         Ok(relocations)
-    }
-
-    /// Keeps a few buffers for batches to come: fresh memory costs a page fault every 4 KiB.
-    fn keep_segments(&self, buffers: Vec<AlignedBuf>) {
-        let mut spare = self.spare_segments.lock();
-        let room = SPARE_SEGMENTS.saturating_sub(spare.len());
-        spare.extend(buffers.into_iter().filter(|b| b.capacity() == SEGMENT).take(room));
     }
 
     /// A full device can't take a write into a punched hole. Nothing refers to the places, so that
