@@ -188,31 +188,51 @@ impl Tree {
     /// # Errors
     /// Faults of the storage.
     pub fn merge(&self, s: &Storage, key: &[u8]) -> Result<(), Fault> {
-        let mut level = 0;
-        while retry(s, || self.try_merge(s, key, level))? {
-            level += 1;
+        for level in 0.. {
+            let mut parent_is_sparse = false;
+            while let Some(sparse) = self.merge_at(s, key, level)? {
+                parent_is_sparse = sparse;
+            }
+            if !parent_is_sparse {
+                break;
+            }
         }
         Ok(())
     }
 
-    /// Returns whether the parent has become sparse itself.
-    fn try_merge(&self, s: &Storage, key: &[u8], level: u32) -> Result<bool, Restart<Fault>> {
+    /// Merges a page with its right neighbour if it can, or else with the left one: whether the parent has become
+    /// sparse itself.
+    fn merge_at(&self, s: &Storage, key: &[u8], level: u32) -> Result<Option<bool>, Fault> {
+        // Each in an mtr of its own: pages are latched from left to right.
+        match retry(s, || self.try_merge(s, key, level, 1))? {
+            None => retry(s, || self.try_merge(s, key, level, 0)),
+            merged => Ok(merged),
+        }
+    }
+
+    /// Merges the page `further` slots to the right of the one that covers `key` into its left neighbour.
+    fn try_merge(
+        &self,
+        s: &Storage,
+        key: &[u8],
+        level: u32,
+        further: usize,
+    ) -> Result<Option<bool>, Restart<Fault>> {
         let mut mtr = s.mtr(Tree::restructure_need(0))?;
         let at = self.descend(s, Target::At(key), level)?;
-        let Some(p) = at.parent else { return Ok(false) };
+        let Some(p) = at.parent else { return Ok(None) };
         mtr.latch_if(p.frame, p.page, p.seen)?;
-        let children = node::count(mtr.page(p.page));
-        if children < 2 {
-            return Ok(false);
+        let right_slot = p.slot + further;
+        if right_slot == 0 || right_slot >= node::count(mtr.page(p.page)) {
+            return Ok(None);
         }
-        let right_slot = if p.slot + 1 < children { p.slot + 1 } else { p.slot };
         let left = node::child(mtr.page(p.page), right_slot - 1);
         let right = node::child(mtr.page(p.page), right_slot);
         mtr.latch(left)?;
         mtr.latch(right)?;
         let (l, r) = (mtr.page(left), mtr.page(right));
         if !(node::is_sparse(l) || node::is_sparse(r)) || !node::can_merge(l, r) {
-            return Ok(false);
+            return Ok(None);
         }
         let merged = node::merged(l, r);
         log_image(&mut mtr, left, &merged);
@@ -220,7 +240,7 @@ impl Tree {
         mtr.free(right);
         let parent_is_sparse = node::is_sparse(mtr.page(p.page));
         mtr.commit();
-        Ok(parent_is_sparse)
+        Ok(Some(parent_is_sparse))
     }
 }
 
