@@ -1,6 +1,6 @@
 //! The bytes of every kind of redo record, held: a change is a change of the log's format.
 
-use weir_page::record::{Change, Redo, Write};
+use weir_page::record::{Change, EntriesBuilder, Redo, Write};
 use weir_page::undo::State;
 use weir_page::varint::Input;
 use weir_page::{Entry, Flags, Lsn, PageId, TreeId, TxnId, Undo, UndoPtr, Version};
@@ -69,6 +69,14 @@ fn tree_pages() {
     let set = Redo::Set { page, slot: 1, insert: false, key, entry };
     golden(set, "06 ac02 8101 01 00 01 6b 00 00");
     golden(Redo::Remove { page, slot: 2 }, "07 ac02 8101 02");
+    let mut run = EntriesBuilder::default();
+    run.push(3, b"key", &Entry { flags: LIVE, version: None, value: b"" });
+    run.push(4, b"keys", &Entry { flags: DEAD, version: version(), value: b"v" });
+    run.push(204, b"l", &Entry { flags: LIVE, version: None, value: b"w" });
+    let hex = "16 ac02 8101 23 03 00 03 6b6579 00 00 00 03 01 73 81 0102030405060708090a0b0c 01 76 \
+               c701 00 01 6c 00 01 77";
+    golden(Redo::InsertRun { page, entries: run.entries() }, hex);
+    golden(Redo::RemoveRun { page, slot: 200, count: 3 }, "17 ac02 8101 c801 03");
     golden(Redo::Freeze { page, below: TxnId(128) }, "08 ac02 8101 8001");
     golden(Redo::Truncate { page, at: 3, upper: b"up" }, "09 ac02 8101 03 02 7570");
     let insert = Redo::InsertChild { page, slot: 4, key: b"c", child: PageId(129) };

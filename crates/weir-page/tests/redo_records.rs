@@ -5,7 +5,7 @@ mod common;
 use common::{Sizes, State as EntryState, random_key, random_state, random_version};
 use fastrand::Rng;
 use weir_page::overflow::CAPACITY;
-use weir_page::record::{Change, Redo, Write};
+use weir_page::record::{Change, EntriesBuilder, Redo, Write};
 use weir_page::undo::State;
 use weir_page::varint::{self, Input};
 use weir_page::{Delta, Flags, Lsn, PAGE_SIZE, Page, PageId, TreeId, TxnId, Undo, UndoPtr};
@@ -16,6 +16,7 @@ struct Operands {
     entry: EntryState,
     middle: Vec<u8>,
     body: Vec<u8>,
+    run: EntriesBuilder,
 }
 
 impl Operands {
@@ -29,7 +30,12 @@ impl Operands {
         page.0[32] = 5;
         let mut body = Vec::new();
         page.append_body(&mut body);
-        Operands { key, entry, middle, body }
+        let mut run = EntriesBuilder::default();
+        for slot in 0..rng.usize(0..4) {
+            let key = random_key(rng, sizes);
+            run.push(2 * slot, &key, &random_state(rng, key.len(), sizes).entry());
+        }
+        Operands { key, entry, middle, body, run }
     }
 }
 
@@ -98,7 +104,7 @@ fn random_redo<'a>(rng: &mut Rng, from: &'a Operands) -> Redo<'a> {
     let (page, other) = (random_id(rng), random_id(rng));
     let (slot, key, txn) = (rng.u16(..), &from.key[..], random_txn(rng));
     let state = [State::Ended, State::Active, State::Prepared][rng.usize(0..3)];
-    match rng.u8(0..21) {
+    match rng.u8(0..23) {
         0..3 => Redo::Write(random_write(rng, from)),
         3 => Redo::Image { page, body: &from.body },
         4 => Redo::Free { page },
@@ -123,6 +129,8 @@ fn random_redo<'a>(rng: &mut Rng, from: &'a Operands) -> Redo<'a> {
         }
         18 => Redo::OverflowInit { page, data: &from.body[..from.body.len().min(CAPACITY)] },
         19 => Redo::OverflowLink { page, next: other },
+        20 => Redo::InsertRun { page, entries: from.run.entries() },
+        21 => Redo::RemoveRun { page, slot, count: rng.u16(..) },
         _ => Redo::Relocate { moves: key },
     }
 }

@@ -6,7 +6,7 @@ use common::{Sizes, State as EntryState, random_key, random_state};
 use fastrand::Rng;
 use weir_page::node::{self, Builder};
 use weir_page::page::STORE_HEADER;
-use weir_page::record::{self, Change, Redo, Write};
+use weir_page::record::{self, Change, EntriesBuilder, Redo, Write};
 use weir_page::undo::{self, State};
 use weir_page::varint::Input;
 use weir_page::{Delta, Entry, Flags, Lsn, Page, PageId, TreeId, TxnId, Undo, UndoPtr, Version};
@@ -184,7 +184,7 @@ fn leaf_step(rng: &mut Rng, leaf: &mut Triple, lane: &mut Triple, key: &[u8], si
     let state = random_state(rng, key.len(), sizes);
     let (slot, exists) = node::search(&leaf.forward, key);
     let page = LEAF;
-    match rng.u8(0..16) {
+    match rng.u8(0..18) {
         0..9 => {
             let new = (rng.u8(0..4) > 0).then_some(&state);
             if !write(leaf, lane, key, new) && undo::used(&lane.forward) > 12_000 {
@@ -206,6 +206,12 @@ fn leaf_step(rng: &mut Rng, leaf: &mut Triple, lane: &mut Triple, key: &[u8], si
             leaf.log(&Redo::Truncate { page, at: split.at as u16, upper: &split.separator });
         }
         13 => roll_back_last(lane),
+        14 => insert_run(rng, leaf, sizes),
+        15 if exists => {
+            let count = rng.usize(1..=node::count(&leaf.forward) - slot);
+            (0..count).for_each(|_| node::remove(&mut leaf.forward, slot));
+            leaf.log(&Redo::RemoveRun { page, slot: slot as u16, count: count as u16 });
+        }
         _ => {
             let (len, versioned, entry) =
                 (state.value.len(), state.version.is_some(), state.entry());
@@ -218,6 +224,24 @@ fn leaf_step(rng: &mut Rng, leaf: &mut Triple, lane: &mut Triple, key: &[u8], si
             }
         }
     }
+}
+
+/// Inserts a few new keys together.
+fn insert_run(rng: &mut Rng, leaf: &mut Triple, sizes: Sizes) {
+    let mut keys: Vec<Vec<u8>> = (0..rng.usize(1..20)).map(|_| random_key(rng, sizes)).collect();
+    keys.sort();
+    keys.dedup();
+    let mut run = EntriesBuilder::default();
+    for key in keys.iter().filter(|key| node::covers(&leaf.replayed, key)) {
+        let state = random_state(rng, key.len(), sizes);
+        let (slot, exists) = node::search(&leaf.forward, key);
+        let (value_len, versioned) = (state.value.len(), state.version.is_some());
+        if !exists && node::fits_insert(&leaf.forward, key.len(), value_len, versioned) {
+            node::insert(&mut leaf.forward, slot, key, &state.entry());
+            run.push(slot, key, &state.entry());
+        }
+    }
+    leaf.log(&Redo::InsertRun { page: LEAF, entries: run.entries() });
 }
 
 fn roll_back_last(lane: &mut Triple) {

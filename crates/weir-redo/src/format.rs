@@ -6,7 +6,7 @@ use weir_page::Lsn;
 use crate::{RedoError, head};
 
 /// Format version written by this release.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 /// From this version on groups note how far the log was durable.
 pub(crate) const NOTES_SINCE: u32 = 2;
 /// Bytes before the payload in each segment file.
@@ -205,7 +205,7 @@ mod tests {
         let mut block = [0xff; BLOCK];
         header.encode(&mut block);
         let golden = [
-            b'W', b'E', b'I', b'R', b'R', b'E', b'D', b'O', 2, 0, 0, 0, 0, 0, 0, 0, 8, 7, 6, 5, 4,
+            b'W', b'E', b'I', b'R', b'R', b'E', b'D', b'O', 3, 0, 0, 0, 0, 0, 0, 0, 8, 7, 6, 5, 4,
             3, 2, 1, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0, 0,
         ];
         let crc = u32_at(&block, AT_CRC);
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(block[..40], golden);
         assert!(block[40..].iter().all(|&b| b == 0));
     }
-    const GOLDEN_HEADER_CRC: u32 = 0xf771_c2fb;
+    const GOLDEN_HEADER_CRC: u32 = 0x7589_5e8c;
 
     #[test]
     fn header_errors_are_distinct() {
@@ -235,7 +235,7 @@ mod tests {
         assert!(matches!(damaged(900, false, 5), RedoError::HeaderChecksum { offset: 12, .. }));
         assert!(matches!(
             damaged(AT_VERSION, true, 5),
-            RedoError::NewerVersion { offset: 8, expected: 2, found: 0x41, .. }
+            RedoError::NewerVersion { offset: 8, expected: 3, found: 0x41, .. }
         ));
         assert!(matches!(
             damaged(900, true, 6),

@@ -12,7 +12,7 @@
 //! | offset | bytes | what |
 //! |---|---|---|
 //! | 0 | 8 | magic `WEIRREDO` |
-//! | 8 | 4 | format version, 2; in 1, groups have no notes |
+//! | 8 | 4 | format version, 3; before 3, there are no records of runs; in 1, groups have no notes |
 //! | 12 | 4 | CRC-32C of these 4096 bytes, this field taken as zero |
 //! | 16 | 8 | database id |
 //! | 24 | 8 | segment number |

@@ -298,11 +298,16 @@ fn heap_size(p: &Page, slot: usize) -> usize {
     }
 }
 
+/// What one more entry takes of [`free_bytes`], with its key covered by the leaf.
+#[inline]
+pub fn insert_size(p: &Page, key_len: usize, value_len: usize, versioned: bool) -> usize {
+    leaf_size(key_len - p.u16(PREFIX) as usize, value_len, versioned) + SLOT
+}
+
 /// Whether a leaf has room for one more entry, with `key` covered by it.
 #[inline]
 pub fn fits_insert(p: &Page, key_len: usize, value_len: usize, versioned: bool) -> bool {
-    let suffix = key_len - p.u16(PREFIX) as usize;
-    leaf_size(suffix, value_len, versioned) + SLOT <= free_bytes(p)
+    insert_size(p, key_len, value_len, versioned) <= free_bytes(p)
 }
 
 /// Whether a leaf has room for `value_len` (versioned or not) in place of a slot's present state.
@@ -432,6 +437,17 @@ pub fn remove(p: &mut Page, slot: usize) {
         add_garbage(p, first.key_len());
         Slot { head: 0, len_flags: 0, ..first }.set(p, 0);
     }
+}
+
+/// Removes neighbouring slots of a leaf.
+pub fn remove_run(p: &mut Page, slot: usize, run: usize) {
+    let n = count(p);
+    assert!(p.level() == 0 && slot + run <= n, "slots {slot} to {} of {n}", slot + run);
+    let bytes = (slot..slot + run).map(|slot| heap_size(p, slot)).sum();
+    add_garbage(p, bytes);
+    p.0.copy_within(BODY + SLOT * (slot + run)..BODY + SLOT * n, BODY + SLOT * slot);
+    p.set_u16(COUNT, (n - run) as u16);
+    p.set_u16(RUN, 0);
 }
 
 fn add_garbage(p: &mut Page, bytes: usize) {

@@ -26,6 +26,8 @@ const LANE_SET: u8 = 18;
 const OVERFLOW_INIT: u8 = 19;
 const OVERFLOW_LINK: u8 = 20;
 const RELOCATE: u8 = 21;
+const INSERT_RUN: u8 = 22;
+const REMOVE_RUN: u8 = 23;
 
 impl<'a> Redo<'a> {
     /// Appends the record's stored form.
@@ -67,6 +69,15 @@ impl<'a> Redo<'a> {
             Redo::Remove { page, slot } => {
                 start(REMOVE, page);
                 varint::put(out, u64::from(slot));
+            }
+            Redo::InsertRun { page, entries } => {
+                start(INSERT_RUN, page);
+                put_slice(out, entries.bytes());
+            }
+            Redo::RemoveRun { page, slot, count } => {
+                start(REMOVE_RUN, page);
+                varint::put(out, u64::from(slot));
+                varint::put(out, u64::from(count));
             }
             Redo::Freeze { page, below } => {
                 start(FREEZE, page);
@@ -151,7 +162,7 @@ impl<'a> Redo<'a> {
     }
 }
 
-fn put_slice(out: &mut Vec<u8>, bytes: &[u8]) {
+pub(super) fn put_slice(out: &mut Vec<u8>, bytes: &[u8]) {
     varint::put(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
@@ -275,6 +286,8 @@ fn decode_operands<'a, 'i: 'a>(
             Redo::Set { page, slot, insert, key, entry: Entry { flags, version, value } }
         }
         REMOVE => Redo::Remove { page, slot: u16(input)? },
+        INSERT_RUN => Redo::InsertRun { page, entries: Entries::new(input.slice()?)? },
+        REMOVE_RUN => Redo::RemoveRun { page, slot: u16(input)?, count: u16(input)? },
         FREEZE => Redo::Freeze { page, below: TxnId(input.varint()?) },
         TRUNCATE => Redo::Truncate { page, at: u16(input)?, upper: input.slice()? },
         INSERT_CHILD => {

@@ -9,6 +9,9 @@
 //! so pages can be brought up to date one by one, in any order among pages.
 
 mod codec;
+mod entries;
+
+pub use entries::{Entries, EntriesBuilder};
 
 use crate::node::{self, Builder};
 use crate::page::{Kind, Page};
@@ -154,6 +157,22 @@ pub enum Redo<'a> {
         /// Its slot.
         slot: u16,
     },
+    /// Leaf entries of new keys are put as they are.
+    InsertRun {
+        /// The leaf.
+        page: PageId,
+        /// The entries.
+        entries: Entries<'a>,
+    },
+    /// Leaf entries of neighbouring slots are removed.
+    RemoveRun {
+        /// The leaf.
+        page: PageId,
+        /// The first slot.
+        slot: u16,
+        /// How many there are.
+        count: u16,
+    },
     /// Versions that everybody sees are dropped.
     Freeze {
         /// The leaf.
@@ -294,6 +313,8 @@ impl<'a> Redo<'a> {
             | Redo::Free { page }
             | Redo::Set { page, .. }
             | Redo::Remove { page, .. }
+            | Redo::InsertRun { page, .. }
+            | Redo::RemoveRun { page, .. }
             | Redo::Freeze { page, .. }
             | Redo::Truncate { page, .. }
             | Redo::InsertChild { page, .. }
@@ -347,6 +368,10 @@ impl<'a> Redo<'a> {
             Redo::Set { slot, entry, .. } => node::replace(page, slot as usize, &entry),
             Redo::Remove { slot, .. } | Redo::RemoveChild { slot, .. } => {
                 node::remove(page, slot as usize);
+            }
+            Redo::InsertRun { entries, .. } => entries.insert(page),
+            Redo::RemoveRun { slot, count, .. } => {
+                node::remove_run(page, slot as usize, count as usize);
             }
             Redo::Freeze { below, .. } => node::freeze(page, below),
             Redo::Truncate { at, upper, .. } => node::truncate(page, at as usize, upper),

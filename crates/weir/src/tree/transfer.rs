@@ -6,13 +6,15 @@
 
 use super::{Hint, Target, Tree};
 use crate::storage::{Fault, Mtr, Need, Restart, Stop, Storage, retry};
+use std::ops::Range;
 use weir_page::node;
+use weir_page::record::EntriesBuilder;
 use weir_page::{Entry, Flags, PageId, Redo, Version};
 
 /// Redo of the entries that one step moves, at most.
 const MOVE_BYTES: usize = 32 << 10;
-/// Redo of an entry beside its key and value, at most, its removal included.
-const PER_ENTRY: usize = 128;
+/// Redo of an entry beside its key and value, or of the removal of a run, at most.
+const PER_ENTRY: usize = 64;
 
 /// What is to become of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -157,41 +159,54 @@ fn move_entries(
     first: &[u8],
     fate: &dyn Fn(&Entry<'_>) -> Fate,
 ) -> (u64, End) {
-    let upper = node::upper(mtr.page(into)).map(<[u8]>::to_vec);
-    let (mut slot, _) = node::search(mtr.page(from), first);
-    let (mut count, mut bytes) = (0, 0);
-    while slot < node::count(mtr.page(from)) {
-        let page = mtr.page(from);
-        let key = node::key(page, slot);
-        if upper.as_ref().is_some_and(|upper| key >= *upper) {
-            return (count, End::At(key));
+    let (source, target) = (mtr.page(from), mtr.page(into));
+    let (first, _) = node::search(source, first);
+    let mut room = node::free_bytes(target);
+    let mut moved = EntriesBuilder::default();
+    // Slots that are left, in runs of neighbours.
+    let mut left: Vec<Range<usize>> = Vec::new();
+    let (mut count, mut end) = (0, End::OfLeaf);
+    for slot in first..node::count(source) {
+        let key = node::key(source, slot);
+        if node::upper(target).is_some_and(|upper| *key >= *upper) {
+            end = End::At(key);
+            break;
         }
-        let entry = node::entry(page, slot);
-        let (at, found) = node::search(mtr.page(into), &key);
+        let entry = node::entry(source, slot);
+        let (at, found) = node::search(target, &key);
         assert!(
-            !found || entry.flags.deleted || node::entry(mtr.page(into), at).flags.deleted,
+            !found || entry.flags.deleted || node::entry(target, at).flags.deleted,
             "an entry is alive in one of two trees"
         );
         let version = match fate(&entry) {
             Fate::Moves(version) if !found => version,
-            _ => {
-                slot += 1;
-                continue;
-            }
+            _ => continue,
         };
-        let value = entry.value.to_vec();
-        bytes += PER_ENTRY + key.len() + value.len();
-        if !node::fits_insert(mtr.page(into), key.len(), value.len(), version.is_some()) {
-            return (count, End::Full(key));
+        let size = node::insert_size(target, key.len(), entry.value.len(), version.is_some());
+        if size > room {
+            end = End::Full(key);
+            break;
         }
-        if bytes > MOVE_BYTES {
-            return (count, End::At(key));
+        if moved.len() + PER_ENTRY * (left.len() + 1) + key.len() + entry.value.len() > MOVE_BYTES {
+            end = End::At(key);
+            break;
         }
+        room -= size;
         let flags = Flags { deleted: false, overflow: false };
-        let entry = Entry { flags, version, value: &value };
-        mtr.log(&Redo::Set { page: into, slot: at as u16, insert: true, key: &key, entry });
-        mtr.log(&Redo::Remove { page: from, slot: slot as u16 });
+        moved.push(at + count, &key, &Entry { flags, version, ..entry });
         count += 1;
+        match left.last_mut() {
+            Some(run) if run.end == slot => run.end += 1,
+            _ => left.push(slot..slot + 1),
+        }
     }
-    (count, End::OfLeaf)
+    if count > 0 {
+        mtr.log(&Redo::InsertRun { page: into, entries: moved.entries() });
+        // From the last one on: those before keep their slots.
+        for run in left.into_iter().rev() {
+            let (slot, count) = (run.start as u16, run.len() as u16);
+            mtr.log(&Redo::RemoveRun { page: from, slot, count });
+        }
+    }
+    (count as u64, end)
 }
