@@ -55,6 +55,8 @@ const CLOSEST: (f64, f64) = (1.0 / 256.0, 1.0 / 4.0);
 const LATE_SECONDS: f64 = 1.0;
 /// Writers are held back when they use this share of what they may.
 const HELD_BACK: f64 = 0.9;
+/// Span over which the log's growth is averaged that is set against what it may be.
+const USED_SECONDS: f64 = 1.0;
 /// While they are, the device is asked for this much more than it is known to do.
 const PROBE: f64 = 2.0;
 /// From this share of the dirty limit on, pages are written for its sake...
@@ -191,6 +193,12 @@ impl Governor {
         even * (1.0 - overrun.powi(3))
     }
 
+    /// What share of an even growth the log's is, where it may grow at `most` for a while ([`Self::need`]).
+    fn used(most: f64, rate: f64) -> f64 {
+        let even = if most > rate { (most + rate) / 2.0 } else { most };
+        if even > 0.0 { (rate / even).min(1.0) } else { 1.0 }
+    }
+
     fn held_back(last: Option<f64>, rate: f64) -> bool {
         last.is_some_and(|max| rate >= HELD_BACK * max)
     }
@@ -264,6 +272,7 @@ impl Policy for Governor {
             free_frame_rate,
             log_rate_max,
             dirty_rate_max,
+            log_used: Self::used(log_rate_max, rates.over(USED_SECONDS)),
             age_target: age_target as u64,
         }
     }

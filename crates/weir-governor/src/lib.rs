@@ -128,6 +128,8 @@ pub struct Plan {
     pub log_rate_max: f64,
     /// Clean pages per second that writers may make dirty; infinite when nothing limits them.
     pub dirty_rate_max: f64,
+    /// Share of what the log may grow by, evenly, that it does grow by: 1 when writers are held back for it.
+    pub log_used: f64,
     /// The age that is aimed at.
     pub age_target: u64,
 }
@@ -140,6 +142,7 @@ impl Plan {
         free_frame_rate: 0.0,
         log_rate_max: f64::INFINITY,
         dirty_rate_max: f64::INFINITY,
+        log_used: 0.0,
         age_target: u64::MAX,
     };
 

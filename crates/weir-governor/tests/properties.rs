@@ -101,7 +101,23 @@ fn nothing_dirty_asks_for_nothing() {
         assert_eq!(plan.write_rate(), 0.0);
         assert_eq!(plan.log_rate_max, f64::INFINITY);
         assert_eq!(plan.dirty_rate_max, f64::INFINITY);
+        assert_eq!(plan.log_used, 0.0);
     }
+}
+
+#[test]
+fn how_much_of_the_log_s_growth_is_used_follows_the_device() {
+    // 20 MB/s, a thousand pages per second; of a device that does so many.
+    let used = |device: f64, known: bool| {
+        let mut model = Model::new(100_000_000);
+        (model.device, model.known) = (device, known);
+        let plans = model.run(20.0 * MB, 50.0 / MB, 60.0);
+        means(&plans, 10.0, |plan| plan.log_used).pop().unwrap()
+    };
+    assert_eq!(used(1e6, false), 0.0, "nothing is known of a limit");
+    assert!(used(1e6, true) < 0.01);
+    assert!((0.4..0.6).contains(&used(2000.0, true)), "{}", used(2000.0, true));
+    assert!(used(500.0, true) > 0.95, "{}", used(500.0, true));
 }
 
 #[test]

@@ -352,6 +352,64 @@ fn little_memory_stages() {
     assert_eq!(n, model.len());
 }
 
+/// A policy that says how much of what the log may grow by is used, and writes nothing.
+struct LogUsed(f64);
+
+impl weir_governor::Policy for LogUsed {
+    fn name(&self) -> String {
+        "log-used".into()
+    }
+
+    fn plan(&mut self, _: &weir_governor::Load) -> weir_governor::Plan {
+        weir_governor::Plan { log_used: self.0, ..weir_governor::Plan::IDLE }
+    }
+}
+
+/// With memory for all: inserts are staged where a small log and the device are the limit, and nowhere else.
+#[test]
+fn a_small_log_at_the_limit_of_the_device_stages() {
+    let _watchdog = Watchdog::new("inserts that are to be staged");
+    let dir = tempfile::tempdir().unwrap();
+    let options = options(64 << 20, 1 << 20);
+    let db = Database::open(dir.path(), options.clone()).unwrap();
+    let table = db.create_table("items", items()).unwrap();
+    let mut rng = fastrand::Rng::with_seed(1);
+    let mut model = Model::new();
+    let mut insert = |db: &Database, table: &Table, model: &mut Model, rows: u64| {
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        for _ in 0..rows {
+            let new = (rng.i64(..), format!("{}", model.len()), vec![1; 60]);
+            txn.insert(table, &values(model.len() as u64, &new)).unwrap();
+            model.insert(model.len() as u64, new);
+        }
+        txn.commit().unwrap();
+    };
+    (0..100).for_each(|_| insert(&db, &table, &mut model, 600));
+    let mut db = Some(db);
+    for (used, redo) in [(0.5, 1 << 20), (1.0, 1 << 20), (1.0, 16 << 20)] {
+        // Pages are clean then.
+        db.take().expect("it was opened").close(Shutdown::Clean, &mut |_| {}).unwrap();
+        let options = options.clone().redo_capacity_bytes(redo);
+        let options = options.flush_policy(move || Box::new(LogUsed(used)));
+        let open = db.insert(Database::open(dir.path(), options).unwrap());
+        let table = open.table("items").unwrap();
+        // Pages are in memory then.
+        compare(&mut open.begin(Isolation::RepeatableRead).unwrap(), &table, &model, "before");
+        let is_staged = used == 1.0 && redo == 1 << 20;
+        for round in 0.. {
+            insert(open, &table, &mut model, 20);
+            let staged = open.status().staged_entries;
+            assert!(is_staged || staged == 0, "{staged} staged at {used} of a log of {redo}");
+            if staged > 50 || (!is_staged && round > 100) {
+                break;
+            }
+            open.checkpoint().unwrap();
+        }
+        compare(&mut open.begin(Isolation::RepeatableRead).unwrap(), &table, &model, "staged");
+        assert_sound(open);
+    }
+}
+
 /// Rows deleted and inserted again by the transaction that scans them, ahead of the scan and behind it.
 #[test]
 fn a_scan_finds_what_its_transaction_deletes_and_inserts_again() {

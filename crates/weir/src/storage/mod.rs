@@ -49,6 +49,7 @@ use flush::FlushList;
 use gate::Gate;
 use parking_lot::Mutex;
 use pool::Pool;
+use spare::Spare;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use weir_governor::{Governor, Policy};
@@ -124,6 +125,8 @@ pub struct Storage {
     pub dirty: DirtyCredits,
     /// Where writers wait.
     pub gate: Gate,
+    /// Clean pages that are better not changed.
+    spare: Spare,
     /// Counters.
     pub figures: Figures,
     /// The next transaction's number; here because checkpoints keep it.
@@ -226,6 +229,7 @@ impl Storage {
             pool: Pool::new(options.frames, flush, options.inline)?,
             dirty,
             gate: Gate::default(),
+            spare: Spare::default(),
             disk,
             store,
             redo,

@@ -110,6 +110,12 @@ impl Regulator {
             false => Rates { log: plan.log_rate_max, dirty: plan.dirty_rate_max },
         };
         storage.gate.set_rates(rates, storage.progress(), now);
+        storage.spare.follow_log(
+            plan.log_used,
+            storage.user_capacity(),
+            storage.page_bytes(),
+            seconds,
+        );
         let figures = &storage.figures;
         let rate = plan.deadline_rate + plan.dirty_limit_rate;
         let free = rates.log.is_infinite() && rates.dirty.is_infinite();

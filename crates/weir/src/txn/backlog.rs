@@ -4,8 +4,9 @@
 //!   are staged, times a factor that rises with the leaves: 0 an eighth below `begin`, 1 at it, 2 an eighth above it, and
 //!   no limit further on. So moves neither stop nor hurry while inserts go on as they did. `begin` is a share of
 //!   the memory, and no more than a share of the dirty limit: leaves of staging trees are changed all the
-//!   time, so they are dirty all the time.
-//! - At twice `begin`, writers wait: each entry that is moved makes room for one that is staged. So writers
+//!   time, so they are dirty all the time. Where all data is in memory, it is also no more than a share of the dirty pages:
+//!   leaves of staging trees are then written in each lap of the log, like those that entries move to.
+//! - At twice that share of the memory or of the limit, writers wait: each entry that is moved makes room for one that is staged. So writers
 //!   go at the pace of moves, entry by entry, and not at that of an insert into a leaf that isn't in memory.
 //! - While nothing can be moved (all that is staged is of transactions that run, or is kept for old
 //!   snapshots), nobody waits: entries go to the main trees at once, and so they do where there are no threads.
@@ -21,6 +22,8 @@ use std::time::{Duration, Instant};
 
 /// `begin` is at most this share of the dirty limit.
 const SHARE_OF_DIRTY: f64 = 0.3;
+/// And this share of the dirty pages, where all data is in memory.
+const PART_OF_DIRTY: u64 = 4;
 /// Leaves that staging trees may have even where their share of memory is tiny.
 const ALWAYS: usize = 16;
 /// Entries that a leaf is taken to have before one was seen.
@@ -120,11 +123,13 @@ impl Backlog {
         self.due.load(Relaxed) > 0
     }
 
-    /// The staging trees have so many leaves together, and so many pages may be dirty: whether entries are
-    /// to be moved.
-    pub fn count(&self, leaves: usize, dirty_limit: u64) -> bool {
+    /// The staging trees have so many leaves together, so many pages may be dirty and, where all data is in memory, so many
+    /// are: whether entries are to be moved.
+    pub fn count(&self, leaves: usize, dirty_limit: u64, dirty: Option<u64>) -> bool {
         let of_dirty = SHARE_OF_DIRTY * dirty_limit as f64;
-        let begin = self.most.load(Relaxed).min(of_dirty as usize);
+        let most = self.most.load(Relaxed).min(of_dirty as usize);
+        let begin =
+            dirty.map_or(most, |dirty| most.min(((dirty / PART_OF_DIRTY) as usize).max(ALWAYS)));
         let low = begin - begin / BAND;
         let staged = self.staged();
         let new = (staged - self.staged_before.swap(staged, Relaxed)) as f64;
@@ -141,7 +146,7 @@ impl Backlog {
         self.due.store(due, Relaxed);
         let allowed = match leaves > low {
             true => {
-                let free = (2 * begin + ALWAYS).saturating_sub(leaves) as u64;
+                let free = (2 * most + ALWAYS).saturating_sub(leaves) as u64;
                 self.ahead() + (free * self.per_leaf.load(Relaxed) / MEMORY) as i64
             }
             false => NO_LIMIT,
@@ -236,7 +241,7 @@ mod tests {
         let mut moved_before = 0;
         for tick in 0..10_000 {
             backlog.note_staged(100);
-            if backlog.count(leaves(&backlog), NO_DIRTY_LIMIT) {
+            if backlog.count(leaves(&backlog), NO_DIRTY_LIMIT, None) {
                 backlog.note_moved(STEP);
             }
             if tick % 100 == 99 {
@@ -256,57 +261,66 @@ mod tests {
     fn nothing_is_moved_below_the_band_and_all_that_can_be_above_it() {
         let backlog = backlog(80);
         backlog.note_staged(1000);
-        assert!(!backlog.count(70, NO_DIRTY_LIMIT));
-        assert!(!backlog.count(75, NO_DIRTY_LIMIT), "nothing was staged since");
-        assert!(backlog.count(91, NO_DIRTY_LIMIT));
+        assert!(!backlog.count(70, NO_DIRTY_LIMIT, None));
+        assert!(!backlog.count(75, NO_DIRTY_LIMIT, None), "nothing was staged since");
+        assert!(backlog.count(91, NO_DIRTY_LIMIT, None));
         backlog.note_moved(1_000_000);
         assert!(backlog.is_moving(), "until leaves are counted again");
-        assert!(!backlog.count(70, NO_DIRTY_LIMIT));
+        assert!(!backlog.count(70, NO_DIRTY_LIMIT, None));
     }
 
     #[test]
     fn moves_stop_hurrying_once_back_in_the_band() {
         let backlog = backlog(80);
-        assert!(backlog.count(91, NO_DIRTY_LIMIT));
+        assert!(backlog.count(91, NO_DIRTY_LIMIT, None));
         backlog.note_staged(1000);
-        assert!(backlog.count(80, NO_DIRTY_LIMIT));
+        assert!(backlog.count(80, NO_DIRTY_LIMIT, None));
         backlog.note_moved(3000);
         assert!(!backlog.is_moving(), "as many as were staged, and not all there are");
         backlog.note_staged(1000);
-        assert!(!backlog.count(80, NO_DIRTY_LIMIT), "what was moved beyond that counts");
+        assert!(!backlog.count(80, NO_DIRTY_LIMIT, None), "what was moved beyond that counts");
     }
 
     #[test]
     fn a_small_dirty_limit_lets_moves_begin_earlier() {
         let backlog = backlog(80);
-        assert!(!backlog.count(26, 100));
-        assert!(backlog.count(34, 100));
+        assert!(!backlog.count(26, 100, None));
+        assert!(backlog.count(34, 100, None));
+    }
+
+    #[test]
+    fn few_dirty_pages_let_moves_begin_earlier_and_nobody_wait() {
+        let backlog = backlog(800);
+        assert!(!backlog.count(300, NO_DIRTY_LIMIT, Some(4000)));
+        assert!(backlog.count(300, NO_DIRTY_LIMIT, Some(1000)));
+        assert_eq!(stage(&backlog, 10_000), 10_000, "there is room for 1,300 leaves");
+        assert!(!backlog.count(ALWAYS / 2, NO_DIRTY_LIMIT, Some(0)));
     }
 
     #[test]
     fn each_entry_moved_makes_room_for_one_staged() {
         let backlog = backlog(80);
         assert_eq!(stage(&backlog, 1_000_000), 1_000_000, "nobody waits before moves begin");
-        assert!(backlog.count(100, NO_DIRTY_LIMIT));
+        assert!(backlog.count(100, NO_DIRTY_LIMIT, None));
         let room = (160 + ALWAYS as u64 - 100) * PER_LEAF;
         assert_eq!(stage(&backlog, 1_000_000), room);
         assert_eq!(backlog.room(), Room::Later);
         backlog.note_moved(10);
         assert_eq!(stage(&backlog, 1_000_000), 10);
-        assert!(backlog.count(1000, NO_DIRTY_LIMIT), "far too many");
+        assert!(backlog.count(1000, NO_DIRTY_LIMIT, None), "far too many");
         backlog.note_moved(3);
         assert_eq!(stage(&backlog, 1_000_000), 3);
-        assert!(!backlog.count(10, NO_DIRTY_LIMIT));
+        assert!(!backlog.count(10, NO_DIRTY_LIMIT, None));
         assert_eq!(backlog.room(), Room::There);
     }
 
     #[test]
     fn what_an_earlier_life_staged_makes_room_only_once_it_is_moved() {
         let backlog = backlog(0);
-        assert!(backlog.count(ALWAYS, NO_DIRTY_LIMIT));
+        assert!(backlog.count(ALWAYS, NO_DIRTY_LIMIT, None));
         assert_eq!(stage(&backlog, 1000), 0);
         backlog.note_moved(100);
-        assert!(backlog.count(ALWAYS, NO_DIRTY_LIMIT));
+        assert!(backlog.count(ALWAYS, NO_DIRTY_LIMIT, None));
         assert_eq!(stage(&backlog, 1000), 0, "the leaves are still there");
         backlog.note_moved(7);
         assert_eq!(stage(&backlog, 1000), 7);
@@ -315,7 +329,7 @@ mod tests {
     #[test]
     fn nobody_waits_for_moves_that_get_nowhere() {
         let backlog = backlog(0);
-        assert!(backlog.count(100, NO_DIRTY_LIMIT));
+        assert!(backlog.count(100, NO_DIRTY_LIMIT, None));
         assert_eq!(backlog.room(), Room::Later);
         backlog.set_stuck(true);
         assert_eq!(backlog.room(), Room::None);
@@ -324,7 +338,7 @@ mod tests {
     #[test]
     fn a_wait_ends_where_nobody_makes_room_and_when_it_is_cancelled() {
         let backlog = backlog(0);
-        assert!(backlog.count(100, NO_DIRTY_LIMIT));
+        assert!(backlog.count(100, NO_DIRTY_LIMIT, None));
         let cancelled = std::cell::Cell::new(false);
         let looks = std::cell::Cell::new(3);
         let goes_on = || looks.replace(looks.get() - 1) > 0;
@@ -343,7 +357,7 @@ mod tests {
         for _ in 0..100 {
             backlog.note_leaf(200);
         }
-        assert!(backlog.count(ALWAYS - 1, NO_DIRTY_LIMIT));
+        assert!(backlog.count(ALWAYS - 1, NO_DIRTY_LIMIT, None));
         let room = stage(&backlog, 1000);
         assert!((190..=200).contains(&room), "{room} entries in a leaf");
     }

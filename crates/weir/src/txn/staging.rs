@@ -3,7 +3,7 @@
 //! A non-unique index has a second, small tree beside its main one: the same keys, versions, pages.
 //! An entry is inserted there instead if its leaf of the main tree isn't in memory, and also if it is,
 //! but unchanged, and the change had to be written soon for nothing but this entry: because too many
-//! pages are dirty ([`Storage::spares`]), or memory is short. [`Transactions::staging_step`] moves entries
+//! pages are dirty or the log is small ([`Storage::spares`]), or memory is short. [`Transactions::staging_step`] moves entries
 //! into the main trees in key order, so that each leaf that is read and written takes many of them;
 //! how many may wait for that, and at what pace they go, [`super::backlog`] says. While neither memory nor the dirty limit is short, what is
 //! left is moved, too, so that reads find the staging trees empty.
@@ -284,12 +284,14 @@ impl Transactions {
         }
         let total = filled.iter().map(|(leaves, _)| leaves).sum();
         self.staging.leaves.store(total as u64, Ordering::Relaxed);
-        let grown = self.staging.backlog.count(total, self.storage.dirty.users_limit());
+        let s = &self.storage;
+        let dirty = s.fits_into_memory().then(|| s.pool.dirty_pages());
+        let grown = self.staging.backlog.count(total, s.dirty.users_limit(), dirty);
         if filled.is_empty() {
             return Ok(None);
         }
         let eager = self.staging.eager.load(Ordering::Relaxed);
-        if !grown && (eager || !self.storage.has_room_to_spare()) {
+        if !grown && (eager || !s.has_room_to_spare()) {
             return Ok(None);
         }
         self.advance_horizon();
