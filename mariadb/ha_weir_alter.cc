@@ -39,11 +39,12 @@ static const alter_table_operations COLUMNS=
     ALTER_PARSER_ADD_COLUMN | ALTER_ADD_STORED_BASE_COLUMN | ALTER_ADD_VIRTUAL_COLUMN | ALTER_PARSER_DROP_COLUMN |
     ALTER_DROP_STORED_COLUMN | ALTER_DROP_VIRTUAL_COLUMN | ALTER_STORED_COLUMN_ORDER | ALTER_VIRTUAL_COLUMN_ORDER;
 
-// Rows and keys hold a VARCHAR's bytes, not its length.
+// Rows and keys hold a VARCHAR's bytes, not its length; of a COMPRESSED one those that the server has made of the value.
 bool ha_weir::can_convert_nocopy(const Field &field, const Column_definition &wanted) const
 {
   return field.real_type() == MYSQL_TYPE_VARCHAR && field.type_handler() == wanted.type_handler() &&
-         field.charset() == wanted.charset && field.field_length <= wanted.length && !field.vcol_info;
+         field.charset() == wanted.charset && field.field_length <= wanted.length && !field.vcol_info &&
+         !field.compression_method() == !wanted.compression_method();
 }
 
 // An index holds the same of a longer VARCHAR, unless it held all of it and can't any more.
