@@ -29,6 +29,7 @@ static ST_FIELD_INFO index_fields[]= {
     Column("INDEX_NAME", Varchar(NAME_CHAR_LEN), NOT_NULL),
     Column("ENTRIES", ULonglong(), NOT_NULL),
     Column("LEAF_PAGES", ULonglong(), NOT_NULL),
+    Column("OVERFLOW_PAGES", ULonglong(), NOT_NULL),
     Column("SIZE_BYTES", ULonglong(), NOT_NULL),
     Column("STAGED_ENTRIES", ULonglong(), NOT_NULL),
     Column("STAGED_LEAF_PAGES", ULonglong(), NOT_NULL),
@@ -166,9 +167,10 @@ static void index_row(Rows_to *to, const WeirTable *table, const Bytes &name, co
   put(f[2], index.data(), index.size());
   put(f[3], figures.entries);
   put(f[4], figures.leaf_pages);
-  put(f[5], figures.size_bytes);
-  put(f[6], figures.staged_entries);
-  put(f[7], figures.staged_leaf_pages);
+  put(f[5], figures.overflow_pages);
+  put(f[6], figures.size_bytes);
+  put(f[7], figures.staged_entries);
+  put(f[8], figures.staged_leaf_pages);
   finish(to);
 }
 

@@ -328,7 +328,9 @@ typedef struct WeirIndexFigures {
   uint64_t entries;
   // Pages that hold them.
   uint64_t leaf_pages;
-  // Bytes of these pages.
+  // Pages that hold the values too long for these.
+  uint64_t overflow_pages;
+  // Bytes of both.
   uint64_t size_bytes;
   // Those of the entries that are staged.
   uint64_t staged_entries;

@@ -405,7 +405,9 @@ pub struct WeirIndexFigures {
     pub entries: u64,
     /// Pages that hold them.
     pub leaf_pages: u64,
-    /// Bytes of these pages.
+    /// Pages that hold the values too long for these.
+    pub overflow_pages: u64,
+    /// Bytes of both.
     pub size_bytes: u64,
     /// Those of the entries that are staged.
     pub staged_entries: u64,
@@ -430,6 +432,7 @@ pub unsafe extern "C" fn weir_index_figures(
             let figures = WeirIndexFigures {
                 entries: figures.entries,
                 leaf_pages: figures.leaf_pages,
+                overflow_pages: figures.overflow_pages,
                 size_bytes: figures.size_bytes(),
                 staged_entries: figures.staged_entries,
                 staged_leaf_pages: figures.staged_leaf_pages,

@@ -131,6 +131,7 @@ fn rows_are_written_read_and_taken_back() {
         let mut figures = WeirIndexFigures {
             entries: 0,
             leaf_pages: 0,
+            overflow_pages: 0,
             size_bytes: 0,
             staged_entries: 0,
             staged_leaf_pages: 0,

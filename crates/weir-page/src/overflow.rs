@@ -27,6 +27,11 @@ impl Reference {
     /// Stored size in bytes.
     pub const SIZE: usize = 12;
 
+    /// Number of pages of the chain.
+    pub fn pages(self) -> u64 {
+        self.len.div_ceil(CAPACITY as u64)
+    }
+
     /// Stored form.
     pub fn to_bytes(self) -> [u8; Self::SIZE] {
         let mut out = [0; Self::SIZE];

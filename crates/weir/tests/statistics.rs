@@ -97,6 +97,23 @@ fn large_tables_are_judged_by_a_few_pages() {
 }
 
 #[test]
+fn pages_of_long_values_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = db.create_table("t", Schema::raw(vec![], vec![]).unwrap()).unwrap();
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    // A page holds somewhat less than 16,384 bytes: three for each of these.
+    for n in 0..10u32 {
+        txn.insert_raw(&table, &n.to_be_bytes(), &[7; 40_000], &[]).unwrap();
+    }
+    txn.insert_raw(&table, &10u32.to_be_bytes(), &[7; 100], &[]).unwrap();
+    txn.commit().unwrap();
+    let figures = db.index_figures(&table, KeyOf::Primary).unwrap();
+    assert_eq!((figures.entries, figures.leaf_pages, figures.overflow_pages), (11, 1, 30));
+    assert_eq!(figures.size_bytes(), 31 * 16_384);
+}
+
+#[test]
 fn running_transactions_are_listed() {
     let _watchdog = Watchdog::new("list of transactions");
     let dir = tempfile::tempdir().unwrap();

@@ -25,6 +25,8 @@ pub struct IndexFigures {
     pub entries: u64,
     /// Pages that hold them.
     pub leaf_pages: u64,
+    /// Pages that hold the values too long for these.
+    pub overflow_pages: u64,
     /// Entries of the staging tree.
     pub staged_entries: u64,
     /// Pages of the staging tree that hold them.
@@ -34,7 +36,7 @@ pub struct IndexFigures {
 impl IndexFigures {
     /// Bytes of the pages, in memory.
     pub fn size_bytes(&self) -> u64 {
-        self.leaf_pages * PAGE_SIZE as u64
+        (self.leaf_pages + self.overflow_pages) * PAGE_SIZE as u64
     }
 }
 
@@ -48,7 +50,7 @@ impl Database {
     /// [`Error::NoSuchTable`]; storage errors.
     pub fn estimate_rows(&self, table: &Table) -> Result<u64> {
         let used = self.used(table)?;
-        Ok(self.sampled(used.def.primary)?.1)
+        Ok(self.sampled(used.def.primary)?.entries)
     }
 
     /// About how many entries the range has; exact within a leaf or two.
@@ -78,12 +80,13 @@ impl Database {
         let used = self.used(table)?;
         let mut figures = IndexFigures::default();
         for (n, tree) in trees(table, &used.def, of)?.into_iter().enumerate() {
-            let (leaves, entries) = self.sampled(tree)?;
-            figures.entries += entries;
-            figures.leaf_pages += leaves;
+            let of_tree = self.sampled(tree)?;
+            figures.entries += of_tree.entries;
+            figures.leaf_pages += of_tree.leaf_pages;
+            figures.overflow_pages += of_tree.overflow_pages;
             if n > 0 {
-                figures.staged_entries += entries;
-                figures.staged_leaf_pages += leaves;
+                figures.staged_entries += of_tree.entries;
+                figures.staged_leaf_pages += of_tree.leaf_pages;
             }
         }
         Ok(figures)
@@ -157,14 +160,20 @@ impl Database {
         Use::of(table, Waits::of(self.0.options.lock_wait_timeout))
     }
 
-    /// About how many leaves and living entries a tree has.
-    fn sampled(&self, tree: Tree) -> Result<(u64, u64)> {
-        let (mut leaves, mut entries) = (0.0, 0.0);
+    /// About how large a tree is.
+    fn sampled(&self, tree: Tree) -> Result<IndexFigures> {
+        let (mut leaves, mut entries, mut overflow) = (0.0, 0.0, 0.0);
         tree.sample(&self.0.shared.storage, SAMPLE_LEAVES, &mut |stands_for, leaf| {
             leaves += stands_for;
             entries += stands_for * leaf.alive(0..leaf.len()) as f64;
+            overflow += stands_for * leaf.overflow_pages() as f64;
         })?;
-        Ok((leaves.round() as u64, entries.round() as u64))
+        Ok(IndexFigures {
+            entries: entries.round() as u64,
+            leaf_pages: leaves.round() as u64,
+            overflow_pages: overflow.round() as u64,
+            ..IndexFigures::default()
+        })
     }
 }
 

@@ -4,6 +4,7 @@ use super::{Hint, Target, Tree};
 use crate::storage::{Mtr, PageRead, Stop, Storage};
 use std::ops::Range;
 use weir_page::node::{Cell, Ties};
+use weir_page::overflow::Reference;
 use weir_page::version::Entry;
 use weir_page::{PageId, Redo, Write, node};
 
@@ -19,6 +20,13 @@ impl LeafRead<'_> {
     /// Number of entries in these slots that are not dead.
     pub fn alive(&self, slots: Range<usize>) -> usize {
         node::alive(&self.0, slots)
+    }
+
+    /// Number of pages in the chains of the leaf's entries.
+    pub fn overflow_pages(&self) -> u64 {
+        let entries = (0..self.len()).map(|slot| self.entry(slot));
+        let chains = entries.filter(|e| e.flags.overflow);
+        chains.filter_map(|e| Reference::from_bytes(e.value)).map(Reference::pages).sum()
     }
 
     /// First slot whose key is not below `key`, which the leaf covers, and whether it is equal.
