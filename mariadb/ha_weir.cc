@@ -97,7 +97,7 @@ int ha_weir::open(const char *name, int, uint)
       if (part.field->flags & BLOB_FLAG)
         computed_blobs.push_back(part.field);
     }
-  if (!rows.init(table, primary(), share->dropped) || !rows.set_added(table, share->added))
+  if (!rows.init(table, primary(), share->places) || !rows.set_added(table, share->added))
     return HA_ERR_CRASHED;
   want(nullptr, all);
   new_entries.resize(keys.size());

@@ -37,7 +37,8 @@ static const alter_table_operations INDEXES=
 
 static const alter_table_operations COLUMNS=
     ALTER_PARSER_ADD_COLUMN | ALTER_ADD_STORED_BASE_COLUMN | ALTER_ADD_VIRTUAL_COLUMN | ALTER_PARSER_DROP_COLUMN |
-    ALTER_DROP_STORED_COLUMN | ALTER_DROP_VIRTUAL_COLUMN | ALTER_STORED_COLUMN_ORDER | ALTER_VIRTUAL_COLUMN_ORDER;
+    ALTER_DROP_STORED_COLUMN | ALTER_DROP_VIRTUAL_COLUMN | ALTER_STORED_COLUMN_ORDER | ALTER_VIRTUAL_COLUMN_ORDER |
+    ALTER_COLUMN_NULLABLE;
 
 // Rows and keys hold a VARCHAR's bytes, not its length; of a COMPRESSED one those that the server has made of the value.
 bool ha_weir::can_convert_nocopy(const Field &field, const Column_definition &wanted) const
@@ -69,11 +70,27 @@ static std::vector<const Field *> columns_before(const Alter_inplace_info *info)
   return before;
 }
 
-/*
-  Whether all that happens to columns is that some go and some come after the others, with a value that is the same for
-  all rows that are there.
-*/
-static bool drops_and_adds_at_end(const TABLE *altered, const Alter_inplace_info *info)
+// Whether a new column's value is the same for all rows that are there.
+static bool is_constant(const Field *field)
+{
+  if (field->vcol_info || field->unireg_check == Field::NEXT_NUMBER || field->check_constraint)
+    return false;
+  const Virtual_column_info *value= field->default_value;
+  return !value || !(value->flags & ~(VCOL_SESSION_FUNC | VCOL_TIME_FUNC) || value->expr->used_tables() & RAND_TABLE_BIT);
+}
+
+// Whether a column is in an index, which holds a byte for each column that can be NULL.
+static bool is_in_index(const TABLE *table, const Field *field)
+{
+  for (uint i= 0; i < table->s->keys; i++)
+    for (uint part= 0; part < table->key_info[i].user_defined_key_parts; part++)
+      if (table->key_info[i].key_part[part].fieldnr == field->field_index + 1)
+        return true;
+  return false;
+}
+
+// Whether rows stay as they are although columns come, go, change places or can be NULL.
+static bool keeps_rows(const TABLE *altered, const Alter_inplace_info *info)
 {
   std::vector<const Field *> before= columns_before(info);
   if (before.size() != altered->s->fields)
@@ -81,15 +98,9 @@ static bool drops_and_adds_at_end(const TABLE *altered, const Alter_inplace_info
   for (uint i= 0; i < altered->s->fields; i++)
   {
     const Field *field= altered->field[i];
-    if (i > 0 && before[i] && (!before[i - 1] || before[i - 1]->field_index > before[i]->field_index))
-      return false;
-    if (before[i])
+    if (!field->stored_in_db())
       continue;
-    if (field->vcol_info && field->stored_in_db())
-      return false;
-    if (field->stored_in_db() && (field->default_value || field->has_default_now_unireg_check() ||
-                                  field->unireg_check == Field::NEXT_NUMBER || field->flags & BLOB_FLAG ||
-                                  field->check_constraint))
+    if (before[i] ? field->null_ptr && !before[i]->null_ptr && is_in_index(altered, field) : !is_constant(field))
       return false;
   }
   return true;
@@ -150,9 +161,8 @@ enum_alter_inplace_result ha_weir::check_if_supported_inplace_alter(TABLE *alter
   // A table that is given columns and loses them again and again is copied now and then.
   static const size_t PLACES_MAX= 2 * MAX_FIELDS;
   bool has_room= rows.places() + altered->s->fields <= PLACES_MAX;
-  if (info->handler_flags & COLUMNS)
-    return has_room && !(info->handler_flags & INDEXES) && drops_and_adds_at_end(altered, info)
-               ? HA_ALTER_INPLACE_INSTANT : HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (info->handler_flags & COLUMNS && !(has_room && keeps_rows(altered, info)))
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (!(info->handler_flags & INDEXES))
     return HA_ALTER_INPLACE_INSTANT;
   for (uint i= 0; i < info->index_add_count; i++)
@@ -174,6 +184,19 @@ static WeirBytes bytes_of_name(const KEY *index)
   return WeirBytes{reinterpret_cast<const uint8_t *>(index->name.str), index->name.length};
 }
 
+// How far an ALTER of a table, or of a partition, has come.
+class Altered : public inplace_alter_handler_ctx
+{
+public:
+  Altered(Share *of) : share(of), places(of->places), added(of->added) {}
+
+  Share *share;
+  // As they are then.
+  Places places;
+  Bytes added;
+  bool has_built= false; // its indexes
+};
+
 // Makes the entries that a table's rows have in its new indexes.
 struct Builder
 {
@@ -186,13 +209,13 @@ struct Builder
   std::vector<uchar> all_columns;
   Bytes pk, key, value;
 
-  Builder(TABLE *altered, const Alter_inplace_info *info, const Share *share, const Bytes &dropped) : table(altered)
+  Builder(TABLE *altered, const Alter_inplace_info *info, const Altered *of) : table(altered)
   {
     bool hidden= altered->s->primary_key == MAX_KEY;
     if (!hidden)
-      primary.init(altered, altered->s->primary_key, nullptr, share->keys_made);
-    rows.init(altered, hidden ? nullptr : &primary, dropped);
-    rows.set_added(altered, share->added);
+      primary.init(altered, altered->s->primary_key, nullptr, of->share->keys_made);
+    rows.init(altered, hidden ? nullptr : &primary, of->places);
+    rows.set_added(altered, of->added);
     rows.want(nullptr, all_columns);
     for (uint i= 0; i < info->index_add_count; i++)
     {
@@ -200,7 +223,7 @@ struct Builder
       const KEY *definition= &altered->key_info[at];
       numbers.push_back(at);
       keys.emplace_back();
-      keys.back().init(altered, at, hidden ? nullptr : &primary, share->keys_made);
+      keys.back().init(altered, at, hidden ? nullptr : &primary, of->share->keys_made);
       indexes.push_back(WeirIndex{bytes_of_name(definition), bool(definition->flags & HA_NOSAME)});
     }
   }
@@ -258,17 +281,6 @@ static bool replaces(const Builder &builder, const Alter_inplace_info *info)
   return false;
 }
 
-// How far an ALTER of a table, or of a partition, has come.
-class Altered : public inplace_alter_handler_ctx
-{
-public:
-  Altered(Share *of, const Bytes &columns) : share(of), dropped(columns) {}
-
-  Share *share;
-  Bytes dropped; // columns that only rows have then
-  bool has_built= false; // its indexes
-};
-
 // What happens to a table of the engine, and what that is made of.
 struct Change
 {
@@ -283,7 +295,7 @@ struct Change
   WeirBytes meta_bytes= {nullptr, 0};
 
   Change(const Altered *of, TABLE *altered, const Alter_inplace_info *info)
-      : share(of->share), builder(altered, info, of->share, of->dropped)
+      : share(of->share), builder(altered, info, of)
   {
   }
 
@@ -366,12 +378,23 @@ static bool report(handler *file, TABLE *altered, Changes &changes, WeirResult r
   return true;
 }
 
-bool ha_weir::prepare_inplace_alter_table(TABLE *, Alter_inplace_info *info)
+bool ha_weir::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
 {
-  bool drops= info->handler_flags & ALTER_DROP_STORED_COLUMN;
-  info->handler_ctx= new (ha_thd()->mem_root)
-      Altered(share, drops ? rows.with_dropped(columns_before(info)) : share->dropped);
-  return !info->handler_ctx;
+  auto own= new (ha_thd()->mem_root) Altered(share);
+  info->handler_ctx= own;
+  if (!own || !(info->handler_flags & COLUMNS))
+    return !own;
+  own->places= rows.places_of(altered, columns_before(info));
+  KeyFormat key;
+  if (!hidden)
+    key.init(altered, altered->s->primary_key, nullptr, share->keys_made);
+  Rows then;
+  if (!then.init(altered, hidden ? nullptr : &key, own->places))
+    return true;
+  // The server has put the columns' defaults there.
+  if (then.places() > rows.places())
+    own->added= then.added_row(altered, altered->record[0], share->added);
+  return false;
 }
 
 bool ha_weir::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
@@ -428,9 +451,8 @@ static WeirResult complete(Change &change, const Altered *of, TABLE *altered, co
   }
   meta.version.assign(reinterpret_cast<const char *>(altered->s->tabledef_version.str),
                       altered->s->tabledef_version.length);
-  if (info->handler_flags & ALTER_ADD_STORED_BASE_COLUMN)
-    meta.added= change.builder.rows.added_row(altered);
-  meta.dropped= of->dropped;
+  meta.added= of->added;
+  meta.places= of->places;
   change.set_meta();
   change.drops= dropped(info);
   change.renames= renamed(info);

@@ -13,105 +13,200 @@ static bool is_in_primary(const KeyFormat *primary, const Field *field)
   return false;
 }
 
-// Makes a column the next of those that are stored.
-void Rows::place(Column &c, bool can_be_null)
+// How rows hold a column's values.
+Rows::Column Rows::describe(TABLE *table, Field *field)
 {
-  c.stored= uint(nullable_among.size()) - 1;
-  c.nullable= nullable_among.back();
-  c.can_be_null= can_be_null;
-  nullable_among.push_back(c.nullable + can_be_null);
+  Column c= {};
+  c.field= field;
+  c.index= field->field_index;
+  c.offset= field->offset(table->record[0]);
+  c.length= field->pack_length();
+  c.null_offset= field->null_ptr ? field->null_offset(table->record[0]) : 0;
+  c.null_bit= field->null_ptr ? field->null_bit : 0;
+  if (field->flags & BLOB_FLAG)
+    c.form= Form::Blob;
+  else if (field->real_type() == MYSQL_TYPE_VARCHAR)
+  {
+    c.form= Form::Var;
+    c.length= field->field_length;
+    c.length_bytes= static_cast<Field_varstring *>(field)->length_bytes;
+  }
+  else if (field->real_type() == MYSQL_TYPE_STRING && field->type_handler() == &type_handler_string &&
+           field->charset() != &my_charset_bin)
+    c.form= Form::Char;
+  else
+    c.form= Form::Fixed;
+  return c;
 }
 
-// The columns that were dropped and whose places come next. False: the bytes make no sense.
-bool Rows::place_dropped(const uchar *&from, const uchar *end)
+// Gives a column its place. False: there is no such place, or another has it.
+bool Rows::put(const Column &c)
 {
+  if (c.stored >= by_place.size() || by_place[c.stored].is_taken)
+    return false;
+  by_place[c.stored]= c;
+  by_place[c.stored].is_taken= true;
+  return true;
+}
+
+// Columns that only rows have. False: the bytes make no sense.
+bool Rows::read_dropped(const Bytes &dropped, std::vector<Column> &out)
+{
+  auto from= reinterpret_cast<const uchar *>(dropped.data());
+  const uchar *end= from + dropped.size();
   while (from < end)
   {
-    const uchar *at= from;
     size_t stored, can_be_null, length;
-    if (!take_number(at, end, stored) || !take_number(at, end, can_be_null) || !take_number(at, end, length) ||
-        stored + 1 < nullable_among.size())
+    if (!take_number(from, end, stored) || !take_number(from, end, can_be_null) || !take_number(from, end, length))
       return false;
-    if (stored + 1 > nullable_among.size())
-      return true;
     Column c= {};
     c.form= length == 0 ? Form::Var : Form::Fixed;
     c.length= length == 0 ? 0 : uint(length - 1);
-    place(c, can_be_null != 0);
-    columns.push_back(c);
-    from= at;
+    c.stored= c.told_at= uint(stored);
+    c.can_be_null= can_be_null != 0;
+    c.has_bytes= true;
+    out.push_back(c);
   }
   return true;
 }
 
-Bytes Rows::with_dropped(const std::vector<const Field *> &kept) const
+// The table's columns. False: the bytes make no sense.
+bool Rows::put_columns(TABLE *table, const KeyFormat *primary, const Bytes &order)
 {
-  Bytes out;
-  for (const Column &c : columns)
-  {
-    if (c.field && std::find(kept.begin(), kept.end(), c.field) != kept.end())
-      continue;
-    append_length(out, c.stored);
-    append_length(out, c.can_be_null);
-    append_length(out, c.form == Form::Fixed ? c.length + 1 : 0);
-  }
-  return out;
-}
-
-bool Rows::init(TABLE *table, const KeyFormat *primary, const Bytes &dropped)
-{
-  columns.clear();
-  nullable_among.assign(1, 0);
-  auto gone= reinterpret_cast<const uchar *>(dropped.data());
-  const uchar *gone_end= gone + dropped.size();
+  auto from= reinterpret_cast<const uchar *>(order.data());
+  const uchar *end= from + order.size();
+  size_t place= 0, told= 0;
   for (Field **f= table->field; *f; f++)
   {
     Field *field= *f;
     if (!field->stored_in_db())
       continue;
-    if (!place_dropped(gone, gone_end))
+    if (!order.empty() && !(take_number(from, end, place) && take_number(from, end, told)))
       return false;
-    Column c= {};
-    place(c, field->null_ptr);
-    if (is_in_primary(primary, field))
-      continue;
-    c.field= field;
-    c.index= field->field_index;
-    c.offset= field->offset(table->record[0]);
-    c.length= field->pack_length();
-    c.null_offset= field->null_ptr ? field->null_offset(table->record[0]) : 0;
-    c.null_bit= field->null_ptr ? field->null_bit : 0;
-    if (field->flags & BLOB_FLAG)
-      c.form= Form::Blob;
-    else if (field->real_type() == MYSQL_TYPE_VARCHAR)
-    {
-      c.form= Form::Var;
-      c.length= field->field_length;
-      c.length_bytes= static_cast<Field_varstring *>(field)->length_bytes;
-    }
-    else if (field->real_type() == MYSQL_TYPE_STRING && field->type_handler() == &type_handler_string &&
-             field->charset() != &my_charset_bin)
-      c.form= Form::Char;
-    else
-      c.form= Form::Fixed;
-    columns.push_back(c);
+    while (order.empty() && place < by_place.size() && by_place[place].is_taken)
+      place++;
+    Column c= describe(table, field);
+    c.stored= uint(place);
+    c.told_at= uint(told == 0 ? place : told - 1);
+    c.can_be_null= field->null_ptr && told == 0;
+    c.has_bytes= !is_in_primary(primary, field);
+    if (!put(c))
+      return false;
   }
-  return place_dropped(gone, gone_end) && gone == gone_end;
+  return from == end;
+}
+
+// Numbers the places that can be NULL. False: one that is to tell this of a column can't.
+bool Rows::number_bits()
+{
+  nullable_among.assign(1, 0);
+  for (Column &c : by_place)
+  {
+    c.nullable= nullable_among.back();
+    nullable_among.push_back(c.nullable + c.can_be_null);
+  }
+  for (Column &c : by_place)
+  {
+    if (c.told_at == c.stored)
+      continue;
+    if (c.told_at >= by_place.size())
+      return false;
+    Column &bit= by_place[c.told_at];
+    if (bit.field || !bit.can_be_null || bit.form != Form::Fixed || bit.length != 0)
+      return false;
+    bit.has_bytes= false;
+    c.nullable= bit.nullable;
+  }
+  return true;
+}
+
+bool Rows::init(TABLE *table, const KeyFormat *primary, const Places &places)
+{
+  std::vector<Column> dropped;
+  if (!read_dropped(places.dropped, dropped))
+    return false;
+  size_t count= dropped.size();
+  for (Field **f= table->field; *f; f++)
+    count+= (*f)->stored_in_db();
+  by_place.assign(count, Column{});
+  for (const Column &c : dropped)
+    if (!put(c))
+      return false;
+  if (!put_columns(table, primary, places.order) || !number_bits())
+    return false;
+  columns.clear();
+  for (const Column &c : by_place)
+    if (c.has_bytes)
+      columns.push_back(c);
+  return true;
+}
+
+const Rows::Column *Rows::column_of(const Field *field) const
+{
+  for (const Column &c : by_place)
+    if (c.field == field)
+      return &c;
+  return nullptr;
+}
+
+Places Rows::places_of(const TABLE *altered, const std::vector<const Field *> &before) const
+{
+  Places out;
+  std::vector<bool> has_column(places() + altered->s->fields);
+  size_t next= places(), least= 0;
+  bool is_in_order= true;
+  for (uint i= 0; i < altered->s->fields; i++)
+  {
+    const Field *field= altered->field[i];
+    if (!field->stored_in_db())
+      continue;
+    size_t place, told= 0;
+    if (const Column *c= before[i] ? column_of(before[i]) : nullptr)
+    {
+      place= c->stored;
+      if (c->told_at != c->stored)
+        told= c->told_at + 1;
+      else if (field->null_ptr && !before[i]->null_ptr)
+        told= ++next;
+    }
+    else
+      place= next++;
+    has_column[place]= true;
+    append_length(out.order, place);
+    append_length(out.order, told);
+    is_in_order= is_in_order && told == 0 && place >= least;
+    least= place + 1;
+  }
+  if (is_in_order)
+    out.order.clear();
+  for (size_t place= 0; place < next; place++)
+  {
+    if (has_column[place])
+      continue;
+    Column c= {}; // a NULL bit
+    c.can_be_null= true;
+    if (place < places())
+      c= by_place[place];
+    append_length(out.dropped, place);
+    append_length(out.dropped, c.can_be_null);
+    append_length(out.dropped, c.form == Form::Fixed ? c.length + 1 : 0);
+  }
+  return out;
 }
 
 void Rows::encode(TABLE *table, const uchar *record, Bytes &out) const
 {
-  append_length(out, nullable_among.size() - 1);
+  append_length(out, places());
   size_t nulls= out.size();
   out.append((nullable_among.back() + 7) / 8, '\0');
   for (const Column &c : columns)
   {
-    if (c.field ? c.null_bit && (record[c.null_offset] & c.null_bit) : c.can_be_null)
-    {
+    bool null= c.field ? c.null_bit && (record[c.null_offset] & c.null_bit) : c.can_be_null;
+    if (null)
       out[nulls + c.nullable / 8]|= static_cast<char>(1 << c.nullable % 8);
+    if (null && c.can_be_null)
       continue;
-    }
-    if (!c.field)
+    if (null || !c.field)
     {
       // No value, or zeros.
       out.append(c.form == Form::Fixed ? c.length : 1, '\0');
@@ -243,7 +338,7 @@ bool Rows::decode(TABLE *table, WeirBytes row, const std::vector<uchar> &wanted,
     uchar *to= record + c.offset;
     bool is_wanted= wanted[i];
     bool null= c.null_bit && (lacks ? added[c.null_offset] & c.null_bit
-                                    : nulls[c.nullable / 8] & 1 << c.nullable % 8);
+                                    : c.told_at < stored && nulls[c.nullable / 8] & 1 << c.nullable % 8);
     if (c.null_bit && !null)
       record[c.null_offset]&= ~c.null_bit;
     if (null)
@@ -252,6 +347,8 @@ bool Rows::decode(TABLE *table, WeirBytes row, const std::vector<uchar> &wanted,
       // As the server leaves a NULL: what it compares and hashes must not be chance.
       if (is_wanted)
         memcpy(to, table->s->default_values + c.offset, c.field->pack_length());
+      if (!lacks && !c.can_be_null && !(from= take(c, from, end, nullptr, false)))
+        return false;
     }
     else if (lacks)
       memcpy(to, &added[c.offset], c.field->pack_length());
@@ -264,22 +361,25 @@ bool Rows::decode(TABLE *table, WeirBytes row, const std::vector<uchar> &wanted,
 bool Rows::set_added(TABLE *table, const Bytes &row)
 {
   added.clear();
-  if (row.empty())
-    return true;
-  const uchar *defaults= table->s->default_values;
-  std::vector<uchar> record(defaults, defaults + table->s->reclength);
+  return row.empty() || fill(table, table->s->default_values, row);
+}
+
+// Makes a record with the values of a row, and others where that lacks them, the one with the values that rows lack.
+bool Rows::fill(TABLE *table, const uchar *others, const Bytes &row)
+{
+  std::vector<uchar> record(others, others + table->s->reclength), all;
   added= record;
-  std::vector<uchar> all;
   want(nullptr, all);
-  bool ok= decode(table, bytes_of(row), all, record.data());
+  bool ok= row.empty() || decode(table, bytes_of(row), all, record.data());
   added.swap(record);
   return ok;
 }
 
-Bytes Rows::added_row(TABLE *table) const
+Bytes Rows::added_row(TABLE *table, const uchar *record, const Bytes &before)
 {
   Bytes row;
-  encode(table, added.empty() ? table->s->default_values : added.data(), row);
+  if (fill(table, record, before))
+    encode(table, added.data(), row);
   return row;
 }
 

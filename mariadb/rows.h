@@ -1,11 +1,14 @@
 /*
-  Rows as bytes: how many stored columns the table had when the row was written, a bit for each of these
-  that can be NULL, then each column that isn't NULL and can't be had from the primary key: fixed
-  columns as they are, others as length and bytes. Columns that are computed at each read aren't stored.
+  Rows as bytes: how many places the row has, a bit for each of these that can be NULL, then the value of each place that
+  isn't NULL and can't be had from the primary key: fixed ones as they are, others as length and bytes. Columns that are
+  computed at each read aren't stored.
 
-  A table that was given columns at its end has rows that lack them: they have the values of the table's
-  `added` record, which is what the columns' defaults were then. Of a column that was dropped rows keep the place: those
-  from before have its value, later ones NULL, or the least that it takes.
+  Each stored column has a place, which it keeps: of a table that was never altered, the columns' in their order. A column
+  that is added gets the next place, wherever it stands in the definition. Rows from before lack it: they have the value of
+  the table's `added` record, which is what the column's default was then. Of a column that was dropped rows keep the place:
+  those from before have its value, later ones NULL, or the least that it takes. A column that couldn't be NULL before gets
+  another place beside its own, which holds nothing but the bit; rows that lack that have the value, and those where it is NULL the
+  least that it takes.
 */
 #pragma once
 
@@ -13,24 +16,34 @@
 
 namespace weir {
 
+// What tells the places of a table's columns, where they aren't simply in the columns' order.
+struct Places
+{
+  // The places that no column has, or only its NULL bit: of each its number, whether it can be NULL, and 1 more than its
+  // length, or 0 if each value has its own.
+  Bytes dropped;
+  // Of each stored column its place, and 1 more than that of its NULL bit, or 0 if this is its own. Empty: the columns
+  // have the places left, in their order.
+  Bytes order;
+};
+
 class Rows
 {
 public:
-  // `primary`: the primary key, or null if that is hidden. `dropped`: columns that only rows still have, as of
-  // `with_dropped`. False: its bytes make no sense.
-  bool init(TABLE *table, const KeyFormat *primary, const Bytes &dropped);
-  // The columns that only rows have once the table keeps no others than these: of each its place among the stored ones,
-  // whether it can be NULL, and 1 more than its length, or 0 if each value has its own.
-  Bytes with_dropped(const std::vector<const Field *> &kept) const;
-  // How many columns have a place in rows.
+  // `primary`: the primary key, or null if that is hidden. False: the places make no sense.
+  bool init(TABLE *table, const KeyFormat *primary, const Places &places);
+  // The places of an altered table's columns. `before`: what each was in this one; null: it is new.
+  Places places_of(const TABLE *altered, const std::vector<const Field *> &before) const;
+  // How many places rows have.
   size_t places() const { return nullable_among.size() - 1; }
   void encode(TABLE *table, const uchar *record, Bytes &out) const;
   // Whether the rows of two records are the same, given that their primary keys are.
   bool are_same(TABLE *table, const uchar *one, const uchar *other) const;
   // Values of columns that a row lacks, as a row of `encode`. False: the bytes make no sense.
   bool set_added(TABLE *table, const Bytes &row);
-  // Such a row: values of columns added earlier, and the defaults of the others.
-  Bytes added_row(TABLE *table) const;
+  // Such a row, which is kept as if set: what rows lacked `before`, as of `set_added`, and the record's value of other
+  // columns. Empty: `before` makes no sense.
+  Bytes added_row(TABLE *table, const uchar *record, const Bytes &before);
   // Which of a row's columns are wanted, up to the last one that is; null: all.
   void want(const MY_BITMAP *columns, std::vector<uchar> &wanted) const;
   // Puts the columns that are wanted into a record. Blobs point into `row`. False: the bytes make no sense.
@@ -43,19 +56,28 @@ private:
     Field *field; // null: it was dropped
     Form form;
     uint index, offset, length, null_offset;
-    uint stored;   // which of the stored columns
-    uint nullable; // which of those that can be NULL
+    uint stored;   // its place
+    uint told_at;  // the place whose bit tells whether it is NULL
+    uint nullable; // which of the places that can be NULL that is
     uchar null_bit, length_bytes;
-    bool can_be_null;
+    bool can_be_null; // its own place
+    bool has_bytes;   // false: it is had from the primary key, or only a column's NULL bit
+    bool is_taken;
   };
-  std::vector<Column> columns;
-  // For each number of stored columns: how many of the first ones can be NULL.
+  std::vector<Column> columns;  // those that have bytes
+  std::vector<Column> by_place; // all
+  // For each number of places: how many of the first ones can be NULL.
   std::vector<uint> nullable_among;
   // Record with the values that short rows lack.
   std::vector<uchar> added;
 
-  void place(Column &c, bool can_be_null);
-  bool place_dropped(const uchar *&from, const uchar *end);
+  static Column describe(TABLE *table, Field *field);
+  bool put(const Column &c);
+  static bool read_dropped(const Bytes &dropped, std::vector<Column> &out);
+  bool put_columns(TABLE *table, const KeyFormat *primary, const Bytes &order);
+  bool number_bits();
+  const Column *column_of(const Field *field) const;
+  bool fill(TABLE *table, const uchar *others, const Bytes &row);
   static Value value_in(const Column &c, TABLE *table, const uchar *record);
   static const uchar *take(const Column &c, const uchar *from, const uchar *end, uchar *to, bool wanted);
 };

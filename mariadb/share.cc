@@ -112,7 +112,7 @@ int Share::open(const Bytes &table_name, TABLE *form)
   next_auto= meta.auto_increment;
   number= meta.number;
   added= meta.added;
-  dropped= meta.dropped;
+  places= meta.places;
   keys_made= meta.keys_made;
   if (!meta.table_before.empty())
     forget_table_before(table, meta);
@@ -229,15 +229,15 @@ WeirResult rename_table(const Bytes &from, const Bytes &to, WeirPatience patienc
 
 /*
   Format, value of AUTO_INCREMENT, length of the version; from format 2 on the name among the numbers; from 3 on the
-  length of the name of the table before; from 4 on how keys are made; from 5 on the length of the dropped columns;
-  version, that name, dropped columns, added. What an older format lacks is 0, or empty.
+  length of the name of the table before; from 4 on how keys are made; from 5 on the length of the dropped columns; from 6
+  on that of the order of columns; version, that name, dropped columns, order, added. What an older format lacks is 0, or empty.
 */
-static constexpr uchar META_FIRST= 1, META_NOW= 5;
-static constexpr size_t META_HEADS[]= {0, 13, 21, 25, 26, 30};
+static constexpr uchar META_FIRST= 1, META_NOW= 6;
+static constexpr size_t META_HEADS[]= {0, 13, 21, 25, 26, 30, 34};
 
 Bytes Meta::encode() const
 {
-  uchar head[30];
+  uchar head[34];
   static_assert(sizeof head == META_HEADS[META_NOW], "head");
   head[0]= META_NOW;
   int8store(head + 1, auto_increment);
@@ -245,8 +245,10 @@ Bytes Meta::encode() const
   int8store(head + 13, number);
   int4store(head + 21, static_cast<uint32>(table_before.size()));
   head[25]= keys_made;
-  int4store(head + 26, static_cast<uint32>(dropped.size()));
-  return Bytes(reinterpret_cast<const char *>(head), sizeof head) + version + table_before + dropped + added;
+  int4store(head + 26, static_cast<uint32>(places.dropped.size()));
+  int4store(head + 30, static_cast<uint32>(places.order.size()));
+  return Bytes(reinterpret_cast<const char *>(head), sizeof head) + version + table_before + places.dropped +
+         places.order + added;
 }
 
 bool Meta::decode(WeirBytes from)
@@ -256,25 +258,28 @@ bool Meta::decode(WeirBytes from)
   size_t len_of_head= META_HEADS[from.data[0]];
   if (from.len < len_of_head)
     return false;
-  uchar head[30]= {};
+  uchar head[34]= {};
   memcpy(head, from.data, len_of_head);
   auto_increment= uint8korr(head + 1);
-  size_t len= uint4korr(head + 9);
   number= uint8korr(head + 13);
-  size_t before_len= uint4korr(head + 21);
   keys_made= head[25];
-  size_t dropped_len= uint4korr(head + 26), left= from.len - len_of_head;
-  if (keys_made > KEYS_NOW || len > left || before_len > left - len || dropped_len > left - len - before_len)
+  if (keys_made > KEYS_NOW)
     return false;
   auto rest= reinterpret_cast<const char *>(from.data) + len_of_head;
-  auto take= [&rest](size_t count) {
+  size_t left= from.len - len_of_head;
+  auto take= [&](const uchar *len, Bytes &to) {
+    size_t count= uint4korr(len);
+    if (count > left)
+      return false;
+    to.assign(rest, count);
     rest+= count;
-    return Bytes(rest - count, count);
+    left-= count;
+    return true;
   };
-  version= take(len);
-  table_before= take(before_len);
-  dropped= take(dropped_len);
-  added= take(left - len - before_len - dropped_len);
+  if (!take(head + 9, version) || !take(head + 21, table_before) || !take(head + 26, places.dropped) ||
+      !take(head + 30, places.order))
+    return false;
+  added.assign(rest, left);
   return true;
 }
 

@@ -3,7 +3,7 @@
 */
 #pragma once
 
-#include "keys.h"
+#include "rows.h"
 #include "last_write.h"
 #include <atomic>
 #include <mutex>
@@ -23,7 +23,8 @@ public:
   // Position in the engine of each of the server's indexes; WEIR_PRIMARY for the primary key.
   std::vector<uint32_t> positions;
   // See `Meta`.
-  Bytes added, dropped;
+  Bytes added;
+  Places places;
   uchar keys_made= KEYS_NOW;
   LastWrite last_write;
   // Next key of a table without primary key, 0 if not known yet; next value of AUTO_INCREMENT.
@@ -70,7 +71,7 @@ struct Meta
   ulonglong number= 0; // its name among the numbers; 0: it has none
   Bytes version; // the definition's unique id
   Bytes added;   // a row with the values that rows from before a column was added lack
-  Bytes dropped; // columns that only rows still have, as of `Rows::with_dropped`
+  Places places; // of columns in rows
   // Of a partition that was given to another table and not opened since; or its own table. See partitions.h.
   Bytes table_before;
   uchar keys_made= KEYS_NOW; // see keys.h
