@@ -10,6 +10,12 @@ plugin=$out/plugin/ha_weir.so
 system_plugins=/usr/lib/mysql/plugin
 system_config=/etc/mysql/mariadb.conf.d/weir.cnf
 
+# How the handler is compiled.
+flags=(-std=gnu++17 -O2 -g -fPIC -fno-omit-frame-pointer -Wall -Wextra -Wno-unused-parameter
+    -DNDEBUG -DDBUG_OFF -DHAVE_CONFIG_H -DMYSQL_DYNAMIC_PLUGIN -D_FILE_OFFSET_BITS=64
+    -isystem "$headers/include" -isystem "$headers/sql" -isystem "$headers/wsrep-lib/include"
+    -isystem "$headers/wsrep-lib/wsrep-API/v26" -isystem /usr/include/mariadb/server)
+
 # Packages that must all be of one version with the headers.
 packages=(mariadb-server mariadb-server-core mariadb-client mariadb-client-core mariadb-common
     libmariadb3 libmariadb-dev libmariadbd19 libmariadbd-dev mariadb-test mariadb-test-data
