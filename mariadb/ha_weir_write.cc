@@ -366,7 +366,8 @@ void ha_weir::get_auto_increment(ulonglong offset, ulonglong increment, ulonglon
       base= (*first - 1 + increment - offset) / increment * increment + offset;
       if (base < *first)
       {
-        // There is no such value any more. The server doesn't find one either.
+        // No such value is left; the server doesn't find one either. From now on there is none at all, as with InnoDB.
+        share->next_auto= ULONGLONG_MAX;
         *reserved= 1;
         return;
       }
