@@ -226,6 +226,8 @@ int ha_weir::external_lock(THD *thd, int type)
 
 int ha_weir::start_stmt(THD *thd, thr_lock_type type)
 {
+  // The server asks as it locks: for the statement that has called the trigger or function whose statement this is.
+  cached_table_flags= table_flags();
   return start(thd, type);
 }
 

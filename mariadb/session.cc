@@ -74,10 +74,11 @@ bool is_update_ignore(THD *thd)
   return thd->lex->ignore && (thd->lex->sql_command == SQLCOM_UPDATE || thd->lex->sql_command == SQLCOM_UPDATE_MULTI);
 }
 
-// Whether nobody may write what the server has looked for in vain, for a UNIQUE that it checks itself before it writes.
+// Whether nobody may write what the server has looked for in vain, for a UNIQUE that it checks itself before it writes:
+// also in a trigger or a function, whose statements aren't known yet.
 static bool checks_before_writing(THD *thd)
 {
-  if (!is_update_ignore(thd))
+  if (!is_update_ignore(thd) && !thd->lex->requires_prelocking())
     return false;
   for (const TABLE_LIST *one= thd->lex->query_tables; one; one= one->next_global)
     if (one->table && (one->table->s->long_unique_table || one->table->s->period.unique_keys))
