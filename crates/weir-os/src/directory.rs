@@ -243,9 +243,9 @@ impl Disk for Directory {
     }
 
     fn lock(&self) -> Result<Box<dyn Send + Sync>> {
-        let path = self.root.join(LOCK_NAME);
-        let guard = lock_file(&path).map_err(self.error("lock", LOCK_NAME))?;
-        Ok(Box::new(guard))
+        let locked = lock_file(&self.root.join(LOCK_NAME))
+            .and_then(|file| Ok((file, lock_directory(&self.root)?)));
+        Ok(Box::new(locked.map_err(self.error("lock", LOCK_NAME))?))
     }
 
     fn describe(&self) -> String {
@@ -266,18 +266,31 @@ fn lock_file(path: &Path) -> io::Result<fs::File> {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let holder = fs::read_to_string(path).unwrap_or_default();
-            let holder = match holder.trim() {
-                "" => "another process".to_string(),
-                pid => format!("process {pid}"),
-            };
-            let reason = format!("the directory is in use by {holder}; stop it or use another");
-            return Err(io::Error::new(io::ErrorKind::WouldBlock, reason));
+            return Err(match holder.trim() {
+                "" => in_use("another process"),
+                pid => in_use(&format!("process {pid}")),
+            });
         }
         Err(TryLockError::Error(error)) => return Err(error),
     }
     // For messages only: a full device keeps nobody from opening what is there.
     let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
     Ok(file)
+}
+
+/// Locks the directory as well: the file is removed by who takes it for one that was left behind. Not every file
+/// system can do it.
+fn lock_directory(path: &Path) -> io::Result<fs::File> {
+    let directory = fs::File::open(path)?;
+    match directory.try_lock() {
+        Err(TryLockError::WouldBlock) => Err(in_use("another process")),
+        _ => Ok(directory),
+    }
+}
+
+fn in_use(holder: &str) -> io::Error {
+    let reason = format!("the directory is in use by {holder}; stop it or use another");
+    io::Error::new(io::ErrorKind::WouldBlock, reason)
 }
 
 struct RealFile {

@@ -26,6 +26,23 @@ fn the_lock_names_its_holder() {
     drop(second.lock().unwrap());
 }
 
+/// Two would have written to the same files.
+#[test]
+fn who_removes_the_lock_file_does_not_unlock_the_directory() {
+    let root = root();
+    let open = || open_directory(root.path(), Backend::Threads).unwrap();
+    let (first, second) = (open(), open());
+    let guard = first.lock().unwrap();
+    fs::remove_file(root.path().join("lock")).unwrap();
+    for _ in 0..2 {
+        let refused = second.lock().err().unwrap();
+        assert_eq!(refused.kind(), ErrorKind::WouldBlock);
+        assert!(refused.to_string().contains("in use by another process"), "{refused}");
+    }
+    drop(guard);
+    drop(second.lock().unwrap());
+}
+
 #[test]
 fn a_stale_lock_file_is_no_obstacle() {
     let root = root();
