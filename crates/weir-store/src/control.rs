@@ -22,7 +22,9 @@
 //! | 64     | 8     | bytes of a redo segment                           |
 //! | 72     | 8     | redo capacity in bytes                            |
 //! | 80     | 1     | 1 after a clean shutdown                          |
-//! | 81     |       | 0                                                 |
+//! | 81     | 7     | 0                                                 |
+//! | 88     | 8     | bytes of the map file; 0: not told                |
+//! | 96     |       | 0                                                 |
 //!
 //! Format 1 was before there were keys in short form, 2 before key heads had gaps. The file of an older
 //! format is written anew when recovery begins to change pages: an older build would misread them.
@@ -56,6 +58,8 @@ pub struct Control {
     pub redo_capacity: u64,
     /// Whether the database was shut down cleanly, with nothing left to redo.
     pub clean: bool,
+    /// The map file was durably as long as that, as the store fills in: a shorter one lacks blocks.
+    pub map_bytes: u64,
 }
 
 /// Writes a slot.
@@ -75,6 +79,7 @@ pub(crate) fn encode(control: &Control, version: u64, out: &mut [u8]) {
     out[64..72].copy_from_slice(&control.segment_bytes.to_le_bytes());
     out[72..80].copy_from_slice(&control.redo_capacity.to_le_bytes());
     out[80] = u8::from(control.clean);
+    out[88..96].copy_from_slice(&control.map_bytes.to_le_bytes());
     let crc = crc32c::crc32c(out);
     out[12..16].copy_from_slice(&crc.to_le_bytes());
 }
@@ -117,6 +122,7 @@ pub(crate) fn decode(slots: [&[u8]; 2], file: &str) -> Result<(Control, u64, u32
         segment_bytes: u64::from_le_bytes(field(slot, 64)),
         redo_capacity: u64::from_le_bytes(field(slot, 72)),
         clean: slot[80] == 1,
+        map_bytes: u64::from_le_bytes(field(slot, 88)),
     };
     Ok((control, version(slot), u32::from_le_bytes(field(slot, 8))))
 }
@@ -154,13 +160,14 @@ mod tests {
             segment_bytes: 1 << 26,
             redo_capacity: 1 << 30,
             clean: true,
+            map_bytes: 0,
         }
     }
 
     #[test]
     fn slot_is_golden() {
         let mut slot = [0; SLOT];
-        encode(&sample(), 5, &mut slot);
+        encode(&Control { map_bytes: 1 << 18, ..sample() }, 5, &mut slot);
         let crc = field::<4>(&slot, 12);
         let mut expected = [0u8; SLOT];
         expected[..12].copy_from_slice(b"WEIRCTL\0\x03\0\0\0");
@@ -175,11 +182,12 @@ mod tests {
             (64, 1 << 26),
             (72, 1 << 30),
             (80, 1),
+            (88, 1 << 18),
         ] {
             expected[at..at + 8].copy_from_slice(&value.to_le_bytes());
         }
         assert_eq!(slot, expected);
-        assert_eq!(u32::from_le_bytes(crc), 3_691_240_183);
+        assert_eq!(u32::from_le_bytes(crc), 1_226_434_039);
     }
 
     #[test]

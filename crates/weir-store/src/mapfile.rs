@@ -39,6 +39,14 @@ impl Store {
     pub(crate) fn load_map(&self, last: &Control) -> Result<()> {
         let mut io = self.map_io.lock();
         io.map_bytes = self.map_file.len()? / SLOT as u64 * SLOT as u64;
+        if io.map_bytes < last.map_bytes {
+            let block = io.map_bytes / (2 * SLOT as u64);
+            let expected = format!("a file of {} bytes or more", last.map_bytes);
+            let found = format!("{} bytes", io.map_bytes);
+            return Err(self.corrupt_block(block as u32, 0, "map block", expected, found));
+        }
+        // More may be there that isn't durable: of a process that was killed.
+        io.synced_bytes = last.map_bytes;
         let read_bytes = (LOAD_BLOCKS * 2 * SLOT) as u64;
         let mut offset = 0;
         while offset < io.map_bytes {
@@ -185,10 +193,11 @@ impl Store {
     pub fn write_map(&self, draft: MapDraft, durable: Lsn) -> Result<()> {
         let newest = draft.newest();
         assert!(newest < durable, "the map at {newest} with a log durable up to {durable}");
-        let _io = self.map_io.lock();
+        let mut io = self.map_io.lock();
         self.check_poison()?;
         self.map_file.run(draft.writes).map_err(|e| self.poisoned(e))?;
         self.map_file.sync().map_err(|e| self.poisoned(e))?;
+        io.synced_bytes = io.map_bytes;
         let mut blocks = self.blocks.lock();
         for taken in &draft.blocks {
             blocks.finish_write(taken);
@@ -226,7 +235,8 @@ impl Store {
         self.check_poison()?;
         let version = io.control_version + 1;
         let mut slot = AlignedBuf::zeroed(control::SLOT);
-        control::encode(control, version, &mut slot);
+        let control = Control { map_bytes: io.synced_bytes, ..control.clone() };
+        control::encode(&control, version, &mut slot);
         let offset = version % 2 * control::SLOT as u64;
         self.control.write(offset, slot).map_err(|e| self.poisoned(e))?;
         self.control.sync().map_err(|e| self.poisoned(e))?;

@@ -82,6 +82,8 @@ pub(crate) struct Counters {
 /// What only one thread at a time does to the map and control files.
 pub(crate) struct MapIo {
     pub map_bytes: u64,
+    /// The length that was last synced.
+    pub synced_bytes: u64,
     pub control_version: u64,
     /// Offsets of broken slots, to be zeroed when recovery finishes.
     pub broken_slots: Vec<u64>,
@@ -185,6 +187,7 @@ impl Store {
         let (control, control_version, format) = read_control(&*control_file)?;
         let map_io = MapIo {
             map_bytes: 0,
+            synced_bytes: 0,
             control_version,
             broken_slots: Vec::new(),
             outdated: (format < control::CONTROL_FORMAT || control.clean).then(|| control.clone()),

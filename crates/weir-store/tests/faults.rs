@@ -6,8 +6,8 @@ mod common;
 
 use common::{Toy, operations, page_bytes, run};
 use std::sync::Arc;
-use weir_os::SimDisk;
 use weir_os::sim::{Fault, OpKind, Times};
+use weir_os::{Create, Disk, Mode, SimDisk};
 use weir_page::{Lsn, PAGE_SIZE, PageId};
 use weir_store::{Compression, Control, Store, StoreError, StoreOptions, UNIT};
 
@@ -238,6 +238,28 @@ fn a_rotten_map_block_is_found() {
     assert!(open(&disk).is_ok(), "it may be a torn write");
     disk.rot("map", 4096 + 100, 0).unwrap();
     assert!(matches!(open(&disk).map(drop), Err(StoreError::Corrupt { offset: 4096, .. })));
+}
+
+#[test]
+fn a_map_that_was_cut_short_is_found() {
+    let disk = SimDisk::new(1);
+    let store = plain_store(&disk);
+    // The file grows more than once.
+    for (lsn, page) in [(10, 1), (20, 50_000)] {
+        put(&store, page, lsn);
+        let draft = store.draft_map(Lsn(u64::MAX)).unwrap().expect("a block has changed");
+        store.write_map(draft, Lsn(lsn + 1)).unwrap();
+    }
+    store.write_control(&Control::default()).unwrap();
+    drop(store);
+    let file = disk.open("map", Create::No, Mode::Direct).unwrap();
+    let open = || Store::open(Arc::new(disk.clone()), StoreOptions::default()).map(drop);
+    open().unwrap();
+    for bytes in [file.len().unwrap() - 4096, 256 << 10, 0] {
+        file.set_len(bytes).unwrap();
+        let error = open().unwrap_err().to_string();
+        assert!(error.contains("sim/map is corrupt") && error.contains("bytes or more"), "{error}");
+    }
 }
 
 #[test]

@@ -148,6 +148,7 @@ impl Storage {
             segment_bytes: self.redo.segment_bytes(),
             redo_capacity: self.redo.capacity(),
             clean,
+            map_bytes: 0,
         }
     }
 

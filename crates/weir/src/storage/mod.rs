@@ -199,6 +199,7 @@ impl Storage {
             segment_bytes: redo.segment_bytes(),
             redo_capacity: redo.capacity(),
             clean: false,
+            map_bytes: 0,
         };
         let store_options = StoreOptions { compression: options.compression };
         let store = Store::create(disk.clone(), store_options, &control)?;
