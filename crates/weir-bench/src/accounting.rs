@@ -121,6 +121,10 @@ pub struct Usage {
     pub write_calls: u64,
     /// Page faults that had to read.
     pub major_faults: u64,
+    /// Processor time that a host gave to other machines while something here was to run, of all processors,
+    /// microseconds: the machine's, not the process's.
+    #[serde(default)]
+    pub stolen_us: u64,
 }
 
 impl Usage {
@@ -151,6 +155,7 @@ impl Usage {
             read_calls: field("syscr"),
             write_calls: field("syscw"),
             major_faults: stat_field(&stat, 12),
+            stolen_us: ticks(stolen_ticks(&read("/proc/stat")?)).as_micros() as u64,
         })
     }
 
@@ -163,6 +168,7 @@ impl Usage {
             read_calls: self.read_calls.saturating_sub(earlier.read_calls),
             write_calls: self.write_calls.saturating_sub(earlier.write_calls),
             major_faults: self.major_faults.saturating_sub(earlier.major_faults),
+            stolen_us: self.stolen_us.saturating_sub(earlier.stolen_us),
         }
     }
 
@@ -175,6 +181,7 @@ impl Usage {
             read_calls: self.read_calls + other.read_calls,
             write_calls: self.write_calls + other.write_calls,
             major_faults: self.major_faults + other.major_faults,
+            stolen_us: self.stolen_us + other.stolen_us,
         }
     }
 
@@ -240,7 +247,16 @@ fn stat_field(stat: &str, number: usize) -> u64 {
 
 /// User and system time of all threads, also of those that have ended.
 fn cpu_in(stat: &str) -> Duration {
-    let ticks = stat_field(stat, 14) + stat_field(stat, 15);
+    ticks(stat_field(stat, 14) + stat_field(stat, 15))
+}
+
+/// Ticks of all processors that were stolen, from `/proc/stat`.
+fn stolen_ticks(stat: &str) -> u64 {
+    let all = stat.lines().find_map(|line| line.strip_prefix("cpu "));
+    all.and_then(|all| all.split_whitespace().nth(7)?.parse().ok()).unwrap_or(0)
+}
+
+fn ticks(ticks: u64) -> Duration {
     Duration::from_secs_f64(ticks as f64 / clock_ticks_per_second() as f64)
 }
 
@@ -259,6 +275,9 @@ mod tests {
         assert_eq!(stat_field(stat, 12), 33);
         let seconds = 400.0 / clock_ticks_per_second() as f64;
         assert_eq!(cpu_in(stat), Duration::from_secs_f64(seconds));
+        let machine = "cpu  1 2 3 4 5 6 7 80 9 10\ncpu0 1 2 3 4 5 6 7 40 9 10\nintr 5\n";
+        assert_eq!(stolen_ticks(machine), 80);
+        assert_eq!(stolen_ticks("cpu  1 2 3 4\n"), 0, "kernels that don't know of it");
     }
 
     #[test]

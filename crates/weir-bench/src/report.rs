@@ -149,6 +149,10 @@ pub fn summary(run: &Run) -> String {
     if let Some(unwritten) = unwritten(run) {
         text += &format!("\nChanged, and not yet written when the step ended: {unwritten}.\n");
     }
+    if let Some(stolen) = stolen(run) {
+        text +=
+            &format!("\nThe host gave processors of this machine to others (steal): {stolen}.\n");
+    }
     if run.interrupted {
         text += "\nInterrupted: the last step is not whole, later ones were left out.\n";
     }
@@ -166,6 +170,19 @@ pub fn unwritten(run: &Run) -> Option<String> {
         let size =
             if few { format!("{:.0} MB", bytes / MB) } else { format!("{:.2} GB", bytes / GB) };
         Some(format!("{label} {size}"))
+    };
+    let steps: Vec<_> = run.labelled().filter_map(of).collect();
+    (!steps.is_empty()).then(|| steps.join(", "))
+}
+
+/// What share of the processors' time a host took in each step, if it is worth a word in any: results are slower and
+/// less even for it, whatever the engine.
+fn stolen(run: &Run) -> Option<String> {
+    const WORTH_A_WORD: f64 = 0.01;
+    let of = |(step, label): (&StepResult, String)| {
+        let all = step.measured.seconds * 1e6 * run.environment.cores as f64;
+        let share = quotient(step.measured.usage.stolen_us as f64, all);
+        (share >= WORTH_A_WORD).then(|| format!("{label} {:.0} %", share * 100.0))
     };
     let steps: Vec<_> = run.labelled().filter_map(of).collect();
     (!steps.is_empty()).then(|| steps.join(", "))
