@@ -60,9 +60,16 @@ impl DiskError {
         DiskError { operation, file: file.to_string(), offset, source: Arc::new(source) }
     }
 
-    /// The kind of the system's reason.
+    /// The kind of the system's reason. No space is `StorageFull`, whatever has none: device, quota, or file.
     pub fn kind(&self) -> io::ErrorKind {
-        self.source.kind()
+        kind_of(&self.source)
+    }
+}
+
+fn kind_of(error: &io::Error) -> io::ErrorKind {
+    match error.kind() {
+        io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => io::ErrorKind::StorageFull,
+        kind => kind,
     }
 }
 

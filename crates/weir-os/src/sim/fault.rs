@@ -1,5 +1,6 @@
 //! Faults that a simulated disk shows on request.
 
+use rustix::io::Errno;
 use std::io;
 
 /// Kinds of operation, for the choice of those that fail.
@@ -40,7 +41,7 @@ pub enum Fault {
         /// Once or for ever.
         times: Times,
     },
-    /// ENOSPC on a write or a growth.
+    /// ENOSPC, EDQUOT or EFBIG on a write or a growth.
     NoSpace {
         /// From this operation number on.
         at: u64,
@@ -98,13 +99,14 @@ pub(super) fn take(faults: &mut Vec<Fault>, kind: OpKind, number: u64) -> io::Re
     };
     let fault = if faults[at].lasts() { faults[at] } else { faults.remove(at) };
     match fault {
-        Fault::Io { .. } => Err(rustix::io::Errno::IO.into()),
-        Fault::NoSpace { .. } => Err(no_space()),
+        Fault::Io { .. } => Err(Errno::IO.into()),
+        Fault::NoSpace { .. } => Err(no_space(number)),
         Fault::LostWrite { .. } => Ok(Effect::Lost),
         Fault::MisdirectedWrite { .. } => Ok(Effect::Misdirected),
     }
 }
 
-pub(super) fn no_space() -> io::Error {
-    rustix::io::Errno::NOSPC.into()
+/// What a system may say where there is no space, by the operation's number.
+pub(super) fn no_space(number: u64) -> io::Error {
+    [Errno::NOSPC, Errno::DQUOT, Errno::FBIG][(number % 3) as usize].into()
 }

@@ -2,7 +2,9 @@
 
 use super::fault::Effect;
 use super::{OpKind, Refusal, SimDisk, State};
-use crate::{AlignedBuf, BLOCK, DiskError, File, Io, Mode, Result, check_aligned, check_punch};
+use crate::{
+    AlignedBuf, BLOCK, DiskError, File, Io, Mode, Result, check_aligned, check_punch, kind_of,
+};
 use std::io;
 
 /// A handle; the file lives at least as long as it.
@@ -41,7 +43,7 @@ impl State {
             Err(Refusal::Off) => return Err(Refusal::Off.into_error()),
             Err(refusal) => {
                 let error = refusal.into_error();
-                if error.kind() != io::ErrorKind::StorageFull {
+                if kind_of(&error) != io::ErrorKind::StorageFull {
                     self.write_torn(id, offset, bytes);
                 }
                 return Err(error);

@@ -116,7 +116,7 @@ impl State {
 
     fn check_space(&self, more_blocks: u64) -> io::Result<()> {
         match more_blocks > self.free_blocks() {
-            true => Err(fault::no_space()),
+            true => Err(fault::no_space(self.operations)),
             false => Ok(()),
         }
     }

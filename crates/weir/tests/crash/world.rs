@@ -174,7 +174,9 @@ impl Drop for World {
 /// Whether an error says that there is no space.
 pub fn says_full(error: &Error) -> bool {
     let text = error.to_string();
-    text.contains("no space") || text.contains("No space") || text.contains("os error 28")
+    // Of the device, of the quota, of the file.
+    let reasons = ["no space", "os error 28", "os error 122", "os error 27"];
+    reasons.iter().any(|reason| text.contains(reason))
 }
 
 pub fn schema() -> Schema {
