@@ -126,6 +126,7 @@ impl Txn {
         let (s, mut walks) = (self.storage(), Walks::default());
         retry(s, || {
             let leaf = tree.leaf(s, Target::At(key), false)?;
+            walks.begin_turn();
             let (slot, found) = leaf.seek(key);
             if !found {
                 return Ok(None);

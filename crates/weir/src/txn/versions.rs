@@ -2,7 +2,8 @@
 //!
 //! Undo records lie in pages that may have to be read first. Who comes to such a page gives up the entry's leaf, has the
 //! page read, and begins anew. [`Walks`] keep how far it had come: so each page of a long chain is needed once, and
-//! nobody has to have all of them in memory together.
+//! nobody has to have all of them in memory together. What takes long is done in turns, between which others come to
+//! the leaf.
 
 use super::{Transactions, View};
 use crate::storage::{Fault, Restart, Stop, Storage};
@@ -12,26 +13,59 @@ use weir_page::TxnId;
 use weir_page::undo::{self, Undo};
 use weir_page::version::{Entry, Flags, UndoPtr, Version};
 
-/// Undo records gone through at once: so long others wait who want to change the entry's leaf.
+/// Undo records gone through while a leaf is latched: so long others wait who want to change it.
 const AT_ONCE: usize = 256;
+/// It is kept how far back an entry was looked at if that took so many records: to go through fewer again costs little.
+const WORTH_KEEPING: usize = 16;
+/// So often [`AT_ONCE`] is doubled, at most.
+const DOUBLED_MAX: u32 = 32;
 
 /// What a view sees of an entry: whether the value is a reference to a chain, and its bytes.
 pub type Seen<'e> = Option<(bool, Cow<'e, [u8]>)>;
 
-/// How far back a snapshot's look at entries has come where it had to stop for undo pages. The snapshot lives
-/// meanwhile.
+/// How far back a snapshot's looks at entries have come where they had to stop. The snapshot lives meanwhile.
 #[derive(Default)]
 pub struct Walks {
     snapshot: u64,
-    /// By the newest version that is committed and not covered: nothing of what lies before it changes while the
-    /// snapshot lives.
-    reached: HashMap<Version, AsOf<'static>>,
+    /// By the version that a part of a chain began with.
+    reached: HashMap<Version, Reached>,
+    /// Records that may still be gone through before the leaf is given up.
+    left: usize,
+    /// The running transaction among whose versions a look stopped last, and how much it had taken back.
+    stopped_in: Option<(TxnId, u64)>,
+    /// How often one had taken back writes before the next look, so that nothing was kept.
+    lost: u32,
+}
+
+/// What comes before a version: the entry as it was then. That changes no more while the version is in the chain and the
+/// snapshot lives; but a running transaction may take the version back, and write another one in its place.
+struct Reached {
+    /// How much the version's transaction had taken back, if it ran.
+    taken_back: Option<u64>,
+    entry: AsOf<'static>,
+}
+
+/// A part of a chain that is gone through: the versions of a running transaction, which are the newest, or all others.
+struct Part {
+    begin: Version,
+    /// How much the transaction has taken back, if it runs.
+    taken_back: Option<u64>,
+    steps: usize,
+    /// Whether it was gone through before.
+    is_kept: bool,
+}
+
+impl Part {
+    fn goes_on_with(&self, version: Version) -> bool {
+        self.taken_back.is_none() || version.txn == self.begin.txn
+    }
 }
 
 impl Walks {
     /// What was reached isn't needed any more.
     pub fn clear(&mut self) {
         self.reached.clear();
+        (self.stopped_in, self.lost) = (None, 0);
     }
 
     #[cfg(test)]
@@ -39,11 +73,42 @@ impl Walks {
         self.reached.len()
     }
 
+    /// A leaf has been latched for looks at its entries.
+    pub fn begin_turn(&mut self) {
+        self.left = AT_ONCE << self.lost;
+    }
+
     /// For a look at this snapshot from now on.
     fn look_at(&mut self, snapshot: u64) {
         if self.snapshot != snapshot {
             self.snapshot = snapshot;
             self.clear();
+        }
+    }
+
+    /// How far an earlier look came from a version that is in the part.
+    fn take(&mut self, part: &Part, version: Version) -> Option<AsOf<'static>> {
+        if self.reached.is_empty() {
+            return None;
+        }
+        let reached = self.reached.remove(&version)?;
+        (reached.taken_back == part.taken_back).then_some(reached.entry)
+    }
+
+    /// Keeps how far the part was gone through, if it is worth it.
+    fn keep(&mut self, part: &Part, at: &AsOf<'_>, stopped: bool) {
+        // Where somebody has stopped, the looks at its neighbours are repeated with its own.
+        let repeated = stopped || !self.reached.is_empty();
+        if part.is_kept || part.steps >= WORTH_KEEPING || (part.steps > 0 && repeated) {
+            let entry = at.clone().into_owned();
+            self.reached.insert(part.begin, Reached { taken_back: part.taken_back, entry });
+        }
+        if stopped && let Some(taken_back) = part.taken_back {
+            let before = self.stopped_in.replace((part.begin.txn, taken_back));
+            // Beside one that goes on taking back writes, nobody would get anywhere little by little.
+            if before.is_some_and(|(txn, before)| txn == part.begin.txn && before != taken_back) {
+                self.lost = (self.lost + 1).min(DOUBLED_MAX);
+            }
         }
     }
 }
@@ -118,40 +183,37 @@ impl Transactions {
     ) -> Result<Seen<'e>, Restart<Fault>> {
         let Entry { flags, version, value } = *entry;
         let mut at = AsOf { flags, version, value: Cow::Borrowed(value) };
-        let (mut begin, mut steps) = (None, 0);
+        let mut part: Option<Part> = None;
         let end = loop {
             let Some(v) = at.version.filter(|v| !is_it(v.txn)) else { break End::Found };
             if v.undo.is_insert() {
                 break End::Absent;
             }
-            if begin.is_none() && !self.is_active(v.txn) {
-                begin = Some(v);
-            }
+            let part = match &mut part {
+                Some(part) if part.goes_on_with(v) => part,
+                before => {
+                    before.iter().for_each(|part| walks.keep(part, &at, false));
+                    let taken_back = self.taken_back(v.txn);
+                    before.insert(Part { begin: v, taken_back, steps: 0, is_kept: false })
+                }
+            };
             // Also further back: there may be newer versions than at the look before.
-            if begin.is_some()
-                && let Some(reached) = walks.reached.get(&v)
-            {
-                at = reached.clone();
+            if let Some(entry) = walks.take(part, v) {
+                (at, part.is_kept) = (entry, true);
                 continue;
             }
-            if begin.is_some() && steps == AT_ONCE {
+            if walks.left == 0 {
                 break End::Stopped(Stop::Retry.into());
             }
             match before(&self.storage, v.undo, &at) {
                 Ok(before) => at = before,
                 Err(restart) => break End::Stopped(restart),
             }
-            // What running transactions wrote is gone through again at each look.
-            steps += usize::from(begin.is_some());
+            walks.left -= 1;
+            part.steps += 1;
         };
         let stopped = matches!(end, End::Stopped(_));
-        // Where somebody has stopped, the looks at its neighbours are repeated with its own.
-        if let Some(begin) = begin
-            && steps > 0
-            && (stopped || !walks.reached.is_empty())
-        {
-            walks.reached.insert(begin, at.clone().into_owned());
-        }
+        part.iter().for_each(|part| walks.keep(part, &at, stopped));
         match end {
             End::Found => Ok((!at.flags.deleted).then_some((at.flags.overflow, at.value))),
             End::Absent => Ok(None),
@@ -186,7 +248,7 @@ mod tests {
     use super::*;
     use crate::tree::{Target, Tree};
     use crate::txn::tests::{commit, transactions, tree};
-    use crate::txn::{Direction, Op, Range, Scan};
+    use crate::txn::{Direction, Op, Range, Scan, Txn};
     use std::sync::Arc;
     use std::sync::atomic::Ordering;
 
@@ -235,6 +297,49 @@ mod tests {
         assert!(loads < 4 * u64::from(ROWS), "{loads} loads");
     }
 
+    /// A look at the only row, for one turn: what it gives, unless it takes another.
+    fn look(
+        txns: &Transactions,
+        rows: Tree,
+        view: View,
+        walks: &mut Walks,
+    ) -> Option<Option<Vec<u8>>> {
+        let seen = || {
+            let leaf = rows.leaf(&txns.storage, Target::At(b"row"), false)?;
+            walks.begin_turn();
+            let seen = txns.visible(view, &leaf.entry(0), walks)?;
+            Ok::<_, Restart<Fault>>(seen.map(|(_, value)| value.into_owned()))
+        };
+        match { seen }() {
+            Ok(seen) => Some(seen),
+            Err(Restart::Stop(Stop::Retry)) => None,
+            Err(Restart::Stop(Stop::Load(page))) => {
+                assert!(txns.storage.load(page).unwrap());
+                None
+            }
+            Err(Restart::Error(fault)) => panic!("{fault}"),
+        }
+    }
+
+    /// How many turns it takes to see what was there at first. `meanwhile`: what is done between them.
+    fn turns_to_old(
+        txns: &Transactions,
+        rows: Tree,
+        view: View,
+        most: usize,
+        mut meanwhile: impl FnMut(usize),
+    ) -> usize {
+        let mut walks = Walks::default();
+        for turn in 1..=most {
+            if let Some(seen) = look(txns, rows, view, &mut walks) {
+                assert_eq!(seen.unwrap(), b"old");
+                return turn;
+            }
+            meanwhile(turn);
+        }
+        panic!("not through after {most} turns");
+    }
+
     /// Each version that was new was the begin of another walk, and none came to its end.
     #[test]
     fn a_chain_that_grows_meanwhile_is_gone_through_all_the_same() {
@@ -245,24 +350,12 @@ mod tests {
         let view = reader.view();
         let write = |n: usize| commit(&txns, rows, b"row", Op::Update(&n.to_be_bytes()));
         (0..4 * AT_ONCE).for_each(write);
-        let mut walks = Walks::default();
-        let mut look = || {
-            let leaf = rows.leaf(&txns.storage, Target::At(b"row"), false)?;
-            let seen = txns.visible(view, &leaf.entry(0), &mut walks)?;
-            Ok::<_, Restart<Fault>>(seen.map(|(_, value)| value.into_owned()))
-        };
-        for turn in 0..5 {
-            match look() {
-                Err(Restart::Stop(Stop::Retry)) => write(turn),
-                seen => return assert_eq!(seen.unwrap().unwrap(), b"old"),
-            }
-        }
-        panic!("it is not through after more turns than the chain has parts");
+        turns_to_old(&txns, rows, view, 5, write);
     }
 
-    /// Where those of a running transaction took all that are gone through at once, a look came no further.
+    /// All of it was gone through with the leaf latched.
     #[test]
-    fn versions_of_a_running_transaction_keep_nobody_from_those_before() {
+    fn what_a_running_transaction_writes_is_gone_through_in_turns() {
         let txns = transactions(200);
         let rows = tree(&txns);
         commit(&txns, rows, b"row", Op::Insert(b"old"));
@@ -270,12 +363,84 @@ mod tests {
         let view = reader.view();
         commit(&txns, rows, b"row", Op::Update(b"new"));
         let mut writer = txns.begin();
-        for n in 0..AT_ONCE {
+        let mut write = |n: usize| {
+            writer.write(rows, b"row", Op::Update(&n.to_be_bytes())).unwrap();
+        };
+        (0..4 * AT_ONCE).for_each(&mut write);
+        assert!(turns_to_old(&txns, rows, view, 6, write) >= 5);
+    }
+
+    /// Each look began anew, and came to its end only where all pages were in memory together.
+    #[test]
+    fn what_a_running_transaction_writes_may_take_more_pages_than_there_are_frames() {
+        let txns = transactions(64);
+        let (rows, others) = (tree(&txns), tree(&txns));
+        commit(&txns, rows, b"row", Op::Insert(b"old"));
+        let mut reader = txns.begin();
+        let view = reader.view();
+        let mut writer = txns.begin();
+        let mut write = |round: usize| {
+            writer.write(rows, b"row", Op::Update(&round.to_be_bytes())).unwrap();
+            for n in 0..6 {
+                writer.write(others, b"other", Op::Upsert(&[round as u8 ^ n; 3000])).unwrap();
+            }
+        };
+        (0..ROWS.into()).for_each(&mut write);
+        turns_to_old(&txns, rows, view, 4 * usize::from(ROWS), |turn| {
+            if turn % 10 == 0 {
+                write(turn);
+            }
+        });
+    }
+
+    /// The places of undo records that were taken back are others' then. What was reached before says nothing of them.
+    #[test]
+    fn what_is_taken_back_between_two_looks_leads_nobody_astray() {
+        let txns = transactions(200);
+        let rows = tree(&txns);
+        let old = vec![0; 3000];
+        commit(&txns, rows, b"row", Op::Insert(&old));
+        let mut reader = txns.begin();
+        let view = reader.view();
+        let mut writer = txns.begin();
+        writer.write(rows, b"row", Op::Update(&old)).unwrap();
+        let begin = writer.savepoint();
+        // Undo records of one length, each of one byte.
+        let write = |writer: &mut Txn, from: usize| {
+            let mut value = old.clone();
+            for byte in from..from + AT_ONCE + 50 {
+                value[byte] = 1;
+                writer.write(rows, b"row", Op::Update(&value)).unwrap();
+            }
+            rows.leaf(&txns.storage, Target::At(b"row"), false).unwrap().entry(0).version
+        };
+        let mut walks = Walks::default();
+        let before = write(&mut writer, 200);
+        assert_eq!(look(&txns, rows, view, &mut walks), None);
+        writer.rollback_to(begin).unwrap();
+        assert_eq!(write(&mut writer, 1000), before, "it takes the same place");
+        let seen = std::iter::repeat_with(|| look(&txns, rows, view, &mut walks)).flatten().next();
+        assert!(seen.unwrap().unwrap() == old);
+    }
+
+    /// Where nothing is kept from turn to turn, turns become longer.
+    #[test]
+    fn who_takes_back_writes_all_the_time_keeps_nobody_from_what_was_before() {
+        let txns = transactions(200);
+        let rows = tree(&txns);
+        commit(&txns, rows, b"row", Op::Insert(b"old"));
+        let mut reader = txns.begin();
+        let view = reader.view();
+        let mut writer = txns.begin();
+        for n in 0..16 * AT_ONCE {
             writer.write(rows, b"row", Op::Update(&n.to_be_bytes())).unwrap();
         }
-        let mut value = Vec::new();
-        assert!(reader.get_into(view, rows, b"row", &mut value).unwrap());
-        assert_eq!(value, b"old");
+        turns_to_old(&txns, rows, view, 8, |turn| {
+            let before = writer.savepoint();
+            writer.write(rows, b"row", Op::Update(&[turn as u8; 9])).unwrap();
+            writer.rollback_to(before).unwrap();
+            writer.write(rows, b"row", Op::Update(&turn.to_be_bytes())).unwrap();
+        });
     }
 
     #[test]

@@ -110,6 +110,7 @@ impl Scan {
     fn fetch_leaf(&mut self, s: &Storage, look: Look) -> Result<(), Restart<ScanStop>> {
         let scan_use = self.most > 4096;
         let leaf = self.tree.leaf(s, self.target(), scan_use)?;
+        self.walks.begin_turn();
         let before = match look {
             Look::Newest { ranges: Some(_), .. } => Some(self.range.clone()),
             _ => None,
@@ -409,6 +410,7 @@ mod tests {
             assert_eq!(scan.walks.len(), 1);
             let leaf = rows.leaf(s, scan.target(), true).unwrap();
             scan.walks.clear();
+            scan.walks.begin_turn();
             scan.look_for_undo(&lacks_a_page, &leaf, 0..ROWS.into(), look);
             assert_eq!(scan.walks.len(), 1);
             drop(leaf);
@@ -419,6 +421,29 @@ mod tests {
                 values += 1;
             }
             assert_eq!(values, ROWS);
+        }
+    }
+
+    /// Chains none of which takes long kept the leaf latched together.
+    #[test]
+    fn many_chains_of_a_leaf_are_gone_through_in_turns() {
+        let txns = transactions(400);
+        let rows = tree(&txns);
+        (0..ROWS).for_each(|row| commit(&txns, rows, &[row], Op::Insert(b"old")));
+        let mut reader = txns.begin();
+        let look = Look::At(reader.view());
+        for n in 0..100_u16 {
+            (0..ROWS).for_each(|row| commit(&txns, rows, &[row], Op::Update(&n.to_be_bytes())));
+        }
+        for direction in [Direction::Forward, Direction::Backward] {
+            let mut scan = Scan::new(txns.clone(), rows, Range::default(), direction, 1000);
+            for copied in [2, 5, 7] {
+                let stop = scan.fetch_leaf(&txns.storage, look);
+                assert!(matches!(stop, Err(Restart::Stop(Stop::Retry))));
+                assert_eq!(scan.rows.len(), copied);
+            }
+            assert!(scan.fetch_leaf(&txns.storage, look).is_ok());
+            assert_eq!(scan.rows.len(), ROWS.into());
         }
     }
 }
