@@ -58,8 +58,10 @@ const LATENCY_WEIGHT: f64 = 1.0 / 16.0;
 #[derive(Debug, Clone)]
 pub struct DeviceMeter {
     device: Device,
-    /// Pages written per second over the last seconds, idle ones included.
+    /// Pages written per second over the last seconds, idle ones included, times the weight that this mean has
+    /// gathered: 1 after a few seconds.
     written: f64,
+    written_weight: f64,
     /// Pages per second at the moment.
     current: f64,
     /// For how long that has been quite another than the one that is told.
@@ -86,6 +88,7 @@ impl DeviceMeter {
         DeviceMeter {
             device: Device::UNKNOWN,
             written: 0.0,
+            written_weight: 0.0,
             current: 0.0,
             off_seconds: 0.0,
             same_seconds: 0.0,
@@ -144,12 +147,15 @@ impl DeviceMeter {
         };
         let rate = self.pages as f64 / of_time;
         let written = self.pages as f64 / self.seconds;
-        self.written += (written - self.written) * -(-self.seconds / MEMORY.1).exp_m1();
+        let share = -(-self.seconds / MEMORY.1).exp_m1();
+        self.written += (written - self.written) * share;
+        self.written_weight += (1.0 - self.written_weight) * share;
+        let written = self.written / self.written_weight;
         match self.device.pages_per_second {
             None if full && rate > 0.0 => {
                 self.current = rate;
-                self.device.pages_per_second = Some(rate.max(self.written));
-                self.same_seconds = if self.written > rate { MEMORY.1 } else { 0.0 };
+                self.device.pages_per_second = Some(rate.max(written));
+                self.same_seconds = if written > rate { MEMORY.1 } else { 0.0 };
             }
             Some(known) if full || rate > known => self.follow(known, rate, self.seconds),
             _ => {}
@@ -222,6 +228,14 @@ mod tests {
         let mut meter = DeviceMeter::new();
         run(&mut meter, 5000.0, 64, 5.0, false);
         assert_eq!(meter.device().pages_per_second, None);
+    }
+
+    #[test]
+    fn what_was_written_for_a_moment_counts_when_the_queue_is_first_full() {
+        let mut meter = DeviceMeter::new();
+        run(&mut meter, 7000.0, 64, 0.5, false);
+        run(&mut meter, 1000.0, 64, 0.25, true);
+        assert!((4000.0..7000.0).contains(&rate(&meter)), "{}", rate(&meter));
     }
 
     #[test]
