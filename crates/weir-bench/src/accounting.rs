@@ -2,7 +2,7 @@
 //!
 //! An embedded engine works in this process, a server in one of its own ([`Place`]). In both cases
 //! processor time is that of clients and engine together, so that what clients took can be told apart; all
-//! other figures are the engine's process's alone.
+//! other figures are the engine's process's alone, but for what a host stole: that is the machine's.
 //!
 //! Device figures are the kernel's block I/O accounting of that process (`/proc/PID/io`): bytes read
 //! from the device, also through page faults, and bytes sent to it; for files written through the page
