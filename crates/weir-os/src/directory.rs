@@ -4,6 +4,8 @@
 //!   not (tmpfs); the rules on alignment are the same in both cases.
 //! - Growth allocates first and sets the length afterwards, so that a full device leaves the
 //!   length unchanged.
+//! - The directory is opened once and its files by their names in it: wherever it is moved to, whatever takes its
+//!   place, and wherever the process goes.
 //! - The lock is `flock` on the file `lock`, which holds the owner's process id as text. The
 //!   kernel drops it with the process, so a stale file is no obstacle.
 
@@ -14,11 +16,10 @@ use crate::{
     AlignedBuf, Create, Disk, DiskError, DiskStats, File, Io, LOCK_NAME, Mode, Result,
     check_aligned, check_name, check_punch,
 };
-use rustix::fs::{Access, AtFlags, CWD, FallocateFlags, OFlags};
-use rustix::io::Errno;
-use std::fs::{self, OpenOptions, TryLockError};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use rustix::fs::{Access, AtFlags, FallocateFlags, FileType, OFlags};
+use rustix::io::{Errno, retry_on_intr};
+use std::fs::{self, TryLockError};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -79,15 +80,16 @@ pub fn open_directory(path: impl AsRef<Path>, backend: Backend) -> Result<Arc<dy
     let shown = root.display().to_string();
     let fail = |operation, error| DiskError::new(operation, &shown, 0, error);
     create_durably(root).map_err(|error| fail("create directory", error))?;
+    let opened = fs::File::open(root).map_err(|error| fail("open", error))?;
     let rights = Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK;
-    rustix::fs::accessat(CWD, root, rights, AtFlags::EACCESS)
+    rustix::fs::accessat(&opened, ".", rights, AtFlags::EACCESS)
         .map_err(|errno| fail("access (read and write)", errno.into()))?;
     let (runner, remark) =
         runner_for(backend, Rings::probe).map_err(|error| fail("io_uring set-up", error))?;
-    let cache = if takes_direct(root) { "O_DIRECT" } else { "page cache" };
+    let cache = if takes_direct(&opened) { "O_DIRECT" } else { "page cache" };
     let description = format!("{}{remark}, {cache}: {shown}", runner.name());
     let shared = Arc::new(Shared { runner, counters: Counters::default() });
-    Ok(Arc::new(Directory { root: root.to_path_buf(), description, shared }))
+    Ok(Arc::new(Directory { opened, root: root.to_path_buf(), description, shared }))
 }
 
 /// The backend, and for messages why it is not the preferred one.
@@ -107,10 +109,9 @@ fn runner_for(
 }
 
 /// Whether files of the directory can be read past the page cache; tried on a file without name.
-fn takes_direct(root: &Path) -> bool {
-    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    match rustix::fs::open(root, flags, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR) {
-        Ok(file) => set_direct(&file.into()).unwrap_or(false),
+fn takes_direct(directory: &fs::File) -> bool {
+    match open_in(directory, ".", OFlags::TMPFILE | OFlags::RDWR, 0o600) {
+        Ok(file) => set_direct(&file).unwrap_or(false),
         // Such files are not for every file system; those that are not in memory have O_DIRECT.
         Err(_) => true,
     }
@@ -142,6 +143,8 @@ struct Shared {
 }
 
 struct Directory {
+    opened: fs::File,
+    /// Where it was then, for messages.
     root: PathBuf,
     description: String,
     shared: Arc<Shared>,
@@ -162,24 +165,24 @@ impl Directory {
 
     fn open_file(&self, name: &str, create: Create, mode: Mode) -> io::Result<OpenFile> {
         check_name(name)?;
-        let path = self.root.join(name);
-        let mut options = OpenOptions::new();
-        options.read(true).write(true);
-        match create {
-            Create::No => {}
-            Create::IfAbsent => {
-                options.create(true);
-            }
-            Create::New => {
-                options.create_new(true);
-            }
-        }
-        let file = options.open(&path)?;
+        let create = match create {
+            Create::No => OFlags::empty(),
+            Create::IfAbsent => OFlags::CREATE,
+            Create::New => OFlags::CREATE | OFlags::EXCL,
+        };
+        let file = open_in(&self.opened, name, OFlags::RDWR | create, 0o666)?;
         // The mode is changed in place: one open call would have to be undone where the file
         // system creates the file and then refuses the flag.
         let direct = mode == Mode::Direct && set_direct(&file)?;
         Ok(OpenFile { file, direct })
     }
+}
+
+/// Opens what has this name in a directory; `mode` is for what is created.
+fn open_in(directory: &fs::File, name: &str, flags: OFlags, mode: u32) -> io::Result<fs::File> {
+    let mode = rustix::fs::Mode::from_raw_mode(mode);
+    let open = || rustix::fs::openat(directory, name, flags | OFlags::CLOEXEC, mode);
+    Ok(retry_on_intr(open)?.into())
 }
 
 /// Turns O_DIRECT on; `false` where the file system has none.
@@ -204,23 +207,32 @@ impl Disk for Directory {
     }
 
     fn remove(&self, name: &str) -> Result<()> {
-        let removed = check_name(name).and_then(|()| fs::remove_file(self.root.join(name)));
-        removed.map_err(self.error("remove", name))
+        let remove = || Ok(rustix::fs::unlinkat(&self.opened, name, AtFlags::empty())?);
+        check_name(name).and_then(|()| remove()).map_err(self.error("remove", name))
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
         let checked = check_name(from).and_then(|()| check_name(to));
-        let renamed = checked.and_then(|()| fs::rename(self.root.join(from), self.root.join(to)));
-        renamed.map_err(self.error("rename", from))
+        let rename = || Ok(rustix::fs::renameat(&self.opened, from, &self.opened, to)?);
+        checked.and_then(|()| rename()).map_err(self.error("rename", from))
     }
 
     fn list(&self) -> Result<Vec<String>> {
         let names = || -> io::Result<Vec<String>> {
             let mut names = Vec::new();
-            for entry in fs::read_dir(&self.root)? {
+            for entry in rustix::fs::Dir::read_from(&self.opened)? {
                 let entry = entry?;
+                let kind = match entry.file_type() {
+                    // Not every file system tells.
+                    FileType::Unknown => {
+                        let (name, flags) = (entry.file_name(), AtFlags::SYMLINK_NOFOLLOW);
+                        let found = rustix::fs::statat(&self.opened, name, flags)?;
+                        FileType::from_raw_mode(found.st_mode)
+                    }
+                    kind => kind,
+                };
                 let name = entry.file_name().to_string_lossy().into_owned();
-                if name != LOCK_NAME && !entry.file_type()?.is_dir() {
+                if name != LOCK_NAME && kind != FileType::Directory {
                     names.push(name);
                 }
             }
@@ -232,19 +244,18 @@ impl Disk for Directory {
 
     fn sync_dir(&self) -> Result<()> {
         self.shared.counters.count_sync();
-        let synced = fs::File::open(&self.root).and_then(|dir| dir.sync_all());
-        synced.map_err(self.error("sync", ""))
+        self.opened.sync_all().map_err(self.error("sync", ""))
     }
 
     fn free_bytes(&self) -> Result<u64> {
-        let found = rustix::fs::statvfs(&self.root);
+        let found = rustix::fs::fstatvfs(&self.opened);
         let found = found.map_err(|errno| self.error("statvfs", "")(errno.into()))?;
         Ok(found.f_bavail.saturating_mul(found.f_frsize))
     }
 
     fn lock(&self) -> Result<Box<dyn Send + Sync>> {
-        let locked = lock_file(&self.root.join(LOCK_NAME))
-            .and_then(|file| Ok((file, lock_directory(&self.root)?)));
+        let locked =
+            lock_file(&self.opened).and_then(|file| Ok((file, lock_directory(&self.opened)?)));
         Ok(Box::new(locked.map_err(self.error("lock", LOCK_NAME))?))
     }
 
@@ -258,14 +269,14 @@ impl Disk for Directory {
 }
 
 /// Takes the lock and writes the process id; the lock lives as long as the file is open.
-fn lock_file(path: &Path) -> io::Result<fs::File> {
-    let mut options = OpenOptions::new();
-    let mut file =
-        options.read(true).write(true).create(true).truncate(false).mode(0o640).open(path)?;
+fn lock_file(directory: &fs::File) -> io::Result<fs::File> {
+    let mut file = open_in(directory, LOCK_NAME, OFlags::RDWR | OFlags::CREATE, 0o640)?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
-            let holder = fs::read_to_string(path).unwrap_or_default();
+            let mut holder = String::new();
+            // For the message only.
+            let _ = file.read_to_string(&mut holder);
             return Err(match holder.trim() {
                 "" => in_use("another process"),
                 pid => in_use(&format!("process {pid}")),
@@ -280,11 +291,12 @@ fn lock_file(path: &Path) -> io::Result<fs::File> {
 
 /// Locks the directory as well: the file is removed by who takes it for one that was left behind. Not every file
 /// system can do it.
-fn lock_directory(path: &Path) -> io::Result<fs::File> {
-    let directory = fs::File::open(path)?;
-    match directory.try_lock() {
+fn lock_directory(directory: &fs::File) -> io::Result<fs::File> {
+    // The lock is of this opening, and ends with it.
+    let own = open_in(directory, ".", OFlags::RDONLY | OFlags::DIRECTORY, 0)?;
+    match own.try_lock() {
         Err(TryLockError::WouldBlock) => Err(in_use("another process")),
-        _ => Ok(directory),
+        _ => Ok(own),
     }
 }
 
@@ -338,7 +350,7 @@ impl File for RealFile {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let file = &self.open.file;
         let punch = || rustix::fs::fallocate(file, flags, offset, bytes);
-        where_supported(rustix::io::retry_on_intr(punch)).map_err(fail)
+        where_supported(retry_on_intr(punch)).map_err(fail)
     }
 
     fn sync(&self) -> Result<()> {
@@ -355,7 +367,7 @@ impl File for RealFile {
 fn allocate(file: &fs::File, old: u64, new: u64) -> io::Result<()> {
     let flags = FallocateFlags::KEEP_SIZE;
     let grow = || rustix::fs::fallocate(file, flags, old, new - old);
-    where_supported(rustix::io::retry_on_intr(grow)).inspect_err(|_| {
+    where_supported(retry_on_intr(grow)).inspect_err(|_| {
         // Give back what was allocated before the device was full. The first error counts.
         let _ = file.set_len(old);
     })
@@ -388,11 +400,10 @@ mod tests {
     #[test]
     fn a_lock_in_which_nothing_can_be_noted_is_a_lock() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join(LOCK_NAME);
-        let (kind, rights) =
-            (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR);
-        rustix::fs::mknodat(CWD, &path, kind, rights, 0).unwrap();
-        lock_file(&path).unwrap();
+        let (kind, rights) = (FileType::Fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR);
+        let opened = fs::File::open(dir.path()).unwrap();
+        rustix::fs::mknodat(&opened, LOCK_NAME, kind, rights, 0).unwrap();
+        lock_file(&opened).unwrap();
     }
 
     #[test]

@@ -65,6 +65,30 @@ fn directories_are_made_with_their_parents() {
     assert!(disk.describe().ends_with(&path.display().to_string()), "{}", disk.describe());
 }
 
+/// Files opened by path were made in what had taken the directory's place.
+#[test]
+fn a_directory_that_is_moved_keeps_its_files() {
+    let root = root();
+    let (path, moved) = (root.path().join("db"), root.path().join("moved"));
+    let disk = open_directory(&path, Backend::Threads).unwrap();
+    drop(disk.open("first", Create::New, Mode::Direct).unwrap());
+    fs::rename(&path, &moved).unwrap();
+    fs::create_dir(&path).unwrap();
+    let _guard = disk.lock().unwrap();
+    drop(disk.open("first", Create::No, Mode::Direct).unwrap());
+    drop(disk.open("second", Create::New, Mode::Cached).unwrap());
+    disk.rename("first", "third").unwrap();
+    disk.remove("second").unwrap();
+    disk.sync_dir().unwrap();
+    assert!(disk.free_bytes().unwrap() > 0);
+    assert_eq!(disk.list().unwrap(), ["third"]);
+    assert!(moved.join("third").is_file() && moved.join("lock").is_file());
+    assert_eq!(fs::read_dir(&path).unwrap().count(), 0);
+    let other = open_directory(&path, Backend::Threads).unwrap();
+    let _guard = other.lock().unwrap();
+    assert_eq!(other.list().unwrap(), [""; 0]);
+}
+
 #[test]
 fn what_is_no_directory_is_refused() {
     let root = root();
