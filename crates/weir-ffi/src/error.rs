@@ -3,6 +3,7 @@
 use crate::bytes::WeirBytes;
 use std::cell::RefCell;
 use std::ffi::{c_char, CString};
+use weir::schema::SchemaError;
 use weir::Error;
 
 /// What a call came to.
@@ -127,19 +128,12 @@ fn kind(error: &Error) -> WeirResult {
         Error::IndexTooNew { .. } => WeirResult::IndexTooNew,
         Error::TableTooNew => WeirResult::TableTooNew,
         Error::NameTooLong { .. } | Error::Row(_) => WeirResult::TooLong,
+        Error::Schema(SchemaError::BadName(_) | SchemaError::MetaTooLong(_)) => WeirResult::TooLong,
         Error::NoSuchXid | Error::XidInUse => WeirResult::NoPrepared,
         Error::NoSuchRow(_) => WeirResult::NotFound,
-        Error::Catalog(_) => WeirResult::Corrupt,
-        Error::Storage(fault) => storage(fault),
-        _ => WeirResult::Failed,
-    }
-}
-
-fn storage(fault: &weir::Fault) -> WeirResult {
-    match fault {
-        fault if fault.is_no_space() => WeirResult::NoSpace,
-        weir::Fault::Page { .. } | weir::Fault::Record { .. } => WeirResult::Corrupt,
-        weir::Fault::Closed | weir::Fault::Stopped(_) => WeirResult::Stopped,
+        Error::Storage(fault) if fault.has_stopped() => WeirResult::Stopped,
+        error if error.is_no_space() => WeirResult::NoSpace,
+        error if error.is_corrupt() => WeirResult::Corrupt,
         _ => WeirResult::Failed,
     }
 }

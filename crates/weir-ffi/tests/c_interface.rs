@@ -1,10 +1,13 @@
 //! The C interface as a C program would use it: handles, results, bytes.
 
 use std::ffi::CStr;
+use std::path::Path;
 use std::ptr::{null, null_mut};
 use std::slice;
 use weir_ffi::bytes::WeirBytes;
-use weir_ffi::database::{weir_close, weir_open, WeirDatabase, WeirDurability, WeirOptions};
+use weir_ffi::database::{
+    weir_close, weir_open, weir_set_redo_capacity, WeirDatabase, WeirDurability, WeirOptions,
+};
 use weir_ffi::error::{
     weir_error_index, weir_error_key, weir_error_message, weir_error_set, WeirResult,
 };
@@ -35,21 +38,27 @@ struct World {
     _directory: tempfile::TempDir,
 }
 
+const SMALL: WeirOptions = WeirOptions {
+    memory_bytes: 8 << 20,
+    redo_capacity_bytes: 4 << 20,
+    durability: WeirDurability::Relaxed,
+    lock_wait_timeout_ms: 0,
+    dirty_limit: 0.9,
+};
+
+fn open(directory: &Path, options: &WeirOptions, database: &mut *mut WeirDatabase) -> WeirResult {
+    let path = directory.to_string_lossy();
+    // SAFETY: all arguments are valid during the call.
+    unsafe { weir_open(bytes(path.as_bytes()), options, database) }
+}
+
 impl World {
     fn new() -> World {
         let directory = tempfile::tempdir().expect("a temporary directory can be made");
-        let path = directory.path().join("db").to_string_lossy().into_owned();
-        let options = WeirOptions {
-            memory_bytes: 8 << 20,
-            redo_capacity_bytes: 4 << 20,
-            durability: WeirDurability::Relaxed,
-            lock_wait_timeout_ms: 0,
-            dirty_limit: 0.9,
-        };
         let (mut database, mut table) = (null_mut(), null_mut());
+        assert_eq!(open(directory.path(), &SMALL, &mut database), WeirResult::Ok);
         // SAFETY: all arguments are valid during the calls.
         unsafe {
-            assert_eq!(weir_open(bytes(path.as_bytes()), &options, &mut database), WeirResult::Ok);
             let index = WeirIndex { name: bytes(b"by_name"), unique: true };
             let made =
                 weir_table_create(database, bytes(b"people"), &index, 1, bytes(b"meta"), false);
@@ -175,6 +184,44 @@ fn a_failure_says_which_index_or_what_happened() {
     unsafe {
         weir_transaction_close(one);
         weir_transaction_close(two);
+    }
+}
+
+/// More than any device of our time has.
+const TOO_MUCH: u64 = 15 << 40;
+
+#[test]
+fn a_log_for_which_the_device_has_no_space_is_no_failure_of_ours() {
+    let world = World::new();
+    let mut actual = 0;
+    // SAFETY: the handle is open, and `actual` may be written.
+    let set = unsafe { weir_set_redo_capacity(world.database, TOO_MUCH, &mut actual) };
+    assert_eq!(set, WeirResult::NoSpace);
+    let directory = tempfile::tempdir().expect("a temporary directory can be made");
+    let large = WeirOptions { redo_capacity_bytes: TOO_MUCH, ..SMALL };
+    assert_eq!(open(directory.path(), &large, &mut null_mut()), WeirResult::NoSpace);
+}
+
+#[test]
+fn a_damaged_database_is_told_from_other_failures() {
+    let directory = tempfile::tempdir().expect("a temporary directory can be made");
+    let mut database = null_mut();
+    assert_eq!(open(directory.path(), &SMALL, &mut database), WeirResult::Ok);
+    assert_eq!(open(directory.path(), &SMALL, &mut null_mut()), WeirResult::Failed, "it is in use");
+    // SAFETY: the handle is given back once.
+    assert_eq!(unsafe { weir_close(database, true) }, WeirResult::Ok);
+    for file in ["data", "map", "control"] {
+        let path = directory.path().join(file);
+        let whole = std::fs::read(&path).expect("the file is there");
+        std::fs::write(&path, &whole[..4096]).expect("it can be cut");
+        let opened = open(directory.path(), &SMALL, &mut null_mut());
+        assert_eq!(opened, WeirResult::Corrupt, "{file} is cut short");
+        std::fs::write(&path, &whole).expect("it can be restored");
+    }
+    for file in ["redo-0000000001", "control"] {
+        std::fs::remove_file(directory.path().join(file)).expect("it is there");
+        let opened = open(directory.path(), &SMALL, &mut null_mut());
+        assert_eq!(opened, WeirResult::Corrupt, "{file} is lost");
     }
 }
 

@@ -45,7 +45,7 @@ fn a_redo_log_that_does_not_fit_leaves_nothing_behind() {
     let refused = |result: Result<(), Error>, free: u64| {
         let error = result.expect_err("there is no space");
         let free = format!("{free} bytes free");
-        assert!(says_full(&error) && error.to_string().contains(&free), "{error}");
+        assert!(error.is_no_space() && error.to_string().contains(&free), "{error}");
     };
     refused(open(16 << 20).map(drop), 8 << 20);
     assert_eq!((disk.list().unwrap(), disk.used_bytes()), (vec![], 0));
@@ -150,14 +150,14 @@ fn a_transaction_that_could_not_commit_keeps_its_snapshot() {
             let mut filler = db.begin(Isolation::RepeatableRead).unwrap();
             let id = 10 + 100_000 * fillers.len() as u64;
             let error = (id..id + 100_000).find_map(|id| insert(&mut filler, id).err());
-            assert!(says_full(&error.expect("the device is full")));
+            assert!(error.expect("the device is full").is_no_space());
             fillers.push(filler);
         }
         let committed = old.commit_in_order();
         disk.set_capacity(None);
         if let Err(error) = committed {
             refused += 1;
-            assert!(says_full(&error), "{error}");
+            assert!(error.is_no_space(), "{error}");
             db.purge_all().unwrap();
             assert!(old.get(&table, &first[..1]).unwrap().is_some(), "it was there before");
             db.wait(old.commit_in_order().unwrap()).unwrap();
@@ -199,18 +199,18 @@ fn an_index_build_on_a_full_device_is_taken_back_later() {
         disk.set_capacity(Some(disk.used_bytes() + spare));
         if let Err(error) = db.create_index(&table, "by_body", &["body"], true) {
             failed += 1;
-            assert!(says_full(&error), "{error}");
+            assert!(error.is_no_space(), "{error}");
         }
         left += db.transactions().len();
         // Neither a new table nor a reader meets more than the full device.
         match db.create_table("other", schema) {
             Ok(_) => {}
-            Err(error) => assert!(says_full(&error), "{error}"),
+            Err(error) => assert!(error.is_no_space(), "{error}"),
         }
         let mut reader = db.begin(Isolation::RepeatableRead).unwrap();
         match reader.get(&table, &[Value::Bytes(&key(1))]) {
             Ok(found) => assert!(found.is_some()),
-            Err(error) => assert!(says_full(&error), "{error}"),
+            Err(error) => assert!(error.is_no_space(), "{error}"),
         }
         reader.rollback().unwrap();
         disk.set_capacity(None);
@@ -228,13 +228,6 @@ fn an_index_build_on_a_full_device_is_taken_back_later() {
     assert!(failed > 0, "a build failed");
 }
 
-fn says_full(error: &weir::Error) -> bool {
-    let text = error.to_string();
-    // Of the device, of the quota, of the file.
-    let reasons = ["no space", "os error 28", "os error 122", "os error 27"];
-    reasons.iter().any(|reason| text.contains(reason))
-}
-
 /// The log says still that it is prepared: two of one name would be found after a crash.
 #[test]
 fn a_name_is_not_free_before_its_transaction_has_been_taken_back() {
@@ -248,7 +241,7 @@ fn a_name_is_not_free_before_its_transaction_has_been_taken_back() {
         (2..400).for_each(|id| insert(&mut txn, id).unwrap());
         disk.set_capacity(Some(disk.used_bytes() + spare));
         let error = (400..100_000).find_map(|id| insert(&mut txn, id).err());
-        assert!(says_full(&error.expect("the device is full")));
+        assert!(error.expect("the device is full").is_no_space());
         disk.set_capacity(None);
         txn.prepare(b"name").unwrap();
         txn.detach().unwrap();
@@ -256,7 +249,7 @@ fn a_name_is_not_free_before_its_transaction_has_been_taken_back() {
         let rolled_back = db.rollback_prepared(b"name", Durability::Relaxed);
         if let Err(error) = rolled_back {
             stuck += 1;
-            assert!(says_full(&error), "{error}");
+            assert!(error.is_no_space(), "{error}");
             assert!(matches!(next.prepare(b"name"), Err(Error::XidInUse)));
         }
         disk.set_capacity(None);

@@ -7,6 +7,7 @@ use crate::sort::SortError;
 use crate::storage::Fault;
 use crate::tree::Tree;
 use crate::txn::TxnError;
+use std::io::ErrorKind;
 
 /// Why an operation failed. What it says of the transaction holds for every method.
 #[derive(Debug, thiserror::Error)]
@@ -172,6 +173,29 @@ pub enum Error {
     /// Files, memory, the device; damaged data.
     #[error(transparent)]
     Storage(#[from] Fault),
+}
+
+impl Error {
+    /// Whether the device is full. A statement did nothing then, and can be repeated once there is space; so can a
+    /// commit, unless the log itself found no space and the database has stopped.
+    pub fn is_no_space(&self) -> bool {
+        let disk = match self {
+            Error::Storage(fault) if fault.is_no_space() => return true,
+            Error::Storage(fault) => fault.disk(),
+            Error::Sort(SortError::Disk(error)) => Some(error),
+            _ => None,
+        };
+        disk.is_some_and(|error| error.kind() == ErrorKind::StorageFull)
+    }
+
+    /// Whether what is stored is damaged, or lacks a part.
+    pub fn is_corrupt(&self) -> bool {
+        match self {
+            Error::Catalog(_) | Error::Schema(SchemaError::Malformed(_)) => true,
+            Error::Storage(fault) => fault.is_corrupt(),
+            _ => false,
+        }
+    }
 }
 
 impl From<TxnError> for Error {

@@ -1,5 +1,6 @@
 //! What can go wrong below transactions, and whether it may go away by itself.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use weir_os::DiskError;
 use weir_page::{Lsn, PageId};
@@ -79,6 +80,42 @@ impl Fault {
 
     /// Whether it may go away by itself: no space.
     pub fn is_no_space(&self) -> bool {
-        matches!(self, Fault::Store(StoreError::NoSpace { .. }))
+        matches!(
+            self,
+            Fault::Store(StoreError::NoSpace { .. }) | Fault::Redo(RedoError::NoSpace { .. })
+        )
+    }
+
+    /// Whether what is stored is damaged, or lacks a part.
+    pub fn is_corrupt(&self) -> bool {
+        use {RedoError as R, StoreError as S};
+        match self {
+            Fault::Page { .. } | Fault::Record { .. } | Fault::Lost { .. } => true,
+            Fault::Store(S::Corrupt { .. } | S::NotStored { .. } | S::BadRecord { .. }) => true,
+            Fault::Redo(R::NoLog { .. } | R::SegmentMissing { .. } | R::Cut { .. }) => true,
+            Fault::Redo(R::BadMagic { .. } | R::HeaderChecksum { .. }) => true,
+            Fault::Redo(R::BadHeader { .. } | R::WrongDatabase { .. }) => true,
+            _ => self.disk().is_some_and(|error| error.kind() == ErrorKind::UnexpectedEof),
+        }
+    }
+
+    /// Whether nothing is written any more before the database is opened again.
+    pub fn has_stopped(&self) -> bool {
+        match self {
+            Fault::Closed | Fault::Stopped(_) => true,
+            Fault::Store(error) => matches!(error, StoreError::Poisoned { .. }),
+            Fault::Redo(error) => matches!(error, RedoError::Poisoned { .. }),
+            _ => false,
+        }
+    }
+
+    /// The disk's error that it is.
+    pub fn disk(&self) -> Option<&DiskError> {
+        match self {
+            Fault::Disk(error)
+            | Fault::Store(StoreError::Disk(error))
+            | Fault::Redo(RedoError::Disk(error)) => Some(error),
+            _ => None,
+        }
     }
 }
