@@ -228,6 +228,20 @@ fn an_index_build_on_a_full_device_is_taken_back_later() {
     assert!(failed > 0, "a build failed");
 }
 
+/// It takes more than memory has, and the device no more.
+#[test]
+fn a_sort_without_space_is_a_full_device() {
+    let (disk, db, table) = open();
+    let mut insert = inserts(&table);
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    (1..800).for_each(|id| insert(&mut txn, id).unwrap());
+    txn.commit().unwrap();
+    db.checkpoint().unwrap();
+    disk.set_capacity(Some(disk.used_bytes() + 100_000));
+    let error = db.create_index(&table, "by_body", &["body"], false).unwrap_err();
+    assert!(matches!(error, Error::Sort(_)) && error.is_no_space(), "{error}");
+}
+
 /// The log says still that it is prepared: two of one name would be found after a crash.
 #[test]
 fn a_name_is_not_free_before_its_transaction_has_been_taken_back() {
