@@ -286,7 +286,6 @@ impl Txn {
             self.undo_records -= 1;
             assert_eq!(first, self.undo_records == 0, "a transaction's records end with its first");
             self.changes += 1;
-            self.shared.status.take_back(self.id);
             let lane = self.lane.expect("a transaction with undo has a lane");
             self.shared.lanes.tenant(lane.lane).count(self.undo_records);
         }

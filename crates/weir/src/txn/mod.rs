@@ -153,11 +153,6 @@ impl Transactions {
         txn.0 >= self.horizon.load(Ordering::Acquire) && self.status.get(txn) == State::Active
     }
 
-    /// How often a transaction has taken back a write; `None` once it has ended.
-    fn taken_back(&self, txn: TxnId) -> Option<u64> {
-        if txn < self.horizon() { None } else { self.status.taken_back(txn) }
-    }
-
     /// Transactions before this one are seen by everybody.
     pub fn horizon(&self) -> TxnId {
         TxnId(self.horizon.load(Ordering::Acquire))

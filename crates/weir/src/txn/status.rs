@@ -14,7 +14,6 @@ const CHUNK: u64 = 4096;
 /// Small enough for chunks to end within a schedule.
 #[cfg(feature = "shuttle")]
 const CHUNK: u64 = 4;
-/// Of a transaction that runs: how often it has taken back a write, times two. Those of others are odd.
 const ACTIVE: u64 = 0;
 const ABORTED: u64 = u64::MAX;
 
@@ -87,42 +86,19 @@ impl StatusTable {
 
     /// What has become of a transaction.
     pub fn get(&self, txn: TxnId) -> State {
-        state_of(self.word(txn))
-    }
-
-    fn word(&self, txn: TxnId) -> u64 {
-        let in_entry = |entry: &AtomicU64| entry.load(Ordering::Acquire);
         let inner = self.chunks.read();
         let Some(index) = (txn.0 / CHUNK).checked_sub(inner.first) else {
-            return self.old(txn).map_or(word_of(State::Committed(0)), in_entry);
+            return self.old(txn).map_or(State::Committed(0), state_in);
         };
         match inner.chunks.get(index as usize) {
-            None => ACTIVE,
-            Some(Chunk::Collapsed(newest)) => word_of(State::Committed(*newest)),
-            Some(Chunk::Full(entries)) => in_entry(&entries[(txn.0 % CHUNK) as usize]),
+            None => State::Active,
+            Some(Chunk::Collapsed(newest)) => State::Committed(*newest),
+            Some(Chunk::Full(entries)) => state_in(&entries[(txn.0 % CHUNK) as usize]),
         }
-    }
-
-    /// How often a transaction has taken back a write; `None` once it has ended.
-    pub fn taken_back(&self, txn: TxnId) -> Option<u64> {
-        let word = self.word(txn);
-        (state_of(word) == State::Active).then_some(word)
     }
 
     /// Notes a transaction's end.
     pub fn set(&self, txn: TxnId, state: State) {
-        self.running(txn, |entry| entry.store(word_of(state), Ordering::Release));
-    }
-
-    /// Notes that a transaction has taken back a write.
-    pub fn take_back(&self, txn: TxnId) {
-        self.running(txn, |entry| {
-            entry.fetch_add(2, Ordering::Release);
-        });
-    }
-
-    /// The entry of a transaction that has not ended.
-    fn running(&self, txn: TxnId, change: impl FnOnce(&AtomicU64)) {
         let inner = self.chunks.read();
         let entry = match (txn.0 / CHUNK).checked_sub(inner.first) {
             None => self.old(txn).expect("a running transaction has an entry"),
@@ -131,7 +107,7 @@ impl StatusTable {
                 Chunk::Collapsed(_) => panic!("a chunk with a running transaction isn't collapsed"),
             },
         };
-        change(entry);
+        entry.store(word_of(state), Ordering::Release);
     }
 
     /// Drops what is older than `horizon`, below which everybody sees everything, and collapses the
@@ -165,16 +141,16 @@ fn word_of(state: State) -> u64 {
     match state {
         State::Active => ACTIVE,
         State::Aborted => ABORTED,
-        State::Committed(stamp) => stamp << 1 | 1,
+        State::Committed(stamp) => stamp + 1,
     }
 }
 
-/// The inverse of [`word_of`].
-fn state_of(word: u64) -> State {
-    match word {
+/// The state that an entry keeps.
+fn state_in(entry: &AtomicU64) -> State {
+    match entry.load(Ordering::Acquire) {
+        ACTIVE => State::Active,
         ABORTED => State::Aborted,
-        word if word % 2 == 0 => State::Active,
-        word => State::Committed(word >> 1),
+        stamp => State::Committed(stamp - 1),
     }
 }
 
@@ -182,7 +158,7 @@ fn state_of(word: u64) -> State {
 fn bounds(entries: &[AtomicU64]) -> Option<(u64, u64)> {
     let (mut oldest, mut newest) = (u64::MAX, 0);
     for entry in entries {
-        match state_of(entry.load(Ordering::Acquire)) {
+        match state_in(entry) {
             State::Active => return None,
             State::Aborted => {}
             State::Committed(stamp) => (oldest, newest) = (oldest.min(stamp), newest.max(stamp)),

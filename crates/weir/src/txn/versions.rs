@@ -9,9 +9,9 @@ use super::{Transactions, View};
 use crate::storage::{Fault, Restart, Stop, Storage};
 use std::borrow::Cow;
 use std::collections::HashMap;
-use weir_page::TxnId;
 use weir_page::undo::{self, Undo};
 use weir_page::version::{Entry, Flags, UndoPtr, Version};
+use weir_page::{Lsn, Page, TxnId};
 
 /// Undo records gone through while a leaf is latched: so long others wait who want to change it.
 const AT_ONCE: usize = 256;
@@ -27,54 +27,66 @@ pub type Seen<'e> = Option<(bool, Cow<'e, [u8]>)>;
 #[derive(Default)]
 pub struct Walks {
     snapshot: u64,
-    /// By the version that a part of a chain began with.
-    reached: HashMap<Version, Reached>,
+    /// Of versions of transactions that have ended: what comes before them. By the version that a chain's part began with.
+    ended: HashMap<Version, AsOf<'static>>,
+    /// Of versions of running transactions, by the entry's key.
+    running: HashMap<Vec<u8>, Reached<'static>>,
     /// Records that may still be gone through before the leaf is given up.
     left: usize,
-    /// The running transaction among whose versions a look stopped last, and how much it had taken back.
-    stopped_in: Option<(TxnId, u64)>,
-    /// How often one had taken back writes before the next look, so that nothing was kept.
+    /// After how many turns something that was reached had been taken back before the next look.
     lost: u32,
+    /// Whether that was so at this turn.
+    loses: bool,
 }
 
-/// What comes before a version: the entry as it was then. That changes no more while the version is in the chain and the
-/// snapshot lives; but a running transaction may take the version back, and write another one in its place.
-struct Reached {
-    /// How much the version's transaction had taken back, if it ran.
-    taken_back: Option<u64>,
-    entry: AsOf<'static>,
+/// An entry as of a version whose undo record was gone through. A running transaction may take the version back, and
+/// write another one in its place: not without a change of the undo page.
+struct Reached<'e> {
+    entry: AsOf<'e>,
+    version: Version,
+    /// The undo page's.
+    lsn: Lsn,
 }
 
 /// A part of a chain that is gone through: the versions of a running transaction, which are the newest, or all others.
-struct Part {
+struct Part<'e> {
     begin: Version,
-    /// How much the transaction has taken back, if it runs.
-    taken_back: Option<u64>,
+    runs: bool,
     steps: usize,
     /// Whether it was gone through before.
     is_kept: bool,
+    /// Where the last step was made from.
+    last: Option<Reached<'e>>,
 }
 
-impl Part {
+impl Part<'_> {
     fn goes_on_with(&self, version: Version) -> bool {
-        self.taken_back.is_none() || version.txn == self.begin.txn
+        !self.runs || version.txn == self.begin.txn
     }
 }
 
 impl Walks {
     /// What was reached isn't needed any more.
     pub fn clear(&mut self) {
-        self.reached.clear();
-        (self.stopped_in, self.lost) = (None, 0);
+        self.ended.clear();
+        self.running.clear();
+        (self.lost, self.loses) = (0, false);
     }
 
     #[cfg(test)]
     pub fn len(&self) -> usize {
-        self.reached.len()
+        self.ended.len() + self.running.len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.ended.is_empty() && self.running.is_empty()
     }
 
     /// A leaf has been latched for looks at its entries.
     pub fn begin_turn(&mut self) {
+        // Beside one that goes on taking back writes, nobody would get anywhere little by little.
+        let lost = self.lost + u32::from(std::mem::take(&mut self.loses));
+        self.lost = lost.min(DOUBLED_MAX);
         self.left = AT_ONCE << self.lost;
     }
 
@@ -87,28 +99,59 @@ impl Walks {
     }
 
     /// How far an earlier look came from a version that is in the part.
-    fn take(&mut self, part: &Part, version: Version) -> Option<AsOf<'static>> {
-        if self.reached.is_empty() {
-            return None;
+    fn take(
+        &mut self,
+        s: &Storage,
+        part: &Part<'_>,
+        version: Version,
+    ) -> Result<Option<AsOf<'static>>, Restart<Fault>> {
+        if !part.runs {
+            // Also further back: there may be newer versions than at the look before.
+            return Ok(self.ended.remove(&version));
         }
-        let reached = self.reached.remove(&version)?;
-        (reached.taken_back == part.taken_back).then_some(reached.entry)
+        if part.steps > 0 || part.is_kept || self.running.is_empty() {
+            return Ok(None);
+        }
+        let key = key_of(s, version)?;
+        let Some(reached) = self.running.get(&key) else { return Ok(None) };
+        if reached.version.txn == version.txn && reached.is_there(s)? {
+            return Ok(Some(reached.entry.clone()));
+        }
+        self.running.remove(&key);
+        self.loses = true;
+        Ok(None)
     }
 
     /// Keeps how far the part was gone through, if it is worth it.
-    fn keep(&mut self, part: &Part, at: &AsOf<'_>, stopped: bool) {
+    fn keep(&mut self, s: &Storage, part: Part<'_>, at: &AsOf<'_>, stopped: bool) {
         // Where somebody has stopped, the looks at its neighbours are repeated with its own.
-        let repeated = stopped || !self.reached.is_empty();
-        if part.is_kept || part.steps >= WORTH_KEEPING || (part.steps > 0 && repeated) {
-            let entry = at.clone().into_owned();
-            self.reached.insert(part.begin, Reached { taken_back: part.taken_back, entry });
+        let repeated = stopped || !self.is_empty();
+        let is_worth = part.is_kept || part.steps >= WORTH_KEEPING || (part.steps > 0 && repeated);
+        if !is_worth {
+            return;
         }
-        if stopped && let Some(taken_back) = part.taken_back {
-            let before = self.stopped_in.replace((part.begin.txn, taken_back));
-            // Beside one that goes on taking back writes, nobody would get anywhere little by little.
-            if before.is_some_and(|(txn, before)| txn == part.begin.txn && before != taken_back) {
-                self.lost = (self.lost + 1).min(DOUBLED_MAX);
+        if !part.runs {
+            self.ended.insert(part.begin, at.clone().into_owned());
+        } else if let Some(Reached { entry, version, lsn }) = part.last
+            // Its page is in memory: it has just been read.
+            && let Ok(key) = key_of(s, version)
+        {
+            self.running.insert(key, Reached { entry: entry.into_owned(), version, lsn });
+        }
+    }
+}
+
+impl Reached<'_> {
+    /// Whether the version has not been taken back since.
+    fn is_there(&self, s: &Storage) -> Result<bool, Stop> {
+        let page = self.version.undo.page;
+        match s.read(page, false) {
+            Ok(page) => Ok(page.lsn() == self.lsn),
+            Err(Stop::Load(_)) if s.store.map().slot(page).extent().is_some() => {
+                Err(Stop::Load(page))
             }
+            // It was freed, or is about to be.
+            Err(_) => Ok(false),
         }
     }
 }
@@ -183,37 +226,42 @@ impl Transactions {
     ) -> Result<Seen<'e>, Restart<Fault>> {
         let Entry { flags, version, value } = *entry;
         let mut at = AsOf { flags, version, value: Cow::Borrowed(value) };
-        let mut part: Option<Part> = None;
+        let mut part: Option<Part<'e>> = None;
+        let s = &*self.storage;
         let end = loop {
             let Some(v) = at.version.filter(|v| !is_it(v.txn)) else { break End::Found };
             if v.undo.is_insert() {
                 break End::Absent;
             }
-            let part = match &mut part {
-                Some(part) if part.goes_on_with(v) => part,
-                before => {
-                    before.iter().for_each(|part| walks.keep(part, &at, false));
-                    let taken_back = self.taken_back(v.txn);
-                    before.insert(Part { begin: v, taken_back, steps: 0, is_kept: false })
+            if !part.as_ref().is_some_and(|part| part.goes_on_with(v)) {
+                let runs = self.is_active(v.txn);
+                let new = Part { begin: v, runs, steps: 0, is_kept: false, last: None };
+                part.replace(new).into_iter().for_each(|part| walks.keep(s, part, &at, false));
+            }
+            let part = part.as_mut().expect("each version is in a part");
+            match walks.take(s, part, v) {
+                Ok(None) => {}
+                Ok(Some(entry)) => {
+                    (at, part.is_kept) = (entry, true);
+                    continue;
                 }
-            };
-            // Also further back: there may be newer versions than at the look before.
-            if let Some(entry) = walks.take(part, v) {
-                (at, part.is_kept) = (entry, true);
-                continue;
+                Err(restart) => break End::Stopped(restart),
             }
             if walks.left == 0 {
                 break End::Stopped(Stop::Retry.into());
             }
-            match before(&self.storage, v.undo, &at) {
-                Ok(before) => at = before,
+            match before(s, v.undo, &at) {
+                Ok((before, lsn)) => {
+                    let entry = std::mem::replace(&mut at, before);
+                    part.last = Some(Reached { entry, version: v, lsn });
+                }
                 Err(restart) => break End::Stopped(restart),
             }
             walks.left -= 1;
             part.steps += 1;
         };
         let stopped = matches!(end, End::Stopped(_));
-        part.iter().for_each(|part| walks.keep(part, &at, stopped));
+        part.into_iter().for_each(|part| walks.keep(s, part, &at, stopped));
         match end {
             End::Found => Ok((!at.flags.deleted).then_some((at.flags.overflow, at.value))),
             End::Absent => Ok(None),
@@ -222,24 +270,42 @@ impl Transactions {
     }
 }
 
-/// The state before a version, by its undo record.
-fn before<'e>(s: &Storage, at: UndoPtr, state: &AsOf<'e>) -> Result<AsOf<'e>, Restart<Fault>> {
+/// The undo record at a place of its page.
+fn record(page: &Page, at: UndoPtr) -> Result<Undo<'_>, Fault> {
+    let record = undo::record(page, at.offset);
+    Ok(record.ok_or_else(|| wrong(at, "is none"))?.undo)
+}
+
+fn wrong(at: UndoPtr, what: &str) -> Fault {
+    Fault::page(at.page, format!("undo record at {}: {what}", at.offset))
+}
+
+/// The state before a version, by its undo record, and the LSN of that one's page.
+fn before<'e>(
+    s: &Storage,
+    at: UndoPtr,
+    state: &AsOf<'e>,
+) -> Result<(AsOf<'e>, Lsn), Restart<Fault>> {
     let page = s.read(at.page, false)?;
-    let wrong = |what: &str| {
-        Restart::Error(Fault::page(at.page, format!("undo record at {}: {what}", at.offset)))
-    };
-    let record = undo::record(&page, at.offset).ok_or_else(|| wrong("is none"))?;
-    match record.undo {
-        Undo::Delete { flags, version, .. } => {
-            Ok(AsOf { flags, version, value: state.value.clone() })
-        }
+    let before = match record(&page, at)? {
+        Undo::Delete { flags, version, .. } => AsOf { flags, version, value: state.value.clone() },
         Undo::Update { flags, version, delta, .. } => {
             if !delta.fits(state.value.len()) {
-                return Err(wrong("keeps more bytes than there are"));
+                return Err(wrong(at, "keeps more bytes than there are").into());
             }
-            Ok(AsOf { flags, version, value: Cow::Owned(delta.apply(&state.value)) })
+            AsOf { flags, version, value: Cow::Owned(delta.apply(&state.value)) }
         }
-        _ => Err(wrong("is not of a version")),
+        _ => return Err(wrong(at, "is not of a version").into()),
+    };
+    Ok((before, page.lsn()))
+}
+
+/// The key of the entry that a version is of.
+fn key_of(s: &Storage, version: Version) -> Result<Vec<u8>, Restart<Fault>> {
+    let page = s.read(version.undo.page, false)?;
+    match record(&page, version.undo)? {
+        Undo::Delete { key, .. } | Undo::Update { key, .. } => Ok(key.to_vec()),
+        _ => Err(wrong(version.undo, "is not of a version").into()),
     }
 }
 
@@ -366,8 +432,8 @@ mod tests {
         let mut write = |n: usize| {
             writer.write(rows, b"row", Op::Update(&n.to_be_bytes())).unwrap();
         };
-        (0..4 * AT_ONCE).for_each(&mut write);
-        assert!(turns_to_old(&txns, rows, view, 6, write) >= 5);
+        (0..16 * AT_ONCE).for_each(&mut write);
+        assert!(turns_to_old(&txns, rows, view, 16, write) >= 5);
     }
 
     /// Each look began anew, and came to its end only where all pages were in memory together.
@@ -423,21 +489,88 @@ mod tests {
         assert!(seen.unwrap().unwrap() == old);
     }
 
-    /// Where nothing is kept from turn to turn, turns become longer.
+    /// Where what was reached is taken back each time, turns become longer.
     #[test]
-    fn who_takes_back_writes_all_the_time_keeps_nobody_from_what_was_before() {
+    fn who_takes_back_all_that_was_gone_through_keeps_nobody_from_what_was_before() {
         let txns = transactions(200);
         let rows = tree(&txns);
         commit(&txns, rows, b"row", Op::Insert(b"old"));
         let mut reader = txns.begin();
         let view = reader.view();
         let mut writer = txns.begin();
+        writer.write(rows, b"row", Op::Update(b"first")).unwrap();
+        let begin = writer.savepoint();
+        let write = |writer: &mut Txn| {
+            for n in 0..16 * AT_ONCE {
+                writer.write(rows, b"row", Op::Update(&n.to_be_bytes())).unwrap();
+            }
+        };
+        write(&mut writer);
+        turns_to_old(&txns, rows, view, 8, |_| {
+            writer.rollback_to(begin).unwrap();
+            write(&mut writer);
+        });
+    }
+
+    #[test]
+    fn a_page_that_was_reached_may_be_freed_before_the_next_look() {
+        let txns = transactions(200);
+        let rows = tree(&txns);
+        commit(&txns, rows, b"row", Op::Insert(b"old"));
+        let mut reader = txns.begin();
+        let view = reader.view();
+        let mut writer = txns.begin();
+        writer.write(rows, b"row", Op::Update(b"first")).unwrap();
+        let begin = writer.savepoint();
         for n in 0..16 * AT_ONCE {
             writer.write(rows, b"row", Op::Update(&n.to_be_bytes())).unwrap();
         }
-        turns_to_old(&txns, rows, view, 8, |turn| {
+        let mut walks = Walks::default();
+        (0..3).for_each(|_| assert_eq!(look(&txns, rows, view, &mut walks), None));
+        writer.rollback_to(begin).unwrap();
+        assert_eq!(look(&txns, rows, view, &mut walks).unwrap().unwrap(), b"old");
+    }
+
+    /// What lies before is gone through little by little.
+    #[test]
+    fn who_takes_back_a_few_writes_all_the_time_has_nobody_begin_anew() {
+        let txns = transactions(200);
+        let rows = tree(&txns);
+        commit(&txns, rows, b"row", Op::Insert(b"old"));
+        let mut reader = txns.begin();
+        let view = reader.view();
+        let mut writer = txns.begin();
+        for n in 0..32 * AT_ONCE {
+            writer.write(rows, b"row", Op::Update(&n.to_be_bytes())).unwrap();
+        }
+        let turns = turns_to_old(&txns, rows, view, 40, |turn| {
             let before = writer.savepoint();
             writer.write(rows, b"row", Op::Update(&[turn as u8; 9])).unwrap();
+            writer.rollback_to(before).unwrap();
+            writer.write(rows, b"row", Op::Update(&turn.to_be_bytes())).unwrap();
+        });
+        assert!(turns > 8, "the leaf was latched for the versions of {turns} turns");
+    }
+
+    /// Each look began anew at what had come since, and needed all pages in memory together.
+    #[test]
+    fn who_takes_back_writes_all_the_time_may_have_written_more_pages_than_there_are_frames() {
+        let txns = transactions(64);
+        let (rows, others) = (tree(&txns), tree(&txns));
+        commit(&txns, rows, b"row", Op::Insert(b"old"));
+        let mut reader = txns.begin();
+        let view = reader.view();
+        let mut writer = txns.begin();
+        let write = |writer: &mut Txn, round: usize| {
+            writer.write(rows, b"row", Op::Update(&round.to_be_bytes())).unwrap();
+            for n in 0..6 {
+                writer.write(others, b"other", Op::Upsert(&[round as u8 ^ n; 3000])).unwrap();
+            }
+        };
+        (0..ROWS.into()).for_each(|round| write(&mut writer, round));
+        turns_to_old(&txns, rows, view, 8 * usize::from(ROWS), |turn| {
+            let before = writer.savepoint();
+            write(&mut writer, turn);
             writer.rollback_to(before).unwrap();
             writer.write(rows, b"row", Op::Update(&turn.to_be_bytes())).unwrap();
         });
