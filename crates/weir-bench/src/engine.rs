@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::accounting::Place;
 use crate::error::{Error, Result};
 use crate::row::{IndexKey, Row, Secondary};
+use crate::tpcc;
 
 /// What is lost when the process or the machine dies right after a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -268,6 +269,10 @@ pub trait Engine: Send + Sync {
     }
     /// Ends the first step's device: the one that was chosen for the other steps takes its place.
     fn end_load_device(&self) {}
+    /// Itself as TPC-C needs it, where it can that.
+    fn tpcc(&self) -> Option<&dyn tpcc::Store> {
+        None
+    }
     /// Closes the database as an application would, keeping what was committed.
     fn close(self: Box<Self>) -> Result<()>;
 }

@@ -76,9 +76,15 @@ impl Environment {
 /// `time` as `2024-02-29T13:05:00Z`.
 pub fn utc(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    date_time(seconds as i64).replace(' ', "T") + "Z"
+}
+
+/// Seconds since 1970 as `2024-02-29 13:05:00`.
+pub fn date_time(seconds: i64) -> String {
+    let seconds = seconds.max(0) as u64;
     let (year, month, day) = civil(seconds / 86_400);
     let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
 }
 
 /// The date of a day counted from 1970-01-01, in years that begin in March (Hinnant, "chrono-

@@ -1,4 +1,4 @@
-//! The Insert Benchmark, on Weir and on other embedded storage engines.
+//! The Insert Benchmark, on Weir and on other embedded storage engines; and others.
 //!
 //! The benchmark is Mark Callaghan's `iibench`: a table with an ascending primary key and three
 //! secondary indexes in random order, filled as fast as the engine can, then scanned and queried while
@@ -11,6 +11,8 @@
 //! work at the same time while the calling thread samples the process once a second. The result is one
 //! [`result::Run`], which is stored as JSON and shown by [`report`]. [`compare`] runs several engines
 //! that way, each in a process of its own, and puts their results side by side.
+//!
+//! [`tpcc`] is another benchmark on the same engines and with the same measuring: TPC-C.
 //!
 //! # What is measured
 //! - Throughput and worst latency per second, counted exactly by each client ([`series`]).
@@ -46,6 +48,7 @@ pub mod series;
 pub mod server;
 pub mod step;
 pub mod sysbench;
+pub mod tpcc;
 
 pub use engine::{Durability, EngineKind};
 pub use error::{Error, Result};

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::accounting::{Place, Usage};
-use crate::engine::{Engine, Session};
+use crate::engine::Engine;
 use crate::error::Result;
 use crate::result::{Measured, Second};
 use crate::series::Series;
@@ -41,6 +41,8 @@ pub struct Progress {
     pub inserts: f64,
     /// Queries answered in the last second.
     pub queries: f64,
+    /// Transactions of TPC-C ended in the last second.
+    pub transactions: f64,
     /// The longest commit of the last second.
     pub insert_us_max: u64,
     /// Megabytes sent to the device in the last second.
@@ -56,6 +58,8 @@ pub struct Live {
     pub inserts: AtomicU64,
     /// Queries answered.
     pub queries: AtomicU64,
+    /// Transactions of TPC-C.
+    pub transactions: AtomicU64,
     /// Longest commit since somebody looked.
     pub insert_us_max: AtomicU64,
     /// Rows that will have been inserted in the end; 0 when not known.
@@ -71,14 +75,14 @@ pub struct Done<T> {
 }
 
 /// A client's work: called with its connection and the common start.
-pub type Work<'a, T> = Box<dyn FnOnce(&mut dyn Session, Instant) -> Result<Done<T>> + Send + 'a>;
+pub type Work<'a, S, T> = Box<dyn FnOnce(S, Instant) -> Result<Done<T>> + Send + 'a>;
 
-/// A client's work on a table.
-pub struct Job<'a, T> {
-    /// Whose table.
-    pub table: u32,
+/// What a client does, on a thread of its own.
+pub struct Job<'a, S, T> {
+    /// Connects, before time begins.
+    pub connect: Box<dyn FnOnce() -> Result<S> + Send + 'a>,
     /// The work.
-    pub work: Work<'a, T>,
+    pub work: Work<'a, S, T>,
 }
 
 /// What came of a phase.
@@ -95,22 +99,22 @@ pub struct Phase<T> {
 ///
 /// # Errors
 /// The first client's error; the others are told to stop and waited for.
-pub fn run<T: Send>(
+pub fn run<S, T: Send>(
     context: &mut Context,
     title: &str,
     live: &Live,
-    jobs: Vec<Job<T>>,
+    jobs: Vec<Job<S, T>>,
 ) -> Result<Phase<T>> {
     let gate = Gate { barrier: Barrier::new(jobs.len() + 1), start: OnceLock::new() };
     let (sender, receiver) = mpsc::channel();
-    let (engine, stop, count) = (context.engine, context.stop, jobs.len());
+    let (stop, count) = (context.stop, jobs.len());
     thread::scope(|scope| {
         for (client, job) in jobs.into_iter().enumerate() {
             let (sender, gate) = (sender.clone(), &gate);
             scope.spawn(move || {
-                let session = engine.session(job.table);
+                let connected = (job.connect)();
                 let start = gate.pass();
-                let done = session.and_then(|mut session| (job.work)(session.as_mut(), start));
+                let done = connected.and_then(|connection| (job.work)(connection, start));
                 if done.is_err() {
                     stop.store(true, Ordering::Relaxed);
                 }
@@ -187,6 +191,7 @@ struct Sampler<'a, 'b> {
     resident_max: u64,
     inserts: u64,
     queries: u64,
+    transactions: u64,
     samples: Vec<Second>,
 }
 
@@ -206,6 +211,7 @@ impl<'a, 'b> Sampler<'a, 'b> {
             resident_max: 0,
             inserts: 0,
             queries: 0,
+            transactions: 0,
             samples: Vec::new(),
         }
     }
@@ -245,17 +251,19 @@ impl<'a, 'b> Sampler<'a, 'b> {
     fn report(&mut self, now: Instant, second: &Second) {
         let inserts = self.live.inserts.load(Ordering::Relaxed);
         let queries = self.live.queries.load(Ordering::Relaxed);
+        let transactions = self.live.transactions.load(Ordering::Relaxed);
         let per_second = 1.0 / second.sample_seconds.max(0.001);
         let progress = &mut self.progress;
         progress.elapsed = now - self.start;
         progress.inserts = (inserts - self.inserts) as f64 * per_second;
         progress.queries = (queries - self.queries) as f64 * per_second;
+        progress.transactions = (transactions - self.transactions) as f64 * per_second;
         progress.insert_us_max = self.live.insert_us_max.swap(0, Ordering::Relaxed);
         progress.write_mb = second.usage.write_bytes as f64 / 1048576.0 * per_second;
         progress.resident_bytes = second.resident_bytes;
         let expected = self.live.inserts_expected;
         progress.share = (expected > 0).then(|| inserts as f64 / expected as f64);
-        (self.inserts, self.queries) = (inserts, queries);
+        (self.inserts, self.queries, self.transactions) = (inserts, queries, transactions);
         (self.context.progress)(&self.progress);
     }
 
@@ -332,12 +340,13 @@ mod tests {
                 thread::yield_now();
             }
         };
-        let first: Work<()> = Box::new(|_, _| {
+        let first: Work<(), ()> = Box::new(|_, _| {
             waits();
             Ok(done())
         });
-        let second: Work<()> = Box::new(|_, _| work().map(|()| done()));
-        let jobs = vec![Job { table: 0, work: first }, Job { table: 1, work: second }];
+        let second: Work<(), ()> = Box::new(|_, _| work().map(|()| done()));
+        let job = |work| Job { connect: Box::new(|| Ok(())), work };
+        let jobs = vec![job(first), job(second)];
         run(&mut context, "test", &Live::default(), jobs)
     }
 

@@ -360,6 +360,9 @@ pub fn progress_line(progress: &Progress) -> String {
     if progress.queries > 0.0 {
         line += &format!("  {:>8.0} qps", progress.queries);
     }
+    if progress.transactions > 0.0 {
+        line += &format!("  {:>8.0} tps", progress.transactions);
+    }
     line += &format!("  {:>6.1} wMB/s", progress.write_mb);
     line += &format!("  rss {:.2} GB", progress.resident_bytes as f64 / GB);
     line

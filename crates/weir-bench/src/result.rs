@@ -228,6 +228,8 @@ pub struct Second {
 #[derive(Deserialize)]
 struct Head {
     format: Option<u32>,
+    /// Of `weir bench tpcc`.
+    loads: Option<serde::de::IgnoredAny>,
     /// Of `weir bench sysbench`.
     runs: Option<serde::de::IgnoredAny>,
     /// Of `weir bench experiment`.
@@ -267,6 +269,7 @@ impl Run {
         // A list of three would pass for the three fields.
         let head = value.is_object().then(|| Head::deserialize(&value).ok()).flatten();
         match head {
+            Some(Head { loads: Some(_), .. }) => Err(Error::NoRun { what, of: "tpcc" }),
             Some(Head { runs: Some(_), .. }) => Err(Error::NoRun { what, of: "sysbench" }),
             Some(Head { experiment: Some(_), .. }) => Err(Error::NoRun { what, of: "experiment" }),
             Some(Head { format: Some(FORMAT), .. }) => serde_json::from_value(value).map_err(json),

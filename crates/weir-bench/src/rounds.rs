@@ -2,6 +2,11 @@
 //! one minute than in the next. What counts is the median, and how far the rounds lie apart says how
 //! much.
 
+/// Everybody's turns, in order: all in each round, with the round's number, from 1.
+pub fn turns<T>(rounds: u32, of: &[T]) -> impl Iterator<Item = (u32, &T)> {
+    (1..=rounds).flat_map(move |round| of.iter().map(move |one| (round, one)))
+}
+
 /// What the rounds gave of one of those that are compared.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Median<T> {
@@ -50,6 +55,12 @@ mod tests {
         assert_eq!(of(&[3.0, 1.0, 2.0, 4.0]), median(2.0, Some((1.0, 4.0))), "the slower one");
         assert_eq!(of(&[7.0]), median(7.0, None));
         assert_eq!(of(&[]), []);
+    }
+
+    #[test]
+    fn all_have_their_turn_before_the_next_round() {
+        let turns: Vec<_> = turns(2, &["weir", "innodb"]).collect();
+        assert_eq!(turns, [(1, &"weir"), (1, &"innodb"), (2, &"weir"), (2, &"innodb")]);
     }
 
     #[test]

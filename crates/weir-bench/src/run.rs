@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use crate::accounting::Place;
 use crate::client::{Client, Queried, TableIds, WritePlan, Written};
-use crate::engine::{EngineKind, EngineOptions, Index, Limits};
+use crate::engine::{EngineKind, EngineOptions, Index, Limits, Session};
 use crate::engines::{self, sql};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::percentile::rate_99;
-use crate::phase::{self, Context, Done, Job, Live, Phase, Progress, Work};
+use crate::phase::{self, Context, Done, Job, Live, Phase, Progress};
 use crate::result::{
     Background, FORMAT, Measured, Queries, Run, ScanResult, Settings, StepResult, Throughput,
 };
@@ -182,6 +182,9 @@ struct Runner<'a> {
     context: Context<'a>,
 }
 
+/// What a client does with the session on its table, from the common start on.
+type OnTable<'a, T> = Box<dyn FnOnce(&mut dyn Session, Instant) -> Result<Done<T>> + Send + 'a>;
+
 /// A thread's result in steps where some write and some query.
 enum Either {
     Wrote(Written),
@@ -228,9 +231,9 @@ impl Runner<'_> {
         title: &str,
         live: &Live,
         roles: usize,
-        make: impl for<'c> Fn(Client<'c>, usize) -> Work<'c, T>,
+        make: impl for<'c> Fn(Client<'c>, usize) -> OnTable<'c, T>,
     ) -> Result<Phase<T>> {
-        let mut jobs = Vec::new();
+        let (engine, mut jobs) = (self.context.engine, Vec::new());
         for role in 0..roles {
             for (table, ids) in (0..).zip(&self.tables) {
                 let client = Client {
@@ -242,7 +245,11 @@ impl Runner<'_> {
                     live,
                     stop: self.context.stop,
                 };
-                jobs.push(Job { table, work: make(client, role) });
+                let work = make(client, role);
+                jobs.push(Job {
+                    connect: Box::new(move || engine.session(table)),
+                    work: Box::new(move |mut session, start| work(session.as_mut(), start)),
+                });
             }
         }
         phase::run(&mut self.context, title, live, jobs)

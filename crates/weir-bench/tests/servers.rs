@@ -14,7 +14,10 @@ use weir_bench::accounting::Place;
 use weir_bench::engine::{
     DiskChoice, Durability, Engine, EngineOptions, FlushChoice, Limits, ServerChoice, Statements,
 };
+use weir_bench::phase::Progress;
 use weir_bench::server::{PrivateServer, ServerSetup};
+use weir_bench::tpcc::random::Size;
+use weir_bench::tpcc::{Listener, Plan, Subject};
 use weir_bench::{EngineKind, Error, Settings, engines, run};
 
 const LIMITS: Limits =
@@ -64,6 +67,39 @@ fn every_engine_holds_what_it_was_given() {
         }
         server.stop().unwrap();
     }
+}
+
+struct Nobody;
+
+impl Listener for Nobody {
+    fn progress(&mut self, _: &Progress) {}
+    fn line(&mut self, _: &str) {}
+}
+
+#[test]
+#[ignore = "needs MariaDB; mariadb/test runs it"]
+fn the_books_of_tpcc_agree() {
+    let private = |engine: &str| Subject::Private(engine.parse().unwrap());
+    let command = ServerSetup::default_command();
+    let plan = Plan {
+        subjects: ["weir", "innodb", "rocksdb"].map(private).to_vec(),
+        setup: ServerSetup { command, limits: LIMITS, binlog: true, dir: None },
+        size: Size { warehouses: 2, customers: 30, items: 200 },
+        clients: vec![4],
+        rounds: 1,
+        seconds: 3,
+        warmup_seconds: 0,
+        seed: 3,
+        disk: DiskChoice::default(),
+        status_listen: None,
+    };
+    let document = plan.run(&AtomicBool::new(false), &mut Nobody).unwrap();
+    for run in &document.runs {
+        assert_eq!(run.failure, None, "{}", run.engine);
+        assert!(run.kinds.values().all(|latency| latency.count > 0), "{}", run.engine);
+        assert!(run.measured.engine_cpu_us() > 0, "{}", run.engine);
+    }
+    assert_eq!(document.runs.len(), 3);
 }
 
 fn indexes_from_the_start(name: &str, engine: &dyn Engine) {

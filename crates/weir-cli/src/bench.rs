@@ -11,7 +11,9 @@ use weir_bench::report::COLUMNS_NOTE;
 use weir_bench::server::ServerSetup;
 use weir_bench::{Durability, EngineKind, Settings, Step};
 
-use crate::{bench_compare, bench_experiment, bench_insert, bench_machine, bench_sysbench};
+use crate::{
+    bench_compare, bench_experiment, bench_insert, bench_machine, bench_sysbench, bench_tpcc,
+};
 
 /// What `--steps` says about itself.
 pub const STEPS_HELP: &str = "\
@@ -44,6 +46,8 @@ pub enum Bench {
     Compare(bench_compare::Compare),
     /// Run sysbench's tests on servers with different storage engines, one table.
     Sysbench(bench_sysbench::Sysbench),
+    /// Run TPC-C on the embedded engine or on servers, one table.
+    Tpcc(bench_tpcc::Tpcc),
     /// Run a study of page writing: several runs and a table.
     Experiment(bench_experiment::Run),
     /// Measure how even the machine itself is: no engine is more even than that.
@@ -56,6 +60,7 @@ impl Bench {
             Bench::Insert(insert) => insert.run(),
             Bench::Compare(compare) => compare.run(),
             Bench::Sysbench(sysbench) => sysbench.run(),
+            Bench::Tpcc(tpcc) => tpcc.run(),
             Bench::Experiment(experiment) => experiment.run(),
             Bench::Machine(machine) => machine.run(),
         }

@@ -9,6 +9,7 @@ mod bench_experiment;
 mod bench_insert;
 mod bench_machine;
 mod bench_sysbench;
+mod bench_tpcc;
 mod check;
 mod compact;
 mod interrupt;

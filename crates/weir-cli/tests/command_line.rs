@@ -72,7 +72,7 @@ fn a_directory_with_files_is_left_alone() {
 fn nonsense_ends_with_code_2_and_a_reason() {
     let dir = tempfile::tempdir().unwrap();
     let url = "mysql://localhost/";
-    let cases: [(&[&str], &str); 40] = [
+    let cases: [(&[&str], &str); 46] = [
         (&["bench", "insert", "--engine", "oracle"], "`oracle` is no engine"),
         (&["bench", "insert", "--rows", "many"], "not a number"),
         (&["bench", "insert", "--memory", "5Q"], "unknown unit"),
@@ -112,6 +112,12 @@ fn nonsense_ends_with_code_2_and_a_reason() {
         ),
         (&["bench", "sysbench", "--tests", "oltp_everything"], "use oltp_read_write"),
         (&["bench", "sysbench", "--threads", "4,4"], "4 threads: named twice"),
+        (&["bench", "tpcc", "--warehouses", "0"], "0 warehouses: use 1 to 1,000,000"),
+        (&["bench", "tpcc", "--clients", "4,4"], "4 clients: named twice"),
+        (&["bench", "tpcc", "--memory", "1M"], "memory: at least 16M"),
+        (&["bench", "tpcc", "--binlog"], "--servers"),
+        (&["bench", "tpcc", "--device", "floppy"], "unknown disk profile `floppy`"),
+        (&["bench", "tpcc", "--servers", "weir", "--device", "slow-ssd"], "cannot be used with"),
         (&["bench", "sysbench", "--iops", "0"], "0 reads and writes per second"),
         (&["no-such-command"], "unrecognized subcommand"),
         (&["sim", "--workload", "cahed"], "use one of cached, skewed, insert"),
@@ -219,10 +225,12 @@ fn a_report_of_what_is_no_result_is_refused() {
     write("newer.json", &run.replacen("\"format\":1", "\"format\":7", 1));
     write("lacking.json", "{\"format\": 1}");
     let good = "out/run.json";
+    write("tpcc.json", "{\"format\": 1, \"settings\": {}, \"loads\": [], \"runs\": []}");
     write("sysbench.json", "{\"format\": 1, \"settings\": {}, \"runs\": []}");
     write("wave.json", "{\"experiment\": \"wave\", \"scale\": 1.0, \"cases\": []}");
-    let cases: [(&[&str], i32, &str); 11] = [
+    let cases: [(&[&str], i32, &str); 12] = [
         (&["missing.json"], 1, "reading missing.json: No such file"),
+        (&["tpcc.json"], 2, "tpcc.json: the table of `weir bench tpcc`"),
         (&["sysbench.json"], 2, "sysbench.json: the table of `weir bench sysbench`"),
         (&["wave.json"], 2, "wave.json: the table of `weir bench experiment`"),
         (&[good, "foreign.json"], 2, "foreign.json: no result of `weir bench`"),

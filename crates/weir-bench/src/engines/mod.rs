@@ -25,7 +25,7 @@ mod rocksdb;
 pub mod sql;
 #[cfg(feature = "sqlite")]
 mod sqlite;
-mod weir;
+pub mod weir;
 #[cfg(feature = "wiredtiger")]
 mod wiredtiger;
 

@@ -21,8 +21,10 @@ use crate::engine::{
 use crate::error::{Error, Result};
 use crate::quantity::format_bytes;
 use crate::row::{Data, IndexKey, Row, Secondary};
+use crate::tpcc;
 
-const NAME: &str = "weir";
+/// Name in reports and errors.
+pub const NAME: &str = "weir";
 /// Bytes of a page in memory.
 pub(super) const PAGE_BYTES: u64 = 16 << 10;
 
@@ -204,6 +206,10 @@ impl Engine for Weir {
 
     fn unwritten_bytes(&self) -> Option<u64> {
         Some(self.database.status().buffer_pool_pages_dirty * PAGE_BYTES)
+    }
+
+    fn tpcc(&self) -> Option<&dyn tpcc::Store> {
+        Some(&self.database)
     }
 
     fn end_load_device(&self) {

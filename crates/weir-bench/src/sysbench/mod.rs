@@ -25,6 +25,7 @@ use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::io_limit::IoLimit;
 use crate::quantity::counted;
+use crate::rounds::turns;
 use crate::server::{PrivateServer, ServerSetup, ServerSpec};
 use document::{Document, FORMAT, Run, Settings};
 use figures::Sampler;
@@ -136,8 +137,7 @@ impl Plan {
 
     /// All turns, in order.
     fn turns(&self) -> impl Iterator<Item = Turn<'_>> {
-        let of_round = |round| self.servers.iter().map(move |spec| Turn { round, spec });
-        (1..=self.rounds).flat_map(of_round)
+        turns(self.rounds, &self.servers).map(|(round, spec)| Turn { round, spec })
     }
 
     /// Runs everything, until `stop` is set. What fails does not keep the rest from running.

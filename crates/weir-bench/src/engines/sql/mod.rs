@@ -32,6 +32,7 @@ use mysql::prelude::Queryable;
 use crate::accounting::Place;
 use crate::engine::{Engine, EngineInfo, EngineOptions, Limits, ServerChoice, Session, Statements};
 use crate::error::{Error, Result};
+use crate::tpcc;
 use facts::Family;
 use session::SqlSession;
 use statements::{create_table, table_name};
@@ -50,7 +51,7 @@ pub fn open(options: &EngineOptions) -> Result<Box<dyn Engine>> {
 }
 
 /// One server, and what the benchmark has made there.
-struct Server {
+pub struct Server {
     target: Target,
     choice: ServerChoice,
     family: Family,
@@ -65,7 +66,7 @@ struct Server {
 /// What is to be removed again.
 #[derive(Default)]
 struct Made {
-    tables: BTreeSet<u32>,
+    tables: BTreeSet<String>,
     database: bool,
 }
 
@@ -100,6 +101,37 @@ impl Server {
         })
     }
 
+    /// A connection to the benchmark's database.
+    ///
+    /// # Errors
+    /// The server's.
+    pub fn connect(&self) -> Result<Conn> {
+        self.target.connect(Some(&self.target.database))
+    }
+
+    /// The storage engine that tables are made in.
+    pub fn table_engine(&self) -> &str {
+        &self.choice.table_engine
+    }
+
+    /// Checks that nobody has tables of these names.
+    ///
+    /// # Errors
+    /// Which one there is.
+    pub fn refuse_tables(&self, tables: &[String]) -> Result<()> {
+        refuse_tables(&mut self.control(), &self.target.database, tables)
+    }
+
+    /// Makes a table, which is removed again when the benchmark is over.
+    ///
+    /// # Errors
+    /// The server's.
+    pub fn make_table(&self, name: &str, create: &str) -> Result<()> {
+        self.control().query_drop(create).map_err(failed("create table"))?;
+        self.made().tables.insert(name.to_string());
+        Ok(())
+    }
+
     fn control(&self) -> MutexGuard<'_, Conn> {
         self.control.lock().expect("no thread panicked")
     }
@@ -116,7 +148,7 @@ impl Server {
         }
         let mut control = self.control();
         for table in made.tables {
-            let drop = format!("DROP TABLE {}", table_name(table));
+            let drop = format!("DROP TABLE {}", statements::quoted(&table));
             control.query_drop(drop).map_err(failed("drop table"))?;
         }
         if made.database {
@@ -137,7 +169,8 @@ fn make_place(
     facts::require_engine(&mut control, &choice.table_engine)?;
     let made = make_database(&mut control, &target.database)?;
     control = target.connect(Some(&target.database))?;
-    refuse_tables(&mut control, &target.database, clients)?;
+    let tables: Vec<_> = (0..clients).map(table_name).collect();
+    refuse_tables(&mut control, &target.database, &tables)?;
     Ok((control, made, choice.table_engine.clone()))
 }
 
@@ -162,11 +195,10 @@ fn make_database(control: &mut Conn, database: &str) -> Result<Made> {
 }
 
 /// Tables of these names may be somebody's.
-fn refuse_tables(control: &mut Conn, database: &str, clients: u32) -> Result<()> {
+fn refuse_tables(control: &mut Conn, database: &str, tables: &[String]) -> Result<()> {
     let find = "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = ?";
     let there: Vec<String> = control.exec(find, (database,)).map_err(failed("find tables"))?;
-    let ours = (0..clients).map(table_name).find(|name| there.contains(name));
-    match ours {
+    match tables.iter().find(|name| there.contains(name)) {
         None => Ok(()),
         Some(table) => Err(Error::Usage(format!(
             "the server has a table {database}.{table} already: drop it, or name another database in the URL"
@@ -189,17 +221,19 @@ impl Engine for Server {
             };
         }
         let create = create_table(table, indexed, &self.choice.table_engine);
-        self.control().query_drop(create).map_err(failed("create table"))?;
-        self.made().tables.insert(table);
-        Ok(())
+        self.make_table(&table_name(table), &create)
     }
 
     fn session(&self, table: u32) -> Result<Box<dyn Session + '_>> {
-        let connection = self.target.connect(Some(&self.target.database))?;
+        let connection = self.connect()?;
         let prepared = self.choice.statements == Statements::Prepared;
         let mut session = SqlSession::new(connection, table, prepared)?;
         session.checks_plans = !self.choice.existing;
         Ok(Box::new(session))
+    }
+
+    fn tpcc(&self) -> Option<&dyn tpcc::Store> {
+        Some(self)
     }
 
     fn status(&self) -> Vec<(String, f64)> {

@@ -13,6 +13,8 @@ use crate::error::{Error, Result};
 pub const NAME: &str = EngineKind::Server.name();
 /// The database where a URL names none.
 pub const DATABASE: &str = "weir_bench";
+/// Statements that a connection keeps prepared; TPC-C has some thirty.
+const PREPARED_MAX: usize = 64;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Turns a driver's error into one of the benchmark.
@@ -107,6 +109,7 @@ impl Target {
             .tcp_connect_timeout(Some(CONNECT_TIMEOUT))
             // An update that changes nothing counts as a row, as with other engines.
             .additional_capabilities(CapabilityFlags::CLIENT_FOUND_ROWS)
+            .stmt_cache_size(Some(PREPARED_MAX))
             .db_name(None::<String>);
         Ok(Target { opts: builder.into(), database, shown })
     }

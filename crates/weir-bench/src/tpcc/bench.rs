@@ -1,0 +1,172 @@
+//! One open engine: its tables are filled, clients run, the books are checked.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use super::Plan;
+use super::client::{Client, Worked};
+use super::document::{Run, Second};
+use super::population::{Filler, first_history_number, rows_of};
+use super::random::DISTRICTS;
+use super::store::Store;
+use super::transactions::{Deck, Kind};
+use crate::error::Result;
+use crate::percentile::rate_99;
+use crate::phase::{self, Context, Done, Job, Live, Phase};
+use crate::quantity::counted;
+use crate::result::Measured;
+use crate::series::{Recorder, Series};
+
+/// An engine at work.
+pub struct Bench<'a> {
+    plan: &'a Plan,
+    /// For the progress line.
+    label: &'a str,
+    store: &'a dyn Store,
+    context: Context<'a>,
+    /// Orders that there must be.
+    orders: u64,
+    /// The next history row's number.
+    history: AtomicI64,
+    /// For random values: how many sequences have been used.
+    sequences: u64,
+}
+
+impl<'a> Bench<'a> {
+    /// An engine without tables yet.
+    pub fn new(plan: &'a Plan, label: &'a str, store: &'a dyn Store, context: Context<'a>) -> Self {
+        let size = plan.size;
+        let orders = u64::from(size.warehouses) * u64::from(DISTRICTS) * u64::from(size.customers);
+        Bench {
+            plan,
+            label,
+            store,
+            context,
+            orders,
+            history: first_history_number(size).into(),
+            sequences: 0,
+        }
+    }
+
+    /// A seed that no other sequence of random values has.
+    fn seed(&mut self) -> u64 {
+        self.sequences += 1;
+        self.plan.seed << 32 | self.sequences
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.context.stop.load(Ordering::Relaxed)
+    }
+
+    /// Makes the tables and fills them.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn fill(&mut self) -> Result<Measured> {
+        let (store, size) = (self.store, self.plan.size);
+        store.create()?;
+        let live = Live { inserts_expected: rows_of(size), ..Live::default() };
+        let stop = self.context.stop;
+        let threads = thread::available_parallelism().map_or(1, usize::from) as u32;
+        let threads = threads.min(size.warehouses);
+        let mut jobs = Vec::new();
+        for thread in 0..threads {
+            let (seed, live) = (self.seed(), &live);
+            jobs.push(Job {
+                connect: Box::new(move || store.loader()),
+                work: Box::new(move |loader, _| {
+                    let mut filler = Filler::new(loader, size, seed, live, stop);
+                    if thread == 0 {
+                        filler.items()?;
+                    }
+                    let warehouses = (1..=size.warehouses).skip(thread as usize);
+                    for warehouse in warehouses.step_by(threads as usize) {
+                        filler.warehouse(warehouse)?;
+                    }
+                    Ok(Done { value: (), client_cpu: filler.own_cpu() })
+                }),
+            });
+        }
+        let title = format!("{}: load", self.label);
+        let measured = phase::run(&mut self.context, &title, &live, jobs)?.measured;
+        self.check()?;
+        Ok(measured)
+    }
+
+    /// Has clients work, and fills in what came of it.
+    ///
+    /// # Errors
+    /// The engine's, and books that don't agree.
+    pub fn run(&mut self, run: Run) -> Result<Run> {
+        let clients = run.clients;
+        self.work("warm-up", clients, self.plan.warmup_seconds)?;
+        let done = self.work("run", clients, self.plan.seconds)?;
+        self.check()?;
+        Ok(summary(run, done))
+    }
+
+    fn work(&mut self, what: &str, clients: u32, seconds: u32) -> Result<Phase<Worked>> {
+        let (store, size, live) = (self.store, self.plan.size, Live::default());
+        let seeds: Vec<u64> = (0..clients).map(|_| self.seed()).collect();
+        let client = Client {
+            history: &self.history,
+            live: &live,
+            stop: self.context.stop,
+            time: Duration::from_secs(seconds.into()),
+        };
+        let jobs = seeds.into_iter().map(|seed| Job {
+            connect: Box::new(move || store.terminal()),
+            work: Box::new(move |mut terminal, start| {
+                client.work(terminal.as_mut(), &mut Deck::new(size, seed), start)
+            }),
+        });
+        let jobs = jobs.collect();
+        let title = format!("{}, {}: {what}", self.label, counted(clients, "client"));
+        let phase = phase::run(&mut self.context, &title, &live, jobs)?;
+        self.orders += phase.results.iter().map(|worked| worked.ordered).sum::<u64>();
+        Ok(phase)
+    }
+
+    /// Checks the books, unless the tables may be half filled.
+    fn check(&self) -> Result<()> {
+        if self.is_stopped() {
+            return Ok(());
+        }
+        self.store.books()?.check("tpcc", self.orders)
+    }
+}
+
+/// What the clients did, put together.
+fn summary(run: Run, phase: Phase<Worked>) -> Run {
+    let Phase { results, measured, samples } = phase;
+    let merge = |of: fn(&Worked) -> &Recorder| Series::merge(results.iter().map(of));
+    let all = merge(|worked| &worked.all);
+    let of_kind =
+        |kind: Kind| Series::merge(results.iter().map(|worked| &worked.of_kind[kind as usize]));
+    let orders = of_kind(Kind::NewOrder);
+    let sum = |of: fn(&Worked) -> u64| results.iter().map(of).sum::<u64>();
+    let samples = phase::join(samples, &orders, &all);
+    let seconds = samples.into_iter().map(|sample| Second {
+        second: sample.second,
+        transactions: sample.queries,
+        new_orders: sample.inserts,
+        latency_us_99: sample.query_us_99,
+        latency_us_max: sample.query_us_max,
+        usage: sample.usage,
+        resident_bytes: sample.resident_bytes,
+        engine_figures: sample.engine,
+    });
+    Run {
+        tpm_c: sum(|worked| worked.ordered) as f64 * 60.0 / all.last_end.as_secs_f64().max(1e-9),
+        rate_mean: all.mean(),
+        rate_99: rate_99(&all.rates()).unwrap_or(0.0),
+        transactions: all.done(),
+        rolled_back: sum(|worked| worked.rolled_back),
+        retries: sum(|worked| worked.retries),
+        kinds: Kind::ALL.map(|kind| (kind, of_kind(kind).latency())).into(),
+        measured,
+        seconds: seconds.collect(),
+        ..run
+    }
+}

@@ -1,0 +1,334 @@
+//! TPC-C: orders, payments and deliveries of a wholesaler, on the embedded engine and on servers.
+//!
+//! Tables, inputs, transactions and their mix are the standard's, revision 5.11. As with most drivers of it, clients neither think nor
+//! type, and each transaction is of any warehouse; so `tpmC` here is no result in the standard's sense, but good for
+//! comparing engines. After each run the standard's conditions of consistency are checked, and that no order is lost.
+//!
+//! | file             | what                                                                |
+//! |------------------|---------------------------------------------------------------------|
+//! | [`tables`]       | the nine tables                                                     |
+//! | [`random`]       | random values, and how many rows there are                          |
+//! | [`population`]   | what the tables begin with                                          |
+//! | [`transactions`] | the five transactions' inputs, and how often each comes             |
+//! | [`store`]        | what it asks of an engine, and the conditions of consistency        |
+//! | `embedded`       | the transactions on Weir                                            |
+//! | `server`         | the transactions in SQL                                             |
+//! | `bench`          | filling, running and checking one open engine                       |
+//! | `client`         | a client's loop                                                     |
+//! | [`document`]     | what is stored                                                      |
+//! | [`report`]       | tables                                                              |
+
+mod bench;
+mod client;
+pub mod document;
+mod embedded;
+pub mod population;
+pub mod random;
+pub mod report;
+mod server;
+pub mod store;
+pub mod tables;
+pub mod transactions;
+
+pub use store::Store;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tempfile::TempDir;
+
+use crate::accounting::Place;
+use crate::engine::{
+    DiskChoice, Engine, EngineInfo, EngineKind, EngineOptions, FlushChoice, Limits, ServerChoice,
+    Statements,
+};
+use crate::engines;
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::phase::{Context, Progress};
+use crate::quantity::counted;
+use crate::rounds::turns;
+use crate::server::{PrivateServer, ServerSetup, ServerSpec};
+use bench::Bench;
+use document::{Document, FORMAT, Load, Run, Settings};
+use population::rows_of;
+use random::Size;
+
+/// What is measured.
+#[derive(Debug, Clone)]
+pub enum Subject {
+    /// Weir in this process.
+    Embedded,
+    /// A server that is started for it.
+    Private(ServerSpec),
+    /// A running server.
+    Running(ServerChoice),
+}
+
+impl Subject {
+    /// Its name in tables.
+    pub fn label(&self) -> &str {
+        match self {
+            Subject::Embedded => EngineKind::Weir.name(),
+            Subject::Private(spec) => &spec.label,
+            Subject::Running(choice) => &choice.table_engine,
+        }
+    }
+}
+
+/// What to run.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// What is measured, in this order.
+    pub subjects: Vec<Subject>,
+    /// How servers are started, and what each engine gets.
+    pub setup: ServerSetup,
+    /// How large the tables are.
+    pub size: Size,
+    /// Numbers of clients.
+    pub clients: Vec<u32>,
+    /// How often: all in turn, then all again.
+    pub rounds: u32,
+    /// Length of each run.
+    pub seconds: u32,
+    /// How long clients work before each run.
+    pub warmup_seconds: u32,
+    /// Of all random values.
+    pub seed: u64,
+    /// How the embedded engine reads and writes files.
+    pub disk: DiskChoice,
+    /// Where the embedded engine tells its figures.
+    pub status_listen: Option<String>,
+}
+
+/// Called with the progress of whatever is at work, and with lines that stay.
+pub trait Listener {
+    /// Once a second.
+    fn progress(&mut self, progress: &Progress);
+    /// Something has begun or ended.
+    fn line(&mut self, text: &str);
+}
+
+/// An engine that is open, and where it is.
+struct Opened {
+    engine: Box<dyn Engine>,
+    place: Place,
+    home: Home,
+}
+
+/// What goes when the engine is closed.
+enum Home {
+    Dir(TempDir),
+    Server(PrivateServer),
+    Elsewhere,
+}
+
+impl Opened {
+    fn end(self) -> Result<()> {
+        self.engine.close()?;
+        match self.home {
+            Home::Dir(dir) => {
+                dir.close().map_err(|error| Error::io("removing the database", error))
+            }
+            Home::Server(server) => server.stop(),
+            Home::Elsewhere => Ok(()),
+        }
+    }
+}
+
+impl Plan {
+    /// Checks what can be checked before anything is started.
+    ///
+    /// # Errors
+    /// What makes no sense.
+    pub fn check(&self) -> Result<()> {
+        let usage = |message: String| Err(Error::Usage(message));
+        if let Some(clients) = self.clients.iter().find(|clients| !(1..=1024).contains(*clients)) {
+            return usage(format!("{clients} clients: use 1 to 1024"));
+        }
+        if self.subjects.is_empty() || self.clients.is_empty() || self.rounds == 0 {
+            return usage("no engines, no clients or no rounds: nothing to run".into());
+        }
+        if self.seconds == 0 {
+            return usage("0 seconds: nothing to run".into());
+        }
+        let Size { warehouses, customers, items } = self.size;
+        // Numbers of warehouses are signed, of 32 bits.
+        if !(1..=1_000_000).contains(&warehouses) || customers < 10 || items < 20 {
+            return usage(format!("{warehouses} warehouses: use 1 to 1,000,000"));
+        }
+        let labels = self.subjects.iter().map(|subject| subject.label().to_string());
+        let clients = self.clients.iter().map(|&clients| counted(clients, "client"));
+        let mut seen = BTreeSet::new();
+        if let Some(twice) = labels.chain(clients).find(|name| !seen.insert(name.clone())) {
+            return usage(format!("{twice}: named twice; use --rounds"));
+        }
+        for subject in &self.subjects {
+            match subject {
+                Subject::Embedded => self.check_limits()?,
+                Subject::Private(_) => self.setup.check()?,
+                Subject::Running(choice) => engines::sql::check(choice)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn check_limits(&self) -> Result<()> {
+        let Limits { memory_bytes, redo_bytes, .. } = self.setup.limits;
+        if memory_bytes < 16 << 20 || redo_bytes < 8 << 20 {
+            return Err(Error::Usage("memory: at least 16M; redo: at least 8M".into()));
+        }
+        Ok(())
+    }
+
+    /// Runs everything, until `stop` is set. What fails does not keep the rest from running.
+    ///
+    /// # Errors
+    /// Of this program's own surroundings.
+    pub fn run(&self, stop: &AtomicBool, listener: &mut dyn Listener) -> Result<Document> {
+        self.check()?;
+        let place = self.setup.dir.clone().unwrap_or_else(std::env::temp_dir);
+        std::fs::create_dir_all(&place)
+            .map_err(|error| Error::io(format!("creating {}", place.display()), error))?;
+        let mut document = Document {
+            format: FORMAT,
+            settings: self.settings(),
+            environment: Environment::look(Some(&place)),
+            engines: Vec::new(),
+            loads: Vec::new(),
+            runs: Vec::new(),
+        };
+        for (round, subject) in turns(self.rounds, &self.subjects) {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let warehouses = counted(self.size.warehouses, "warehouse");
+            let of_rounds = match self.rounds {
+                1 => String::new(),
+                rounds => format!(", round {round} of {rounds}"),
+            };
+            listener.line(&format!("--- {}{of_rounds}: filling {warehouses}", subject.label()));
+            // Nobody pays for what the one before has left to be written.
+            rustix::fs::sync();
+            let done = self.one(subject, round, stop, &mut document, listener);
+            if let Err(error @ Error::Usage(_)) = done {
+                return Err(error);
+            }
+            // An interrupt ends what is starting, too: that is no failure.
+            if let (Err(error), false) = (done, stop.load(Ordering::Relaxed)) {
+                listener.line(&format!("{}: failed: {error}", subject.label()));
+                let failed = self.clients.iter().map(|&clients| Run {
+                    failure: Some(error.to_string()),
+                    ..empty(subject, round, clients)
+                });
+                let made = &document.runs;
+                let missing = failed.filter(|run| !made.iter().any(|other| other.is_same(run)));
+                let missing: Vec<_> = missing.collect();
+                document.runs.extend(missing);
+            }
+        }
+        Ok(document)
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            warehouses: self.size.warehouses,
+            rounds: self.rounds,
+            seconds: self.seconds,
+            warmup_seconds: self.warmup_seconds,
+            binlog: self.setup.binlog,
+            memory_bytes: self.setup.limits.memory_bytes,
+            redo_bytes: self.setup.limits.redo_bytes,
+            durability: self.setup.limits.durability.to_string(),
+            device: self.disk.device.clone(),
+            seed: self.seed,
+        }
+    }
+
+    fn open(&self, subject: &Subject, stop: &AtomicBool) -> Result<Opened> {
+        let (kind, dir, server, home) = match subject {
+            Subject::Embedded => {
+                let mut builder = tempfile::Builder::new();
+                builder.prefix("weir-tpcc-");
+                let dir = match &self.setup.dir {
+                    Some(dir) => builder.tempdir_in(dir),
+                    None => builder.tempdir(),
+                };
+                let dir = dir.map_err(|error| Error::io("creating a directory", error))?;
+                (EngineKind::Weir, dir.path().to_path_buf(), None, Home::Dir(dir))
+            }
+            Subject::Private(spec) => {
+                let server = self.setup.start(spec, stop)?;
+                let choice = server.choice(&spec.engine, Statements::Prepared);
+                (EngineKind::Server, PathBuf::new(), Some(choice), Home::Server(server))
+            }
+            Subject::Running(choice) => {
+                (EngineKind::Server, PathBuf::new(), Some(choice.clone()), Home::Elsewhere)
+            }
+        };
+        let Limits { memory_bytes, redo_bytes, durability } = self.setup.limits;
+        let embedded = kind == EngineKind::Weir;
+        let options = EngineOptions {
+            dir: dir.clone(),
+            memory_bytes,
+            redo_bytes,
+            durability,
+            // None of the Insert Benchmark's tables.
+            clients: 0,
+            disk: if embedded { self.disk.clone() } else { DiskChoice::default() },
+            status_listen: self.status_listen.clone().filter(|_| embedded),
+            flush: FlushChoice::default(),
+            server,
+        };
+        let engine = engines::open(kind, &options)?;
+        let place = engine.place().unwrap_or(Place::Here { dir });
+        Ok(Opened { engine, place, home })
+    }
+
+    /// One subject's turn: it is opened and filled, and does all numbers of clients.
+    fn one(
+        &self,
+        subject: &Subject,
+        round: u32,
+        stop: &AtomicBool,
+        document: &mut Document,
+        listener: &mut dyn Listener,
+    ) -> Result<()> {
+        let opened = self.open(subject, stop)?;
+        let label = subject.label().to_string();
+        if document.engines.iter().all(|info| info.name != label) {
+            document.engines.push(EngineInfo { name: label.clone(), ..opened.engine.info() });
+        }
+        let Some(store) = opened.engine.tpcc() else {
+            return Err(Error::Usage(format!("{label} can't do TPC-C")));
+        };
+        let mut progress = |progress: &Progress| listener.progress(progress);
+        let context = Context {
+            engine: opened.engine.as_ref(),
+            place: &opened.place,
+            stop,
+            progress: &mut progress,
+        };
+        let mut bench = Bench::new(self, &label, store, context);
+        let measured = bench.fill()?;
+        document.loads.push(Load {
+            engine: label.clone(),
+            round,
+            rows: rows_of(self.size),
+            measured,
+        });
+        for &clients in &self.clients {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let run = bench.run(empty(subject, round, clients))?;
+            document.runs.push(run);
+        }
+        opened.end()
+    }
+}
+
+fn empty(subject: &Subject, round: u32, clients: u32) -> Run {
+    Run { engine: subject.label().into(), round, clients, ..Run::default() }
+}

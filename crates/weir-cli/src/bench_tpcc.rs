@@ -1,0 +1,207 @@
+//! `weir bench tpcc`: TPC-C on the embedded engine, on private servers, or on a running one.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use anyhow::Result;
+use clap::Args;
+use weir_bench::engine::{DiskChoice, Durability, Limits, ServerChoice, Statements};
+use weir_bench::engines::sql::target::split_password;
+use weir_bench::environment;
+use weir_bench::phase::Progress;
+use weir_bench::quantity::parse_bytes;
+use weir_bench::report::progress_line;
+use weir_bench::server::{ServerSetup, ServerSpec};
+use weir_bench::tpcc::random::Size;
+use weir_bench::tpcc::{Listener, Plan, Subject, report};
+
+use crate::bench::columns_help;
+use crate::interrupt::{exit_code, stop_on_interrupt};
+use crate::output::{ProgressLine, print, tell};
+use crate::place::check_place;
+
+#[derive(Args)]
+#[command(after_help = columns_help(report::COLUMNS))]
+pub struct Tpcc {
+    /// Warehouses; one is some 500,000 rows
+    #[arg(long, default_value_t = 4)]
+    warehouses: u32,
+
+    /// Numbers of client threads, one run for each; clients neither think nor type
+    #[arg(long, value_delimiter = ',', default_value = "2")]
+    clients: Vec<u32>,
+
+    /// Length of each run
+    #[arg(long, default_value_t = 30)]
+    seconds: u32,
+
+    /// How long clients work before each run
+    #[arg(long, value_name = "SECONDS", default_value_t = 5)]
+    warmup: u32,
+
+    /// Private servers instead of the embedded engine, in order, each with the engine of its tables:
+    /// weir, innodb or rocksdb, with settings of its own as in innodb:innodb-io-capacity=9000;
+    /// figures are relative to the first
+    #[arg(long, value_delimiter = ',', conflicts_with = "url")]
+    servers: Vec<ServerSpec>,
+
+    /// A running server instead: mysql://USER[:PASSWORD]@HOST[:PORT][/DATABASE]. Memory, redo log and
+    /// durability are the server's
+    #[arg(long, conflicts_with_all = ["memory", "redo", "durability", "dir"])]
+    url: Option<String>,
+
+    /// The running server's socket
+    #[arg(long, value_name = "FILE", requires = "url")]
+    socket: Option<PathBuf>,
+
+    /// The running server's storage engine for the tables: weir, innodb, rocksdb, ...
+    #[arg(long, value_name = "ENGINE", default_value = "weir", requires = "url")]
+    table_engine: String,
+
+    /// Keep the running server's tables afterwards
+    #[arg(long, requires = "url")]
+    keep: bool,
+
+    /// How often: all engines in turn, each with new tables, then all again; the table then shows
+    /// the run with the median rate
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
+
+    /// Memory for the engine
+    #[arg(long, default_value = "1G", value_parser = parse_bytes)]
+    memory: u64,
+
+    /// Redo log capacity
+    #[arg(long, default_value = "512M", value_parser = parse_bytes)]
+    redo: u64,
+
+    /// What commit promises: sync (survives the machine), write (survives the process), relaxed
+    /// (up to a second may be lost)
+    #[arg(long, default_value = "write")]
+    durability: Durability,
+
+    /// Servers have a binary log: rows, synced when commits are
+    #[arg(long, requires = "servers")]
+    binlog: bool,
+
+    /// Seed of all random values
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+
+    /// How the embedded engine reads and writes files: auto, io-uring or threads
+    #[arg(long, default_value = "auto", conflicts_with_all = ["servers", "url"])]
+    io: String,
+
+    /// Device that the embedded engine is to pretend: fast (as it is), slow-ssd, sata-ssd, two-disks,
+    /// or operations per second as in iops-3000
+    #[arg(long, default_value = "fast", conflicts_with_all = ["servers", "url"])]
+    device: String,
+
+    /// Where the embedded engine tells its figures while it runs, for `weir top` and Prometheus: a port of
+    /// the loopback interface, ADDRESS:PORT, or unix:FILE
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["servers", "url"])]
+    status_listen: Option<String>,
+
+    /// Directory in which the databases' directories are made
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+
+    /// Where the result goes, with every second; by default a new file in bench-results/
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// The script that starts a server, mariadb/run of Weir's repository
+    #[arg(long, value_name = "FILE", requires = "servers")]
+    server_command: Option<PathBuf>,
+
+    /// No progress line
+    #[arg(long)]
+    quiet: bool,
+}
+
+impl Tpcc {
+    pub fn run(self) -> Result<ExitCode> {
+        let time = environment::utc(SystemTime::now()).replace([':', '-'], "");
+        let default_path = || PathBuf::from(format!("bench-results/tpcc-{time}.json"));
+        let path = self.json.clone().unwrap_or_else(default_path);
+        let mut told = Told { line: ProgressLine::new(), quiet: self.quiet };
+        let plan = self.plan()?;
+        plan.check()?;
+        check_place(&path)?;
+        let stop = stop_on_interrupt()?;
+        let document = plan.run(&stop, &mut told);
+        told.line.end();
+        let document = document?;
+        // What was measured is shown, whatever becomes of the file.
+        print(&format!("{}\n", report::tables(&document)))?;
+        report::save(&document, &path)?;
+        print(&format!("Every second of it: {}\n", path.display()))?;
+        for warning in document.environment.warnings() {
+            tell(&format!("warning: {warning}"));
+        }
+        let is_good = document.runs.iter().all(|run| run.failure.is_none());
+        Ok(exit_code(&stop, is_good))
+    }
+
+    fn subjects(&mut self) -> Result<Vec<Subject>> {
+        if let Some(url) = &self.url {
+            let (url, password) = split_password(url)?;
+            return Ok(vec![Subject::Running(ServerChoice {
+                url,
+                password,
+                socket: self.socket.take(),
+                table_engine: self.table_engine.clone(),
+                existing: false,
+                statements: Statements::Prepared,
+                keep: self.keep,
+            })]);
+        }
+        let servers = std::mem::take(&mut self.servers);
+        Ok(match servers.is_empty() {
+            true => vec![Subject::Embedded],
+            false => servers.into_iter().map(Subject::Private).collect(),
+        })
+    }
+
+    fn plan(mut self) -> Result<Plan> {
+        let subjects = self.subjects()?;
+        let limits = Limits {
+            memory_bytes: self.memory,
+            redo_bytes: self.redo,
+            durability: self.durability,
+        };
+        let command = self.server_command.unwrap_or_else(ServerSetup::default_command);
+        Ok(Plan {
+            subjects,
+            setup: ServerSetup { command, limits, binlog: self.binlog, dir: self.dir },
+            size: Size::standard(self.warehouses),
+            clients: self.clients,
+            rounds: self.rounds,
+            seconds: self.seconds,
+            warmup_seconds: self.warmup,
+            seed: self.seed,
+            disk: DiskChoice { io: self.io, device: self.device, load_device: None },
+            status_listen: self.status_listen,
+        })
+    }
+}
+
+/// What is told while it runs.
+struct Told {
+    line: ProgressLine,
+    quiet: bool,
+}
+
+impl Listener for Told {
+    fn progress(&mut self, progress: &Progress) {
+        if !self.quiet {
+            self.line.show(&progress.title, &progress_line(progress));
+        }
+    }
+
+    fn line(&mut self, text: &str) {
+        self.line.end();
+        tell(text);
+    }
+}
