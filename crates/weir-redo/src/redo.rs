@@ -210,9 +210,10 @@ impl Redo {
     ) -> Result<Redo, RedoError> {
         let geometry = segments.geometry;
         let first = geometry.segment(checkpoint.0);
-        segments.arrange(first, first + room.segments, spare).inspect_err(|_| {
+        let last = first + room.segments;
+        segments.arrange(first, last, spare).inspect_err(|_| {
             // As far as it can be had: what is left is removed at the next open.
-            let _ = segments.discard_from(segments.end());
+            let _ = segments.discard(segments.end()..=last);
         })?;
         let writer = Writer::at(&segments, end.0)?;
         let line = |lsn: u64| Line(AtomicU64::new(lsn));
@@ -359,8 +360,8 @@ impl Redo {
     /// for the caller to move the checkpoint so far. Then the segments that are too many are removed.
     ///
     /// # Errors
-    /// [`RedoError::Poisoned`], [`RedoError::NoSpace`]; the disk's. When the disk has no space for growth, the
-    /// capacity is unchanged and the log goes on; any other failure poisons it.
+    /// [`RedoError::Poisoned`], [`RedoError::NoSpace`]; the disk's. When the disk has no space for growth, or the
+    /// process may open no more files, the capacity is unchanged and the log goes on; any other failure poisons it.
     pub fn set_capacity(&self, bytes: u64) -> Result<u64, RedoError> {
         let _one = self.resizing.lock();
         let geometry = self.segments.geometry;
@@ -394,12 +395,13 @@ impl Redo {
         if let Err(error) = self.segments.arrange(first, next, Vec::new()) {
             self.growing_to.store(0, Relaxed);
             let RedoError::Disk(cause) = &error else { return Err(self.fail(error)) };
-            // A failed sync is never passed over, whatever its reason.
+            // A file that can't be opened is there or not: the process may have too many. A failed sync is never
+            // passed over, whatever its reason.
             let full = cause.kind() == std::io::ErrorKind::StorageFull;
-            if !full || cause.operation.contains("sync") {
+            if !(cause.operation == "open" || full && !cause.operation.contains("sync")) {
                 return Err(self.fail(error));
             }
-            self.segments.discard_from(present).map_err(|e| self.fail(e.into()))?;
+            self.segments.discard(present..=next).map_err(|e| self.fail(e.into()))?;
             self.arrange(self.checkpoint().0).map_err(|e| self.fail(e))?;
             return Err(error);
         }

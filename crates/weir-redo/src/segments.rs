@@ -6,6 +6,8 @@
 //! and header are synced and its name is durable.
 
 use std::collections::VecDeque;
+use std::io::ErrorKind;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use weir_os::{AlignedBuf, BLOCK, Create, Disk, DiskError, File, Mode};
@@ -347,11 +349,12 @@ impl Segments {
         Ok(file)
     }
 
-    /// Removes segments `from ..` after growth has failed, as far as the disk lets it.
-    pub fn discard_from(&self, from: u64) -> Result<(), DiskError> {
-        for name in self.disk.list()? {
-            if segment_number(&name).is_some_and(|number| number >= from) {
-                self.disk.remove(&name)?;
+    /// Removes those of these segments that are there, after making them has failed, as far as the disk lets it.
+    pub fn discard(&self, numbers: RangeInclusive<u64>) -> Result<(), DiskError> {
+        for number in numbers {
+            match self.disk.remove(&segment_name(number)) {
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                removed => removed?,
             }
         }
         self.disk.sync_dir()

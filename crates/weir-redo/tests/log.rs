@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_os::sim::{CrashProfile, Fault, Times};
+use weir_os::sim::{CrashProfile, Fault, OpKind, Times};
 use weir_os::{AlignedBuf, Create, Disk, Mode, SimDisk};
 use weir_page::Lsn;
 use weir_redo::{
@@ -151,6 +151,22 @@ fn growth_without_space_changes_nothing() {
     disk.clear_faults();
     redo.wait_durable(append(&redo, &[1; 100])).expect("the log goes on");
     assert_eq!(redo.set_capacity(6 * SEGMENT).expect("fits"), 6 * SEGMENT);
+}
+
+/// A setting that asks for more files than the process may have open stopped the database.
+#[test]
+fn growth_that_can_not_open_its_files_changes_nothing() {
+    let disk = SimDisk::new(1);
+    let redo = create(&disk);
+    let used = disk.used_bytes();
+    let (on, at) = (Some(OpKind::Name), disk.operations() + 4);
+    disk.inject(Fault::Io { on, at, times: Times::Once });
+    let error = redo.set_capacity(7 * SEGMENT).expect_err("a file can't be opened");
+    assert!(matches!(&error, RedoError::Disk(e) if e.operation == "open"), "{error}");
+    assert_eq!((redo.capacity(), disk.list().expect("listed").len()), (4 * SEGMENT, 5));
+    assert_eq!(disk.used_bytes(), used);
+    redo.wait_durable(append(&redo, &[1; 100])).expect("the log goes on");
+    assert_eq!(redo.set_capacity(7 * SEGMENT).expect("grown"), 7 * SEGMENT);
 }
 
 #[test]
