@@ -218,7 +218,7 @@ impl Transaction {
     fn used_at(&mut self, table: &Table) -> Result<usize> {
         // What a statement could not take back for want of space is taken back before the next.
         self.txn()?.finish_rollback()?;
-        if let Some(at) = self.used.iter().position(|used| used.is_of(table)) {
+        if let Some(at) = self.used.iter().rposition(|used| used.is_of(table)) {
             return Ok(at);
         }
         self.db.home.check(table)?;
