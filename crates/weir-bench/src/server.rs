@@ -104,17 +104,23 @@ impl ServerSetup {
         )))
     }
 
+    /// Where the directories go: made if it isn't there.
+    ///
+    /// # Errors
+    /// When it can't be made.
+    pub fn place(&self) -> Result<PathBuf> {
+        let place = self.dir.clone().unwrap_or_else(std::env::temp_dir);
+        fs::create_dir_all(&place)
+            .map_err(|error| Error::io(format!("creating {}", place.display()), error))?;
+        Ok(place)
+    }
+
     /// Starts a server and waits until it answers, or `stop` is set.
     ///
     /// # Errors
     /// When it doesn't come up, with what it said.
     pub fn start(&self, spec: &ServerSpec, stop: &AtomicBool) -> Result<PrivateServer> {
-        let mut builder = tempfile::Builder::new();
-        builder.prefix("weir-server-");
-        let dir = match &self.dir {
-            Some(dir) => fs::create_dir_all(dir).and_then(|()| builder.tempdir_in(dir)),
-            None => builder.tempdir(),
-        };
+        let dir = tempfile::Builder::new().prefix("weir-server-").tempdir_in(self.place()?);
         let dir = dir.map_err(|error| Error::io("creating a server's directory", error))?;
         let child = self.spawn(spec, dir.path())?;
         let mut server = PrivateServer { child, dir, label: spec.label.clone() };

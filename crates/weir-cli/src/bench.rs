@@ -67,6 +67,29 @@ impl Bench {
     }
 }
 
+/// What an engine gets.
+#[derive(Args)]
+pub struct LimitArgs {
+    /// Memory for the engine
+    #[arg(long, default_value = "1G", value_parser = parse_bytes)]
+    memory: u64,
+
+    /// Redo log capacity, where the engine has such a limit
+    #[arg(long, default_value = "512M", value_parser = parse_bytes)]
+    redo: u64,
+
+    /// What commit promises: sync (survives the machine), write (survives the process), relaxed
+    /// (up to a second may be lost)
+    #[arg(long, default_value = "write")]
+    durability: Durability,
+}
+
+impl LimitArgs {
+    pub fn limits(&self) -> Limits {
+        Limits { memory_bytes: self.memory, redo_bytes: self.redo, durability: self.durability }
+    }
+}
+
 /// What is the same for one engine and for several.
 #[derive(Args)]
 pub struct Common {
@@ -74,18 +97,8 @@ pub struct Common {
     #[arg(long, default_value = "4M", value_parser = parse_count)]
     pub rows: u64,
 
-    /// Memory for the engine
-    #[arg(long, default_value = "1G", value_parser = parse_bytes)]
-    pub memory: u64,
-
-    /// Redo log capacity, where the engine has such a limit
-    #[arg(long, default_value = "512M", value_parser = parse_bytes)]
-    pub redo: u64,
-
-    /// What commit promises: sync (survives the machine), write (survives the process), relaxed
-    /// (up to a second may be lost)
-    #[arg(long, default_value = "write")]
-    pub durability: Durability,
+    #[command(flatten)]
+    pub limits: LimitArgs,
 
     /// Delete the oldest row for each row inserted, in l.i1, l.i2, qr and qp
     #[arg(long)]
@@ -99,14 +112,15 @@ pub struct Common {
 impl Common {
     /// A run with everything else as it is by default.
     pub fn settings(&self, engine: EngineKind, clients: u32, steps: &[Step]) -> Settings {
+        let Limits { memory_bytes, redo_bytes, durability } = self.limits.limits();
         Settings {
             engine,
             clients,
             rows: self.rows,
             steps: steps.to_vec(),
-            memory_bytes: self.memory,
-            redo_bytes: self.redo,
-            durability: self.durability,
+            memory_bytes,
+            redo_bytes,
+            durability,
             delete: self.delete,
             seed: self.seed,
             disk: DiskChoice::default(),
@@ -114,11 +128,6 @@ impl Common {
             flush: FlushChoice::default(),
             server: None,
         }
-    }
-
-    /// What a server's engine gets of it.
-    pub fn limits(&self) -> Limits {
-        Limits { memory_bytes: self.memory, redo_bytes: self.redo, durability: self.durability }
     }
 }
 
@@ -136,7 +145,7 @@ pub struct ServerArgs {
 
 impl ServerArgs {
     pub fn setup(&self, common: &Common, dir: Option<PathBuf>) -> ServerSetup {
-        let limits = common.limits();
+        let limits = common.limits.limits();
         let command = self.server_command.clone().unwrap_or_else(ServerSetup::default_command);
         ServerSetup { command, limits, binlog: self.binlog, dir }
     }

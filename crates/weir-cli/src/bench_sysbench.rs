@@ -6,13 +6,12 @@ use std::time::SystemTime;
 
 use anyhow::Result;
 use clap::Args;
-use weir_bench::engine::{Durability, Limits};
 use weir_bench::environment;
-use weir_bench::quantity::{parse_bytes, parse_count};
+use weir_bench::quantity::parse_count;
 use weir_bench::server::{ServerSetup, ServerSpec};
 use weir_bench::sysbench::{Plan, default_path, report};
 
-use crate::bench::columns_help;
+use crate::bench::{LimitArgs, columns_help};
 use crate::interrupt::{exit_code, stop_on_interrupt};
 use crate::output::{print, tell};
 use crate::place::check_place;
@@ -58,17 +57,8 @@ pub struct Sysbench {
     #[arg(long, value_name = "SECONDS")]
     drop: Option<u32>,
 
-    /// Memory for the engine
-    #[arg(long, default_value = "1G", value_parser = parse_bytes)]
-    memory: u64,
-
-    /// Redo log capacity
-    #[arg(long, default_value = "512M", value_parser = parse_bytes)]
-    redo: u64,
-
-    /// What commit promises: sync, write or relaxed
-    #[arg(long, default_value = "write")]
-    durability: Durability,
+    #[command(flatten)]
+    limits: LimitArgs,
 
     /// Servers have a binary log: rows, synced when commits are
     #[arg(long)]
@@ -115,11 +105,7 @@ impl Sysbench {
     }
 
     fn plan(self) -> Plan {
-        let limits = Limits {
-            memory_bytes: self.memory,
-            redo_bytes: self.redo,
-            durability: self.durability,
-        };
+        let limits = self.limits.limits();
         let command = self.server_command.unwrap_or_else(ServerSetup::default_command);
         Plan {
             servers: self.servers,

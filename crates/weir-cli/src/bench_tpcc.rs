@@ -6,17 +6,16 @@ use std::time::SystemTime;
 
 use anyhow::Result;
 use clap::Args;
-use weir_bench::engine::{DiskChoice, Durability, Limits, ServerChoice, Statements};
+use weir_bench::engine::{DiskChoice, ServerChoice, Statements};
 use weir_bench::engines::sql::target::split_password;
 use weir_bench::environment;
 use weir_bench::phase::Progress;
-use weir_bench::quantity::parse_bytes;
 use weir_bench::report::progress_line;
 use weir_bench::server::{ServerSetup, ServerSpec};
 use weir_bench::tpcc::random::Size;
 use weir_bench::tpcc::{Listener, Plan, Subject, report};
 
-use crate::bench::columns_help;
+use crate::bench::{LimitArgs, columns_help};
 use crate::interrupt::{exit_code, stop_on_interrupt};
 use crate::output::{ProgressLine, print, tell};
 use crate::place::check_place;
@@ -68,18 +67,8 @@ pub struct Tpcc {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
 
-    /// Memory for the engine
-    #[arg(long, default_value = "1G", value_parser = parse_bytes)]
-    memory: u64,
-
-    /// Redo log capacity
-    #[arg(long, default_value = "512M", value_parser = parse_bytes)]
-    redo: u64,
-
-    /// What commit promises: sync (survives the machine), write (survives the process), relaxed
-    /// (up to a second may be lost)
-    #[arg(long, default_value = "write")]
-    durability: Durability,
+    #[command(flatten)]
+    limits: LimitArgs,
 
     /// Servers have a binary log: rows, synced when commits are
     #[arg(long, requires = "servers")]
@@ -166,11 +155,7 @@ impl Tpcc {
 
     fn plan(mut self) -> Result<Plan> {
         let subjects = self.subjects()?;
-        let limits = Limits {
-            memory_bytes: self.memory,
-            redo_bytes: self.redo,
-            durability: self.durability,
-        };
+        let limits = self.limits.limits();
         let command = self.server_command.unwrap_or_else(ServerSetup::default_command);
         Ok(Plan {
             subjects,

@@ -146,9 +146,7 @@ impl Plan {
     /// Of this program's own surroundings.
     pub fn run(&self, stop: &AtomicBool, mut tell: impl FnMut(&str)) -> Result<Document> {
         self.check()?;
-        let place = self.setup.dir.clone().unwrap_or_else(std::env::temp_dir);
-        std::fs::create_dir_all(&place)
-            .map_err(|error| Error::io(format!("creating {}", place.display()), error))?;
+        let place = self.setup.place()?;
         let mut document = Document {
             format: FORMAT,
             settings: self.settings(),

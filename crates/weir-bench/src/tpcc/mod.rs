@@ -36,7 +36,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tempfile::TempDir;
+use tempfile::{Builder, TempDir};
 
 use crate::accounting::Place;
 use crate::engine::{
@@ -188,9 +188,7 @@ impl Plan {
     /// Of this program's own surroundings.
     pub fn run(&self, stop: &AtomicBool, listener: &mut dyn Listener) -> Result<Document> {
         self.check()?;
-        let place = self.setup.dir.clone().unwrap_or_else(std::env::temp_dir);
-        std::fs::create_dir_all(&place)
-            .map_err(|error| Error::io(format!("creating {}", place.display()), error))?;
+        let place = self.setup.place()?;
         let mut document = Document {
             format: FORMAT,
             settings: self.settings(),
@@ -249,12 +247,7 @@ impl Plan {
     fn open(&self, subject: &Subject, stop: &AtomicBool) -> Result<Opened> {
         let (kind, dir, server, home) = match subject {
             Subject::Embedded => {
-                let mut builder = tempfile::Builder::new();
-                builder.prefix("weir-tpcc-");
-                let dir = match &self.setup.dir {
-                    Some(dir) => builder.tempdir_in(dir),
-                    None => builder.tempdir(),
-                };
+                let dir = Builder::new().prefix("weir-tpcc-").tempdir_in(self.setup.place()?);
                 let dir = dir.map_err(|error| Error::io("creating a directory", error))?;
                 (EngineKind::Weir, dir.path().to_path_buf(), None, Home::Dir(dir))
             }
