@@ -9,10 +9,12 @@
 //! | per column that is not NULL | bool: 00 or 01; i64: zigzag LEB128; u64: LEB128; f64: 8, little-endian; text, bytes: length as LEB128, then the bytes |
 
 mod index;
+mod owned;
 #[cfg(test)]
 mod tests;
 
 pub use index::{index_entry, primary_key_of_entry};
+pub use owned::Row;
 
 use crate::key::{self, Decoded, KEY_BYTES_MAX};
 use crate::schema::{Column, KeyOf, Place, Schema};
@@ -304,14 +306,40 @@ impl<'a> RowRef<'a> {
     /// # Errors
     /// As [`RowRef::get`].
     pub fn to_row(&self) -> Result<Row, RowError> {
-        let owned = |column| {
-            Ok(match self.decode(column)? {
-                Decoded::Plain(value) => value.to_owned(),
-                Decoded::Unescaped(value) => value,
-            })
-        };
-        let values: Result<_, RowError> = (0..self.schema.columns().len()).map(owned).collect();
-        Ok(Row { values: values? })
+        let mut row = Row::of_nulls(self.schema.columns().len(), self.value.len());
+        match self.tree {
+            KeyOf::Primary => self.each_of_primary(|column, value| row.set(column, value))?,
+            KeyOf::Index(_) => {
+                for column in 0..self.schema.columns().len() {
+                    row.set(column, self.get(column)?);
+                }
+            }
+        }
+        Ok(row)
+    }
+
+    /// Every column of an entry of the primary tree, each decoded once.
+    fn each_of_primary(&self, mut put: impl FnMut(usize, Value<'_>)) -> Result<(), RowError> {
+        let column = |at: u16| &self.schema.columns()[at as usize];
+        let malformed = |at: u16| RowError::malformed(column(at));
+        let mut rest = self.key;
+        for &at in self.schema.primary_key() {
+            let split = key::split_part(column(at), rest);
+            let (part, behind) = split.ok_or_else(|| malformed(at))?;
+            match key::decode_part(column(at), part).ok_or_else(|| malformed(at))? {
+                Decoded::Plain(value) => put(at.into(), value),
+                Decoded::Unescaped(value) => put(at.into(), value.as_value()),
+            }
+            rest = behind;
+        }
+        let columns = self.schema.value_columns();
+        let Some(&first) = columns.first() else { return Ok(()) };
+        let reader = ValueReader::new(self.schema, self.value);
+        let mut reader = reader.ok_or_else(|| malformed(first))?;
+        for &at in columns {
+            put(at.into(), reader.next(column(at)).ok_or_else(|| malformed(at))?);
+        }
+        Ok(())
     }
 
     fn decode(&self, column: usize) -> Result<Decoded<'a>, RowError> {
@@ -381,37 +409,5 @@ impl fmt::Debug for RowRef<'_> {
             };
         }
         map.finish()
-    }
-}
-
-/// A row that borrows nothing: every column's value, in the table's order.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Row {
-    values: Box<[OwnedValue]>,
-}
-
-impl Row {
-    /// A row of the given values; checked against a schema when it is written.
-    pub fn new(values: impl IntoIterator<Item = OwnedValue>) -> Row {
-        Row { values: values.into_iter().collect() }
-    }
-
-    /// A column's value.
-    ///
-    /// # Panics
-    /// If the row has no such column.
-    pub fn get(&self, column: usize) -> Value<'_> {
-        self.values[column].as_value()
-    }
-
-    /// Every column's value.
-    pub fn values(&self) -> impl ExactSizeIterator<Item = Value<'_>> {
-        self.values.iter().map(OwnedValue::as_value)
-    }
-}
-
-impl fmt::Debug for Row {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.values.iter()).finish()
     }
 }
