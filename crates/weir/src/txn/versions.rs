@@ -105,11 +105,14 @@ impl Walks {
         part: &Part<'_>,
         version: Version,
     ) -> Result<Option<AsOf<'static>>, Restart<Fault>> {
+        if self.is_empty() {
+            return Ok(None);
+        }
         if !part.runs {
             // Also further back: there may be newer versions than at the look before.
             return Ok(self.ended.remove(&version));
         }
-        if part.steps > 0 || part.is_kept || self.running.is_empty() {
+        if part.steps > 0 || part.is_kept {
             return Ok(None);
         }
         let key = key_of(s, version)?;
@@ -320,6 +323,15 @@ mod tests {
 
     const ROWS: u8 = 100;
 
+    /// A tree with a row, and who goes on seeing it as it is.
+    fn seen_by_a_reader(txns: &Arc<Transactions>) -> (Tree, Txn, View) {
+        let rows = tree(txns);
+        commit(txns, rows, b"row", Op::Insert(b"old"));
+        let mut reader = txns.begin();
+        let view = reader.view();
+        (rows, reader, view)
+    }
+
     /// Updates of another row, whose undo fills a page.
     fn fill_a_page(txns: &Arc<Transactions>, tree: Tree, round: u8) {
         for n in 0..6 {
@@ -344,10 +356,7 @@ mod tests {
     #[test]
     fn a_chain_of_more_pages_than_there_are_frames_is_gone_through_once() {
         let txns = transactions(64);
-        let (rows, others) = (tree(&txns), tree(&txns));
-        commit(&txns, rows, b"row", Op::Insert(b"old"));
-        let mut reader = txns.begin();
-        let view = reader.view();
+        let ((rows, reader, view), others) = (seen_by_a_reader(&txns), tree(&txns));
         for round in 0..ROWS {
             commit(&txns, rows, b"row", Op::Update(&[round]));
             fill_a_page(&txns, others, round);
@@ -410,10 +419,7 @@ mod tests {
     #[test]
     fn a_chain_that_grows_meanwhile_is_gone_through_all_the_same() {
         let txns = transactions(200);
-        let rows = tree(&txns);
-        commit(&txns, rows, b"row", Op::Insert(b"old"));
-        let mut reader = txns.begin();
-        let view = reader.view();
+        let (rows, _reader, view) = seen_by_a_reader(&txns);
         let write = |n: usize| commit(&txns, rows, b"row", Op::Update(&n.to_be_bytes()));
         (0..4 * AT_ONCE).for_each(write);
         turns_to_old(&txns, rows, view, 5, write);
@@ -423,10 +429,7 @@ mod tests {
     #[test]
     fn what_a_running_transaction_writes_is_gone_through_in_turns() {
         let txns = transactions(200);
-        let rows = tree(&txns);
-        commit(&txns, rows, b"row", Op::Insert(b"old"));
-        let mut reader = txns.begin();
-        let view = reader.view();
+        let (rows, _reader, view) = seen_by_a_reader(&txns);
         commit(&txns, rows, b"row", Op::Update(b"new"));
         let mut writer = txns.begin();
         let mut write = |n: usize| {
@@ -440,10 +443,7 @@ mod tests {
     #[test]
     fn what_a_running_transaction_writes_may_take_more_pages_than_there_are_frames() {
         let txns = transactions(64);
-        let (rows, others) = (tree(&txns), tree(&txns));
-        commit(&txns, rows, b"row", Op::Insert(b"old"));
-        let mut reader = txns.begin();
-        let view = reader.view();
+        let ((rows, _reader, view), others) = (seen_by_a_reader(&txns), tree(&txns));
         let mut writer = txns.begin();
         let mut write = |round: usize| {
             writer.write(rows, b"row", Op::Update(&round.to_be_bytes())).unwrap();
@@ -493,10 +493,7 @@ mod tests {
     #[test]
     fn who_takes_back_all_that_was_gone_through_keeps_nobody_from_what_was_before() {
         let txns = transactions(200);
-        let rows = tree(&txns);
-        commit(&txns, rows, b"row", Op::Insert(b"old"));
-        let mut reader = txns.begin();
-        let view = reader.view();
+        let (rows, _reader, view) = seen_by_a_reader(&txns);
         let mut writer = txns.begin();
         writer.write(rows, b"row", Op::Update(b"first")).unwrap();
         let begin = writer.savepoint();
@@ -515,10 +512,7 @@ mod tests {
     #[test]
     fn a_page_that_was_reached_may_be_freed_before_the_next_look() {
         let txns = transactions(200);
-        let rows = tree(&txns);
-        commit(&txns, rows, b"row", Op::Insert(b"old"));
-        let mut reader = txns.begin();
-        let view = reader.view();
+        let (rows, _reader, view) = seen_by_a_reader(&txns);
         let mut writer = txns.begin();
         writer.write(rows, b"row", Op::Update(b"first")).unwrap();
         let begin = writer.savepoint();
@@ -535,10 +529,7 @@ mod tests {
     #[test]
     fn who_takes_back_a_few_writes_all_the_time_has_nobody_begin_anew() {
         let txns = transactions(200);
-        let rows = tree(&txns);
-        commit(&txns, rows, b"row", Op::Insert(b"old"));
-        let mut reader = txns.begin();
-        let view = reader.view();
+        let (rows, _reader, view) = seen_by_a_reader(&txns);
         let mut writer = txns.begin();
         for n in 0..32 * AT_ONCE {
             writer.write(rows, b"row", Op::Update(&n.to_be_bytes())).unwrap();
@@ -556,10 +547,7 @@ mod tests {
     #[test]
     fn who_takes_back_writes_all_the_time_may_have_written_more_pages_than_there_are_frames() {
         let txns = transactions(64);
-        let (rows, others) = (tree(&txns), tree(&txns));
-        commit(&txns, rows, b"row", Op::Insert(b"old"));
-        let mut reader = txns.begin();
-        let view = reader.view();
+        let ((rows, _reader, view), others) = (seen_by_a_reader(&txns), tree(&txns));
         let mut writer = txns.begin();
         let write = |writer: &mut Txn, round: usize| {
             writer.write(rows, b"row", Op::Update(&round.to_be_bytes())).unwrap();
