@@ -168,9 +168,9 @@ private:
   /* Rows are read as they are committed, without lock; one that the server wants is read once more */
   bool semi_consistent= false, scan_is_unlocked= false, is_unlocked= false, repeats= false;
   Bytes prefix;      // of a scan of one key
-  Bytes paused_at;   // key of the last entry of a scan that was closed in between
+  Bytes place;       // if it has one, the key behind which a scan goes on that has come to its end, or was closed in between
   const key_range *range_end= nullptr;
-  bool backward= false, exact= false, at_entry= false, at_end= false, paused= false;
+  bool backward= false, exact= false, at_entry= false, at_end= false, has_place= false;
   bool ends_with_range= false; // the scan ends just where the server's range does
   weir::Alone *alone= nullptr; // of a sequence
 
@@ -207,6 +207,7 @@ private:
   int open_scan(uint32_t index, WeirBound low, WeirBound high, bool back);
   void close_scan();
   void pause_scan();
+  void note_place();
   int step();
   bool reads_committed() const;
   bool scans_rows() const;
@@ -221,6 +222,7 @@ private:
   int get_row(uchar *buf);
   int get_row_at(uchar *buf, WeirBytes short_form);
   void read_anew_behind();
+  int go_on(uint32_t index, bool back, WeirBoundKind from, uchar *buf);
   int turn(bool back, uchar *buf);
   bool entry_is_of(uchar *buf, uint index);
   void compute_for_merge(uchar *buf);

@@ -117,28 +117,35 @@ int ha_weir::get_row_at(uchar *buf, WeirBytes short_form)
   return read_primary(buf, key, found);
 }
 
+// Goes on behind a place, in a direction.
+int ha_weir::go_on(uint32_t index, bool back, WeirBoundKind from, uchar *buf)
+{
+  WeirBound here= bound(from, place);
+  if (int error= open_scan(index, back ? no_bound() : here, back ? here : no_bound(), back))
+    return error;
+  has_place= true;
+  return next_entry(buf);
+}
+
 // Goes on in a direction: from the entry at hand if the scan goes the other way, or from the end of one key.
 int ha_weir::turn(bool back, uchar *buf)
 {
   uint32_t index= index_position(active_index);
-  if (at_end)
+  bool comes_back= at_end && back != backward;
+  if (at_end && !has_place)
   {
     // Behind the last entry in one direction is before the first in the other.
-    if (back == backward)
+    if (!comes_back)
       return HA_ERR_END_OF_FILE;
     int error= open_scan(index, no_bound(), no_bound(), back);
     return error ? error : next_entry(buf);
   }
   if (at_entry)
-    key_bytes.assign(reinterpret_cast<const char *>(at.key.data), at.key.len);
-  else if (paused)
-    key_bytes= paused_at;
-  else
-    key_bytes= scan ? prefix : pk;
+    note_place();
+  else if (!has_place)
+    place= scan ? prefix : pk;
   exact= false;
-  WeirBound here= bound(WEIR_BOUND_KIND_EXCLUDED, key_bytes);
-  int error= open_scan(index, back ? no_bound() : here, back ? here : no_bound(), back);
-  return error ? error : next_entry(buf);
+  return go_on(index, back, comes_back ? WEIR_BOUND_KIND_INCLUDED : WEIR_BOUND_KIND_EXCLUDED, buf);
 }
 
 int ha_weir::index_next(uchar *buf)
@@ -235,17 +242,15 @@ int ha_weir::rnd_end()
 
 int ha_weir::rnd_next(uchar *buf)
 {
-  if (!scan)
-  {
-    if (at_end)
-      return HA_ERR_END_OF_FILE;
-    exact= false;
-    key_bytes= paused_at;
-    WeirBound low= paused ? bound(WEIR_BOUND_KIND_EXCLUDED, key_bytes) : no_bound();
-    if (int error= open_scan(WEIR_PRIMARY, low, no_bound(), false))
-      return error;
-  }
-  return next_entry(buf);
+  if (scan)
+    return next_entry(buf);
+  exact= false;
+  if (has_place)
+    return go_on(WEIR_PRIMARY, false, WEIR_BOUND_KIND_EXCLUDED, buf);
+  if (at_end)
+    return HA_ERR_END_OF_FILE;
+  int error= open_scan(WEIR_PRIMARY, no_bound(), no_bound(), false);
+  return error ? error : next_entry(buf);
 }
 
 // A position: the primary key, or its short form; if keys differ in length, zeros and its length. So positions

@@ -31,7 +31,7 @@ void ha_weir::close_scan()
   scan= nullptr;
   rest= {};
   rest_given= 0;
-  at_entry= paused= at_end= scan_is_unlocked= is_unlocked= repeats= ends_with_range= false;
+  at_entry= has_place= at_end= scan_is_unlocked= is_unlocked= repeats= ends_with_range= false;
 }
 
 /* Which columns are decoded */
@@ -69,14 +69,21 @@ void ha_weir::pause_scan()
 {
   // A scan of one key that found nothing, or nothing more, is where the key would be.
   bool is_behind_key= scan && exact && !at_entry && active_index != MAX_KEY;
-  bool pauses= paused || (scan && at_entry) || is_behind_key, ended= at_end;
+  bool pauses= has_place || (scan && at_entry) || is_behind_key, ended= at_end;
   if (scan && at_entry)
-    paused_at.assign(reinterpret_cast<const char *>(at.key.data), at.key.len);
+    note_place();
   if (is_behind_key)
-    paused_at= prefix;
+    place= prefix;
   close_scan();
-  paused= pauses;
+  has_place= pauses;
   at_end= ended;
+}
+
+// Where a scan goes on that is closed in between.
+void ha_weir::note_place()
+{
+  place.assign(reinterpret_cast<const char *>(at.key.data), at.key.len);
+  has_place= true;
 }
 
 // Goes on to the next entry.
@@ -84,13 +91,16 @@ int ha_weir::step()
 {
   if (rest_given < rest.count)
   {
-    const WeirPlace &place= rest.places[rest_given++];
-    at.key= WeirBytes{rest.bytes + place.key, place.value - place.key};
-    at.value= WeirBytes{rest.bytes + place.value, place.end - place.value};
-    at.current= rest.current && !place.outdated;
+    const WeirPlace &next= rest.places[rest_given++];
+    at.key= WeirBytes{rest.bytes + next.key, next.value - next.key};
+    at.value= WeirBytes{rest.bytes + next.value, next.end - next.value};
+    at.current= rest.current && !next.outdated;
   }
   else
   {
+    // It may be the last one.
+    if (at_entry && !exact)
+      note_place();
     rest= {};
     rest_given= 0;
     WeirResult result= weir_scan_next(scan, transaction(), &at, &rest);
