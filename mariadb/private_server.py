@@ -89,13 +89,21 @@ class Server:
         self.process.kill()
         self.process.wait()
 
-    def shut_down(self):
-        """An orderly end."""
-        self.process.terminate()
+    def shut_down(self, rng=None):
+        """An orderly end, asked for in one of the ways there are if there is a choice."""
+        way = rng.choice(("signal", "statement", "mariadb-admin")) if rng else "signal"
         try:
+            if way == "statement":
+                with self.connect() as connection, connection.cursor() as cursor:
+                    cursor.execute("SHUTDOWN")
+            elif way == "mariadb-admin":
+                subprocess.run(["mariadb-admin", "--no-defaults", f"--socket={self.dir / 'socket'}", "--user=root", "shutdown"],
+                               check=True, timeout=PATIENCE_S)
+            else:
+                self.process.terminate()
             self.process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired as error:
-            raise Failure("the server does not shut down") from error
+            raise Failure(f"the server does not shut down ({way})") from error
 
     def complaints(self):
         """Lines of the error log that must not be there. A new log is begun."""

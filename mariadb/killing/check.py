@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from private_server import Failure
 
 from .binlog import Replica, files_from
-from .ddl import EXTRA, Definition
+from .ddl import definitions, has_extra
 from .load import brief
-from .model import BALANCE, OWNED, TABLES, difference
+from .model import BALANCE, OWNED, TABLES
 
 CHECKED = ", ".join(f"load_1.{name}" for name in TABLES if name != "other")
 
@@ -18,6 +18,7 @@ class World:
 
     lanes: list
     definitions: object
+    long: object
     states: list
     clients: list = field(default_factory=list)
     replica: Replica = field(default_factory=Replica)
@@ -56,6 +57,7 @@ class Check:
             raise Failure(f"rows of nobody: {brief(repr(owners))}")
         self.accounts()
         done = self.settle_definitions()
+        self.settle_long()
         self.binlog(done)
         self.begin_anew()
 
@@ -70,46 +72,16 @@ class Check:
     def settle_clients(self, owners):
         """Each client's rows are those of one state: before or after what is in doubt."""
         for client in self.world.clients:
-            rows = owners.pop(client.number, {})
-            why = difference(client.state, rows)
-            if client.doubt:
-                after = difference(client.doubt, rows)
-                if why and after:
-                    raise Failure(f"client {client.number}, in doubt: {why}; if it was done: {after}")
-                if why:
-                    client.state = client.doubt
-                self.count("in doubt, done" if why else "in doubt, not done")
-            elif why:
-                raise Failure(f"client {client.number}: {why}")
-            client.doubt = None
+            client.settle_with(owners.pop(client.number, {}))
             self.world.states[client.number] = client.state
 
     def settle_lanes(self, owners):
         """Transactions in two phases are listed, committed or gone, as far as was acknowledged."""
         listed = {row[3].decode() for row in self.query("XA RECOVER")}
         for lane in self.world.lanes:
-            rows = owners.pop(lane.number, {})
-            is_listed = lane.xid in listed
-            listed.discard(lane.xid)
-            if lane.must_be_listed() and not is_listed:
-                raise Failure(f"the prepared transaction {lane.xid} isn't listed")
-            if is_listed and not lane.may_be_listed():
-                raise Failure(f"{lane.xid} is listed; it is {lane.step}")
-            why = difference(lane.new if lane.must_be_new(is_listed) else lane.state, rows)
-            if lane.must_be_new(is_listed) and not why:
-                lane.state = lane.new
-            elif why and lane.may_be_new(is_listed) and not difference(lane.new, rows):
-                lane.state, why = lane.new, None
-            if why:
-                raise Failure(f"{lane.xid or lane.number}, which is {lane.step} (listed: {is_listed}): {why};"
-                              f" its last: {lane.touched(why)}")
-            if lane.in_doubt():
-                lane.is_unclear = True
+            if lane.settle(lane.xid in listed, owners.pop(lane.number, {})):
                 self.count("in doubt, in two phases")
-            if is_listed:
-                lane.step = "prepared"
-            else:
-                lane.end(False)
+        listed -= {lane.xid for lane in self.world.lanes}
         if listed:
             ended = [h[:3] for lane in self.world.lanes for h in lane.history if h[0] in listed]
             raise Failure(f"prepared transactions that nobody knows: {sorted(listed)}; how they ended: {ended}")
@@ -124,63 +96,36 @@ class Check:
             if balance != expected[account]:
                 raise Failure(f"account {account}: expected {expected[account]}, found {balance}")
 
-    def definitions(self):
-        """The tables of the definitions' client as they are."""
-        columns, indexes, parts = {}, {}, {}
-        for name, column, kind in self.query(
-                "SELECT table_name, column_name, data_type FROM information_schema.columns"
-                " WHERE table_schema = 'load_2' ORDER BY table_name, ordinal_position"):
-            columns.setdefault(name, []).append((column, kind))
-        for name, index in self.query(
-                "SELECT DISTINCT table_name, index_name FROM information_schema.statistics"
-                " WHERE table_schema = 'load_2' AND index_name <> 'PRIMARY'"):
-            indexes.setdefault(name, set()).add(index)
-        for name, method in self.query(
-                "SELECT table_name, partition_method FROM information_schema.partitions"
-                " WHERE table_schema = 'load_2' AND partition_name IS NOT NULL"):
-            parts.setdefault(name, []).append(method)
-        return {name: Definition(
-            columns=tuple(column for column, _ in of), wide=("a", "bigint") in of,
-            indexes=frozenset(indexes.get(name, ())), parts=len(parts.get(name, ())),
-            ranges="RANGE" in parts.get(name, ()),
-            rows=frozenset(self.query(f"SELECT * FROM load_2.{name}"))) for name, of in columns.items()}
-
     def settle_definitions(self):
         """Definitions are those before or after the statement in doubt; nothing else is left of it. Says
         whether it was done."""
-        state, found = self.world.definitions, self.definitions()
-        has_extra = bool(self.query(
-            "SELECT 1 FROM information_schema.statistics WHERE table_schema = 'load_1'"
-            f" AND table_name = 'items' AND index_name = '{EXTRA}'"))
-        is_before = found == state.tables and has_extra == state.has_extra
-        done = False
-        if not is_before:
-            done = state.doubt is not None and found == state.doubt.after and has_extra == (
-                state.has_extra if state.doubt.has_extra is None else state.doubt.has_extra)
-            if not done:
-                raise Failure(f"definitions: {different(state.tables, found)};"
-                              f" in doubt: {state.doubt.sql if state.doubt else 'nothing'}")
-            state.doubt.apply(state)
+        state, found = self.world.definitions, definitions(self.query)
+        done = state.settle(found, has_extra(self.query))
         if state.doubt:
             self.count("definitions in doubt, done" if done else "definitions in doubt, not done")
-        self.leftovers(found)
+        self.leftovers("load_2", {name: definition.parts for name, definition in found.items()})
         return done
 
-    def leftovers(self, found):
-        """No file and no table of the engine that no definition knows."""
+    def settle_long(self):
+        self.world.long.settle(self.query)
+        self.leftovers("load_3", {name: 2 if name == "parts" else 0
+                                  for name, rows in self.world.long.tables.items() if rows is not None})
+
+    def leftovers(self, schema, parts):
+        """No file and no table of the engine that no definition knows. `parts`: how many partitions each table has."""
         files, tables = {"db.opt"}, set()
-        for name, definition in found.items():
+        for name, count in parts.items():
             files.add(f"{name}.frm")
-            tables |= {f"{name}#P#p{n}" for n in range(definition.parts)} or {name}
-            if definition.parts:
+            tables |= {f"{name}#P#p{n}" for n in range(count)} or {name}
+            if count:
                 files.add(f"{name}.par")
-        there = {path.name for path in (self.server.data / "load_2").iterdir()}
+        there = {path.name for path in (self.server.data / schema).iterdir()}
         if there != files:
-            raise Failure(f"files in load_2: {sorted(there ^ files)} too many or too few")
+            raise Failure(f"files in {schema}: {sorted(there ^ files)} too many or too few")
         there = {name for name, in self.query(
-            "SELECT DISTINCT table_name FROM information_schema.weir_index_stats WHERE table_schema = 'load_2'")}
+            f"SELECT DISTINCT table_name FROM information_schema.weir_index_stats WHERE table_schema = '{schema}'")}
         if there != tables:
-            raise Failure(f"tables of the engine in load_2: {sorted(there ^ tables)} too many or too few")
+            raise Failure(f"tables of the engine in {schema}: {sorted(there ^ tables)} too many or too few")
 
     def binlog(self, done):
         """The binary log, replayed, gives the tables, and has the changes of definitions that were made."""
@@ -226,6 +171,7 @@ class Check:
     def tables(self):
         """CHECK TABLE."""
         names = [f"load_2.{name}" for name in self.world.definitions.tables]
+        names += [f"load_3.{name}" for name, rows in self.world.long.tables.items() if rows is not None]
         for name, _, kind, text in self.query(f"CHECK TABLE {', '.join([CHECKED, *names])} EXTENDED"):
             if (kind, text) != ("status", "OK"):
                 raise Failure(f"CHECK TABLE {name}: {kind}: {text}")
@@ -239,11 +185,3 @@ def marked(mark, text):
     while at >= 0 and text[at + len(mark):at + len(mark) + 1].isdigit():
         at = text.find(mark, at + 1)
     return at >= 0
-
-
-def different(expected, found):
-    """The first definition that isn't as expected."""
-    for name in sorted(set(expected) | set(found)):
-        if expected.get(name) != found.get(name):
-            return f"{name}: expected {brief(repr(expected.get(name)))}, found {brief(repr(found.get(name)))}"
-    return "the extra index"

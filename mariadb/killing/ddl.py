@@ -3,7 +3,9 @@ short, or as after it: definition, rows and binary log agree, and nothing else i
 
 from dataclasses import dataclass, replace
 
-from .load import Refused, Worker
+from private_server import Failure
+
+from .load import Interrupted, Refused, Worker, brief
 
 TABLES_AT_MOST = 7
 EXTRA = "by_extra"
@@ -59,8 +61,21 @@ class Definer(Worker):
             change.apply(self.state)
             self.count("definitions changed")
             self.state.marks.append(change.mark)
+            self.state.doubt = None
+        except Interrupted:
+            self.settle(self.sql.surely)
         except Refused:
             self.count("refused definitions")
+            self.state.doubt = None
+
+    def settle(self, query):
+        """The definitions are those before or after the statement that was killed."""
+        change = self.state.doubt
+        done = self.state.settle(definitions(query), has_extra(query))
+        if change:
+            self.count("killed definitions, done" if done else "killed definitions, not done")
+            if done and not change.in_two_steps:
+                self.state.marks.append(change.mark)
         self.state.doubt = None
 
     def choose(self):
@@ -198,6 +213,42 @@ class Definer(Worker):
         return Change(f"ALTER /* {mark} */ TABLE load_1.items {what}", self.state.tables, mark, has_extra=not has)
 
 
+def definitions(query):
+    """The tables of the definitions' client as they are."""
+    columns, indexes, parts = {}, {}, {}
+    for name, column, kind in query(
+            "SELECT table_name, column_name, data_type FROM information_schema.columns"
+            " WHERE table_schema = 'load_2' ORDER BY table_name, ordinal_position"):
+        columns.setdefault(name, []).append((column, kind))
+    for name, index in query(
+            "SELECT DISTINCT table_name, index_name FROM information_schema.statistics"
+            " WHERE table_schema = 'load_2' AND index_name <> 'PRIMARY'"):
+        indexes.setdefault(name, set()).add(index)
+    for name, method in query(
+            "SELECT table_name, partition_method FROM information_schema.partitions"
+            " WHERE table_schema = 'load_2' AND partition_name IS NOT NULL"):
+        parts.setdefault(name, []).append(method)
+    return {name: Definition(
+        columns=tuple(column for column, _ in of), wide=("a", "bigint") in of,
+        indexes=frozenset(indexes.get(name, ())), parts=len(parts.get(name, ())),
+        ranges="RANGE" in parts.get(name, ()),
+        rows=frozenset(query(f"SELECT * FROM load_2.{name}"))) for name, of in columns.items()}
+
+
+def has_extra(query):
+    """Whether the busy table has its extra index."""
+    return bool(query("SELECT 1 FROM information_schema.statistics WHERE table_schema = 'load_1'"
+                      f" AND table_name = 'items' AND index_name = '{EXTRA}'"))
+
+
+def different(expected, found):
+    """The first definition that isn't as expected."""
+    for name in sorted(set(expected) | set(found)):
+        if expected.get(name) != found.get(name):
+            return f"{name}: expected {brief(repr(expected.get(name)))}, found {brief(repr(found.get(name)))}"
+    return "the extra index"
+
+
 class State:
     """What the tables of the definitions' client are, and what it is at."""
 
@@ -207,3 +258,15 @@ class State:
         self.sequence = 0
         self.doubt = None
         self.marks = []
+
+    def settle(self, found, found_extra):
+        """Definitions are those before or after the statement in doubt, which is done in the second case. Says whether."""
+        if found == self.tables and found_extra == self.has_extra:
+            return False
+        is_done = self.doubt is not None and found == self.doubt.after and found_extra == (
+            self.has_extra if self.doubt.has_extra is None else self.doubt.has_extra)
+        if not is_done:
+            raise Failure(f"definitions: {different(self.tables, found)};"
+                          f" in doubt: {self.doubt.sql if self.doubt else 'nothing'}")
+        self.doubt.apply(self)
+        return True

@@ -1,24 +1,35 @@
-"""Clients that change their rows until the server is gone."""
+"""Clients that change their rows until the server is gone. Their statements and connections may be killed."""
 
 import threading
+import time
 
 import pymysql
 
-from private_server import Failure
+from private_server import PATIENCE_S, Failure
 
-from .model import ACCOUNTS
+from .model import ACCOUNTS, OWNED, TABLES, difference
 
-DUPLICATE, LOCK_TIMEOUT, DEADLOCK = 1062, 1205, 1213
+DUPLICATE, LOCK_TIMEOUT, DEADLOCK, INTERRUPTED = 1062, 1205, 1213, 1317
 RETRIED = {LOCK_TIMEOUT, DEADLOCK}
+# Nobody listens any more, or the server ends.
+NO_SERVER = {2002, 2003, 1053}
 WORDS = "ash birch cedar elm fir hazel larch maple oak pine rowan willow yew".split()
 
 
 class Gone(Exception):
-    """The server doesn't answer any more."""
+    """The connection is lost: it was killed, or the server."""
+
+
+class NoServer(Gone):
+    """The server isn't there any more."""
 
 
 class Refused(Exception):
     """The server has rolled the transaction back, or the statement could not have its lock."""
+
+
+class Interrupted(Refused):
+    """The statement was killed: it has done nothing."""
 
 
 class Connection:
@@ -27,8 +38,11 @@ class Connection:
     def __init__(self, server):
         try:
             self.connection = server.connect()
-        except (pymysql.err.Error, OSError) as error:
+        except pymysql.err.OperationalError as error:
+            raise (NoServer if error.args[0] in NO_SERVER else Gone) from error
+        except (pymysql.err.Error, OSError, IndexError, ValueError) as error:
             raise Gone from error
+        self.id = self.connection.thread_id()
         self.last_id = 0
 
     def run(self, sql, allowed=()):
@@ -48,9 +62,19 @@ class Connection:
                 return code
             if code in RETRIED:
                 raise Refused(code) from error
+            if code == INTERRUPTED:
+                raise Interrupted(code) from error
             raise Failure(f"{brief(sql)}: {error}") from error
         except (OSError, AttributeError, ValueError, IndexError) as error:
             raise Gone from error
+
+    def surely(self, sql):
+        """Runs a statement, again and again if it is killed or can't have its lock."""
+        while True:
+            try:
+                return self.run(sql)
+            except Refused:
+                pass
 
     def close(self):
         try:
@@ -69,19 +93,47 @@ class Worker(threading.Thread):
     def __init__(self, server, rng, counts):
         super().__init__(daemon=True)
         self.server, self.rng, self.counts = server, rng, counts
+        self.sql = None
+        self.connections = []
         self.failure = None
 
     def run(self):
         try:
-            self.sql = Connection(self.server)
             while True:
-                self.step()
-        except Gone:
-            pass
+                try:
+                    self.begin_anew()
+                    while True:
+                        self.step()
+                except Gone as gone:
+                    if isinstance(gone, NoServer):
+                        break
         except Failure as failure:
             self.failure = str(failure)
         except Exception as error:  # pylint: disable=broad-except
             self.failure = f"{type(self).__name__}: {error!r}"
+
+    def connect(self):
+        """A connection, of which nothing is left when the next begins anew."""
+        connection = Connection(self.server)
+        self.connections.append(connection)
+        return connection
+
+    def begin_anew(self):
+        """Connects, and finds out what became of that to which no answer came."""
+        for lost in self.connections:
+            lost.close()
+        self.sql = Connection(self.server)
+        ids = ", ".join(str(lost.id) for lost in self.connections) or "0"
+        began = time.monotonic()
+        while self.sql.surely(f"SELECT 1 FROM information_schema.processlist WHERE id IN ({ids})"):
+            if time.monotonic() - began > PATIENCE_S:
+                raise Failure(f"connections {ids} are killed, and still there after {PATIENCE_S} s")
+            time.sleep(0.002)
+        self.connections = [self.sql]
+        self.settle(self.sql.surely)
+
+    def settle(self, query):
+        """Nothing is in doubt afterwards."""
 
     def count(self, what):
         self.counts[what] = self.counts.get(what, 0) + 1
@@ -96,6 +148,29 @@ class Client(Worker):
         # Values of AUTO_INCREMENT that rows had which were committed: none may come again.
         self.issued = issued
         self.state = state
+        self.doubt = None
+
+    def settle(self, query):
+        """The rows are those before or after what is in doubt."""
+        found = {}
+        for name in OWNED:
+            table = TABLES[name]
+            at = table.positions()
+            rows = query(f"SELECT {', '.join(table.columns)} FROM load_1.{name} WHERE client = {self.number}")
+            found[name] = {tuple(row[n] for n in at): row for row in rows}
+        self.settle_with(found)
+
+    def settle_with(self, rows):
+        why = difference(self.state, rows)
+        if self.doubt:
+            after = difference(self.doubt, rows)
+            if why and after:
+                raise Failure(f"client {self.number}, in doubt: {why}; if it was done: {after}")
+            if why:
+                self.state = self.doubt
+            self.count("in doubt, done" if why else "in doubt, not done")
+        elif why:
+            raise Failure(f"client {self.number}: {why}")
         self.doubt = None
 
     def step(self):
@@ -123,22 +198,28 @@ class Client(Worker):
         new = self.state.fork()
         write = Statements(self.number, self.rng, new)
         level = self.rng.choice(["READ COMMITTED", "REPEATABLE READ", "REPEATABLE READ", "SERIALIZABLE"])
-        self.sql.run(f"SET SESSION TRANSACTION ISOLATION LEVEL {level}")
-        self.sql.run("BEGIN")
         try:
+            self.sql.run(f"SET SESSION TRANSACTION ISOLATION LEVEL {level}")
+            self.sql.run("BEGIN")
             for _ in range(self.rng.randint(1, 7)):
                 self.some(write, new)
             self.sql.run(write.journal())
         except Refused:
             self.count("refused")
-            self.sql.run("ROLLBACK")
+            self.sql.surely("ROLLBACK")
             return
         if self.rng.random() < 0.15:
-            self.sql.run("ROLLBACK")
+            self.sql.surely("ROLLBACK")
             self.count("rolled back")
             return
         self.doubt = new
-        self.sql.run("COMMIT")
+        try:
+            self.sql.run("COMMIT")
+        except Interrupted:
+            self.count("interrupted commits")
+            self.sql.surely("ROLLBACK")
+            self.doubt = None
+            return
         self.issued.update(id for id, in new.rows("numbered"))
         self.state = new
         self.doubt = None

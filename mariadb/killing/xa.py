@@ -3,8 +3,10 @@
 A *lane* is what one such transaction at a time writes: rows that belong to it alone.
 """
 
-from .load import Connection, Refused, Statements, Worker
-from .model import State
+from private_server import Failure
+
+from .load import Gone, Interrupted, Refused, Statements, Worker
+from .model import TABLES, State, difference
 
 LANES = 6
 FIRST_LANE = 100
@@ -49,6 +51,28 @@ class Lane:
         return [(at - len(self.history), xid, how, done) for at, (xid, how, done, rows) in enumerate(self.history)
                 if any(str(row[0]) in why for _, row in rows)]
 
+    def settle(self, is_listed, rows):
+        """Its transaction is listed, committed or gone, as far as was acknowledged. Says whether that was in doubt."""
+        if self.must_be_listed() and not is_listed:
+            raise Failure(f"the prepared transaction {self.xid} isn't listed")
+        if is_listed and not self.may_be_listed():
+            raise Failure(f"{self.xid} is listed; it is {self.step}")
+        why = difference(self.new if self.must_be_new(is_listed) else self.state, rows)
+        if self.must_be_new(is_listed) and not why:
+            self.state = self.new
+        elif why and self.may_be_new(is_listed) and not difference(self.new, rows):
+            self.state, why = self.new, None
+        if why:
+            raise Failure(f"{self.xid or self.number}, which is {self.step} (listed: {is_listed}): {why};"
+                          f" its last: {self.touched(why)}")
+        was_in_doubt = self.in_doubt()
+        self.is_unclear = self.is_unclear or was_in_doubt
+        if is_listed:
+            self.step = "prepared"
+        else:
+            self.end(False)
+        return was_in_doubt
+
     def end(self, committed):
         self.history.append((self.xid, self.step, committed,
                              sorted(set(self.new.rows("xa").items()) ^ set(self.state.rows("xa").items()))
@@ -66,15 +90,25 @@ class Preparer(Worker):
         super().__init__(server, rng, counts)
         self.lanes = lanes
 
+    def settle(self, query):
+        listed = {row[3].decode() for row in query("XA RECOVER")}
+        for lane in self.lanes:
+            rows = query(f"SELECT {', '.join(TABLES['xa'].columns)} FROM load_1.xa WHERE client = {lane.number}")
+            if lane.settle(lane.xid in listed, {"xa": {row[:1]: row for row in rows}}):
+                self.count("killed in two phases")
+
     def step(self):
         lane = self.rng.choice(self.lanes)
-        if lane.step == "prepared":
-            self.end(self.sql, lane)
-        else:
-            self.begin(lane)
+        try:
+            if lane.step == "prepared":
+                self.end(self.sql, lane)
+            else:
+                self.begin(lane)
+        except Interrupted as error:
+            raise Gone from error
 
     def begin(self, lane):
-        own = Connection(self.server)
+        own = self.connect()
         lane.sequence += 1
         lane.xid, lane.new, lane.step = f"{lane.number}-{lane.sequence}", lane.state.fork(), "running"
         own.run(f"XA START '{lane.xid}'")
