@@ -2,6 +2,15 @@
 
 namespace weir {
 
+std::vector<Field *> computed_parts_of(const KeyFormat &key)
+{
+  std::vector<Field *> columns;
+  for (const Part &part : key.parts())
+    if (!part.field->stored_in_db())
+      columns.push_back(part.field);
+  return columns;
+}
+
 Computed::Computed(TABLE *of, const std::vector<Field *> &columns, const uchar *row)
     : table(of), record(const_cast<uchar *>(row))
 {

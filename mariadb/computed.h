@@ -8,9 +8,12 @@
 */
 #pragma once
 
-#include "server.h"
+#include "keys.h"
 
 namespace weir {
+
+// The virtual columns of a key.
+std::vector<Field *> computed_parts_of(const KeyFormat &key);
 
 // While it lives, a record has the right values of some virtual columns; then all is as it was before.
 class Computed

@@ -1,4 +1,5 @@
 #include "ha_weir.h"
+#include "computed.h"
 #include "errors.h"
 
 using namespace weir;
@@ -86,17 +87,17 @@ int ha_weir::open(const char *name, int, uint)
   computed.clear();
   computed_blobs.clear();
   for (uint i : secondary)
-    for (const Part &part : keys[i].parts())
+  {
+    computed_parts[i]= computed_parts_of(keys[i]);
+    for (Field *field : computed_parts[i])
     {
-      if (part.field->stored_in_db())
+      if (std::find(computed.begin(), computed.end(), field) != computed.end())
         continue;
-      computed_parts[i].push_back(part.field);
-      if (std::find(computed.begin(), computed.end(), part.field) != computed.end())
-        continue;
-      computed.push_back(part.field);
-      if (part.field->flags & BLOB_FLAG)
-        computed_blobs.push_back(part.field);
+      computed.push_back(field);
+      if (field->flags & BLOB_FLAG)
+        computed_blobs.push_back(field);
     }
+  }
   if (!rows.init(table, primary(), share->places) || !rows.set_added(table, share->added))
     return HA_ERR_CRASHED;
   want(nullptr, all);

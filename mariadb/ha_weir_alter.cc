@@ -12,6 +12,7 @@
 */
 
 #include "ha_weir.h"
+#include "computed.h"
 #include "errors.h"
 #include "numbers.h"
 
@@ -70,10 +71,24 @@ static std::vector<const Field *> columns_before(const Alter_inplace_info *info)
   return before;
 }
 
-// Whether a new column's value is the same for all rows that are there.
-static bool is_constant(const Field *field)
+// Whether a new column's CHECK, if it has one, is for its value alone, which the server has put into the record, and allows
+// that.
+static bool is_allowed(Field *field)
 {
-  if (field->vcol_info || field->unireg_check == Field::NEXT_NUMBER || field->check_constraint)
+  if (!field->check_constraint)
+    return true;
+  TABLE *altered= field->table;
+  Item *check= field->check_constraint->expr;
+  bitmap_clear_all(&altered->tmp_set);
+  check->walk(&Item::register_field_in_bitmap, false, &altered->tmp_set);
+  bitmap_clear_bit(&altered->tmp_set, field->field_index);
+  return bitmap_is_clear_all(&altered->tmp_set) && (check->val_bool() || check->null_value);
+}
+
+// Whether a new column's value is the same for all rows that are there.
+static bool is_constant(Field *field)
+{
+  if (field->vcol_info || field->unireg_check == Field::NEXT_NUMBER || !is_allowed(field))
     return false;
   const Virtual_column_info *value= field->default_value;
   return !value || !(value->flags & ~(VCOL_SESSION_FUNC | VCOL_TIME_FUNC) || value->expr->used_tables() & RAND_TABLE_BIT);
@@ -90,14 +105,14 @@ static bool is_in_index(const TABLE *table, const Field *field)
 }
 
 // Whether rows stay as they are although columns come, go, change places or can be NULL.
-static bool keeps_rows(const TABLE *altered, const Alter_inplace_info *info)
+static bool keeps_rows(TABLE *altered, const Alter_inplace_info *info)
 {
   std::vector<const Field *> before= columns_before(info);
   if (before.size() != altered->s->fields)
     return false;
   for (uint i= 0; i < altered->s->fields; i++)
   {
-    const Field *field= altered->field[i];
+    Field *field= altered->field[i];
     if (!field->stored_in_db())
       continue;
     if (before[i] ? field->null_ptr && !before[i]->null_ptr && is_in_index(altered, field) : !is_constant(field))
@@ -131,14 +146,6 @@ static bool keeps_primary(const TABLE *table, const TABLE *altered, const Alter_
   return true;
 }
 
-static bool has_virtual_part(const KEY *key)
-{
-  for (uint i= 0; i < key->user_defined_key_parts; i++)
-    if (!key->key_part[i].field->stored_in_db())
-      return true;
-  return false;
-}
-
 enum_alter_inplace_result ha_weir::check_if_supported_inplace_alter(TABLE *altered,
                                                                     Alter_inplace_info *info)
 {
@@ -168,8 +175,7 @@ enum_alter_inplace_result ha_weir::check_if_supported_inplace_alter(TABLE *alter
   for (uint i= 0; i < info->index_add_count; i++)
   {
     uint at= index_named(altered, info->key_info_buffer[info->index_add_buffer[i]].name);
-    if (at == MAX_KEY || has_virtual_part(&altered->key_info[at]) ||
-        altered->key_info[at].algorithm == HA_KEY_ALG_LONG_HASH)
+    if (at == MAX_KEY || altered->key_info[at].algorithm == HA_KEY_ALG_LONG_HASH)
       return HA_ALTER_INPLACE_NOT_SUPPORTED;
   }
   if (info->index_add_count == 0)
@@ -206,10 +212,13 @@ struct Builder
   std::vector<KeyFormat> keys;
   std::vector<WeirIndex> indexes;
   std::vector<uint> numbers; // of the indexes in the altered table
+  std::vector<std::vector<Field *>> computed; // virtual columns of each
+  bool is_lenient; // as to values of those that don't fit
   std::vector<uchar> all_columns;
   Bytes pk, key, value;
 
-  Builder(TABLE *altered, const Alter_inplace_info *info, const Altered *of) : table(altered)
+  Builder(TABLE *altered, const Alter_inplace_info *info, const Altered *of)
+      : table(altered), is_lenient(info->ignore || !altered->in_use->is_strict_mode())
   {
     bool hidden= altered->s->primary_key == MAX_KEY;
     if (!hidden)
@@ -225,6 +234,7 @@ struct Builder
       keys.emplace_back();
       keys.back().init(altered, at, hidden ? nullptr : &primary, of->share->keys_made);
       indexes.push_back(WeirIndex{bytes_of_name(definition), bool(definition->flags & HA_NOSAME)});
+      computed.push_back(computed_parts_of(keys.back()));
     }
   }
 
@@ -237,6 +247,9 @@ struct Builder
         (table->s->primary_key != MAX_KEY &&
          !primary.decode_primary(table, of, primary.parts().size(), record)))
       return WEIR_RESULT_CORRUPT;
+    for (Field *field : computed[which])
+      if (table->update_virtual_field(field, is_lenient))
+        return WEIR_RESULT_CANCELLED;
     pk.assign(reinterpret_cast<const char *>(of.data), of.len);
     key.clear();
     value.clear();
@@ -373,7 +386,8 @@ static bool report(handler *file, TABLE *altered, Changes &changes, WeirResult r
     return false;
   if (result == WEIR_RESULT_DUPLICATE)
     report_duplicate(altered, changes);
-  else
+  // Unless a virtual column's value has said it.
+  else if (!altered->in_use->is_error())
     file->print_error(error_of(result, altered->in_use), MYF(0));
   return true;
 }

@@ -136,7 +136,9 @@ class Table:
             return "DROP PRIMARY KEY, ADD PRIMARY KEY (id)", lambda: None
         if kind == "column":
             new = columns.column(rng, self.fresh("c"))
-            default = f" DEFAULT {columns.value(rng, new)}" if rng.random() < 0.5 else ""
+            # What rows get must be JSON: InnoDB doesn't look.
+            must = new.type == "JSON" and not new.nullable
+            default = f" DEFAULT {columns.value(rng, new)}" if rng.random() < 0.5 or must else ""
             place = rng.choice(("", "", " FIRST", f" AFTER {rng.choice(self.columns).name}"))
             at = {"": len(self.columns), " FIRST": 0}.get(place, len(self.columns))
             return f"ADD COLUMN {new.definition()}{default}{place}", lambda: self.columns.insert(at, new)
