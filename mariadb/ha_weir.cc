@@ -449,12 +449,7 @@ ha_rows ha_weir::records_in_range(uint index, const key_range *min, const key_ra
                low_bytes);
   }
   if (max)
-  {
-    high_bytes.clear();
-    key.from_image(max->key, max->keypart_map, high_bytes);
-    high= bound(max->flag == HA_READ_BEFORE_KEY ? WEIR_BOUND_KIND_EXCLUDED : WEIR_BOUND_KIND_INCLUDED,
-                high_bytes);
-  }
+    high= bound_of_end(index, max);
   uint64_t entries= 0;
   if (weir_table_range(share->table, index_position(index), low, high, &entries) != WEIR_RESULT_OK)
     return HA_POS_ERROR;

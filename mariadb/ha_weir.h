@@ -203,6 +203,7 @@ private:
     return WeirBound{kind, weir::bytes_of(key)};
   }
   WeirBound no_bound() const { return WeirBound{WEIR_BOUND_KIND_OPEN, {nullptr, 0}}; }
+  WeirBound bound_of_end(uint index, const key_range *end);
   uint32_t index_position(uint index) const { return share->positions[index]; }
   int open_scan(uint32_t index, WeirBound low, WeirBound high, bool back);
   void close_scan();

@@ -20,6 +20,13 @@ int ha_weir::index_end()
   return 0;
 }
 
+WeirBound ha_weir::bound_of_end(uint index, const key_range *end)
+{
+  high_bytes.clear();
+  keys[index].from_image(end->key, end->keypart_map, high_bytes);
+  return bound(end->flag == HA_READ_BEFORE_KEY ? WEIR_BOUND_KIND_EXCLUDED : WEIR_BOUND_KIND_INCLUDED, high_bytes);
+}
+
 int ha_weir::index_read_map(uchar *buf, const uchar *key, key_part_map map,
                             enum ha_rkey_function flag)
 {
@@ -66,12 +73,7 @@ int ha_weir::index_read_map(uchar *buf, const uchar *key, key_part_map map,
     return HA_ERR_WRONG_COMMAND;
   }
   if (range_end && !back && !exact)
-  {
-    high_bytes.clear();
-    of.from_image(range_end->key, range_end->keypart_map, high_bytes);
-    high= bound(range_end->flag == HA_READ_BEFORE_KEY ? WEIR_BOUND_KIND_EXCLUDED
-                                                      : WEIR_BOUND_KIND_INCLUDED, high_bytes);
-  }
+    high= bound_of_end(active_index, range_end);
   if (int error= open_scan(index, low, high, back))
     return error;
   ends_with_range= range_end && !back && !exact && of.takes(range_end->keypart_map);
@@ -175,14 +177,7 @@ int ha_weir::index_next_same(uchar *buf, const uchar *key, uint length)
 int ha_weir::index_first(uchar *buf)
 {
   exact= false;
-  WeirBound high= no_bound();
-  if (range_end)
-  {
-    high_bytes.clear();
-    keys[active_index].from_image(range_end->key, range_end->keypart_map, high_bytes);
-    high= bound(range_end->flag == HA_READ_BEFORE_KEY ? WEIR_BOUND_KIND_EXCLUDED
-                                                      : WEIR_BOUND_KIND_INCLUDED, high_bytes);
-  }
+  WeirBound high= range_end ? bound_of_end(active_index, range_end) : no_bound();
   if (int error= open_scan(index_position(active_index), no_bound(), high, false))
     return error;
   ends_with_range= range_end && keys[active_index].takes(range_end->keypart_map);
