@@ -137,23 +137,17 @@ impl Page {
         self.0[33] = level;
     }
 
-    /// The bytes between the two used parts of the body, which hold nothing.
+    /// The bytes between the two used parts of the body, which hold nothing; none if the page is malformed.
     pub fn hole(&self) -> std::ops::Range<usize> {
-        match self.kind() {
+        let hole = match self.kind() {
             Kind::Leaf | Kind::Inner => crate::node::hole(self),
             Kind::Undo => crate::undo::used(self)..PAGE_SIZE,
             Kind::Overflow => crate::overflow::end(self)..PAGE_SIZE,
             Kind::Lanes => PAGE_SIZE..PAGE_SIZE,
             Kind::Blank => BODY..PAGE_SIZE,
-        }
-    }
-
-    /// Zeroes the hole, so that it costs nothing when compressed.
-    pub fn zero_hole(&mut self) {
-        let hole = self.hole();
-        if hole.start < hole.end && hole.end <= PAGE_SIZE {
-            self.0[hole].fill(0);
-        }
+        };
+        let is_sound = hole.start <= hole.end && hole.end <= PAGE_SIZE;
+        if is_sound { hole } else { PAGE_SIZE..PAGE_SIZE }
     }
 
     /// Appends the page's bytes past the store's header, without the hole.

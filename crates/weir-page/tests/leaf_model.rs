@@ -195,7 +195,10 @@ fn step(rng: &mut Rng, m: &mut Model, sizes: Sizes) {
         }
         16 => m.freeze(TxnId(rng.u64(0..110))),
         17 => node::compact(&mut m.page),
-        18 => m.page.zero_hole(),
+        18 => {
+            let hole = m.page.hole();
+            m.page.0[hole].fill(0);
+        }
         19 => m.rebuild(),
         _ => {
             let mut body = Vec::new();

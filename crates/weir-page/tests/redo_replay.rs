@@ -48,7 +48,7 @@ impl Triple {
         let mut images = [&self.forward, &self.applied, &self.replayed].map(|p| {
             let mut image = Page::boxed();
             image.0.copy_from_slice(&p.0);
-            image.zero_hole();
+            image.0[p.hole()].fill(0);
             image
         });
         for image in &mut images {
@@ -59,7 +59,8 @@ impl Triple {
         assert!(images[0].0 == images[2].0, "applied from the log");
         if rng.u8(0..8) == 0 {
             // As if it had been written, evicted and read again.
-            self.replayed.zero_hole();
+            let hole = self.replayed.hole();
+            self.replayed.0[hole].fill(0);
         }
     }
 }

@@ -82,7 +82,8 @@ fn pushes_walks_and_rollbacks() {
                 let last = pushed.last().map_or(0, |(at, ..)| *at);
                 let end = undo::record(&p, last).map_or(BODY, |r| r.end);
                 undo::set_tail(&mut p, end, last, txn, State::Active);
-                p.zero_hole();
+                let hole = p.hole();
+                p.0[hole].fill(0);
             }
             check(&p, &pushed);
         }
@@ -185,6 +186,7 @@ fn any_bytes_are_refused_or_read_without_panic() {
         for _ in 0..20 {
             let _ = undo::record(&p, rng.u16(..));
         }
-        p.zero_hole();
+        let hole = p.hole();
+        p.0[hole].fill(0);
     }
 }

@@ -173,11 +173,6 @@ impl Reader {
         self.ended.as_ref().map(|_| Lsn(self.at))
     }
 
-    /// Why it ends there.
-    pub fn why_ended(&self) -> Option<&EndReason> {
-        self.ended.as_ref()
-    }
-
     /// Length of the valid group at `at`, all of it in the window, or why there is none.
     fn check_next(&mut self) -> Result<Result<usize, EndReason>, RedoError> {
         if let Err(why) = self.fill(GROUP_HEADER_BYTES)? {

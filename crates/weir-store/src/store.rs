@@ -248,11 +248,6 @@ impl Store {
         self.counters.pages_stored.fetch_add(added, Ordering::Relaxed);
     }
 
-    /// Gives up a new place that no record names: the page was freed meanwhile.
-    pub fn abandon(&self, relocation: &Relocation) {
-        self.space.lock().give_back(relocation.extent);
-    }
-
     /// Takes the image of a freed page away. Its extent is pending until the log is durable past
     /// `newest_lsn`, the start of the group that frees it; `rec_lsn` is at or before it.
     pub fn free_page(&self, page: PageId, rec_lsn: Lsn, newest_lsn: Lsn) {

@@ -105,8 +105,7 @@ fn scatter(
 
 impl Store {
     /// Compresses pages, writes them to free places in one deep batch, and syncs once. Nothing
-    /// refers to the new places: log the relocations and [`install`](Store::install) them, or
-    /// [`abandon`](Store::abandon) each.
+    /// refers to the new places: log the relocations and [`install`](Store::install) them.
     ///
     /// # Errors
     /// `NoSpace`: nothing changed. `Disk`: the store is poisoned. `Poisoned`.

@@ -122,7 +122,7 @@ impl Drop for Trace {
 fn a_kill_between_write_and_sync_of_the_map_then_a_power_cut_lose_nothing() {
     let round = |toy: &mut Toy, pages: &[u32]| {
         let pages: Vec<_> = pages.iter().map(|&page| weir_page::PageId(page)).collect();
-        toy.write(&pages, false)?;
+        toy.write(&pages)?;
         toy.sync_log();
         toy.checkpoint(false)
     };

@@ -42,7 +42,7 @@ fn fail_at(seed: u64, at: u64, times: Times) {
     assert!(matches!(error, StoreError::Disk(_)), "seed {seed}, operation {at}: {error}");
     disk.clear_faults();
     let before = disk.operations();
-    match toy.write(&[PageId(1)], false) {
+    match toy.write(&[PageId(1)]) {
         // The operation that failed was one of trimming.
         Ok(()) => {}
         Err(StoreError::Poisoned { cause }) => {
@@ -78,7 +78,7 @@ fn a_full_disk_changes_nothing_and_goes_on_when_space_is_back() {
         for _ in 0..60 {
             let pages: Vec<PageId> = (next..next + rng.u32(1..40)).map(PageId).collect();
             let (before, model) = (toy.store.stats(), toy.model.clone());
-            match toy.write(&pages, false) {
+            match toy.write(&pages) {
                 Ok(()) => next += pages.len() as u32,
                 Err(StoreError::NoSpace { needed, file }) => {
                     assert!(needed > 0 && file == "sim/data");

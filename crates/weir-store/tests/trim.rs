@@ -19,7 +19,7 @@ fn mostly_dropped(keep: impl Fn(u32) -> bool) -> (SimDisk, Toy) {
     let disk = SimDisk::new(1);
     let mut toy = Toy::create(&disk, SEED).unwrap();
     let pages: Vec<PageId> = (1..=PAGES).map(PageId).collect();
-    toy.write(&pages, false).unwrap();
+    toy.write(&pages).unwrap();
     pages.iter().filter(|page| !keep(page.0)).for_each(|page| toy.free(*page));
     toy.sync_log();
     toy.checkpoint(false).unwrap();
@@ -48,7 +48,7 @@ fn a_dropped_middle_is_punched_and_used_again() {
     toy.store.trim().unwrap();
     assert!(disk.operations() - operations <= 1, "nothing is punched twice");
     let pages: Vec<PageId> = (1..900).map(PageId).collect();
-    toy.write(&pages, false).unwrap();
+    toy.write(&pages).unwrap();
     toy.verify();
     // A device that is full refuses writes into holes: nothing is lost, nothing leaks.
     toy.sync_log();
@@ -57,11 +57,11 @@ fn a_dropped_middle_is_punched_and_used_again() {
     toy.store.trim().unwrap();
     disk.set_capacity(Some(disk.used_bytes()));
     let used = toy.store.stats().used_units;
-    let error = toy.write(&pages, false).unwrap_err().to_string();
+    let error = toy.write(&pages).unwrap_err().to_string();
     assert!(error.contains("no space for"), "{error}");
     assert_eq!(toy.store.stats().used_units, used);
     disk.set_capacity(None);
-    toy.write(&pages, false).unwrap();
+    toy.write(&pages).unwrap();
     toy.verify();
 }
 
@@ -74,7 +74,7 @@ fn a_failed_punch_or_cut_leaves_all_in_order() {
         assert!(toy.store.trim().is_err());
         toy.verify();
         let pages: Vec<PageId> = (1..1500).map(PageId).collect();
-        toy.write(&pages, false).unwrap();
+        toy.write(&pages).unwrap();
         toy.verify();
     }
 }
@@ -93,7 +93,7 @@ fn a_crash_while_space_is_given_back_loses_nothing() {
             let _ = toy
                 .store
                 .trim()
-                .and_then(|()| toy.write(&pages, false))
+                .and_then(|()| toy.write(&pages))
                 .and_then(|()| {
                     toy.sync_log();
                     pages.iter().for_each(|page| toy.free(*page));

@@ -168,7 +168,7 @@ impl Toy {
         self.store.check(&mut |finding| panic!("{finding}"));
     }
 
-    pub fn write(&mut self, pages: &[PageId], abandon: bool) -> Result<()> {
+    pub fn write(&mut self, pages: &[PageId]) -> Result<()> {
         let images: Vec<_> = pages
             .iter()
             .map(|&page| {
@@ -178,10 +178,7 @@ impl Toy {
             })
             .collect();
         let mut iter = images.iter().map(|(page, lsn, bytes)| (*page, *lsn, &bytes[..]));
-        let mut moved = self.store.write_batch(&mut iter)?;
-        if abandon {
-            self.store.abandon(&moved.swap_remove(0));
-        }
+        let moved = self.store.write_batch(&mut iter)?;
         self.log_moves(&moved);
         Ok(())
     }
@@ -252,8 +249,7 @@ impl Toy {
         match rng.u32(..16) {
             0..=5 => {
                 let pages = some_pages(rng);
-                let abandon = pages.len() > 1 && rng.u32(..4) == 0;
-                self.write(&pages, abandon)
+                self.write(&pages)
             }
             6 | 7 => {
                 let page = some_page(rng);
@@ -273,7 +269,7 @@ impl Toy {
             12 => {
                 let below = Lsn(rng.u64(..=self.log.durable().0 + STEP));
                 let pages = some_pages(rng);
-                self.write_map(below, |toy| toy.write(&pages, false))
+                self.write_map(below, |toy| toy.write(&pages))
             }
             13 => self.store.trim(),
             _ => self.checkpoint(false),

@@ -12,7 +12,7 @@ use super::{Fault, Storage};
 use crate::sync::spin_hint;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use weir_page::{Lsn, PAGE_SIZE, Page, PageId, Redo};
+use weir_page::{Lsn, PAGE_SIZE, PageId, Redo};
 use weir_store::{Relocation, StoreError};
 
 /// Most batches noted for the governor.
@@ -122,7 +122,8 @@ impl Storage {
                 let page = unsafe { &*self.pool.ptr(frame) };
                 let start = bytes.len();
                 bytes.extend_from_slice(&page.0);
-                blank_hole(page, &mut bytes[start..]);
+                // So that it costs nothing compressed.
+                bytes[start..][page.hole()].fill(0);
                 copied.push(Copied { frame, page: page.id(), page_lsn: page.lsn(), rec_lsn });
             }
         }
@@ -256,13 +257,5 @@ impl Storage {
         redo.encode(Lsn(0), Lsn(0), &mut group);
         let credit = self.admit_writer(group.len())?;
         Ok(self.redo.append(credit, &group).start)
-    }
-}
-
-/// Zeroes what lies between the used parts of a copied page, so that it costs nothing compressed.
-fn blank_hole(page: &Page, copy: &mut [u8]) {
-    let hole = page.hole();
-    if hole.start < hole.end && hole.end <= PAGE_SIZE {
-        copy[hole].fill(0);
     }
 }
