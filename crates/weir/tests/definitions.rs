@@ -499,6 +499,40 @@ fn the_end_of_patience_ends_a_change_that_waits_for_users() {
 }
 
 #[test]
+fn the_end_of_patience_ends_the_building_of_an_index() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let schema = Schema::builder().column("id", Type::U64).column("size", Type::U64);
+    let typed = db.create_table("typed", schema.primary_key(&["id"]).build().unwrap()).unwrap();
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    txn.insert(&typed, &[Value::U64(1), Value::U64(2)]).unwrap();
+    txn.commit().unwrap();
+    let raw = raw_table(&db, 10);
+    let add = [RawIndex::new("b", false)];
+    let change = TableChange { table: &raw, drop: &[], rename: &[], add: &add, meta: None };
+
+    // The last row has been read: what is left is to write the entries.
+    let patience = Patience::new(Duration::MAX);
+    let mut rows = 0;
+    let altered = db.changes(&patience).alter_tables(&[change], &mut |_, _, key, _, of_key, _| {
+        rows += 1;
+        if rows == 10 {
+            patience.end();
+        }
+        of_key.extend_from_slice(key);
+        Ok(())
+    });
+    assert!(matches!(altered, Err(Error::Cancelled)), "{altered:?}");
+    let created = db.changes(&patience).create_index(&typed, "by_size", &["size"], false);
+    assert!(matches!(created, Err(Error::Cancelled)), "{created:?}");
+    check_quiet(&db);
+
+    let patience = Patience::new(Duration::MAX);
+    db.changes(&patience).create_index(&typed, "by_size", &["size"], false).unwrap();
+    check_quiet(&db);
+}
+
+#[test]
 fn a_wait_for_whoever_changes_a_table_can_be_cancelled() {
     let dir = tempfile::tempdir().unwrap();
     let options = options(4 << 20, 4 << 20).lock_wait_timeout(Duration::MAX);

@@ -142,7 +142,7 @@ impl Changes<'_> {
                     entry_of(nth, n - first, key, row, out.0, out.1)?;
                     check_key(def.layout.index_name(n), out.0)
                 };
-            db.build_added(&mut txn, &mut one, Beside::Readers, entry_of)?;
+            db.build_added(&mut txn, &mut one, Beside::Readers, patience, entry_of)?;
             all.push(one);
         }
         db.exchange(txn, all)

@@ -8,8 +8,9 @@
 use super::Database;
 use super::catalog::{self, IndexDef, PutOp, TableDef};
 use super::change::Change;
-use super::ddl::{create_trees, drop_trees, hold_stagings, typed};
+use super::ddl::{Changes, create_trees, drop_trees, hold_stagings, typed};
 use super::error::{Error, Result};
+use super::patience::Patience;
 use super::table::{Hold, Table};
 use super::transaction::lacks_rest;
 use crate::key::KEY_BYTES_MAX;
@@ -72,17 +73,7 @@ impl Database {
         columns: &[&str],
         unique: bool,
     ) -> Result<()> {
-        let change = |old: &TableDef, name: &str| {
-            if old.layout.index_index(index).is_some() {
-                return Err(Error::IndexExists { table: name.into(), index: index.into() });
-            }
-            let schema = typed(old, name)?.with_index(index, columns, unique)?;
-            Ok(Wanted { layout: Layout::Typed(schema), dropped: Vec::new(), added: 1 })
-        };
-        let entry_of = &mut |def: &TableDef, n: usize, key: &[u8], row: &[u8], out: Entry<'_>| {
-            Ok(RowRef::primary(def.schema(), key, row).index_entry(n, out.0, out.1)?)
-        };
-        self.change_indexes(table, change, entry_of)
+        self.changes(&self.patience()).create_index(table, index, columns, unique)
     }
 
     /// Drops an index of a typed table, after waiting for those who use the table.
@@ -96,22 +87,22 @@ impl Database {
             let layout = Layout::Typed(typed(old, name)?.without_index(index));
             Ok(Wanted { layout, dropped, added: 0 })
         };
-        self.change_indexes(table, change, &mut |_, _, _, _, _| Ok(()))
+        self.change_indexes(table, change, &self.patience(), &mut |_, _, _, _, _| Ok(()))
     }
 
     fn change_indexes(
         &self,
         table: &Table,
         change: impl FnOnce(&TableDef, &str) -> Result<Wanted>,
+        patience: &Patience,
         entry_of: &mut OfIndex<'_>,
     ) -> Result<()> {
         self.0.home.check(table)?;
         self.0.roll_back_orphans();
-        let patience = self.patience();
-        let hold = table.0.change(&patience)?;
+        let hold = table.0.change(patience)?;
         let mut txn = self.0.change();
         let mut one = self.begin_change(&mut txn, table, hold, change)?;
-        self.build_added(&mut txn, &mut one, Beside::Nobody, entry_of)?;
+        self.build_added(&mut txn, &mut one, Beside::Nobody, patience, entry_of)?;
         self.exchange(txn, vec![one])
     }
 
@@ -142,6 +133,7 @@ impl Database {
         txn: &mut Txn,
         one: &mut Changing<'_>,
         beside: Beside,
+        patience: &Patience,
         entry_of: &mut OfIndex<'_>,
     ) -> Result<()> {
         if one.first == one.def.indexes.len() {
@@ -151,9 +143,9 @@ impl Database {
             Beside::Nobody => one.hold.wait_for_all()?,
             Beside::Readers => one.hold.wait_for_writers()?,
         }
-        let entries = self.sort_entries(txn, &one.def, one.first, entry_of)?;
+        let entries = self.sort_entries(txn, &one.def, one.first, patience, entry_of)?;
         for (n, entries) in (one.first..).zip(entries) {
-            self.build(txn, one.table, &one.def, n, entries)?;
+            self.build(txn, one.table, &one.def, n, patience, entries)?;
         }
         Ok(())
     }
@@ -191,6 +183,7 @@ impl Database {
         txn: &mut Txn,
         def: &TableDef,
         first: usize,
+        patience: &Patience,
         entry_of: &mut OfIndex<'_>,
     ) -> Result<Vec<Entries>> {
         let shared = &self.0.shared;
@@ -211,6 +204,7 @@ impl Database {
         let mut scan = Scan::new(shared.clone(), def.primary, all, forward, 1 << 14);
         let (mut key, mut value, mut whole_row_key) = (Vec::new(), Vec::new(), Vec::new());
         while let Some(row) = scan.next(view)? {
+            patience.check()?;
             let chain;
             let bytes = if row.overflow {
                 chain = whole(&shared.storage, def.primary, true, row.value)?;
@@ -244,6 +238,7 @@ impl Database {
         table: &Table,
         def: &TableDef,
         n: usize,
+        patience: &Patience,
         entries: Entries,
     ) -> Result<()> {
         let tree = def.indexes[n].tree;
@@ -262,6 +257,7 @@ impl Database {
         let mut builder = BulkBuilder::new(&self.0.shared.storage, tree);
         let mut last: Option<Vec<u8>> = None;
         while let Some((key, value)) = sorted.next()? {
+            patience.check()?;
             if last.as_deref() == Some(key) {
                 return Err(duplicate(key, value));
             }
@@ -273,11 +269,38 @@ impl Database {
         builder.finish()?;
         // Those with chains of their own are inserted like any others, so that each chain is announced.
         while let Some((key, value)) = long.next()? {
+            patience.check()?;
             if txn.write(tree, key, Op::Insert(value))? == Outcome::Exists {
                 return Err(duplicate(key, value));
             }
         }
         Ok(())
+    }
+}
+
+impl Changes<'_> {
+    /// As [`Database::create_index`].
+    ///
+    /// # Errors
+    /// As there; [`Error::Cancelled`] if patience ends, also while the index is built. Nothing changed then.
+    pub fn create_index(
+        &self,
+        table: &Table,
+        index: &str,
+        columns: &[&str],
+        unique: bool,
+    ) -> Result<()> {
+        let change = |old: &TableDef, name: &str| {
+            if old.layout.index_index(index).is_some() {
+                return Err(Error::IndexExists { table: name.into(), index: index.into() });
+            }
+            let schema = typed(old, name)?.with_index(index, columns, unique)?;
+            Ok(Wanted { layout: Layout::Typed(schema), dropped: Vec::new(), added: 1 })
+        };
+        let entry_of = &mut |def: &TableDef, n: usize, key: &[u8], row: &[u8], out: Entry<'_>| {
+            Ok(RowRef::primary(def.schema(), key, row).index_entry(n, out.0, out.1)?)
+        };
+        self.db.change_indexes(table, change, self.patience, entry_of)
     }
 }
 

@@ -3,6 +3,7 @@
 //! A prepared transaction that nobody decides uses its tables for as long as it likes, after a restart too:
 //! whoever wants to change one of them has to give up some time, or is told to.
 
+use super::error::{Error, Result};
 use super::table::Shared;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -28,7 +29,8 @@ impl Patience {
         Patience(Arc::new(Inner { timeout, ended, changing }))
     }
 
-    /// Ends the wait that is on, and all later ones, with [`super::Error::Cancelled`].
+    /// Ends the wait that is on, and all later ones, and the building of indexes, with
+    /// [`super::Error::Cancelled`].
     pub fn end(&self) {
         self.0.ended.store(true, Ordering::Release);
         let changing = self.0.changing.lock().clone();
@@ -43,6 +45,11 @@ impl Patience {
 
     pub(super) fn has_ended(&self) -> bool {
         self.0.ended.load(Ordering::Acquire)
+    }
+
+    /// Fails once it has ended.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.has_ended() { Err(Error::Cancelled) } else { Ok(()) }
     }
 
     /// From now on the end of patience is told to whoever waits for the table.
