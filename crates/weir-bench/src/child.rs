@@ -2,17 +2,16 @@
 //! terminal's interrupt: this program does, and passes it on.
 
 use std::io;
+use std::mem;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Output};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::Duration;
+use std::sync::atomic::AtomicBool;
 
 use rustix::process::{
     Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, set_parent_process_death_signal,
 };
 
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+use crate::stopping::ended_by;
 
 /// Starts a program, which gets `signal` when the calling thread ends.
 ///
@@ -36,23 +35,14 @@ pub fn run(command: &mut Command, stop: &AtomicBool) -> io::Result<Output> {
     let child = start(command, Signal::TERM)?;
     // Unlike its number, this means no other process once it has ended.
     let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
-    let ended = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let watch = scope.spawn(|| {
-            while !ended.load(Ordering::Acquire) {
-                if stop.load(Ordering::Relaxed) {
-                    // It may just have ended by itself.
-                    let _ = pidfd_send_signal(&process, Signal::TERM);
-                    return;
-                }
-                thread::park_timeout(LOOK_AGAIN);
-            }
-        });
-        let output = child.wait_with_output();
-        ended.store(true, Ordering::Release);
-        watch.thread().unpark();
-        output
-    })
+    let mut is_told = false;
+    let tell = || {
+        // It may just have ended by itself. Told twice it would not take its time.
+        if !mem::replace(&mut is_told, true) {
+            let _ = pidfd_send_signal(&process, Signal::TERM);
+        }
+    };
+    ended_by(stop, tell, || child.wait_with_output())
 }
 
 #[cfg(test)]
@@ -61,6 +51,7 @@ mod tests {
     use std::io::Read;
     use std::os::unix::process::ExitStatusExt;
     use std::process::Stdio;
+    use std::thread;
 
     #[test]
     fn an_interrupt_is_passed_on() {

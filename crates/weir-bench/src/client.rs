@@ -296,12 +296,22 @@ impl Client<'_> {
         Ok(Done { value: queried, client_cpu })
     }
 
+    /// Creates the table's secondary indexes.
+    ///
+    /// # Errors
+    /// The engine's; [`Error::Interrupted`].
+    pub fn create_indexes(&self, session: &mut dyn Session) -> Result<Done<()>> {
+        session.create_indexes(self.stop).map_err(|error| self.unless_stopped(error))?;
+        Ok(Done { value: (), client_cpu: Duration::ZERO })
+    }
+
     /// Scans `index` and checks that every row was seen.
     ///
     /// # Errors
-    /// The engine's, and a scan that saw other rows than those in the table.
+    /// The engine's, and a scan that saw other rows than those in the table; [`Error::Interrupted`].
     pub fn scan(&self, session: &mut dyn Session, index: Index) -> Result<Done<u64>> {
-        let Scanned { rows, id_xor, .. } = session.scan(index)?;
+        let scanned = session.scan(index, self.stop).map_err(|error| self.unless_stopped(error))?;
+        let Scanned { rows, id_xor, .. } = scanned;
         let expected = expected_scan(&self.ids.range());
         if (rows, id_xor) != expected {
             let name = index.name();
@@ -309,6 +319,11 @@ impl Client<'_> {
             return Err(self.contents(message));
         }
         Ok(Done { value: rows, client_cpu: Duration::ZERO })
+    }
+
+    /// What an operation has failed with, if it wasn't told to end.
+    fn unless_stopped(&self, error: Error) -> Error {
+        if self.stop.load(Ordering::Relaxed) { Error::Interrupted } else { error }
     }
 
     fn contents(&self, message: String) -> Error {

@@ -7,6 +7,7 @@ use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::atomic::AtomicBool;
 
 use serde::{Deserialize, Serialize};
 
@@ -279,8 +280,8 @@ pub trait Engine: Send + Sync {
 
 /// One client's connection to its table.
 pub trait Session {
-    /// Creates and fills the secondary indexes of the table.
-    fn create_indexes(&mut self) -> Result<()>;
+    /// Creates and fills the secondary indexes of the table. Ends soon, with an error, once `stop` is set.
+    fn create_indexes(&mut self, stop: &AtomicBool) -> Result<()>;
     /// Inserts `rows` and deletes the rows with the ids `delete`, with all their index entries, in one
     /// transaction. The deleted rows were committed before.
     ///
@@ -288,8 +289,8 @@ pub trait Session {
     /// Also when a row to be deleted is not there; nothing is changed then.
     fn write(&mut self, rows: &[Row], delete: Range<u64>) -> Result<()>;
     /// Reads a whole index from one end to the other: of the primary key the rows, of the others
-    /// the entries.
-    fn scan(&mut self, index: Index) -> Result<Scanned>;
+    /// the entries. Ends soon, with an error, once `stop` is set.
+    fn scan(&mut self, index: Index, stop: &AtomicBool) -> Result<Scanned>;
     /// Reads up to `limit` entries of an index from the first at or after `start` into `out`, from the
     /// index alone.
     fn range(

@@ -37,6 +37,9 @@ pub enum Error {
         /// What made it.
         of: &'static str,
     },
+    /// It was told to end, and did so before the operation was done.
+    #[error("interrupted")]
+    Interrupted,
     /// A table does not hold what was put into it.
     #[error("{engine}: wrong contents: {message}")]
     Contents {

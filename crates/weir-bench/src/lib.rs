@@ -47,6 +47,7 @@ pub mod run;
 pub mod series;
 pub mod server;
 pub mod step;
+mod stopping;
 pub mod sysbench;
 pub mod tpcc;
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::accounting::{Place, Usage};
 use crate::engine::Engine;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::result::{Measured, Second};
 use crate::series::Series;
 
@@ -98,7 +98,8 @@ pub struct Phase<T> {
 /// Runs all jobs at the same time, each on a thread of its own.
 ///
 /// # Errors
-/// The first client's error; the others are told to stop and waited for.
+/// The first client's error; the others are told to stop and waited for. [`Error::Interrupted`] is no client's
+/// fault, and counts only where there is no other.
 pub fn run<S, T: Send>(
     context: &mut Context,
     title: &str,
@@ -129,7 +130,11 @@ pub fn run<S, T: Send>(
             // Nobody could tell what the clients do from here on.
             stop.store(true, Ordering::Relaxed);
         }
-        let (results, mut measured, samples) = watched?;
+        let (mut results, mut measured, samples) = watched?;
+        let is_fault = |done: &Result<Done<T>>| !matches!(done, Ok(_) | Err(Error::Interrupted));
+        if let Some(fault) = results.iter().position(is_fault) {
+            results.swap(0, fault);
+        }
         let results = results.into_iter().collect::<Result<Vec<_>>>()?;
         if context.place.is_here() {
             let cpu: Duration = results.iter().map(|done| done.client_cpu).sum();
@@ -310,7 +315,6 @@ pub fn join(mut samples: Vec<Second>, inserts: &Series, queries: &Series) -> Vec
 mod tests {
     use super::*;
     use crate::engine::{EngineKind, EngineOptions};
-    use crate::error::Error;
 
     fn model() -> Box<dyn Engine> {
         let options = EngineOptions {
@@ -354,6 +358,22 @@ mod tests {
     fn one_client_that_fails_stops_the_others() {
         let here = Place::Here { dir: std::env::temp_dir() };
         let failed = two_clients(&here, || Err(Error::Usage("no more".into())));
+        assert_eq!(failed.err().expect("it failed").to_string(), "no more");
+    }
+
+    #[test]
+    fn a_client_that_fails_is_told_of_before_those_that_were_stopped() {
+        let (engine, stop) = (model(), AtomicBool::new(false));
+        let place = Place::Here { dir: std::env::temp_dir() };
+        let mut progress = |_: &Progress| {};
+        let engine = engine.as_ref();
+        let mut context = Context { engine, place: &place, stop: &stop, progress: &mut progress };
+        let fails = |error: Error| {
+            let work: Work<(), ()> = Box::new(|_, _| Err(error));
+            Job { connect: Box::new(|| Ok(())), work }
+        };
+        let jobs = vec![fails(Error::Interrupted), fails(Error::Usage("no more".into()))];
+        let failed = run(&mut context, "test", &Live::default(), jobs);
         assert_eq!(failed.err().expect("it failed").to_string(), "no more");
     }
 

@@ -154,7 +154,7 @@ pub fn summary(run: &Run) -> String {
             &format!("\nThe host gave processors of this machine to others (steal): {stolen}.\n");
     }
     if run.interrupted {
-        text += "\nInterrupted: the last step is not whole, later ones were left out.\n";
+        text += "\nInterrupted: the step under way is not whole, or left out, as later ones are.\n";
     }
     for note in &run.engine.notes {
         text += &format!("\nNote: {note}.\n");

@@ -70,7 +70,10 @@ pub fn run(
         if stop.load(Ordering::Relaxed) {
             break;
         }
-        let result = runner.step(step)?;
+        let result = match runner.step(step) {
+            Err(Error::Interrupted) => break,
+            result => result?,
+        };
         runner.end_step(&result);
         steps.push(result);
         engine.end_load_device();
@@ -313,11 +316,8 @@ impl Runner<'_> {
 
     fn create_indexes(&mut self, step: &Step) -> Result<StepResult> {
         let live = Live::default();
-        let phase = self.phase(&step.name(), &live, 1, |_, _| {
-            Box::new(|session, _| {
-                session.create_indexes()?;
-                Ok(Done { value: (), client_cpu: Duration::ZERO })
-            })
+        let phase = self.phase(&step.name(), &live, 1, |client, _| {
+            Box::new(move |session, _| client.create_indexes(session))
         })?;
         let rows: u64 = self.tables.iter().map(|ids| ids.range().end - ids.range().start).sum();
         let mut result = self.result(step, phase.measured);
@@ -341,7 +341,11 @@ impl Runner<'_> {
             let title = format!("{} {}", step.name(), index.name());
             let phase = self.phase(&title, &Live::default(), 1, |client, _| {
                 Box::new(move |session, _| client.scan(session, index))
-            })?;
+            });
+            let phase = match phase {
+                Err(Error::Interrupted) => break,
+                phase => phase?,
+            };
             add(&mut sum, &phase.measured);
             scans.push(ScanResult {
                 index: index.name().into(),

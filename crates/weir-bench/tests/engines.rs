@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use common::{check, load, rows};
-use weir_bench::engine::{DiskChoice, Engine, EngineOptions, FlushChoice};
+use weir_bench::engine::{DiskChoice, Engine, EngineOptions, FlushChoice, Index};
 use weir_bench::{Durability, EngineKind, Error, Run, Settings, engines, run};
 
 fn built_in() -> impl Iterator<Item = EngineKind> {
@@ -66,7 +66,7 @@ fn indexes_created_on_a_filled_table_and_then_kept() {
         }
         for table in 0..2 {
             let mut session = engine.session(table).unwrap();
-            session.create_indexes().unwrap();
+            session.create_indexes(&AtomicBool::new(false)).unwrap();
             check(kind, session.as_mut(), table, 1..3001);
             let mut oldest = 1;
             for batch in rows(table, 3001..3501).chunks(5) {
@@ -75,6 +75,25 @@ fn indexes_created_on_a_filled_table_and_then_kept() {
             }
             check(kind, session.as_mut(), table, 501..3501);
         }
+        engine.close().unwrap();
+    }
+}
+
+#[test]
+fn what_takes_long_ends_when_told_to() {
+    for kind in built_in().filter(|kind| *kind != EngineKind::Model) {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = open(kind, dir.path(), Durability::Write);
+        engine.create_table(0, false).unwrap();
+        let mut session = engine.session(0).unwrap();
+        load(session.as_mut(), 0, 1..3001, 100);
+        let stop = AtomicBool::new(true);
+        assert!(session.scan(Index::Primary, &stop).is_err(), "{kind}");
+        // SQLite and Weir are told by another thread, which may come too late for so few rows.
+        if ![EngineKind::Sqlite, EngineKind::Weir].contains(&kind) {
+            assert!(session.create_indexes(&stop).is_err(), "{kind}");
+        }
+        drop(session);
         engine.close().unwrap();
     }
 }

@@ -124,7 +124,7 @@ fn indexes_on_filled_tables(name: &str, engine: &dyn Engine) {
     let mut session = engine.session(1).unwrap();
     // More rows than one statement takes.
     session.write(&rows(1, 1..6002), 0..0).unwrap();
-    session.create_indexes().unwrap();
+    session.create_indexes(&AtomicBool::new(false)).unwrap();
     check(name, session.as_mut(), 1, 1..6002);
 }
 

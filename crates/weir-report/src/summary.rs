@@ -54,7 +54,7 @@ fn properties(run: &Run) -> Vec<(&'static str, String)> {
     let (settings, place) = (&run.settings, &run.environment);
     let mut remarks = run.engine.notes.clone();
     if run.interrupted {
-        remarks.push("interrupted: the last step is not whole".into());
+        remarks.push("interrupted: the step under way is not whole, or left out".into());
     }
     remarks.extend(place.warnings().into_iter().map(String::from));
     let steps: Vec<_> = settings.steps.iter().map(|step| step.to_string()).collect();

@@ -8,6 +8,7 @@
 //! are sorted in memory, in several runs when they take more than a quarter of the engine's memory.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::codec::{self, Key, Value};
 use crate::engine::{Index, IndexEntry, Scanned, Session};
@@ -115,7 +116,7 @@ impl<S: Store> KvSession<S> {
         Ok(())
     }
 
-    fn create_index(&mut self, index: Secondary) -> Result<()> {
+    fn create_index(&mut self, index: Secondary, stop: &AtomicBool) -> Result<()> {
         let limit = self.store.sort_limit().max(1);
         let (mut keys, mut next, mut first) = (Vec::new(), 0, true);
         loop {
@@ -130,8 +131,11 @@ impl<S: Store> KvSession<S> {
                     }
                     None => broken = Some(key.to_vec()),
                 }
-                broken.is_none() && keys.len() < limit
+                broken.is_none() && keys.len() < limit && !stop.load(Ordering::Relaxed)
             })?;
+            if stop.load(Ordering::Relaxed) {
+                return Err(Error::Interrupted);
+            }
             if let Some(key) = broken {
                 return Err(contents::<S>(format!("no row of this benchmark at key {key:02x?}")));
             }
@@ -149,9 +153,9 @@ impl<S: Store> KvSession<S> {
 }
 
 impl<S: Store> Session for KvSession<S> {
-    fn create_indexes(&mut self) -> Result<()> {
+    fn create_indexes(&mut self, stop: &AtomicBool) -> Result<()> {
         for index in Secondary::ALL {
-            self.create_index(index)?;
+            self.create_index(index, stop)?;
         }
         self.store.set_indexed();
         Ok(())
@@ -167,16 +171,16 @@ impl<S: Store> Session for KvSession<S> {
         self.write_once(rows, delete)
     }
 
-    fn scan(&mut self, index: Index) -> Result<Scanned> {
+    fn scan(&mut self, index: Index, stop: &AtomicBool) -> Result<Scanned> {
         let mut scanned = Scanned::default();
         self.store.iterate(index, &[], true, |key, value| {
             scanned.rows += 1;
             scanned.id_xor ^= codec::id_of(key).unwrap_or(0);
             // Entries of secondary indexes have no value.
             scanned.text_bytes += codec::text(value).len() as u64;
-            true
+            !stop.load(Ordering::Relaxed)
         })?;
-        Ok(scanned)
+        if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(scanned) }
     }
 
     fn range(

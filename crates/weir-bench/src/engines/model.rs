@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, RwLock};
 
 use crate::engine::{Engine, EngineInfo, EngineOptions, Index, IndexEntry, Scanned, Session};
@@ -70,7 +71,7 @@ fn entry(index: Secondary, row: &Row) -> IndexEntry {
 }
 
 impl Session for ModelSession<'_> {
-    fn create_indexes(&mut self) -> Result<()> {
+    fn create_indexes(&mut self, _stop: &AtomicBool) -> Result<()> {
         let mut table = self.model.table(self.table);
         let rows = &table.rows;
         let build = |index| rows.values().map(|row| entry(index, row)).collect();
@@ -99,7 +100,7 @@ impl Session for ModelSession<'_> {
         Ok(())
     }
 
-    fn scan(&mut self, index: Index) -> Result<Scanned> {
+    fn scan(&mut self, index: Index, _stop: &AtomicBool) -> Result<Scanned> {
         let table = self.model.table(self.table);
         let mut scanned = Scanned::default();
         let mut add = |id: u64, text_bytes: usize| {

@@ -6,6 +6,7 @@
 //! prepared once.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row as SqlRow, params};
@@ -16,6 +17,7 @@ use crate::engine::{
 use crate::error::{Error, Result};
 use crate::every_second::EverySecond;
 use crate::row::{Data, IndexKey, Row, Secondary};
+use crate::stopping::ended_by;
 
 const NAME: &str = "sqlite";
 const PAGE_BYTES: u64 = 4096;
@@ -60,7 +62,7 @@ impl Sqlite {
         self.writer.lock().expect("no client panicked")
     }
 
-    fn create_indexes(&self, table: u32) -> Result<()> {
+    fn create_indexes(&self, table: u32, stop: &AtomicBool) -> Result<()> {
         let sql: String = Secondary::ALL
             .iter()
             .map(|index| {
@@ -69,7 +71,10 @@ impl Sqlite {
                 format!("CREATE INDEX {name}{table} ON purchases{table} ({columns});")
             })
             .collect();
-        self.writer().execute_batch(&sql).map_err(failed("create index"))
+        let writer = self.writer();
+        let handle = writer.get_interrupt_handle();
+        let created = ended_by(stop, || handle.interrupt(), || writer.execute_batch(&sql));
+        created.map_err(failed("create index"))
     }
 }
 
@@ -114,7 +119,7 @@ impl Engine for Sqlite {
              data TEXT NOT NULL)"
         );
         self.writer().execute_batch(&sql).map_err(failed("create table"))?;
-        if indexed { self.create_indexes(table) } else { Ok(()) }
+        if indexed { self.create_indexes(table, &AtomicBool::new(false)) } else { Ok(()) }
     }
 
     fn session(&self, table: u32) -> Result<Box<dyn Session + '_>> {
@@ -213,8 +218,8 @@ impl SqliteSession<'_> {
 }
 
 impl Session for SqliteSession<'_> {
-    fn create_indexes(&mut self) -> Result<()> {
-        self.engine.create_indexes(self.table)
+    fn create_indexes(&mut self, stop: &AtomicBool) -> Result<()> {
+        self.engine.create_indexes(self.table, stop)
     }
 
     fn write(&mut self, rows: &[Row], delete: Range<u64>) -> Result<()> {
@@ -232,11 +237,14 @@ impl Session for SqliteSession<'_> {
         }
     }
 
-    fn scan(&mut self, index: Index) -> Result<Scanned> {
+    fn scan(&mut self, index: Index, stop: &AtomicBool) -> Result<Scanned> {
         let mut scanned = Scanned::default();
         let mut statement = prepare(&self.reader, &self.sql.scans[index.position()])?;
         let mut rows = statement.query([]).map_err(failed("scan"))?;
         while let Some(row) = rows.next().map_err(failed("scan"))? {
+            if stop.load(Ordering::Relaxed) {
+                return Err(Error::Interrupted);
+            }
             let id: i64 = row.get(0).map_err(failed("scan"))?;
             scanned.rows += 1;
             scanned.id_xor ^= id as u64;

@@ -2,14 +2,14 @@
 //!
 //! Reads run in transactions of their own, so that each sees one snapshot; index reads are covering.
 
-use std::ops::Range;
+use std::ops::{Bound, Range};
 use std::sync::Arc;
-
-use std::ops::Bound;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use weir::{
-    Bounds, Database, Direction, IndexRef, Isolation, RowRef, Schema, Shutdown, StatusAddress,
-    Table, Type, Value,
+    Bounds, Database, Direction, IndexRef, Isolation, Patience, RowRef, Schema, Shutdown,
+    StatusAddress, Table, Type, Value,
 };
 use weir_governor::{FixedRate, InnodbAdaptive, InnodbSettings, Policy, WriteAtDeadline};
 use weir_os::throttle::{Profile, UnknownProfile};
@@ -21,6 +21,7 @@ use crate::engine::{
 use crate::error::{Error, Result};
 use crate::quantity::format_bytes;
 use crate::row::{Data, IndexKey, Row, Secondary};
+use crate::stopping::ended_by;
 use crate::tpcc;
 
 /// Name in reports and errors.
@@ -295,13 +296,15 @@ fn unsigned(value: Value) -> u64 {
 }
 
 impl Session for WeirSession<'_> {
-    fn create_indexes(&mut self) -> Result<()> {
-        for index in Secondary::ALL {
-            self.database
-                .create_index(&self.table, index.name(), &index.columns(), false)
-                .map_err(failed("create index"))?;
-        }
-        Ok(())
+    fn create_indexes(&mut self, stop: &AtomicBool) -> Result<()> {
+        // Nobody else uses the table.
+        let patience = Patience::new(Duration::MAX);
+        let changes = self.database.changes(&patience);
+        let create = |index: Secondary| {
+            let created = changes.create_index(&self.table, index.name(), &index.columns(), false);
+            created.map_err(failed("create index"))
+        };
+        ended_by(stop, || patience.end(), || Secondary::ALL.into_iter().try_for_each(create))
     }
 
     fn write(&mut self, rows: &[Row], delete: Range<u64>) -> Result<()> {
@@ -316,7 +319,7 @@ impl Session for WeirSession<'_> {
         txn.commit().map_err(failed("commit"))
     }
 
-    fn scan(&mut self, index: Index) -> Result<Scanned> {
+    fn scan(&mut self, index: Index, stop: &AtomicBool) -> Result<Scanned> {
         let mut txn = self.begin()?;
         let mut scanned = Scanned::default();
         let (all, forward) = (Bounds::all(), Direction::Forward);
@@ -326,6 +329,9 @@ impl Session for WeirSession<'_> {
         };
         let mut cursor = cursor.map_err(failed("scan"))?;
         while let Some(entry) = cursor.next().map_err(failed("scan"))? {
+            if stop.load(Ordering::Relaxed) {
+                return Err(Error::Interrupted);
+            }
             scanned.rows += 1;
             scanned.id_xor ^= number(&entry, TRANSACTIONID)?;
             if index == Index::Primary {

@@ -1,6 +1,7 @@
 //! What a table must hold after it was written to, whichever the engine.
 
 use std::fmt::Display;
+use std::sync::atomic::AtomicBool;
 
 use weir_bench::engine::{Index, IndexEntry, Scanned, Session};
 use weir_bench::row::{Generator, Row, Secondary};
@@ -45,7 +46,11 @@ pub fn check(kind: impl Display, session: &mut dyn Session, table: u32, ids: std
             Index::Secondary(_) => 0,
         };
         let expected = Scanned { rows: of_rows, id_xor, text_bytes };
-        assert_eq!(session.scan(index).unwrap(), expected, "{kind} {index:?}");
+        assert_eq!(
+            session.scan(index, &AtomicBool::new(false)).unwrap(),
+            expected,
+            "{kind} {index:?}"
+        );
     }
     for id in ids.start.saturating_sub(3)..ids.end + 3 {
         let expected = ids.contains(&id).then(|| Generator::new(11).row(table, id));

@@ -227,7 +227,7 @@ impl Engine for Server {
     fn session(&self, table: u32) -> Result<Box<dyn Session + '_>> {
         let connection = self.connect()?;
         let prepared = self.choice.statements == Statements::Prepared;
-        let mut session = SqlSession::new(connection, table, prepared)?;
+        let mut session = SqlSession::new(&self.target, connection, table, prepared)?;
         session.checks_plans = !self.choice.existing;
         Ok(Box::new(session))
     }

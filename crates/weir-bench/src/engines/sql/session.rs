@@ -2,15 +2,17 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::atomic::AtomicBool;
 
 use mysql::prelude::{FromRow, Queryable};
 use mysql::{Conn, Statement, Value};
 
 use super::statements::{self, with_numbers};
-use super::target::{NAME, failed};
+use super::target::{NAME, Target, failed};
 use crate::engine::{Index, IndexEntry, Scanned, Session};
 use crate::error::{Error, Result};
 use crate::row::{Data, IndexKey, Row, Secondary};
+use crate::stopping::ended_by;
 
 /// Rows of one INSERT, so that a packet stays below what servers take by default and a prepared
 /// statement has at most 65,535 values.
@@ -53,7 +55,8 @@ fn values(numbers: &[u64]) -> Vec<Value> {
 }
 
 /// One client's connection.
-pub(super) struct SqlSession {
+pub(super) struct SqlSession<'a> {
+    target: &'a Target,
     connection: Conn,
     table: u32,
     prepared: bool,
@@ -70,13 +73,19 @@ pub(super) struct SqlSession {
     text: String,
 }
 
-impl SqlSession {
-    pub(super) fn new(mut connection: Conn, table: u32, prepared: bool) -> Result<Self> {
+impl<'a> SqlSession<'a> {
+    pub(super) fn new(
+        target: &'a Target,
+        mut connection: Conn,
+        table: u32,
+        prepared: bool,
+    ) -> Result<Self> {
         let mut asked = |sql| Asked::new(&mut connection, prepared, sql);
         let get = asked(statements::get(table))?;
         let update = asked(statements::update(table))?;
         let delete = asked(statements::delete(table))?;
         Ok(SqlSession {
+            target,
             connection,
             table,
             prepared,
@@ -88,6 +97,17 @@ impl SqlSession {
             inserts: HashMap::new(),
             text: String::new(),
         })
+    }
+
+    /// Runs a long statement, which the server is told to end once `stop` is set.
+    fn until<T>(&mut self, stop: &AtomicBool, statement: impl FnOnce(&mut Conn) -> T) -> T {
+        let kill = format!("KILL QUERY {}", self.connection.connection_id());
+        let target = &self.target;
+        let end = || {
+            // It is tried again.
+            let _ = target.connect(None).map(|mut other| other.query_drop(&kill));
+        };
+        ended_by(stop, end, || statement(&mut self.connection))
     }
 
     fn run(&mut self, sql: &'static str) -> Result<()> {
@@ -165,10 +185,11 @@ impl SqlSession {
     }
 }
 
-impl Session for SqlSession {
-    fn create_indexes(&mut self) -> Result<()> {
+impl Session for SqlSession<'_> {
+    fn create_indexes(&mut self, stop: &AtomicBool) -> Result<()> {
         let sql = statements::create_indexes(self.table);
-        self.connection.query_drop(sql).map_err(failed("create indexes"))
+        let created = self.until(stop, |connection| connection.query_drop(sql));
+        created.map_err(failed("create indexes"))
     }
 
     fn write(&mut self, rows: &[Row], delete: Range<u64>) -> Result<()> {
@@ -187,12 +208,13 @@ impl Session for SqlSession {
         }
     }
 
-    fn scan(&mut self, index: Index) -> Result<Scanned> {
+    fn scan(&mut self, index: Index, stop: &AtomicBool) -> Result<Scanned> {
         let sql = statements::scan(self.table, index);
         if self.checks_plans {
             self.check_plan(&sql, index)?;
         }
-        let row: Option<mysql::Row> = self.connection.query_first(&sql).map_err(failed("scan"))?;
+        let row = self.until(stop, |connection| connection.query_first(&sql));
+        let row: Option<mysql::Row> = row.map_err(failed("scan"))?;
         let numbers = row.and_then(|row| {
             let text_bytes = row.get::<Option<u64>, _>(2).flatten().unwrap_or(0);
             Some(Scanned { rows: row.get(0)?, id_xor: row.get(1)?, text_bytes })
