@@ -288,13 +288,7 @@ impl Runner<'_> {
             let plan = plan(client.table);
             Box::new(move |session, start| client.write(session, start, plan))
         })?;
-        let series = Series::merge(phase.results.iter().map(|written| &written.recorder));
-        let mut result = self.result(step, phase.measured);
-        result.inserts = Some(throughput(&series, rate_99(&series.rates())));
-        result.deletes = phase.results.iter().map(|written| written.deletes).sum();
-        result.series = phase::join(phase.samples, &series, &Series::merge([]));
-        result.whole_seconds = series.rates().len();
-        Ok(result)
+        Ok(self.written(step, phase))
     }
 
     fn updates(&mut self, step: &Step) -> Result<StepResult> {
@@ -306,12 +300,17 @@ impl Runner<'_> {
             let rows = rows.map_or(u64::MAX, |rows| share(rows, client.table, clients));
             Box::new(move |session, start| client.update(session, start, rows, time, rate))
         })?;
+        Ok(self.written(step, phase))
+    }
+
+    fn written(&self, step: &Step, phase: Phase<Written>) -> StepResult {
         let series = Series::merge(phase.results.iter().map(|written| &written.recorder));
         let mut result = self.result(step, phase.measured);
         result.inserts = Some(throughput(&series, rate_99(&series.rates())));
+        result.deletes = phase.results.iter().map(|written| written.deletes).sum();
         result.series = phase::join(phase.samples, &series, &Series::merge([]));
         result.whole_seconds = series.rates().len();
-        Ok(result)
+        result
     }
 
     fn create_indexes(&mut self, step: &Step) -> Result<StepResult> {

@@ -1,20 +1,18 @@
 //! `weir bench experiment`: the studies of page writing.
 
-use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::SystemTime;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use weir_bench::experiment::{self, Case, CaseReport, Experiment, Report};
-use weir_bench::files::write_whole;
-use weir_bench::{Error, environment, report, run};
+use weir_bench::files::write_json;
+use weir_bench::{Error, report, run};
 
 use crate::interrupt::{exit_code, stop_on_interrupt};
 use crate::output::{ProgressLine, print, tell};
-use crate::place::{Home, check_place};
+use crate::place::{Home, check_place, default_place};
 
 #[derive(Args)]
 pub struct Run {
@@ -54,10 +52,9 @@ impl Run {
             let message = format!("no case of {} has `{}` in its name", self.experiment, self.only);
             return Err(Error::Usage(message).into());
         }
-        let out = self.out.clone().unwrap_or_else(|| default_out(self.experiment));
+        let out = self.out.clone().unwrap_or_else(|| default_place(self.experiment, ""));
         let table = out.join(format!("{}.json", self.experiment));
         check_place(&table)?;
-        fs::create_dir_all(&out).with_context(|| format!("creating {}", out.display()))?;
         let stop = stop_on_interrupt()?;
         let mut done = Vec::new();
         for (number, case) in cases.iter().enumerate() {
@@ -72,8 +69,7 @@ impl Run {
         // What was measured is shown, whatever becomes of the file.
         print(&format!("{text}\n{legend}\nEvery second of each case: {}\n", out.display()))?;
         let report = Report { experiment: self.experiment, scale: self.scale, cases: done };
-        let json = serde_json::to_vec_pretty(&report).context("writing the report")?;
-        write_whole(&table, &json)?;
+        write_json(&table, &report)?;
         Ok(exit_code(&stop, true))
     }
 
@@ -107,9 +103,4 @@ impl Run {
         }
         Ok(report)
     }
-}
-
-fn default_out(experiment: Experiment) -> PathBuf {
-    let time = environment::utc(SystemTime::now()).replace([':', '-'], "");
-    PathBuf::from(format!("bench-results/{experiment}-{time}"))
 }

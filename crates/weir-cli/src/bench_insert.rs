@@ -2,18 +2,17 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::SystemTime;
 
 use anyhow::Result;
 use clap::Args;
 use weir_bench::engine::{DiskChoice, FlushChoice, ServerChoice, Statements};
 use weir_bench::engines::sql;
-use weir_bench::{EngineKind, Settings, Step, environment, report, run};
+use weir_bench::{EngineKind, Settings, Step, report, run};
 
 use crate::bench::{Common, STEPS_HELP, columns_help, parse_steps};
 use crate::interrupt::{exit_code, stop_on_interrupt};
 use crate::output::{ProgressLine, print, tell};
-use crate::place::{Home, check_place};
+use crate::place::{Home, check_place, default_place};
 
 /// Everything, in a minute or two on two cores.
 const STEPS: &str = "l.i0,l.x,l.i1,l.i2,scan,qr1000,qp1000,qr100,qp100";
@@ -110,7 +109,10 @@ impl Insert {
         let settings = self.settings()?;
         run::check(&settings)?;
         let home = Home::new(self.dir.as_deref(), self.keep && settings.server.is_none())?;
-        let of = |name: &str| self.json.clone().unwrap_or_else(|| default_json(name));
+        let of = |name: &str| {
+            let default = || default_place(format_args!("insert-{name}"), ".json");
+            self.json.clone().unwrap_or_else(default)
+        };
         check_place(&of(settings.engine.name()))?;
         let stop = stop_on_interrupt()?;
         let mut line = ProgressLine::new();
@@ -167,9 +169,4 @@ impl Insert {
             keep: self.keep,
         }))
     }
-}
-
-fn default_json(engine: &str) -> PathBuf {
-    let time = environment::utc(SystemTime::now()).replace([':', '-'], "");
-    PathBuf::from(format!("bench-results/insert-{engine}-{time}.json"))
 }

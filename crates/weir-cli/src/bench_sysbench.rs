@@ -2,19 +2,17 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::SystemTime;
 
 use anyhow::Result;
 use clap::Args;
-use weir_bench::environment;
 use weir_bench::quantity::parse_count;
 use weir_bench::server::{ServerSetup, ServerSpec};
-use weir_bench::sysbench::{Plan, default_path, report};
+use weir_bench::sysbench::{Plan, report};
 
 use crate::bench::{LimitArgs, columns_help};
 use crate::interrupt::{exit_code, stop_on_interrupt};
 use crate::output::{print, tell};
-use crate::place::check_place;
+use crate::place::{check_place, default_place};
 
 #[derive(Args)]
 #[command(after_help = columns_help(report::COLUMNS))]
@@ -89,8 +87,7 @@ pub struct Sysbench {
 
 impl Sysbench {
     pub fn run(self) -> Result<ExitCode> {
-        let time = environment::utc(SystemTime::now()).replace([':', '-'], "");
-        let path = self.json.clone().unwrap_or_else(|| default_path(&time));
+        let path = self.json.clone().unwrap_or_else(|| default_place("sysbench", ".json"));
         let plan = self.plan();
         plan.check()?;
         check_place(&path)?;

@@ -2,13 +2,11 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::SystemTime;
 
 use anyhow::Result;
 use clap::Args;
 use weir_bench::engine::{DiskChoice, ServerChoice, Statements};
 use weir_bench::engines::sql::target::split_password;
-use weir_bench::environment;
 use weir_bench::phase::Progress;
 use weir_bench::report::progress_line;
 use weir_bench::server::{ServerSetup, ServerSpec};
@@ -18,7 +16,7 @@ use weir_bench::tpcc::{Listener, Plan, Subject, report};
 use crate::bench::{LimitArgs, columns_help};
 use crate::interrupt::{exit_code, stop_on_interrupt};
 use crate::output::{ProgressLine, print, tell};
-use crate::place::check_place;
+use crate::place::{check_place, default_place};
 
 #[derive(Args)]
 #[command(after_help = columns_help(report::COLUMNS))]
@@ -111,9 +109,7 @@ pub struct Tpcc {
 
 impl Tpcc {
     pub fn run(self) -> Result<ExitCode> {
-        let time = environment::utc(SystemTime::now()).replace([':', '-'], "");
-        let default_path = || PathBuf::from(format!("bench-results/tpcc-{time}.json"));
-        let path = self.json.clone().unwrap_or_else(default_path);
+        let path = self.json.clone().unwrap_or_else(|| default_place("tpcc", ".json"));
         let mut told = Told { line: ProgressLine::new(), quiet: self.quiet };
         let plan = self.plan()?;
         plan.check()?;

@@ -1,10 +1,12 @@
 //! Places on disk: where results go, where a database lives for as long as it is needed.
 
+use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use anyhow::{Context, Result};
-use weir_bench::Error;
+use weir_bench::{Error, environment};
 
 use crate::output::tell;
 
@@ -25,6 +27,12 @@ pub fn check_place(file: &Path) -> Result<()> {
         fs::remove_dir(dir).with_context(what)?;
     }
     Ok(())
+}
+
+/// Where a result goes when nobody says: in a directory of results, under the time.
+pub fn default_place(of: impl Display, ending: &str) -> PathBuf {
+    let time = environment::utc(SystemTime::now()).replace([':', '-'], "");
+    PathBuf::from(format!("bench-results/{of}-{time}{ending}"))
 }
 
 /// What has to be made so that `dir` is there, the deepest first.
