@@ -4,9 +4,11 @@
 //! the same memory, redo log and promise of a commit. It has a directory of its own and is reached by a socket
 //! there. It ends with this program, however that ends.
 
+use std::fmt::Display;
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -20,8 +22,8 @@ use crate::engine::{Limits, ServerChoice, Statements};
 use crate::engines::sql::target::Target;
 use crate::error::{Error, Result};
 
-/// How long a server may take until it answers; the first one may have to be built.
-const START_LIMIT: Duration = Duration::from_secs(900);
+/// How long a server may take until it answers, its data directory being made.
+const START_LIMIT: Duration = Duration::from_secs(300);
 /// How long it may take to end.
 const STOP_LIMIT: Duration = Duration::from_secs(120);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -120,12 +122,31 @@ impl ServerSetup {
     /// # Errors
     /// When it doesn't come up, with what it said.
     pub fn start(&self, spec: &ServerSpec, stop: &AtomicBool) -> Result<PrivateServer> {
+        self.make_ready(spec, stop)?;
         let dir = tempfile::Builder::new().prefix("weir-server-").tempdir_in(self.place()?);
         let dir = dir.map_err(|error| Error::io("creating a server's directory", error))?;
         let child = self.spawn(spec, dir.path())?;
         let mut server = PrivateServer { child, dir, label: spec.label.clone() };
         server.wait_until_ready(stop)?;
         Ok(server)
+    }
+
+    /// Installs and builds what the server needs, as far as that is still to be done. The script tells of it on
+    /// standard error: it may take minutes.
+    fn make_ready(&self, spec: &ServerSpec, stop: &AtomicBool) -> Result<()> {
+        let failed =
+            |why: &dyn Display| Error::engine("server", format!("start {}", spec.label), why);
+        let mut command = Command::new(&self.command);
+        command.args(["--ready", "--engine", &spec.engine]);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let child = child::start(&mut command, Signal::TERM);
+        let done = child.and_then(|mut child| wait_for(&mut child, stop));
+        let what = || format!("running {} --ready", self.command.display());
+        match done.map_err(|error| Error::io(what(), error))? {
+            Some(status) if status.success() => Ok(()),
+            Some(status) => Err(failed(&format!("{} ended with {status}", what()))),
+            None => Err(failed(&"interrupted")),
+        }
     }
 
     fn spawn(&self, spec: &ServerSpec, dir: &Path) -> Result<Child> {
@@ -145,6 +166,21 @@ impl ServerSetup {
         // A server that is starting forgets that it was told to end.
         child::start(&mut command, Signal::KILL)
             .map_err(|e| Error::io(format!("starting {}", self.command.display()), e))
+    }
+}
+
+/// Waits for a script; `None` if `stop` was set first: then the script ends, and what it is at.
+fn wait_for(child: &mut Child, stop: &AtomicBool) -> io::Result<Option<ExitStatus>> {
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if stop.load(Ordering::Relaxed) {
+            kill_process_group(Pid::from_child(child), Signal::TERM)?;
+            child.wait()?;
+            return Ok(None);
+        }
+        thread::sleep(LOOK_AGAIN);
     }
 }
 
@@ -242,7 +278,7 @@ impl PrivateServer {
 
 impl Drop for PrivateServer {
     fn drop(&mut self) {
-        // The script may be at building the plugin, or at installing the server: that ends in order.
+        // The script may still be at making the data directory: that ends in order.
         if let Ok(None) = self.child.try_wait() {
             let _ = kill_process_group(Pid::from_child(&self.child), Signal::TERM);
         }
@@ -291,7 +327,10 @@ mod tests {
     #[test]
     fn a_server_that_does_not_come_up_tells_why_and_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        let setup = setup(dir.path(), "#!/bin/sh\necho \"no room for $*\" >&2\nexit 3\n");
+        let setup = setup(
+            dir.path(),
+            "#!/bin/sh\n[ $1 = --ready ] && exit\necho \"no room for $*\" >&2\nexit 3\n",
+        );
         let spec = "innodb:innodb-doublewrite=0".parse().unwrap();
         let Err(error) = setup.start(&spec, &AtomicBool::new(false)) else {
             panic!("there is no server");
@@ -325,7 +364,23 @@ mod tests {
             let Err(error) = started.join().unwrap() else { panic!("there is no server") };
             assert_eq!(error.to_string(), "server: start weir: interrupted");
         });
-        assert_eq!(fs::read_dir(dir.path().join("servers")).unwrap().count(), 0);
+        assert!(!dir.path().join("servers").exists());
+    }
+
+    #[test]
+    fn what_can_not_be_made_ready_is_not_started() {
+        let dir = tempfile::tempdir().unwrap();
+        let setup =
+            setup(dir.path(), "#!/bin/sh\n[ \"$*\" = '--ready --engine innodb' ] && exit 3\n");
+        let started = setup.start(&"innodb:a=1".parse().unwrap(), &AtomicBool::new(false));
+        let Err(error) = started else { panic!("there is no server") };
+        let text = error.to_string();
+        assert!(
+            text.starts_with("server: start innodb:a=1: running ")
+                && text.contains("--ready ended with exit status: 3"),
+            "{text}"
+        );
+        assert!(!dir.path().join("servers").exists());
     }
 
     #[test]

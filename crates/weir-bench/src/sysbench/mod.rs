@@ -12,7 +12,6 @@ pub mod output;
 pub mod report;
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -326,11 +325,6 @@ fn output_of(mut command: Command, stop: &AtomicBool) -> Result<String> {
     let fatal = lines.clone().find(|line| line.contains("FATAL"));
     let reason = fatal.or(lines.next_back()).unwrap_or("it said no reason");
     Err(Error::engine("sysbench", "run", format!("{status}: {reason}")))
-}
-
-/// Where the document goes when nobody says.
-pub fn default_path(time: &str) -> PathBuf {
-    PathBuf::from(format!("bench-results/sysbench-{time}.json"))
 }
 
 #[cfg(test)]
