@@ -3,8 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 
 use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
 
 use serde_json::Value;
 use weir::{Database, Options, Status};
@@ -97,6 +101,40 @@ fn top_shows_every_line_of_a_running_database_once() {
     assert_eq!(output.status.code(), Some(1));
     let err = text(&output.stderr);
     assert!(err.contains("nobody listens at unix:") && err.contains("status_listen"), "{err}");
+}
+
+/// Answers the first that asks, and keeps the second waiting; tells when it has come.
+fn one_that_hangs() -> (u16, Receiver<TcpStream>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (sender, hanging) = mpsc::channel();
+    thread::spawn(move || {
+        let (mut first, _) = listener.accept().unwrap();
+        let mut request = [0; 1024];
+        assert!(first.read(&mut request).unwrap() > 0);
+        let text = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nweir_commits_total 1\n";
+        first.write_all(text.as_bytes()).unwrap();
+        drop(first);
+        sender.send(listener.accept().unwrap().0).unwrap();
+    });
+    (port, hanging)
+}
+
+#[test]
+fn top_hears_a_key_while_the_database_hangs() {
+    let (port, hanging) = one_that_hangs();
+    let weir = env!("CARGO_BIN_EXE_weir");
+    let top = format!("stty rows 24 cols 80; exec '{weir}' top --interval 0.05 {port}");
+    let mut script = Command::new("script");
+    script.args(["-q", "-e", "-c", &top, "/dev/null"]).env("TERM", "xterm");
+    let mut child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let hanging = hanging.recv().unwrap();
+    child.stdin.as_mut().unwrap().write_all(b"q").unwrap();
+    let output = child.wait_with_output().unwrap();
+    drop(hanging);
+    let out = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && out.contains("quit"), "{out}");
+    assert!(!out.contains("timed out"), "it waited for the answer first: {out}");
 }
 
 #[test]

@@ -9,6 +9,8 @@ mod screen;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -22,6 +24,8 @@ use history::{History, Sample};
 
 /// How long the endpoint may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// How often new samples are asked after while no key is pressed.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Name of the socket in a database's directory.
 const SOCKET: &str = "weir.sock";
 
@@ -89,33 +93,53 @@ fn look(address: &Address) -> Result<Sample, FetchError> {
     Ok(Sample { at: Instant::now(), metrics: fetch(address, TIMEOUT)? })
 }
 
-/// Looks and draws until the user has seen enough. A database that goes away stays on the screen, with
-/// the reason, and is asked again.
+/// Looks again and again, on a thread of its own: keys are heard while a database doesn't answer.
+fn looks(address: &Address, interval: Duration) -> Receiver<Result<Sample, FetchError>> {
+    let (sender, looks) = mpsc::channel();
+    let address = address.clone();
+    thread::spawn(move || {
+        loop {
+            thread::sleep(interval);
+            if sender.send(look(&address)).is_err() {
+                return;
+            }
+        }
+    });
+    looks
+}
+
+/// Draws what is looked at until the user has seen enough. A database that goes away stays on the screen,
+/// with the reason, and is asked again.
 fn watch(
     terminal: &mut ratatui::DefaultTerminal,
     address: &Address,
     interval: Duration,
     history: &mut History,
 ) -> Result<()> {
+    let looks = looks(address, interval);
     let mut trouble: Option<String> = None;
-    let mut next = Instant::now() + interval;
     loop {
         let frame = screen::Screen { address, history, trouble: trouble.as_deref() };
         terminal.draw(|area| frame.draw(area)).context("drawing")?;
-        if event::poll(next.saturating_duration_since(Instant::now()))? {
-            if is_end(&event::read()?) {
-                return Ok(());
+        let look = loop {
+            if event::poll(LOOK_AGAIN)? {
+                if is_end(&event::read()?) {
+                    return Ok(());
+                }
+                break None;
             }
-            continue;
-        }
-        next = Instant::now() + interval;
-        trouble = match look(address) {
-            Ok(sample) => {
-                history.push(sample);
-                None
+            if let Ok(look) = looks.try_recv() {
+                break Some(look);
             }
-            Err(error) => Some(error.to_string()),
         };
+        match look {
+            Some(Ok(sample)) => {
+                history.push(sample);
+                trouble = None;
+            }
+            Some(Err(error)) => trouble = Some(error.to_string()),
+            None => {}
+        }
     }
 }
 
