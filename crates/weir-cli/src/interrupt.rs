@@ -3,22 +3,31 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use anyhow::{Context, Result};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 use crate::output::tell;
 
 /// The first interrupt ends the run at once but in order, with the results so far; the second kills.
 pub fn stop_on_interrupt() -> Result<Arc<AtomicBool>> {
+    let mut signals =
+        Signals::new([SIGINT, SIGTERM, SIGHUP]).context("listening for interrupts")?;
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
-    ctrlc::set_handler(move || {
-        if flag.swap(true, Ordering::Relaxed) {
-            std::process::exit(130);
+    thread::spawn(move || {
+        for signal in &mut signals {
+            if flag.swap(true, Ordering::Relaxed) {
+                std::process::exit(130);
+            }
+            // The others don't come from a keyboard: a comparison passes its interrupt on as one of them.
+            if signal == SIGINT {
+                tell("\nending; once more to end at once and leave the files behind");
+            }
         }
-        tell("\nending; once more to end at once and leave the files behind");
-    })
-    .context("installing the interrupt handler")?;
+    });
     Ok(stop)
 }
 

@@ -22,7 +22,7 @@ fn interrupted(arguments: &[&str], dir: &Path) -> (ExitStatus, String, String) {
     while !told.contains("qr100") {
         assert!(err.read_line(&mut told).unwrap() > 0, "it ended by itself: {told}");
     }
-    let sent = Command::new("kill").arg(child.id().to_string()).status().unwrap();
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(sent.success());
     let (mut out, mut rest) = (String::new(), String::new());
     child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
@@ -53,5 +53,6 @@ fn a_comparison_ends_the_run_that_is_under_way() {
         interrupted(&[&arguments[..], &["--results", "out"]].concat(), dir.path());
     assert_eq!(status.code(), Some(130), "{out}{err}");
     assert!(out.contains("weir with 1 client: interrupted") && !out.contains("model"), "{out}");
+    assert_eq!(err.matches("ending").count(), 1, "{err}");
     assert_eq!(left(dir.path()), ["out"]);
 }
