@@ -135,11 +135,11 @@ impl Common {
 #[derive(Args)]
 pub struct ServerArgs {
     /// Servers have a binary log: rows, synced when commits are
-    #[arg(long, requires = "servers")]
+    #[arg(long, requires = "servers", conflicts_with = "engines")]
     pub binlog: bool,
 
     /// The script that starts a server, mariadb/run of Weir's repository
-    #[arg(long, value_name = "FILE", requires = "servers")]
+    #[arg(long, value_name = "FILE", requires = "servers", conflicts_with = "engines")]
     pub server_command: Option<PathBuf>,
 }
 

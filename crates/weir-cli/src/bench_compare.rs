@@ -32,7 +32,7 @@ pub struct Compare {
     server: ServerArgs,
 
     /// How statements are sent to servers: text, as the field's benchmark does, or prepared
-    #[arg(long, default_value = "text", requires = "servers")]
+    #[arg(long, default_value = "text", requires = "servers", conflicts_with = "engines")]
     statements: Statements,
 
     /// Numbers of client threads; each engine runs once with each

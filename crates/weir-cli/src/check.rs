@@ -2,13 +2,16 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use weir::Options;
+use weir::{Database, Options};
 
 use crate::opening::open;
-use crate::output;
+use crate::output::{self, ProgressLine};
 
 #[derive(Args)]
 pub struct Check {
@@ -25,11 +28,33 @@ impl Check {
         let options = Options::default().memory_bytes(self.memory).single_threaded();
         let db = open(&self.dir, "checking", options)?;
         let mut findings = String::new();
-        let checked = db.check(&mut |finding| findings += &format!("{finding}\n"));
+        let checked = watched(&db, || db.check(&mut |finding| findings += &format!("{finding}\n")));
         // What was found before the check had to stop counts as well.
         output::print(&findings)?;
         let summary = checked.with_context(|| format!("checking {dir}"))?;
         output::print(&format!("{summary}\n"))?;
         Ok(if summary.findings == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
+}
+
+/// Does `check`, and tells every second how much it has read.
+fn watched<T>(db: &Database, check: impl FnOnce() -> T) -> T {
+    let (began, ended) = (Instant::now(), AtomicBool::new(false));
+    let before = db.status().disk.read_bytes;
+    thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            let mut line = ProgressLine::new();
+            while !ended.load(Ordering::Acquire) {
+                let (seconds, bytes) =
+                    (began.elapsed().as_secs(), db.status().disk.read_bytes - before);
+                line.show("check", &format!("check: {seconds} s, {} MiB read", bytes >> 20));
+                thread::park_timeout(Duration::from_secs(1));
+            }
+            line.end();
+        });
+        let checked = check();
+        ended.store(true, Ordering::Release);
+        watch.thread().unpark();
+        checked
+    })
 }

@@ -30,9 +30,11 @@ impl Compact {
         let mut line = ProgressLine::new();
         let compacted =
             db.compact(&mut |moved| line.show("compact", &format!("{moved} pages moved")));
+        let done = compacted.inspect_err(|_| line.end()).with_context(doing)?;
+        let mut left = |pages| line.show("close", &format!("close: {pages} pages to be written"));
+        let closed = db.close(Shutdown::Clean, &mut left);
         line.end();
-        let done = compacted.with_context(doing)?;
-        db.close(Shutdown::Clean, &mut |_| {}).with_context(doing)?;
+        closed.with_context(doing)?;
         output::print(&format!(
             "data file: {} before, {} now; {} pages were moved\n",
             format_bytes(done.bytes_before),

@@ -128,6 +128,11 @@ impl Sim {
         if !(0.0..=1.0).contains(&self.contention) {
             return usage(format!("--contention {}: 0 to 1", self.contention));
         }
+        let twice = |(n, policy)| self.policies[..n].contains(policy);
+        if let Some((_, policy)) = self.policies.iter().enumerate().find(|&at| twice(at)) {
+            let name = policy.policy(self.dirty_limit).name();
+            return usage(format!("--policies: {name} is named twice"));
+        }
         if self.rate == 0 || self.redo_per_row == 0 {
             return usage("--rate and --redo-per-row: at least 1".into());
         }

@@ -72,7 +72,7 @@ fn a_directory_with_files_is_left_alone() {
 fn nonsense_ends_with_code_2_and_a_reason() {
     let dir = tempfile::tempdir().unwrap();
     let url = "mysql://localhost/";
-    let cases: [(&[&str], &str); 46] = [
+    let cases: [(&[&str], &str); 49] = [
         (&["bench", "insert", "--engine", "oracle"], "`oracle` is no engine"),
         (&["bench", "insert", "--rows", "many"], "not a number"),
         (&["bench", "insert", "--memory", "5Q"], "unknown unit"),
@@ -105,6 +105,11 @@ fn nonsense_ends_with_code_2_and_a_reason() {
             &["bench", "insert", "--url", url, "--existing-tables", "--table-engine", "weir"],
             "cannot be used with",
         ),
+        (&["bench", "compare", "--engines", "model", "--binlog"], "cannot be used with"),
+        (
+            &["bench", "compare", "--engines", "model", "--statements", "prepared"],
+            "cannot be used with",
+        ),
         (&["bench", "compare", "--servers", "oracle"], "use weir, innodb, rocksdb"),
         (
             &["bench", "compare", "--servers", "weir", "--server-command", "gone"],
@@ -124,6 +129,7 @@ fn nonsense_ends_with_code_2_and_a_reason() {
         (&["sim", "--device", "floppy"], "is no device; use two-disks"),
         (&["sim", "--policies", "governor,innodb:5"], "is no policy; use governor"),
         (&["sim", "--policies", "innodb:900/300"], "io_capacity is above io_capacity_max"),
+        (&["sim", "--policies", "fixed:5,governor,fixed:5.0"], "fixed:5 is named twice"),
         (&["sim", "--study", "2017"], "is no study; use redo-size-2017"),
         (&["sim", "--dirty-limit", "0"], "1 to 100 percent"),
         (&["sim", "--redo", "1"], "--redo 1: at least 16M"),
@@ -441,8 +447,10 @@ fn a_database_is_compacted_and_checked_where_there_is_one() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(text(&output.stdout).starts_with("data file: "), "{}", text(&output.stdout));
     assert!(text(&output.stderr).starts_with("redo: "), "what takes long is seen to go on");
+    assert!(text(&output.stderr).contains("close: "), "{}", text(&output.stderr));
     let output = weir(&["check", "data"], dir.path());
     assert!(output.status.success(), "{}", text(&output.stdout));
+    assert!(text(&output.stderr).contains("check: "), "{}", text(&output.stderr));
     std::fs::create_dir(dir.path().join("empty")).unwrap();
     for (place, reason) in [("none", "no such directory"), ("empty", "no database in")] {
         let output = weir(&["compact", place], dir.path());

@@ -119,12 +119,14 @@ impl Context<'_> {
         // The creation of indexes inserts rows, but nobody counts them by the second.
         let inserts = self.step.inserts.is_some_and(|inserts| inserts.rate_99.is_some());
         let ms = |ended: u64, us: u64| (ended > 0 && us > 0).then_some(us as f64 / 1000.0);
+        // Of the few that end in a part of a second the slowest tells, and no share of them.
+        let ms_99 = |ended: u64, us: u64| ms(ended, us).filter(|_| self.counted > 0.0);
         vec![
             ("inserts", rate(inserts, second.inserts)),
             ("queries", rate(self.step.queries.is_some(), second.queries)),
-            ("commit_ms_99", ms(second.inserts, second.insert_us_99)),
+            ("commit_ms_99", ms_99(second.inserts, second.insert_us_99)),
             ("commit_ms_max", ms(second.inserts, second.insert_us_max)),
-            ("query_ms_99", ms(second.queries, second.query_us_99)),
+            ("query_ms_99", ms_99(second.queries, second.query_us_99)),
             ("query_ms_max", ms(second.queries, second.query_us_max)),
             ("resident", Some(second.resident_bytes as f64 / MIB)),
         ]
@@ -236,6 +238,16 @@ mod tests {
         assert_eq!(get(&values, "inserts"), Some(1000.0));
         assert_eq!(get(&values, "written_deadline"), Some(100.0));
         assert_eq!(get(&context(&step(), &second, 0.0), "inserts"), None);
+    }
+
+    #[test]
+    fn the_slowest_commit_of_a_short_end_is_told_and_their_99th_percentile_is_not() {
+        let second =
+            Second { inserts: 3, insert_us_99: 800, insert_us_max: 9000, ..Second::default() };
+        let values = context(&step(), &second, 0.0);
+        assert_eq!(get(&values, "commit_ms_99"), None);
+        assert_eq!(get(&values, "commit_ms_max"), Some(9.0));
+        assert_eq!(get(&context(&step(), &second, 0.5), "commit_ms_99"), Some(0.8));
     }
 
     #[test]

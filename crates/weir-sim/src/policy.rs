@@ -4,6 +4,9 @@ use std::str::FromStr;
 
 use weir_governor::{FixedRate, Governor, InnodbAdaptive, InnodbSettings, Policy, WriteAtDeadline};
 
+/// More pages per second than a thousand devices do.
+const RATE_MAX: f64 = 1e9;
+
 /// A policy by name.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PolicyChoice {
@@ -61,10 +64,10 @@ impl PolicyChoice {
 
 fn number(text: &str, whole: &str) -> Result<f64, String> {
     let number: f64 = text.parse().map_err(|_| format!("`{whole}`: `{text}` is not a number"))?;
-    if number.is_finite() && number >= 1.0 {
+    if (1.0..=RATE_MAX).contains(&number) {
         return Ok(number);
     }
-    Err(format!("`{whole}`: at least one page per second is needed"))
+    Err(format!("`{whole}`: use 1 to {RATE_MAX} pages per second"))
 }
 
 impl FromStr for PolicyChoice {
@@ -108,7 +111,16 @@ mod tests {
         assert_eq!("governor".parse(), Ok(PolicyChoice::Governor));
         assert_eq!("fixed:500".parse(), Ok(PolicyChoice::Fixed(500.0)));
         assert_eq!("innodb:200/2000".parse(), Ok(PolicyChoice::innodb(200.0, 2000.0)));
-        for bad in ["", "governor:1", "fixed", "fixed:x", "fixed:0", "innodb:5", "innodb:9/3"] {
+        for bad in [
+            "",
+            "governor:1",
+            "fixed",
+            "fixed:x",
+            "fixed:0",
+            "fixed:1e300",
+            "innodb:5",
+            "innodb:9/3",
+        ] {
             assert!(bad.parse::<PolicyChoice>().is_err(), "{bad}");
         }
     }
