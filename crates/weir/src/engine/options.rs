@@ -97,14 +97,14 @@ pub(super) fn check_dirty_limit(share: f64) -> Result<()> {
 }
 
 impl Options {
-    /// All memory that the database may use, in bytes; at least 2 MiB.
+    /// All memory that the database may use, in bytes; at least 2 MiB, 128 MiB by default.
     pub fn memory_bytes(self, memory_bytes: u64) -> Self {
         Options { memory_bytes, ..self }
     }
 
     /// Redo capacity in bytes; at least 1 MiB. A larger log means fewer page writes; its files take that
-    /// much of the device from the start. Without this, a
-    /// database that exists keeps the capacity that it has.
+    /// much of the device from the start. Without this, a new database gets 512 MiB, and one that exists
+    /// keeps the capacity that it has.
     pub fn redo_capacity_bytes(self, redo_capacity_bytes: u64) -> Self {
         Options { redo_capacity_bytes, keep_redo_capacity: false, ..self }
     }
@@ -116,12 +116,12 @@ impl Options {
         Options { dirty_limit: share, ..self }
     }
 
-    /// When a commit returns.
+    /// When a commit returns: by default once it is on the device.
     pub fn durability(self, durability: Durability) -> Self {
         Options { durability, ..self }
     }
 
-    /// How page images are compressed.
+    /// How page images are compressed; LZ4 by default.
     pub fn compression(self, compression: Compression) -> Self {
         Options { compression, ..self }
     }

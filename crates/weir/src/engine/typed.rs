@@ -139,7 +139,8 @@ impl Transaction {
         typed(&def, table).map(|()| def)
     }
 
-    /// Inserts a row: one value for each column, in the order of the schema.
+    /// Inserts a row: one value for each column, in the order of the schema. A value of Rust becomes one by
+    /// `into`: `&[7u64.into(), "Ada".into(), None::<&str>.into()]`.
     ///
     /// # Errors
     /// [`Error::Duplicate`], [`Error::Row`]; lock and storage errors.
@@ -291,7 +292,8 @@ impl Transaction {
         Ok(encode_key(def.schema(), KeyOf::Primary, primary_key, &mut out.key)?)
     }
 
-    /// The row with that primary key, as the transaction's isolation sees it.
+    /// The row with that primary key, as the transaction's isolation sees it. One that is read to be changed is
+    /// better read by [`Transaction::get_for_update`]: others may have changed it since the snapshot.
     ///
     /// # Errors
     /// [`Error::Row`]; storage errors.
