@@ -15,6 +15,7 @@
 #include "computed.h"
 #include "errors.h"
 #include "numbers.h"
+#include "partition_info.h"
 
 using namespace weir;
 
@@ -160,6 +161,11 @@ enum_alter_inplace_result ha_weir::check_if_supported_inplace_alter(TABLE *alter
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   // What a sequence has is checked row by row.
   if (info->create_info->sequence != (table->s->sequence != nullptr))
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  // Which partition a row is in by KEY depends on the order of columns.
+  const partition_info *by= table->part_info;
+  if (by && (by->list_of_part_fields || by->list_of_subpart_fields) &&
+      info->handler_flags & (ALTER_STORED_COLUMN_ORDER | ALTER_VIRTUAL_COLUMN_ORDER))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   // A temporary table in a transaction that has used it: the engine would wait for that to end.
   Session *session= Session::find(ha_thd());
