@@ -15,7 +15,6 @@
 #include "computed.h"
 #include "errors.h"
 #include "numbers.h"
-#include "partition_info.h"
 
 using namespace weir;
 
@@ -122,6 +121,21 @@ static bool keeps_rows(TABLE *altered, const Alter_inplace_info *info)
   return true;
 }
 
+// Whether columns that partitions are by come in another order: which partition a row is in by KEY depends on that.
+static bool moves_partition_columns(const Alter_inplace_info *info)
+{
+  uint last= 0;
+  for (const Field *field : columns_before(info))
+  {
+    if (!field || !(field->flags & FIELD_IN_PART_FUNC_FLAG))
+      continue;
+    if (field->field_index < last)
+      return true;
+    last= field->field_index;
+  }
+  return false;
+}
+
 // The table's index of that name, or MAX_KEY.
 static uint index_named(const TABLE *table, const LEX_CSTRING &name)
 {
@@ -162,10 +176,7 @@ enum_alter_inplace_result ha_weir::check_if_supported_inplace_alter(TABLE *alter
   // What a sequence has is checked row by row.
   if (info->create_info->sequence != (table->s->sequence != nullptr))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  // Which partition a row is in by KEY depends on the order of columns.
-  const partition_info *by= table->part_info;
-  if (by && (by->list_of_part_fields || by->list_of_subpart_fields) &&
-      info->handler_flags & (ALTER_STORED_COLUMN_ORDER | ALTER_VIRTUAL_COLUMN_ORDER))
+  if (moves_partition_columns(info))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   // A temporary table in a transaction that has used it: the engine would wait for that to end.
   Session *session= Session::find(ha_thd());
