@@ -44,10 +44,13 @@ fn watched<T>(db: &Database, check: impl FnOnce() -> T) -> T {
     thread::scope(|scope| {
         let watch = scope.spawn(|| {
             let mut line = ProgressLine::new();
-            while !ended.load(Ordering::Acquire) {
+            loop {
                 let (seconds, bytes) =
                     (began.elapsed().as_secs(), db.status().disk.read_bytes - before);
                 line.show("check", &format!("check: {seconds} s, {} MiB read", bytes >> 20));
+                if ended.load(Ordering::Acquire) {
+                    break;
+                }
                 thread::park_timeout(Duration::from_secs(1));
             }
             line.end();

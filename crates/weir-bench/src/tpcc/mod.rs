@@ -296,11 +296,16 @@ impl Plan {
         let Some(store) = opened.engine.tpcc() else {
             return Err(Error::Usage(format!("{label} can't do TPC-C")));
         };
-        let mut progress = |progress: &Progress| listener.progress(progress);
+        // A client that fails stops the others: that is no interrupt.
+        let ended = AtomicBool::new(false);
+        let mut progress = |progress: &Progress| {
+            listener.progress(progress);
+            ended.fetch_or(stop.load(Ordering::Relaxed), Ordering::Relaxed);
+        };
         let context = Context {
             engine: opened.engine.as_ref(),
             place: &opened.place,
-            stop,
+            stop: &ended,
             progress: &mut progress,
         };
         let mut bench = Bench::new(self, &label, store, context);
