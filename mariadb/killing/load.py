@@ -261,9 +261,11 @@ class Client(Worker):
         """A transaction sees what it has done."""
         lock = self.rng.choice(["", "LOCK IN SHARE MODE", "FOR UPDATE"])
         rows = self.sql.run(f"SELECT id, client, part, name, n FROM load_1.items WHERE client = {self.number} {lock}")
-        found = {row[:1]: row for row in rows}
-        if found != write.new.rows("items"):
-            raise Failure(f"client {self.number} doesn't see its own rows of items")
+        found, expected = {row[:1]: row for row in rows}, write.new.rows("items")
+        if found != expected:
+            both = set(found.items()) ^ set(expected.items())
+            raise Failure(f"client {self.number} doesn't see its own rows of items ({lock or 'no lock'}): {len(found)} "
+                          f"seen, {len(expected)} there, differ: {sorted(row for _, row in both)[:10]}")
 
     def duplicate(self, write):
         """A statement that fails does nothing, and its transaction goes on."""
