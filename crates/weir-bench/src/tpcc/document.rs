@@ -83,7 +83,7 @@ pub struct Run {
     pub rolled_back: u64,
     /// How often a transaction was rolled back by the engine and run again.
     pub retries: u64,
-    /// Latencies, those of all tries together.
+    /// Latencies, those of all tries together; new orders that were rolled back are among them.
     pub kinds: BTreeMap<Kind, Latency>,
     /// Time and resources.
     pub measured: Measured,
