@@ -77,8 +77,15 @@ int ha_weir::delete_table(const char *path)
   Session *session= thd ? Session::find(thd) : nullptr;
   if (session && session->uses(name))
   {
-    session->drop_later(name);
-    return 0;
+    if (thd_sql_command(thd) != SQLCOM_CREATE_TABLE || is_temporary(name))
+    {
+      session->drop_later(name);
+      return 0;
+    }
+    // CREATE ... SELECT has failed, and its transaction has nothing else. The server forgets the table before it rolls
+    // that back: a crash in between would leave it.
+    if (int error= session->rollback())
+      return error;
   }
   WeirResult result= weir::drop_table(name, patience_of(thd));
   // A start that takes back a CREATE of a partitioned table, or drops the copy that an ALTER has made of one, asks

@@ -301,20 +301,6 @@ static int check_version(handlerton *, const char *path, const LEX_CUSTRING *ver
   return meta.version == wanted ? 0 : 1;
 }
 
-/* Names */
-
-// Whether the last part of a table's name begins so.
-static bool has_base(const Bytes &name, const Bytes &begins)
-{
-  size_t slash= name.rfind(FN_LIBCHAR);
-  return slash != Bytes::npos && name.compare(slash + 1, begins.size(), begins) == 0;
-}
-
-static bool is_temporary(const Bytes &name)
-{
-  return has_base(name, "#sql-temptable");
-}
-
 /* Backup */
 
 // mariabackup passes over what it doesn't know, and ends well: who relies on it must learn that here. Tables that go

@@ -1,5 +1,6 @@
 """A private server with Weir and the binary log on, which is started, killed and started again."""
 
+import collections
 import os
 import pathlib
 import re
@@ -33,6 +34,8 @@ class Server:
         self.preload = None  # a library
         self.options = []
         self.process = None
+        # Of statements and connections, by the connection's number.
+        self.kills_begun, self.kills_ended = collections.Counter(), collections.Counter()
         self.began = 0.0
         self.starts_s = []
         # A start that is waited for is no time to build the plugin.

@@ -20,6 +20,17 @@ Bytes table_name(const char *path)
   return Bytes(path);
 }
 
+bool has_base(const Bytes &name, const Bytes &begins)
+{
+  size_t slash= name.rfind(FN_LIBCHAR);
+  return slash != Bytes::npos && name.compare(slash + 1, begins.size(), begins) == 0;
+}
+
+bool is_temporary(const Bytes &name)
+{
+  return has_base(name, "#sql-temptable");
+}
+
 extern "C" void collect_name(void *context, WeirBytes name)
 {
   static_cast<std::vector<Bytes> *>(context)->emplace_back(

@@ -63,6 +63,10 @@ std::vector<Bytes> table_names(const Bytes &prefix);
 
 // Name in the engine of a table that the server names by a path.
 Bytes table_name(const char *path);
+// Whether the last part of a table's name begins so.
+bool has_base(const Bytes &name, const Bytes &begins);
+// Whether it is the table of one connection.
+bool is_temporary(const Bytes &name);
 
 // What the engine keeps for the server with a table.
 struct Meta

@@ -19,7 +19,10 @@ class Interrupter(Worker):
                                  f" WHERE id <> CONNECTION_ID() AND command IN ({kinds}) ORDER BY id")
             if there:
                 how = self.rng.choice(("QUERY", "QUERY", "QUERY", "SOFT QUERY", "CONNECTION"))
-                self.sql.run(f"KILL {how} {self.rng.choice(there)[0]}", allowed=[NO_SUCH_THREAD])
+                whom = self.rng.choice(there)[0]
+                self.server.kills_begun[whom] += 1
+                self.sql.run(f"KILL {how} {whom}", allowed=[NO_SUCH_THREAD])
+                self.server.kills_ended[whom] += 1
                 self.count("killed statements" if "QUERY" in how else "killed connections")
         except Refused:
             pass

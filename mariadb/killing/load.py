@@ -36,6 +36,7 @@ class Connection:
     """A connection that tells a server that is gone from one that says no."""
 
     def __init__(self, server):
+        self.server = server
         try:
             self.connection = server.connect()
         except pymysql.err.OperationalError as error:
@@ -47,9 +48,14 @@ class Connection:
 
     def run(self, sql, allowed=()):
         """Runs a statement; gives its rows, or the code of an error that is allowed."""
+        kills = self.server.kills_ended[self.id]
         try:
             with self.connection.cursor() as cursor:
-                cursor.execute(sql)
+                changed = cursor.execute(sql)
+                # Whatever the engine: a DELETE that is killed while the server plans it is answered like one that found
+                # no row.
+                if changed == 0 and sql.startswith("DELETE") and self.server.kills_begun[self.id] > kills:
+                    raise Interrupted(INTERRUPTED)
                 self.last_id = cursor.lastrowid
                 return cursor.fetchall()
         except pymysql.err.InterfaceError as error:

@@ -18,8 +18,8 @@ pub enum Error {
         /// Its own words.
         message: String,
     },
-    /// The engine rolled the transaction back and asks for it to be run again.
-    #[error("{engine}: transaction rolled back by the engine, again and again: {message}")]
+    /// The transaction came into another's way, and is to be rolled back and run again.
+    #[error("{engine}: a transaction came into others' way, again and again: {message}")]
     Conflict {
         /// The engine's name.
         engine: &'static str,

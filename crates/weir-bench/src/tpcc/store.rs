@@ -53,7 +53,7 @@ pub trait Terminal {
     /// Runs a transaction. `history`: the number of the row that a payment leaves.
     ///
     /// # Errors
-    /// [`Error::Conflict`] where the engine has rolled it back and it is to be run again.
+    /// [`Error::Conflict`] where it was rolled back because of others and is to be run again.
     fn run(&mut self, transaction: &Transaction, history: i64) -> Result<Outcome>;
 }
 

@@ -22,7 +22,7 @@ pub fn failed(operation: &'static str) -> impl Fn(mysql::Error) -> Error {
     move |error| {
         let message = message(&error);
         match &error {
-            mysql::Error::MySqlError(of_server) if of_server.code == DEADLOCK => {
+            mysql::Error::MySqlError(of_server) if CONFLICTS.contains(&of_server.code) => {
                 Error::Conflict { engine: NAME, message }
             }
             _ => Error::engine(NAME, operation, message),
@@ -30,8 +30,9 @@ pub fn failed(operation: &'static str) -> impl Fn(mysql::Error) -> Error {
     }
 }
 
-/// The server's code for a transaction that was rolled back because of a deadlock.
-const DEADLOCK: u16 = 1213;
+/// The server's codes for a deadlock and a lock that wasn't to be had in time: MyRocks doesn't look for deadlocks,
+/// as it is set up by default.
+const CONFLICTS: [u16; 2] = [1213, 1205];
 
 /// An error in words, without the driver's wrapping.
 fn message(error: &mysql::Error) -> String {
