@@ -52,12 +52,14 @@ class Connection:
         try:
             with self.connection.cursor() as cursor:
                 changed = cursor.execute(sql)
-                # Whatever the engine: a DELETE that is killed while the server plans it is answered like one that found
-                # no row.
-                if changed == 0 and sql.startswith("DELETE") and self.server.kills_begun[self.id] > kills:
-                    raise Interrupted(INTERRUPTED)
-                self.last_id = cursor.lastrowid
-                return cursor.fetchall()
+                self.last_id, rows = cursor.lastrowid, cursor.fetchall()
+            # Whatever the engine: a DELETE that is killed while the server plans it is answered like one that found no
+            # row, a CHECK of partitions like one that failed.
+            cut_short = (changed == 0 if sql.startswith("DELETE") else
+                         sql.startswith("CHECK") and any(row[-1].endswith("returned error") for row in rows))
+            if cut_short and self.server.kills_begun[self.id] > kills:
+                raise Interrupted(INTERRUPTED)
+            return rows
         except pymysql.err.InterfaceError as error:
             raise Gone from error
         except pymysql.err.MySQLError as error:
