@@ -97,6 +97,41 @@ fn large_tables_are_judged_by_a_few_pages() {
 }
 
 #[test]
+fn leaves_of_a_built_index_do_not_split_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let schema = Schema::raw(vec![], vec![]).unwrap();
+    let table = db.create_table("t", schema).unwrap();
+    let mut rng = Rng::with_seed(3);
+    let mut insert = |from: u32, to: u32, indexed: bool| {
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        for n in from..to {
+            let row = rng.u64(..).to_be_bytes();
+            let of_entry = [&row[..], &n.to_be_bytes()].concat();
+            let entry = Entry { index: 0, key: &of_entry, value: b"" };
+            txn.insert_raw(&table, &n.to_be_bytes(), &row, &[entry][..usize::from(indexed)])
+                .unwrap();
+        }
+        txn.commit().unwrap();
+    };
+    insert(0, 100_000, false);
+    let index = [RawIndex::new("by_row", false)];
+    db.alter_indexes(&table, &[], &index, None, &mut |_, key, row, of_key, _| {
+        of_key.extend_from_slice(row);
+        of_key.extend_from_slice(key);
+        Ok(())
+    })
+    .unwrap();
+    let leaves = || db.index_figures(&table, KeyOf::Index(0)).unwrap().leaf_pages;
+    let built = leaves();
+    // A dozen entries for each leaf.
+    insert(100_000, 102_000, true);
+    let split = leaves() - built;
+    println!("{split} of {built} leaves have split");
+    assert!(built > 100 && split > 0 && split * 3 < built, "{split} of {built}");
+}
+
+#[test]
 fn pages_of_long_values_count() {
     let dir = tempfile::tempdir().unwrap();
     let db = open(dir.path());

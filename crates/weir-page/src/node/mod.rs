@@ -38,8 +38,8 @@ pub use check::validate;
 pub use find::{Ties, prefetch_ties, search, settle, ties};
 pub use sketch::Sketch;
 pub use split::{
-    Split, can_merge, common_prefix, is_sparse, merged, plan_inner_split, plan_leaf_split,
-    separator, truncate,
+    Split, can_merge, common_prefix, differing, is_sparse, merged, plan_inner_split,
+    plan_leaf_split, separator, truncate,
 };
 
 use crate::page::{BODY, Page};

@@ -106,12 +106,16 @@ fn bytes_between(p: &Page, range: Range<usize>, lower: &[u8], upper: Option<&[u8
     range.map(|s| heap_size(p, s) + SLOT + old_prefix - prefix).sum()
 }
 
-/// Of a leaf's bytes, in parts of 256, what is to stay on the left page: 0.35 to 0.65, by the keys that it is for. So the
-/// same keys make the same tree.
+/// Of a leaf's bytes, in parts of 256, what is to stay on the left page: 0.35 to 0.65.
 fn left_share(p: &Page) -> usize {
+    90 + differing(lower(p), upper(p), 77)
+}
+
+/// A number below `n` that differs from leaf to leaf, by the fences: the same keys make the same tree.
+pub fn differing(lower: &[u8], upper: Option<&[u8]>, n: usize) -> usize {
     let mut hasher = DefaultHasher::new();
-    (lower(p), upper(p)).hash(&mut hasher);
-    90 + (hasher.finish() % 77) as usize
+    (lower, upper).hash(&mut hasher);
+    (hasher.finish() % n as u64) as usize
 }
 
 /// The slot behind so many 256th parts of the page's bytes, or near it, that makes the shortest separator.

@@ -2,6 +2,9 @@
 //!
 //! The tree is whole at every moment: each step fills the empty last leaf and hangs a new empty one
 //! behind it, in one mini-transaction. A build that is cut short is dropped like any tree.
+//!
+//! Leaves are filled to 0.8 of their room or more, which differs from leaf to leaf: were all full, each of them would be
+//! split by the next random inserts, all in the same second.
 
 use super::restructure::log_image;
 use super::{Target, Tree};
@@ -12,12 +15,16 @@ use weir_page::{Entry, Flags, PAGE_SIZE, Page, PageId};
 
 /// Bytes of an entry beside key and value.
 const ENTRY: usize = 2 + SLOT;
+/// Bytes of a leaf for entries and fences.
+const ROOM: usize = PAGE_SIZE - BODY;
 
 /// Fills an empty tree with entries in ascending key order, none of them versioned.
 pub struct BulkBuilder<'s> {
     storage: &'s Storage,
     tree: Tree,
     lower: Vec<u8>,
+    /// How much of its room the next leaf is to take.
+    room: usize,
     bytes: Vec<u8>,
     /// `(start of key, end of key, end of value, overflow)` in `bytes`.
     entries: Vec<(usize, usize, usize, bool)>,
@@ -26,7 +33,14 @@ pub struct BulkBuilder<'s> {
 impl<'s> BulkBuilder<'s> {
     /// A builder of `tree`, which is empty and known to nobody else.
     pub fn new(storage: &'s Storage, tree: Tree) -> Self {
-        BulkBuilder { storage, tree, lower: Vec::new(), bytes: Vec::new(), entries: Vec::new() }
+        BulkBuilder {
+            storage,
+            tree,
+            lower: Vec::new(),
+            room: ROOM,
+            bytes: Vec::new(),
+            entries: Vec::new(),
+        }
     }
 
     /// Appends an entry; `key` must be above all before.
@@ -37,7 +51,7 @@ impl<'s> BulkBuilder<'s> {
         let n = self.entries.len();
         let prefix = node::common_prefix(&self.lower, key);
         let used = self.bytes.len() - n * prefix + n * ENTRY + self.lower.len() + key.len();
-        if n > 0 && used + key.len() + value.len() + ENTRY > PAGE_SIZE - BODY {
+        if n > 0 && used + key.len() + value.len() + ENTRY > self.room {
             self.finish_leaf(Some(key))?;
         }
         let start = self.bytes.len();
@@ -52,7 +66,7 @@ impl<'s> BulkBuilder<'s> {
         let prefix = upper.map_or(0, |u| node::common_prefix(&self.lower, u));
         let bytes = self.entries.get(n).map_or(self.bytes.len(), |e| e.0);
         let fences = self.lower.len() + upper.map_or(0, <[u8]>::len);
-        bytes - n * prefix + n * ENTRY + fences <= PAGE_SIZE - BODY
+        bytes - n * prefix + n * ENTRY + fences <= ROOM
     }
 
     /// Shortest key between entry `n - 1` and what follows it.
@@ -85,6 +99,7 @@ impl<'s> BulkBuilder<'s> {
         while let Some(room) = retry(self.storage, || self.try_append(n, &separator))? {
             self.tree.split_inner(self.storage, &separator, 1, room)?;
         }
+        self.room = ROOM - node::differing(&separator, None, ROOM / 5);
         self.lower = separator;
         let start = self.entries.get(n).map_or(self.bytes.len(), |e| e.0);
         self.bytes.drain(..start);
