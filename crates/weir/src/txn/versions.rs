@@ -23,7 +23,8 @@ const DOUBLED_MAX: u32 = 32;
 /// What a view sees of an entry: whether the value is a reference to a chain, and its bytes.
 pub type Seen<'e> = Option<(bool, Cow<'e, [u8]>)>;
 
-/// How far back a snapshot's looks at entries have come where they had to stop. The snapshot lives meanwhile.
+/// How far back a snapshot's looks at entries of one tree have come where they had to stop. The snapshot lives meanwhile.
+/// Who looks into two trees, which may hold the same keys, keeps one for each.
 #[derive(Default)]
 pub struct Walks {
     snapshot: u64,
