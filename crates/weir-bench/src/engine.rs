@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::accounting::Place;
 use crate::error::{Error, Result};
+use crate::quantity::format_bytes;
 use crate::row::{IndexKey, Row, Secondary};
 use crate::tpcc;
 
@@ -228,7 +229,7 @@ pub struct Scanned {
     pub text_bytes: u64,
 }
 
-/// What a server's storage engine has.
+/// What a storage engine gets, or has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Memory of the storage engine.
@@ -237,6 +238,27 @@ pub struct Limits {
     pub redo_bytes: u64,
     /// What its commit promises.
     pub durability: Durability,
+}
+
+impl Limits {
+    /// Whether an engine in this process can be opened with them.
+    ///
+    /// # Errors
+    /// What is too little, or too much.
+    pub fn check(&self) -> Result<()> {
+        let sizes = [
+            ("memory", self.memory_bytes, 16 << 20, 64 << 40),
+            ("redo", self.redo_bytes, 8 << 20, 16 << 40),
+        ];
+        for (name, bytes, least, most) in sizes {
+            if !(least..=most).contains(&bytes) {
+                let [bytes, least, most] = [bytes, least, most].map(format_bytes);
+                let message = format!("{name} of {bytes}: use {least} to {most}");
+                return Err(Error::Usage(message));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// One open database.

@@ -119,12 +119,9 @@ pub fn check(settings: &Settings) -> Result<()> {
         return usage(format!("{rows} rows for {clients} clients: each needs at least one"));
     }
     // A server's limits are its own affair.
-    let embedded = settings.engine != EngineKind::Server;
-    if embedded && settings.memory_bytes < 16 << 20 {
-        return usage("memory: at least 16M".into());
-    }
-    if embedded && settings.redo_bytes < 8 << 20 {
-        return usage("redo: at least 8M".into());
+    if settings.engine != EngineKind::Server {
+        let &Settings { memory_bytes, redo_bytes, durability, .. } = settings;
+        Limits { memory_bytes, redo_bytes, durability }.check()?;
     }
     if let Some(percent) = settings.flush.dirty_limit_percent
         && !(1..=100).contains(&percent)

@@ -102,7 +102,7 @@ fn nonsense_is_refused() {
     refused(|plan| plan.clients.clear(), "nothing to run");
     refused(|plan| plan.seconds = 0, "nothing to run");
     refused(|plan| plan.size.warehouses = 0, "use 1 to 1,000,000");
-    refused(|plan| plan.setup.limits.memory_bytes = 1, "at least 16M");
+    refused(|plan| plan.setup.limits.memory_bytes = 1, "use 16M to 64T");
     refused(
         |plan| plan.subjects = vec![Subject::Private("weir".parse().unwrap())],
         "/nowhere is not there",

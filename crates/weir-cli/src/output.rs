@@ -33,8 +33,9 @@ pub fn fail(error: &anyhow::Error) -> ExitCode {
     }
     tell(&text);
     use weir_bench::Error::{NoRun, Usage};
-    let usage = matches!(error.downcast_ref(), Some(Usage(_) | NoRun { .. }));
-    ExitCode::from(if usage { 2 } else { 1 })
+    let is_usage = matches!(error.downcast_ref(), Some(Usage(_) | NoRun { .. }))
+        || matches!(error.downcast_ref(), Some(weir::Error::Options { .. }));
+    ExitCode::from(if is_usage { 2 } else { 1 })
 }
 
 /// A line on standard error that replaces itself on a terminal; elsewhere one line every ten times.

@@ -72,10 +72,15 @@ fn a_directory_with_files_is_left_alone() {
 fn nonsense_ends_with_code_2_and_a_reason() {
     let dir = tempfile::tempdir().unwrap();
     let url = "mysql://localhost/";
-    let cases: [(&[&str], &str); 49] = [
+    let cases: [(&[&str], &str); 53] = [
         (&["bench", "insert", "--engine", "oracle"], "`oracle` is no engine"),
         (&["bench", "insert", "--rows", "many"], "not a number"),
         (&["bench", "insert", "--memory", "5Q"], "unknown unit"),
+        (&["bench", "insert", "--memory", "99999T"], "memory of 99999T: use 16M to 64T"),
+        (&["bench", "tpcc", "--memory", "1M"], "memory of 1M: use 16M to 64T"),
+        (&["bench", "tpcc", "--redo", "99999T"], "redo of 99999T: use 8M to 16T"),
+        (&["check", ".", "--memory", "99999T"], "above 64 TiB"),
+        (&["compact", ".", "--memory", "1M"], "below 2 MiB"),
         (&["bench", "insert", "--durability", "maybe"], "use sync, write or relaxed"),
         (&["bench", "insert", "--steps", "l.i0,scan:fast"], "takes no parameters"),
         (&["bench", "insert", "--engine", "model", "--steps", "scan"], "begin with l.i0 or load"),
@@ -119,7 +124,6 @@ fn nonsense_ends_with_code_2_and_a_reason() {
         (&["bench", "sysbench", "--threads", "4,4"], "4 threads: named twice"),
         (&["bench", "tpcc", "--warehouses", "0"], "0 warehouses: use 1 to 1,000,000"),
         (&["bench", "tpcc", "--clients", "4,4"], "4 clients: named twice"),
-        (&["bench", "tpcc", "--memory", "1M"], "memory: at least 16M"),
         (&["bench", "tpcc", "--binlog"], "--servers"),
         (&["bench", "tpcc", "--device", "floppy"], "unknown disk profile `floppy`"),
         (&["bench", "tpcc", "--servers", "weir", "--device", "slow-ssd"], "cannot be used with"),

@@ -166,18 +166,10 @@ impl Plan {
         }
         for subject in &self.subjects {
             match subject {
-                Subject::Embedded => self.check_limits()?,
+                Subject::Embedded => self.setup.limits.check()?,
                 Subject::Private(_) => self.setup.check()?,
                 Subject::Running(choice) => engines::sql::check(choice)?,
             }
-        }
-        Ok(())
-    }
-
-    fn check_limits(&self) -> Result<()> {
-        let Limits { memory_bytes, redo_bytes, .. } = self.setup.limits;
-        if memory_bytes < 16 << 20 || redo_bytes < 8 << 20 {
-            return Err(Error::Usage("memory: at least 16M; redo: at least 8M".into()));
         }
         Ok(())
     }
