@@ -7,6 +7,21 @@ pub fn turns<T>(rounds: u32, of: &[T]) -> impl Iterator<Item = (u32, &T)> {
     (1..=rounds).flat_map(move |round| of.iter().map(move |one| (round, one)))
 }
 
+/// What is told when a turn begins: whose it is, in which of several rounds, and what comes first.
+pub fn announcement(name: &str, round: u32, rounds: u32, first: &str) -> String {
+    let of_rounds = if rounds > 1 { format!(", round {round} of {rounds}") } else { String::new() };
+    format!("--- {name}{of_rounds}: {first}")
+}
+
+/// Those of `all` runs that were not made.
+pub fn missing<T>(
+    all: impl Iterator<Item = T>,
+    made: &[T],
+    is_same: impl Fn(&T, &T) -> bool,
+) -> Vec<T> {
+    all.filter(|run| !made.iter().any(|other| is_same(run, other))).collect()
+}
+
 /// What the rounds gave of one of those that are compared.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Median<T> {
@@ -61,6 +76,17 @@ mod tests {
     fn all_have_their_turn_before_the_next_round() {
         let turns: Vec<_> = turns(2, &["weir", "innodb"]).collect();
         assert_eq!(turns, [(1, &"weir"), (1, &"innodb"), (2, &"weir"), (2, &"innodb")]);
+    }
+
+    #[test]
+    fn a_turn_tells_its_round_where_there_are_several() {
+        assert_eq!(announcement("weir", 2, 3, "filling"), "--- weir, round 2 of 3: filling");
+        assert_eq!(announcement("weir", 1, 1, "filling"), "--- weir: filling");
+    }
+
+    #[test]
+    fn what_was_made_is_not_missing() {
+        assert_eq!(missing([1, 2, 3].into_iter(), &[2], |a, b| a == b), [1, 3]);
     }
 
     #[test]

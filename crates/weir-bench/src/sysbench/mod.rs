@@ -24,7 +24,7 @@ use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::io_limit::IoLimit;
 use crate::quantity::counted;
-use crate::rounds::turns;
+use crate::rounds::{announcement, missing, turns};
 use crate::server::{PrivateServer, ServerSetup, ServerSpec};
 use document::{Document, FORMAT, Run, Settings};
 use figures::Sampler;
@@ -157,7 +157,8 @@ impl Plan {
             if stop.load(Ordering::Relaxed) {
                 break;
             }
-            tell(&self.announcement(turn));
+            let filling = format!("starting and filling {}", counted(self.tables, "table"));
+            tell(&announcement(&turn.spec.label, turn.round, self.rounds, &filling));
             // Nobody pays for what the one before has left to be written.
             rustix::fs::sync();
             let done = self.on_server(turn, stop, &mut document, &mut tell);
@@ -170,19 +171,11 @@ impl Plan {
         Ok(document)
     }
 
-    fn announcement(&self, turn: Turn) -> String {
-        let round = match self.rounds {
-            1 => String::new(),
-            rounds => format!(", round {} of {rounds}", turn.round),
-        };
-        format!("--- {}{round}: starting and filling {} tables", turn.spec.label, self.tables)
-    }
-
     /// A turn's runs that `error` kept from being made.
     fn missing(&self, turn: Turn, made: &[Run], error: &Error) -> Vec<Run> {
         let all = self.tests.iter().flat_map(|t| self.threads.iter().map(move |n| (t, *n)));
         let all = all.map(|(test, threads)| self.failed(turn, test, threads, error));
-        all.filter(|run| !made.iter().any(|other| other.is_same(run))).collect()
+        missing(all, made, Run::is_same)
     }
 
     fn settings(&self) -> Settings {
@@ -364,7 +357,6 @@ mod tests {
         let order: Vec<_> = plan.turns().map(|turn| (turn.round, &*turn.spec.label)).collect();
         assert_eq!(order, [(1, "weir"), (1, "innodb"), (2, "weir"), (2, "innodb")]);
         let turn = |number: usize| plan.turns().nth(number).unwrap();
-        assert!(plan.announcement(turn(1)).starts_with("--- innodb, round 1 of 2: "));
         // What the first round has measured is not there for the second.
         let made = [plan.empty(turn(0), "oltp_read_write", 1)];
         let error = Error::Usage("gone".into());

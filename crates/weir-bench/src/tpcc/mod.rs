@@ -48,7 +48,7 @@ use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::phase::{Context, Progress};
 use crate::quantity::counted;
-use crate::rounds::turns;
+use crate::rounds::{announcement, missing, turns};
 use crate::server::{PrivateServer, ServerSetup, ServerSpec};
 use bench::Bench;
 use document::{Document, FORMAT, Load, Run, Settings};
@@ -193,12 +193,8 @@ impl Plan {
             if stop.load(Ordering::Relaxed) {
                 break;
             }
-            let warehouses = counted(self.size.warehouses, "warehouse");
-            let of_rounds = match self.rounds {
-                1 => String::new(),
-                rounds => format!(", round {round} of {rounds}"),
-            };
-            listener.line(&format!("--- {}{of_rounds}: filling {warehouses}", subject.label()));
+            let filling = format!("filling {}", counted(self.size.warehouses, "warehouse"));
+            listener.line(&announcement(subject.label(), round, self.rounds, &filling));
             // Nobody pays for what the one before has left to be written.
             rustix::fs::sync();
             let done = self.one(subject, round, stop, &mut document, listener);
@@ -212,9 +208,7 @@ impl Plan {
                     failure: Some(error.to_string()),
                     ..empty(subject, round, clients)
                 });
-                let made = &document.runs;
-                let missing = failed.filter(|run| !made.iter().any(|other| other.is_same(run)));
-                let missing: Vec<_> = missing.collect();
+                let missing = missing(failed, &document.runs, Run::is_same);
                 document.runs.extend(missing);
             }
         }
