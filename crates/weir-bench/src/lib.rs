@@ -48,6 +48,7 @@ pub mod series;
 pub mod server;
 pub mod step;
 mod stopping;
+pub mod stored;
 pub mod sysbench;
 pub mod tpcc;
 

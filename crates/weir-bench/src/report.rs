@@ -50,7 +50,8 @@ impl<T: Into<String>> From<T> for Cell {
 }
 
 impl Cell {
-    fn number(value: f64, decimals: usize) -> Self {
+    /// A number with so many decimals.
+    pub fn number(value: f64, decimals: usize) -> Self {
         Cell { text: format!("{value:.decimals$}"), value: Some(value) }
     }
 
@@ -126,7 +127,7 @@ impl TextTable {
 }
 
 /// Heads of the columns that hold no numbers.
-pub const TEXT_COLUMNS: &[&str] = &["step", "scan", "of", "held", "engine"];
+pub const TEXT_COLUMNS: &[&str] = &["step", "scan", "of", "held", "engine", "load", "transaction"];
 
 /// The tables of a run that have rows, each with what it is about.
 pub fn tables(run: &Run) -> Vec<(&'static str, TextTable)> {

@@ -4,7 +4,6 @@
 //! when a field changes its meaning or goes away, not when one is added.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -16,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::files::write_json;
 use crate::series::Latency;
 use crate::step::Step;
+use crate::stored::Stored;
 
 /// Version of the document.
 pub const FORMAT: u32 = 1;
@@ -223,19 +223,6 @@ pub struct Second {
     pub engine: BTreeMap<String, f64>,
 }
 
-/// What tells a document of this program, in whatever format, from any other, and a run from the
-/// rest.
-#[derive(Deserialize)]
-struct Head {
-    format: Option<u32>,
-    /// Of `weir bench tpcc`.
-    loads: Option<serde::de::IgnoredAny>,
-    /// Of `weir bench sysbench`.
-    runs: Option<serde::de::IgnoredAny>,
-    /// Of `weir bench experiment`.
-    experiment: Option<serde::de::IgnoredAny>,
-}
-
 impl Run {
     /// The steps, each with its name and, when a step of that name came before, a number.
     pub fn labelled(&self) -> impl Iterator<Item = (&StepResult, String)> {
@@ -262,22 +249,11 @@ impl Run {
     /// # Errors
     /// When it can't be read, is of another format, or is no run but a table of several.
     pub fn load(path: &Path) -> Result<Self> {
-        let what = format!("reading {}", path.display());
-        let text = fs::read(path).map_err(|error| Error::io(what.clone(), error))?;
-        let json = |source| Error::Json { what: what.clone(), source };
-        let value: serde_json::Value = serde_json::from_slice(&text).map_err(json)?;
-        // A list of three would pass for the three fields.
-        let head = value.is_object().then(|| Head::deserialize(&value).ok()).flatten();
-        match head {
-            Some(Head { loads: Some(_), .. }) => Err(Error::NoRun { what, of: "tpcc" }),
-            Some(Head { runs: Some(_), .. }) => Err(Error::NoRun { what, of: "sysbench" }),
-            Some(Head { experiment: Some(_), .. }) => Err(Error::NoRun { what, of: "experiment" }),
-            Some(Head { format: Some(FORMAT), .. }) => serde_json::from_value(value).map_err(json),
-            Some(Head { format: Some(other), .. }) => {
-                let message = format!("{what}: format {other}, this program reads {FORMAT}");
-                Err(Error::Usage(message))
+        match Stored::load(path)? {
+            Stored::Insert(run) => Ok(*run),
+            Stored::Tpcc(_) => {
+                Err(Error::NoRun { what: format!("reading {}", path.display()), of: "tpcc" })
             }
-            _ => Err(Error::Usage(format!("{what}: no result of `weir bench`"))),
         }
     }
 }

@@ -59,7 +59,7 @@ fn books_agree_after_clients_at_the_same_time() {
         let ordered: u64 = run.seconds.iter().map(|second| second.new_orders).sum();
         assert_eq!(ordered, run.kinds[&Kind::NewOrder].count);
     }
-    let text = report::tables(&document);
+    let text = report::summary(&document);
     assert!(text.contains("tpmC") && text.contains("stock level"), "{text}");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "the database is gone");
     let path = dir.path().join("new").join("run.json");

@@ -119,7 +119,7 @@ impl Tpcc {
         told.line.end();
         let document = document?;
         // What was measured is shown, whatever becomes of the file.
-        print(&format!("{}\n", report::tables(&document)))?;
+        print(&format!("{}\n", report::summary(&document)))?;
         report::save(&document, &path)?;
         print(&format!("Every second of it: {}\n", path.display()))?;
         for warning in document.environment.warnings() {

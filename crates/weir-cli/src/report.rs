@@ -6,8 +6,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
+use weir_bench::Error;
 use weir_bench::files::write_whole;
-use weir_bench::{Error, Run};
+use weir_bench::stored::Stored;
 use weir_report::{Source, page};
 
 use crate::output::{print, tell};
@@ -17,7 +18,8 @@ const RUNS_MAX: usize = 12;
 
 #[derive(Args)]
 pub struct Report {
-    /// Runs that `weir bench` has left, 12 at most; the others are compared with the first
+    /// Runs that `weir bench` has left, 12 at most; the others are compared with the first. Each engine in a
+    /// document of TPC-C is a run
     #[arg(required = true, value_name = "RUN.json")]
     runs: Vec<PathBuf>,
 
@@ -29,9 +31,17 @@ pub struct Report {
 impl Report {
     pub fn run(self) -> Result<ExitCode> {
         self.check()?;
-        let (paths, runs): (Vec<_>, Vec<_>) = load(&self.runs)?.into_iter().unzip();
-        let named = names(&paths).into_iter().zip(runs);
-        let sources: Vec<Source> = named.map(|(name, run)| Source { name, run }).collect();
+        let (paths, documents): (Vec<_>, Vec<_>) = load(&self.runs)?.into_iter().unzip();
+        let named = names(&paths).into_iter().zip(documents);
+        let sources: Vec<Source> = named.flat_map(|(name, of)| sources(name, &of)).collect();
+        if sources.is_empty() {
+            return Err(
+                Error::Usage("nothing was measured: it was interrupted before".into()).into()
+            );
+        }
+        if sources.len() > RUNS_MAX {
+            return Err(too_many().into());
+        }
         write_whole(&self.output, page(&sources).as_bytes())?;
         print(&format!("{}\n", self.output.display()))?;
         Ok(ExitCode::SUCCESS)
@@ -50,19 +60,26 @@ impl Report {
     }
 }
 
-/// Those of the documents that are runs: beside them, in one directory, lie the tables of
+/// The runs of a document, which may be about several engines.
+fn sources(name: String, document: &Stored) -> Vec<Source> {
+    match document {
+        Stored::Insert(run) => vec![Source::of_insert(name, run)],
+        Stored::Tpcc(document) => Source::of_tpcc(&name, document),
+    }
+}
+
+/// Those of the documents that have every second: beside them, in one directory, lie the tables of
 /// experiments and of sysbench.
-fn load(paths: &[PathBuf]) -> Result<Vec<(PathBuf, Run)>, Error> {
+fn load(paths: &[PathBuf]) -> Result<Vec<(PathBuf, Stored)>, Error> {
     let (mut runs, mut others) = (Vec::new(), Vec::new());
     for path in paths {
-        match Run::load(path) {
-            Ok(run) => runs.push((path.clone(), run)),
+        match Stored::load(path) {
+            Ok(document) => runs.push((path.clone(), document)),
             Err(error @ Error::NoRun { .. }) => others.push(error),
             Err(error) => return Err(error),
         }
         if runs.len() > RUNS_MAX {
-            let message = format!("more than {RUNS_MAX} runs don't fit on a page: name fewer");
-            return Err(Error::Usage(message));
+            return Err(too_many());
         }
     }
     if runs.is_empty()
@@ -74,6 +91,10 @@ fn load(paths: &[PathBuf]) -> Result<Vec<(PathBuf, Run)>, Error> {
         tell(&format!("weir: left out: {error}"));
     }
     Ok(runs)
+}
+
+fn too_many() -> Error {
+    Error::Usage(format!("more than {RUNS_MAX} runs don't fit on a page: name fewer"))
 }
 
 /// What the runs are called: as short an end of their paths as tells them apart.

@@ -236,11 +236,15 @@ fn a_report_of_what_is_no_result_is_refused() {
     write("lacking.json", "{\"format\": 1}");
     let good = "out/run.json";
     write("tpcc.json", "{\"format\": 1, \"settings\": {}, \"loads\": [], \"runs\": []}");
+    write("newer-tpcc.json", "{\"format\": 7, \"loads\": [], \"runs\": []}");
     write("sysbench.json", "{\"format\": 1, \"settings\": {}, \"runs\": []}");
     write("wave.json", "{\"experiment\": \"wave\", \"scale\": 1.0, \"cases\": []}");
-    let cases: [(&[&str], i32, &str); 12] = [
+    let cases: [(&[&str], i32, &str); 15] = [
         (&["missing.json"], 1, "reading missing.json: No such file"),
-        (&["tpcc.json"], 2, "tpcc.json: the table of `weir bench tpcc`"),
+        (&["out"], 1, "reading out: Is a directory"),
+        (&["/dev/zero"], 1, "reading /dev/zero: expected value"),
+        (&["tpcc.json"], 1, "reading tpcc.json: missing field"),
+        (&["newer-tpcc.json"], 2, "newer-tpcc.json: format 7, this program reads 1"),
         (&["sysbench.json"], 2, "sysbench.json: the table of `weir bench sysbench`"),
         (&["wave.json"], 2, "wave.json: the table of `weir bench experiment`"),
         (&[good, "foreign.json"], 2, "foreign.json: no result of `weir bench`"),

@@ -7,10 +7,17 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::AtomicBool;
 
-use weir_bench::Run;
+use weir_bench::engine::{DiskChoice, Limits};
+use weir_bench::phase::Progress;
 use weir_bench::result::Second;
-use weir_report::{CHARTS, Shape, Source, Timeline, page};
+use weir_bench::server::ServerSetup;
+use weir_bench::tpcc::document::Document;
+use weir_bench::tpcc::random::Size;
+use weir_bench::tpcc::{Listener, Plan, Subject, report};
+use weir_bench::{Durability, Run};
+use weir_report::{Benchmark, CHARTS, Chart, Shape, Source, Timeline, page};
 
 /// Opens a page and returns the document as it is when scripts are done.
 fn open(path: &Path) -> String {
@@ -93,6 +100,12 @@ fn expected(run: &Run, column: &str) -> usize {
     timeline.columns.get(column).map_or(0, |values| values.iter().flatten().count())
 }
 
+/// The charts of a page with runs of this benchmark alone.
+fn charts_of(benchmark: Benchmark) -> Vec<&'static Chart> {
+    let is_shown = |chart: &&Chart| chart.benchmark.is_none_or(|other| other == benchmark);
+    CHARTS.iter().filter(is_shown).collect()
+}
+
 #[test]
 fn every_chart_has_its_data() {
     let dir = tempfile::tempdir().unwrap();
@@ -103,12 +116,13 @@ fn every_chart_has_its_data() {
     assert!(!html.contains(" src=") && !html.contains(" href="), "a page on its own");
     let dom = open(&dir.path().join("page.html"));
     assert_ready(&dom);
-    assert_eq!(attribute(root(&dom), "data-charts"), Some(CHARTS.len().to_string().as_str()));
+    let charts = charts_of(Benchmark::Insert);
+    assert_eq!(attribute(root(&dom), "data-charts"), Some(charts.len().to_string().as_str()));
 
     let panels = panels(&dom);
     for (number, name) in [(0, "weir"), (1, "model")] {
         let run = Run::load(&dir.path().join(format!("{name}.json"))).unwrap();
-        for chart in CHARTS {
+        for chart in &charts {
             let panel = &panels[&(chart.id.to_string(), number.to_string())];
             for (line, &points) in chart.lines.iter().zip(&panel.points) {
                 let place = format!("{name}: {}: {}", chart.title, line.label);
@@ -125,10 +139,78 @@ fn every_chart_has_its_data() {
     }
     let overlay = &panels[&("inserts".to_string(), "all".to_string())];
     assert_eq!(overlay.points.len(), 2);
-    assert_eq!(
-        panels.len(),
-        CHARTS.len() * 2 + CHARTS.iter().filter(|chart| chart.overlay).count()
-    );
+    let overlays = charts.iter().filter(|chart| chart.overlay).count();
+    assert_eq!(panels.len(), charts.len() * 2 + overlays);
+}
+
+/// A document of TPC-C on few rows.
+fn tpcc(dir: &Path, name: &str) -> Document {
+    let limits =
+        Limits { memory_bytes: 64 << 20, redo_bytes: 32 << 20, durability: Durability::Write };
+    let dir = Some(dir.to_path_buf());
+    let plan = Plan {
+        subjects: vec![Subject::Embedded],
+        setup: ServerSetup { command: "/nowhere".into(), limits, binlog: false, dir },
+        size: Size { warehouses: 2, customers: 30, items: 200 },
+        clients: vec![1, 2],
+        rounds: 1,
+        seconds: 2,
+        warmup_seconds: 0,
+        seed: 7,
+        disk: DiskChoice::default(),
+        status_listen: None,
+    };
+    let mut document = plan.run(&AtomicBool::new(false), &mut Nobody).unwrap();
+    let named = document.engines.iter_mut().map(|info| &mut info.name);
+    let named = named.chain(document.loads.iter_mut().map(|load| &mut load.engine));
+    named
+        .chain(document.runs.iter_mut().map(|run| &mut run.engine))
+        .for_each(|of| *of = name.into());
+    document
+}
+
+struct Nobody;
+
+impl Listener for Nobody {
+    fn progress(&mut self, _: &Progress) {}
+    fn line(&mut self, _: &str) {}
+}
+
+#[test]
+fn tpcc_has_its_charts_beside_other_documents_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut first = tpcc(dir.path(), "weir");
+    let second = tpcc(dir.path(), "other");
+    first.runs.extend(second.runs.clone());
+    first.loads.extend(second.loads.clone());
+    first.engines.extend(second.engines.clone());
+    report::save(&first, &dir.path().join("both.json")).unwrap();
+    report::save(&second, &dir.path().join("one.json")).unwrap();
+    weir(dir.path(), &["report", "both.json", "one.json", "-o", "page.html"]);
+    let dom = open(&dir.path().join("page.html"));
+    assert_ready(&dom);
+    let charts = charts_of(Benchmark::Tpcc);
+    assert_eq!(attribute(root(&dom), "data-charts"), Some(charts.len().to_string().as_str()));
+    for name in ["TPC-C: weir, other, 3 runs", "both weir", "both other", "tpmC", "stock level"] {
+        assert!(dom.contains(name), "{name}");
+    }
+
+    let panels = panels(&dom);
+    for (number, engine) in [(0, "weir"), (1, "other"), (2, "other")] {
+        let document = if number == 2 { &second } else { &first };
+        let runs = document.runs.iter().filter(|run| run.engine == engine);
+        let timeline = Timeline::of_tpcc(runs.map(|run| (run, String::new())));
+        for chart in &charts {
+            let panel = &panels[&(chart.id.to_string(), number.to_string())];
+            for (line, &points) in chart.lines.iter().zip(&panel.points) {
+                let values = timeline.columns.get(line.column);
+                let place = format!("{number}: {}: {}", chart.title, line.label);
+                assert_eq!(points, values.map_or(0, |v| v.iter().flatten().count()), "{place}");
+                assert!(points > 0, "{place}: the engine tells it");
+            }
+        }
+    }
+    assert_eq!(panels[&("transactions".to_string(), "all".to_string())].points.len(), 3);
 }
 
 /// A run of the model engine with a step of so many seconds, made up.
@@ -165,7 +247,7 @@ fn written(dir: &Path, name: &str, sources: &[Source], script: &str) -> PathBuf 
 #[test]
 fn hours_are_thinned_out_and_keep_their_peaks() {
     let dir = tempfile::tempdir().unwrap();
-    let source = |name: &str| Source { name: name.into(), run: long_run(dir.path(), 4 * 3600) };
+    let source = |name: &str| Source::of_insert(name.into(), &long_run(dir.path(), 4 * 3600));
     let sources: Vec<_> = ["a", "b", "c", "d"].into_iter().map(source).collect();
     let dom = open(&written(dir.path(), "long.html", &sources, ""));
     assert_ready(&dom);
@@ -214,7 +296,7 @@ fn zoom_hover_steps_and_theme() {
             say("themes", `${before} ${root.dataset.theme}`);
         })();
     "#;
-    let source = Source { name: "weir".into(), run: run.clone() };
+    let source = Source::of_insert("weir".into(), &run);
     let dom = open(&written(dir.path(), "hands.html", &[source], script));
     assert_ready(&dom);
     let get = |name: &str| {
@@ -225,7 +307,7 @@ fn zoom_hover_steps_and_theme() {
     assert_eq!(number("all"), whole);
     assert!(number("zoomed") < whole, "{} of {whole}", get("zoomed"));
     assert_eq!(number("back"), whole);
-    assert!(get("hover").contains("0:0"), "{}", get("hover"));
+    assert!(get("hover").contains(':'), "it tells when: {}", get("hover"));
     assert!(number("step") > 0 && number("step") < whole);
     assert_eq!(get("hidden"), "true", "a chart without anything in this step");
     let themes = get("themes");
@@ -237,7 +319,7 @@ fn settings_without_a_space_fit_beside_those_of_other_runs() {
     let dir = tempfile::tempdir().unwrap();
     let mut run = long_run(dir.path(), 3);
     run.engine.settings = vec!["eviction_dirty_target=50,".repeat(20)];
-    let sources = ["a", "b", "c"].map(|name| Source { name: name.into(), run: run.clone() });
+    let sources = ["a", "b", "c"].map(|name| Source::of_insert(name.into(), &run));
     let script = r#"
         const runs = document.querySelector(".runs").parentElement;
         document.documentElement.setAttribute("data-beyond", runs.scrollWidth - runs.clientWidth);
@@ -256,8 +338,7 @@ fn texts_from_results_stay_texts() {
     run.engine.notes = vec![evil.into()];
     run.environment.cpu = evil.into();
     run.steps[0].name = evil.into();
-    let sources =
-        [Source { name: evil.into(), run: run.clone() }, Source { name: "b".into(), run }];
+    let sources = [evil, "b"].map(|name| Source::of_insert(name.into(), &run));
     let dom = open(&written(dir.path(), "evil.html", &sources, ""));
     assert_ready(&dom);
     assert!(!root(&dom).contains("data-bad"), "{}", root(&dom));

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::source::Benchmark;
+
 /// How the lines of a chart are drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -36,11 +38,13 @@ pub struct Chart {
     pub unit: &'static str,
     /// A sentence for those who see it for the first time.
     pub about: &'static str,
+    /// Whose it is; of all benchmarks if `None`.
+    pub benchmark: Option<Benchmark>,
     /// How it is drawn.
     pub shape: Shape,
     /// What is in it, from below when stacked.
     pub lines: &'static [Line],
-    /// Whether the runs are also drawn over each other, with the first line of each.
+    /// Whether the runs are also drawn over each other: its one line has the run's colour.
     pub overlay: bool,
 }
 
@@ -55,6 +59,7 @@ pub const CHARTS: &[Chart] = &[
         title: "Inserts",
         unit: "rows/s",
         about: "Rows inserted in each second.",
+        benchmark: Some(Benchmark::Insert),
         shape: Shape::Lines,
         lines: &[line("inserts", "inserts", 1)],
         overlay: true,
@@ -64,6 +69,7 @@ pub const CHARTS: &[Chart] = &[
         title: "Queries",
         unit: "queries/s",
         about: "Queries answered in each second.",
+        benchmark: Some(Benchmark::Insert),
         shape: Shape::Lines,
         lines: &[line("queries", "queries", 1)],
         overlay: true,
@@ -73,6 +79,7 @@ pub const CHARTS: &[Chart] = &[
         title: "Commit latency",
         unit: "ms",
         about: "Of the commits that ended in a second: what 99 % did not exceed, and the slowest.",
+        benchmark: Some(Benchmark::Insert),
         shape: Shape::Log,
         lines: &[line("commit_ms_99", "p99", 1), line("commit_ms_max", "worst", 2)],
         overlay: false,
@@ -82,8 +89,39 @@ pub const CHARTS: &[Chart] = &[
         title: "Query latency",
         unit: "ms",
         about: "Of the queries that ended in a second: what 99 % did not exceed, and the slowest.",
+        benchmark: Some(Benchmark::Insert),
         shape: Shape::Log,
         lines: &[line("query_ms_99", "p99", 1), line("query_ms_max", "worst", 2)],
+        overlay: false,
+    },
+    Chart {
+        id: "transactions",
+        title: "Transactions",
+        unit: "per s",
+        about: "Transactions of all kinds that ended in each second.",
+        benchmark: Some(Benchmark::Tpcc),
+        shape: Shape::Lines,
+        lines: &[line("transactions", "transactions", 1)],
+        overlay: true,
+    },
+    Chart {
+        id: "new-orders",
+        title: "New orders",
+        unit: "per s",
+        about: "New orders among them, also those that are rolled back as they are meant to be.",
+        benchmark: Some(Benchmark::Tpcc),
+        shape: Shape::Lines,
+        lines: &[line("new_orders", "new orders", 1)],
+        overlay: true,
+    },
+    Chart {
+        id: "transaction-latency",
+        title: "Transaction latency",
+        unit: "ms",
+        about: "Of the transactions that ended in a second: what 99 % did not exceed, and the slowest.",
+        benchmark: Some(Benchmark::Tpcc),
+        shape: Shape::Log,
+        lines: &[line("transaction_ms_99", "p99", 1), line("transaction_ms_max", "worst", 2)],
         overlay: false,
     },
     Chart {
@@ -91,6 +129,7 @@ pub const CHARTS: &[Chart] = &[
         title: "Checkpoint Age",
         unit: "MiB",
         about: "Redo between the checkpoint and the end of the log, against its maximum.",
+        benchmark: None,
         shape: Shape::Lines,
         lines: &[line("checkpoint_age", "age", 1), line("checkpoint_max_age", "maximum", 0)],
         overlay: false,
@@ -100,6 +139,7 @@ pub const CHARTS: &[Chart] = &[
         title: "Flushing by Type",
         unit: "pages/s",
         about: "Pages written, by what asked for it.",
+        benchmark: None,
         shape: Shape::Stack,
         lines: &[
             line("written_deadline", "deadline", 1),
@@ -115,6 +155,7 @@ pub const CHARTS: &[Chart] = &[
         title: "Governor",
         unit: "pages/s",
         about: "Pages that the governor asks for, and what the device can write; 0 while not known.",
+        benchmark: None,
         shape: Shape::Lines,
         lines: &[line("flush_target", "asked", 1), line("device_pages", "device", 0)],
         overlay: false,
@@ -124,6 +165,7 @@ pub const CHARTS: &[Chart] = &[
         title: "Dirty Pages",
         unit: "% of frames",
         about: "Frames whose page has unwritten changes, against their limit.",
+        benchmark: None,
         shape: Shape::Lines,
         lines: &[line("dirty_share", "dirty", 1), line("dirty_limit", "limit", 0)],
         overlay: false,
@@ -133,6 +175,7 @@ pub const CHARTS: &[Chart] = &[
         title: "Buffer Pool Data",
         unit: "MiB",
         about: "What the frames hold.",
+        benchmark: None,
         shape: Shape::Stack,
         lines: &[
             line("pool_dirty", "dirty", 2),
@@ -146,6 +189,7 @@ pub const CHARTS: &[Chart] = &[
         title: "Redo Generation Rate",
         unit: "MiB/s",
         about: "Bytes by which the log grows.",
+        benchmark: None,
         shape: Shape::Lines,
         lines: &[line("redo_mib", "redo", 1)],
         overlay: false,
@@ -155,6 +199,7 @@ pub const CHARTS: &[Chart] = &[
         title: "Device throughput",
         unit: "MiB/s",
         about: "Bytes read from and written to files: log, pages and page map.",
+        benchmark: None,
         shape: Shape::Lines,
         lines: &[line("device_read_mib", "read", 1), line("device_write_mib", "written", 2)],
         overlay: false,
@@ -164,6 +209,7 @@ pub const CHARTS: &[Chart] = &[
         title: "Device operations",
         unit: "per s",
         about: "Reads, writes and syncs that the engine issues.",
+        benchmark: None,
         shape: Shape::Lines,
         lines: &[
             line("device_reads", "reads", 1),
@@ -177,6 +223,7 @@ pub const CHARTS: &[Chart] = &[
         title: "Admission waits",
         unit: "per s",
         about: "How often writers waited, by what for.",
+        benchmark: None,
         shape: Shape::Lines,
         lines: &[
             line("waits_log", "log space", 1),
@@ -191,6 +238,7 @@ pub const CHARTS: &[Chart] = &[
         title: "Time waited",
         unit: "ms per s",
         about: "How long they waited, all writers together: 1000 is one writer all the time.",
+        benchmark: None,
         shape: Shape::Stack,
         lines: &[
             line("wait_ms_log", "log space", 1),
@@ -204,6 +252,7 @@ pub const CHARTS: &[Chart] = &[
         title: "Processor",
         unit: "cores",
         about: "Processor time of the whole process, benchmark included.",
+        benchmark: None,
         shape: Shape::Lines,
         lines: &[line("cpu", "busy", 1)],
         overlay: false,
@@ -213,8 +262,19 @@ pub const CHARTS: &[Chart] = &[
         title: "Memory",
         unit: "MiB",
         about: "Resident memory of the process.",
+        benchmark: None,
         shape: Shape::Lines,
         lines: &[line("resident", "resident", 1)],
         overlay: false,
     },
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn charts_in_the_colours_of_runs_have_one_line() {
+        assert!(CHARTS.iter().all(|chart| !chart.overlay || chart.lines.len() == 1));
+    }
+}

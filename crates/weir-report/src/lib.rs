@@ -1,10 +1,11 @@
 //! Results of benchmarks as one page of HTML: several runs side by side, opened without a network.
 //!
 //! # How it proceeds
-//! [`timeline`] turns each run into columns, one value per second: rates from counters, in the units of
-//! the charts. [`charts`] says which columns go into which chart. [`summary`] makes the tables, with
-//! figures relative to the first run. [`page`] puts it all into one document: data as JSON, and beside it
-//! the style and the script, which are files here (`page.css`, `chart.js`, `page.js`).
+//! [`insert`] and [`tpcc`] make a [`source`] of what a benchmark has left. [`timeline`] turns each run into
+//! columns, one value per second: rates from counters, in the units of the charts. [`charts`] says which
+//! columns go into which chart. [`summary`] makes the tables, with figures relative to the first run.
+//! [`page`] puts it all into one document: data as JSON, and beside it the style and the script, which are
+//! files here (`page.css`, `chart.js`, `page.js`).
 //!
 //! # Why a script of our own
 //! A page must open offline and be small enough to be sent around. The crates that make interactive
@@ -19,10 +20,14 @@
 
 mod charts;
 mod html;
+mod insert;
 mod page;
+mod source;
 mod summary;
 mod timeline;
+mod tpcc;
 
 pub use charts::{CHARTS, Chart, Line, Shape};
-pub use page::{Source, page};
+pub use page::page;
+pub use source::{Benchmark, Source};
 pub use timeline::{Segment, Timeline};

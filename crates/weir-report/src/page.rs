@@ -1,11 +1,11 @@
 //! The document.
 
 use serde::Serialize;
-use weir_bench::Run;
 
 use crate::charts::{CHARTS, Chart};
 use crate::html::{escape, json_in_script};
-use crate::summary;
+use crate::source::{Benchmark, Source};
+use crate::summary::{self, distinct};
 use crate::timeline::Timeline;
 
 const STYLE: &str = include_str!("page.css");
@@ -14,15 +14,6 @@ const PAGE_SCRIPT: &str = include_str!("page.js");
 
 /// Colours that runs have, before they begin again with another dash.
 pub(crate) const RUN_COLOURS: usize = 6;
-
-/// A run, and what to call it.
-#[derive(Debug, Clone)]
-pub struct Source {
-    /// Its name on the page.
-    pub name: String,
-    /// What it measured.
-    pub run: Run,
-}
 
 /// What the scripts get.
 #[derive(Serialize)]
@@ -45,16 +36,19 @@ struct RunData<'a> {
 /// Without any run.
 pub fn page(sources: &[Source]) -> String {
     assert!(!sources.is_empty(), "a report is about at least one run");
-    let timelines: Vec<_> = sources.iter().map(|source| Timeline::of(&source.run)).collect();
+    let is_theirs = |chart: &&Chart| {
+        let benchmark = chart.benchmark;
+        benchmark.is_none() || sources.iter().any(|source| benchmark == Some(source.benchmark))
+    };
     let recorded = |chart: &&Chart| {
         let mut lines = chart.lines.iter();
-        lines.any(|line| timelines.iter().any(|t| t.columns.contains_key(line.column)))
+        lines.any(|line| sources.iter().any(|s| s.timeline.columns.contains_key(line.column)))
     };
-    let (charts, absent): (Vec<_>, Vec<_>) = CHARTS.iter().partition(recorded);
-    let runs = sources.iter().zip(&timelines).map(|(source, timeline)| RunData {
+    let (charts, absent): (Vec<_>, Vec<_>) = CHARTS.iter().filter(is_theirs).partition(recorded);
+    let runs = sources.iter().map(|source| RunData {
         name: &source.name,
-        engine: &source.run.engine.name,
-        timeline,
+        engine: &source.engine,
+        timeline: &source.timeline,
     });
     let data = Data { charts, runs: runs.collect() };
     let data = serde_json::to_string(&data).expect("numbers and texts can be written as JSON");
@@ -83,14 +77,15 @@ pub fn page(sources: &[Source]) -> String {
 }
 
 fn title(sources: &[Source]) -> String {
-    let mut engines: Vec<&str> = Vec::new();
-    for source in sources {
-        if !engines.contains(&source.run.engine.name.as_str()) {
-            engines.push(&source.run.engine.name);
-        }
-    }
+    let of_benchmark = |benchmark: Benchmark| {
+        let of_it = sources.iter().filter(|source| source.benchmark == benchmark);
+        let engines = distinct(of_it.map(|source| source.engine.as_str()));
+        format!("{}: {}", benchmark.title(), engines.join(", "))
+    };
+    let benchmarks = distinct(sources.iter().map(|source| source.benchmark));
+    let benchmarks: Vec<_> = benchmarks.into_iter().map(of_benchmark).collect();
     let runs = if sources.len() == 1 { "" } else { &format!(", {} runs", sources.len()) };
-    escape(&format!("Insert Benchmark: {}{runs}", engines.join(", ")))
+    escape(&format!("{}{runs}", benchmarks.join("; ")))
 }
 
 /// What a reader should know about the charts.

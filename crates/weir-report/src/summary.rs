@@ -2,21 +2,21 @@
 
 use std::fmt::Write;
 
-use weir_bench::engine::DiskChoice;
-use weir_bench::quantity::{format_bytes, format_count};
-use weir_bench::report::{
-    COLUMNS, COLUMNS_NOTE, Cell, Row, TEXT_COLUMNS, TextTable, tables, unwritten,
-};
-use weir_bench::{EngineKind, Run, Settings};
+use weir_bench::report::{COLUMNS_NOTE, Cell, Row, TEXT_COLUMNS, TextTable};
 
 use crate::html::escape;
-use crate::page::{RUN_COLOURS, Source};
+use crate::page::RUN_COLOURS;
+use crate::source::Source;
 
 /// Columns of which more is better, and those of which less is; the rest is neither.
-const MORE_IS_BETTER: &[&str] = &["ips.av", "ips.99", "QPS.av", "QPS.99", "Mrows/s"];
+const MORE_IS_BETTER: &[&str] = &[
+    "ips.av", "ips.99", "QPS.av", "QPS.99", "Mrows/s", "tpmC", "tps.av", "tps.99", "99/av",
+    "rows/s",
+];
 const LESS_IS_BETTER: &[&str] = &[
     "r/i", "rKB/i", "wKB/i", "Mcpu/i", "size", "rss", "rKB/q", "CPU/q", "secs", "rKB/o", "rGB",
-    "Mcpu/o", "mean.us", "p50.us", "p99.us", "p99.9.us", "max.us",
+    "Mcpu/o", "mean.us", "p50.us", "p99.us", "p99.9.us", "max.us", "seconds", "retry/s", "Mcpu/t",
+    "rKB/t", "wKB/t", "p50", "p99", "max",
 ];
 /// Differences below this are not coloured.
 const NOTABLE: f64 = 0.05;
@@ -33,9 +33,9 @@ pub fn runs(sources: &[Source]) -> String {
         );
     }
     text += "</tr></thead><tbody>";
-    let columns: Vec<_> = sources.iter().map(|source| properties(&source.run)).collect();
-    for (place, (name, _)) in columns[0].iter().enumerate() {
-        let values: Vec<&str> = columns.iter().map(|column| column[place].1.as_str()).collect();
+    let all = sources.iter().flat_map(|source| &source.properties).map(|(name, _)| *name);
+    for name in distinct(all) {
+        let values: Vec<&str> = sources.iter().map(|source| source.property(name)).collect();
         if values.iter().all(|value| value.is_empty()) {
             continue;
         }
@@ -50,83 +50,43 @@ pub fn runs(sources: &[Source]) -> String {
     text + "</tbody></table></div>"
 }
 
-fn properties(run: &Run) -> Vec<(&'static str, String)> {
-    let (settings, place) = (&run.settings, &run.environment);
-    let mut remarks = run.engine.notes.clone();
-    if run.interrupted {
-        remarks.push("interrupted: the step under way is not whole, or left out".into());
-    }
-    remarks.extend(place.warnings().into_iter().map(String::from));
-    let steps: Vec<_> = settings.steps.iter().map(|step| step.to_string()).collect();
-    let gib = place.memory_bytes as f64 / f64::from(1 << 30);
-    vec![
-        ("engine", format!("{} {}", run.engine.name, run.engine.version)),
-        ("clients", settings.clients.to_string()),
-        ("rows", format_count(settings.rows)),
-        ("memory", format_bytes(settings.memory_bytes)),
-        ("redo", format_bytes(settings.redo_bytes)),
-        ("durability", settings.durability.to_string()),
-        ("device", device(settings)),
-        ("flushing", flushing(settings)),
-        ("steps", steps.join(", ")),
-        ("configured", run.engine.settings.join(", ")),
-        ("machine", format!("{}, {} cores, {gib:.0} GiB", place.cpu, place.cores)),
-        ("system", format!("{}, Linux {}, {}", place.system, place.kernel, place.filesystem)),
-        ("started", place.started.clone()),
-        ("unwritten at the end", unwritten(run).unwrap_or_default()),
-        ("remarks", remarks.join("; ")),
-    ]
-}
-
-/// The device as Weir was told of it, and how it reads and writes; other engines weren't told.
-fn device(settings: &Settings) -> String {
-    let disk = &settings.disk;
-    if settings.engine != EngineKind::Weir && *disk == DiskChoice::default() {
-        return String::new();
-    }
-    let first = disk.load_device.as_ref();
-    let first = first.map_or(String::new(), |device| format!(" ({device} at first)"));
-    format!("{}{first}, I/O {}", disk.device, disk.io)
-}
-
-/// When Weir writes pages, where it is in this process: others see to it themselves.
-fn flushing(settings: &Settings) -> String {
-    if settings.engine != EngineKind::Weir {
-        return String::new();
-    }
-    let limit = settings.flush.dirty_limit_percent;
-    let limit = limit.map_or(String::new(), |percent| format!(", at most {percent} % dirty"));
-    format!("{}{limit}", settings.flush.policy)
-}
-
 /// What they achieved: the field's tables, with a line for each step and run.
 pub fn results(sources: &[Source]) -> String {
-    let of_runs: Vec<_> = sources.iter().map(|source| tables(&source.run)).collect();
     let names: Vec<&str> = sources.iter().map(|source| source.name.as_str()).collect();
-    let mut titles: Vec<&str> = Vec::new();
-    for (title, _) in of_runs.iter().flatten() {
-        if !titles.contains(title) {
-            titles.push(title);
-        }
-    }
+    let all = sources.iter().flat_map(|source| &source.tables).map(|(title, _)| *title);
     let mut text = String::new();
-    for title in titles {
-        let of_title = |tables: &Vec<(&str, TextTable)>| {
-            tables.iter().find(|(other, _)| *other == title).map(|(_, table)| table.clone())
+    for title in distinct(all) {
+        let of_title = |source: &Source| {
+            source.tables.iter().find(|(other, _)| *other == title).map(|(_, table)| table.clone())
         };
-        let tables: Vec<_> = of_runs.iter().map(of_title).collect();
+        let tables: Vec<_> = sources.iter().map(of_title).collect();
         let _ = write!(text, "<h3>{title}</h3>{}", side_by_side(&names, &tables));
     }
-    text + &legend()
+    text + &legend(sources)
 }
 
 /// What the columns mean, for who asks.
-fn legend() -> String {
-    let mut text = String::from("<details><summary>What the columns mean</summary><dl>");
-    for (name, meaning) in COLUMNS {
-        let _ = write!(text, "<dt>{name}</dt><dd>{}</dd>", escape(meaning));
+fn legend(sources: &[Source]) -> String {
+    let mut text = String::from("<details><summary>What the columns mean</summary>");
+    for benchmark in distinct(sources.iter().map(|source| source.benchmark)) {
+        text += "<dl>";
+        for (name, meaning) in benchmark.columns() {
+            let _ = write!(text, "<dt>{name}</dt><dd>{}</dd>", escape(meaning));
+        }
+        text += "</dl>";
     }
-    text + "</dl><p>" + COLUMNS_NOTE + "</p></details>"
+    text + "<p>" + COLUMNS_NOTE + "</p></details>"
+}
+
+/// Each of them once, in the order in which they come first.
+pub(crate) fn distinct<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut distinct = Vec::new();
+    for one in all {
+        if !distinct.contains(&one) {
+            distinct.push(one);
+        }
+    }
+    distinct
 }
 
 fn side_by_side(names: &[&str], tables: &[Option<TextTable>]) -> String {
@@ -142,9 +102,9 @@ fn side_by_side(names: &[&str], tables: &[Option<TextTable>]) -> String {
     } else {
         "</tr></thead><tbody>"
     };
-    for key in keys(tables) {
+    for key in distinct(tables.iter().flatten().flat_map(|table| &table.rows).map(|row| &row.key)) {
         let lines = tables.iter().enumerate().filter_map(|(run, table)| {
-            let row = table.as_ref()?.rows.iter().find(|row| row.key == key)?;
+            let row = table.as_ref()?.rows.iter().find(|row| row.key == *key)?;
             Some((run, row))
         });
         let mut base: Option<&Row> = None;
@@ -168,17 +128,6 @@ fn side_by_side(names: &[&str], tables: &[Option<TextTable>]) -> String {
         }
     }
     text + "</tbody></table></div>"
-}
-
-/// All keys, in the order of the first run that has them.
-fn keys(tables: &[Option<TextTable>]) -> Vec<String> {
-    let mut keys: Vec<String> = Vec::new();
-    for row in tables.iter().flatten().flat_map(|table| &table.rows) {
-        if !keys.contains(&row.key) {
-            keys.push(row.key.clone());
-        }
-    }
-    keys
 }
 
 fn class_of(head: &str) -> &'static str {
@@ -215,34 +164,6 @@ fn times(ratio: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_bench::engine::FlushChoice;
-
-    #[test]
-    fn nothing_is_said_of_how_other_engines_flush() {
-        let settings = |engine: EngineKind| Settings {
-            engine,
-            clients: 1,
-            rows: 1,
-            steps: Vec::new(),
-            memory_bytes: 0,
-            redo_bytes: 0,
-            durability: weir_bench::Durability::Write,
-            delete: false,
-            seed: 1,
-            disk: DiskChoice::default(),
-            status_listen: None,
-            flush: FlushChoice { dirty_limit_percent: Some(50), ..FlushChoice::default() },
-            server: None,
-        };
-        let weir = settings(EngineKind::Weir);
-        assert_eq!(flushing(&weir), "governor, at most 50 % dirty");
-        assert_eq!(device(&weir), "fast, I/O auto");
-        let server = settings(EngineKind::Server);
-        assert_eq!(flushing(&server) + &device(&server), "");
-        let device_of = DiskChoice { device: "nvme".into(), ..DiskChoice::default() };
-        let simulated = Settings { disk: device_of, ..settings(EngineKind::Model) };
-        assert_eq!(flushing(&simulated) + &device(&simulated), "nvme, I/O auto");
-    }
 
     #[test]
     fn better_depends_on_the_column() {

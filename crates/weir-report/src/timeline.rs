@@ -3,13 +3,15 @@
 //! A run's steps follow each other; each begins a new second. The last second of a step is seldom
 //! whole: its counts are divided by the part of it that was measured, and left out where that part says
 //! too little. Levels are as they were at the end of a second; counters of the engine run on from step to
-//! step, so that a second's share is the difference to the second before.
+//! step, so that a second's share is the difference to the second before. Before a run of TPC-C clients warm
+//! up, unseen: its first second has no share.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 use weir_bench::Run;
 use weir_bench::result::{Second, StepResult};
+use weir_bench::tpcc;
 
 const MIB: f64 = 1048576.0;
 const PAGE_MIB: f64 = 16384.0 / MIB;
@@ -36,14 +38,20 @@ pub struct Timeline {
     pub columns: BTreeMap<&'static str, Vec<Option<f64>>>,
 }
 
-/// A second, and what is needed to make rates of it.
+/// Values of a second by their columns.
+type Values = Vec<(&'static str, Option<f64>)>;
+
+/// The engine's figures by their names.
+type Figures = BTreeMap<String, f64>;
+
+/// What a second's operations tell, of which this part of a second was counted.
+type Operations<'a> = &'a dyn Fn(&Second, f64) -> Values;
+
+/// A second's samples, and what is needed to make rates of them.
 struct Context<'a> {
-    step: &'a StepResult,
     second: &'a Second,
     /// The engine's figures a second earlier; none at the run's beginning.
-    before: Option<&'a BTreeMap<String, f64>>,
-    /// Seconds that clients' counts cover.
-    counted: f64,
+    before: Option<&'a Figures>,
     /// Seconds that samples cover.
     sampled: f64,
 }
@@ -51,37 +59,73 @@ struct Context<'a> {
 impl Timeline {
     /// The columns of `run`.
     pub fn of(run: &Run) -> Self {
-        let mut timeline = Timeline::default();
-        let (mut len, mut before) = (0, None);
+        let (mut timeline, mut before) = (Timeline::default(), None);
         for (step, label) in run.labelled() {
-            let from = len;
-            for (seconds, series) in series(step) {
-                for (number, second) in series.iter().enumerate() {
-                    let only = series.len() == 1;
-                    let part = (seconds - number as f64).clamp(0.0, 1.0);
-                    let part = if part < PART_MIN && !only { 0.0 } else { part };
-                    let sampled = if part == 0.0 { 0.0 } else { second.sample_seconds };
-                    let context = Context { step, second, before, counted: part, sampled };
-                    timeline.push(len, &context);
-                    (len, before) = (len + 1, Some(&second.engine));
-                }
-            }
-            timeline.segments.push(Segment { name: label, from, len: len - from });
+            let operations = |second: &Second, counted| of_step(step, second, counted);
+            before = timeline.segment(label, &series(step), before, &operations);
         }
-        for column in timeline.columns.values_mut() {
-            column.resize(len, None);
-        }
-        timeline
+        timeline.whole()
     }
 
-    fn push(&mut self, at: usize, context: &Context) {
-        for (name, value) in context.values() {
+    /// The columns of these runs of one engine, each with what to call it.
+    pub fn of_tpcc<'a>(runs: impl IntoIterator<Item = (&'a tpcc::document::Run, String)>) -> Self {
+        let mut timeline = Timeline::default();
+        for (run, label) in runs {
+            let length = run.measured.seconds;
+            let seconds: Vec<_> = run.seconds.iter().map(|s| second_of(s, length)).collect();
+            timeline.segment(label, &[(length, &seconds)], Some(&Figures::new()), &of_transactions);
+        }
+        timeline.whole()
+    }
+
+    /// Adds the seconds of a step: of each series its length, and its seconds. Gives the engine's last
+    /// figures.
+    fn segment<'a>(
+        &mut self,
+        name: String,
+        all: &[(f64, &'a [Second])],
+        mut before: Option<&'a Figures>,
+        operations: Operations,
+    ) -> Option<&'a Figures> {
+        let from = self.len();
+        let mut at = from;
+        for &(seconds, series) in all {
+            for (number, second) in series.iter().enumerate() {
+                let only = series.len() == 1;
+                let part = (seconds - number as f64).clamp(0.0, 1.0);
+                let part = if part < PART_MIN && !only { 0.0 } else { part };
+                let sampled = if part == 0.0 { 0.0 } else { second.sample_seconds };
+                let context = Context { second, before, sampled };
+                self.push(at, operations(second, part).into_iter().chain(context.values()));
+                (at, before) = (at + 1, Some(&second.engine));
+            }
+        }
+        self.segments.push(Segment { name, from, len: at - from });
+        before
+    }
+
+    /// How many seconds it has.
+    fn len(&self) -> usize {
+        self.segments.last().map_or(0, |last| last.from + last.len)
+    }
+
+    fn push(&mut self, at: usize, values: impl Iterator<Item = (&'static str, Option<f64>)>) {
+        for (name, value) in values {
             // What is no number is no value: a chart has a gap there.
             let Some(value) = value.filter(|value| value.is_finite()) else { continue };
             let column = self.columns.entry(name).or_default();
             column.resize(at, None);
             column.push(Some(rounded(value)));
         }
+    }
+
+    /// With all columns of the same length.
+    fn whole(mut self) -> Self {
+        let len = self.len();
+        for column in self.columns.values_mut() {
+            column.resize(len, None);
+        }
+        self
     }
 }
 
@@ -94,6 +138,22 @@ fn series(step: &StepResult) -> Vec<(f64, &[Second])> {
     step.scans.iter().map(|scan| (scan.measured.seconds, scan.series.as_slice())).collect()
 }
 
+/// A second of TPC-C as those of steps are: transactions are the queries, new orders the inserts.
+fn second_of(second: &tpcc::document::Second, length: f64) -> Second {
+    Second {
+        second: second.second,
+        inserts: second.new_orders,
+        queries: second.transactions,
+        query_us_99: second.latency_us_99,
+        query_us_max: second.latency_us_max,
+        usage: second.usage,
+        sample_seconds: (length - f64::from(second.second)).clamp(0.0, 1.0),
+        resident_bytes: second.resident_bytes,
+        engine: second.engine_figures.clone(),
+        ..Second::default()
+    }
+}
+
 /// Six digits are more than a chart shows.
 fn rounded(value: f64) -> f64 {
     if value == 0.0 {
@@ -103,36 +163,52 @@ fn rounded(value: f64) -> f64 {
     (value * scale).round() / scale
 }
 
+/// What was done per second, where a part of one was counted.
+fn rate_of(count: u64, counted: f64) -> Option<f64> {
+    (counted > 0.0).then(|| count as f64 / counted)
+}
+
+/// The slowest of those that ended.
+fn ms_max(ended: u64, us: u64) -> Option<f64> {
+    (ended > 0 && us > 0).then_some(us as f64 / 1000.0)
+}
+
+/// Of the few that end in a part of a second the slowest tells, and no share of them.
+fn ms_99(ended: u64, us: u64, counted: f64) -> Option<f64> {
+    ms_max(ended, us).filter(|_| counted > 0.0)
+}
+
+fn of_step(step: &StepResult, second: &Second, counted: f64) -> Values {
+    let rate = |shown: bool, count| rate_of(count, counted).filter(|_| shown);
+    // The creation of indexes inserts rows, but nobody counts them by the second.
+    let inserts = step.inserts.is_some_and(|inserts| inserts.rate_99.is_some());
+    vec![
+        ("inserts", rate(inserts, second.inserts)),
+        ("queries", rate(step.queries.is_some(), second.queries)),
+        ("commit_ms_99", ms_99(second.inserts, second.insert_us_99, counted)),
+        ("commit_ms_max", ms_max(second.inserts, second.insert_us_max)),
+        ("query_ms_99", ms_99(second.queries, second.query_us_99, counted)),
+        ("query_ms_max", ms_max(second.queries, second.query_us_max)),
+    ]
+}
+
+fn of_transactions(second: &Second, counted: f64) -> Values {
+    vec![
+        ("transactions", rate_of(second.queries, counted)),
+        ("new_orders", rate_of(second.inserts, counted)),
+        ("transaction_ms_99", ms_99(second.queries, second.query_us_99, counted)),
+        ("transaction_ms_max", ms_max(second.queries, second.query_us_max)),
+    ]
+}
+
 impl Context<'_> {
-    fn values(&self) -> Vec<(&'static str, Option<f64>)> {
-        let mut values = self.operations();
-        values.extend(self.levels());
+    fn values(&self) -> Values {
+        let mut values = self.levels();
         values.extend(self.rates());
         values
     }
 
-    fn operations(&self) -> Vec<(&'static str, Option<f64>)> {
-        let second = self.second;
-        let rate = |shown: bool, count: u64| {
-            (shown && self.counted > 0.0).then(|| count as f64 / self.counted)
-        };
-        // The creation of indexes inserts rows, but nobody counts them by the second.
-        let inserts = self.step.inserts.is_some_and(|inserts| inserts.rate_99.is_some());
-        let ms = |ended: u64, us: u64| (ended > 0 && us > 0).then_some(us as f64 / 1000.0);
-        // Of the few that end in a part of a second the slowest tells, and no share of them.
-        let ms_99 = |ended: u64, us: u64| ms(ended, us).filter(|_| self.counted > 0.0);
-        vec![
-            ("inserts", rate(inserts, second.inserts)),
-            ("queries", rate(self.step.queries.is_some(), second.queries)),
-            ("commit_ms_99", ms_99(second.inserts, second.insert_us_99)),
-            ("commit_ms_max", ms(second.inserts, second.insert_us_max)),
-            ("query_ms_99", ms_99(second.queries, second.query_us_99)),
-            ("query_ms_max", ms(second.queries, second.query_us_max)),
-            ("resident", Some(second.resident_bytes as f64 / MIB)),
-        ]
-    }
-
-    fn levels(&self) -> Vec<(&'static str, Option<f64>)> {
+    fn levels(&self) -> Values {
         let level = |name: &str| self.second.engine.get(name).copied();
         let mib = |name| level(name).map(|bytes| bytes / MIB);
         let total = level("buffer_pool_pages_total").filter(|total| *total > 0.0);
@@ -141,6 +217,7 @@ impl Context<'_> {
         let share = |pages: Option<f64>| Some(100.0 * pages? / total?);
         let clean = || Some((total? - dirty? - free?).max(0.0) * PAGE_MIB);
         vec![
+            ("resident", Some(self.second.resident_bytes as f64 / MIB)),
             ("checkpoint_age", mib("checkpoint_age")),
             ("checkpoint_max_age", mib("checkpoint_max_age")),
             ("flush_target", level("flush_rate_target")),
@@ -153,7 +230,7 @@ impl Context<'_> {
         ]
     }
 
-    fn rates(&self) -> Vec<(&'static str, Option<f64>)> {
+    fn rates(&self) -> Values {
         let rate = |name| self.rate(name, Some(0.0));
         let usage = &self.second.usage;
         let sampled = |count: f64| (self.sampled > 0.0).then(|| count / self.sampled);
@@ -202,12 +279,9 @@ mod tests {
     use super::*;
     use weir_bench::result::{Measured, Throughput};
 
-    fn context(
-        step: &StepResult,
-        second: &Second,
-        sampled: f64,
-    ) -> Vec<(&'static str, Option<f64>)> {
-        Context { step, second, before: None, counted: sampled, sampled }.values()
+    fn values_of(step: &StepResult, second: &Second, sampled: f64) -> Values {
+        let samples = Context { second, before: None, sampled }.values();
+        of_step(step, second, sampled).into_iter().chain(samples).collect()
     }
 
     fn step() -> StepResult {
@@ -234,31 +308,54 @@ mod tests {
     fn a_part_of_a_second_counts_for_what_it_is() {
         let engine = [("pages_written_deadline".to_string(), 50.0)].into();
         let second = Second { inserts: 500, engine, sample_seconds: 0.5, ..Second::default() };
-        let values = context(&step(), &second, 0.5);
+        let values = values_of(&step(), &second, 0.5);
         assert_eq!(get(&values, "inserts"), Some(1000.0));
         assert_eq!(get(&values, "written_deadline"), Some(100.0));
-        assert_eq!(get(&context(&step(), &second, 0.0), "inserts"), None);
+        assert_eq!(get(&values_of(&step(), &second, 0.0), "inserts"), None);
     }
 
     #[test]
     fn the_slowest_commit_of_a_short_end_is_told_and_their_99th_percentile_is_not() {
         let second =
             Second { inserts: 3, insert_us_99: 800, insert_us_max: 9000, ..Second::default() };
-        let values = context(&step(), &second, 0.0);
+        let values = values_of(&step(), &second, 0.0);
         assert_eq!(get(&values, "commit_ms_99"), None);
         assert_eq!(get(&values, "commit_ms_max"), Some(9.0));
-        assert_eq!(get(&context(&step(), &second, 0.5), "commit_ms_99"), Some(0.8));
+        assert_eq!(get(&values_of(&step(), &second, 0.5), "commit_ms_99"), Some(0.8));
     }
 
     #[test]
     fn what_an_engine_does_not_tell_is_absent() {
-        let values = context(&step(), &Second::default(), 1.0);
+        let values = values_of(&step(), &Second::default(), 1.0);
         for column in
             ["checkpoint_age", "written_deadline", "waits_pacing", "redo_mib", "dirty_share"]
         {
             assert_eq!(get(&values, column), None, "{column}");
         }
         assert_eq!(get(&values, "device_write_mib"), Some(0.0), "the kernel tells");
+    }
+
+    #[test]
+    fn what_a_warm_up_counted_is_no_share_of_the_first_second() {
+        let second = |second, new_orders| tpcc::document::Second {
+            second,
+            transactions: 2 * new_orders,
+            new_orders,
+            engine_figures: [("log_waits".to_string(), f64::from(second) + 70.0)].into(),
+            ..Default::default()
+        };
+        let mut run = tpcc::document::Run::default();
+        run.measured.seconds = 1.5;
+        run.seconds = vec![second(0, 8), second(1, 4)];
+        let runs = [(&run, "1 client".to_string()), (&run, "2 clients".to_string())];
+        let timeline = Timeline::of_tpcc(runs);
+        let column = |name| timeline.columns[name].clone();
+        assert_eq!(column("new_orders"), [8.0, 8.0, 8.0, 8.0].map(Some));
+        assert_eq!(column("transactions"), [16.0; 4].map(Some));
+        assert_eq!(column("waits_log"), [None, Some(2.0), None, Some(2.0)]);
+        let segments: Vec<_> = timeline.segments.iter().map(|s| (s.from, s.len)).collect();
+        assert_eq!(segments, [(0, 2), (2, 2)]);
+        assert!(!timeline.columns.contains_key("inserts"), "those are the Insert Benchmark's");
     }
 
     #[test]

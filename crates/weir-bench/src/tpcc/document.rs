@@ -77,13 +77,14 @@ pub struct Run {
     pub rate_mean: f64,
     /// The rate that 99 % of the seconds reach.
     pub rate_99: f64,
-    /// Transactions of all kinds.
+    /// Transactions of all kinds, those that were rolled back as they were meant to be among them.
     pub transactions: u64,
     /// New orders that were rolled back as they were meant to be.
     pub rolled_back: u64,
     /// How often a transaction was rolled back by the engine and run again.
     pub retries: u64,
-    /// Latencies, those of all tries together; new orders that were rolled back are among them.
+    /// Latencies, those of all tries together; new orders that were rolled back as they were meant to be
+    /// count here, but not in `tpm_c`.
     pub kinds: BTreeMap<Kind, Latency>,
     /// Time and resources.
     pub measured: Measured,
@@ -105,7 +106,7 @@ pub struct Second {
     pub second: u32,
     /// Transactions that ended.
     pub transactions: u64,
-    /// New orders among them.
+    /// New orders among them, also those that were rolled back as they were meant to be.
     pub new_orders: u64,
     /// What 99 % of the transactions that ended in this second did not exceed.
     pub latency_us_99: u64,

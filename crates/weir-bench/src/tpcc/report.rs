@@ -7,7 +7,7 @@ use super::transactions::Kind;
 use crate::error::Result;
 use crate::files::write_json;
 use crate::quantity::counted;
-use crate::report::TextTable;
+use crate::report::{Cell, TEXT_COLUMNS, TextTable};
 use crate::rounds::{Median, medians};
 
 /// What the columns mean, for readers of tables.
@@ -16,10 +16,8 @@ pub const COLUMNS: &[(&str, &str)] = &[
     ("range", "with --rounds, the lowest and the highest tpmC; the line is the median run's"),
     ("vs.X", "tpmC against the first engine's"),
     ("tps.av", "transactions of all kinds per second"),
-    (
-        "tps.99",
-        "the rate that 99 % of the seconds reach; of fewer than 100 the slowest; 99/av: that of the mean",
-    ),
+    ("tps.99", "the rate that 99 % of the seconds reach; of fewer than 100 the slowest one's"),
+    ("99/av", "tps.99 as a part of tps.av"),
     ("retry/s", "transactions per second that the engine rolled back and that ran again"),
     ("Mcpu/t", "microseconds of the engine's processor time per transaction, or per row loaded"),
     ("rKB/t wKB/t", "KB read from and written to the device per transaction, or per row loaded"),
@@ -28,18 +26,11 @@ pub const COLUMNS: &[(&str, &str)] = &[
 ];
 
 /// All results as text.
-pub fn tables(document: &Document) -> String {
-    let mut text = String::new();
-    if !document.loads.is_empty() {
-        text += &loads(&document.loads).render(&["engine"]);
-        text += "\n";
-    }
-    let Some(first) = document.runs.first().map(|run| run.engine.as_str()) else { return text };
-    let (rates, verdicts) = rates(document, first);
-    if !rates.is_empty() {
-        text += &rates.render(&["engine"]);
-        text += &format!("\n{}", latencies(document).render(&["transaction", "engine"]));
-    }
+pub fn summary(document: &Document) -> String {
+    let tables = tables(document);
+    let tables: Vec<_> = tables.iter().map(|(_, table)| table.render(TEXT_COLUMNS)).collect();
+    let mut text = tables.join("\n");
+    let verdicts = verdicts(document);
     if !verdicts.is_empty() {
         text += &format!("\n{verdicts}");
     }
@@ -57,16 +48,26 @@ pub fn tables(document: &Document) -> String {
     text
 }
 
-fn gb(bytes: u64) -> String {
-    format!("{:.2}", bytes as f64 / f64::from(1 << 30))
+/// The tables that have rows, each with what it is about.
+pub fn tables(document: &Document) -> Vec<(&'static str, TextTable)> {
+    let tables = [
+        ("Load", loads(&document.loads)),
+        ("Transactions", rates(document)),
+        ("Latencies of transactions", latencies(document)),
+    ];
+    tables.into_iter().filter(|(_, table)| !table.is_empty()).collect()
 }
 
-fn kb_per(bytes: u64, of: u64) -> String {
-    format!("{:.3}", bytes as f64 / 1024.0 / of.max(1) as f64)
+fn gb(bytes: u64) -> Cell {
+    Cell::number(bytes as f64 / f64::from(1 << 30), 2)
 }
 
-fn ratio(a: f64, b: f64) -> String {
-    if b > 0.0 { format!("{:.2}", a / b) } else { "-".into() }
+fn kb_per(bytes: u64, of: u64) -> Cell {
+    Cell::number(bytes as f64 / 1024.0 / of.max(1) as f64, 3)
+}
+
+fn ratio(a: f64, b: f64) -> Cell {
+    if b > 0.0 { Cell::number(a / b, 2) } else { "-".into() }
 }
 
 fn loads(loads: &[Load]) -> TextTable {
@@ -74,18 +75,18 @@ fn loads(loads: &[Load]) -> TextTable {
         "load", "engine", "rows/s", "seconds", "Mcpu/t", "rKB/t", "wKB/t", "size",
     ]);
     for load in loads {
-        let Load { engine, rows, measured, .. } = load;
-        let cells = [
-            counted_rows(*rows),
-            engine.clone(),
-            format!("{:.0}", *rows as f64 / measured.seconds.max(1e-9)),
-            format!("{:.1}", measured.seconds),
-            format!("{:.1}", measured.engine_cpu_us() as f64 / (*rows).max(1) as f64),
+        let Load { engine, rows, measured, round } = load;
+        let cells: Vec<Cell> = vec![
+            counted_rows(*rows).into(),
+            engine.clone().into(),
+            Cell::number(*rows as f64 / measured.seconds.max(1e-9), 0),
+            Cell::number(measured.seconds, 1),
+            Cell::number(measured.engine_cpu_us() as f64 / (*rows).max(1) as f64, 1),
             kb_per(measured.usage.read_bytes, *rows),
             kb_per(measured.usage.write_bytes, *rows),
             gb(measured.size_bytes),
         ];
-        table.row("load", cells);
+        table.row(format!("load {round}"), cells);
     }
     table
 }
@@ -113,72 +114,92 @@ fn cases(document: &Document) -> Vec<(u32, Vec<Line<'_>>)> {
     all.into_iter().map(|clients| (clients, medians_of(clients))).collect()
 }
 
-fn rates(document: &Document, first: &str) -> (TextTable, String) {
-    let relative = format!("vs.{first}");
-    let mut table = TextTable::new(&[
-        "clients", "engine", "tpmC", "range", &relative, "tps.av", "tps.99", "99/av", "retry/s",
-        "Mcpu/t", "rKB/t", "wKB/t", "size", "rss",
-    ]);
-    let mut verdicts = String::new();
-    for (clients, lines) in cases(document) {
-        let base = lines.iter().find(|(engine, _)| *engine == first);
-        let base = base.map(|(_, median)| median.run.tpm_c);
-        for (_, median) in &lines {
-            table.row(clients.to_string(), cells(median, base));
-        }
-        let others = lines.iter().filter(|(engine, _)| *engine != first);
-        let best = others.max_by(|(_, a), (_, b)| a.run.tpm_c.total_cmp(&b.run.tpm_c));
-        if let (Some(base), Some((name, best))) = (base, best) {
-            let clients = counted(clients, "client");
-            let times = ratio(base, best.run.tpm_c);
-            verdicts +=
-                &format!("{clients}: {first} is at {times}x of the fastest other, {name}\n");
-        }
-    }
-    (table, verdicts)
+/// The engine that the others are compared with, where there are others.
+fn first(document: &Document) -> Option<&str> {
+    let first = document.runs.first()?.engine.as_str();
+    document.runs.iter().any(|run| run.engine != first).then_some(first)
 }
 
-fn cells(median: &Median<&Run>, base: Option<f64>) -> Vec<String> {
-    let run = median.run;
-    let (usage, transactions) = (&run.measured.usage, run.transactions);
-    vec![
-        run.clients.to_string(),
-        run.engine.clone(),
-        format!("{:.0}", run.tpm_c),
-        median.range_text(),
-        base.map_or("-".into(), |base| ratio(run.tpm_c, base)),
-        format!("{:.0}", run.rate_mean),
-        format!("{:.0}", run.rate_99),
-        ratio(run.rate_99, run.rate_mean),
-        format!("{:.1}", run.retries as f64 / run.measured.seconds.max(1e-9)),
-        format!("{:.1}", run.measured.engine_cpu_us() as f64 / transactions.max(1) as f64),
-        kb_per(usage.read_bytes, transactions),
-        kb_per(usage.write_bytes, transactions),
-        gb(run.measured.size_bytes),
-        gb(run.measured.resident_bytes_max),
-    ]
+/// The rate of the engine `first` in a case.
+fn base(lines: &[Line], first: &str) -> Option<f64> {
+    lines.iter().find(|(engine, _)| *engine == first).map(|(_, median)| median.run.tpm_c)
+}
+
+fn rates(document: &Document) -> TextTable {
+    let first = first(document);
+    let relative = first.map(|first| format!("vs.{first}"));
+    let mut heads = vec!["clients", "engine", "tpmC", "range"];
+    heads.extend(relative.as_deref());
+    heads.extend([
+        "tps.av", "tps.99", "99/av", "retry/s", "Mcpu/t", "rKB/t", "wKB/t", "size", "rss",
+    ]);
+    let mut table = TextTable::new(&heads);
+    for (clients, lines) in cases(document) {
+        for (engine, median) in &lines {
+            let run = median.run;
+            let (usage, transactions) = (&run.measured.usage, run.transactions);
+            let mut cells: Vec<Cell> = vec![
+                clients.to_string().into(),
+                (*engine).into(),
+                Cell::number(run.tpm_c, 0),
+                median.range_text().into(),
+            ];
+            cells.extend(first.map(|first| {
+                base(&lines, first).map_or("-".into(), |base| ratio(run.tpm_c, base))
+            }));
+            cells.extend([
+                Cell::number(run.rate_mean, 0),
+                Cell::number(run.rate_99, 0),
+                ratio(run.rate_99, run.rate_mean),
+                Cell::number(run.retries as f64 / run.measured.seconds.max(1e-9), 1),
+                Cell::number(run.measured.engine_cpu_us() as f64 / transactions.max(1) as f64, 1),
+                kb_per(usage.read_bytes, transactions),
+                kb_per(usage.write_bytes, transactions),
+                gb(run.measured.size_bytes),
+                gb(run.measured.resident_bytes_max),
+            ]);
+            table.row(clients.to_string(), cells);
+        }
+    }
+    table
+}
+
+/// How the first engine stands beside the fastest other, a line for each number of clients.
+fn verdicts(document: &Document) -> String {
+    let Some(first) = first(document) else { return String::new() };
+    let mut text = String::new();
+    for (clients, lines) in cases(document) {
+        let others = lines.iter().filter(|(engine, _)| *engine != first);
+        let best = others.max_by(|(_, a), (_, b)| a.run.tpm_c.total_cmp(&b.run.tpm_c));
+        if let (Some(base), Some((name, best))) = (base(&lines, first), best) {
+            let clients = counted(clients, "client");
+            let times = ratio(base, best.run.tpm_c).text;
+            text += &format!("{clients}: {first} is at {times}x of the fastest other, {name}\n");
+        }
+    }
+    text
 }
 
 fn latencies(document: &Document) -> TextTable {
     let mut table =
         TextTable::new(&["transaction", "clients", "engine", "share", "p50", "p99", "max"]);
-    let milliseconds = |us: f64| format!("{:.2}", us / 1000.0);
+    let milliseconds = |us: f64| Cell::number(us / 1000.0, 2);
     for kind in Kind::ALL {
         for (clients, lines) in cases(document) {
             for (engine, median) in lines {
                 let run = median.run;
                 let Some(latency) = run.kinds.get(&kind) else { continue };
                 let share = latency.count as f64 / run.transactions.max(1) as f64;
-                let cells = [
-                    kind.name().to_string(),
-                    clients.to_string(),
-                    engine.to_string(),
-                    format!("{:.1} %", 100.0 * share),
+                let cells: Vec<Cell> = vec![
+                    kind.name().into(),
+                    clients.to_string().into(),
+                    engine.into(),
+                    format!("{:.1} %", 100.0 * share).into(),
                     milliseconds(latency.p50_us),
                     milliseconds(latency.p99_us),
                     milliseconds(latency.max_us),
                 ];
-                table.row(kind.name(), cells);
+                table.row(format!("{} {clients}", kind.name()), cells);
             }
         }
     }
