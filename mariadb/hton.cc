@@ -438,6 +438,7 @@ static int init(void *p)
     sql_print_error("WEIR: the database can't be opened: %s", weir_error_message());
     return 1;
   }
+  show_redo_capacity();
   weir_observe_waits(database, report_wait);
   weir_prefer_victims(database, prefer_victim);
   if (!open_numbers())

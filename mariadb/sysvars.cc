@@ -91,6 +91,14 @@ WeirOptions open_options()
   return WeirOptions{memory, redo_capacity, durability(), 50000, dirty_limit};
 }
 
+// The log consists of whole files, a few at least: the variable shows what that comes to, as when it is set later.
+void show_redo_capacity()
+{
+  uint64_t actual;
+  if (weir_set_redo_capacity(database, redo_capacity, &actual) == WEIR_RESULT_OK)
+    redo_capacity= actual;
+}
+
 bool clean_shutdown()
 {
   return clean;
