@@ -168,6 +168,12 @@ static bool is_trimmed(CHARSET_INFO *cs)
   return !strcmp(cs->coll_name.str, "cp1250_czech_cs") || !strcmp(cs->coll_name.str, "latin2_czech_cs");
 }
 
+// One of these compares its first two levels word by word: weights of all levels together are in that order.
+static bool is_by_words(CHARSET_INFO *cs)
+{
+  return !strcmp(cs->coll_name.str, "latin2_czech_cs");
+}
+
 /*
   Whether a CHAR is as long as its column to its collation. Where each character has one weight, all values
   have as many, and endless spaces change nothing.
@@ -210,20 +216,21 @@ void Part::init_text(uchar keys_made)
   kind= Kind::Weights;
   ends_at_zero= keys_made != KEYS_BEFORE_NO_PAD && variable && !strcmp(cs->coll_name.str, "tis620_thai_nopad_ci");
   by_code= keys_made != KEYS_BEFORE_NO_PAD && !strncmp(cs->coll_name.str, "big5_chinese_", 13);
+  bool by_level= cs->levels_for_order && (!is_by_words(cs) || keys_made <= KEYS_BEFORE_WORDS);
   uchar blank[8];
   cs->fill(reinterpret_cast<char *>(blank), cs->mbminlen, ' ');
   for (uint i= 0; i < array_elements(levels); i++)
   {
-    if (cs->levels_for_order && !(cs->levels_for_order & (1U << i)))
+    if (by_level && !(cs->levels_for_order & (1U << i)))
       continue;
     Level &level= levels[level_count++];
-    level.flag= cs->levels_for_order ? 1U << i : 0;
+    level.flag= by_level ? 1U << i : 0;
     level.end= end_of_level(i, keys_made);
     level.width= uint(cs->strnxfrm(level.space, sizeof level.space, 1, blank, cs->mbminlen, level.flag));
     // A level on which spaces have no weights has nothing to be followed by.
     if (level.width == 0)
       level.end= End::Bare;
-    if (!cs->levels_for_order)
+    if (!by_level)
       break;
   }
 }

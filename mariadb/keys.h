@@ -15,7 +15,7 @@
   greater. So the end, an endless run, lies between the two. Other text (NO PAD) is less than what it is the
   beginning of, as Binary.
 
-  Weights come level by level. NO PAD is the first level's: letters that differ on none of a collation's levels
+  Weights come level by level, but for one collation that compares word by word. NO PAD is the first level's: letters that differ on none of a collation's levels
   may have more or fewer weights on the others (an accent's), which are therefore compared as if followed by
   spaces. A CHAR is as many characters long as its column, and NO PAD counts its spaces: two letters and
   three spaces aren't one that is expanded to the same weights, and four.
@@ -46,8 +46,9 @@ enum class Kind : uchar
 };
 
 // How keys of a table were made, which is kept with it. Before 1, a CHAR of a NO PAD collation was compared as
-// PAD SPACE, all levels of other columns as NO PAD, Big5 by numbers of strokes.
-static const uchar KEYS_BEFORE_NO_PAD= 0, KEYS_NOW= 1;
+// PAD SPACE, all levels of other columns as NO PAD, Big5 by numbers of strokes. Before 2, latin2_czech_cs was compared
+// level by level.
+static const uchar KEYS_BEFORE_NO_PAD= 0, KEYS_BEFORE_WORDS= 1, KEYS_NOW= 2;
 
 // A value in the format of a record or of a key image.
 struct Value

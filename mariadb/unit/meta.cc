@@ -28,12 +28,12 @@ static const Sample FORMATS[]= {
     {BYTES_OF("\003" AUTO_BYTES "\003\000\000\000" NUMBER_BYTES "\003\000\000\000" "uid" "d/t" "added"), NUMBER_VALUE, "d/t", "", "",
      KEYS_BEFORE_NO_PAD},
     {BYTES_OF("\004" AUTO_BYTES "\003\000\000\000" NUMBER_BYTES "\003\000\000\000\001" "uid" "d/t" "added"), NUMBER_VALUE, "d/t", "", "",
-     KEYS_NOW},
+     KEYS_BEFORE_WORDS},
     {BYTES_OF("\005" AUTO_BYTES "\003\000\000\000" NUMBER_BYTES "\003\000\000\000\001\003\000\000\000" "uid" "d/t" "\001\001\005" "added"),
-     NUMBER_VALUE, "d/t", "\001\001\005", "", KEYS_NOW},
+     NUMBER_VALUE, "d/t", "\001\001\005", "", KEYS_BEFORE_WORDS},
     {BYTES_OF("\006" AUTO_BYTES "\003\000\000\000" NUMBER_BYTES "\003\000\000\000\001\003\000\000\000\004\000\000\000"
            "uid" "d/t" "\001\001\005" "\002\000\000\000" "added"),
-     NUMBER_VALUE, "d/t", "\001\001\005", BYTES_OF("\002\000\000\000"), KEYS_NOW},
+     NUMBER_VALUE, "d/t", "\001\001\005", BYTES_OF("\002\000\000\000"), KEYS_BEFORE_WORDS},
 };
 
 static int failures= 0;
