@@ -163,12 +163,16 @@ class Table:
         if kind == "modify" and unused:
             old = rng.choice(unused)
             new = columns.column(rng, old.name)
+            if old.type == new.type == "JSON":
+                new.nullable = old.nullable
             return f"MODIFY {new.definition()}", lambda: self.replace(old, new)
         if kind == "place" and unused:
             old = rng.choice(unused)
             return f"MODIFY {old.definition()} FIRST", lambda: (self.columns.remove(old), self.columns.insert(0, old))
-        if kind == "null" and unused:
-            old = rng.choice(unused)
+        # InnoDB doesn't look whether what NULL becomes is JSON.
+        changeable = [c for c in unused if c.type != "JSON"]
+        if kind == "null" and changeable:
+            old = rng.choice(changeable)
             new = columns.Column(old.name, old.type, old.kind, not old.nullable)
             return f"MODIFY {new.definition()}", lambda: self.replace(old, new)
         if kind == "rename" and unused:
