@@ -369,7 +369,11 @@ int ha_weir::info(uint flag)
   if (flag & HA_STATUS_ERRKEY)
     tell_duplicate();
   if ((flag & HA_STATUS_AUTO) && table->found_next_number_field)
-    stats.auto_increment_value= auto_increment();
+  {
+    if (int error= know_next_auto())
+      return error;
+    stats.auto_increment_value= share->next_auto;
+  }
   return 0;
 }
 

@@ -262,7 +262,7 @@ private:
 
   /* Numbers that the engine gives */
   int note_auto_increment(const uchar *record);
-  ulonglong last_value(uint index, Field *field);
-  ulonglong auto_increment();
-  ulonglong hidden_key();
+  int last_value(uint index, Field *field, ulonglong *value);
+  int know_next_auto();
+  int know_next_hidden();
 };

@@ -92,6 +92,9 @@ int ha_weir::write_row(const uchar *buf)
     int error= collect(buf);
     return error ? error : note_auto_increment(buf);
   }
+  if (hidden)
+    if (int error= know_next_hidden())
+      return error;
   Alone own;
   if (sequence && !alone)
   {
@@ -103,7 +106,7 @@ int ha_weir::write_row(const uchar *buf)
   {
     key_is_due= false;
     pk.clear();
-    append_number(pk, hidden_key());
+    append_number(pk, share->next_hidden++);
   }
   else
     find_key_of(buf);
@@ -112,7 +115,7 @@ int ha_weir::write_row(const uchar *buf)
   while (hidden && error == HA_ERR_FOUND_DUPP_KEY && duplicate == MAX_KEY)
   {
     pk.clear();
-    append_number(pk, hidden_key());
+    append_number(pk, share->next_hidden++);
     error= insert(buf);
   }
   if (alone == &own)
@@ -234,31 +237,33 @@ struct Last
   Scanner scanner;
   WeirScanned at= {};
 
-  bool find(const WeirTable *table, uint32_t index, bool backward)
+  WeirResult find(const WeirTable *table, uint32_t index, bool backward)
   {
-    return scanner.open(table, index, backward) == WEIR_RESULT_OK &&
-           scanner.next(&at) == WEIR_RESULT_OK;
+    WeirResult result= scanner.open(table, index, backward);
+    return result == WEIR_RESULT_OK ? scanner.next(&at) : result;
   }
 };
 
-// Numbers the rows of a table that has no primary key.
-ulonglong ha_weir::hidden_key()
+// Finds out which number the next row gets of a table that has no primary key.
+int ha_weir::know_next_hidden()
 {
-  if (share->next_hidden == 0)
+  if (share->next_hidden != 0)
+    return 0;
+  Last last;
+  ulonglong next= 1;
+  WeirResult result= last.find(share->table, WEIR_PRIMARY, true);
+  if (result != WEIR_RESULT_OK && result != WEIR_RESULT_NOT_FOUND)
+    return fail(result);
+  if (result == WEIR_RESULT_OK && last.at.key.len == 8)
   {
-    Last last;
-    ulonglong next= 1;
-    if (last.find(share->table, WEIR_PRIMARY, true) && last.at.key.len == 8)
-    {
-      next= 0;
-      for (uint i= 0; i < 8; i++)
-        next= next << 8 | last.at.key.data[i];
-      next++;
-    }
-    ulonglong unknown= 0;
-    share->next_hidden.compare_exchange_strong(unknown, next);
+    next= 0;
+    for (uint i= 0; i < 8; i++)
+      next= next << 8 | last.at.key.data[i];
+    next++;
   }
-  return share->next_hidden++;
+  ulonglong unknown= 0;
+  share->next_hidden.compare_exchange_strong(unknown, next);
+  return 0;
 }
 
 // The server's own conversion of numbers that are too large for a BIGINT fails the statement.
@@ -284,14 +289,16 @@ static ulonglong value_at(TABLE *table, Field *field, uchar *record)
   return value;
 }
 
-// The highest value of AUTO_INCREMENT that an index holds, committed or not.
-ulonglong ha_weir::last_value(uint index, Field *field)
+// The highest value of AUTO_INCREMENT that an index holds, committed or not; 0: it is empty.
+int ha_weir::last_value(uint index, Field *field, ulonglong *value)
 {
+  *value= 0;
   Last last;
   const KeyFormat &key= keys[index];
   uint32_t position= index_position(index);
-  if (!last.find(share->table, position, !key.parts()[0].descending))
-    return 0;
+  WeirResult result= last.find(share->table, position, !key.parts()[0].descending);
+  if (result != WEIR_RESULT_OK)
+    return result == WEIR_RESULT_NOT_FOUND ? 0 : fail(result);
   std::vector<uchar> record(table->s->default_values,
                             table->s->default_values + table->s->reclength);
   uchar *to= record.data();
@@ -300,26 +307,27 @@ ulonglong ha_weir::last_value(uint index, Field *field)
                ? rows.decode(table, last.at.value, all.row, to) &&
                      key.decode_primary(table, last.at.key, all.primary, to)
                : key.decode(table, last.at.key, last.at.value, all.entries[index], to);
-  ulonglong value= ok ? value_at(table, field, to) : 0;
+  if (ok)
+    *value= value_at(table, field, to);
   dbug_tmp_restore_column_map(&table->read_set, kept_read);
-  return value;
+  return ok ? 0 : HA_ERR_CRASHED;
 }
 
-// The next value of AUTO_INCREMENT.
-ulonglong ha_weir::auto_increment()
+// Finds out the next value of AUTO_INCREMENT.
+int ha_weir::know_next_auto()
 {
-  ulonglong next= share->next_auto;
   if (share->auto_is_known)
-    return next;
-  Field *field= table->found_next_number_field;
-  ulonglong last= table->s->next_number_keypart == 0 ? last_value(table->s->next_number_index, field) : 0;
-  ulonglong from= last == ULONGLONG_MAX ? last : last + 1, kept= 0;
-  if (share->recall(&kept) != WEIR_RESULT_OK)
-    sql_print_warning("WEIR: table %s: %s", share->name.c_str(), weir_error_message());
-  from= std::max(from, kept);
+    return 0;
+  ulonglong last= 0, kept= 0;
+  if (table->s->next_number_keypart == 0)
+    if (int error= last_value(table->s->next_number_index, table->found_next_number_field, &last))
+      return error;
+  if (WeirResult result= share->recall(&kept))
+    return fail(result);
+  ulonglong from= std::max(last == ULONGLONG_MAX ? last : last + 1, kept), next= share->next_auto;
   while (next < from && !share->next_auto.compare_exchange_weak(next, from)) {}
   share->auto_is_known= true;
-  return share->next_auto;
+  return 0;
 }
 
 /*
@@ -348,8 +356,15 @@ void ha_weir::get_auto_increment(ulonglong offset, ulonglong increment, ulonglon
     handler::get_auto_increment(offset, increment, wanted, first, reserved);
     return;
   }
+  if (know_next_auto())
+  {
+    // The server's word for an error.
+    *first= ULONGLONG_MAX;
+    *reserved= 0;
+    return;
+  }
   // `base`: what the values after those that are handed out now are counted from.
-  ulonglong next= auto_increment(), base;
+  ulonglong next= share->next_auto, base;
   do
   {
     if (next == ULONGLONG_MAX || next > table->next_number_field->get_max_int_value())
@@ -388,8 +403,9 @@ int ha_weir::note_auto_increment(const uchar *record)
   Field *field= table->found_next_number_field;
   if (!field || table->s->next_number_keypart != 0)
     return 0;
-  ulonglong value= value_at(table, field, const_cast<uchar *>(record));
-  ulonglong next= auto_increment();
+  if (int error= know_next_auto())
+    return error;
+  ulonglong value= value_at(table, field, const_cast<uchar *>(record)), next= share->next_auto;
   while (next <= value && !share->next_auto.compare_exchange_weak(
                               next, value == ULONGLONG_MAX ? value : value + 1)) {}
   return fail(share->keep(value));
