@@ -23,7 +23,8 @@ class Handlers:
             return f"HANDLER h_{table.name} CLOSE"
         limit = f" LIMIT {rng.randrange(1, 9)}"
         steps = () if table.name in self.ended else ("NEXT", "NEXT")
-        whole = [name for name in table.indexes if "(" not in table.parts_of(name)]
+        # Of equal keys in several partitions of a table without primary key any may come first.
+        whole = [name for name in table.indexes if "(" not in table.parts_of(name) and not table.dividing]
         if not whole or rng.random() < 0.3:
             return f"HANDLER h_{table.name} READ {rng.choice(('FIRST', *steps))}{limit}"
         index = rng.choice(whole)
