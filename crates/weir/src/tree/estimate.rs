@@ -10,6 +10,7 @@
 use super::cursor::LeafRead;
 use super::{Target, Tree};
 use crate::storage::{Fault, Restart, Stop, Storage, retry};
+use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
 use weir_page::{Kind, SharedPage};
 
@@ -20,9 +21,12 @@ struct Step {
     count: usize,
 }
 
+/// A way from the root: few trees are higher.
+type Steps = SmallVec<[Step; 6]>;
+
 /// Where a key lies.
 struct Place {
-    steps: Vec<Step>,
+    steps: Steps,
     /// Living entries of the leaf, and those before the key.
     alive: usize,
     before: usize,
@@ -34,9 +38,9 @@ impl Tree {
         &self,
         s: &'s Storage,
         choose: &mut dyn FnMut(&SharedPage<'_>) -> usize,
-    ) -> Result<(Vec<Step>, LeafRead<'s>), Stop> {
+    ) -> Result<(Steps, LeafRead<'s>), Stop> {
         let _pin = s.pin();
-        let (mut page, mut steps, mut parent) = (self.root(), Vec::new(), None);
+        let (mut page, mut steps, mut parent) = (self.root(), Steps::new(), None);
         loop {
             let frame = s.pool.find(&s.store, page)?;
             let state = s.pool.frame(frame);

@@ -10,7 +10,7 @@
 //! anything has been staged when it comes to read on in the main tree: so it misses nothing
 //! that its own transaction puts there meanwhile.
 
-use super::scan::Together;
+use super::scan::Copies;
 use super::staging::Staging;
 use super::{Batch, Direction, Look, Range, Row, Scan, ScanStop};
 use std::cmp::Ordering;
@@ -23,7 +23,7 @@ pub struct MergedScan {
     /// Whether the entry given last was staged.
     last_is_staged: bool,
     /// Entries of both that were given together.
-    together: Together,
+    together: Copies,
     behind: Option<Behind>,
 }
 
@@ -58,7 +58,7 @@ impl MergedScan {
             main,
             staged: None,
             last_is_staged: false,
-            together: Together::default(),
+            together: Copies::default(),
             behind: None,
         };
         scan.look_beside(staging, settled);

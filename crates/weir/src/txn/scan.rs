@@ -10,6 +10,7 @@ use super::versions::Walks;
 use super::{Look, Transactions, View};
 use crate::storage::Fault;
 use crate::tree::Tree;
+use std::cell::Cell;
 use std::cmp::Ordering;
 use std::sync::Arc;
 use weir_page::{PageId, TxnId};
@@ -32,8 +33,10 @@ pub struct Range {
     pub high: Option<Vec<u8>>,
 }
 
-/// Room that a scan begins with, in bytes.
-const FIRST_ROOM: usize = 4 << 10;
+/// Room that a scan begins with, in bytes and in entries.
+const FIRST_ROOM: (usize, usize) = (4 << 10, 64);
+/// Most room that a thread's scan leaves for its next one.
+const ROOM_LEFT: (usize, usize) = (32 << 10, 1 << 10);
 
 /// A running scan.
 pub struct Scan {
@@ -49,8 +52,8 @@ pub struct Scan {
     /// What it is a part of, if it is one of several.
     whole: Option<Range>,
     done: bool,
-    bytes: Vec<u8>,
-    rows: Vec<Copied>,
+    copies: Copies,
+    /// Which of the copied entries is given next.
     next: usize,
     /// Entries of the batch to come, at most: small scans stay small.
     most: usize,
@@ -87,14 +90,36 @@ pub struct Batch<'a> {
     pub entries: &'a [Copied],
 }
 
-/// Entries of several scans, in a buffer of their own.
+/// Entries that were copied together.
 #[derive(Default)]
-pub(super) struct Together {
+pub(super) struct Copies {
     bytes: Vec<u8>,
     entries: Vec<Copied>,
 }
 
-impl Together {
+thread_local! {
+    /// What the thread's last scan has left for its next one.
+    static LEFT: Cell<Option<Copies>> = const { Cell::new(None) };
+}
+
+impl Copies {
+    /// With room for what a short scan copies, so that it doesn't grow piece by piece.
+    fn with_room() -> Copies {
+        LEFT.take().unwrap_or_else(|| Copies {
+            bytes: Vec::with_capacity(FIRST_ROOM.0),
+            entries: Vec::with_capacity(FIRST_ROOM.1),
+        })
+    }
+
+    /// Leaves the room to the thread's next scan, unless it is much.
+    fn leave_room(mut self) {
+        if self.bytes.capacity() <= ROOM_LEFT.0 && self.entries.capacity() <= ROOM_LEFT.1 {
+            self.clear();
+            // A thread that ends has none.
+            let _ = LEFT.try_with(|left| left.set(Some(self)));
+        }
+    }
+
     fn clear(&mut self) {
         self.bytes.clear();
         self.entries.clear();
@@ -161,8 +186,6 @@ impl Scan {
         most: usize,
     ) -> Scan {
         let done = range.high.as_ref().is_some_and(|h| *h <= range.low);
-        // Room for what a short scan copies, so that it doesn't grow piece by piece.
-        let (bytes, rows) = (Vec::with_capacity(FIRST_ROOM), Vec::with_capacity(most.min(64)));
         Scan {
             shared,
             tree,
@@ -172,8 +195,7 @@ impl Scan {
             range,
             whole: None,
             done,
-            bytes,
-            rows,
+            copies: Copies::with_room(),
             next: 0,
             most: most.max(1),
             looks_ahead_in: None,
@@ -184,8 +206,9 @@ impl Scan {
 
     /// The tree is a unique index: where the scan's transaction has overwritten what its snapshot
     /// doesn't cover, what the snapshot covers is given as well, as outdated.
-    pub fn of_unique_index(self) -> Scan {
-        Scan { unique: true, ..self }
+    pub fn of_unique_index(mut self) -> Scan {
+        self.unique = true;
+        self
     }
 
     /// A scan of the same range of another tree; this one ends where it is, and gets the range back part by part.
@@ -198,8 +221,9 @@ impl Scan {
     }
 
     /// Range locks are taken of this tree, too: its entries move there.
-    pub(super) fn locking_too(self, tree: Tree) -> Scan {
-        Scan { locks_too: Some(tree), ..self }
+    pub(super) fn locking_too(mut self, tree: Tree) -> Scan {
+        self.locks_too = Some(tree);
+        self
     }
 
     /// The next entry that `view` sees.
@@ -217,7 +241,7 @@ impl Scan {
     /// [`ScanStop`].
     #[inline]
     pub fn look(&mut self, look: Look) -> Result<Option<Row<'_>>, ScanStop> {
-        while self.next == self.rows.len() {
+        while self.next == self.copies.entries.len() {
             if self.done {
                 return Ok(None);
             }
@@ -238,15 +262,17 @@ impl Scan {
 
     #[inline]
     fn row(&self, at: usize) -> Row<'_> {
-        let Copied { key, value, end, overflow, outdated } = self.rows[at];
-        let (key, value) =
-            (&self.bytes[key as usize..value as usize], &self.bytes[value as usize..end as usize]);
+        let Copied { key, value, end, overflow, outdated } = self.copies.entries[at];
+        let (key, value) = (
+            &self.copies.bytes[key as usize..value as usize],
+            &self.copies.bytes[value as usize..end as usize],
+        );
         Row { key, value, overflow, outdated }
     }
 
     /// Makes sure that there is an entry to give, unless the range is at its end; returns it.
     pub(super) fn fill(&mut self, look: Look) -> Result<Option<Row<'_>>, ScanStop> {
-        while self.next == self.rows.len() && !self.done {
+        while self.next == self.copies.entries.len() && !self.done {
             self.fetch(look)?;
         }
         Ok(self.peek())
@@ -254,11 +280,15 @@ impl Scan {
 
     /// Copies more entries, all that were copied having been given; none at the end of the range.
     pub(super) fn refill(&mut self, look: Look) -> Result<(), ScanStop> {
-        assert_eq!(self.next, self.rows.len(), "copied entries are given before more are");
+        assert_eq!(
+            self.next,
+            self.copies.entries.len(),
+            "copied entries are given before more are"
+        );
         if !self.done {
             return self.fetch(look);
         }
-        self.rows.clear();
+        self.copies.entries.clear();
         self.next = 0;
         Ok(())
     }
@@ -268,12 +298,12 @@ impl Scan {
     /// where it is.
     #[inline]
     pub fn take_copied(&mut self, key_bytes_max: usize) -> Batch<'_> {
-        let rest = &self.rows[self.next..];
+        let rest = &self.copies.entries[self.next..];
         let most = key_bytes_max as u32;
         let apart = |row: &Copied| row.overflow || row.outdated || row.value - row.key > most;
         let here = rest.iter().position(apart).unwrap_or(rest.len());
         self.next += here;
-        Batch { bytes: &self.bytes, entries: &rest[..here] }
+        Batch { bytes: &self.copies.bytes, entries: &rest[..here] }
     }
 
     /// As [`Scan::take_copied`], of this scan and of `other`, which has copied what lies beside it; in the order of
@@ -283,14 +313,15 @@ impl Scan {
         &mut self,
         other: &mut Scan,
         key_bytes_max: usize,
-        together: &'a mut Together,
+        together: &'a mut Copies,
     ) -> (Batch<'a>, bool) {
         let most = key_bytes_max as u32;
         let apart = |row: &Copied| row.overflow || row.outdated || row.value - row.key > most;
         let mut last_is_others = false;
         together.clear();
         loop {
-            let (ours, others) = (self.rows.get(self.next), other.rows.get(other.next));
+            let (ours, others) =
+                (self.copies.entries.get(self.next), other.copies.entries.get(other.next));
             let order = match (ours, others) {
                 (None, Some(_)) if self.done => Ordering::Greater,
                 (None, _) => break,
@@ -298,8 +329,8 @@ impl Scan {
                 (Some(ours), Some(others)) => self.order(self.key(ours), other.key(others)),
             };
             let (taken, bytes) = match order.is_gt() {
-                true => (others, &other.bytes),
-                false => (ours, &self.bytes),
+                true => (others, &other.copies.bytes),
+                false => (ours, &self.copies.bytes),
             };
             let taken = taken.expect("it is the one, or the only one");
             if apart(taken) {
@@ -324,13 +355,13 @@ impl Scan {
 
     #[inline]
     fn key(&self, row: &Copied) -> &[u8] {
-        &self.bytes[row.key as usize..row.value as usize]
+        &self.copies.bytes[row.key as usize..row.value as usize]
     }
 
     /// The next entry, if it has been copied.
     #[inline]
     pub(super) fn peek(&self) -> Option<Row<'_>> {
-        (self.next < self.rows.len()).then(|| self.row(self.next))
+        (self.next < self.copies.entries.len()).then(|| self.row(self.next))
     }
 
     /// Counts the next entry, which has been copied, as given.
@@ -347,7 +378,7 @@ impl Scan {
     /// Whether the next entry has yet to be copied, if there is one.
     #[inline]
     pub(super) fn is_to_read(&self) -> bool {
-        self.next == self.rows.len() && !self.done
+        self.next == self.copies.entries.len() && !self.done
     }
 
     /// Key of the last entry that was copied and given.
@@ -380,16 +411,51 @@ impl Scan {
 
     /// What has not been given is not to be given.
     pub(super) fn abandon(&mut self) {
-        self.rows.clear();
-        self.bytes.clear();
+        self.copies.clear();
         (self.next, self.done) = (0, true);
     }
 
     /// Goes on with another range, all of the one before having been given.
     pub(super) fn restart(&mut self, range: Range) {
-        assert!(self.done && self.next == self.rows.len(), "a range is read to its end");
+        assert!(self.done && self.next == self.copies.entries.len(), "a range is read to its end");
         self.abandon();
         self.done = range.high.as_ref().is_some_and(|h| *h <= range.low);
         self.range = range;
+    }
+}
+
+impl Drop for Scan {
+    fn drop(&mut self) {
+        std::mem::take(&mut self.copies).leave_room();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scan_leaves_its_room_to_the_next_one_of_its_thread_unless_it_is_much() {
+        let grown = |bytes| {
+            let mut copies = Copies::with_room();
+            copies.bytes.reserve(bytes);
+            copies.entries.push(Copied {
+                key: 0,
+                value: 0,
+                end: 0,
+                overflow: false,
+                outdated: false,
+            });
+            let room = copies.bytes.capacity();
+            copies.leave_room();
+            room
+        };
+        let room = grown(3 * FIRST_ROOM.0);
+        assert!(room > FIRST_ROOM.0);
+        let next = Copies::with_room();
+        assert_eq!((next.bytes.capacity(), next.entries.len()), (room, 0));
+        next.leave_room();
+        grown(2 * ROOM_LEFT.0);
+        assert_eq!(Copies::with_room().bytes.capacity(), FIRST_ROOM.0);
     }
 }

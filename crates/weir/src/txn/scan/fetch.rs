@@ -29,20 +29,20 @@ impl Scan {
         let shared = self.shared.clone();
         let s = &*shared.storage;
         let mut absent = 0;
-        while self.rows.is_empty() && !self.done {
+        while self.copies.entries.is_empty() && !self.done {
             match self.fetch_leaf(s, look) {
                 Ok(()) => {
                     self.walks.clear();
                     self.look_ahead(s);
                 }
                 Err(Restart::Stop(Stop::Retry)) => {}
-                Err(Restart::Error(ScanStop::Held(_))) if !self.rows.is_empty() => break,
+                Err(Restart::Error(ScanStop::Held(_))) if !self.copies.entries.is_empty() => break,
                 Err(Restart::Error(stop)) => return Err(stop),
                 Err(Restart::Stop(Stop::Load(page))) => {
                     if !self.lacks.is_empty() {
                         s.prefetch(&self.lacks);
                         self.lacks.clear();
-                    } else if !self.rows.is_empty() {
+                    } else if !self.copies.entries.is_empty() {
                         break;
                     } else {
                         self.read_from_here(s);
@@ -60,11 +60,10 @@ impl Scan {
 
     /// Takes what was copied out, and makes room for as many entries as are to be copied, if they are like those.
     fn make_room(&mut self) {
-        let entry = self.bytes.len() / self.rows.len().max(1);
-        self.bytes.clear();
-        self.rows.clear();
-        self.bytes.reserve((entry * self.most).min(ROOM_AT_ONCE));
-        self.rows.reserve(self.most.min(ROOM_AT_ONCE / size_of::<Copied>()));
+        let entry = self.copies.bytes.len() / self.copies.entries.len().max(1);
+        self.copies.clear();
+        self.copies.bytes.reserve((entry * self.most).min(ROOM_AT_ONCE));
+        self.copies.entries.reserve(self.most.min(ROOM_AT_ONCE / size_of::<Copied>()));
     }
 
     /// Reads the leaf that is missing together with those behind it, and has more read meanwhile from now on.
@@ -123,8 +122,7 @@ impl Scan {
             && let Err(stop) = self.lock_fetched(own, how, &before)
         {
             // As if it had not been read.
-            self.rows.clear();
-            self.bytes.clear();
+            self.copies.clear();
             (self.range, self.done) = (before, false);
             return Err(Restart::Error(stop));
         }
@@ -157,12 +155,12 @@ impl Scan {
         let locks = &self.shared.locks;
         let is_locked =
             |at: &usize| locks.conflicts(own, self.tree.id, self.row(*at).key, how.mode);
-        let Some(at) = (0..self.rows.len()).find(is_locked) else { return Ok(()) };
+        let Some(at) = (0..self.copies.entries.len()).find(is_locked) else { return Ok(()) };
         let key = self.row(at).key.to_vec();
         if at == 0 {
             return Err(ScanStop::RowLocked(key));
         }
-        self.rows.truncate(at);
+        self.copies.entries.truncate(at);
         self.done = false;
         match self.direction {
             Direction::Forward => self.range.low = key,
@@ -189,7 +187,7 @@ impl Scan {
         };
         let horizon = self.shared.horizon();
         for slot in from..to {
-            if self.rows.len() >= self.most {
+            if self.copies.entries.len() >= self.most {
                 self.range.low = key_of(leaf, slot);
                 return Ok(());
             }
@@ -216,7 +214,7 @@ impl Scan {
         let from = if first { leaf.seek(&self.range.low).0 } else { 0 };
         let horizon = self.shared.horizon();
         for slot in (from..to).rev() {
-            if self.rows.len() >= self.most {
+            if self.copies.entries.len() >= self.most {
                 self.range.high = Some(after(leaf, slot));
                 return Ok(());
             }
@@ -248,11 +246,11 @@ impl Scan {
             return self.copy_version(leaf, slot, look);
         }
         if !cell.flags.deleted {
-            let key = self.bytes.len();
-            self.bytes.reserve(leaf.prefix().len() + cell.bytes.len());
-            self.bytes.extend_from_slice(leaf.prefix());
-            let value = self.bytes.len() + cell.key_len;
-            self.bytes.extend_from_slice(cell.bytes);
+            let key = self.copies.bytes.len();
+            self.copies.bytes.reserve(leaf.prefix().len() + cell.bytes.len());
+            self.copies.bytes.extend_from_slice(leaf.prefix());
+            let value = self.copies.bytes.len() + cell.key_len;
+            self.copies.bytes.extend_from_slice(cell.bytes);
             self.note(key, value, cell.flags.overflow, false);
         }
         Ok(())
@@ -307,7 +305,7 @@ impl Scan {
     ) {
         let (Look::At(view), Restart::Stop(Stop::Load(_))) = (look, stop) else { return };
         let most = self.shared.storage.read_ahead_pages();
-        for slot in slots.take(self.most - self.rows.len()) {
+        for slot in slots.take(self.most - self.copies.entries.len()) {
             if self.lacks.len() >= most {
                 break;
             }
@@ -348,19 +346,19 @@ impl Scan {
         overflow: bool,
         outdated: bool,
     ) {
-        let key = self.bytes.len();
-        self.bytes.extend_from_slice(leaf.prefix());
-        self.bytes.extend_from_slice(leaf.suffix(slot));
-        let value_at = self.bytes.len();
-        self.bytes.extend_from_slice(value);
+        let key = self.copies.bytes.len();
+        self.copies.bytes.extend_from_slice(leaf.prefix());
+        self.copies.bytes.extend_from_slice(leaf.suffix(slot));
+        let value_at = self.copies.bytes.len();
+        self.copies.bytes.extend_from_slice(value);
         self.note(key, value_at, overflow, outdated);
     }
 
     /// Notes what has been copied: from `key` and `value` on.
     #[inline]
     fn note(&mut self, key: usize, value: usize, overflow: bool, outdated: bool) {
-        let (key, value, end) = (key as u32, value as u32, self.bytes.len() as u32);
-        self.rows.push(Copied { key, value, end, overflow, outdated });
+        let (key, value, end) = (key as u32, value as u32, self.copies.bytes.len() as u32);
+        self.copies.entries.push(Copied { key, value, end, overflow, outdated });
     }
 }
 
@@ -440,10 +438,10 @@ mod tests {
             for copied in [2, 5, 7] {
                 let stop = scan.fetch_leaf(&txns.storage, look);
                 assert!(matches!(stop, Err(Restart::Stop(Stop::Retry))));
-                assert_eq!(scan.rows.len(), copied);
+                assert_eq!(scan.copies.entries.len(), copied);
             }
             assert!(scan.fetch_leaf(&txns.storage, look).is_ok());
-            assert_eq!(scan.rows.len(), ROWS.into());
+            assert_eq!(scan.copies.entries.len(), ROWS.into());
         }
     }
 }
