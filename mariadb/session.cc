@@ -1,5 +1,6 @@
 #include "session.h"
 #include <mutex>
+#include <unordered_set>
 #include "errors.h"
 #include "huge_pages.h"
 #include "share.h"
@@ -23,19 +24,39 @@ Session *Session::find(THD *thd)
   return static_cast<Session *>(thd_get_ha_data(thd, hton));
 }
 
+static std::mutex listing;
+static std::unordered_set<const Session *> sessions;
+
+// A replica's workers commit in an order that the server keeps, and with `binlog_commit_wait_count` a commit waits for
+// others: the server wants to know who waits for them.
+Session::Session(THD *thd)
+    : connection(thd->thread_id),
+      canceller(weir_canceller_open(thd->slave_thread || thd_need_wait_reports(thd) ? thd : nullptr))
+{
+  std::lock_guard<std::mutex> guard(listing);
+  sessions.insert(this);
+}
+
 Session *Session::of(THD *thd)
 {
   Session *session= find(thd);
   if (!session)
   {
     allow_huge_pages();
-    session= new Session;
-    // A replica's workers commit in an order that the server keeps, and with `binlog_commit_wait_count` a commit
-    // waits for others: the server wants to know who waits for them.
-    session->canceller= weir_canceller_open(thd->slave_thread || thd_need_wait_reports(thd) ? thd : nullptr);
+    session= new Session(thd);
     thd_set_ha_data(thd, hton, session);
   }
   return session;
+}
+
+std::unordered_map<uint64_t, my_thread_id> Session::connections()
+{
+  std::unordered_map<uint64_t, my_thread_id> of_transactions;
+  std::lock_guard<std::mutex> guard(listing);
+  for (const Session *session : sessions)
+    if (uint64_t transaction= weir_canceller_transaction(session->canceller))
+      of_transactions.emplace(transaction, session->connection);
+  return of_transactions;
 }
 
 static bool in_transaction(THD *thd)
@@ -216,6 +237,10 @@ void Session::close()
   transaction= nullptr;
   ended();
   weir_transaction_close(ended_one);
+  {
+    std::lock_guard<std::mutex> guard(listing);
+    sessions.erase(this);
+  }
   weir_canceller_close(canceller);
   delete this;
 }

@@ -10,6 +10,7 @@
 #include "keys.h"
 #include "last_write.h"
 #include <shared_mutex>
+#include <unordered_map>
 
 namespace weir {
 
@@ -71,10 +72,15 @@ public:
   // Index of the last duplicate. Of a partitioned table the server doesn't always ask the partition that found it.
   uint duplicate= MAX_KEY;
 
+  // The connections of all transactions that have written or locked something, by the transactions' numbers.
+  static std::unordered_map<uint64_t, my_thread_id> connections();
+
 private:
+  explicit Session(THD *thd);
+  const my_thread_id connection;
   // Where none runs, one that has ended, if there was one.
   WeirTransaction *ended_one= nullptr;
-  WeirCanceller *canceller= nullptr;
+  WeirCanceller *const canceller;
   bool in_statement= false, prepared= false, ordered= false, users_own= false, may_write= false;
   WeirResult ordered_result= WEIR_RESULT_OK;
   std::vector<Bytes> to_drop;

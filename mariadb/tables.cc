@@ -10,6 +10,7 @@ static ST_FIELD_INFO transactions_fields[]= {
     Column("TRX_UNDO_RECORDS", ULonglong(), NOT_NULL),
     Column("TRX_AGE_US", ULonglong(), NOT_NULL),
     Column("TRX_WAITS_FOR", ULonglong(), NULLABLE),
+    Column("TRX_MYSQL_THREAD_ID", ULonglong(), NULLABLE),
     CEnd()};
 
 static ST_FIELD_INFO locks_fields[]= {
@@ -21,6 +22,7 @@ static ST_FIELD_INFO locks_fields[]= {
     Column("LOCK_STATE", Varchar(16), NOT_NULL),
     Column("LOCK_WAITED_US", ULonglong(), NOT_NULL),
     Column("LOCK_WAITS_FOR", ULonglong(), NULLABLE),
+    Column("LOCK_MYSQL_THREAD_ID", ULonglong(), NULLABLE),
     CEnd()};
 
 static ST_FIELD_INFO index_fields[]= {
@@ -44,7 +46,8 @@ struct Rows_to
 {
   THD *thd;
   TABLE *table;
-  bool failed;
+  bool failed= false;
+  std::unordered_map<uint64_t, my_thread_id> connections= {};
 };
 
 static void put(Field *field, ulonglong value)
@@ -67,6 +70,13 @@ static void put_or_null(Field *field, ulonglong value)
     field->set_null();
 }
 
+// The connection of a transaction. One that was prepared may have none any more.
+static void put_connection(Field *field, const Rows_to *to, uint64_t transaction)
+{
+  auto found= to->connections.find(transaction);
+  put_or_null(field, found == to->connections.end() ? 0 : found->second);
+}
+
 static void finish(Rows_to *to)
 {
   to->failed= schema_table_store_record(to->thd, to->table);
@@ -85,6 +95,7 @@ extern "C" void transaction_row(void *context, const WeirTransactionInfo *info)
   put(f[2], info->undo_records);
   put(f[3], info->age_us);
   put_or_null(f[4], info->waits_for);
+  put_connection(f[5], to, info->id);
   finish(to);
 }
 
@@ -116,6 +127,7 @@ extern "C" void lock_row(void *context, const WeirLockInfo *info)
     put(f[5], STRING_WITH_LEN("GRANTED"));
   put(f[6], info->waited_us);
   put_or_null(f[7], info->waits_for);
+  put_connection(f[8], to, info->transaction);
   finish(to);
 }
 
@@ -127,19 +139,23 @@ static bool may_see(THD *thd)
 
 static int fill_transactions(THD *thd, TABLE_LIST *tables, Item *)
 {
-  Rows_to to= {thd, tables->table, false};
+  Rows_to to= {thd, tables->table};
   Visitor visitor;
-  if (visitor && may_see(thd))
-    weir_transactions(database, transaction_row, &to);
+  if (!visitor || !may_see(thd))
+    return 0;
+  to.connections= Session::connections();
+  weir_transactions(database, transaction_row, &to);
   return to.failed;
 }
 
 static int fill_locks(THD *thd, TABLE_LIST *tables, Item *)
 {
-  Rows_to to= {thd, tables->table, false};
+  Rows_to to= {thd, tables->table};
   Visitor visitor;
-  if (visitor && may_see(thd))
-    weir_locks(database, lock_row, &to);
+  if (!visitor || !may_see(thd))
+    return 0;
+  to.connections= Session::connections();
+  weir_locks(database, lock_row, &to);
   return to.failed;
 }
 
@@ -176,7 +192,7 @@ static void index_row(Rows_to *to, const WeirTable *table, const Bytes &name, co
 
 static int fill_indexes(THD *thd, TABLE_LIST *tables, Item *)
 {
-  Rows_to to= {thd, tables->table, false};
+  Rows_to to= {thd, tables->table};
   Visitor visitor;
   if (!visitor || !may_see(thd))
     return 0;

@@ -654,6 +654,13 @@ struct WeirCanceller *weir_canceller_open(void *owner);
 // `canceller` is a handle, given back by this, or null.
 void weir_canceller_close(struct WeirCanceller *canceller);
 
+// Number of the connection's transaction that has written or locked something, as in `WeirTransactionInfo`; 0 if
+// there is none.
+//
+// # Safety
+// `canceller` is a handle.
+uint64_t weir_canceller_transaction(const struct WeirCanceller *canceller);
+
 // Ends the wait for a lock that is on, or the transaction's next one; and those of changes of definitions,
 // until `weir_canceller_renew`.
 //

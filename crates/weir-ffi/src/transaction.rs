@@ -214,6 +214,18 @@ pub unsafe extern "C" fn weir_canceller_close(canceller: *mut WeirCanceller) {
     }
 }
 
+/// Number of the connection's transaction that has written or locked something, as in `WeirTransactionInfo`; 0 if
+/// there is none.
+///
+/// # Safety
+/// `canceller` is a handle.
+#[no_mangle]
+pub unsafe extern "C" fn weir_canceller_transaction(canceller: *const WeirCanceller) -> u64 {
+    // SAFETY: the caller's promise.
+    let cancelling = lock(unsafe { &(*canceller).cancelling });
+    cancelling.canceller.as_ref().map_or(0, |canceller| canceller.transaction().0)
+}
+
 /// Ends the wait for a lock that is on, or the transaction's next one; and those of changes of definitions,
 /// until `weir_canceller_renew`.
 ///
