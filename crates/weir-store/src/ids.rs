@@ -90,6 +90,11 @@ impl IdSet {
         ids.skip(1).map(|id| PageId(id as u32))
     }
 
+    /// Ids from here on were never in use, and are handed out after all below.
+    pub fn fresh_from(&self) -> u64 {
+        self.levels[0].len() as u64 * 64
+    }
+
     /// Number of ids in use.
     pub fn len(&self) -> u64 {
         self.used

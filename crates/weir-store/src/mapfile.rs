@@ -209,7 +209,7 @@ impl Store {
 
     /// Makes the map file long enough for a block. Synced with the blocks: until then a missing
     /// block reads as empty, which is what it was.
-    fn grow_map(&self, io: &mut MapIo, block: u32) -> Result<()> {
+    pub(crate) fn grow_map(&self, io: &mut MapIo, block: u32) -> Result<()> {
         let needed = (2 * u64::from(block) + 2) * SLOT as u64;
         if needed <= io.map_bytes {
             return Ok(());

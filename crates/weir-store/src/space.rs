@@ -11,7 +11,7 @@
 //! allocation leaves it, and a scan that finds nothing corrects it.
 
 use crate::error::{Result, StoreError};
-use crate::extent::{Extent, FILE_UNITS_MAX, UNIT};
+use crate::extent::{Extent, FILE_UNITS_MAX, UNIT, UNITS_MAX};
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use weir_page::Lsn;
@@ -35,8 +35,10 @@ pub(crate) struct Space {
     words: Vec<u64>,
     /// Per group, an upper bound of its longest free run.
     longest: Vec<u16>,
-    /// Per word, whether its 256 KiB were given back to the file system.
-    punched: Vec<bool>,
+    /// A bit per unit, set from when it was given back to the file system until an image is stored there.
+    holes: Vec<u64>,
+    /// Places for whole pages: aligned runs of four units that are free and no holes.
+    places: u64,
     units: u64,
     free: u64,
     cursor: usize,
@@ -77,7 +79,8 @@ impl Space {
         let mut space = Space {
             words: Vec::new(),
             longest: Vec::new(),
-            punched: Vec::new(),
+            holes: Vec::new(),
+            places: 0,
             units: 0,
             free: 0,
             cursor: 0,
@@ -106,6 +109,11 @@ impl Space {
     /// Used units of batches that are being written.
     pub fn placed_units(&self) -> u64 {
         self.placed_units
+    }
+
+    /// Free places for pages at their full size whose space the file system has set aside.
+    pub fn places(&self) -> u64 {
+        self.places
     }
 
     /// Units by which the file should grow, and that trimming leaves as slack.
@@ -140,7 +148,7 @@ impl Space {
         assert!(units >= self.units && units <= FILE_UNITS_MAX, "growth to {units} units");
         let groups = units.div_ceil(GROUP) as usize;
         self.words.resize(groups * GROUP_WORDS, u64::MAX);
-        self.punched.resize(groups * GROUP_WORDS, false);
+        self.holes.resize(groups * GROUP_WORDS, 0);
         self.longest.resize(groups, 0);
         let (from, added) = (self.units, units - self.units);
         self.units = units;
@@ -205,6 +213,54 @@ impl Space {
         false
     }
 
+    /// As [`Space::allocate_any`], but leaves whole places alone as long as there are smaller runs: for a file that can't
+    /// grow.
+    pub fn allocate_tight(&mut self, counts: &[u8], out: &mut Vec<Extent>) -> bool {
+        let before = out.len();
+        let mut open: [Vec<usize>; UNITS_MAX as usize + 1] = Default::default();
+        (before..counts.len()).rev().for_each(|i| open[usize::from(counts[i])].push(i));
+        let mut placed: Vec<Option<Extent>> = vec![None; counts.len()];
+        for small in [true, false] {
+            let mut at = 0;
+            while open.iter().any(|same| !same.is_empty())
+                && let Some((start, len)) = self.next_run(at, self.units)
+            {
+                at = start + len;
+                if small && len >= u64::from(UNITS_MAX) {
+                    continue;
+                }
+                self.fill_run(start, len, &mut open, &mut placed);
+            }
+        }
+        if open.iter().all(Vec::is_empty) {
+            out.extend(placed.drain(before..).map(|extent| extent.expect("all are placed")));
+            return true;
+        }
+        placed.into_iter().flatten().for_each(|extent| self.give_back(extent));
+        false
+    }
+
+    /// Places what fits into a run, the largest first; `open` has what is left to be placed, by size.
+    fn fill_run(
+        &mut self,
+        mut start: u64,
+        mut len: u64,
+        open: &mut [Vec<usize>; UNITS_MAX as usize + 1],
+        placed: &mut [Option<Extent>],
+    ) {
+        while let Some(units) = (1..=UNITS_MAX)
+            .rev()
+            .find(|&units| u64::from(units) <= len && !open[usize::from(units)].is_empty())
+        {
+            let index = open[usize::from(units)].pop().expect("there is one of that size");
+            placed[index] = Some(Extent { start_unit: start, units });
+            self.set_used(start, u64::from(units));
+            self.placed_units += u64::from(units);
+            start += u64::from(units);
+            len -= u64::from(units);
+        }
+    }
+
     fn place_each(&mut self, limit: u64, counts: &[u8], out: &mut Vec<Extent>) -> bool {
         let first = out.len();
         let mut order: Vec<usize> = (first..counts.len()).collect();
@@ -237,6 +293,7 @@ impl Space {
     pub fn install(&mut self, extent: Extent) {
         assert!(self.is_used(extent), "{extent:?} is named while free");
         self.placed_units -= u64::from(extent.units);
+        self.fill_holes(extent.start_unit, u64::from(extent.units));
     }
 
     /// Frees an extent once the log is durable past `lsn`.
@@ -260,30 +317,35 @@ impl Space {
             && (extent.start_unit..extent.end_unit()).all(|unit| self.bit(unit))
     }
 
-    /// Cuts the free tail off, but for the slack; the new length in units if it changed.
-    pub fn cut_tail(&mut self) -> Option<u64> {
+    /// Cuts the free tail off, but for the slack, and as far as `kept` places are left; the new length in units if
+    /// it changed.
+    pub fn cut_tail(&mut self, kept: u64) -> Option<u64> {
         let last = self.last_used();
         let wanted = last.map_or(0, |unit| unit + 1);
         let step = self.step();
-        let units = (wanted + step).next_multiple_of(GROWTH_MIN);
+        let spare = UNITS_MAX as u64 * self.places.saturating_sub(kept);
+        let units = (wanted + step).max(self.units.saturating_sub(spare));
+        let units = units.next_multiple_of(GROWTH_MIN);
         // Worth it only when at least another step goes, or each trim would be undone by a growth.
         if units + step > self.units {
             return None;
         }
         self.set_used(units, self.units - units);
+        self.fill_holes(units, self.units - units);
         // What lies past the end is neither used nor free.
         self.units = units;
         let groups = units.div_ceil(GROUP) as usize;
         self.words.truncate(groups * GROUP_WORDS);
-        self.punched.truncate(groups * GROUP_WORDS);
+        self.holes.truncate(groups * GROUP_WORDS);
         self.longest.truncate(groups);
         self.cursor = 0;
         Some(units)
     }
 
-    /// A walk over the runs to punch, which leaves a step of free space alone.
-    pub fn punch_walk(&self) -> PunchWalk {
-        PunchWalk { word: 0, slack_words: self.step().div_ceil(64) as usize }
+    /// A walk over the runs to punch, which leaves a step of free space alone, and `kept` places.
+    pub fn punch_walk(&self, kept: u64) -> PunchWalk {
+        let slack = self.step().max(kept * UNITS_MAX as u64);
+        PunchWalk { word: 0, slack_words: slack.div_ceil(64) as usize }
     }
 
     /// Takes the next long free run whose space should go back to the file system. It counts as
@@ -308,8 +370,8 @@ impl Space {
 
     /// The run from [`Space::take_to_punch`] is punched: it is free again.
     pub fn punched(&mut self, start: u64, units: u64) {
+        masks(start, units).for_each(|(word, mask)| self.holes[word] |= mask);
         self.set_free(start, units);
-        self.punched[(start / 64) as usize..((start + units) / 64) as usize].fill(true);
     }
 
     /// The run from [`Space::take_to_punch`] could not be punched: it is free again.
@@ -318,7 +380,7 @@ impl Space {
     }
 
     fn can_punch(&self, word: usize) -> bool {
-        self.words[word] == 0 && !self.punched[word]
+        self.words[word] == 0 && self.holes[word] != u64::MAX
     }
 
     fn last_used(&self) -> Option<u64> {
@@ -414,17 +476,32 @@ impl Space {
     fn set_used(&mut self, start: u64, units: u64) {
         for (word, mask) in masks(start, units) {
             assert_eq!(self.words[word] & mask, 0, "units at {start} are allocated twice");
+            self.places -= self.places_in(word);
             self.words[word] |= mask;
-            self.punched[word] = false;
+            self.places += self.places_in(word);
         }
         self.free -= units;
+    }
+
+    fn places_in(&self, word: usize) -> u64 {
+        const FIRST: u64 = u64::MAX / 0xF;
+        let pairs = self.words[word] | self.holes[word];
+        let pairs = pairs | pairs >> 1;
+        u64::from((!(pairs | pairs >> 2) & FIRST).count_ones())
+    }
+
+    /// An image is stored there, or the file ends before.
+    fn fill_holes(&mut self, start: u64, units: u64) {
+        masks(start, units).for_each(|(word, mask)| self.holes[word] &= !mask);
     }
 
     fn set_free(&mut self, start: u64, units: u64) {
         assert!(start + units <= self.units, "units at {start} are past the end of the file");
         for (word, mask) in masks(start, units) {
             assert_eq!(self.words[word] & mask, mask, "units at {start} are freed twice");
+            self.places -= self.places_in(word);
             self.words[word] &= !mask;
+            self.places += self.places_in(word);
         }
         self.free += units;
         self.raise_bounds(start, units);

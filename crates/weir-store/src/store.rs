@@ -133,6 +133,12 @@ pub struct Store {
     /// Held while the data file changes its length.
     pub(crate) growth: Mutex<()>,
     pub(crate) map_io: Mutex<MapIo>,
+    /// Whether the data file could not grow when it was to the last time.
+    pub(crate) short: AtomicBool,
+    /// Places for pages that trimming leaves: see [`Store::keep_room`].
+    pub(crate) kept_places: AtomicU64,
+    /// Page ids below this have a place in the map file.
+    pub(crate) mapped_pages: AtomicU64,
     pub(crate) encoders: Mutex<Vec<Encoder>>,
     /// Buffers of batches that were written, used again.
     pub(crate) buffers: Buffers,
@@ -201,6 +207,9 @@ impl Store {
             ids: Mutex::new(IdSet::new()),
             growth: Mutex::new(()),
             map_io: Mutex::new(map_io),
+            short: AtomicBool::new(false),
+            kept_places: AtomicU64::new(0),
+            mapped_pages: AtomicU64::new(0),
             encoders: Mutex::default(),
             buffers: Buffers::default(),
             counters: Counters::default(),

@@ -5,6 +5,7 @@ use crate::extent::UNIT;
 use crate::space::no_space;
 use crate::store::Store;
 use std::io::ErrorKind;
+use std::sync::atomic::Ordering;
 
 impl Store {
     /// Cuts the free tail of the data file off and punches its large free runs, but for some slack.
@@ -17,11 +18,12 @@ impl Store {
         self.assert_recovered();
         let _growth = self.growth.lock();
         self.check_poison()?;
-        let cut = self.space.lock().cut_tail();
+        let kept = self.kept_places.load(Ordering::Relaxed);
+        let cut = self.space.lock().cut_tail(kept);
         if let Some(units) = cut {
             self.data.set_len(units * UNIT as u64)?;
         }
-        let mut walk = self.space.lock().punch_walk();
+        let mut walk = self.space.lock().punch_walk(kept);
         loop {
             let Some((start, units)) = self.space.lock().take_to_punch(&mut walk) else { break };
             let punched = self.data.punch(start * UNIT as u64, units * UNIT as u64);

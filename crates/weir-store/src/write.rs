@@ -175,59 +175,64 @@ impl Store {
 
     fn allocate(&self, counts: &[u8]) -> Result<Vec<Extent>> {
         let mut out = Vec::with_capacity(counts.len());
-        let mut may_grow = true;
         loop {
-            let (units, needed, short) = {
+            let may_grow = !self.short.load(Ordering::Relaxed);
+            let (units, needed) = {
                 let mut space = self.space.lock();
-                if space.allocate_large(counts, &mut out) {
+                if may_grow && space.allocate_large(counts, &mut out) {
                     return Ok(out);
                 }
                 let needed = counts[out.len()..].iter().map(|&c| u64::from(c)).sum();
-                let want = may_grow && space.wants_growth(needed);
-                if !want && space.allocate_any(counts, &mut out) {
+                let wants_growth = space.wants_growth(needed);
+                if may_grow && !wants_growth && space.allocate_any(counts, &mut out) {
                     return Ok(out);
                 }
-                (space.units(), needed, !may_grow)
+                (space.units(), needed)
             };
-            let grown = self.grow(units, needed);
-            match grown {
-                Ok(()) => {}
-                Err(StoreError::NoSpace { .. }) if !short => may_grow = false,
+            match self.grow(units, needed, needed) {
+                Err(StoreError::NoSpace { .. })
+                    if self.space.lock().allocate_tight(counts, &mut out) =>
+                {
+                    return Ok(out);
+                }
                 Err(error) => {
                     self.give_back(&out);
                     return Err(error);
                 }
+                Ok(()) => {}
             }
         }
     }
 
-    /// Grows the data file, durably, by a step or at least by what is needed, unless somebody has
+    /// Grows the data file, durably, by what is wanted, a step or more, or else by what is needed, unless somebody has
     /// done so since it had `units`.
-    fn grow(&self, units: u64, needed: u64) -> Result<()> {
+    pub(crate) fn grow(&self, units: u64, needed: u64, wanted: u64) -> Result<()> {
         let _growth = self.growth.lock();
         self.check_poison()?;
         let (now, step) = {
             let space = self.space.lock();
-            (space.units(), space.step().max(needed))
+            (space.units(), space.step().max(wanted))
         };
         if now > units {
             return Ok(());
         }
         for more in [step, needed] {
             let longer = now + more;
-            if longer > FILE_UNITS_MAX {
+            if more == 0 || longer > FILE_UNITS_MAX {
                 continue;
             }
             match self.data.set_len(longer * UNIT as u64) {
                 Ok(()) => {
                     self.data.sync().map_err(|e| self.poisoned(e))?;
                     self.space.lock().extend(longer);
+                    self.short.store(more < step, Ordering::Relaxed);
                     return Ok(());
                 }
                 Err(e) if e.kind() == ErrorKind::StorageFull => {}
                 Err(e) => return Err(self.poisoned(e)),
             }
         }
+        self.short.store(true, Ordering::Relaxed);
         no_space(self.data.name(), needed)
     }
 }

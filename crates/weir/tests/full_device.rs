@@ -8,11 +8,23 @@ use weir::{
 };
 use weir_os::{Disk, SimDisk};
 
+fn options() -> Options {
+    Options::default().memory_bytes(2 << 20).redo_capacity_bytes(1 << 20).single_threaded()
+}
+
 /// A small database with a table of bodies.
 fn open() -> (SimDisk, Database, Table) {
+    open_with(SimDisk::new(1), options())
+}
+
+/// The same where no space is set aside for its data: that it could write becomes known as it does.
+fn open_thin() -> (SimDisk, Database, Table) {
     let disk = SimDisk::new(1);
-    let options =
-        Options::default().memory_bytes(2 << 20).redo_capacity_bytes(1 << 20).single_threaded();
+    disk.set_thin("data");
+    open_with(disk, options())
+}
+
+fn open_with(disk: SimDisk, options: Options) -> (SimDisk, Database, Table) {
     let db = Database::open_on(Arc::new(disk.clone()), options).unwrap();
     let schema = Schema::builder()
         .column("id", Type::U64)
@@ -22,6 +34,12 @@ fn open() -> (SimDisk, Database, Table) {
         .unwrap();
     let table = db.create_table("t", schema).unwrap();
     (disk, db, table)
+}
+
+fn assert_sound(db: &Database, context: &str) {
+    let mut findings = Vec::new();
+    db.check(&mut |finding| findings.push(finding.to_string())).unwrap();
+    assert!(findings.is_empty(), "{context}: {findings:#?}");
 }
 
 /// Inserts rows whose bodies don't compress.
@@ -84,9 +102,7 @@ fn a_chain_that_could_not_be_finished_is_taken_back() {
         });
         let error = error.expect("the device is full").to_string();
         assert!(error.contains("no space"), "{error}");
-        let mut findings = Vec::new();
-        db.check(&mut |finding| findings.push(finding.to_string())).unwrap();
-        assert!(findings.is_empty(), "with {spare} bytes: {findings:#?}");
+        assert_sound(&db, &format!("with {spare} bytes"));
     }
 }
 
@@ -95,7 +111,7 @@ fn a_chain_that_could_not_be_finished_is_taken_back() {
 fn a_transaction_dropped_on_a_full_device_is_rolled_back_later() {
     let mut left = 0;
     for spare in [0, 300_000, 900_000] {
-        let (disk, db, table) = open();
+        let (disk, db, table) = open_thin();
         let mut insert = inserts(&table);
         let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
         insert(&mut txn, 1).unwrap();
@@ -119,9 +135,7 @@ fn a_transaction_dropped_on_a_full_device_is_rolled_back_later() {
         assert!(db.transactions().is_empty());
         insert(&mut txn, 2).unwrap();
         txn.commit().unwrap();
-        let mut findings = Vec::new();
-        db.check(&mut |finding| findings.push(finding.to_string())).unwrap();
-        assert!(findings.is_empty(), "with {spare} bytes: {findings:#?}");
+        assert_sound(&db, &format!("with {spare} bytes"));
     }
     assert!(left > 0, "no rollback was kept from its end");
 }
@@ -131,7 +145,7 @@ fn a_transaction_dropped_on_a_full_device_is_rolled_back_later() {
 fn a_transaction_that_could_not_commit_keeps_its_snapshot() {
     let mut refused = 0;
     for spare in (0..20).map(|n| n * 60_000) {
-        let (disk, db, table) = open();
+        let (disk, db, table) = open_thin();
         let mut insert = inserts(&table);
         let first = [Value::U64(1), Value::Bytes(b"before")];
         let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
@@ -176,9 +190,8 @@ fn an_index_build_on_a_full_device_is_taken_back_later() {
     let (mut failed, mut left) = (0, 0);
     for spare in (0..20).map(|n| n * 40_000) {
         let disk = SimDisk::new(1);
-        let options =
-            Options::default().memory_bytes(2 << 20).redo_capacity_bytes(1 << 20).single_threaded();
-        let db = Database::open_on(Arc::new(disk.clone()), options).unwrap();
+        disk.set_thin("data");
+        let db = Database::open_on(Arc::new(disk.clone()), options()).unwrap();
         let schema = Schema::builder()
             .column("key", Type::Bytes)
             .column("body", Type::Bytes)
@@ -219,10 +232,8 @@ fn an_index_build_on_a_full_device_is_taken_back_later() {
             Err(error) => panic!("with {spare} bytes: {error}"),
         }
         assert!(db.transactions().is_empty());
-        let mut findings = Vec::new();
         db.purge_all().unwrap();
-        db.check(&mut |finding| findings.push(finding.to_string())).unwrap();
-        assert!(findings.is_empty(), "with {spare} bytes: {findings:#?}");
+        assert_sound(&db, &format!("with {spare} bytes"));
     }
     println!("{failed} builds failed, {left} transactions were left");
     assert!(failed > 0, "a build failed");
@@ -247,7 +258,7 @@ fn a_sort_without_space_is_a_full_device() {
 fn a_name_is_not_free_before_its_transaction_has_been_taken_back() {
     let mut stuck = 0;
     for spare in [0, 300_000, 900_000] {
-        let (disk, db, table) = open();
+        let (disk, db, table) = open_thin();
         let mut insert = inserts(&table);
         let mut next = db.begin(Isolation::RepeatableRead).unwrap();
         insert(&mut next, 1).unwrap();
@@ -274,4 +285,110 @@ fn a_name_is_not_free_before_its_transaction_has_been_taken_back() {
         assert_eq!(db.transactions().len(), 1);
     }
     assert!(stuck > 0, "each could be taken back at once");
+}
+
+/// What a transaction does until the device is full, with keys in an order of their own.
+struct Filling {
+    updates: bool,
+    at_random: bool,
+    redo_bytes: u64,
+    threads: bool,
+}
+
+impl Filling {
+    const ROWS: u64 = 8000;
+
+    fn key(&self, n: u64) -> u64 {
+        if self.at_random { n.wrapping_mul(0x9E37_79B9_7F4A_7C15) } else { n }
+    }
+
+    /// A database whose rows compress well, on a device that a transaction has filled with what does not.
+    fn fill(&self) -> (SimDisk, Database, Transaction) {
+        let options = Options::default().memory_bytes(2 << 20).redo_capacity_bytes(self.redo_bytes);
+        let options = if self.threads { options } else { options.single_threaded() };
+        let (disk, db, table) = open_with(SimDisk::new(1), options);
+        let mut body = vec![1; 300];
+        let old_rows = if self.updates { Self::ROWS } else { 10 };
+        for rows in (0..old_rows).collect::<Vec<_>>().chunks(1000) {
+            let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+            for &n in rows {
+                let key = Value::U64(self.key(n));
+                txn.insert(&table, &[key, Value::Bytes(&body)]).unwrap();
+            }
+            txn.commit().unwrap();
+        }
+        disk.set_capacity(Some(disk.used_bytes() + (6 << 20)));
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        let mut rng = fastrand::Rng::with_seed(7);
+        let refused = (0..).find_map(|n: u64| {
+            rng.fill(&mut body);
+            let body = Value::Bytes(&body);
+            match self.updates {
+                true => txn.update(&table, &[Value::U64(self.key(n % Self::ROWS)), body]).err(),
+                false => txn.insert(&table, &[Value::U64(self.key(old_rows + n)), body]).err(),
+            }
+        });
+        let refused = refused.expect("the device is full");
+        assert!(refused.is_no_space(), "{refused}");
+        (disk, db, txn)
+    }
+}
+
+/// Its pages can be written only to new places, and until it has written some it gives none back.
+#[test]
+fn a_rollback_of_more_than_memory_holds_ends_on_a_full_device() {
+    for case in 0..16 {
+        let is_set = |bit: u32| case >> bit & 1 == 1;
+        let (updates, at_random, threads) = (is_set(0), is_set(1), is_set(2));
+        let redo_bytes = if is_set(3) { 16 << 20 } else { 1 << 20 };
+        let filling = Filling { updates, at_random, redo_bytes, threads };
+        let context = format!("updates {updates}, at random {at_random}, threads {threads}");
+        let (_disk, db, txn) = filling.fill();
+        txn.rollback().unwrap_or_else(|error| panic!("{context}, log {redo_bytes}: {error}"));
+        assert_sound(&db, &context);
+    }
+}
+
+/// It was refused for ever before there was more space.
+#[test]
+fn a_database_that_ended_on_a_full_device_opens_there() {
+    for (updates, at_random) in [(false, true), (true, true), (true, false)] {
+        let filling = Filling { updates, at_random, redo_bytes: 1 << 20, threads: false };
+        let (disk, db, txn) = filling.fill();
+        std::mem::forget((db, txn));
+        let db = Database::open_on(Arc::new(disk.crash(3)), options()).unwrap();
+        assert!(db.transactions().is_empty());
+        assert_sound(&db, &format!("updates {updates}, at random {at_random}"));
+    }
+}
+
+#[test]
+fn on_a_full_device_rows_and_tables_go() {
+    let (disk, db, table) = open();
+    let other = db.create_table("other", Schema::raw(vec![], vec![]).unwrap()).unwrap();
+    disk.set_capacity(Some(disk.used_bytes() + (4 << 20)));
+    let mut insert = inserts(&table);
+    let mut fill = |from: u64| {
+        let mut insert_one = |id| {
+            let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+            insert(&mut txn, id)?;
+            txn.commit()
+        };
+        (from..).find(|&id| insert_one(id).is_err_and(|e| e.is_no_space())).unwrap()
+    };
+    let rows = fill(0);
+    assert!(rows > 500);
+    for id in 0..rows / 2 {
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        assert!(txn.delete(&table, &[Value::U64(id)]).unwrap());
+        txn.commit().unwrap();
+    }
+    db.purge_all().unwrap();
+    let more = fill(rows) - rows;
+    assert!(more > rows / 3, "{more} rows more after half of {rows} were deleted");
+    db.drop_table(&other).unwrap();
+    db.drop_table(&table).unwrap();
+    db.purge_all().unwrap();
+    db.create_table("again", Schema::raw(vec![], vec![]).unwrap()).unwrap();
+    assert_sound(&db, "after all");
 }

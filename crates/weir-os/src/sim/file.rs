@@ -128,12 +128,16 @@ impl File for SimFile {
         let fail = |error| self.fail("set_len", bytes, error);
         let mut state = self.disk.shared.state.lock();
         let (happens, result) = state.begin_whole(OpKind::Resize);
-        let old = state.inode(self.id).len();
-        let more = bytes.div_ceil(BLOCK as u64).saturating_sub(old.div_ceil(BLOCK as u64));
-        let space = state.check_space(more);
+        let old = state.inode(self.id).len().div_ceil(BLOCK as u64);
+        let new = bytes.div_ceil(BLOCK as u64);
+        let thin = state.thin.as_ref().is_some_and(|name| self.path.ends_with(name));
+        let space = state.check_space(if thin { 0 } else { new.saturating_sub(old) });
         if happens && space.is_ok() {
             let seq = state.seq;
             state.inode(self.id).set_len(seq, bytes);
+            if thin && new > old {
+                state.inode(self.id).punch(seq, old * BLOCK as u64, (new - old) * BLOCK as u64);
+            }
         }
         result.and(space).map_err(fail)
     }

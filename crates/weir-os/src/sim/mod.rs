@@ -65,6 +65,7 @@ struct State {
     crashed: bool,
     faults: Vec<Fault>,
     capacity_blocks: Option<u64>,
+    thin: Option<String>,
     rng: fastrand::Rng,
     stats: DiskStats,
 }
@@ -184,6 +185,7 @@ impl State {
             crashed: false,
             faults: Vec::new(),
             capacity_blocks: self.capacity_blocks,
+            thin: self.thin.clone(),
             rng: rng.fork(),
             stats: DiskStats::default(),
         }
@@ -203,6 +205,7 @@ impl SimDisk {
             crashed: false,
             faults: Vec::new(),
             capacity_blocks: None,
+            thin: None,
             rng: fastrand::Rng::with_seed(seed),
             stats: DiskStats::default(),
         })
@@ -290,6 +293,12 @@ impl SimDisk {
     /// Limits the space of all files together, in whole blocks; `None` for no limit.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.shared.state.lock().capacity_blocks = bytes.map(|bytes| bytes / BLOCK as u64);
+    }
+
+    /// From now on the file of that name takes no space by becoming longer, only where it is written: as in a file
+    /// system that sets none aside.
+    pub fn set_thin(&self, name: &str) {
+        self.shared.state.lock().thin = Some(format!("/{name}"));
     }
 
     /// Space that all files take, in bytes. Space of punched blocks is given back; a file grown

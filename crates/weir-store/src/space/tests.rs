@@ -30,6 +30,12 @@ impl Model {
         assert_eq!(space.used(), self.used.len() as u64);
         let pending: u64 = self.pending.iter().map(|(_, e)| u64::from(e.units)).sum();
         assert_eq!(space.pending_units(), pending);
+        let is_place = |&at: &u64| (at..at + 4).all(|unit| !self.used.contains(&unit));
+        let places = (0..space.units() / 4 * 4).step_by(4).filter(is_place).count() as u64;
+        assert!(space.places() <= places);
+        if space.holes.iter().all(|&holes| holes == 0) {
+            assert_eq!(space.places(), places);
+        }
         for (group, &bound) in space.longest.iter().enumerate() {
             let (mut at, end) = (group as u64 * GROUP, (group as u64 + 1) * GROUP);
             while let Some((start, len)) = space.next_run(at, end) {
@@ -84,8 +90,8 @@ fn space_agrees_with_a_model() {
             let free: Vec<_> = free;
             free.into_iter().for_each(|(_, extent)| model.drop(extent));
             if step % 50 == 7 {
-                space.cut_tail();
-                let mut walk = space.punch_walk();
+                space.cut_tail(0);
+                let mut walk = space.punch_walk(0);
                 while let Some((start, units)) = space.take_to_punch(&mut walk) {
                     assert!(units >= 256 && model.used.range(start..start + units).count() == 0);
                     space.punched(start, units);
@@ -130,6 +136,52 @@ fn a_full_file_is_used_to_the_last_unit_and_then_left_alone() {
     assert_eq!(space.used(), 1000);
 }
 
+/// A file that can't grow keeps its places for whole pages as long as smaller runs do.
+#[test]
+fn a_tight_file_fills_small_runs_first() {
+    let mut space = Space::new(400);
+    let mut out = Vec::new();
+    assert!(space.allocate_any(&[4; 100], &mut out));
+    assert_eq!(space.places(), 0);
+    for extent in out.iter().take(20) {
+        space.give_back(*extent);
+    }
+    for (extent, units) in out[20..].iter().skip(1).step_by(2).zip([1, 2, 3, 3, 2, 1]) {
+        let (start, units) = (extent.start_unit, units as u8);
+        space.give_back(Extent { start_unit: start, units });
+    }
+    assert_eq!(space.places(), 20);
+    let mut counts = vec![1, 3, 2, 1, 2, 1, 1, 1];
+    let mut got = Vec::new();
+    assert!(space.allocate_tight(&counts, &mut got));
+    assert_eq!((space.places(), space.used()), (20, 400 - 80));
+    assert!(got.iter().map(|extent| extent.units).eq(counts.iter().copied()));
+    counts.extend([4; 21]);
+    assert!(!space.allocate_tight(&counts, &mut got));
+    assert_eq!((space.places(), space.used(), got.len()), (20, 400 - 80, 8));
+    counts.pop();
+    assert!(space.allocate_tight(&counts, &mut got));
+    assert_eq!((space.places(), space.used()), (0, 400));
+}
+
+/// A hole is no place: on a full device nothing can be written there.
+#[test]
+fn holes_are_no_places_until_they_are_filled() {
+    let mut space = Space::new(4096);
+    assert_eq!(space.places(), 1024);
+    let mut walk = space.punch_walk(100);
+    let (start, units) = space.take_to_punch(&mut walk).unwrap();
+    space.punched(start, units);
+    assert_eq!(space.places(), (4096 - units) / 4);
+    assert!(space.places() >= 100);
+    let (mut out, counts) = (Vec::new(), vec![4; 1024]);
+    assert!(space.allocate_any(&counts, &mut out));
+    out.iter().for_each(|extent| space.install(*extent));
+    out.iter().for_each(|extent| space.give_up(*extent, Lsn(1)));
+    space.release(Lsn(2));
+    assert_eq!(space.places(), 1024);
+}
+
 #[test]
 fn rewriting_everything_moves_it_off_the_tail() {
     let mut space = Space::new(0);
@@ -147,7 +199,7 @@ fn rewriting_everything_moves_it_off_the_tail() {
             at = (at + 1) % live.len();
         }
     }
-    let cut = space.cut_tail().unwrap();
+    let cut = space.cut_tail(0).unwrap();
     assert!(cut < full / 3, "{cut} units of {full} left");
     assert_eq!(space.units(), cut);
 }

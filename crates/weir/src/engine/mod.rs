@@ -359,7 +359,7 @@ impl Database {
                 let durable = storage.redo.write_step(true).map_err(Fault::from)?;
                 storage.store.release(durable);
             }
-            5 => storage.store.trim().map_err(Fault::from)?,
+            5 => storage.trim()?,
             _ => drop(self.0.shared.staging_step()?),
         }
         Ok(())

@@ -65,6 +65,9 @@ impl Storage {
     /// ended ([`super::interruptible`]).
     #[inline]
     pub fn mtr(&self, need: Need) -> Result<Mtr<'_>, Fault> {
+        if need.pages > 0 {
+            self.take_room(need.pages)?;
+        }
         let frames = self.take_frames(need.pages)?;
         match self.admit(need) {
             Ok(admitted) => Ok(Mtr::new(self, admitted, frames)),
@@ -178,7 +181,7 @@ impl Storage {
     }
 
     /// Has pages written whatever the policy says, and the checkpoint moved: a writer waits for it.
-    fn press(&self) {
+    pub(super) fn press(&self) {
         self.pressed.store(true, Ordering::Relaxed);
         self.flusher.raise();
         self.checkpointer.raise();
@@ -192,7 +195,7 @@ impl Storage {
             let pages = self.batch_pages();
             // Pages that only this thread's latches keep from being written would be waited for in vain.
             assert!(turns < 1000, "dirty pages can't be written");
-            return self.write_oldest(pages, write::Reason::DirtyLimit).map(drop);
+            return self.write_what_fits(pages, write::Reason::DirtyLimit).map(drop);
         }
         self.press();
         self.clean.wait(Duration::from_millis(5));
@@ -229,7 +232,9 @@ impl Storage {
 #[cfg(test)]
 mod tests {
     use super::super::mtr::tests::new_page;
-    use super::super::{Background, Interrupts, Restart, StorageOptions, interruptible, retry};
+    use super::super::{
+        Background, Interrupts, Restart, StorageOptions, interruptible, on_reserve, retry,
+    };
     use super::*;
     use std::sync::Arc;
     use weir_os::SimDisk;
@@ -248,7 +253,10 @@ mod tests {
         let disk = SimDisk::new(1);
         let storage = Storage::create(Arc::new(disk.clone()), &StorageOptions::small(64)).unwrap();
         let storage = Arc::new(storage);
+        // Whose place in the map file is not had beforehand.
+        let reserve = on_reserve();
         let page = new_page(&storage);
+        drop(reserve);
         storage.write_oldest(1, write::Reason::Checkpoint).unwrap();
         disk.set_capacity(Some(disk.used_bytes()));
         let _background = Background::start(&storage).unwrap();

@@ -169,8 +169,9 @@ fn log_keeper(storage: &Storage, shared: &Shared) {
             survive(storage, durable.map(|durable| storage.store.release(durable)));
             rested = Instant::now() + SYNC_REST * began.elapsed();
         }
+        survive(storage, storage.look_ahead_for_room());
         if trimmed.elapsed() >= TRIM_EVERY {
-            survive(storage, storage.store.trim().map_err(Fault::from));
+            survive(storage, storage.trim());
             trimmed = Instant::now();
         }
     }

@@ -33,7 +33,7 @@ impl Storage {
     pub fn flush_step(&self, pages: usize) -> Result<usize, Fault> {
         let mut left = pages;
         while left > 0 {
-            let written = self.write_oldest(left.min(self.batch_pages()), Reason::Deadline)?;
+            let written = self.write_what_fits(left.min(self.batch_pages()), Reason::Deadline)?;
             if written == 0 {
                 break;
             }
@@ -41,6 +41,21 @@ impl Storage {
         }
         self.checkpoint_if_due()?;
         Ok(pages - left)
+    }
+
+    /// As [`Storage::write_oldest`]; fewer pages if there is no space for all of them.
+    ///
+    /// # Errors
+    /// Those of writing pages; no space for a single one.
+    pub(super) fn write_what_fits(&self, mut pages: usize, reason: Reason) -> Result<usize, Fault> {
+        loop {
+            match self.write_oldest(pages, reason) {
+                Err(fault) if fault.is_no_space() && pages > 1 => {
+                    pages = pages.div_ceil(2).min(pages - 1);
+                }
+                written => return written,
+            }
+        }
     }
 
     /// Writes a batch of dirty pages: the oldest, or for the dirty limit's sake those not used lately.
@@ -168,7 +183,7 @@ impl Storage {
         for _ in 0..3 {
             self.checkpoint()?;
         }
-        self.store.trim()?;
+        self.trim()?;
         Ok(())
     }
 }

@@ -56,7 +56,7 @@ impl Storage {
     /// Makes free what was given up, and gives it back to the file system.
     fn settle(&self) -> Result<(), Fault> {
         self.checkpoint()?;
-        Ok(self.store.trim()?)
+        self.trim()
     }
 
     /// Writes pages to new places, changed or not; returns how many were written.

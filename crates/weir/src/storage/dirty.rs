@@ -73,7 +73,7 @@ fn usable(limit: u64) -> u64 {
 }
 
 /// What is for rollback alone.
-fn reserve(limit: u64) -> u64 {
+pub(super) fn reserve(limit: u64) -> u64 {
     (limit / 16).clamp(PER_MTR, 1024)
 }
 

@@ -25,6 +25,7 @@ pub mod mtr;
 pub mod pool;
 mod regulator;
 pub mod replay;
+mod room;
 mod signal;
 mod spare;
 mod write;
@@ -39,6 +40,7 @@ pub use gate::Cause;
 pub use interrupt::{Interruptible, Interrupts, interruptible};
 pub use mtr::{Mtr, Need, Restart, retry};
 pub use pool::{PageRead, Stop};
+pub use room::to_make_room;
 pub use signal::{Rests, Signal, Step};
 pub use write::Reason;
 
@@ -49,6 +51,7 @@ use flush::FlushList;
 use gate::Gate;
 use parking_lot::Mutex;
 use pool::Pool;
+use room::Room;
 use spare::Spare;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
@@ -137,6 +140,8 @@ pub struct Storage {
     /// Set while the data file can't grow.
     full: Mutex<Option<StoreError>>,
     vain: Vain,
+    /// Room for new pages.
+    room: Room,
     stopped: OnceLock<Arc<Fault>>,
     checkpointing: Mutex<()>,
     /// While the log is replayed: how far.
@@ -241,6 +246,7 @@ impl Storage {
             policy: options.policy.clone(),
             full: Mutex::default(),
             vain: Vain::default(),
+            room: Room::default(),
             stopped: OnceLock::new(),
             checkpointing: Mutex::default(),
             replayed: AtomicU64::new(u64::MAX),

@@ -90,6 +90,8 @@ impl Storage {
                 self.pool.flush.lock().unguard(guard);
                 if matches!(error, StoreError::NoSpace { .. }) {
                     self.full.lock().replace(error.clone());
+                    // For who tries again.
+                    self.release_pending()?;
                 }
                 return Err(error.into());
             }

@@ -135,24 +135,12 @@ impl Writers {
     /// Writes batches until the end; `survive` is told what came of each.
     pub fn run(&self, storage: &Storage, survive: impl Fn(&Storage, Result<(), Fault>)) {
         while let Some(batch) = self.next() {
-            let written = write(storage, batch);
+            let written = storage.write_what_fits(batch.pages, batch.reason);
+            let written = storage.note_vain(&storage.vain.writes, written);
             self.state.lock().done(batch, Instant::now());
             storage.flusher.raise();
             storage.checkpointer.raise();
             survive(storage, written.map(drop));
-        }
-    }
-}
-
-/// Writes a batch; fewer pages if there is no space for all of them.
-fn write(storage: &Storage, batch: Batch) -> Result<usize, Fault> {
-    let mut pages = batch.pages;
-    loop {
-        match storage.write_oldest(pages, batch.reason) {
-            Err(fault) if fault.is_no_space() && pages > 1 => {
-                pages = pages.div_ceil(2).min(pages - 1)
-            }
-            written => return storage.note_vain(&storage.vain.writes, written),
         }
     }
 }

@@ -42,7 +42,9 @@ pub use status::State;
 pub use write::{Op, Outcome};
 
 use crate::lock::{LockError, LockTable, Mode, Request};
-use crate::storage::{Fault, Interruptible, Interrupts, Need, Storage, interruptible, retry};
+use crate::storage::{
+    Fault, Interruptible, Interrupts, Need, Storage, interruptible, retry, to_make_room,
+};
 use crate::tree::Tree;
 use history::Histories;
 use lane::{LaneUse, Lanes};
@@ -501,6 +503,7 @@ impl Txn {
     /// # Errors
     /// Faults of the storage; too many transactions.
     pub fn drop_tree(&mut self, tree: Tree) -> Result<(), TxnError> {
+        let _room = to_make_room();
         let undo = Undo::DropTree { root: tree.root() };
         self.push_undo(&undo)?;
         self.undo_pushed(true);

@@ -3,7 +3,7 @@
 use super::lane::NextUndo;
 use super::{Txn, TxnError, View};
 use crate::lock::Mode;
-use crate::storage::{Fault, Mtr, Need, Restart, Stop, Storage, retry};
+use crate::storage::{Fault, Mtr, Need, Restart, Stop, Storage, retry, to_make_room};
 use crate::tree::cursor::LeafSlot;
 use crate::tree::overflow::{self, Announce};
 use crate::tree::{Hint, Tree};
@@ -137,6 +137,7 @@ impl Txn {
         value: Option<Inline<'_>>,
         hint: Hint,
     ) -> Result<Outcome, TxnError> {
+        let _room = matches!(op, Op::Delete).then(to_make_room);
         let mut next = self.next_undo()?;
         let (mut hint, mut is_locked) = (Some(hint), false);
         loop {

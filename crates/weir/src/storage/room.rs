@@ -1,0 +1,169 @@
+//! Room on the device, had before it is needed.
+//!
+//! Images are written to new places, so a rollback needs space before it gives any back. Were the device full to the
+//! last unit, none would end: its pages could not be written, and no log space would come free. So the files are
+//! kept longer than what they hold, for
+//! - all pages that have changed since they were written: new ones at their full size, others by what they
+//!   may grow;
+//! - a reserve for what a rollback dirties beyond that.
+//!
+//! A new page is taken out of a budget, which is what there was beyond that when it was last looked at. When that is used
+//! up, the files are made longer. When they can't be, the dirty pages are written first, which take less than was
+//! counted for them; then whoever wants a new page is told that there is no space. Rollback is never
+//! refused, purge and commit make no new pages, and what deletes ([`to_make_room`]) may use half of the reserve.
+//!
+//! What is not had beforehand: the space of holes that an earlier process has punched, and what pages grow by beyond
+//! the mean. Where a rollback lacks that, it ends once there is space.
+
+use super::{Fault, Storage, dirty, write};
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
+use std::time::Duration;
+use weir_store::UNITS_MAX;
+
+/// New pages for which the files are made longer at once, at least.
+const PAGES_AHEAD_MIN: u64 = 64;
+
+/// Turns in which dirty pages get no fewer, before the device counts as full.
+const IDLE_TURNS: u32 = 20;
+
+/// New pages that may be made before somebody looks again.
+#[derive(Default)]
+pub(super) struct Room {
+    left: AtomicI64,
+    /// About half of what there was beyond the need when files were made longer.
+    low: AtomicI64,
+    /// Pages of the reserve.
+    reserve: AtomicI64,
+    /// Whether they could not be.
+    short: AtomicBool,
+}
+
+thread_local! {
+    /// How many [`ToMakeRoom`] this thread has.
+    static TO_MAKE_ROOM: Cell<u32> = const { Cell::new(0) };
+}
+
+/// While it lives, mtrs of this thread may use half of the reserve.
+pub struct ToMakeRoom(PhantomData<*const ()>);
+
+/// Lets mtrs of this thread use half of the reserve: what they do makes room in the end.
+pub fn to_make_room() -> ToMakeRoom {
+    TO_MAKE_ROOM.with(|n| n.set(n.get() + 1));
+    ToMakeRoom(PhantomData)
+}
+
+impl Drop for ToMakeRoom {
+    fn drop(&mut self) {
+        TO_MAKE_ROOM.with(|n| n.set(n.get() - 1));
+    }
+}
+
+impl Room {
+    /// Takes so many pages, if that leaves `least`.
+    fn take(&self, pages: usize, least: i64) -> bool {
+        let taken = |left: i64| Some(left - pages as i64).filter(|left| *left >= least);
+        self.left.fetch_update(Relaxed, Relaxed, taken).is_ok()
+    }
+}
+
+impl Storage {
+    /// Takes room for new pages, if need be after others were written.
+    ///
+    /// # Errors
+    /// No space; those of making files longer, of writing pages, and of [`Storage::check_waiting`].
+    pub(super) fn take_room(&self, pages: usize) -> Result<(), Fault> {
+        if dirty::is_on_reserve() {
+            return Ok(());
+        }
+        let least = match TO_MAKE_ROOM.with(Cell::get) {
+            0 => 0,
+            _ => -self.room.reserve.load(Relaxed) / 2,
+        };
+        let (mut fewest, mut idle) = (u64::MAX, 0);
+        while !self.room.take(pages, least) {
+            let looked = self.look_for_room(pages);
+            if self.room.take(pages, least) {
+                break;
+            }
+            match looked {
+                Err(full) if full.is_no_space() => {
+                    self.check_waiting()?;
+                    let unwritten = self.dirty.outstanding();
+                    idle = if unwritten < fewest { 0 } else { idle + 1 };
+                    fewest = fewest.min(unwritten);
+                    if idle > IDLE_TURNS {
+                        return Err(full);
+                    }
+                    self.write_for_room()?;
+                }
+                looked => looked?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the files longer if half of what was had beforehand is used.
+    pub(super) fn look_ahead_for_room(&self) -> Result<(), Fault> {
+        let room = &self.room;
+        if room.short.load(Relaxed) || room.left.load(Relaxed) > room.low.load(Relaxed) {
+            return Ok(());
+        }
+        match self.look_for_room(0) {
+            // Who needs it is told.
+            Err(full) if full.is_no_space() => Ok(()),
+            looked => looked,
+        }
+    }
+
+    /// Gives space that is not to be kept back to the file system.
+    ///
+    /// # Errors
+    /// Those of [`weir_store::Store::trim`], and of making files longer.
+    pub fn trim(&self) -> Result<(), Fault> {
+        match self.look_for_room(0) {
+            Err(fault) if !fault.is_no_space() => Err(fault),
+            _ => Ok(self.store.trim()?),
+        }
+    }
+
+    /// Sees to room for what is there, the reserve, and new pages: `pages`, better more.
+    fn look_for_room(&self, pages: usize) -> Result<(), Fault> {
+        let now = self.store.room();
+        let unstored = now.pages.saturating_sub(now.stored_pages);
+        let changed = self.dirty.outstanding().saturating_sub(unstored);
+        let mean = now.stored_units as f64 / now.stored_pages.max(1) as f64;
+        let growth = 1.0 - mean / f64::from(UNITS_MAX);
+        let reserve = dirty::reserve(self.dirty.limit()) + 2 * self.batch_pages() as u64;
+        // A rollback dirties no more than there are, and never all of them.
+        let reserve = reserve.min(now.pages / 2);
+        let needed = unstored + reserve + (changed as f64 * growth) as u64;
+        let ahead = (needed / 4).max(PAGES_AHEAD_MIN);
+        let kept = self.store.keep_room(needed + pages as u64, ahead, ahead);
+        self.room.left.store(self.store.room().places as i64 - needed as i64, Relaxed);
+        self.room.reserve.store(reserve as i64, Relaxed);
+        self.room.low.store(ahead as i64 / 2, Relaxed);
+        self.room.short.store(kept.is_err(), Relaxed);
+        Ok(kept?)
+    }
+
+    /// Has dirty pages written, whatever the policy says.
+    fn write_for_room(&self) -> Result<(), Fault> {
+        self.release_pending()?;
+        if self.inline {
+            return self.write_what_fits(self.batch_pages(), write::Reason::FreeFrames).map(drop);
+        }
+        self.press();
+        self.clean.wait(Duration::from_millis(5));
+        Ok(())
+    }
+
+    /// Frees what was given up, if there is any.
+    pub(super) fn release_pending(&self) -> Result<(), Fault> {
+        if self.store.stats().pending_units > 0 {
+            self.store.release(self.redo.write_step(true)?);
+        }
+        Ok(())
+    }
+}
