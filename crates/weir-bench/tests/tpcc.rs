@@ -88,6 +88,26 @@ fn an_interrupt_ends_it_in_order() {
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "the database is gone");
 }
 
+/// Stops everything once clients warm up.
+struct Cold<'a>(&'a AtomicBool);
+
+impl Listener for Cold<'_> {
+    fn progress(&mut self, progress: &Progress) {
+        self.0.fetch_or(progress.title.contains("warm-up"), Ordering::Relaxed);
+    }
+    fn line(&mut self, _: &str) {}
+}
+
+#[test]
+fn a_run_that_has_not_begun_when_an_interrupt_comes_has_no_figures() {
+    let dir = tempfile::tempdir().unwrap();
+    let stop = AtomicBool::new(false);
+    let plan = Plan { warmup_seconds: 3600, ..plan(dir.path()) };
+    let document = plan.run(&stop, &mut Cold(&stop)).unwrap();
+    assert_eq!((document.loads.len(), document.runs.len()), (1, 0));
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "the database is gone");
+}
+
 #[test]
 fn nonsense_is_refused() {
     let refused = |change: fn(&mut Plan), reason: &str| {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 
 use anyhow::Result;
 use clap::Args;
@@ -119,9 +120,15 @@ impl Tpcc {
         told.line.end();
         let document = document?;
         // What was measured is shown, whatever becomes of the file.
-        print(&format!("{}\n", report::summary(&document)))?;
+        let mut text = report::summary(&document);
+        if stop.load(Ordering::Relaxed) {
+            text +=
+                "\nInterrupted: the run under way is not whole, or left out, as later ones are.\n";
+        }
+        print(&format!("{text}\n"))?;
         report::save(&document, &path)?;
-        print(&format!("Every second of it: {}\n", path.display()))?;
+        let path = path.display();
+        print(&format!("Every second of it: {path}\nAs a page: weir report {path}\n"))?;
         for warning in document.environment.warnings() {
             tell(&format!("warning: {warning}"));
         }

@@ -59,11 +59,11 @@ impl<'a> Bench<'a> {
         self.context.stop.load(Ordering::Relaxed)
     }
 
-    /// Makes the tables and fills them.
+    /// Makes the tables and fills them; `None` if an interrupt leaves them half filled.
     ///
     /// # Errors
     /// The engine's.
-    pub fn fill(&mut self) -> Result<Measured> {
+    pub fn fill(&mut self) -> Result<Option<Measured>> {
         let (store, size) = (self.store, self.plan.size);
         store.create()?;
         let live = Live { inserts_expected: rows_of(size), ..Live::default() };
@@ -90,20 +90,29 @@ impl<'a> Bench<'a> {
         }
         let title = format!("{}: load", self.label);
         let measured = phase::run(&mut self.context, &title, &live, jobs)?.measured;
-        self.check()?;
-        Ok(measured)
+        if self.is_stopped() {
+            return Ok(None);
+        }
+        self.check_books()?;
+        Ok(Some(measured))
     }
 
-    /// Has clients work, and fills in what came of it.
+    /// Has clients work, and fills in what came of it; `None` if an interrupt comes before the run. One that comes
+    /// later ends it.
     ///
     /// # Errors
     /// The engine's, and books that don't agree.
-    pub fn run(&mut self, run: Run) -> Result<Run> {
+    pub fn run(&mut self, run: Run) -> Result<Option<Run>> {
         let clients = run.clients;
         self.work("warm-up", clients, self.plan.warmup_seconds)?;
+        if self.is_stopped() {
+            return Ok(None);
+        }
         let done = self.work("run", clients, self.plan.seconds)?;
-        self.check()?;
-        Ok(summary(run, done))
+        if !self.is_stopped() {
+            self.check_books()?;
+        }
+        Ok(Some(summary(run, done)))
     }
 
     fn work(&mut self, what: &str, clients: u32, seconds: u32) -> Result<Phase<Worked>> {
@@ -128,11 +137,7 @@ impl<'a> Bench<'a> {
         Ok(phase)
     }
 
-    /// Checks the books, unless the tables may be half filled.
-    fn check(&self) -> Result<()> {
-        if self.is_stopped() {
-            return Ok(());
-        }
+    fn check_books(&self) -> Result<()> {
         self.store.books()?.check("tpcc", self.orders)
     }
 }

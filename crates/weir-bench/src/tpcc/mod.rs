@@ -295,7 +295,7 @@ impl Plan {
             progress: &mut progress,
         };
         let mut bench = Bench::new(self, &label, store, context);
-        let measured = bench.fill()?;
+        let Some(measured) = bench.fill()? else { return opened.end() };
         document.loads.push(Load {
             engine: label.clone(),
             round,
@@ -306,7 +306,7 @@ impl Plan {
             if stop.load(Ordering::Relaxed) {
                 break;
             }
-            let run = bench.run(empty(subject, round, clients))?;
+            let Some(run) = bench.run(empty(subject, round, clients))? else { break };
             document.runs.push(run);
         }
         opened.end()
