@@ -6,7 +6,7 @@ mod common;
 
 use common::*;
 use std::sync::Arc;
-use weir::{Database, Durability, Isolation, Shutdown, Value};
+use weir::{Database, Durability, Isolation, Options, Schema, Shutdown, Value};
 use weir_os::SimDisk;
 
 fn item(id: u64, version: u64) -> Item {
@@ -120,4 +120,40 @@ fn recovery_reads_pages_together() {
         let expected: Vec<_> = (0..20_000).map(|id| (id, item(id, version(id)))).collect();
         same(&expected, &all_items(&mut db.begin(Isolation::default()).unwrap(), &table), "all");
     }
+}
+
+/// Definitions were changed, and files became longer, in a database that somebody else was told is complete.
+#[test]
+fn other_handles_are_told_that_the_database_is_closed() {
+    let disk = SimDisk::new(1);
+    let options = Options::default().memory_bytes(2 << 20).redo_capacity_bytes(1 << 20);
+    let db = Database::open_on(Arc::new(disk.clone()), options.clone()).unwrap();
+    let table = db.create_table("t", Schema::raw(vec![], vec![]).unwrap()).unwrap();
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    txn.insert_raw(&table, b"key", b"row", &[]).unwrap();
+    db.clone().close(Shutdown::Clean, &mut |_| {}).unwrap();
+    let used = disk.used_bytes();
+    let told = |what: &str, result: weir::Result<()>| {
+        let error = result.expect_err(what).to_string();
+        assert!(error.contains("has been closed"), "{what}: {error}");
+    };
+    told("begin", db.begin(Isolation::RepeatableRead).map(drop));
+    let schema = Schema::raw(vec![], vec![]).unwrap();
+    told("create_table", db.create_table("other", schema).map(drop));
+    told("drop_table", db.drop_table(&table));
+    told("rename_table", db.rename_table(&table, "other"));
+    told("truncate_table", db.truncate_table(&table));
+    told("set_meta", db.set_meta(&table, b"meta"));
+    told("check", db.check(&mut |_| {}).map(drop));
+    told("compact", db.compact(&mut |_| {}).map(drop));
+    told("checkpoint", db.checkpoint());
+    told("sync", db.sync());
+    told("purge_all", db.purge_all());
+    told("set_redo_capacity", db.set_redo_capacity(4 << 20).map(drop));
+    told("close", db.clone().close(Shutdown::Clean, &mut |_| {}));
+    assert_eq!(disk.used_bytes(), used);
+    txn.rollback().unwrap();
+    drop((db, table));
+    let db = Database::open_on(Arc::new(disk), options).unwrap();
+    assert_eq!(db.table_names(), ["t"]);
 }

@@ -44,7 +44,7 @@ impl Database {
         &self,
         check: impl FnOnce(&Storage, &[(TreeId, String)]) -> std::result::Result<Summary, Fault>,
     ) -> Result<Summary> {
-        self.0.roll_back_orphans();
+        self.0.prepare_for_work()?;
         let _one = self.0.ddl.lock();
         let tables: Vec<Table> = self.0.tables.read().values().cloned().collect();
         let defs: Vec<_> = tables.iter().filter_map(|table| table.0.def().ok()).collect();

@@ -284,7 +284,7 @@ impl Database {
     /// [`Error::Options`]; no space for a larger log: nothing changed then. Storage errors.
     pub fn set_redo_capacity(&self, bytes: u64) -> Result<u64> {
         options::check_redo_capacity(bytes)?;
-        Ok(self.0.shared.storage.set_redo_capacity(bytes)?)
+        Ok(self.0.running()?.set_redo_capacity(bytes)?)
     }
 
     /// Changes the share of memory whose pages may have unwritten changes, from 0.0 to 1.0; see
@@ -303,7 +303,7 @@ impl Database {
     /// # Errors
     /// The log's.
     pub fn sync(&self) -> Result<()> {
-        self.0.shared.storage.redo.write_step(true).map_err(Fault::from)?;
+        self.0.running()?.redo.write_step(true).map_err(Fault::from)?;
         Ok(())
     }
 
@@ -312,7 +312,7 @@ impl Database {
     /// # Errors
     /// Storage errors.
     pub fn checkpoint(&self) -> Result<()> {
-        Ok(self.0.shared.storage.flush_all(Reason::Checkpoint, &mut |_| {})?)
+        Ok(self.0.running()?.flush_all(Reason::Checkpoint, &mut |_| {})?)
     }
 
     /// Makes a data file with many holes shorter: moves what is stored at its end into free places before,
@@ -332,7 +332,7 @@ impl Database {
     /// Storage errors; what was moved stays moved.
     pub fn compact(&self, progress: &mut dyn FnMut(u64)) -> Result<Compacted> {
         let _one = self.0.compacting.lock();
-        let storage = &self.0.shared.storage;
+        let storage = self.0.running()?;
         let bytes_before = storage.store.stats().file_bytes;
         let pages_moved = storage.compact(progress)?;
         let bytes_after = storage.store.stats().file_bytes;
@@ -346,7 +346,7 @@ impl Database {
     /// # Errors
     /// Storage errors.
     pub fn background_step(&self, step: u32) -> Result<()> {
-        let storage = &self.0.shared.storage;
+        let storage = self.0.running()?;
         match step % 7 {
             0 => drop(storage.flush_step(16)?),
             1 => drop(storage.checkpoint()?),
@@ -370,6 +370,7 @@ impl Database {
     /// # Errors
     /// Storage errors.
     pub fn purge_all(&self) -> Result<()> {
+        self.0.running()?;
         Ok(self.0.shared.purge_all()?)
     }
 
@@ -398,10 +399,22 @@ impl Database {
 }
 
 impl Inner {
-    /// A transaction that has done nothing yet; `ended`: one that has ended, to be used again.
-    fn begin(&self, ended: Option<Txn>) -> Result<Txn> {
+    /// Fails if there is no use in beginning anything, and finishes what could not be taken back.
+    pub(crate) fn prepare_for_work(&self) -> Result<()> {
         self.shared.storage.check()?;
         self.roll_back_orphans();
+        Ok(())
+    }
+
+    /// The storage, unless it has stopped.
+    fn running(&self) -> Result<&Storage> {
+        self.shared.storage.check()?;
+        Ok(&self.shared.storage)
+    }
+
+    /// A transaction that has done nothing yet; `ended`: one that has ended, to be used again.
+    fn begin(&self, ended: Option<Txn>) -> Result<Txn> {
+        self.prepare_for_work()?;
         let mut txn = match ended {
             None => self.shared.begin(),
             Some(mut txn) => {
