@@ -334,6 +334,23 @@ impl Filling {
     }
 }
 
+/// Where others leave enough, no space is set aside for what is yet to be written.
+#[test]
+fn space_is_set_aside_only_where_it_is_short() {
+    let used = [None, Some(20 << 20)].map(|spare| {
+        let options = options().memory_bytes(8 << 20).redo_capacity_bytes(8 << 20);
+        let (disk, db, table) = open_with(SimDisk::new(1), options);
+        let before = disk.used_bytes();
+        disk.set_capacity(spare.map(|spare| before + spare));
+        let mut insert = inserts(&table);
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        (0..1500).for_each(|id| insert(&mut txn, id).unwrap());
+        txn.commit().unwrap();
+        disk.used_bytes() - before
+    });
+    assert!(used[0] < used[1], "{used:?} bytes");
+}
+
 /// Its pages can be written only to new places, and until it has written some it gives none back.
 #[test]
 fn a_rollback_of_more_than_memory_holds_ends_on_a_full_device() {

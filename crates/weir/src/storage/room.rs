@@ -7,6 +7,9 @@
 //!   may grow;
 //! - a reserve for what a rollback dirties beyond that.
 //!
+//! As long as a part of the device's free space is as much, that will do, and nothing is set aside: others aren't
+//! likely to take the rest before it is looked at again.
+//!
 //! A new page is taken out of a budget, which is what there was beyond that when it was last looked at. When that is used
 //! up, the files are made longer. When they can't be, the dirty pages are written first, which take less than was
 //! counted for them; then whoever wants a new page is told that there is no space. Rollback is never
@@ -20,10 +23,14 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
+use weir_page::PAGE_SIZE;
 use weir_store::UNITS_MAX;
 
 /// New pages for which the files are made longer at once, at least.
 const PAGES_AHEAD_MIN: u64 = 64;
+
+/// Of how many parts of the device's free space one counts as had.
+const FREE_PART: u64 = 8;
 
 /// Turns in which dirty pages get no fewer, before the device counts as full.
 const IDLE_TURNS: u32 = 20;
@@ -140,8 +147,16 @@ impl Storage {
         let reserve = reserve.min(now.pages / 2);
         let needed = unstored + reserve + (changed as f64 * growth) as u64;
         let ahead = (needed / 4).max(PAGES_AHEAD_MIN);
-        let kept = self.store.keep_room(needed + pages as u64, ahead, ahead);
-        self.room.left.store(self.store.room().places as i64 - needed as i64, Relaxed);
+        let others_leave = self.disk.free_bytes()? / FREE_PART / PAGE_SIZE as u64;
+        let apart = needed.saturating_sub(others_leave);
+        let (kept, left) = match apart {
+            0 => (self.store.keep_room(0, 0, ahead), ahead.max(pages as u64) as i64),
+            _ => {
+                let kept = self.store.keep_room(apart + pages as u64, ahead, ahead);
+                (kept, self.store.room().places as i64 - apart as i64)
+            }
+        };
+        self.room.left.store(left, Relaxed);
         self.room.reserve.store(reserve as i64, Relaxed);
         self.room.low.store(ahead as i64 / 2, Relaxed);
         self.room.short.store(kept.is_err(), Relaxed);
