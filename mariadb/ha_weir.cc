@@ -406,8 +406,10 @@ void ha_weir::tell_rows_per_key(bool anew)
     KEY *info= &table->key_info[i];
     for (uint n= 0; n < info->ext_key_parts; n++)
     {
+      // A key with parts of columns, or of a table without a primary key, isn't extended by one.
+      bool is_extended= info->ext_key_parts > info->user_defined_key_parts;
       bool is_whole= n + 1 >= info->user_defined_key_parts &&
-                     ((info->flags & HA_NOSAME) || n + 1 == info->ext_key_parts);
+                     ((info->flags & HA_NOSAME) || (is_extended && n + 1 == info->ext_key_parts));
       bool is_counted= i < share->rows_per_key.size() && n < share->rows_per_key[i].size();
       // As InnoDB: the server favours scans of tables, so that indexes are praised twice as much, unless it is
       // told not to (`optimizer_adjust_secondary_key_costs`).
