@@ -1,14 +1,14 @@
 //! Room on the device, had before it is needed.
 //!
 //! Images are written to new places, so a rollback needs space before it gives any back. Were the device full to the
-//! last unit, none would end: its pages could not be written, and no log space would come free. So the files are
-//! kept longer than what they hold, for
+//! last unit, none would end: its pages could not be written, and no log space would come free. So, where the device is
+//! about to be full, the files are kept longer than what they hold, for
 //! - all pages that have changed since they were written: new ones at their full size, others by what they
 //!   may grow;
 //! - a reserve for what a rollback dirties beyond that.
 //!
-//! As long as a part of the device's free space is as much, that will do, and nothing is set aside: others aren't
-//! likely to take the rest before it is looked at again.
+//! As long as an eighth of the device's free space is as much, nothing is set aside: others aren't likely to take the
+//! rest before somebody looks again, as pages are made and every few seconds.
 //!
 //! A new page is taken out of a budget, which is what there was beyond that when it was last looked at. When that is used
 //! up, the files are made longer. When they can't be, the dirty pages are written first, which take less than was
@@ -39,11 +39,11 @@ const IDLE_TURNS: u32 = 20;
 #[derive(Default)]
 pub(super) struct Room {
     left: AtomicI64,
-    /// About half of what there was beyond the need when files were made longer.
+    /// From here down it is time to look again.
     low: AtomicI64,
     /// Pages of the reserve.
     reserve: AtomicI64,
-    /// Whether they could not be.
+    /// Whether the files could not be made longer when they were to.
     short: AtomicBool,
 }
 
