@@ -17,7 +17,7 @@ pub mod overflow;
 mod restructure;
 mod transfer;
 
-pub use transfer::{Fate, Moved};
+pub use transfer::{Fate, Moved, Mover};
 
 use crate::storage::latch::Seen;
 use crate::storage::{Mtr, Need, PageRead, Stop, Storage};

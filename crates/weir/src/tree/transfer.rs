@@ -25,6 +25,14 @@ pub enum Fate {
     Moves(Option<Version>),
 }
 
+/// Who has entries moved.
+pub trait Mover {
+    /// What is to become of an entry.
+    fn fate(&self, entry: &Entry<'_>) -> Fate;
+    /// An entry of this key is about to arrive, in the same mtr: its leaf is latched.
+    fn arrives(&self, key: &[u8]);
+}
+
 /// What a step came to.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Moved {
@@ -43,7 +51,7 @@ pub enum Moved {
 
 impl Tree {
     /// Moves entries from `key` on into `to`: those of one leaf that go to one leaf, as far as
-    /// `fate` says so and `to` has none under their keys.
+    /// `mover` says so and `to` has none under their keys.
     ///
     /// # Errors
     /// [`Restart`].
@@ -52,16 +60,16 @@ impl Tree {
         s: &Storage,
         to: Tree,
         key: &[u8],
-        fate: &dyn Fn(&Entry<'_>) -> Fate,
+        mover: &impl Mover,
     ) -> Result<Moved, Restart<Fault>> {
-        let first = match self.first_to_move(s, key, fate)? {
+        let first = match self.first_to_move(s, key, mover)? {
             Ok(first) => first,
             Err(next) => return Ok(Moved::Entries { count: 0, next, sparse: false }),
         };
         let mut mtr = s.mtr(Need::log(MOVE_BYTES + 1024))?;
         let into = to.latch_leaf(&mut mtr, &first, Hint::default())?;
         let from = self.latch_leaf(&mut mtr, &first, Hint::default())?;
-        let (count, end) = move_entries(&mut mtr, from, into, &first, fate);
+        let (count, end) = move_entries(&mut mtr, from, into, &first, mover);
         let next = match end {
             End::Full(key) if count == 0 => return Ok(Moved::Full(key)),
             End::Full(key) | End::At(key) => Some(key),
@@ -80,11 +88,11 @@ impl Tree {
         &self,
         s: &Storage,
         key: &[u8],
-        fate: &dyn Fn(&Entry<'_>) -> Fate,
+        mover: &impl Mover,
     ) -> Result<Result<Vec<u8>, Option<Vec<u8>>>, Stop> {
         let leaf = self.leaf(s, Target::At(key), true)?;
         let from = leaf.seek(key).0;
-        let first = (from..leaf.len()).find(|&slot| fate(&leaf.entry(slot)) != Fate::Stays);
+        let first = (from..leaf.len()).find(|&slot| mover.fate(&leaf.entry(slot)) != Fate::Stays);
         let key = |slot| [leaf.prefix(), leaf.suffix(slot)].concat();
         Ok(first.map(key).ok_or_else(|| leaf.upper().map(<[u8]>::to_vec)))
     }
@@ -157,7 +165,7 @@ fn move_entries(
     from: PageId,
     into: PageId,
     first: &[u8],
-    fate: &dyn Fn(&Entry<'_>) -> Fate,
+    mover: &impl Mover,
 ) -> (u64, End) {
     let (source, target) = (mtr.page(from), mtr.page(into));
     let (first, _) = node::search(source, first);
@@ -178,7 +186,7 @@ fn move_entries(
             !found || entry.flags.deleted || node::entry(target, at).flags.deleted,
             "an entry is alive in one of two trees"
         );
-        let version = match fate(&entry) {
+        let version = match mover.fate(&entry) {
             Fate::Moves(version) if !found => version,
             _ => continue,
         };
@@ -192,6 +200,7 @@ fn move_entries(
             break;
         }
         room -= size;
+        mover.arrives(&key);
         let flags = Flags { deleted: false, overflow: false };
         moved.push(at + count, &key, &Entry { flags, version, ..entry });
         count += 1;

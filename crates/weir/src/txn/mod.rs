@@ -13,6 +13,7 @@
 //! This layer knows trees and entries; it sees undo pages through [`lane`], no other pages.
 
 mod backlog;
+mod dead;
 mod end;
 mod history;
 mod lane;
@@ -46,6 +47,7 @@ use crate::storage::{
     Fault, Interruptible, Interrupts, Need, Storage, interruptible, retry, to_make_room,
 };
 use crate::tree::Tree;
+use dead::DeadRanges;
 use history::Histories;
 use lane::{LaneUse, Lanes};
 use parking_lot::Mutex;
@@ -108,6 +110,8 @@ pub struct Transactions {
     lanes: Lanes,
     history: Mutex<Histories>,
     purging: Mutex<()>,
+    /// What scans need not look through again.
+    dead: DeadRanges,
     /// Staging trees of secondary indexes.
     pub staging: Stagings,
     /// Counters.
@@ -489,6 +493,7 @@ impl Txn {
             let mut mtr = self.storage().mtr(Need::pages(1024, 1))?;
             mtr.latch(place.page)?;
             let tree = Tree::create(&mut mtr);
+            self.shared.dead.forget(tree.id);
             let undo = Undo::CreateTree { root: tree.root() };
             mtr.log(&Redo::UndoPush { page: place.page, first: place.first, undo });
             mtr.commit();

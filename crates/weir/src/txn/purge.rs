@@ -68,8 +68,11 @@ impl Transactions {
         self.advance_horizon();
         let oldest = self.oldest_snapshot();
         for done in 0..most {
-            let next = self.history.lock().oldest().filter(|h| h.stamp <= oldest);
-            let Some(history) = next else { return Ok(done) };
+            let next = self.history.lock().oldest();
+            if next.is_none() {
+                self.dead.forget_all();
+            }
+            let Some(history) = next.filter(|h| h.stamp <= oldest) else { return Ok(done) };
             self.purge(history)?;
             self.history.lock().pop();
             self.lanes.pending[history.lane as usize].fetch_sub(1, Ordering::AcqRel);

@@ -1,5 +1,6 @@
 //! Transactions after a crash: the lanes tell who was running.
 
+use super::dead::DeadRanges;
 use super::history::History;
 use super::lane::{LANE_DIRECTORY, LaneUse, Lanes, UndoPlace};
 use super::snapshots::Snapshots;
@@ -57,6 +58,7 @@ impl Transactions {
             lanes: Lanes::new(tails, taken),
             history: Mutex::default(),
             purging: Mutex::default(),
+            dead: DeadRanges::default(),
             staging: Stagings::default(),
             figures: TxnFigures::default(),
         })

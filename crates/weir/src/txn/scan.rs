@@ -33,6 +33,20 @@ pub struct Range {
     pub high: Option<Vec<u8>>,
 }
 
+impl Range {
+    /// No keys.
+    pub(super) const EMPTY: Range = Range { low: Vec::new(), high: Some(Vec::new()) };
+
+    /// Whether the key is below its end.
+    pub(super) fn reaches_beyond(&self, key: &[u8]) -> bool {
+        self.high.as_deref().is_none_or(|high| key < high)
+    }
+
+    fn is_empty(&self) -> bool {
+        !self.reaches_beyond(&self.low)
+    }
+}
+
 /// Room that a scan begins with, in bytes and in entries.
 const FIRST_ROOM: (usize, usize) = (4 << 10, 64);
 /// Most room that a thread's scan leaves for its next one.
@@ -185,7 +199,7 @@ impl Scan {
         direction: Direction,
         most: usize,
     ) -> Scan {
-        let done = range.high.as_ref().is_some_and(|h| *h <= range.low);
+        let done = range.is_empty();
         Scan {
             shared,
             tree,
@@ -406,7 +420,7 @@ impl Scan {
             Direction::Forward => self.range.low = [key, &[0]].concat(),
             Direction::Backward => self.range.high = Some(key.to_vec()),
         }
-        self.done = self.range.high.as_ref().is_some_and(|h| *h <= self.range.low);
+        self.done = self.range.is_empty();
     }
 
     /// What has not been given is not to be given.
@@ -419,7 +433,7 @@ impl Scan {
     pub(super) fn restart(&mut self, range: Range) {
         assert!(self.done && self.next == self.copies.entries.len(), "a range is read to its end");
         self.abandon();
-        self.done = range.high.as_ref().is_some_and(|h| *h <= range.low);
+        self.done = range.is_empty();
         self.range = range;
     }
 }

@@ -26,7 +26,7 @@ use super::{Op, Outcome, Pair, State, Transactions, Txn, TxnError};
 #[cfg(doc)]
 use crate::lock::LockError;
 use crate::storage::{Fault, Restart, Step, Storage, retry};
-use crate::tree::{Fate, Hint, Moved, Target, Tree};
+use crate::tree::{Fate, Hint, Moved, Mover, Target, Tree};
 use parking_lot::Mutex;
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -317,15 +317,19 @@ impl Transactions {
         let Some(mut moving) = staging.moving.try_lock().filter(|m| !m.retired) else {
             return Ok(0);
         };
-        let (horizon, oldest) = (self.horizon(), self.oldest_snapshot());
-        let fate = |e: &Entry<'_>| self.fate(e, horizon, oldest);
-        let end = self.read_ahead(staging, &moving.position, &fate)?;
+        let move_of = Move {
+            shared: self,
+            to: staging.main,
+            horizon: self.horizon(),
+            oldest: self.oldest_snapshot(),
+        };
+        let end = self.read_ahead(staging, &moving.position, &move_of)?;
         let mut total = 0;
         loop {
-            let step = || staging.tree.move_step(s, staging.main, &moving.position, &fate);
+            let step = || staging.tree.move_step(s, staging.main, &moving.position, &move_of);
             let (count, next, sparse) = match retry(s, step)? {
                 Moved::Full(key) => {
-                    staging.main.make_room(s, &key, horizon)?;
+                    staging.main.make_room(s, &key, move_of.horizon)?;
                     continue;
                 }
                 Moved::Entries { count, next, sparse } => (count, next, sparse),
@@ -348,7 +352,7 @@ impl Transactions {
         &self,
         staging: &Staging,
         position: &[u8],
-        fate: &dyn Fn(&Entry<'_>) -> Fate,
+        move_of: &Move<'_>,
     ) -> Result<Option<Vec<u8>>, Fault> {
         let s = &*self.storage;
         let most = s.read_ahead_pages().min(READ_AHEAD);
@@ -358,7 +362,7 @@ impl Transactions {
             let (keys, next) = retry(s, || {
                 let leaf = staging.tree.leaf(s, Target::At(&from), true)?;
                 self.staging.backlog.note_leaf(leaf.len());
-                let moves = |slot: &usize| fate(&leaf.entry(*slot)) != Fate::Stays;
+                let moves = |slot: &usize| move_of.fate(&leaf.entry(*slot)) != Fate::Stays;
                 let key = |slot| [leaf.prefix(), leaf.suffix(slot)].concat();
                 let first = leaf.seek(&from).0;
                 let keys: Vec<Vec<u8>> = (first..leaf.len()).filter(moves).map(key).collect();
@@ -389,19 +393,33 @@ impl Transactions {
     }
 }
 
-impl Transactions {
-    /// Whether a staged entry may be moved. `oldest`: no snapshot is before it, from now on.
-    fn fate(&self, entry: &Entry<'_>, horizon: TxnId, oldest: u64) -> Fate {
+/// Moves into a main tree.
+struct Move<'a> {
+    shared: &'a Transactions,
+    to: Tree,
+    horizon: TxnId,
+    /// No snapshot is before it, from now on.
+    oldest: u64,
+}
+
+impl Mover for Move<'_> {
+    fn fate(&self, entry: &Entry<'_>) -> Fate {
         if entry.flags.deleted || entry.flags.overflow {
             return Fate::Stays;
         }
         // A transaction that is prepared keeps the horizon for as long as it likes.
-        let Some(v) = entry.version.filter(|v| v.txn >= horizon) else { return Fate::Moves(None) };
-        match self.status.get(v.txn) {
-            State::Committed(at) if at <= oldest => Fate::Moves(None),
+        let Some(v) = entry.version.filter(|v| v.txn >= self.horizon) else {
+            return Fate::Moves(None);
+        };
+        match self.shared.status.get(v.txn) {
+            State::Committed(at) if at <= self.oldest => Fate::Moves(None),
             // Nobody looks for the undo record of an insert that has committed.
             State::Committed(_) if v.undo.is_insert() => Fate::Moves(Some(v)),
             _ => Fate::Stays,
         }
+    }
+
+    fn arrives(&self, key: &[u8]) {
+        self.shared.dead.revive(self.to.id, key);
     }
 }

@@ -221,6 +221,8 @@ impl Txn {
         }
     }
 
+    /// Who keeps this transaction from writing the key, if anybody does. If nobody does, it is written before its leaf's
+    /// latch is given up, or not at all.
     pub(super) fn held_by_other(
         &self,
         tree: Tree,
@@ -236,6 +238,8 @@ impl Txn {
                 return Some(Attempt::Held(Some(v.txn)));
             }
         }
+        // The key may be about to be alive, and who passes over it locks it in the moment in which it finds it dead.
+        self.shared.dead.revive(tree.id, key);
         let locks = &self.shared.locks;
         if locks.conflicts(self.id, tree.id, key, Mode::Exclusive) {
             return Some(Attempt::Held(None));

@@ -20,6 +20,8 @@ const ENTRIES_PER_LEAF_AHEAD: usize = 64;
 const ROOM_AT_ONCE: usize = 16 << 10;
 /// Entries of a leaf that the CPU is told of before they are copied.
 const CELLS_AHEAD: usize = 6;
+/// It is noted that all entries of a part of a leaf are dead if there are so many: others are gone through soon.
+const WORTH_NOTING: usize = 16;
 
 impl Scan {
     /// Copies entries of the next leaf that has any.
@@ -30,6 +32,9 @@ impl Scan {
         let s = &*shared.storage;
         let mut absent = 0;
         while self.copies.entries.is_empty() && !self.done {
+            if self.pass_dead(look)? {
+                continue;
+            }
             match self.fetch_leaf(s, look) {
                 Ok(()) => {
                     self.walks.clear();
@@ -106,6 +111,45 @@ impl Scan {
         }
     }
 
+    /// Passes over what is known to be dead where the scan is, locked if what is read is; whether there was any.
+    fn pass_dead(&mut self, look: Look) -> Result<bool, ScanStop> {
+        let snapshot = match look {
+            Look::At(view) => view.snapshot,
+            Look::Newest { .. } => u64::MAX,
+        };
+        let lock = |passed: &Range| match look {
+            Look::Newest { own, ranges: Some(how), .. } => {
+                self.lock_range(own, how, (&passed.low, passed.high.as_deref()))
+            }
+            _ => Ok(()),
+        };
+        let dead = &self.shared.dead;
+        let left = dead.pass(self.tree.id, &self.range, self.direction, snapshot, lock)?;
+        let Some(left) = left else { return Ok(false) };
+        self.done = left.is_empty();
+        self.range = left;
+        Ok(true)
+    }
+
+    /// The leaf has nothing in these slots that the scan gives: notes the part of the range, which they are, if all of
+    /// them are dead.
+    #[cold]
+    fn note_if_dead(&self, leaf: &LeafRead<'_>, slots: std::ops::Range<usize>) {
+        let mut since = 0;
+        for slot in slots {
+            match self.shared.dead_since(&leaf.entry(slot)) {
+                Some(at) => since = since.max(at),
+                None => return,
+            }
+        }
+        let low = (&self.range.low[..]).max(leaf.lower());
+        let high = match (self.range.high.as_deref(), leaf.upper()) {
+            (Some(high), Some(upper)) => Some(high.min(upper)),
+            (high, upper) => high.or(upper),
+        };
+        self.shared.dead.note(self.tree.id, low, high, since);
+    }
+
     fn fetch_leaf(&mut self, s: &Storage, look: Look) -> Result<(), Restart<ScanStop>> {
         let scan_use = self.most > 4096;
         let leaf = self.tree.leaf(s, self.target(), scan_use)?;
@@ -134,7 +178,6 @@ impl Scan {
         if how.for_rows {
             self.leave_locked(own, how)?;
         }
-        let locks = &self.shared.locks;
         let read = match (self.done, self.direction) {
             (true, _) => (&range.low[..], range.high.as_deref()),
             (false, Direction::Forward) => (&range.low[..], Some(&self.range.low[..])),
@@ -143,6 +186,17 @@ impl Scan {
                 (from.expect("a scan from the end has come past an entry"), range.high.as_deref())
             }
         };
+        self.lock_range(own, how, read)
+    }
+
+    /// Locks a range that is being read.
+    fn lock_range(
+        &self,
+        own: TxnId,
+        how: RangeMode,
+        read: (&[u8], Option<&[u8]>),
+    ) -> Result<(), ScanStop> {
+        let locks = &self.shared.locks;
         for tree in [Some(self.tree), self.locks_too].into_iter().flatten() {
             locks.ranges.lock(own, tree.id, read, how).map_err(ScanStop::Held)?;
         }
@@ -198,6 +252,9 @@ impl Scan {
                 return Err(stop);
             }
         }
+        if self.copies.entries.is_empty() && to - from >= WORTH_NOTING {
+            self.note_if_dead(leaf, from..to);
+        }
         match leaf.upper() {
             Some(upper) if !last => self.range.low = upper.to_vec(),
             _ => self.done = true,
@@ -223,6 +280,9 @@ impl Scan {
                 self.look_for_undo(&stop, leaf, (from..=slot).rev(), look);
                 return Err(stop);
             }
+        }
+        if self.copies.entries.is_empty() && to - from >= WORTH_NOTING {
+            self.note_if_dead(leaf, from..to);
         }
         if first || leaf.lower().is_empty() {
             self.done = true;
