@@ -151,6 +151,7 @@ static int xa_result(WeirResult result)
 static int commit_by_xid(handlerton *, XID *xid)
 {
   Bytes id= bytes_of_xid(xid);
+  Session::let_go_of(id);
   int result= xa_result(weir_commit_prepared(database, bytes_of(id), durability()));
   drop_left_tables();
   return result;
@@ -159,6 +160,7 @@ static int commit_by_xid(handlerton *, XID *xid)
 static int rollback_by_xid(handlerton *, XID *xid)
 {
   Bytes id= bytes_of_xid(xid);
+  Session::let_go_of(id);
   int result= xa_result(weir_rollback_prepared(database, bytes_of(id), durability()));
   drop_left_tables();
   return result;
