@@ -2,6 +2,7 @@
 
 #include "ha_weir.h"
 #include "errors.h"
+#include "files.h"
 #include "numbers.h"
 #include "partitions.h"
 #include "status.h"
@@ -357,8 +358,7 @@ static bool is_forgotten(const Bytes &name)
   if (!has_base(name, tmp_file_prefix "-") || is_temporary(name))
     return false;
   size_t slash= name.rfind(FN_LIBCHAR);
-  Bytes definition= Bytes(mysql_real_data_home) + name.substr(0, name.find("#P#", slash)) + reg_ext;
-  return access(definition.c_str(), F_OK) != 0;
+  return !has_file(name.substr(0, name.find("#P#", slash)), reg_ext);
 }
 
 static int ddl_is_recovered(handlerton *)
