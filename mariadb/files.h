@@ -17,5 +17,7 @@ bool has_file(const Bytes &table, const char *extension);
 bool lacks_file(const Bytes &table, const char *extension);
 // Names of all tables, of whatever engine, that have such a file.
 std::vector<Bytes> tables_with(const char *extension);
+// Names of the tables that by their definitions are of this engine.
+std::vector<Bytes> tables_defined();
 
 } // namespace weir

@@ -372,6 +372,17 @@ static int ddl_is_recovered(handlerton *)
 
 /* Start and end */
 
+// The database has just been made. There may have been another one: then the server has definitions of its tables.
+static void tell_lost_tables()
+{
+  std::vector<Bytes> lost= tables_defined();
+  if (!lost.empty())
+    sql_print_warning("WEIR: a new, empty database was made in %sweir, where there was none, but %zu tables are defined "
+                      "with ENGINE=WEIR, %s among them: their rows are not there. If you have that directory elsewhere, "
+                      "stop the server, put it in place of the new one, and start again",
+                      mysql_real_data_home, lost.size(), lost.front().c_str());
+}
+
 // Among those that the server gives to engines without one, far from the first of them.
 static const int OWN_NUMBER= 113;
 static_assert(OWN_NUMBER > DB_TYPE_FIRST_DYNAMIC && OWN_NUMBER < DB_TYPE_DEFAULT, "a number for plugins");
@@ -443,6 +454,9 @@ static int init(void *p)
   show_redo_capacity();
   weir_observe_waits(database, report_wait);
   weir_prefer_victims(database, prefer_victim);
+  // One that was ever open has the table of numbers.
+  if (table_names("").empty())
+    tell_lost_tables();
   if (!open_numbers())
   {
     sql_print_error("WEIR: the numbers of AUTO_INCREMENT can't be opened: %s", weir_error_message());
