@@ -70,7 +70,7 @@ def assignments(rng, table):
 def insert(rng, table, tables):
     rows = ", ".join(row(rng, table) for _ in range(rng.choices((1, 2, 5, 40), (5, 3, 2, 1))[0]))
     shape = rng.randrange(0, 10)
-    if shape == 0:
+    if shape == 0 and not table.temporary:
         return f"REPLACE INTO {table.name} ({names(table)}) VALUES {rows}"
     if shape == 1:
         return f"INSERT IGNORE INTO {table.name} ({names(table)}) VALUES {rows}"
