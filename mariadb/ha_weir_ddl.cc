@@ -119,11 +119,7 @@ int ha_weir::delete_rows()
   reads_all= true;
   int error= rnd_init(true);
   while (!error && !(error= rnd_next(table->record[0])))
-  {
-    if (table->vfield)
-      table->update_virtual_fields(this, VCOL_UPDATE_INDEXED);
     error= delete_row(table->record[0]);
-  }
   rnd_end();
   reads_all= kept;
   return error == HA_ERR_END_OF_FILE ? 0 : error;
