@@ -195,7 +195,7 @@ def settings(rng):
         "SET optimizer_switch = 'semijoin=off,materialization=off'", "SET optimizer_switch = 'semijoin=on,materialization=off'",
         "SET optimizer_switch = 'semijoin=on,materialization=on,firstmatch=on,loosescan=on'",
         "SET optimizer_switch = 'firstmatch=off,loosescan=off,materialization=off'",
-        "SET optimizer_switch = 'not_null_range_scan=on,derived_merge=off'", "SET optimizer_switch = 'derived_merge=on'",
+        "SET optimizer_switch = 'derived_merge=off'", "SET optimizer_switch = 'derived_merge=on'",
         "SET optimizer_use_condition_selectivity = 1", "SET optimizer_use_condition_selectivity = 4",
         "SET join_buffer_size = 256", "SET join_buffer_size = 262144", "SET sort_buffer_size = 131072", "SET sort_buffer_size = 2097152",
         "SET tmp_memory_table_size = 0", "SET tmp_memory_table_size = 16777216", "SET in_predicate_conversion_threshold = 2",
