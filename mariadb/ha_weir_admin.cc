@@ -70,12 +70,10 @@ int ha_weir::sum_rows(THD *thd, std::vector<Sum> &sums)
       return HA_ERR_ABORTED_BY_USER;
     if (!find_key())
       return HA_ERR_CRASHED;
-    if (table->vfield)
-      table->update_virtual_fields(this, VCOL_UPDATE_INDEXED);
-    encode_new(secondary, buf);
+    encode_old(secondary, buf);
     for (uint i : secondary)
     {
-      const Encoded &e= new_entries[i];
+      const Encoded &e= old_entries[i];
       sums[i].add(e.key.data(), e.key.size(), e.value.data(), e.value.size());
     }
   }

@@ -180,7 +180,7 @@ enum_alter_inplace_result ha_weir::check_if_supported_inplace_alter(TABLE *alter
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   // A temporary table in a transaction that has used it: the engine would wait for that to end.
   Session *session= Session::find(ha_thd());
-  if (session && session->uses(share->name))
+  if (session && session->uses(ha_thd(), share->name))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   // A table that is given columns and loses them again and again is copied now and then.
   static const size_t PLACES_MAX= 2 * MAX_FIELDS;

@@ -75,7 +75,7 @@ int ha_weir::delete_table(const char *path)
   Bytes name= table_name(path);
   THD *thd= current_thd;
   Session *session= thd ? Session::find(thd) : nullptr;
-  if (session && session->uses(name))
+  if (session && session->uses(thd, name))
   {
     if (thd_sql_command(thd) != SQLCOM_CREATE_TABLE || is_temporary(name))
     {
@@ -101,7 +101,7 @@ int ha_weir::rename_table(const char *from, const char *to)
   THD *thd= current_thd;
   Session *session= thd ? Session::find(thd) : nullptr;
   // EXCHANGE PARTITION has read the table in its own transaction, which has done its work now.
-  if (session && session->uses(old_name) && thd_sql_command(thd) == SQLCOM_ALTER_TABLE)
+  if (session && session->uses(thd, old_name) && thd_sql_command(thd) == SQLCOM_ALTER_TABLE)
     if (int error= session->rollback())
       return error;
   WeirResult result= weir::rename_table(old_name, new_name, patience_of(thd));
@@ -119,11 +119,7 @@ int ha_weir::delete_rows()
   reads_all= true;
   int error= rnd_init(true);
   while (!error && !(error= rnd_next(table->record[0])))
-  {
-    if (table->vfield)
-      table->update_virtual_fields(this, VCOL_UPDATE_INDEXED);
     error= delete_row(table->record[0]);
-  }
   rnd_end();
   reads_all= kept;
   return error == HA_ERR_END_OF_FILE ? 0 : error;
@@ -162,7 +158,7 @@ int ha_weir::truncate()
 {
   close_scan();
   Session *session= Session::of(ha_thd());
-  if (session->uses(share->name))
+  if (session->uses(ha_thd(), share->name))
     return delete_rows();
   // The server asks partition by partition: the first time it is done for all.
   if (!session->has_emptied(ha_thd()))

@@ -20,7 +20,8 @@ void ha_weir::encode_entry(uint index, const uchar *record, const Bytes &of, Enc
   keys[index].entry(table, record, of, out.key, out.value);
 }
 
-// Who applies row events of the binary log hasn't computed what the events don't hold.
+// Of a row that was read. Nobody has computed its virtual columns for sure: who applies row events of the binary log only
+// has what these hold, and what the engine reads itself the server hasn't seen.
 void ha_weir::encode_old(const std::vector<uint> &indexes, const uchar *record)
 {
   Computed right(table, computed, record);

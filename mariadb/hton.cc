@@ -2,6 +2,7 @@
 
 #include "ha_weir.h"
 #include "errors.h"
+#include "files.h"
 #include "numbers.h"
 #include "partitions.h"
 #include "status.h"
@@ -151,6 +152,7 @@ static int xa_result(WeirResult result)
 static int commit_by_xid(handlerton *, XID *xid)
 {
   Bytes id= bytes_of_xid(xid);
+  Session::let_go_of(id);
   int result= xa_result(weir_commit_prepared(database, bytes_of(id), durability()));
   drop_left_tables();
   return result;
@@ -159,6 +161,7 @@ static int commit_by_xid(handlerton *, XID *xid)
 static int rollback_by_xid(handlerton *, XID *xid)
 {
   Bytes id= bytes_of_xid(xid);
+  Session::let_go_of(id);
   int result= xa_result(weir_rollback_prepared(database, bytes_of(id), durability()));
   drop_left_tables();
   return result;
@@ -355,8 +358,7 @@ static bool is_forgotten(const Bytes &name)
   if (!has_base(name, tmp_file_prefix "-") || is_temporary(name))
     return false;
   size_t slash= name.rfind(FN_LIBCHAR);
-  Bytes definition= Bytes(mysql_real_data_home) + name.substr(0, name.find("#P#", slash)) + reg_ext;
-  return access(definition.c_str(), F_OK) != 0;
+  return !has_file(name.substr(0, name.find("#P#", slash)), reg_ext);
 }
 
 static int ddl_is_recovered(handlerton *)
@@ -369,6 +371,17 @@ static int ddl_is_recovered(handlerton *)
 }
 
 /* Start and end */
+
+// The database has just been made. There may have been another one: then the server has definitions of its tables.
+static void tell_lost_tables()
+{
+  std::vector<Bytes> lost= tables_defined();
+  if (!lost.empty())
+    sql_print_warning("WEIR: a new, empty database was made in %sweir, where there was none, but %zu tables are defined "
+                      "with ENGINE=WEIR, %s among them: their rows are not there. If you have that directory elsewhere, "
+                      "stop the server, put it in place of the new one, and start again",
+                      mysql_real_data_home, lost.size(), lost.front().c_str());
+}
 
 // Among those that the server gives to engines without one, far from the first of them.
 static const int OWN_NUMBER= 113;
@@ -441,6 +454,9 @@ static int init(void *p)
   show_redo_capacity();
   weir_observe_waits(database, report_wait);
   weir_prefer_victims(database, prefer_victim);
+  // One that was ever open has the table of numbers.
+  if (table_names("").empty())
+    tell_lost_tables();
   if (!open_numbers())
   {
     sql_print_error("WEIR: the numbers of AUTO_INCREMENT can't be opened: %s", weir_error_message());

@@ -1,10 +1,11 @@
 #include "partitions.h"
+#include "files.h"
 #include "session.h"
 #include <set>
 
 namespace weir {
 
-static const char SEPARATOR[]= "#P#", LIST[]= ".par";
+static const char SEPARATOR[]= "#P#";
 
 bool is_partition(const Bytes &name)
 {
@@ -19,22 +20,6 @@ Bytes table_of_partition(const Bytes &name)
 std::vector<Bytes> partitions_of(const Bytes &table)
 {
   return table_names(table + SEPARATOR);
-}
-
-static Bytes path_of(const Bytes &table, const char *extension)
-{
-  return Bytes(mysql_real_data_home) + table + extension;
-}
-
-static bool has_file(const Bytes &table, const char *extension)
-{
-  return access(path_of(table, extension).c_str(), F_OK) == 0;
-}
-
-// Not one that can't be asked for.
-static bool lacks_file(const Bytes &table, const char *extension)
-{
-  return access(path_of(table, extension).c_str(), F_OK) != 0 && errno == ENOENT;
 }
 
 /*
@@ -161,38 +146,12 @@ void tell_lost_partitions()
                       "%s), or give them up with DROP TABLE", table.c_str(), reg_ext, LIST);
 }
 
-// Names in a directory, with a flag for those that are directories themselves.
-static std::vector<std::pair<Bytes, bool>> names_in(const Bytes &directory)
+void drop_left_lists()
 {
-  std::vector<std::pair<Bytes, bool>> names;
-  if (MY_DIR *dir= my_dir(directory.c_str(), MYF(MY_WANT_STAT)))
-  {
-    for (size_t i= 0; i < dir->number_of_files; i++)
-      names.emplace_back(dir->dir_entry[i].name, MY_S_ISDIR(dir->dir_entry[i].mystat->st_mode));
-    my_dirend(dir);
-  }
-  return names;
-}
-
-static void drop_left_lists(const Bytes &database_name)
-{
-  static const size_t LIST_LEN= sizeof LIST - 1;
-  for (const auto &file : names_in(mysql_real_data_home + database_name))
-  {
-    if (file.first.size() <= LIST_LEN || file.first.compare(file.first.size() - LIST_LEN, LIST_LEN, LIST))
-      continue;
-    Bytes table= database_name + FN_LIBCHAR + file.first.substr(0, file.first.size() - LIST_LEN);
+  for (const Bytes &table : tables_with(LIST))
     if (lacks_file(table, reg_ext) && partitions_of(table).empty() && has_list_of_ours(table) &&
         !my_delete(path_of(table, LIST).c_str(), MYF(MY_WME)))
       sql_print_information("WEIR: list of partitions %s is deleted: a crash left it behind", table.c_str());
-  }
-}
-
-void drop_left_lists()
-{
-  for (const auto &name : names_in(mysql_real_data_home))
-    if (name.second && name.first != "weir")
-      drop_left_lists(name.first);
 }
 
 bool drop_with_list(const Bytes &table, WeirPatience patience)

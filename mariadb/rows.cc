@@ -328,31 +328,30 @@ bool Rows::decode(TABLE *table, WeirBytes row, const std::vector<uchar> &wanted,
   {
     const Column &c= columns[i];
     bool lacks= c.stored >= stored;
-    if (!c.field)
+    bool has_bit= !lacks && c.told_at < stored && nulls[c.nullable / 8] & 1 << c.nullable % 8;
+    bool has_value= !lacks && !(c.can_be_null && has_bit);
+    // The server may look at a column that it doesn't ask for (CHECKSUM): it stays as it is in the default row.
+    if (!c.field || !wanted[i])
     {
-      bool has_value= !lacks && !(c.can_be_null && (nulls[c.nullable / 8] & 1 << c.nullable % 8));
       if (has_value && !(from= take(c, from, end, nullptr, false)))
         return false;
       continue;
     }
     uchar *to= record + c.offset;
-    bool is_wanted= wanted[i];
-    bool null= c.null_bit && (lacks ? added[c.null_offset] & c.null_bit
-                                    : c.told_at < stored && nulls[c.nullable / 8] & 1 << c.nullable % 8);
+    bool null= c.null_bit && (lacks ? added[c.null_offset] & c.null_bit : has_bit);
     if (c.null_bit && !null)
       record[c.null_offset]&= ~c.null_bit;
     if (null)
     {
       record[c.null_offset]|= c.null_bit;
       // As the server leaves a NULL: what it compares and hashes must not be chance.
-      if (is_wanted)
-        memcpy(to, table->s->default_values + c.offset, c.field->pack_length());
-      if (!lacks && !c.can_be_null && !(from= take(c, from, end, nullptr, false)))
+      memcpy(to, table->s->default_values + c.offset, c.field->pack_length());
+      if (has_value && !(from= take(c, from, end, nullptr, false)))
         return false;
     }
     else if (lacks)
       memcpy(to, &added[c.offset], c.field->pack_length());
-    else if (!(from= take(c, from, end, to, is_wanted)))
+    else if (!(from= take(c, from, end, to, true)))
       return false;
   }
   return true;

@@ -24,8 +24,8 @@ Session *Session::find(THD *thd)
   return static_cast<Session *>(thd_get_ha_data(thd, hton));
 }
 
-static std::mutex listing;
-static std::unordered_set<const Session *> sessions;
+static std::mutex listing; // for the following
+static std::unordered_set<Session *> sessions;
 
 // A replica's workers commit in an order that the server keeps, and with `binlog_commit_wait_count` a commit waits for
 // others: the server wants to know who waits for them.
@@ -67,7 +67,7 @@ static bool in_transaction(THD *thd)
 int Session::begin(THD *thd, WeirIsolation isolation)
 {
   DBUG_ASSERT(!transaction);
-  prepared= ordered= users_own= may_write= false;
+  ordered= prepared_by_user= may_write= false;
   if (!ended_one)
     return error_of(weir_begin(database, isolation, canceller, &transaction));
   if (WeirResult result= weir_begin_again(ended_one, isolation))
@@ -109,6 +109,7 @@ static bool checks_before_writing(THD *thd)
 
 int Session::begin_statement(THD *thd, bool reads_only)
 {
+  leave_prepared_if_reset(thd);
   if (!transaction)
   {
     auto isolation= static_cast<WeirIsolation>(thd_tx_isolation(thd));
@@ -139,6 +140,7 @@ int Session::begin_statement(THD *thd, bool reads_only)
 
 int Session::consistent_snapshot(THD *thd)
 {
+  leave_prepared_if_reset(thd);
   if (!transaction)
     if (int error= begin(thd, static_cast<WeirIsolation>(thd_tx_isolation(thd))))
       return error;
@@ -154,7 +156,7 @@ int Session::commit(THD *thd)
     // The coordinator's log has it: nobody need wait until the engine's has it, too. But at a start the
     // server asks its log about its own transactions only.
     result= ordered_result;
-    if (result == WEIR_RESULT_OK && users_own)
+    if (result == WEIR_RESULT_OK && prepared_by_user)
       result= weir_commit_wait(transaction);
     thd_wakeup_subsequent_commits(thd, 0);
   }
@@ -175,9 +177,14 @@ int Session::rollback()
 
 void Session::ended()
 {
+  if (prepared_by_user)
+  {
+    std::lock_guard<std::mutex> guard(listing);
+    prepared_as.clear();
+  }
   if (transaction)
     std::swap(transaction, ended_one);
-  in_statement= prepared= ordered= false;
+  in_statement= ordered= prepared_by_user= false;
   written.rollback();
   for (const Bytes &name : to_drop)
     if (drop_table(name, patience_of(nullptr)) != WEIR_RESULT_OK)
@@ -198,17 +205,21 @@ int Session::rollback_statement()
   return transaction ? error_of(weir_statement_rollback(transaction)) : 0;
 }
 
-int Session::prepare(THD *thd, const Bytes &xid, bool is_users_own)
+int Session::prepare(THD *thd, const Bytes &xid, bool users_own)
 {
   if (!transaction)
     return 0;
-  users_own= is_users_own;
+  prepared_by_user= users_own;
   end_statement();
   // What has changed nothing that outlives the connection is rolled back with it: nobody could look for it.
   if (users_own && !may_write)
     return 0;
   int error= error_of(weir_prepare(transaction, bytes_of(xid), durability()));
-  prepared= error == 0;
+  if (!error && users_own)
+  {
+    std::lock_guard<std::mutex> guard(listing);
+    prepared_as= xid;
+  }
   return error;
 }
 
@@ -223,16 +234,54 @@ void Session::commit_in_order()
   ordered= true;
 }
 
-// The connection goes. What it has prepared waits for its coordinator, and keeps its tables.
+// What it has prepared waits for its coordinator, and keeps its tables. Under `listing`.
+void Session::detach()
+{
+  weir_detach(transaction);
+  std::swap(transaction, ended_one);
+  for (const Bytes &name : to_drop)
+    leave_table(name);
+  to_drop.clear();
+  prepared_as.clear();
+}
+
+void Session::let_go_of(const Bytes &xid)
+{
+  std::lock_guard<std::mutex> guard(listing);
+  for (Session *session : sessions)
+    if (session->prepared_as == xid)
+      session->detach();
+}
+
+void Session::leave_prepared()
+{
+  if (!prepared_by_user)
+    return;
+  std::lock_guard<std::mutex> guard(listing);
+  if (!prepared_as.empty())
+    detach();
+}
+
+// The server takes a connection that is reset (COM_RESET_CONNECTION, COM_CHANGE_USER) from the transaction that it has
+// prepared, and goes on with it. It doesn't tell.
+void Session::leave_prepared_if_reset(THD *thd)
+{
+  if (!prepared_by_user || thd->transaction->xid_state.is_explicit_XA())
+    return;
+  leave_prepared();
+  rollback();
+}
+
+bool Session::uses(THD *thd, const Bytes &name)
+{
+  leave_prepared_if_reset(thd);
+  return transaction && weir_uses(transaction, bytes_of(name));
+}
+
+// The connection goes.
 void Session::close()
 {
-  if (transaction && prepared)
-  {
-    weir_detach(transaction);
-    for (const Bytes &name : to_drop)
-      leave_table(name);
-    to_drop.clear();
-  }
+  leave_prepared();
   weir_transaction_close(transaction);
   transaction= nullptr;
   ended();

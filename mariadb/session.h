@@ -53,10 +53,13 @@ public:
   int prepare(THD *thd, const Bytes &xid, bool users_own);
   void commit_in_order();
   void close();
+  // If a connection that goes, or is reset, has the transaction prepared under this name still, it is taken from it: the
+  // server has it decided by another one.
+  static void let_go_of(const Bytes &xid);
   void cancel() { weir_cancel(canceller); }
   WeirPatience patience(THD *thd);
   // Whether the transaction uses a table, whose definition therefore stays.
-  bool uses(const Bytes &name) const { return transaction && weir_uses(transaction, bytes_of(name)); }
+  bool uses(THD *thd, const Bytes &name);
   // Drops a table when the transaction, which uses it, has ended.
   void drop_later(const Bytes &name) { to_drop.push_back(name); }
   // The transaction may change a table that outlives the connection.
@@ -81,13 +84,20 @@ private:
   // Where none runs, one that has ended, if there was one.
   WeirTransaction *ended_one= nullptr;
   WeirCanceller *const canceller;
-  bool in_statement= false, prepared= false, ordered= false, users_own= false, may_write= false;
+  bool in_statement= false, ordered= false, may_write= false;
+  bool prepared_by_user= false; // though it may have nothing to be kept
   WeirResult ordered_result= WEIR_RESULT_OK;
   std::vector<Bytes> to_drop;
+  // The name under which the engine keeps it prepared for a user. While there is one, another connection may take the
+  // transaction, and what is to be dropped: under the mutex of all sessions.
+  Bytes prepared_as;
   query_id_t emptied_by= 0;
 
   int begin(THD *thd, WeirIsolation isolation);
   void ended();
+  void detach();
+  void leave_prepared();
+  void leave_prepared_if_reset(THD *thd);
 };
 
 // A transaction of its own for one statement, whatever becomes of the connection's: for sequences.

@@ -45,6 +45,7 @@ def count_other(rng, table, tables, _when, _here):
     if not others:
         return None
     other = rng.choice(others)
+    other.is_counted = True
     return f"INSERT INTO log SELECT 'counted', COUNT(*) FROM {other.name} WHERE {condition(rng, other)}"
 
 

@@ -70,7 +70,7 @@ def assignments(rng, table):
 def insert(rng, table, tables):
     rows = ", ".join(row(rng, table) for _ in range(rng.choices((1, 2, 5, 40), (5, 3, 2, 1))[0]))
     shape = rng.randrange(0, 10)
-    if shape == 0:
+    if shape == 0 and not table.temporary:
         return f"REPLACE INTO {table.name} ({names(table)}) VALUES {rows}"
     if shape == 1:
         return f"INSERT IGNORE INTO {table.name} ({names(table)}) VALUES {rows}"
@@ -195,7 +195,7 @@ def settings(rng):
         "SET optimizer_switch = 'semijoin=off,materialization=off'", "SET optimizer_switch = 'semijoin=on,materialization=off'",
         "SET optimizer_switch = 'semijoin=on,materialization=on,firstmatch=on,loosescan=on'",
         "SET optimizer_switch = 'firstmatch=off,loosescan=off,materialization=off'",
-        "SET optimizer_switch = 'not_null_range_scan=on,derived_merge=off'", "SET optimizer_switch = 'derived_merge=on'",
+        "SET optimizer_switch = 'derived_merge=off'", "SET optimizer_switch = 'derived_merge=on'",
         "SET optimizer_use_condition_selectivity = 1", "SET optimizer_use_condition_selectivity = 4",
         "SET join_buffer_size = 256", "SET join_buffer_size = 262144", "SET sort_buffer_size = 131072", "SET sort_buffer_size = 2097152",
         "SET tmp_memory_table_size = 0", "SET tmp_memory_table_size = 16777216", "SET in_predicate_conversion_threshold = 2",

@@ -22,6 +22,7 @@ class Table:
         self.versioned = rng.random() < 0.07
         self.temporary = not self.versioned and rng.random() < 0.07
         self.counter = ""             # a stored function
+        self.is_counted = False       # by a trigger of another table
         self.indexes = {}
 
     def fresh(self, letter):

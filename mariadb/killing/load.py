@@ -10,6 +10,7 @@ from private_server import PATIENCE_S, Failure
 from .model import ACCOUNTS, OWNED, TABLES, difference
 
 DUPLICATE, LOCK_TIMEOUT, DEADLOCK, INTERRUPTED = 1062, 1205, 1213, 1317
+RESET_CONNECTION = 0x1F
 RETRIED = {LOCK_TIMEOUT, DEADLOCK}
 # Nobody listens any more, or the server ends.
 NO_SERVER = {2002, 2003, 1053}
@@ -83,6 +84,15 @@ class Connection:
                 return self.run(sql)
             except Refused:
                 pass
+
+    def reset(self):
+        """As a pool of connections does it before somebody else gets the connection."""
+        try:
+            # pylint: disable=protected-access
+            self.connection._execute_command(RESET_CONNECTION, b"")
+            self.connection._read_ok_packet()
+        except (pymysql.err.Error, OSError, AttributeError, ValueError, IndexError) as error:
+            raise Gone from error
 
     def close(self):
         try:

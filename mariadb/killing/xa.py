@@ -138,6 +138,10 @@ class Preparer(Worker):
             self.count("prepared")
             if way < 0.5:
                 self.end(own, lane)
+            elif way < 0.7:
+                own.reset()
+                self.count("left by a connection that was reset")
+                self.end(self.rng.choice((own, self.sql)), lane)
         own.close()
 
     def end(self, connection, lane):
