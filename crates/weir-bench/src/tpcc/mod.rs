@@ -184,7 +184,7 @@ impl Plan {
         let mut document = Document {
             format: FORMAT,
             settings: self.settings(),
-            environment: Environment::look(Some(&place)),
+            environment: Environment::look(Some(place.path())),
             engines: Vec::new(),
             loads: Vec::new(),
             runs: Vec::new(),
