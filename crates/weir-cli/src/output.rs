@@ -23,7 +23,9 @@ pub fn tell(text: &str) {
 
 /// Reports an error with its causes; the exit code tells a senseless request from a failure.
 pub fn fail(error: &anyhow::Error) -> ExitCode {
-    let mut text = format!("weir: {error}");
+    // The engine's name, which its errors begin with, is this program's.
+    let text = error.to_string();
+    let mut text = format!("weir: {}", text.strip_prefix("weir: ").unwrap_or(&text));
     for cause in error.chain().skip(1) {
         let cause = cause.to_string();
         // Some errors already end with their cause.

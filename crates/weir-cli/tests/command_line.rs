@@ -169,6 +169,19 @@ fn failures_end_with_code_1_and_the_cause() {
 }
 
 #[test]
+fn an_engine_that_does_not_open_is_named_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let bench = ["bench", "insert", "--rows", "100", "--steps", "load", "--status-listen", &port];
+    let output = weir(&bench, dir.path());
+    let err = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    assert!(err.starts_with("weir: open: "), "{err}");
+    assert!(names(dir.path()).is_empty(), "nothing was left");
+}
+
+#[test]
 fn results_that_have_no_place_are_told_of_before_anything_runs() {
     let dir = tempfile::tempdir().unwrap();
     // In the way of what comes last.
