@@ -178,7 +178,7 @@ pub fn unwritten(run: &Run) -> Option<String> {
 
 /// What share of the processors' time a host took in each step, if it is worth a word in any: results are slower and
 /// less even for it, whatever the engine.
-fn stolen(run: &Run) -> Option<String> {
+pub(crate) fn stolen(run: &Run) -> Option<String> {
     const WORTH_A_WORD: f64 = 0.01;
     let of = |(step, label): (&StepResult, String)| {
         let all = step.measured.seconds * 1e6 * run.environment.cores as f64;

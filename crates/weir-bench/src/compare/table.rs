@@ -2,8 +2,8 @@
 
 use super::Outcome;
 use crate::quantity::counted;
-use crate::report::TextTable;
-use crate::result::{Measured, StepResult, Throughput};
+use crate::report::{TextTable, stolen};
+use crate::result::{Background, Measured, Run, StepResult, Throughput};
 use crate::rounds::{Median, medians};
 
 /// What the columns mean, for readers of tables.
@@ -52,12 +52,59 @@ pub fn table(outcomes: &[Outcome]) -> String {
         text += "\n";
         text += &verdicts;
     }
+    let remarks = remarks(outcomes);
+    if !remarks.is_empty() {
+        text += &format!("\n{}\n", remarks.join("\n"));
+    }
     for outcome in outcomes {
         if let Err(message) = &outcome.run {
             text += &format!("\nfailed: {message}\n");
         }
     }
     text
+}
+
+/// What a reader has to know to compare the lines fairly, each once.
+fn remarks(outcomes: &[Outcome]) -> Vec<String> {
+    let runs = || outcomes.iter().filter_map(|of| Some((of, of.run.as_ref().ok()?)));
+    let mut remarks = Vec::new();
+    for of_run in [unheld, stolen_from, notes, warnings] {
+        for remark in runs().flat_map(|(outcome, run)| of_run(outcome, run)) {
+            if !remarks.contains(&remark) {
+                remarks.push(remark);
+            }
+        }
+    }
+    remarks
+}
+
+/// Queries are the quicker for inserts that were left out.
+fn unheld(outcome: &Outcome, run: &Run) -> Vec<String> {
+    let of = |(step, label): (&StepResult, String)| {
+        let Background { rate_asked, rate_done, .. } = step.background.filter(|b| !b.held)?;
+        Some(format!(
+            "{}: {label}: only {rate_done:.0} of the {rate_asked:.0} inserts per second asked for",
+            who(outcome)
+        ))
+    };
+    run.labelled().filter_map(of).collect()
+}
+
+fn stolen_from(outcome: &Outcome, run: &Run) -> Vec<String> {
+    let told = |stolen| format!("{}: the host took processors (steal): {stolen}", who(outcome));
+    stolen(run).map(told).into_iter().collect()
+}
+
+fn notes(outcome: &Outcome, run: &Run) -> Vec<String> {
+    run.engine.notes.iter().map(|note| format!("{}: {note}", outcome.name)).collect()
+}
+
+fn warnings(_: &Outcome, run: &Run) -> Vec<String> {
+    run.environment.warnings().into_iter().map(|what| format!("Warning: {what}")).collect()
+}
+
+fn who(outcome: &Outcome) -> String {
+    format!("{}, {}", outcome.name, counted(outcome.clients, "client"))
 }
 
 fn verdict(name: &str, clients: u32, first: &str, lines: &[(&str, Median<Line>)]) -> String {
@@ -178,7 +225,6 @@ fn line(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::result::Run;
 
     /// A run of one step with this rate.
     fn outcome(name: &str, rate: f64) -> Outcome {
@@ -224,5 +270,26 @@ mod tests {
         assert_eq!(cells("a")[3..7], ["200", "100-900", "-", "1.00"]);
         assert_eq!(cells("b")[3..7], ["50", "50-100", "-", "0.25"]);
         assert!(text.contains("load, 1 client: a is at 4.00x of the fastest other, b"), "{text}");
+    }
+
+    #[test]
+    fn what_makes_lines_uneven_is_told_once() {
+        let mut outcomes = ["a", "b", "b"].map(|name| outcome(name, 5.0));
+        for outcome in &mut outcomes {
+            let run = outcome.run.as_mut().expect("it finished");
+            run.environment.optimised = true;
+            run.environment.filesystem = "tmpfs on tmpfs, /dev/shm".into();
+            run.engine.notes = vec!["it keeps no limit".into()];
+        }
+        let step = &mut outcomes[1].run.as_mut().expect("it finished").steps[0];
+        let (rate_asked, rate_done) = (2000.0, 612.3);
+        step.background = Some(Background { rate_asked, rate_done, held: false, commits_lost: 9 });
+        let text = table(&outcomes);
+        let unheld = "b, 1 client: load: only 612 of the 2000 inserts per second asked for";
+        let told =
+            [unheld, "a: it keeps no limit", "b: it keeps no limit", "Warning: the database"];
+        for told in told {
+            assert_eq!(text.matches(told).count(), 1, "{told}: {text}");
+        }
     }
 }
