@@ -54,7 +54,9 @@ pub fn run(
     let place = engine.place().unwrap_or(Place::Here { dir: dir.to_path_buf() });
     let environment = Environment::look(place.dir());
     let info = engine.info();
-    let settings = &with_limits(settings, engine.limits());
+    // What later steps take a part of.
+    let rows = loaded_rows(settings);
+    let settings = &Settings { rows, ..with_limits(settings, engine.limits()) };
     let mut steps = Vec::new();
     let mut runner = Runner {
         settings,
