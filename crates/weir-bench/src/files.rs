@@ -1,28 +1,39 @@
 //! Files that are left behind: documents, pages; and directories that aren't.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs::{self, Permissions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 use crate::error::{Error, Result};
 
-/// Writes a file. Where there is no room for all of it, none of it is left.
+/// Writes a file. Where there is no room for all of it, none of it is left, and what was there stays.
 ///
 /// # Errors
 /// When it can't be written.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
-    let write = || -> io::Result<()> {
-        let mut file = File::create(path)?;
-        let written = file.write_all(bytes);
-        // A device or a pipe stays where it is.
-        if written.is_err() && path.is_file() {
-            fs::remove_file(path)?;
+    // A device, a pipe or a link is written to, not replaced.
+    let is_other = path.symlink_metadata().is_ok_and(|data| !data.is_file());
+    let written = if is_other { fs::write(path, bytes) } else { replace(path, bytes) };
+    written.map_err(|error| Error::io(format!("writing {}", path.display()), error))
+}
+
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let all = Permissions::from_mode(0o666);
+    let new = tempfile::Builder::new().prefix(".weir-").permissions(all).tempfile_in(dir);
+    match new {
+        Ok(mut new) => {
+            new.as_file_mut().write_all(bytes)?;
+            new.persist(path)?;
+            Ok(())
         }
-        written
-    };
-    write().map_err(|error| Error::io(format!("writing {}", path.display()), error))
+        // In somebody else's directory a file may be ours.
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => fs::write(path, bytes),
+        Err(error) => Err(error),
+    }
 }
 
 /// Writes a document as JSON, with its directory.

@@ -225,15 +225,25 @@ fn what_does_not_fit_is_not_left_half_written() {
     // As on a device that is full after some KiB.
     let limited = "trap '' XFSZ; ulimit -f 8; exec \"$0\" \"$@\"";
     let bench = [&TINY[..TINY.len() - 1], &["--json=new.json"]].concat();
-    for arguments in [&["report", "out/run.json"][..], &bench] {
+    let again = [&TINY[..TINY.len() - 1], &["--json=out/run.json"]].concat();
+    let before = std::fs::read(dir.path().join("out/run.json")).unwrap();
+    for arguments in [&["report", "out/run.json"][..], &bench, &again] {
         let mut command = Command::new("sh");
         command.args(["-c", limited, env!("CARGO_BIN_EXE_weir")]).args(arguments);
         let output = command.current_dir(dir.path()).env("TMPDIR", dir.path()).output().unwrap();
         let err = text(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{arguments:?}: {err}");
         assert!(err.contains("weir: writing ") && err.contains("File too large"), "{err}");
-        assert_eq!(names(dir.path()), ["out"]);
+        assert_eq!(
+            (names(dir.path()), names(&dir.path().join("out"))),
+            (vec!["out".into()], vec!["run.json".into()])
+        );
     }
+    assert_eq!(
+        std::fs::read(dir.path().join("out/run.json")).unwrap(),
+        before,
+        "the old one stays"
+    );
 }
 
 #[test]
