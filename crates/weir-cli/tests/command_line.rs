@@ -470,13 +470,18 @@ fn advice_marks_one_size_of_the_log() {
 #[test]
 fn a_database_is_compacted_and_checked_where_there_is_one() {
     let dir = tempfile::tempdir().unwrap();
-    let bench = ["bench", "insert", "--rows", "2k", "--steps", "l.i0", "--memory", "32M", "--redo"];
+    let bench =
+        ["bench", "insert", "--rows", "50k", "--steps", "load", "--memory", "32M", "--redo"];
     let rest = ["8M", "--dir", "data", "--keep", "--json=out/run.json", "--quiet"];
     let output = weir(&[&bench[..], &rest[..]].concat(), dir.path());
     assert!(output.status.success(), "{}", text(&output.stderr));
     let output = weir(&["compact", "data"], dir.path());
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert!(text(&output.stdout).starts_with("data file: "), "{}", text(&output.stdout));
+    let out = text(&output.stdout);
+    let told = out.strip_prefix("data file: ").unwrap().split_once(" before, ").unwrap().1;
+    let bytes = std::fs::metadata(dir.path().join("data/data")).unwrap().len();
+    let now = weir_bench::quantity::format_bytes(bytes);
+    assert_eq!(told.split_once(" now; ").unwrap().0, now, "{out}");
     assert!(text(&output.stderr).starts_with("redo: "), "what takes long is seen to go on");
     assert!(text(&output.stderr).contains("close: "), "{}", text(&output.stderr));
     let output = weir(&["check", "data"], dir.path());
