@@ -37,12 +37,14 @@ impl Screen<'_> {
                 .areas(frame.area());
         let bold = Style::new().add_modifier(Modifier::BOLD);
         frame.render_widget(Span::styled(headline(self.address, self.history), bold), head);
-        for (panel, area) in PANELS.iter().zip(places(body)) {
+        let places = places(body);
+        for (panel, &area) in PANELS.iter().zip(&places) {
             self.panel(frame, panel, area);
         }
-        let text = match self.trouble {
-            Some(trouble) => Span::styled(trouble.to_string(), Style::new().fg(Color::Red)),
-            None => Span::raw("q: quit"),
+        let text = match (self.trouble, PANELS.len().saturating_sub(places.len())) {
+            (Some(trouble), _) => Span::styled(trouble.to_string(), Style::new().fg(Color::Red)),
+            (None, 0) => Span::raw("q: quit"),
+            (None, left) => Span::raw(format!("q: quit; {left} more in a larger terminal")),
         };
         frame.render_widget(Paragraph::new(text), foot);
     }
@@ -152,7 +154,9 @@ mod tests {
     #[test]
     fn small_terminals_and_trouble() {
         assert!(drawn(80, 24, Some("nobody listens")).contains("nobody listens"));
-        assert!(drawn(80, 24, None).contains("Checkpoint Age"));
+        let small = drawn(80, 24, None);
+        assert!(small.contains("Checkpoint Age") && !small.contains("Purge"), "{small}");
+        assert!(small.contains("q: quit; 4 more in a larger terminal"), "{small}");
         for (width, height) in [(1, 1), (10, 3), (39, 8), (300, 5)] {
             assert!(!drawn(width, height, None).is_empty(), "{width}x{height}");
         }
