@@ -4,6 +4,7 @@ use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use weir_bench::environment::Environment;
 
 /// Prints `text` to standard output. A reader that went away is no error.
 pub fn print(text: &str) -> Result<()> {
@@ -19,6 +20,11 @@ pub fn print(text: &str) -> Result<()> {
 /// Says something on standard error; where that is closed, nobody wants to know.
 pub fn tell(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// Says what keeps figures from there from meaning what they seem to.
+pub fn tell_warnings(environment: &Environment) {
+    environment.warnings().iter().for_each(|warning| tell(&format!("warning: {warning}")));
 }
 
 /// Reports an error with its causes; the exit code tells a senseless request from a failure.
