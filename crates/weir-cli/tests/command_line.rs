@@ -488,7 +488,8 @@ fn a_database_is_compacted_and_checked_where_there_is_one() {
     assert!(output.status.success(), "{}", text(&output.stdout));
     assert!(text(&output.stderr).contains("check: "), "{}", text(&output.stderr));
     std::fs::create_dir(dir.path().join("empty")).unwrap();
-    for (place, reason) in [("none", "no such directory"), ("empty", "no database in")] {
+    let file = ("out/run.json", "not a directory");
+    for (place, reason) in [("none", "no such directory"), file, ("empty", "no database in")] {
         let output = weir(&["compact", place], dir.path());
         assert_eq!(output.status.code(), Some(1));
         assert!(text(&output.stderr).contains(reason), "{}", text(&output.stderr));
