@@ -178,15 +178,20 @@ pub fn unwritten(run: &Run) -> Option<String> {
 
 /// What share of the processors' time a host took in each step, if it is worth a word in any: results are slower and
 /// less even for it, whatever the engine.
-fn stolen(run: &Run) -> Option<String> {
-    const WORTH_A_WORD: f64 = 0.01;
+pub fn stolen(run: &Run) -> Option<String> {
     let of = |(step, label): (&StepResult, String)| {
-        let all = step.measured.seconds * 1e6 * run.environment.cores as f64;
-        let share = quotient(step.measured.usage.stolen_us as f64, all);
-        (share >= WORTH_A_WORD).then(|| format!("{label} {:.0} %", share * 100.0))
+        let share = stolen_share(&step.measured, run.environment.cores)?;
+        Some(format!("{label} {share}"))
     };
     let steps: Vec<_> = run.labelled().filter_map(of).collect();
     (!steps.is_empty()).then(|| steps.join(", "))
+}
+
+/// The share that a host took of so many processors, if it is worth a word.
+pub(crate) fn stolen_share(measured: &Measured, cores: usize) -> Option<String> {
+    const WORTH_A_WORD: f64 = 0.01;
+    let share = quotient(measured.usage.stolen_us as f64, measured.seconds * 1e6 * cores as f64);
+    (share >= WORTH_A_WORD).then(|| format!("{:.0} %", share * 100.0))
 }
 
 fn header(run: &Run) -> String {
@@ -233,7 +238,7 @@ fn inserts(run: &Run) -> TextTable {
 }
 
 /// What is known only of a process that can be looked at.
-fn seen(measured: &Measured, cell: Cell) -> Cell {
+pub(crate) fn seen(measured: &Measured, cell: Cell) -> Cell {
     if measured.unseen { "-".into() } else { cell }
 }
 

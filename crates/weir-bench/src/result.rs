@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +14,7 @@ use crate::engine::{DiskChoice, Durability, EngineInfo, EngineKind, FlushChoice,
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::files::write_json;
-use crate::series::Latency;
+use crate::series::{Latency, Series};
 use crate::step::Step;
 use crate::stored::Stored;
 
@@ -140,6 +141,25 @@ pub struct Background {
     pub commits_lost: u64,
 }
 
+/// The part of the asked rate that counts as having held it.
+const HELD: f64 = 0.95;
+
+impl Background {
+    /// Of inserts that were asked for at a rate, for `time`, in a step that took `took`: less after an
+    /// interrupt. That inserts end later counts; that a query does is no fault of theirs.
+    pub fn of(
+        inserts: &Series,
+        rate_asked: f64,
+        time: Duration,
+        took: Duration,
+        commits_lost: u64,
+    ) -> Self {
+        let seconds = time.min(took).max(inserts.last_end).as_secs_f64();
+        let rate_done = inserts.done() as f64 / seconds.max(1e-9);
+        Background { rate_asked, rate_done, held: rate_done >= HELD * rate_asked, commits_lost }
+    }
+}
+
 /// One full scan of an index, by all clients at the same time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ScanResult {
@@ -255,5 +275,33 @@ impl Run {
                 Err(Error::NoRun { what: format!("reading {}", path.display()), of: "tpcc" })
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::series::Recorder;
+    use std::time::Instant;
+
+    #[test]
+    fn a_rate_is_held_or_not_in_the_time_that_its_inserts_had() {
+        let background = |ends_ms: &[u64]| {
+            let start = Instant::now();
+            let mut recorder = Recorder::new(start);
+            for &end in ends_ms {
+                let end = start + Duration::from_millis(end);
+                recorder.record(end, end, 50);
+            }
+            // A query ends late.
+            let (time, took) = (Duration::from_secs(2), Duration::from_secs(5));
+            Background::of(&Series::merge([&recorder]), 100.0, time, took, 0)
+        };
+        // The last slot begins half a second before the end.
+        let held = background(&[1, 500, 1000, 1500]);
+        assert_eq!((held.rate_done, held.held), (100.0, true));
+        let stalled = background(&[1, 500, 1000, 4000]);
+        assert_eq!((stalled.rate_done, stalled.held), (50.0, false));
+        assert_eq!(background(&[]).rate_done, 0.0);
     }
 }

@@ -24,8 +24,6 @@ use crate::step::{RATE_MAX, Step, StepKind, check_order};
 const LOAD_COMMIT: u32 = 100;
 /// Length of query steps, where the step doesn't say otherwise.
 const QUERY_SECONDS: u64 = 10;
-/// The part of the asked rate that counts as having held it.
-const HELD: f64 = 0.95;
 
 /// Runs the steps of `settings` on a database in the empty directory `dir`. When `stop` is set the
 /// current step ends early and the rest is left out.
@@ -56,7 +54,9 @@ pub fn run(
     let place = engine.place().unwrap_or(Place::Here { dir: dir.to_path_buf() });
     let environment = Environment::look(place.dir());
     let info = engine.info();
-    let settings = &with_limits(settings, engine.limits());
+    // What later steps take a part of.
+    let rows = loaded_rows(settings);
+    let settings = &Settings { rows, ..with_limits(settings, engine.limits()) };
     let mut steps = Vec::new();
     let mut runner = Runner {
         settings,
@@ -358,7 +358,7 @@ impl Runner<'_> {
     fn query(&mut self, step: &Step) -> Result<StepResult> {
         let clients = self.settings.clients;
         let rate = step.rate.unwrap_or(0);
-        let time = Duration::from_secs(step.seconds.unwrap_or(QUERY_SECONDS));
+        let time = query_time(step);
         let deletes = deletes(self.settings, step);
         let plan = WritePlan {
             rows: u64::MAX,
@@ -406,22 +406,24 @@ impl Runner<'_> {
             thread_cpu_us: queried.iter().map(|done| done.thread_cpu.as_micros() as u64).sum(),
         });
         if rate > 0 {
-            let done = inserts.done() as f64 / phase.measured.seconds;
+            let took = Duration::from_secs_f64(phase.measured.seconds);
+            let lost = wrote.iter().map(|written| written.commits_lost).sum();
+            let background = Background::of(&inserts, rate as f64, query_time(step), took, lost);
             result.inserts = Some(Throughput {
-                rate_mean: done,
+                rate_mean: background.rate_done,
                 ..throughput(&inserts, rate_99(&inserts.rates()))
             });
-            result.background = Some(Background {
-                rate_asked: rate as f64,
-                rate_done: done,
-                held: done >= HELD * rate as f64,
-                commits_lost: wrote.iter().map(|written| written.commits_lost).sum(),
-            });
+            result.background = Some(background);
         }
         result.deletes = wrote.iter().map(|written| written.deletes).sum();
         result.series = phase::join(phase.samples, &inserts, &queries);
         result
     }
+}
+
+/// How long queries are asked.
+fn query_time(step: &Step) -> Duration {
+    Duration::from_secs(step.seconds.unwrap_or(QUERY_SECONDS))
 }
 
 fn throughput(series: &Series, rate_99: Option<f64>) -> Throughput {

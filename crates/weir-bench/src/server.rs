@@ -21,6 +21,7 @@ use crate::child;
 use crate::engine::{Limits, ServerChoice, Statements};
 use crate::engines::sql::target::Target;
 use crate::error::{Error, Result};
+use crate::files::MadeDir;
 
 /// How long a server may take until it answers, its data directory being made.
 const START_LIMIT: Duration = Duration::from_secs(300);
@@ -106,15 +107,14 @@ impl ServerSetup {
         )))
     }
 
-    /// Where the directories go: made if it isn't there.
+    /// Where the directories go: made if it isn't there, for as long as it is needed.
     ///
     /// # Errors
     /// When it can't be made.
-    pub fn place(&self) -> Result<PathBuf> {
+    pub fn place(&self) -> Result<MadeDir> {
         let place = self.dir.clone().unwrap_or_else(std::env::temp_dir);
-        fs::create_dir_all(&place)
-            .map_err(|error| Error::io(format!("creating {}", place.display()), error))?;
-        Ok(place)
+        MadeDir::new(&place)
+            .map_err(|error| Error::io(format!("creating {}", place.display()), error))
     }
 
     /// Starts a server and waits until it answers, or `stop` is set.
@@ -123,10 +123,11 @@ impl ServerSetup {
     /// When it doesn't come up, with what it said.
     pub fn start(&self, spec: &ServerSpec, stop: &AtomicBool) -> Result<PrivateServer> {
         self.make_ready(spec, stop)?;
-        let dir = tempfile::Builder::new().prefix("weir-server-").tempdir_in(self.place()?);
+        let place = self.place()?;
+        let dir = tempfile::Builder::new().prefix("weir-server-").tempdir_in(&place);
         let dir = dir.map_err(|error| Error::io("creating a server's directory", error))?;
         let child = self.spawn(spec, dir.path())?;
-        let mut server = PrivateServer { child, dir, label: spec.label.clone() };
+        let mut server = PrivateServer { child, dir, _place: place, label: spec.label.clone() };
         server.wait_until_ready(stop)?;
         Ok(server)
     }
@@ -188,6 +189,8 @@ fn wait_for(child: &mut Child, stop: &AtomicBool) -> io::Result<Option<ExitStatu
 pub struct PrivateServer {
     child: Child,
     dir: TempDir,
+    /// What `dir` is in. After it: dropped first, it would not be empty.
+    _place: MadeDir,
     label: String,
 }
 
@@ -340,7 +343,7 @@ mod tests {
                          --binlog -- --innodb-doublewrite=0";
         assert!(text.contains("exit status: 3"), "{text}");
         assert!(text.contains("no room for --dir") && text.contains(arguments), "{text}");
-        assert_eq!(fs::read_dir(dir.path().join("servers")).unwrap().count(), 0);
+        assert!(!dir.path().join("servers").exists());
     }
 
     #[test]

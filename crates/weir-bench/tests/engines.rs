@@ -244,6 +244,16 @@ fn a_document_of_another_format_is_refused() {
 }
 
 #[test]
+fn later_steps_take_their_part_of_what_was_loaded() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = settings(EngineKind::Weir, "load:rows=100,l.i1:commit=1,l.i2:commit=1,update");
+    let run = run::run(&settings, dir.path(), &AtomicBool::new(false), &mut |_| {}).unwrap();
+    let rows: Vec<_> = run.steps.iter().map(|step| step.inserts.unwrap().total).collect();
+    assert_eq!(rows, [100, 50, 10, 100]);
+    assert_eq!(run.settings.rows, 100, "and the document tells it");
+}
+
+#[test]
 fn a_run_can_be_stopped() {
     let dir = tempfile::tempdir().unwrap();
     let stop = AtomicBool::new(false);

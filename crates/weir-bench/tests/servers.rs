@@ -102,6 +102,33 @@ fn the_books_of_tpcc_agree() {
     assert_eq!(document.runs.len(), 3);
 }
 
+#[test]
+#[ignore = "needs MariaDB; mariadb/test runs it"]
+fn tpcc_on_a_running_server_tells_of_its_limits_and_its_place() {
+    let server = server("innodb", false);
+    let command = ServerSetup::default_command();
+    let limits = Limits { memory_bytes: 1 << 40, redo_bytes: 1 << 40, ..LIMITS };
+    let plan = Plan {
+        subjects: vec![Subject::Running(choice(&server, "innodb", Statements::Prepared))],
+        setup: ServerSetup { command, limits, binlog: false, dir: Some("/dev/shm".into()) },
+        size: Size { warehouses: 1, customers: 30, items: 200 },
+        clients: vec![1],
+        rounds: 1,
+        seconds: 1,
+        warmup_seconds: 0,
+        seed: 3,
+        disk: DiskChoice::default(),
+        status_listen: None,
+    };
+    let document = plan.run(&AtomicBool::new(false), &mut Nobody).unwrap();
+    let told = (document.settings.memory_bytes, document.settings.redo_bytes);
+    assert_eq!(told, (LIMITS.memory_bytes, LIMITS.redo_bytes));
+    let dir = server.data_dir();
+    let there = weir_bench::environment::Environment::look(Some(&dir));
+    assert_eq!(document.environment.filesystem, there.filesystem);
+    server.stop().unwrap();
+}
+
 fn indexes_from_the_start(name: &str, engine: &dyn Engine) {
     engine.create_table(0, true).unwrap();
     let mut session = engine.session(0).unwrap();

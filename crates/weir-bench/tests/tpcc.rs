@@ -31,7 +31,7 @@ fn plan(dir: &Path) -> Plan {
             command: "/nowhere".into(),
             limits,
             binlog: false,
-            dir: Some(dir.to_path_buf()),
+            dir: Some(dir.join("databases")),
         },
         size: Size { warehouses: 2, customers: 30, items: 200 },
         clients: vec![1, 4],

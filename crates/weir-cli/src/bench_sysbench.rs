@@ -11,7 +11,7 @@ use weir_bench::sysbench::{Plan, report};
 
 use crate::bench::{LimitArgs, columns_help};
 use crate::interrupt::{exit_code, stop_on_interrupt};
-use crate::output::{print, tell};
+use crate::output::{print, tell, tell_warnings};
 use crate::place::{check_place, default_place};
 
 #[derive(Args)]
@@ -97,6 +97,7 @@ impl Sysbench {
         print(&format!("{}\n", report::table(&document)))?;
         report::save(&document, &path)?;
         print(&format!("Every second of it: {}\n", path.display()))?;
+        tell_warnings(&document.environment);
         let is_good = document.runs.iter().all(|run| run.failure.is_none());
         Ok(exit_code(&stop, is_good))
     }

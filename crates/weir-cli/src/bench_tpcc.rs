@@ -16,7 +16,7 @@ use weir_bench::tpcc::{Listener, Plan, Subject, report};
 
 use crate::bench::{LimitArgs, columns_help};
 use crate::interrupt::{exit_code, stop_on_interrupt};
-use crate::output::{ProgressLine, print, tell};
+use crate::output::{ProgressLine, print, tell, tell_warnings};
 use crate::place::{check_place, default_place};
 
 #[derive(Args)]
@@ -129,9 +129,7 @@ impl Tpcc {
         report::save(&document, &path)?;
         let path = path.display();
         print(&format!("Every second of it: {path}\nAs a page: weir report {path}\n"))?;
-        for warning in document.environment.warnings() {
-            tell(&format!("warning: {warning}"));
-        }
+        tell_warnings(&document.environment);
         let is_good = document.runs.iter().all(|run| run.failure.is_none());
         Ok(exit_code(&stop, is_good))
     }

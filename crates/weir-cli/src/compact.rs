@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use weir::{Options, Shutdown};
+use weir::{Database, Options, Shutdown};
 use weir_bench::quantity::{format_bytes, parse_bytes};
 
 use crate::opening::open;
@@ -22,25 +22,37 @@ pub struct Compact {
 
 impl Compact {
     pub fn run(self) -> Result<ExitCode> {
-        let dir = self.dir.display();
-        let db = open(&self.dir, "compacting", Options::default().memory_bytes(self.memory))?;
-        let doing = || format!("compacting {dir}");
-        // What was deleted last may still be there.
+        let doing = || format!("compacting {}", self.dir.display());
+        let db = self.open()?;
+        let before = db.status().data_file_bytes;
+        // What was deleted last may still be there; and what recovery has changed leaves holes once it is written.
         db.purge_all().with_context(doing)?;
+        close(db).with_context(doing)?;
+        let db = self.open()?;
         let mut line = ProgressLine::new();
         let compacted =
             db.compact(&mut |moved| line.show("compact", &format!("{moved} pages moved")));
-        let done = compacted.inspect_err(|_| line.end()).with_context(doing)?;
-        let mut left = |pages| line.show("close", &format!("close: {pages} pages to be written"));
-        let closed = db.close(Shutdown::Clean, &mut left);
         line.end();
-        closed.with_context(doing)?;
+        let done = compacted.with_context(doing)?;
+        close(db).with_context(doing)?;
         output::print(&format!(
             "data file: {} before, {} now; {} pages were moved\n",
-            format_bytes(done.bytes_before),
+            format_bytes(before),
             format_bytes(done.bytes_after),
             done.pages_moved
         ))?;
         Ok(ExitCode::SUCCESS)
     }
+
+    fn open(&self) -> Result<Database> {
+        open(&self.dir, "compacting", Options::default().memory_bytes(self.memory))
+    }
+}
+
+fn close(db: Database) -> weir::Result<()> {
+    let mut line = ProgressLine::new();
+    let mut left = |pages| line.show("close", &format!("close: {pages} pages to be written"));
+    let closed = db.close(Shutdown::Clean, &mut left);
+    line.end();
+    closed
 }

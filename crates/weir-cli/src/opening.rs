@@ -10,7 +10,8 @@ use crate::output::ProgressLine;
 
 /// Opens the database in `dir`, which is needed for `doing`.
 pub fn open(dir: &Path, doing: &str, options: Options) -> Result<Database> {
-    ensure!(dir.is_dir(), "{doing} {}: no such directory", dir.display());
+    let what = if dir.exists() { "not a directory" } else { "no such directory" };
+    ensure!(dir.is_dir(), "{doing} {}: {what}", dir.display());
     let line = Arc::new(Mutex::new(ProgressLine::new()));
     let shown = Arc::clone(&line);
     let options = options.create(false).on_progress(move |progress| {

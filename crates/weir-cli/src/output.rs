@@ -4,6 +4,7 @@ use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use weir_bench::environment::Environment;
 
 /// Prints `text` to standard output. A reader that went away is no error.
 pub fn print(text: &str) -> Result<()> {
@@ -21,9 +22,16 @@ pub fn tell(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
+/// Says what keeps figures from there from meaning what they seem to.
+pub fn tell_warnings(environment: &Environment) {
+    environment.warnings().iter().for_each(|warning| tell(&format!("warning: {warning}")));
+}
+
 /// Reports an error with its causes; the exit code tells a senseless request from a failure.
 pub fn fail(error: &anyhow::Error) -> ExitCode {
-    let mut text = format!("weir: {error}");
+    // The engine's name, which its errors begin with, is this program's.
+    let text = error.to_string();
+    let mut text = format!("weir: {}", text.strip_prefix("weir: ").unwrap_or(&text));
     for cause in error.chain().skip(1) {
         let cause = cause.to_string();
         // Some errors already end with their cause.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Context, Result};
+use weir_bench::files::MadeDir;
 use weir_bench::{Error, environment};
 
 use crate::output::tell;
@@ -14,17 +15,11 @@ use crate::output::tell;
 /// the run may come to nothing.
 pub fn check_place(file: &Path) -> Result<()> {
     let what = || format!("preparing the result's file {}", file.display());
-    let missing = file.parent().map_or(Vec::new(), missing);
-    if let Some(dir) = file.parent() {
-        fs::create_dir_all(dir).with_context(what)?;
-    }
+    let _dir = file.parent().map(MadeDir::new).transpose().with_context(what)?;
     let existed = file.exists();
     fs::OpenOptions::new().append(true).create(true).open(file).with_context(what)?;
     if !existed {
         fs::remove_file(file).with_context(what)?;
-    }
-    for dir in missing {
-        fs::remove_dir(dir).with_context(what)?;
     }
     Ok(())
 }
@@ -35,57 +30,46 @@ pub fn default_place(of: impl Display, ending: &str) -> PathBuf {
     PathBuf::from(format!("bench-results/{of}-{time}{ending}"))
 }
 
-/// What has to be made so that `dir` is there, the deepest first.
-fn missing(dir: &Path) -> Vec<PathBuf> {
-    let is_missing = |dir: &&Path| !dir.as_os_str().is_empty() && !dir.exists();
-    dir.ancestors().take_while(is_missing).map(Path::to_path_buf).collect()
+/// A directory that is made, or has nothing in it.
+fn empty_dir(dir: &Path) -> Result<MadeDir> {
+    let what = || format!("preparing {}", dir.display());
+    let made = MadeDir::new(dir).with_context(what)?;
+    if !made.is_new() && fs::read_dir(dir).with_context(what)?.next().is_some() {
+        let message = format!("{} is not empty: use a new or empty directory", dir.display());
+        return Err(Error::Usage(message).into());
+    }
+    Ok(made)
 }
 
-/// The directory of the database, removed when it is no longer needed, also after an error.
+/// The directory of a database, removed when it is no longer needed, also after an error.
 pub struct Home {
-    path: PathBuf,
+    dir: MadeDir,
     remove: bool,
-    /// The directory and those above it, as far as they were made for it, the deepest first.
-    made: Vec<PathBuf>,
 }
 
 impl Home {
     pub fn new(dir: Option<&Path>, keep: bool) -> Result<Self> {
-        let Some(dir) = dir else {
-            let temporary = tempfile::Builder::new().prefix("weir-bench-").tempdir();
-            let path = temporary.context("creating a temporary directory")?.keep();
-            return Ok(Home { made: vec![path.clone()], path, remove: !keep });
+        let dir = match dir {
+            Some(dir) => empty_dir(dir)?,
+            None => MadeDir::temporary("weir-bench-").context("creating a temporary directory")?,
         };
-        let what = || format!("preparing {}", dir.display());
-        let made = missing(dir);
-        if !made.is_empty() {
-            fs::create_dir_all(dir).with_context(what)?;
-        } else if fs::read_dir(dir).with_context(what)?.next().is_some() {
-            let message = format!("{} is not empty: use a new or empty directory", dir.display());
-            return Err(Error::Usage(message).into());
-        }
-        Ok(Home { path: dir.to_path_buf(), remove: !keep, made })
+        Ok(Home { dir: if keep { dir.keep() } else { dir }, remove: !keep })
     }
 
     pub fn path(&self) -> &Path {
-        &self.path
+        self.dir.path()
     }
 
     pub fn remove(mut self) -> Result<()> {
-        self.remove_now().with_context(|| format!("removing {}", self.path.display()))
+        self.empty().with_context(|| format!("removing {}", self.path().display()))
     }
 
-    fn remove_now(&mut self) -> std::io::Result<()> {
+    /// Removes what is in the directory; that goes by itself if it was made.
+    fn empty(&mut self) -> std::io::Result<()> {
         if !std::mem::replace(&mut self.remove, false) {
             return Ok(());
         }
-        if let Some((dir, above)) = self.made.split_first() {
-            fs::remove_dir_all(dir)?;
-            // Somebody else may use those above by now.
-            above.iter().take_while(|dir| fs::remove_dir(dir).is_ok()).for_each(drop);
-            return Ok(());
-        }
-        for entry in fs::read_dir(&self.path)? {
+        for entry in fs::read_dir(self.path())? {
             let entry = entry?;
             if entry.file_type()?.is_dir() {
                 fs::remove_dir_all(entry.path())?;
@@ -99,8 +83,8 @@ impl Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
-        if let Err(error) = self.remove_now() {
-            tell(&format!("weir: removing {}: {error}", self.path.display()));
+        if let Err(error) = self.empty() {
+            tell(&format!("weir: removing {}: {error}", self.path().display()));
         }
     }
 }

@@ -169,6 +169,19 @@ fn failures_end_with_code_1_and_the_cause() {
 }
 
 #[test]
+fn an_engine_that_does_not_open_is_named_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let bench = ["bench", "insert", "--rows", "100", "--steps", "load", "--status-listen", &port];
+    let output = weir(&bench, dir.path());
+    let err = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    assert!(err.starts_with("weir: open: "), "{err}");
+    assert!(names(dir.path()).is_empty(), "nothing was left");
+}
+
+#[test]
 fn results_that_have_no_place_are_told_of_before_anything_runs() {
     let dir = tempfile::tempdir().unwrap();
     // In the way of what comes last.
@@ -212,15 +225,25 @@ fn what_does_not_fit_is_not_left_half_written() {
     // As on a device that is full after some KiB.
     let limited = "trap '' XFSZ; ulimit -f 8; exec \"$0\" \"$@\"";
     let bench = [&TINY[..TINY.len() - 1], &["--json=new.json"]].concat();
-    for arguments in [&["report", "out/run.json"][..], &bench] {
+    let again = [&TINY[..TINY.len() - 1], &["--json=out/run.json"]].concat();
+    let before = std::fs::read(dir.path().join("out/run.json")).unwrap();
+    for arguments in [&["report", "out/run.json"][..], &bench, &again] {
         let mut command = Command::new("sh");
         command.args(["-c", limited, env!("CARGO_BIN_EXE_weir")]).args(arguments);
         let output = command.current_dir(dir.path()).env("TMPDIR", dir.path()).output().unwrap();
         let err = text(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{arguments:?}: {err}");
         assert!(err.contains("weir: writing ") && err.contains("File too large"), "{err}");
-        assert_eq!(names(dir.path()), ["out"]);
+        assert_eq!(
+            (names(dir.path()), names(&dir.path().join("out"))),
+            (vec!["out".into()], vec!["run.json".into()])
+        );
     }
+    assert_eq!(
+        std::fs::read(dir.path().join("out/run.json")).unwrap(),
+        before,
+        "the old one stays"
+    );
 }
 
 #[test]
@@ -447,20 +470,26 @@ fn advice_marks_one_size_of_the_log() {
 #[test]
 fn a_database_is_compacted_and_checked_where_there_is_one() {
     let dir = tempfile::tempdir().unwrap();
-    let bench = ["bench", "insert", "--rows", "2k", "--steps", "l.i0", "--memory", "32M", "--redo"];
+    let bench =
+        ["bench", "insert", "--rows", "50k", "--steps", "load", "--memory", "32M", "--redo"];
     let rest = ["8M", "--dir", "data", "--keep", "--json=out/run.json", "--quiet"];
     let output = weir(&[&bench[..], &rest[..]].concat(), dir.path());
     assert!(output.status.success(), "{}", text(&output.stderr));
     let output = weir(&["compact", "data"], dir.path());
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert!(text(&output.stdout).starts_with("data file: "), "{}", text(&output.stdout));
+    let out = text(&output.stdout);
+    let told = out.strip_prefix("data file: ").unwrap().split_once(" before, ").unwrap().1;
+    let bytes = std::fs::metadata(dir.path().join("data/data")).unwrap().len();
+    let now = weir_bench::quantity::format_bytes(bytes);
+    assert_eq!(told.split_once(" now; ").unwrap().0, now, "{out}");
     assert!(text(&output.stderr).starts_with("redo: "), "what takes long is seen to go on");
     assert!(text(&output.stderr).contains("close: "), "{}", text(&output.stderr));
     let output = weir(&["check", "data"], dir.path());
     assert!(output.status.success(), "{}", text(&output.stdout));
     assert!(text(&output.stderr).contains("check: "), "{}", text(&output.stderr));
     std::fs::create_dir(dir.path().join("empty")).unwrap();
-    for (place, reason) in [("none", "no such directory"), ("empty", "no database in")] {
+    let file = ("out/run.json", "not a directory");
+    for (place, reason) in [("none", "no such directory"), file, ("empty", "no database in")] {
         let output = weir(&["compact", place], dir.path());
         assert_eq!(output.status.code(), Some(1));
         assert!(text(&output.stderr).contains(reason), "{}", text(&output.stderr));

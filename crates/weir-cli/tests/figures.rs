@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
@@ -120,14 +120,48 @@ fn one_that_hangs() -> (u16, Receiver<TcpStream>) {
     (port, hanging)
 }
 
+/// Starts `top` of a port in a terminal, as `command` says.
+fn in_terminal(command: &str, port: u16) -> Child {
+    let weir = env!("CARGO_BIN_EXE_weir");
+    let top = format!("'{weir}' top --interval 0.05 {port}");
+    let command = format!("stty rows 24 cols 80; {}", command.replace("TOP", &top));
+    let mut script = Command::new("script");
+    script.args(["-q", "-e", "-c", &command, "/dev/null"]).env("TERM", "xterm");
+    script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+}
+
+#[test]
+fn top_leaves_the_terminal_as_it_was_when_it_is_told_to_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let told = dir.path().join("told");
+    let wait = format!("until [ -e '{}' ]; do sleep 0.1; done", told.display());
+    let (port, hanging) = one_that_hangs();
+    let command = format!("TOP & {wait}; kill $!; wait $!; echo ended with $?; stty -a");
+    let child = in_terminal(&command, port);
+    let hanging = hanging.recv().unwrap();
+    std::fs::write(told, "").unwrap();
+    let output = child.wait_with_output().unwrap();
+    drop(hanging);
+    let out = String::from_utf8_lossy(&output.stdout);
+    assert!(out.contains("ended with 130") && out.contains(" icanon "), "{out}");
+}
+
+#[test]
+fn top_refuses_what_is_no_terminal() {
+    let (port, hanging) = one_that_hangs();
+    let mut child = in_terminal("TOP | cat", port);
+    // Were it not refused it would wait for this.
+    child.stdin.as_mut().unwrap().write_all(b"q").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(hanging.try_recv().is_err(), "it looked once");
+    let out = String::from_utf8_lossy(&output.stdout);
+    assert!(out.contains("this needs a terminal; see --once"), "{out}");
+}
+
 #[test]
 fn top_hears_a_key_while_the_database_hangs() {
     let (port, hanging) = one_that_hangs();
-    let weir = env!("CARGO_BIN_EXE_weir");
-    let top = format!("stty rows 24 cols 80; exec '{weir}' top --interval 0.05 {port}");
-    let mut script = Command::new("script");
-    script.args(["-q", "-e", "-c", &top, "/dev/null"]).env("TERM", "xterm");
-    let mut child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = in_terminal("exec TOP", port);
     let hanging = hanging.recv().unwrap();
     child.stdin.as_mut().unwrap().write_all(b"q").unwrap();
     let output = child.wait_with_output().unwrap();

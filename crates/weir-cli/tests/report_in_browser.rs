@@ -213,6 +213,24 @@ fn tpcc_has_its_charts_beside_other_documents_of_it() {
     assert_eq!(panels[&("transactions".to_string(), "all".to_string())].points.len(), 3);
 }
 
+#[test]
+fn a_chart_of_one_benchmark_has_no_panels_of_another() {
+    let dir = tempfile::tempdir().unwrap();
+    bench(dir.path(), "weir");
+    report::save(&tpcc(dir.path(), "weir"), &dir.path().join("tpcc.json")).unwrap();
+    weir(dir.path(), &["report", "weir.json", "tpcc.json", "-o", "page.html"]);
+    let dom = open(&dir.path().join("page.html"));
+    assert_ready(&dom);
+    let panels = panels(&dom);
+    for chart in CHARTS {
+        let of = |benchmark| chart.benchmark.is_none_or(|of| of == benchmark);
+        let has = |run: &str| panels.contains_key(&(chart.id.to_string(), run.to_string()));
+        assert_eq!(has("0"), of(Benchmark::Insert), "{}", chart.title);
+        assert_eq!(has("1"), of(Benchmark::Tpcc), "{}", chart.title);
+        assert!(!has("all"), "{}: nothing to compare with", chart.title);
+    }
+}
+
 /// A run of the model engine with a step of so many seconds, made up.
 fn long_run(dir: &Path, seconds: u32) -> Run {
     let json = dir.join("model.json");

@@ -56,8 +56,7 @@
 
   const lookOf = (line) => (line.colour === 0 ? "limit" : `c${line.colour}`);
   const lookOfRun = (number) => {
-    const dash = Math.floor(number / RUN_COLOURS) % 3;
-    return `run${number % RUN_COLOURS}${dash > 0 ? ` dash${dash}` : ""}`;
+    return `run${number % RUN_COLOURS}${number < RUN_COLOURS ? "" : " dash1"}`;
   };
 
   function fillRun(panel, chart, run) {
@@ -70,11 +69,11 @@
   }
 
   function fillOverlay(panel, chart) {
-    const parts = data.runs.map(partOf);
+    const parts = chart.runs.map((i) => partOf(data.runs[i]));
     panel.len = Math.max(0, ...parts.map((part) => (part === null ? 0 : part.len)));
-    panel.lines = data.runs.map((run, i) => {
-      const spec = { column: chart.lines[0].column, label: run.name };
-      return lineOf(run, spec, parts[i], lookOfRun(i));
+    panel.lines = chart.runs.map((i, at) => {
+      const spec = { column: chart.lines[0].column, label: data.runs[i].name };
+      return lineOf(data.runs[i], spec, parts[at], lookOfRun(i));
     });
     panel.bounds = [];
     panel.absent = "nothing in this step";
@@ -260,7 +259,10 @@
   }
 
   function buildChart(spec) {
-    const chart = { ...spec, panels: [], extremes: { low: 1, high: 1 } };
+    // A chart of one benchmark is about its runs.
+    const isTheirs = (run) => spec.benchmark === null || run.benchmark === spec.benchmark;
+    const runs = [...data.runs.keys()].filter((i) => isTheirs(data.runs[i]));
+    const chart = { ...spec, runs, panels: [], extremes: { low: 1, high: 1 } };
     const heading = html(
       "h3",
       {},
@@ -273,19 +275,19 @@
       heading,
       html("p", {}, spec.about),
     );
-    const several = data.runs.length > 1;
+    const several = runs.length > 1;
     if (spec.overlay && several) {
       const { panel, figure } = buildPanel(chart, null);
       chart.panels.push(panel);
-      section.append(legend(data.runs.map((run, i) => [lookOfRun(i), run.name])));
+      section.append(legend(runs.map((i) => [lookOfRun(i), data.runs[i].name])));
       section.append(html("div", { class: "panels single" }, figure));
     }
     if (spec.lines.length > 1) {
       section.append(legend(spec.lines.map((line) => [lookOf(line), line.label])));
     }
     const grid = html("div", { class: several ? "panels" : "panels single" });
-    grid.style.setProperty("--columns", data.runs.length === 4 ? 2 : Math.min(3, data.runs.length));
-    data.runs.forEach((_, run) => {
+    grid.style.setProperty("--columns", runs.length === 4 ? 2 : Math.min(3, runs.length));
+    runs.forEach((run) => {
       const { panel, figure } = buildPanel(chart, run);
       chart.panels.push(panel);
       grid.append(figure);

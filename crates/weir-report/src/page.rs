@@ -26,6 +26,7 @@ struct Data<'a> {
 struct RunData<'a> {
     name: &'a str,
     engine: &'a str,
+    benchmark: Benchmark,
     #[serde(flatten)]
     timeline: &'a Timeline,
 }
@@ -48,6 +49,7 @@ pub fn page(sources: &[Source]) -> String {
     let runs = sources.iter().map(|source| RunData {
         name: &source.name,
         engine: &source.engine,
+        benchmark: source.benchmark,
         timeline: &source.timeline,
     });
     let data = Data { charts, runs: runs.collect() };
@@ -95,7 +97,8 @@ fn lead(runs: usize, absent: &[&Chart]) -> String {
         text += "The panels of a chart have the same scales. ";
     }
     if runs > RUN_COLOURS {
-        text += "Runs beyond the sixth have the colours of the first ones, and dashes. ";
+        text +=
+            "Runs beyond the sixth have the colours of the first ones, hollow marks and dashes. ";
     }
     text += "<span class=screen>Drag over a chart to look closer, double-click to go back; arrow \
              keys move the line, + and \u{2212} zoom.</span>";

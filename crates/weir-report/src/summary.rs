@@ -26,21 +26,18 @@ pub fn runs(sources: &[Source]) -> String {
     let mut text = String::from("<div class=wide><table class=runs><thead><tr><th></th>");
     for (number, source) in sources.iter().enumerate() {
         let name = escape(&source.name);
-        let _ = write!(
-            text,
-            "<th scope=col><span class=\"chip run{}\"></span>{name}</th>",
-            number % RUN_COLOURS
-        );
+        let _ = write!(text, "<th scope=col>{}{name}</th>", chip(number));
     }
     text += "</tr></thead><tbody>";
     let all = sources.iter().flat_map(|source| &source.properties).map(|(name, _)| *name);
     for name in distinct(all) {
         let values: Vec<&str> = sources.iter().map(|source| source.property(name)).collect();
-        if values.iter().all(|value| value.is_empty()) {
-            continue;
-        }
-        let differs = values.iter().any(|value| *value != values[0]);
-        let class = if differs { " class=differs" } else { "" };
+        // What one benchmark has and another hasn't is seen anyway.
+        let class = match distinct(values.iter().filter(|value| !value.is_empty())).len() {
+            0 => continue,
+            1 => "",
+            _ => " class=differs",
+        };
         let _ = write!(text, "<tr{class}><th scope=row>{name}</th>");
         for value in values {
             let _ = write!(text, "<td>{}</td>", escape(value));
@@ -48,6 +45,12 @@ pub fn runs(sources: &[Source]) -> String {
         text += "</tr>";
     }
     text + "</tbody></table></div>"
+}
+
+/// A run's mark, in its colour; hollow where its lines are dashed.
+fn chip(run: usize) -> String {
+    let dash = if run < RUN_COLOURS { "" } else { " dash1" };
+    format!("<span class=\"chip run{}{dash}\"></span>", run % RUN_COLOURS)
 }
 
 /// What they achieved: the field's tables, with a line for each step and run.
@@ -111,7 +114,7 @@ fn side_by_side(names: &[&str], tables: &[Option<TextTable>]) -> String {
         for (run, row) in lines {
             let class = if base.is_none() { " class=first" } else { "" };
             let _ = write!(text, "<tr{class}>");
-            let chip = format!("<span class=\"chip run{}\"></span>", run % RUN_COLOURS);
+            let chip = chip(run);
             for (place, (head, cell)) in first.heads.iter().zip(&row.cells).enumerate() {
                 let against = base.and_then(|base| base.cells[place].value);
                 // On narrow screens the run's name is out of sight.
@@ -164,6 +167,34 @@ fn times(ratio: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::Benchmark;
+    use crate::timeline::Timeline;
+
+    #[test]
+    fn what_differs_is_told_apart_from_what_a_run_has_not() {
+        let source = |rows: &str| Source {
+            name: "a".into(),
+            benchmark: Benchmark::Insert,
+            engine: "weir".into(),
+            properties: vec![("memory", "1G".into()), ("rows", rows.into()), ("device", "".into())],
+            tables: Vec::new(),
+            timeline: Timeline::default(),
+        };
+        let differ = |rows: &[&str]| {
+            let sources: Vec<_> = rows.iter().map(|rows| source(rows)).collect();
+            let text = runs(&sources);
+            assert!(text.contains("memory") && !text.contains("device"), "{text}");
+            text.contains("<tr class=differs><th scope=row>rows")
+        };
+        assert!(differ(&["1M", "2M", ""]));
+        assert!(!differ(&["1M", "", "1M"]));
+    }
+
+    #[test]
+    fn marks_of_runs_in_the_same_colour_differ() {
+        assert!(chip(0).contains("\"chip run0\"") && chip(5).contains("\"chip run5\""));
+        assert!(chip(6).contains("\"chip run0 dash1\""));
+    }
 
     #[test]
     fn better_depends_on_the_column() {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use weir_bench::Run;
-use weir_bench::result::{Second, StepResult};
+use weir_bench::result::{Measured, Second, StepResult};
 use weir_bench::tpcc;
 
 const MIB: f64 = 1048576.0;
@@ -54,6 +54,8 @@ struct Context<'a> {
     before: Option<&'a Figures>,
     /// Seconds that samples cover.
     sampled: f64,
+    /// Whether somebody could look at the engine's process.
+    is_seen: bool,
 }
 
 impl Timeline {
@@ -71,31 +73,32 @@ impl Timeline {
     pub fn of_tpcc<'a>(runs: impl IntoIterator<Item = (&'a tpcc::document::Run, String)>) -> Self {
         let mut timeline = Timeline::default();
         for (run, label) in runs {
-            let length = run.measured.seconds;
-            let seconds: Vec<_> = run.seconds.iter().map(|s| second_of(s, length)).collect();
-            timeline.segment(label, &[(length, &seconds)], Some(&Figures::new()), &of_transactions);
+            let (measured, unknown) = (&run.measured, Figures::new());
+            let of = |second| second_of(second, measured.seconds);
+            let seconds: Vec<_> = run.seconds.iter().map(of).collect();
+            timeline.segment(label, &[(measured, &seconds)], Some(&unknown), &of_transactions);
         }
         timeline.whole()
     }
 
-    /// Adds the seconds of a step: of each series its length, and its seconds. Gives the engine's last
+    /// Adds the seconds of a step: of each series what was measured in all, and its seconds. Gives the engine's last
     /// figures.
     fn segment<'a>(
         &mut self,
         name: String,
-        all: &[(f64, &'a [Second])],
+        all: &[(&Measured, &'a [Second])],
         mut before: Option<&'a Figures>,
         operations: Operations,
     ) -> Option<&'a Figures> {
         let from = self.len();
         let mut at = from;
-        for &(seconds, series) in all {
+        for &(measured, series) in all {
             for (number, second) in series.iter().enumerate() {
                 let only = series.len() == 1;
-                let part = (seconds - number as f64).clamp(0.0, 1.0);
+                let part = (measured.seconds - number as f64).clamp(0.0, 1.0);
                 let part = if part < PART_MIN && !only { 0.0 } else { part };
                 let sampled = if part == 0.0 { 0.0 } else { second.sample_seconds };
-                let context = Context { second, before, sampled };
+                let context = Context { second, before, sampled, is_seen: !measured.unseen };
                 self.push(at, operations(second, part).into_iter().chain(context.values()));
                 (at, before) = (at + 1, Some(&second.engine));
             }
@@ -129,13 +132,13 @@ impl Timeline {
     }
 }
 
-/// The series of a step: its own, or those of its scans one after the other; with their lengths in
-/// seconds.
-fn series(step: &StepResult) -> Vec<(f64, &[Second])> {
+/// The series of a step: its own, or those of its scans one after the other; with what was measured in
+/// all.
+fn series(step: &StepResult) -> Vec<(&Measured, &[Second])> {
     if step.scans.is_empty() {
-        return vec![(step.measured.seconds, &step.series)];
+        return vec![(&step.measured, &step.series)];
     }
-    step.scans.iter().map(|scan| (scan.measured.seconds, scan.series.as_slice())).collect()
+    step.scans.iter().map(|scan| (&scan.measured, scan.series.as_slice())).collect()
 }
 
 /// A second of TPC-C as those of steps are: transactions are the queries, new orders the inserts.
@@ -217,7 +220,7 @@ impl Context<'_> {
         let share = |pages: Option<f64>| Some(100.0 * pages? / total?);
         let clean = || Some((total? - dirty? - free?).max(0.0) * PAGE_MIB);
         vec![
-            ("resident", Some(self.second.resident_bytes as f64 / MIB)),
+            ("resident", self.seen(self.second.resident_bytes as f64 / MIB)),
             ("checkpoint_age", mib("checkpoint_age")),
             ("checkpoint_max_age", mib("checkpoint_max_age")),
             ("flush_target", level("flush_rate_target")),
@@ -233,7 +236,10 @@ impl Context<'_> {
     fn rates(&self) -> Values {
         let rate = |name| self.rate(name, Some(0.0));
         let usage = &self.second.usage;
-        let sampled = |count: f64| (self.sampled > 0.0).then(|| count / self.sampled);
+        let sampled = |count: f64| {
+            let rate = (self.sampled > 0.0).then(|| count / self.sampled);
+            rate.and_then(|rate| self.seen(rate))
+        };
         // Where the engine doesn't count, the kernel does.
         let process = |own: Option<f64>, bytes: u64| {
             if self.second.engine.contains_key("disk_reads") { own } else { sampled(bytes as f64) }
@@ -263,6 +269,11 @@ impl Context<'_> {
         ]
     }
 
+    /// What is known only of a process that can be looked at.
+    fn seen(&self, value: f64) -> Option<f64> {
+        self.is_seen.then_some(value)
+    }
+
     /// Growth per second of one of the engine's counters, which was `initial` before the run.
     fn rate(&self, name: &str, initial: Option<f64>) -> Option<f64> {
         let now = self.second.engine.get(name)?;
@@ -277,10 +288,10 @@ impl Context<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_bench::result::{Measured, Throughput};
+    use weir_bench::result::Throughput;
 
     fn values_of(step: &StepResult, second: &Second, sampled: f64) -> Values {
-        let samples = Context { second, before: None, sampled }.values();
+        let samples = Context { second, before: None, sampled, is_seen: true }.values();
         of_step(step, second, sampled).into_iter().chain(samples).collect()
     }
 
@@ -333,6 +344,19 @@ mod tests {
             assert_eq!(get(&values, column), None, "{column}");
         }
         assert_eq!(get(&values, "device_write_mib"), Some(0.0), "the kernel tells");
+    }
+
+    #[test]
+    fn what_nobody_could_look_at_is_absent() {
+        let engine = [("disk_reads".to_string(), 5.0), ("disk_read_bytes".to_string(), MIB)].into();
+        let seen = Second { sample_seconds: 1.0, ..Second::default() };
+        let told = Second { engine, ..seen.clone() };
+        let values =
+            |second| Context { second, before: None, sampled: 1.0, is_seen: false }.values();
+        for column in ["resident", "cpu", "device_read_mib", "device_write_mib"] {
+            assert_eq!(get(&values(&seen), column), None, "{column}");
+        }
+        assert_eq!(get(&values(&told), "device_read_mib"), Some(1.0), "the engine tells");
     }
 
     #[test]

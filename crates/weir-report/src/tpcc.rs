@@ -2,7 +2,7 @@
 
 use weir_bench::quantity::{counted, format_bytes};
 use weir_bench::tpcc::document::{Document, Run};
-use weir_bench::tpcc::report::tables;
+use weir_bench::tpcc::report;
 
 use crate::source::{Benchmark, Source, machine, system};
 use crate::summary::distinct;
@@ -39,7 +39,7 @@ fn of_engine(name: String, engine: &str, document: &Document) -> Source {
         benchmark: Benchmark::Tpcc,
         engine: engine.into(),
         properties: properties(engine, document),
-        tables: tables(document),
+        tables: report::tables(document),
         timeline: Timeline::of_tpcc(runs),
     }
 }
@@ -53,12 +53,16 @@ fn properties(engine: &str, document: &Document) -> Vec<(&'static str, String)> 
     let Document { settings, environment: place, engines, runs, .. } = document;
     let info = engines.first().cloned().unwrap_or_default();
     let mut remarks = info.notes.clone();
-    let failed = |run: &Run| Some(format!("{}: failed: {}", label(run), run.failure.as_ref()?));
-    remarks.extend(runs.iter().filter_map(failed));
+    for run in runs {
+        let of_run = report::remarks(run, place.cores).into_iter();
+        remarks.extend(of_run.map(|remark| format!("{}: {remark}", label(run))));
+    }
     remarks.extend(place.warnings().into_iter().map(String::from));
     let of_round: Vec<_> = runs.iter().filter(|run| run.round == 1).collect();
     let clients: Vec<_> = of_round.iter().map(|run| run.clients.to_string()).collect();
     let rounds = if settings.rounds > 1 { settings.rounds.to_string() } else { String::new() };
+    // Nothing but the embedded engine is told of a device: what others have is their own.
+    let device = if settings.device == "fast" { String::new() } else { settings.device.clone() };
     let seconds = format!("{}, after {} to warm up", settings.seconds, settings.warmup_seconds);
     vec![
         ("engine", format!("{engine} {}", info.version)),
@@ -69,6 +73,7 @@ fn properties(engine: &str, document: &Document) -> Vec<(&'static str, String)> 
         ("memory", format_bytes(settings.memory_bytes)),
         ("redo", format_bytes(settings.redo_bytes)),
         ("durability", settings.durability.clone()),
+        ("device", device),
         ("binary log", if settings.binlog { "yes".into() } else { String::new() }),
         ("configured", info.settings.join(", ")),
         ("machine", machine(place)),

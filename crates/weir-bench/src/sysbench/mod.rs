@@ -149,7 +149,7 @@ impl Plan {
         let mut document = Document {
             format: FORMAT,
             settings: self.settings(),
-            environment: Environment::look(Some(&place)),
+            environment: Environment::look(Some(place.path())),
             servers: Vec::new(),
             runs: Vec::new(),
         };

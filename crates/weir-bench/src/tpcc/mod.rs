@@ -180,11 +180,12 @@ impl Plan {
     /// Of this program's own surroundings.
     pub fn run(&self, stop: &AtomicBool, listener: &mut dyn Listener) -> Result<Document> {
         self.check()?;
-        let place = self.setup.place()?;
+        // Here until all is done, and not just from one subject to the next.
+        let _place = self.setup.place()?;
         let mut document = Document {
             format: FORMAT,
             settings: self.settings(),
-            environment: Environment::look(Some(&place)),
+            environment: Environment::look(None),
             engines: Vec::new(),
             loads: Vec::new(),
             runs: Vec::new(),
@@ -276,6 +277,7 @@ impl Plan {
     ) -> Result<()> {
         let opened = self.open(subject, stop)?;
         let label = subject.label().to_string();
+        document.tell_of(subject, &opened);
         if document.engines.iter().all(|info| info.name != label) {
             document.engines.push(EngineInfo { name: label.clone(), ..opened.engine.info() });
         }
@@ -310,6 +312,20 @@ impl Plan {
             document.runs.push(run);
         }
         opened.end()
+    }
+}
+
+impl Document {
+    /// Fills in where the first subject is, and what a running server has of its own accord.
+    fn tell_of(&mut self, subject: &Subject, opened: &Opened) {
+        if self.engines.is_empty() {
+            self.environment = Environment::look(opened.place.dir());
+        }
+        if let (Subject::Running(_), Some(limits)) = (subject, opened.engine.limits()) {
+            self.settings.memory_bytes = limits.memory_bytes;
+            self.settings.redo_bytes = limits.redo_bytes;
+            self.settings.durability = limits.durability.to_string();
+        }
     }
 }
 

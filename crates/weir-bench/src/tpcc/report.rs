@@ -7,7 +7,8 @@ use super::transactions::Kind;
 use crate::error::Result;
 use crate::files::write_json;
 use crate::quantity::counted;
-use crate::report::{Cell, TEXT_COLUMNS, TextTable};
+use crate::report::{Cell, TEXT_COLUMNS, TextTable, seen, stolen_share};
+use crate::result::Measured;
 use crate::rounds::{Median, medians};
 
 /// What the columns mean, for readers of tables.
@@ -22,6 +23,7 @@ pub const COLUMNS: &[(&str, &str)] = &[
     ("Mcpu/t", "microseconds of the engine's processor time per transaction, or per row loaded"),
     ("rKB/t wKB/t", "KB read from and written to the device per transaction, or per row loaded"),
     ("size rss", "GB that files and memory take at the end; a binary log is left out"),
+    ("debt", "GB changed and not yet written at the end: wKB/t lacks them; -: not told"),
     ("p50 p99 max", "latencies in milliseconds, repeated tries included"),
 ];
 
@@ -37,15 +39,25 @@ pub fn summary(document: &Document) -> String {
     for engine in &document.engines {
         let settings = engine.settings.join(", ");
         text += &format!("\n{}: {}, {settings}\n", engine.name, engine.version);
+        for note in &engine.notes {
+            text += &format!("{}: {note}\n", engine.name);
+        }
     }
     for run in &document.runs {
-        if let Some(failure) = &run.failure {
+        for remark in remarks(run, document.environment.cores) {
             let clients = counted(run.clients, "client");
-            text +=
-                &format!("\n{}, round {}, {clients}: failed: {failure}\n", run.engine, run.round);
+            text += &format!("\n{}, round {}, {clients}: {remark}\n", run.engine, run.round);
         }
     }
     text
+}
+
+/// What a reader has to know of a run.
+pub fn remarks(run: &Run, cores: usize) -> Vec<String> {
+    let failed = run.failure.as_ref().map(|failure| format!("failed: {failure}"));
+    let stolen = stolen_share(&run.measured, cores);
+    let stolen = stolen.map(|share| format!("the host took processors (steal): {share}"));
+    failed.into_iter().chain(stolen).collect()
 }
 
 /// The tables that have rows, each with what it is about.
@@ -62,8 +74,16 @@ fn gb(bytes: u64) -> Cell {
     Cell::number(bytes as f64 / f64::from(1 << 30), 2)
 }
 
-fn kb_per(bytes: u64, of: u64) -> Cell {
-    Cell::number(bytes as f64 / 1024.0 / of.max(1) as f64, 3)
+fn size(measured: &Measured) -> Cell {
+    seen(measured, gb(measured.size_bytes))
+}
+
+/// Processor time, and what was read and written, for each of so many.
+fn per_one(measured: &Measured, of: u64) -> [Cell; 3] {
+    let (per, usage) = (of.max(1) as f64, &measured.usage);
+    let kb = |bytes: u64| Cell::number(bytes as f64 / 1024.0 / per, 3);
+    let cpu = Cell::number(measured.engine_cpu_us() as f64 / per, 1);
+    [cpu, kb(usage.read_bytes), kb(usage.write_bytes)].map(|cell| seen(measured, cell))
 }
 
 fn ratio(a: f64, b: f64) -> Cell {
@@ -81,11 +101,9 @@ fn loads(loads: &[Load]) -> TextTable {
             engine.clone().into(),
             Cell::number(*rows as f64 / measured.seconds.max(1e-9), 0),
             Cell::number(measured.seconds, 1),
-            Cell::number(measured.engine_cpu_us() as f64 / (*rows).max(1) as f64, 1),
-            kb_per(measured.usage.read_bytes, *rows),
-            kb_per(measured.usage.write_bytes, *rows),
-            gb(measured.size_bytes),
         ];
+        let resources = per_one(measured, *rows);
+        let cells = cells.into_iter().chain(resources).chain([size(measured)]);
         table.row(format!("load {round}"), cells);
     }
     table
@@ -131,13 +149,12 @@ fn rates(document: &Document) -> TextTable {
     let mut heads = vec!["clients", "engine", "tpmC", "range"];
     heads.extend(relative.as_deref());
     heads.extend([
-        "tps.av", "tps.99", "99/av", "retry/s", "Mcpu/t", "rKB/t", "wKB/t", "size", "rss",
+        "tps.av", "tps.99", "99/av", "retry/s", "Mcpu/t", "rKB/t", "wKB/t", "size", "debt", "rss",
     ]);
     let mut table = TextTable::new(&heads);
     for (clients, lines) in cases(document) {
         for (engine, median) in &lines {
             let run = median.run;
-            let (usage, transactions) = (&run.measured.usage, run.transactions);
             let mut cells: Vec<Cell> = vec![
                 clients.to_string().into(),
                 (*engine).into(),
@@ -152,12 +169,12 @@ fn rates(document: &Document) -> TextTable {
                 Cell::number(run.rate_99, 0),
                 ratio(run.rate_99, run.rate_mean),
                 Cell::number(run.retries as f64 / run.measured.seconds.max(1e-9), 1),
-                Cell::number(run.measured.engine_cpu_us() as f64 / transactions.max(1) as f64, 1),
-                kb_per(usage.read_bytes, transactions),
-                kb_per(usage.write_bytes, transactions),
-                gb(run.measured.size_bytes),
-                gb(run.measured.resident_bytes_max),
             ]);
+            let measured = &run.measured;
+            cells.extend(per_one(measured, run.transactions));
+            cells.push(size(measured));
+            cells.push(measured.unwritten_bytes.map_or("-".into(), gb));
+            cells.push(seen(measured, gb(measured.resident_bytes_max)));
             table.row(clients.to_string(), cells);
         }
     }
@@ -212,4 +229,54 @@ fn latencies(document: &Document) -> TextTable {
 /// When the file can't be written.
 pub fn save(document: &Document, path: &Path) -> Result<()> {
     write_json(path, document)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The cells of the only run under their heads.
+    fn cell(measured: Measured, head: &str) -> String {
+        let run = Run { transactions: 100, measured, ..Run::default() };
+        let document = Document {
+            format: super::super::document::FORMAT,
+            settings: serde_json::from_value(serde_json::json!({
+                "warehouses": 1, "rounds": 1, "seconds": 1, "warmup_seconds": 0, "binlog": false,
+                "memory_bytes": 0, "redo_bytes": 0, "durability": "write", "device": "fast", "seed": 1
+            }))
+            .expect("they are settings"),
+            environment: crate::environment::Environment::look(None),
+            engines: Vec::new(),
+            loads: Vec::new(),
+            runs: vec![run],
+        };
+        let table = rates(&document);
+        let at = table.heads.iter().position(|other| other == head).expect("there is such a head");
+        table.rows[0].cells[at].text.clone()
+    }
+
+    #[test]
+    fn what_is_still_to_be_written_is_told() {
+        let measured = |unwritten_bytes| Measured { unwritten_bytes, ..Measured::default() };
+        assert_eq!(cell(measured(Some(3 << 29)), "debt"), "1.50");
+        assert_eq!(cell(measured(None), "debt"), "-");
+    }
+
+    #[test]
+    fn what_nobody_could_look_at_is_left_blank() {
+        for head in ["Mcpu/t", "rKB/t", "wKB/t", "size", "rss"] {
+            let measured = Measured { unseen: true, ..Measured::default() };
+            assert_eq!(cell(measured, head), "-", "{head}");
+            assert_ne!(cell(Measured::default(), head), "-", "{head}");
+        }
+    }
+
+    #[test]
+    fn what_a_host_takes_is_told_of_the_run() {
+        let mut run = Run::default();
+        run.measured.seconds = 10.0;
+        assert!(remarks(&run, 2).is_empty());
+        run.measured.usage.stolen_us = 1_000_000;
+        assert_eq!(remarks(&run, 2), ["the host took processors (steal): 5 %"]);
+    }
 }

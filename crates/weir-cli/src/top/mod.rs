@@ -7,18 +7,21 @@ mod figures;
 mod history;
 mod screen;
 
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use weir_bench::Error;
 use weir_status::{Address, FetchError, fetch};
 
+use crate::interrupt::{exit_code, stop_on_interrupt};
 use crate::output::print;
 use history::{History, Sample};
 
@@ -69,11 +72,14 @@ impl Top {
             print(&figures::snapshot(&address, &history))?;
             return Ok(ExitCode::SUCCESS);
         }
+        ensure!(io::stdout().is_terminal(), "this needs a terminal; see --once");
+        // However it ends, the terminal is as it was.
+        let stop = stop_on_interrupt()?;
         let mut terminal = ratatui::try_init().context("this needs a terminal; see --once")?;
-        let ended = watch(&mut terminal, &address, interval, &mut history);
+        let ended = watch(&mut terminal, &address, interval, &mut history, &stop);
         ratatui::restore();
         ended?;
-        Ok(ExitCode::SUCCESS)
+        Ok(exit_code(&stop, true))
     }
 
     fn address(&self) -> Result<Address> {
@@ -115,10 +121,11 @@ fn watch(
     address: &Address,
     interval: Duration,
     history: &mut History,
+    stop: &AtomicBool,
 ) -> Result<()> {
     let looks = looks(address, interval);
     let mut trouble: Option<String> = None;
-    loop {
+    while !stop.load(Ordering::Relaxed) {
         let frame = screen::Screen { address, history, trouble: trouble.as_deref() };
         terminal.draw(|area| frame.draw(area)).context("drawing")?;
         let look = loop {
@@ -131,6 +138,9 @@ fn watch(
             if let Ok(look) = looks.try_recv() {
                 break Some(look);
             }
+            if stop.load(Ordering::Relaxed) {
+                break None;
+            }
         };
         match look {
             Some(Ok(sample)) => {
@@ -141,6 +151,7 @@ fn watch(
             None => {}
         }
     }
+    Ok(())
 }
 
 fn is_end(event: &Event) -> bool {

@@ -15,6 +15,8 @@ use super::history::History;
 /// Colours that differ in lightness too.
 const COLOURS: [Color; 5] =
     [Color::Cyan, Color::Yellow, Color::Magenta, Color::Green, Color::LightRed];
+/// Between the entries of a legend.
+const GAP: &str = "  ";
 /// Panels are at least this wide and high; on smaller terminals the last ones are left out.
 const WIDTH_MIN: u16 = 38;
 const HEIGHT_MIN: u16 = 8;
@@ -37,12 +39,14 @@ impl Screen<'_> {
                 .areas(frame.area());
         let bold = Style::new().add_modifier(Modifier::BOLD);
         frame.render_widget(Span::styled(headline(self.address, self.history), bold), head);
-        for (panel, area) in PANELS.iter().zip(places(body)) {
+        let places = places(body);
+        for (panel, &area) in PANELS.iter().zip(&places) {
             self.panel(frame, panel, area);
         }
-        let text = match self.trouble {
-            Some(trouble) => Span::styled(trouble.to_string(), Style::new().fg(Color::Red)),
-            None => Span::raw("q: quit"),
+        let text = match (self.trouble, PANELS.len().saturating_sub(places.len())) {
+            (Some(trouble), _) => Span::styled(trouble.to_string(), Style::new().fg(Color::Red)),
+            (None, 0) => Span::raw("q: quit"),
+            (None, left) => Span::raw(format!("q: quit; {left} more in a larger terminal")),
         };
         frame.render_widget(Paragraph::new(text), foot);
     }
@@ -53,25 +57,27 @@ impl Screen<'_> {
         let block = Block::bordered().title(format!(" {} ({}) ", panel.title, panel.unit));
         let inside = block.inner(area);
         frame.render_widget(block, area);
-        let text = self.legend(panel, &told);
-        let rows = if text.width() > usize::from(inside.width) { 2 } else { 1 };
+        let entries = self.legend(panel, &told);
+        let rows = rows(&entries, inside.width).min(inside.height / 2).max(1);
         let [legend, chart] =
             Layout::vertical([Constraint::Length(rows), Constraint::Fill(1)]).areas(inside);
-        frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: true }), legend);
+        let text = Paragraph::new(Text::from(entries)).wrap(Wrap { trim: true });
+        frame.render_widget(text, legend);
         self.chart(frame, panel, &told, chart);
     }
 
-    fn legend(&self, panel: &Panel, lines: &[&Line]) -> Text<'static> {
+    /// What the lines are called and their newest values: entries that aren't broken.
+    fn legend(&self, panel: &Panel, lines: &[&Line]) -> Vec<Span<'static>> {
         let mut spans = Vec::new();
         for (line, colour) in lines.iter().zip(COLOURS) {
             let value = line.now(panel, self.history).map_or("-".into(), number);
-            let text = format!("{} {value}  ", line.label);
-            spans.push(Span::styled(text, Style::new().fg(colour)));
+            let entry = format!("{} {value}", line.label).replace(' ', "\u{a0}");
+            spans.push(Span::styled(entry + GAP, Style::new().fg(colour)));
         }
         if spans.is_empty() {
             spans.push(Span::raw("waiting for a second look"));
         }
-        Text::from(spans)
+        spans
     }
 
     fn chart(&self, frame: &mut Frame, panel: &Panel, lines: &[&Line], area: Rect) {
@@ -104,6 +110,19 @@ impl Screen<'_> {
     }
 }
 
+/// How many rows the entries take.
+fn rows(entries: &[Span], width: u16) -> u16 {
+    let (mut rows, mut at) = (1, 0);
+    for entry in entries {
+        let long = entry.width() - GAP.len();
+        if at > 0 && at + long > usize::from(width) {
+            (rows, at) = (rows + 1, 0);
+        }
+        at += entry.width();
+    }
+    rows
+}
+
 /// Where the panels go: two or more to a row as they fit, rows of the same height.
 fn places(area: Rect) -> Vec<Rect> {
     let columns = usize::from(area.width / WIDTH_MIN).clamp(1, 4);
@@ -129,12 +148,16 @@ mod tests {
                 ("weir_pages_written_deadline_total", pages),
             ]
         };
-        let history = history(&[&sample(0.0), &sample(200.0), &sample(500.0)]);
+        screen(width, height, &history(&[&sample(0.0), &sample(200.0), &sample(500.0)]), trouble)
+    }
+
+    /// What the terminal shows, with plain spaces.
+    fn screen(width: u16, height: u16, history: &History, trouble: Option<&str>) -> String {
         let address = Address::loopback(9104);
         let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("in memory");
-        let screen = Screen { address: &address, history: &history, trouble };
+        let screen = Screen { address: &address, history, trouble };
         terminal.draw(|frame| screen.draw(frame)).expect("in memory");
-        terminal.backend().to_string()
+        terminal.backend().to_string().replace('\u{a0}', " ")
     }
 
     #[test]
@@ -150,9 +173,22 @@ mod tests {
     }
 
     #[test]
+    fn legends_have_the_rows_that_they_need_and_entries_stay_whole() {
+        let written = ["deadline", "dirty_limit", "free_frames", "checkpoint", "shutdown"];
+        let names = written.map(|reason| format!("weir_pages_written_{reason}_total"));
+        let sample = |pages: f64| names.each_ref().map(|name| (name.as_str(), pages));
+        let text = screen(38, 30, &history(&[&sample(0.0), &sample(4000.0)]), None);
+        for entry in ["deadline", "dirty limit", "free frames", "checkpoint", "shutdown"] {
+            assert!(text.contains(&format!("{entry} 2000")), "{entry}: {text}");
+        }
+    }
+
+    #[test]
     fn small_terminals_and_trouble() {
         assert!(drawn(80, 24, Some("nobody listens")).contains("nobody listens"));
-        assert!(drawn(80, 24, None).contains("Checkpoint Age"));
+        let small = drawn(80, 24, None);
+        assert!(small.contains("Checkpoint Age") && !small.contains("Purge"), "{small}");
+        assert!(small.contains("q: quit; 4 more in a larger terminal"), "{small}");
         for (width, height) in [(1, 1), (10, 3), (39, 8), (300, 5)] {
             assert!(!drawn(width, height, None).is_empty(), "{width}x{height}");
         }

@@ -12,6 +12,10 @@
 //! Engines are embedded in the child, or storage engines of servers that are started here, a new one for
 //! each run ([`crate::server`]); the child is their client then.
 
+mod table;
+
+pub use table::{COLUMNS, table};
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -21,9 +25,7 @@ use crate::child;
 use crate::engine::{EngineKind, Statements};
 use crate::error::{Error, Result};
 use crate::quantity::counted;
-use crate::report::TextTable;
-use crate::result::{Measured, Run, StepResult, Throughput};
-use crate::rounds::{Median, medians};
+use crate::result::Run;
 use crate::server::{PrivateServer, ServerSetup, ServerSpec};
 
 /// The exit code of a child that an interrupt ended.
@@ -220,175 +222,6 @@ pub struct Outcome {
     pub run: std::result::Result<Run, String>,
 }
 
-/// What the columns mean, for readers of tables.
-pub const COLUMNS: &[(&str, &str)] = &[
-    ("rate.av", "inserts, queries or rows of a scan per second, mean"),
-    ("range", "with --rounds, the lowest and the highest rate.av; the line is the median run's"),
-    ("rate.99", "the rate that 99 % of the seconds reach; of fewer than 100 the slowest second's"),
-    ("vs.X", "rate.av against the first engine's"),
-    ("rKB/o wKB/o", "KB read from and written to the device per insert, query or row"),
-    ("Mcpu/o", "microseconds of the engine's processor time for each, all its threads"),
-    ("size", "GB that the database takes on the device at the step's end, log included"),
-    ("debt", "GB changed and not yet written at the step's end: wKB/o lacks them; -: not told"),
-    ("rss", "GB of resident memory, the most of any second"),
-    ("max.ms", "the longest commit or query"),
-];
-
-/// The outcomes as one table, and a line for each step that names the fastest.
-pub fn table(outcomes: &[Outcome]) -> String {
-    let Some(first) = outcomes.first().map(|outcome| outcome.name.as_str()) else {
-        return String::new();
-    };
-    let relative = format!("vs.{first}");
-    let mut table = TextTable::new(&[
-        "step", "clients", "engine", "rate.av", "range", "rate.99", &relative, "rKB/o", "wKB/o",
-        "Mcpu/o", "size", "debt", "rss", "max.ms",
-    ]);
-    let mut verdicts = String::new();
-    let mut clients: Vec<_> = outcomes.iter().map(|outcome| outcome.clients).collect();
-    clients.dedup();
-    for name in measures(outcomes) {
-        for &clients in &clients {
-            let of_clients = outcomes.iter().filter(|outcome| outcome.clients == clients);
-            let lines = of_clients
-                .filter_map(|outcome| Some((outcome.name.as_str(), measure(outcome, &name)?)));
-            let lines = medians(lines, |line| line.rate);
-            let base = lines.iter().find(|(engine, _)| *engine == first);
-            let base = base.map(|(_, median)| median.run.rate);
-            for (engine, median) in &lines {
-                table.row(name.as_str(), cells(median, &name, clients, engine, base));
-            }
-            verdicts += &verdict(&name, clients, first, &lines);
-        }
-    }
-    let mut text = table.render(&["step", "engine"]);
-    if !verdicts.is_empty() {
-        text += "\n";
-        text += &verdicts;
-    }
-    for outcome in outcomes {
-        if let Err(message) = &outcome.run {
-            text += &format!("\nfailed: {message}\n");
-        }
-    }
-    text
-}
-
-fn verdict(name: &str, clients: u32, first: &str, lines: &[(&str, Median<Line>)]) -> String {
-    let own = lines.iter().find(|(engine, _)| *engine == first);
-    let others = lines.iter().filter(|(engine, _)| *engine != first);
-    let best = others.max_by(|(_, a), (_, b)| a.run.rate.total_cmp(&b.run.rate));
-    let (Some((_, own)), Some((best, fastest))) = (own, best) else { return String::new() };
-    let ratio = own.run.rate / fastest.run.rate;
-    let clients = counted(clients, "client");
-    format!("{name}, {clients}: {first} is at {ratio:.2}x of the fastest other, {best}\n")
-}
-
-/// One line of the table.
-struct Line {
-    rate: f64,
-    rate_99: Option<f64>,
-    read_kb: f64,
-    write_kb: f64,
-    cpu_us: f64,
-    size_gb: f64,
-    debt_gb: Option<f64>,
-    resident_gb: f64,
-    latency_ms_max: Option<f64>,
-}
-
-fn cells(
-    median: &Median<Line>,
-    name: &str,
-    clients: u32,
-    engine: &str,
-    base: Option<f64>,
-) -> Vec<String> {
-    let line = &median.run;
-    vec![
-        name.into(),
-        clients.to_string(),
-        engine.to_string(),
-        format!("{:.0}", line.rate),
-        median.range_text(),
-        line.rate_99.map_or("-".into(), |rate| format!("{rate:.0}")),
-        base.map_or("-".into(), |base| format!("{:.2}", line.rate / base)),
-        format!("{:.3}", line.read_kb),
-        format!("{:.3}", line.write_kb),
-        format!("{:.2}", line.cpu_us),
-        format!("{:.2}", line.size_gb),
-        line.debt_gb.map_or("-".into(), |debt| format!("{debt:.2}")),
-        format!("{:.2}", line.resident_gb),
-        line.latency_ms_max.map_or("-".into(), |max| format!("{max:.1}")),
-    ]
-}
-
-/// The names of everything that any outcome measured, in the order of the steps. A scan counts once for
-/// each index: the first time, which may have to read, and the last.
-fn measures(outcomes: &[Outcome]) -> Vec<String> {
-    let longest = outcomes.iter().filter_map(|outcome| outcome.run.as_ref().ok());
-    let Some(run) = longest.max_by_key(|run| run.steps.len()) else { return Vec::new() };
-    let mut names = Vec::new();
-    for (step, label) in run.labelled() {
-        for (i, scan) in step.scans.iter().enumerate() {
-            names.push(format!("{label}.{}.{}", i + 1, scan.index));
-        }
-        if step.scans.is_empty() {
-            names.push(label);
-        }
-    }
-    names
-}
-
-fn measure(outcome: &Outcome, name: &str) -> Option<Line> {
-    let run = outcome.run.as_ref().ok()?;
-    for (step, label) in run.labelled() {
-        if label == name {
-            return step_line(step);
-        }
-        for (i, scan) in step.scans.iter().enumerate() {
-            if format!("{label}.{}.{}", i + 1, scan.index) == name {
-                let rate = scan.rows as f64 / scan.measured.seconds.max(1e-9);
-                return Some(line(rate, None, scan.rows, &scan.measured, None));
-            }
-        }
-    }
-    None
-}
-
-fn step_line(step: &StepResult) -> Option<Line> {
-    let throughput = match (&step.queries, &step.inserts) {
-        (Some(queries), _) => queries.throughput,
-        (None, Some(inserts)) => *inserts,
-        (None, None) => return None,
-    };
-    let latency = (throughput.latency.count > 0).then_some(throughput.latency.max_us / 1000.0);
-    let Throughput { total, rate_mean, rate_99, .. } = throughput;
-    Some(line(rate_mean, rate_99, total, &step.measured, latency))
-}
-
-fn line(
-    rate: f64,
-    rate_99: Option<f64>,
-    operations: u64,
-    measured: &Measured,
-    latency_ms_max: Option<f64>,
-) -> Line {
-    let per = operations.max(1) as f64;
-    let gb = |bytes: u64| bytes as f64 / f64::from(1 << 30);
-    Line {
-        rate,
-        rate_99,
-        read_kb: measured.usage.read_bytes as f64 / 1024.0 / per,
-        write_kb: measured.usage.write_bytes as f64 / 1024.0 / per,
-        cpu_us: measured.engine_cpu_us() as f64 / per,
-        size_gb: gb(measured.size_bytes),
-        debt_gb: measured.unwritten_bytes.map(gb),
-        resident_gb: gb(measured.resident_bytes_max),
-        latency_ms_max,
-    }
-}
-
 /// Whether every engine finished.
 pub fn all_finished(outcomes: &[Outcome]) -> bool {
     outcomes.iter().all(|outcome| outcome.run.is_ok())
@@ -432,51 +265,5 @@ mod tests {
         };
         assert_eq!(document(&two), "out/innodb-4-round-1.json");
         assert_eq!(document(&comparison(1)), "out/innodb-4.json");
-    }
-
-    /// A run of one step with this rate.
-    fn outcome(name: &str, rate: f64) -> Outcome {
-        let step: crate::Step = "load".parse().expect("it is a step");
-        let latency = Default::default();
-        let run = Run {
-            format: crate::result::FORMAT,
-            settings: serde_json::from_value(serde_json::json!({
-                "engine": "model", "clients": 1, "rows": 1, "steps": [], "memory_bytes": 0,
-                "redo_bytes": 0, "durability": "write", "delete": false, "seed": 1
-            }))
-            .expect("they are settings"),
-            environment: crate::environment::Environment::look(None),
-            engine: Default::default(),
-            steps: vec![StepResult {
-                name: step.name(),
-                step,
-                inserts: Some(Throughput { total: 1, rate_mean: rate, rate_99: None, latency }),
-                deletes: 0,
-                queries: None,
-                background: None,
-                scans: Vec::new(),
-                measured: Measured::default(),
-                series: Vec::new(),
-                whole_seconds: 0,
-            }],
-            close_seconds: 0.0,
-            interrupted: false,
-        };
-        Outcome { name: name.into(), clients: 1, document: "run.json".into(), run: Ok(run) }
-    }
-
-    #[test]
-    fn of_several_rounds_the_median_counts() {
-        let rates = [("a", 900.0), ("b", 100.0), ("a", 100.0), ("b", 50.0), ("a", 200.0)];
-        let outcomes: Vec<_> = rates.into_iter().map(|(name, rate)| outcome(name, rate)).collect();
-        let text = table(&outcomes);
-        let cells = |engine: &str| -> Vec<String> {
-            let of = |line: &&str| line.split_whitespace().nth(2) == Some(engine);
-            let line = text.lines().find(of).unwrap_or_else(|| panic!("{engine}: {text}"));
-            line.split_whitespace().map(str::to_string).collect()
-        };
-        assert_eq!(cells("a")[3..7], ["200", "100-900", "-", "1.00"]);
-        assert_eq!(cells("b")[3..7], ["50", "50-100", "-", "0.25"]);
-        assert!(text.contains("load, 1 client: a is at 4.00x of the fastest other, b"), "{text}");
     }
 }
