@@ -263,8 +263,7 @@ impl Storage {
 
     /// Whether nothing was ever logged.
     pub fn is_new(&self) -> bool {
-        self.redo.reserved() == self.redo.checkpoint()
-            && self.redo.checkpoint().0 == self.redo.segment_bytes()
+        self.redo.is_unused()
     }
 
     /// A page is referred to, but nowhere to be found.
