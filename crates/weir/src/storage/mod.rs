@@ -53,7 +53,8 @@ use parking_lot::Mutex;
 use pool::Pool;
 use room::Room;
 use spare::Spare;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 use std::sync::{Arc, OnceLock};
 use weir_governor::{Governor, Policy};
 use weir_os::{Create, Disk};
@@ -289,9 +290,18 @@ impl Storage {
         }
     }
 
-    /// Stops the database: a background step failed.
+    /// Stops the database: a background step failed, or it is closed.
     pub fn stop(&self, fault: Fault) {
         let _ = self.stopped.set(Arc::new(fault));
+        fence(SeqCst);
+    }
+
+    /// Whether the database had stopped once the log was as it is now: who has appended to it and is told that it had not
+    /// is seen by who reads the log's end after [`Storage::stop`].
+    #[inline]
+    pub fn has_stopped(&self) -> bool {
+        fence(SeqCst);
+        self.stopped.get().is_some()
     }
 
     /// What decides when pages are written.
