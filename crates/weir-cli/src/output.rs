@@ -23,7 +23,7 @@ pub fn tell(text: &str) {
 
 /// Reports an error with its causes; the exit code tells a senseless request from a failure.
 pub fn fail(error: &anyhow::Error) -> ExitCode {
-    let mut text = format!("weir: {error}");
+    let mut text = named(&error.to_string());
     for cause in error.chain().skip(1) {
         let cause = cause.to_string();
         // Some errors already end with their cause.
@@ -36,6 +36,11 @@ pub fn fail(error: &anyhow::Error) -> ExitCode {
     let is_usage = matches!(error.downcast_ref(), Some(Usage(_) | NoRun { .. }))
         || matches!(error.downcast_ref(), Some(weir::Error::Options { .. }));
     ExitCode::from(if is_usage { 2 } else { 1 })
+}
+
+/// An error under the program's name, which those of the engine of this name begin with already.
+fn named(error: &str) -> String {
+    format!("weir: {}", error.strip_prefix("weir: ").unwrap_or(error))
 }
 
 /// A line on standard error that replaces itself on a terminal; elsewhere one line every ten times.

@@ -292,6 +292,17 @@ fn figures_are_told_where_they_can_be() {
     assert_eq!(names(dir.path()), ["run.json"], "the socket is gone");
 }
 
+/// It is the engine's, too.
+#[test]
+fn the_program_s_name_is_told_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = ["bench", "insert", "--rows", "100", "--steps", "load", "--quiet"];
+    let output = weir(&[&base[..], &["--engine", "weir", "--redo", "16T"]].concat(), dir.path());
+    let err = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    assert!(err.starts_with("weir: open: no space for a redo log"), "{err}");
+}
+
 #[test]
 fn what_only_weir_can_do_is_refused_elsewhere() {
     let dir = tempfile::tempdir().unwrap();
