@@ -25,6 +25,7 @@ pub mod mtr;
 pub mod pool;
 mod regulator;
 pub mod replay;
+mod reserve;
 mod room;
 mod signal;
 mod spare;
@@ -33,14 +34,14 @@ mod writers;
 
 pub use admission::Admitted;
 pub use background::{Background, StopsWhenPanicking};
-pub use dirty::{PER_MTR, on_reserve};
+pub use dirty::PER_MTR;
 pub use fault::Fault;
 pub use figures::{Figures, Waits};
 pub use gate::Cause;
 pub use interrupt::{Interruptible, Interrupts, interruptible};
 pub use mtr::{Mtr, Need, Restart, retry};
 pub use pool::{PageRead, Stop};
-pub use room::to_make_room;
+pub use reserve::{on_reserve, to_make_room};
 pub use signal::{Rests, Signal, Step};
 pub use write::Reason;
 
