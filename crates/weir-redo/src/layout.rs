@@ -1,5 +1,7 @@
 //! Where segments lie in the stream: one behind the other, each as long as its header says.
 
+use std::collections::VecDeque;
+
 use weir_os::{BLOCK, Disk};
 use weir_page::Lsn;
 
@@ -28,6 +30,103 @@ pub(crate) fn next_segment_bytes(now: u64, capacity: u64) -> u64 {
     match (MIN_SEGMENTS..=MANY).contains(&(capacity / now)) {
         true => now,
         false => segment_bytes_of(capacity),
+    }
+}
+
+/// What a ring of segments has to be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted {
+    /// Nothing before is needed.
+    pub checkpoint: u64,
+    /// Room behind the checkpoint.
+    pub room: u64,
+    /// Segments that begin at or before this position stay, needed or not.
+    pub keep: u64,
+    /// Payload of segments that are made.
+    pub bytes: u64,
+}
+
+/// Bytes that a ring from `start` to `end` lacks for `room`; `longest`: payload of the longest segment in it.
+///
+/// However far the checkpoint is in the first segment, there must be room behind. And once the checkpoint has passed
+/// that segment, its file must do for what is lacking then: on a full device, too, the checkpoint gets on. Both is so
+/// if the room begins as far behind the start as the longest segment is long.
+fn lack(start: u64, end: u64, longest: u64, room: u64) -> u64 {
+    (start + room + longest).saturating_sub(end)
+}
+
+/// Payloads of the segments of up to `bytes` that such a ring lacks.
+pub(crate) fn missing(start: u64, end: u64, longest: u64, room: u64, bytes: u64) -> Vec<u64> {
+    if lack(start, end, longest, room) == 0 {
+        return Vec::new();
+    }
+    let missing = lack(start, end, longest.max(bytes), room);
+    let whole = std::iter::repeat_n(bytes, (missing / bytes) as usize);
+    whole.chain([missing % bytes].into_iter().filter(|rest| *rest > 0)).collect()
+}
+
+/// Bytes of files with such payloads.
+pub(crate) fn file_bytes(payloads: &[u64]) -> u64 {
+    payloads.iter().map(|bytes| SEGMENT_HEADER_BYTES + bytes).sum()
+}
+
+/// How a ring becomes what it has to be: what is to be done with files.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    /// Files that get another number, by the one that they have. None becomes longer.
+    pub recycled: Vec<(u64, Span)>,
+    pub created: Vec<Span>,
+    /// Numbers of those that go.
+    pub removed: Vec<u64>,
+}
+
+impl Plan {
+    /// Takes what `wanted` has no need of out of the ring, and says what is to be done with it, and what else is
+    /// lacking. `next`: number and start of the segment behind the last.
+    pub fn of(ring: &mut VecDeque<Span>, next: &mut (u64, u64), wanted: &Wanted) -> Plan {
+        let (mut plan, mut free) = (Plan::default(), Vec::new());
+        while let Some(front) = ring.pop_front_if(|span| span.end() <= wanted.checkpoint) {
+            free.push(front);
+        }
+        let longest = |spans: &mut dyn Iterator<Item = &Span>| spans.map(|s| s.bytes).max();
+        while let Some(&back) = ring.back().filter(|span| span.start > wanted.keep) {
+            let of_others = longest(&mut ring.iter().rev().skip(1)).unwrap_or(0);
+            if lack(ring[0].start, back.start, of_others, wanted.room) > 0 {
+                break;
+            }
+            ring.pop_back();
+            plan.removed.push(back.number);
+            *next = (back.number, back.start);
+        }
+        let start = ring.front().map_or(next.1, |first| first.start);
+        let mut longest = longest(&mut ring.iter()).unwrap_or(0);
+        let (mut number, mut end) = *next;
+        let mut add = |bytes| {
+            let span = Span { number, start: end, bytes };
+            (number, end) = (number + 1, span.end());
+            span
+        };
+        let mut at = next.1;
+        // The longest last: those that were made for a longer log are not needed any more, or cut.
+        free.sort_unstable_by_key(|span| (span.bytes, span.number));
+        for span in free {
+            let lacks = lack(start, at, longest, wanted.room);
+            if lacks == 0 {
+                plan.removed.push(span.number);
+                continue;
+            }
+            let bytes = span.bytes.min(lacks.max(wanted.bytes));
+            longest = longest.max(bytes);
+            at += bytes;
+            plan.recycled.push((span.number, add(bytes)));
+        }
+        let missing = missing(start, at, longest, wanted.room, wanted.bytes);
+        plan.created.extend(missing.into_iter().map(add));
+        plan
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.recycled.is_empty() && self.created.is_empty() && self.removed.is_empty()
     }
 }
 
@@ -118,6 +217,16 @@ impl Layout {
         &self.spans
     }
 
+    /// Payload of the longest segment.
+    pub fn longest(&self) -> u64 {
+        self.spans.iter().map(|span| span.bytes).max().expect("a layout has a segment")
+    }
+
+    /// What all files take.
+    pub fn file_bytes(&self) -> u64 {
+        self.spans.iter().map(|span| span.file_bytes()).sum()
+    }
+
     pub fn newest(&self) -> Span {
         *self.spans.last().expect("a layout has a segment")
     }
@@ -187,6 +296,41 @@ mod tests {
                 assert_eq!(next, expected, "{capacity}");
             }
             assert_eq!(next_segment_bytes(next, capacity * MIB), next, "it stays so");
+        }
+    }
+
+    /// On a full device nothing can be made, and no file can become longer.
+    #[test]
+    fn a_checkpoint_that_moves_on_needs_no_space_whatever_the_capacity_was() {
+        let mut rng = fastrand::Rng::with_seed(1);
+        for _ in 0..300 {
+            let (mut ring, mut next) = (VecDeque::new(), (1, 40));
+            let mut wanted = Wanted { checkpoint: 40, room: 40, keep: 0, bytes: 10 };
+            for _ in 0..200 {
+                let before = ring.clone();
+                let grows = ring.is_empty() || rng.u8(..8) == 0;
+                if grows {
+                    wanted.bytes = 10 * rng.u64(1..8);
+                    wanted.room = 10 * rng.u64(4..60);
+                } else {
+                    wanted.checkpoint += 10 * rng.u64(..1 + wanted.room / 10);
+                }
+                wanted.keep = wanted.checkpoint;
+                let plan = Plan::of(&mut ring, &mut next, &wanted);
+                assert!(grows || plan.created.is_empty(), "{plan:?} for {wanted:?} of {before:?}");
+                for (old, span) in &plan.recycled {
+                    let old = before.iter().find(|span| span.number == *old).expect("it was there");
+                    assert!(span.bytes <= old.bytes, "{old:?} becomes longer: {span:?}");
+                }
+                let made = plan.recycled.iter().map(|(_, span)| *span).chain(plan.created);
+                for span in made {
+                    assert_eq!((span.number, span.start), next);
+                    next = (span.number + 1, span.end());
+                    ring.push_back(span);
+                }
+                assert!(ring[0].holds(wanted.checkpoint));
+                assert!(next.1 > wanted.checkpoint + wanted.room, "{ring:?} for {wanted:?}");
+            }
         }
     }
 

@@ -21,9 +21,9 @@
 //! | 48 | 4048 | zero |
 //! | 4096 | `segment_bytes` | stream from `start` on |
 //!
-//! A log's first segment has number 1 and begins at its `segment_bytes`. How long segments are made follows from the capacity
-//! (`layout`): a log that is made much longer or shorter gets longer or shorter ones, behind those that there are, which
-//! are recycled as the checkpoint passes them. So no log has very many files, whatever it began with.
+//! A log's first segment has number 1 and begins at its `segment_bytes`. How long segments are made, at the creation, for a
+//! larger capacity and at an open, follows from the capacity (`layout`), so that no log has very many files, whatever it
+//! began with. In between, files that the checkpoint has passed are used again as they are, or cut: that takes no space.
 //!
 //! Integers are little-endian. Magic, version and checksum keep their places in all versions. Header,
 //! length and name are synced before the segment takes a byte of the stream; the header is never rewritten
@@ -51,7 +51,8 @@
 //!   the capacity was reduced, the capacity as it was holds until the checkpoint has caught up, so that
 //!   nobody stands still meanwhile.
 //! - The segments that hold `checkpoint ..= checkpoint + capacity` (in the exception: the capacity as it was) are
-//!   present and durable, so every claim has its place: about one segment more than the capacity.
+//!   present and durable, so every claim has its place, and as much more as the longest segment has: with the files that
+//!   it passes alone the checkpoint can move on, on a full device, too.
 //! - A block of the file is only rewritten with bytes of which the old ones are a prefix.
 //! - Before a segment takes its first byte, everything before the segment before it is synced:
 //!   `durable .. written` lies within two segments. It is at most 8 MiB long.

@@ -12,12 +12,10 @@ use weir_page::Lsn;
 
 use crate::RedoError;
 use crate::commit::Commits;
-use crate::format::{
-    MAX_PAYLOAD_BYTES, MIN_SEGMENTS, SEGMENT_HEADER_BYTES, group_bytes, is_segment_size,
-};
-use crate::layout::{Layout, next_segment_bytes};
+use crate::format::{MAX_PAYLOAD_BYTES, MIN_SEGMENTS, group_bytes, is_segment_size};
+use crate::layout::{Layout, Wanted, file_bytes, missing, next_segment_bytes};
 use crate::ring::{Claim, Ring};
-use crate::segments::{self, Segments, TakenOver};
+use crate::segments::{self, Segments};
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Condvar, Line, Mutex, fence, wait_for};
 use crate::writer::Writer;
 
@@ -37,7 +35,7 @@ pub struct RedoOptions {
 }
 
 /// Segments that growth makes in one go.
-const GROWTH_SEGMENTS: u64 = 4;
+const GROWTH_SEGMENTS: usize = 4;
 
 impl Default for RedoOptions {
     fn default() -> Self {
@@ -175,9 +173,9 @@ impl Redo {
         let capacity = whole_segments(o.capacity_bytes, o.segment_bytes);
         let room = Room { segment_bytes: o.segment_bytes, capacity, room: capacity };
         let segments = Segments::empty(disk, o.database_id, 1, start.0);
-        let needed = file_bytes(start.0, start.0 + capacity, o.segment_bytes);
+        let needed = file_bytes(&segments.missing(capacity, o.segment_bytes));
         segments.check_space(o.capacity_bytes, needed, 0)?;
-        Self::start(segments, o, start, start, room, TakenOver::default())
+        Self::start(segments, o, start, start, room, 0)
     }
 
     /// Opens a recovered log, to go on at `end`, where the [`Reader`](crate::Reader) stopped.
@@ -196,17 +194,27 @@ impl Redo {
         o.check()?;
         assert!(checkpoint <= end, "checkpoint {checkpoint} is past the end {end}");
         let layout = Layout::of(&*disk, o.database_id)?;
-        let room = Room::of(layout.newest().bytes, o.capacity_bytes, end.0 - checkpoint.0);
+        let mut room = Room::of(layout.newest().bytes, o.capacity_bytes, end.0 - checkpoint.0);
         let first = layout.at(checkpoint.0).ok_or_else(|| layout.missing(checkpoint))?;
         let segments = Segments::empty(disk, o.database_id, first.number, first.start);
         let kept = layout.between(first, end.0);
-        let next = kept.last().map_or(first.start, |span| span.end());
-        let needed = kept.iter().map(|span| span.file_bytes()).sum::<u64>()
-            + file_bytes(next, checkpoint.0 + room.room, room.segment_bytes);
-        let present = layout.spans().iter().map(|span| span.file_bytes()).sum();
-        segments.check_space(o.capacity_bytes, needed, present)?;
-        let taken_over = segments.take_over(checkpoint, end)?;
-        Self::start(segments, o, checkpoint, end, room, taken_over)
+        let kept: Vec<u64> = kept.iter().map(|span| span.bytes).collect();
+        let (next, longest) = (first.start + kept.iter().sum::<u64>(), kept.iter().max());
+        let check_space = |bytes: u64| {
+            let longest = longest.copied().unwrap_or(0);
+            let missing = missing(first.start, next, longest, room.room, bytes);
+            let needed = file_bytes(&kept) + file_bytes(&missing);
+            segments.check_space(o.capacity_bytes, needed, layout.file_bytes())
+        };
+        if let Err(error) = check_space(room.segment_bytes) {
+            // With segments as they are it takes no more than it did, unless more is asked for.
+            let RedoError::NoSpace { .. } = error else { return Err(error) };
+            let before = layout.longest();
+            check_space(before)?;
+            room.segment_bytes = before;
+        }
+        let notes_from = segments.take_over(checkpoint, end)?;
+        Self::start(segments, o, checkpoint, end, room, notes_from)
     }
 
     fn start(
@@ -215,11 +223,11 @@ impl Redo {
         checkpoint: Lsn,
         end: Lsn,
         room: Room,
-        TakenOver { spare, notes_from }: TakenOver,
+        notes_from: u64,
     ) -> Result<Redo, RedoError> {
         let Room { segment_bytes, capacity, room } = room;
-        let last = checkpoint.0 + room;
-        segments.arrange(checkpoint.0, last, segment_bytes, spare).inspect_err(|_| {
+        let wanted = Wanted { checkpoint: checkpoint.0, room, keep: end.0, bytes: segment_bytes };
+        segments.arrange(&wanted, usize::MAX).inspect_err(|_| {
             // As far as it can be had: what is left is removed at the next open.
             let _ = segments.discard_unused();
         })?;
@@ -384,8 +392,8 @@ impl Redo {
         let (old, new) = (self.capacity(), whole_segments(bytes, segment_bytes));
         if new > old {
             self.check()?;
-            let ((_, present), last) = (self.segments.next(), self.checkpoint().0 + new);
-            self.segments.check_space(new, file_bytes(present, last, segment_bytes), 0)?;
+            let missing = self.segments.missing(new.max(self.room.load(SeqCst)), segment_bytes);
+            self.segments.check_space(new, file_bytes(&missing), 0)?;
             // Little by little, so that the checkpoint can move meanwhile.
             while !self.grow(new, segment_bytes)? {}
         } else if new < old {
@@ -404,11 +412,10 @@ impl Redo {
     fn grow(&self, new: u64, segment_bytes: u64) -> Result<bool, RedoError> {
         let _alone = self.maintenance.lock();
         self.check()?;
-        let (checkpoint, (_, present)) = (self.checkpoint().0, self.segments.next());
-        // At least what there is: it may be longer still.
-        let last = (checkpoint + new).max(present - 1);
-        let next = last.min(present - 1 + GROWTH_SEGMENTS * segment_bytes);
-        if let Err(error) = self.segments.arrange(checkpoint, next, segment_bytes, Vec::new()) {
+        let (checkpoint, room) = (self.checkpoint().0, new.max(self.room.load(SeqCst)));
+        let wanted = Wanted { checkpoint, room, keep: u64::MAX, bytes: segment_bytes };
+        let arranged = self.segments.arrange(&wanted, GROWTH_SEGMENTS);
+        if let Err(error) = arranged {
             self.growing_to.store(0, Relaxed);
             let RedoError::Disk(cause) = &error else { return Err(self.fail(error)) };
             // A file that can't be opened is there or not: the process may have too many. A failed sync is never
@@ -421,14 +428,14 @@ impl Redo {
             self.arrange(checkpoint).map_err(|e| self.fail(e))?;
             return Err(error);
         }
-        if next < last {
-            self.growing_to.store(next, Relaxed);
+        if !matches!(arranged, Ok(true)) {
+            self.growing_to.store(self.segments.next().1, Relaxed);
             return Ok(false);
         }
         self.growing_to.store(0, Relaxed);
         self.segment_bytes.store(segment_bytes, Relaxed);
         self.capacity.store(new, SeqCst);
-        self.room.store(new.max(self.room.load(SeqCst)), SeqCst);
+        self.room.store(room, SeqCst);
         self.wake_space_waiters();
         Ok(true)
     }
@@ -456,9 +463,9 @@ impl Redo {
         let room = self.room.load(SeqCst);
         let segment_bytes = next_segment_bytes(self.segment_bytes(), room);
         self.segment_bytes.store(segment_bytes, Relaxed);
-        let last = (checkpoint + room).max(self.growing_to.load(Relaxed));
-        let last = last.max(self.ring.claimed());
-        self.segments.arrange(checkpoint, last, segment_bytes, Vec::new())
+        let keep = self.growing_to.load(Relaxed).max(self.ring.claimed());
+        let wanted = Wanted { checkpoint, room, keep, bytes: segment_bytes };
+        self.segments.arrange(&wanted, usize::MAX).map(drop)
     }
 
     /// Parks until space may have been freed, or for `timeout`; for callers that were [`Refused`] and hold no
@@ -536,14 +543,6 @@ impl Room {
         let fits = age <= user_limit(capacity);
         let room = if fits { capacity } else { capacity.max(longer) };
         Room { segment_bytes: next_segment_bytes(now, room), capacity, room }
-    }
-}
-
-/// Bytes that files of such segments take, from one that begins at `start` to the one that holds `last`.
-fn file_bytes(start: u64, last: u64, segment_bytes: u64) -> u64 {
-    match last.checked_sub(start) {
-        Some(bytes) => (bytes / segment_bytes + 1) * (SEGMENT_HEADER_BYTES + segment_bytes),
-        None => 0,
     }
 }
 

@@ -18,7 +18,7 @@ use crate::format::{
     FORMAT_VERSION, MAX_GROUP_BYTES, MAX_SEGMENT, NOTES_SINCE, SegmentHeader, segment_name,
     segment_number,
 };
-use crate::layout::Span;
+use crate::layout::{Plan, Span, Wanted, missing};
 use crate::sync::Mutex;
 use crate::writer::UNSYNCED_BYTES_MAX;
 
@@ -92,14 +92,10 @@ struct Table {
     next: (u64, u64),
 }
 
-/// What [`Segments::take_over`] leaves to the opening.
-#[derive(Default)]
-pub(crate) struct TakenOver {
-    /// Files before the checkpoint's, for recycling.
-    pub spare: Vec<u64>,
-    /// Where groups begin to note how far the log is durable: an older version's segment is filled in the
-    /// older form.
-    pub notes_from: u64,
+impl Table {
+    fn spans(&self) -> VecDeque<Span> {
+        self.segments.iter().map(|segment| segment.span).collect()
+    }
 }
 
 /// The ring of segment files of an open log.
@@ -120,9 +116,10 @@ impl Segments {
     /// Takes over the segments `checkpoint ..= end` of a recovered log, cuts it at `end`, and syncs it. No segment is in
     /// the ring yet; the one of the checkpoint comes first.
     ///
-    /// Files after `end`'s segment are removed, and `end`'s is truncated at `end` and filled with zeros, so
-    /// that no byte at or past `end` survives from the crashed incarnation.
-    pub fn take_over(&self, checkpoint: Lsn, end: Lsn) -> Result<TakenOver, RedoError> {
+    /// Files before them are removed, and those after `end`'s segment, and that one is truncated at `end` and filled
+    /// with zeros, so that no byte at or past `end` survives from the crashed incarnation. Returns where groups begin to
+    /// note how far the log is durable: an older version's segment is filled in the older form.
+    pub fn take_over(&self, checkpoint: Lsn, end: Lsn) -> Result<u64, RedoError> {
         let (first, _) = self.next();
         let numbers = list(&*self.disk)?;
         let needed = self.open_needed(&numbers, checkpoint, end)?;
@@ -134,8 +131,8 @@ impl Segments {
                 rewrite_unsynced(opened, from, end.0)?;
             }
         }
-        let kept = first + needed.len() as u64;
-        for &number in numbers.iter().filter(|&&n| n >= kept) {
+        let kept = first..first + needed.len() as u64;
+        for &number in numbers.iter().filter(|number| !kept.contains(number)) {
             self.disk.remove(&segment_name(number))?;
         }
         // Before the truncation: groups in them would make its zeros look like damage.
@@ -151,8 +148,7 @@ impl Segments {
             table.next = (span.number + 1, span.end());
             table.segments.push_back(Segment { span, file });
         }
-        let spare = numbers.into_iter().filter(|&n| n < first).collect();
-        Ok(TakenOver { spare, notes_from })
+        Ok(notes_from)
     }
 
     /// Opens the segments from the checkpoint's to the end's; the last one only if something of the log is in it,
@@ -239,51 +235,47 @@ impl Segments {
         Err(RedoError::NoSpace { capacity_bytes, directory, free_bytes, needed_bytes })
     }
 
-    /// Makes the ring reach from `first` to `last`, both held: recycles what falls free in front, then `spare` files,
-    /// creates what is still missing, `bytes` long, removes what is too much. Everything is durable on return.
+    /// Payloads of the segments that `room` needs, beside those there are, were they made of `bytes`.
+    pub fn missing(&self, room: u64, bytes: u64) -> Vec<u64> {
+        let table = self.table.lock();
+        let longest = table.segments.iter().map(|segment| segment.span.bytes).max().unwrap_or(0);
+        let start = table.segments.front().map_or(table.next.1, |segment| segment.span.start);
+        missing(start, table.next.1, longest, room, bytes)
+    }
+
+    /// Makes the ring what is `wanted`: recycles what falls free in front, creates what is still missing, at most `most`
+    /// files, removes what is too much. Everything is durable on return. Whether nothing is missing any more.
     ///
     /// # Errors
-    /// The disk's. The table then still holds every segment from `first` on that it held before, short
-    /// of those past `last`.
-    pub fn arrange(
-        &self,
-        first: u64,
-        last: u64,
-        bytes: u64,
-        mut spare: Vec<u64>,
-    ) -> Result<(), RedoError> {
-        let (surplus, missing) = {
+    /// The disk's. The table then still holds every segment from the checkpoint's on that it held before, short
+    /// of those that were too many.
+    pub fn arrange(&self, wanted: &Wanted, most: usize) -> Result<bool, RedoError> {
+        let mut plan = {
             let mut table = self.table.lock();
-            assert!(first <= last, "segments of {first}..={last}");
-            while let Some(front) = table.segments.front().filter(|s| s.span.end() <= first) {
-                spare.push(front.span.number);
-                table.segments.pop_front();
-            }
-            let mut surplus = Vec::new();
-            while let Some(back) = table.segments.back().filter(|s| s.span.start > last) {
-                let span = back.span;
-                surplus.push(span.number);
-                table.next = (span.number, span.start);
-                table.segments.pop_back();
-            }
-            (surplus, spans(table.next, last, bytes))
+            let (mut spans, mut next) = (table.spans(), table.next);
+            let plan = Plan::of(&mut spans, &mut next, wanted);
+            let start = spans.front().map_or(next.1, |first| first.start);
+            table.segments.retain(|segment| (start..next.1).contains(&segment.span.start));
+            table.next = next;
+            plan
         };
-        if surplus.is_empty() && spare.is_empty() && missing.is_empty() {
-            return Ok(());
+        if plan.is_empty() {
+            return Ok(true);
         }
-        let mut made = Vec::with_capacity(missing.len());
-        for span in missing {
-            let file = match spare.pop() {
-                Some(old) => self.recycle(old, span)?,
-                None => self.create(span)?,
-            };
-            made.push(Segment { span, file });
+        let is_done = plan.created.len() <= most;
+        plan.created.truncate(most);
+        let mut made = Vec::with_capacity(plan.recycled.len() + plan.created.len());
+        for (old, span) in plan.recycled {
+            made.push(Segment { span, file: self.recycle(old, span)? });
+        }
+        for span in plan.created {
+            made.push(Segment { span, file: self.create(span)? });
         }
         // After all of them are made, so that one commit of the file system's journal serves all.
         for segment in &made {
             segment.file.sync()?;
         }
-        for number in surplus.into_iter().chain(spare) {
+        for number in plan.removed {
             self.disk.remove(&segment_name(number))?;
         }
         self.disk.sync_dir()?;
@@ -292,7 +284,7 @@ impl Segments {
             table.next = (segment.span.number + 1, segment.span.end());
             table.segments.push_back(segment);
         }
-        Ok(())
+        Ok(is_done)
     }
 
     fn recycle(&self, from: u64, to: Span) -> Result<Arc<dyn File>, RedoError> {
@@ -331,13 +323,6 @@ impl Segments {
         }
         Ok(self.disk.sync_dir()?)
     }
-}
-
-/// Where segments of that many `bytes` lie, from the next one, of this number and first LSN, to the one that holds `last`.
-fn spans((number, start): (u64, u64), last: u64, bytes: u64) -> Vec<Span> {
-    let first = Span { number, start, bytes };
-    let next = |span: &Span| Some(Span { number: span.number + 1, start: span.end(), bytes });
-    std::iter::successors(Some(first), next).take_while(|span| span.start <= last).collect()
 }
 
 /// Cuts a segment at the log's end, if that is in it, gives it its length, and syncs it as far as it may not be. It

@@ -167,26 +167,30 @@ fn segments_are_as_long_as_the_capacity_asks_for_whatever_it_was_before() {
     let mut disk = SimDisk::new(1);
     let mut redo = create(&disk);
     redo.wait_durable(append(&redo, &[1; 5000])).expect("durable");
-    for (capacity, longest) in
-        [(1000, 500 << 10), (4, SEGMENT), (3000, 1500 << 10), (300, SEGMENT << 8)]
-    {
+    for capacity in [1000, 4, 3000, 300, 60] {
         let capacity = capacity * SEGMENT;
         let given = redo.set_capacity(capacity).expect("changed");
         assert!(given <= capacity && given > capacity * 7 / 8, "{given} for {capacity}");
         turn_over(&disk, &redo, 5 * SEGMENT);
-        // As it is now, over a restart.
+        // From here on no file can be made, or become longer.
+        disk.set_capacity(Some(disk.used_bytes()));
+        turn_over(&disk, &redo, 3 * lengths(&disk).iter().sum::<u64>());
+        assert!(lengths(&disk).len() <= 66, "{} segments", lengths(&disk).len());
+        // Over a restart.
         let (checkpoint, end) = (redo.checkpoint(), redo.durable());
         drop(redo);
         disk = disk.process_kill();
+        disk.set_capacity(Some(disk.used_bytes()));
         let o = RedoOptions { capacity_bytes: capacity, ..options() };
         redo = Redo::open_at(Arc::new(disk.clone()), &o, checkpoint, end).expect("opens");
         assert_eq!(redo.capacity(), given);
         turn_over(&disk, &redo, 2 * lengths(&disk).iter().sum::<u64>());
         let lengths = lengths(&disk);
+        let (all, longest) = (lengths.iter().sum::<u64>(), lengths.iter().max().expect("some"));
         assert!(lengths.len() <= 66, "{} segments", lengths.len());
-        assert!(lengths.iter().all(|&bytes| bytes <= longest), "{lengths:?} of {capacity}");
-        let all = lengths.iter().sum::<u64>();
-        assert!((given..given + 2 * longest).contains(&all), "{all} for {given}");
+        assert!((given + longest..=given + 2 * longest).contains(&all), "{lengths:?} for {given}");
+        assert!(*longest <= given, "{lengths:?} for {given}");
+        disk.set_capacity(None);
     }
 }
 
