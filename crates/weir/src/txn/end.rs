@@ -369,8 +369,8 @@ impl Txn {
             }
             drop(page);
             let mut mtr = s.mtr(Need::log(256))?;
-            mtr.latch(prev)?;
             mtr.latch(lane.tail)?;
+            mtr.latch(prev)?;
             mtr.latch(LANE_DIRECTORY)?;
             unhang_tail(&mut mtr, lane, prev);
             mtr.commit();
