@@ -15,7 +15,7 @@ const WANTED: u64 = 16;
 const MANY: u64 = 64;
 /// Longest payload of a segment, as long as there are no more than [`MOST`] of them.
 const LONG: u64 = 64 << 20;
-/// Most segments of any log: each takes a descriptor.
+/// Most segments that any log is given: each takes a descriptor.
 const MOST: u64 = 512;
 
 /// Payload of the segments of a new log with this capacity.

@@ -104,8 +104,8 @@ impl Options {
 
     /// Redo capacity in bytes; at least 1 MiB. A larger log means fewer page writes; its files take that
     /// much of the device from the start. Without this, a new database gets 512 MiB, and one that exists
-    /// keeps the capacity that it has. Its files are all open, some 17 to 65 of them, or up to 513 of a log of more than
-    /// 4 GiB.
+    /// keeps the capacity that it has. Its files are all open: some dozens, or up to 513 of a log of more than 4 GiB, and a
+    /// few more after it was made longer.
     pub fn redo_capacity_bytes(self, redo_capacity_bytes: u64) -> Self {
         Options { redo_capacity_bytes, keep_redo_capacity: false, ..self }
     }
