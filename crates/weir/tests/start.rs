@@ -6,6 +6,7 @@ mod common;
 
 use common::*;
 use std::sync::Arc;
+use std::time::Duration;
 use weir::{Database, Durability, Isolation, Options, Schema, Shutdown, Value};
 use weir_os::SimDisk;
 
@@ -239,4 +240,26 @@ fn a_database_that_can_not_be_closed_cleanly_is_closed() {
     let table = db.table("items").unwrap();
     let mut txn = db.begin(Isolation::default()).unwrap();
     same(&[(1, item(1, 1))], &all_items(&mut txn, &table), "what was committed");
+}
+
+/// It waited for as long as it would have otherwise.
+#[test]
+fn who_waits_for_a_row_is_told_of_the_close() {
+    let options = options(2 << 20, 1 << 20).lock_wait_timeout(Duration::from_secs(5));
+    let db = Database::open_on(Arc::new(SimDisk::new(1)), options).unwrap();
+    let table = db.create_table("items", items()).unwrap();
+    let mut holder = db.begin(Isolation::default()).unwrap();
+    holder.insert(&table, &values(1, &item(1, 1))).unwrap();
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let mut txn = db.begin(Isolation::default()).unwrap();
+            txn.insert(&table, &values(1, &item(1, 2)))
+        });
+        while db.locks().iter().all(|lock| lock.wait.is_none()) {
+            std::thread::yield_now();
+        }
+        db.clone().close(Shutdown::Fast, &mut |_| {}).unwrap();
+        let error = waiter.join().unwrap().expect_err("nobody goes on").to_string();
+        assert!(error.contains("has been closed"), "{error}");
+    });
 }

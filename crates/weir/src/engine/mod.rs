@@ -386,6 +386,7 @@ impl Database {
         let written = self.0.write_out(how, progress);
         // Nobody does the background work any more: who would wait for it gets an error.
         self.0.shared.storage.stop(Fault::Closed);
+        self.0.shared.locks.cancel_all();
         // Who commits meanwhile has either been told, or is waited for here.
         let synced = self.0.shared.wait_for_all_log(Durability::Sync);
         purged?;
