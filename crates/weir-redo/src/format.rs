@@ -1,14 +1,16 @@
 //! Bytes of the log on disk. See the crate's head for the layout tables.
 
 use weir_os::BLOCK;
-use weir_page::Lsn;
 
+use crate::layout::Span;
 use crate::{RedoError, head};
 
 /// Format version written by this release.
-pub const FORMAT_VERSION: u32 = 3;
+pub const FORMAT_VERSION: u32 = 4;
 /// From this version on groups note how far the log was durable.
 pub(crate) const NOTES_SINCE: u32 = 2;
+/// From this version on headers say where the segment begins: the segments of a log may differ in length.
+const STARTS_SINCE: u32 = 4;
 /// Bytes before the payload in each segment file.
 pub const SEGMENT_HEADER_BYTES: u64 = BLOCK as u64;
 /// Bytes of a group header.
@@ -29,6 +31,7 @@ const AT_CRC: usize = 12;
 const AT_DATABASE: usize = 16;
 const AT_NUMBER: usize = 24;
 const AT_SEGMENT_BYTES: usize = 32;
+const AT_START: usize = 40;
 
 /// Longest payload of a segment.
 pub(crate) const MAX_SEGMENT_BYTES: u64 = 1 << 40;
@@ -63,8 +66,7 @@ pub(crate) fn group_crc(lsn: u64, word: u32, payload: &[u8]) -> u32 {
 pub(crate) struct SegmentHeader {
     pub version: u32,
     pub database_id: u64,
-    pub number: u64,
-    pub segment_bytes: u64,
+    pub span: Span,
 }
 
 impl SegmentHeader {
@@ -75,8 +77,10 @@ impl SegmentHeader {
         block[..8].copy_from_slice(&MAGIC.to_le_bytes());
         block[AT_VERSION..][..4].copy_from_slice(&self.version.to_le_bytes());
         block[AT_DATABASE..][..8].copy_from_slice(&self.database_id.to_le_bytes());
-        block[AT_NUMBER..][..8].copy_from_slice(&self.number.to_le_bytes());
-        block[AT_SEGMENT_BYTES..][..8].copy_from_slice(&self.segment_bytes.to_le_bytes());
+        let Span { number, start, bytes } = self.span;
+        block[AT_NUMBER..][..8].copy_from_slice(&number.to_le_bytes());
+        block[AT_SEGMENT_BYTES..][..8].copy_from_slice(&bytes.to_le_bytes());
+        block[AT_START..][..8].copy_from_slice(&start.to_le_bytes());
         let crc = header_crc(block);
         block[AT_CRC..][..4].copy_from_slice(&crc.to_le_bytes());
     }
@@ -116,21 +120,37 @@ impl SegmentHeader {
             });
         }
         let number = u64_at(block, AT_NUMBER);
-        Ok(SegmentHeader { version, database_id, number, segment_bytes })
+        let start = match version >= STARTS_SINCE {
+            true => u64_at(block, AT_START),
+            false => number.saturating_mul(segment_bytes),
+        };
+        if !start.is_multiple_of(BLOCK as u64) || start.checked_add(segment_bytes).is_none() {
+            return Err(bad_start(&file(), start / BLOCK as u64 * BLOCK as u64, start));
+        }
+        let span = Span { number, start, bytes: segment_bytes };
+        Ok(SegmentHeader { version, database_id, span })
     }
 
-    /// Asserts for the caller that this header belongs to segment `number` of a log with `segment_bytes`.
-    pub fn expect(&self, file: &str, number: u64, segment_bytes: u64) -> Result<(), RedoError> {
-        let (offset, field, expected, found) = if self.number != number {
-            (AT_NUMBER, "segment number", number, self.number)
-        } else if self.segment_bytes != segment_bytes {
-            (AT_SEGMENT_BYTES, "segment size", segment_bytes, self.segment_bytes)
-        } else {
+    /// Fails unless this header is of segment `number`.
+    pub fn expect_number(&self, file: &str, number: u64) -> Result<(), RedoError> {
+        let (expected, found) = (number, self.span.number);
+        if found == expected {
             return Ok(());
-        };
-        let (file, offset) = (file.to_string(), offset as u64);
+        }
+        let (file, offset, field) = (file.to_string(), AT_NUMBER as u64, "segment number");
         Err(RedoError::BadHeader { file, offset, field, expected, found })
     }
+
+    /// Fails unless the segment begins there.
+    pub fn expect_start(&self, file: &str, start: u64) -> Result<(), RedoError> {
+        if self.span.start == start { Ok(()) } else { Err(bad_start(file, start, self.span.start)) }
+    }
+}
+
+/// A segment doesn't begin where it must.
+fn bad_start(file: &str, expected: u64, found: u64) -> RedoError {
+    let (file, offset, field) = (file.to_string(), AT_START as u64, "first LSN");
+    RedoError::BadHeader { file, offset, field, expected, found }
 }
 
 /// Checksum of a header block, its own field taken as zero.
@@ -160,36 +180,6 @@ pub(crate) fn segment_number(name: &str) -> Option<u64> {
         .flatten()
 }
 
-/// Where stream positions lie: the arithmetic of a log with segments of one size.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Geometry {
-    pub segment_bytes: u64,
-}
-
-impl Geometry {
-    pub fn segment(self, lsn: u64) -> u64 {
-        lsn / self.segment_bytes
-    }
-    pub fn start(self, segment: u64) -> u64 {
-        segment * self.segment_bytes
-    }
-    pub fn file_offset(self, lsn: u64) -> u64 {
-        SEGMENT_HEADER_BYTES + lsn % self.segment_bytes
-    }
-    pub fn file_bytes(self) -> u64 {
-        SEGMENT_HEADER_BYTES + self.segment_bytes
-    }
-    /// Whole segments in `capacity_bytes`, at least [`MIN_SEGMENTS`].
-    pub fn segments(self, capacity_bytes: u64) -> u64 {
-        (capacity_bytes / self.segment_bytes).max(MIN_SEGMENTS)
-    }
-}
-
-/// File name and byte offset of `lsn`, for messages.
-pub(crate) fn place(geometry: Geometry, lsn: Lsn) -> (String, u64) {
-    (segment_name(geometry.segment(lsn.0)), geometry.file_offset(lsn.0))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -199,26 +189,27 @@ mod tests {
         let header = SegmentHeader {
             version: FORMAT_VERSION,
             database_id: 0x0102_0304_0506_0708,
-            number: 7,
-            segment_bytes: 1 << 20,
+            span: Span { number: 7, start: 0x0a0b_0c0d_e000, bytes: 1 << 20 },
         };
         let mut block = [0xff; BLOCK];
         header.encode(&mut block);
         let golden = [
-            b'W', b'E', b'I', b'R', b'R', b'E', b'D', b'O', 3, 0, 0, 0, 0, 0, 0, 0, 8, 7, 6, 5, 4,
-            3, 2, 1, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0, 0,
+            b'W', b'E', b'I', b'R', b'R', b'E', b'D', b'O', 4, 0, 0, 0, 0, 0, 0, 0, 8, 7, 6, 5, 4,
+            3, 2, 1, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0xe0, 0x0d, 0x0c, 0x0b,
+            0x0a, 0, 0,
         ];
         let crc = u32_at(&block, AT_CRC);
         assert_eq!(crc, GOLDEN_HEADER_CRC, "{crc:#x}");
         block[AT_CRC..][..4].fill(0);
-        assert_eq!(block[..40], golden);
-        assert!(block[40..].iter().all(|&b| b == 0));
+        assert_eq!(block[..48], golden);
+        assert!(block[48..].iter().all(|&b| b == 0));
     }
-    const GOLDEN_HEADER_CRC: u32 = 0x7589_5e8c;
+    const GOLDEN_HEADER_CRC: u32 = 0xa20f_e9d2;
 
     #[test]
     fn header_errors_are_distinct() {
-        let header = SegmentHeader { version: 1, database_id: 5, number: 7, segment_bytes: 8192 };
+        let span = Span { number: 7, start: 7 * 8192, bytes: 8192 };
+        let header = SegmentHeader { version: FORMAT_VERSION, database_id: 5, span };
         let mut block = [0; BLOCK];
         header.encode(&mut block);
         assert_eq!(SegmentHeader::decode(&block, "f", 5).expect("valid"), header);
@@ -235,21 +226,35 @@ mod tests {
         assert!(matches!(damaged(900, false, 5), RedoError::HeaderChecksum { offset: 12, .. }));
         assert!(matches!(
             damaged(AT_VERSION, true, 5),
-            RedoError::NewerVersion { offset: 8, expected: 3, found: 0x41, .. }
+            RedoError::NewerVersion { offset: 8, expected: 4, found: 0x44, .. }
         ));
         assert!(matches!(
             damaged(900, true, 6),
             RedoError::WrongDatabase { offset: 16, expected: 6, found: 5, .. }
         ));
         assert!(matches!(damaged(AT_SEGMENT_BYTES, true, 5), RedoError::BadHeader { .. }));
+        assert!(matches!(damaged(AT_START, true, 5), RedoError::BadHeader { offset: 40, .. }));
         assert!(matches!(
-            header.expect("f", 8, 8192),
+            header.expect_number("f", 8),
             Err(RedoError::BadHeader { offset: 24, .. })
         ));
         assert!(matches!(
-            header.expect("f", 7, 4096),
-            Err(RedoError::BadHeader { offset: 32, .. })
+            header.expect_start("f", 8 * 8192),
+            Err(RedoError::BadHeader { offset: 40, expected: 65536, found: 57344, .. })
         ));
+    }
+
+    #[test]
+    fn segments_of_older_versions_are_all_of_one_length() {
+        let mut block = [0; BLOCK];
+        let span = Span { number: 7, start: 7 * 8192, bytes: 8192 };
+        for version in 1..STARTS_SINCE {
+            SegmentHeader { version, database_id: 5, span }.encode(&mut block);
+            block[AT_START..][..8].fill(0);
+            let crc = header_crc(&block);
+            block[AT_CRC..][..4].copy_from_slice(&crc.to_le_bytes());
+            assert_eq!(SegmentHeader::decode(&block, "f", 5).expect("valid").span, span);
+        }
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! The redo log: an endless byte stream of groups in a ring of segment files.
 //!
 //! # Terms
-//! - **LSN**: a position in the stream, in bytes. The first is `segment_bytes`; 0 is never one.
+//! - **LSN**: a position in the stream, in bytes. The first is that of segment 1; 0 is never one.
 //! - **Group**: what one mini-transaction changed; valid as a whole or not at all.
-//! - **Segment**: a file with a stretch of the stream. Segment number = LSN / `segment_bytes`.
+//! - **Segment**: a file with a stretch of the stream. Each begins where the one before, by number, ends.
 //! - **Capacity**: the greatest checkpoint age, `claimed - checkpoint`.
 //! - **Claim, credit**: space taken before any latch, so that appending neither waits nor fails.
 //!
@@ -12,13 +12,18 @@
 //! | offset | bytes | what |
 //! |---|---|---|
 //! | 0 | 8 | magic `WEIRREDO` |
-//! | 8 | 4 | format version, 3; before 3, there are no records of runs; in 1, groups have no notes |
+//! | 8 | 4 | format version, 4; before 4, `start` is zero; before 3, there are no records of runs; in 1, groups have no notes |
 //! | 12 | 4 | CRC-32C of these 4096 bytes, this field taken as zero |
 //! | 16 | 8 | database id |
 //! | 24 | 8 | segment number |
-//! | 32 | 8 | `segment_bytes`, the same in all segments of a log |
-//! | 40 | 4056 | zero |
-//! | 4096 | `segment_bytes` | stream from `number * segment_bytes` on |
+//! | 32 | 8 | `segment_bytes`, a multiple of 4096 |
+//! | 40 | 8 | `start`, a multiple of 4096; before version 4, `number * segment_bytes` is meant, the latter being the same in all segments |
+//! | 48 | 4048 | zero |
+//! | 4096 | `segment_bytes` | stream from `start` on |
+//!
+//! A log's first segment has number 1 and begins at its `segment_bytes`. How long segments are made, at the creation, for a
+//! larger capacity and at an open, follows from the capacity (`layout`), so that no log has very many files, whatever it
+//! began with. In between, files that the checkpoint has passed are used again as they are, or cut: that takes no space.
 //!
 //! Integers are little-endian. Magic, version and checksum keep their places in all versions. Header,
 //! length and name are synced before the segment takes a byte of the stream; the header is never rewritten
@@ -45,9 +50,9 @@
 //! - `claimed - written` fits in the log buffer, `claimed - checkpoint` in the capacity. Exception: after
 //!   the capacity was reduced, the capacity as it was holds until the checkpoint has caught up, so that
 //!   nobody stands still meanwhile.
-//! - The segments `checkpoint / segment_bytes ..= (checkpoint + capacity) / segment_bytes` (in the exception:
-//!   the capacity as it was) are present and
-//!   durable, so every claim has its place: one segment more than the capacity.
+//! - The segments that hold `checkpoint ..= checkpoint + capacity` (in the exception: the capacity as it was) are
+//!   present and durable, so every claim has its place, and as much more as the longest segment has: with the files that
+//!   it passes alone the checkpoint can move on, on a full device, too.
 //! - A block of the file is only rewritten with bytes of which the old ones are a prefix.
 //! - Before a segment takes its first byte, everything before the segment before it is synced:
 //!   `durable .. written` lies within two segments. It is at most 8 MiB long.
@@ -94,6 +99,7 @@ mod format;
 mod head;
 #[cfg(all(test, feature = "shuttle"))]
 mod interleavings;
+mod layout;
 mod reader;
 mod redo;
 mod ring;
@@ -107,5 +113,6 @@ pub use format::{
     FORMAT_VERSION, GROUP_ALIGN, GROUP_HEADER_BYTES, MAX_GROUP_BYTES, MAX_PAYLOAD_BYTES,
     MIN_SEGMENTS, SEGMENT_HEADER_BYTES, group_bytes,
 };
+pub use layout::segment_bytes_of;
 pub use reader::{EndReason, Group, Reader, sync_all};
 pub use redo::{Admission, Appended, Credit, Redo, RedoOptions, Refused, remove_all};

@@ -1,5 +1,6 @@
 //! Reading the log back, in order, up to where it ends.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
@@ -8,9 +9,9 @@ use weir_page::Lsn;
 
 use crate::RedoError;
 use crate::format::{
-    GROUP_HEADER_BYTES, Geometry, MAX_GROUP_BYTES, SEGMENT_HEADER_BYTES, group_crc, place,
-    segment_name, u32_at,
+    GROUP_HEADER_BYTES, MAX_GROUP_BYTES, SEGMENT_HEADER_BYTES, group_crc, segment_name, u32_at,
 };
+use crate::layout::{Layout, Span};
 use crate::{head, segments, witness};
 
 /// Most bytes in one read.
@@ -71,11 +72,11 @@ pub struct Group<'a> {
 pub struct Reader {
     disk: Arc<dyn Disk>,
     database_id: u64,
-    geometry: Geometry,
     file: Arc<dyn File>,
-    /// Number and stored bytes of `file`.
-    segment: u64,
+    /// Length of `file`.
     stored: u64,
+    /// The segments that the window has bytes of, and the one of `file`, which is the last.
+    spans: VecDeque<Span>,
     /// Bytes of the stream from `window_start` on.
     window: Vec<u8>,
     window_start: u64,
@@ -93,21 +94,16 @@ impl Reader {
     /// No log; the segment of `from` is missing, damaged, newer, or of another database; the disk's.
     /// Other segments are not looked at until they are reached.
     pub fn open(disk: Arc<dyn Disk>, database_id: u64, from: Lsn) -> Result<Reader, RedoError> {
-        let numbers = segments::list(&*disk)?;
-        let geometry = segments::discover(&*disk, database_id)?;
-        let segment = geometry.segment(from.0);
-        if !numbers.contains(&segment) {
-            return Err(RedoError::SegmentMissing { file: segment_name(segment), lsn: from });
-        }
-        let file = segments::open_segment(&*disk, database_id, geometry, segment)?;
-        let stored = file.len()?;
+        let layout = Layout::of(&*disk, database_id)?;
+        let span = layout.find(from.0).ok_or_else(|| layout.missing(from))?;
+        let opened = segments::open_segment(&*disk, database_id, span.number, span.start)?;
+        let stored = opened.file.len()?;
         Ok(Reader {
             disk,
             database_id,
-            geometry,
-            file,
-            segment,
+            file: opened.file,
             stored,
+            spans: VecDeque::from([opened.span]),
             window: Vec::new(),
             window_start: from.0,
             at: from.0,
@@ -148,7 +144,7 @@ impl Reader {
                         .get(first..first + 4)
                         .map_or(0, |_| u32_at(&self.window, first));
                     let behind =
-                        witness::durable_behind(&*self.disk, self.geometry, self.at, word)?;
+                        witness::durable_behind(&*self.disk, self.database_id, self.at, word)?;
                     self.durable_hint = self.durable_hint.max(behind);
                     self.ended = Some(why);
                 }
@@ -156,11 +152,20 @@ impl Reader {
         }
         let why = self.ended.clone().expect("the end was just found");
         if self.at < self.durable_hint {
-            let (file, offset) = place(self.geometry, Lsn(self.at));
+            let (file, offset) = self.place();
             let (lsn, expected_at_least) = (Lsn(self.at), Lsn(self.durable_hint));
             return Err(RedoError::Cut { file, offset, lsn, expected_at_least, why });
         }
         Ok(None)
+    }
+
+    /// File and byte offset of the next group's place, for messages.
+    fn place(&self) -> (String, u64) {
+        let newest = self.spans.back().expect("a segment is open");
+        match self.spans.iter().find(|span| span.holds(self.at)) {
+            Some(span) => (segment_name(span.number), span.file_offset(self.at)),
+            None => (segment_name(newest.number + 1), SEGMENT_HEADER_BYTES),
+        }
     }
 
     /// Position of the next group, for progress messages.
@@ -207,6 +212,9 @@ impl Reader {
         }
         self.window.drain(..(self.at - self.window_start) as usize);
         self.window_start = self.at;
+        while self.spans.len() > 1 && self.spans[0].end() <= self.at {
+            self.spans.pop_front();
+        }
         while (self.window.len() as u64) < bytes as u64 {
             if let Err(why) = self.read_on()? {
                 return Ok(Err(why));
@@ -219,10 +227,14 @@ impl Reader {
     /// Appends the next block of the stream to the window.
     fn read_on(&mut self) -> Result<Result<(), EndReason>, RedoError> {
         let next = self.window_start + self.window.len() as u64;
-        let segment = self.geometry.segment(next);
-        if segment != self.segment {
-            match segments::open_segment(&*self.disk, self.database_id, self.geometry, segment) {
-                Ok(file) => (self.stored, self.file, self.segment) = (file.len()?, file, segment),
+        let mut span = *self.spans.back().expect("a segment is open");
+        if next == span.end() {
+            let number = span.number + 1;
+            match segments::open_segment(&*self.disk, self.database_id, number, next) {
+                Ok(opened) => {
+                    (self.stored, self.file, span) = (opened.file.len()?, opened.file, opened.span);
+                    self.spans.push_back(span);
+                }
                 Err(RedoError::Disk(e)) if e.kind() != std::io::ErrorKind::NotFound => {
                     return Err(e.into());
                 }
@@ -233,9 +245,8 @@ impl Reader {
                 Err(e) => return Ok(Err(EndReason::NoSegment { what: e.to_string() })),
             }
         }
-        let offset = self.geometry.file_offset(next);
-        let rest = SEGMENT_HEADER_BYTES + self.geometry.segment_bytes - offset;
-        let bytes = (rest.min(READ_BYTES as u64)) as usize;
+        let offset = span.file_offset(next);
+        let bytes = ((span.end() - next).min(READ_BYTES as u64)) as usize;
         // A crash may have left the file short (cut at open, not yet grown again): zeros follow.
         let stored = self.stored.saturating_sub(offset).min(bytes as u64) as usize;
         if stored > 0 {

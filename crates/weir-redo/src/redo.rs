@@ -12,9 +12,10 @@ use weir_page::Lsn;
 
 use crate::RedoError;
 use crate::commit::Commits;
-use crate::format::{Geometry, MAX_PAYLOAD_BYTES, group_bytes, is_segment_size};
+use crate::format::{MAX_PAYLOAD_BYTES, MIN_SEGMENTS, group_bytes, is_segment_size};
+use crate::layout::{Layout, Wanted, file_bytes, missing, next_segment_bytes};
 use crate::ring::{Claim, Ring};
-use crate::segments::{self, Segments, TakenOver};
+use crate::segments::{self, Segments};
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Condvar, Line, Mutex, fence, wait_for};
 use crate::writer::Writer;
 
@@ -24,8 +25,8 @@ pub struct RedoOptions {
     /// Greatest checkpoint age; rounded down to whole segments, at least [`crate::MIN_SEGMENTS`]. The files
     /// take one segment more, because the oldest is recycled only when it is wholly free.
     pub capacity_bytes: u64,
-    /// Payload of a segment file, a multiple of 4096. Fixed when the log is created: an open log goes by
-    /// its own files and ignores this field.
+    /// Payload of a new log's segment files, a multiple of 4096: see [`crate::segment_bytes_of`]. A log that there is
+    /// goes by its own files and its capacity, and ignores this field.
     pub segment_bytes: u64,
     /// Size of the log buffer in memory, a power of two.
     pub buffer_bytes: usize,
@@ -34,7 +35,7 @@ pub struct RedoOptions {
 }
 
 /// Segments that growth makes in one go.
-const GROWTH_SEGMENTS: u64 = 4;
+const GROWTH_SEGMENTS: usize = 4;
 
 impl Default for RedoOptions {
     fn default() -> Self {
@@ -136,6 +137,8 @@ pub struct Redo {
     /// What it is at most: the capacity, or more while the log is longer than a reduced one. Updated
     /// under `maintenance`.
     room: Line<AtomicU64>,
+    /// Payload of segments that are made. Updated under `maintenance`.
+    segment_bytes: AtomicU64,
     pub(crate) poisoned: AtomicBool,
     pub(crate) cause: OnceLock<DiskError>,
     pub(crate) segments: Segments,
@@ -147,8 +150,8 @@ pub struct Redo {
     /// One change of the capacity at a time; before `maintenance`.
     resizing: Mutex<()>,
     maintenance: Mutex<()>,
-    /// Last segment that growth has made so far and not given out; 0 when nothing grows. Updated under
-    /// `maintenance`.
+    /// Up to where growth has made segments so far that it has not given out; 0 when nothing grows. Updated
+    /// under `maintenance`.
     growing_to: AtomicU64,
     space: Mutex<()>,
     space_freed: Condvar,
@@ -166,12 +169,13 @@ impl Redo {
         if let Some(&number) = segments::list(&*disk)?.first() {
             return Err(RedoError::Exists { file: crate::format::segment_name(number) });
         }
-        let geometry = Geometry { segment_bytes: o.segment_bytes };
         let start = Lsn(o.segment_bytes);
-        let room = Room::of(geometry, o, start, start);
-        let segments = Segments::empty(disk, o.database_id, geometry, 1);
-        segments.check_space(o.capacity_bytes, room.segments, 0)?;
-        Self::start(segments, o, start, start, room, Vec::new(), 0)
+        let capacity = whole_segments(o.capacity_bytes, o.segment_bytes);
+        let room = Room { segment_bytes: o.segment_bytes, capacity, room: capacity };
+        let segments = Segments::empty(disk, o.database_id, 1, start.0);
+        let needed = file_bytes(&segments.missing(capacity, o.segment_bytes));
+        segments.check_space(o.capacity_bytes, needed, 0)?;
+        Self::start(segments, o, start, start, room, 0)
     }
 
     /// Opens a recovered log, to go on at `end`, where the [`Reader`](crate::Reader) stopped.
@@ -189,14 +193,28 @@ impl Redo {
     ) -> Result<Redo, RedoError> {
         o.check()?;
         assert!(checkpoint <= end, "checkpoint {checkpoint} is past the end {end}");
-        let geometry = segments::discover(&*disk, o.database_id)?;
-        let first = geometry.segment(checkpoint.0);
-        let room = Room::of(geometry, o, checkpoint, end);
-        let present = segments::list(&*disk)?.len() as u64;
-        let segments = Segments::empty(disk, o.database_id, geometry, first);
-        segments.check_space(o.capacity_bytes, room.segments, present)?;
-        let TakenOver { spare, notes_from } = segments.take_over(checkpoint, end)?;
-        Self::start(segments, o, checkpoint, end, room, spare, notes_from)
+        let layout = Layout::of(&*disk, o.database_id)?;
+        let mut room = Room::of(layout.newest().bytes, o.capacity_bytes, end.0 - checkpoint.0);
+        let first = layout.at(checkpoint.0).ok_or_else(|| layout.missing(checkpoint))?;
+        let segments = Segments::empty(disk, o.database_id, first.number, first.start);
+        let kept = layout.between(first, end.0);
+        let kept: Vec<u64> = kept.iter().map(|span| span.bytes).collect();
+        let (next, longest) = (first.start + kept.iter().sum::<u64>(), kept.iter().max());
+        let check_space = |bytes: u64| {
+            let longest = longest.copied().unwrap_or(0);
+            let missing = missing(first.start, next, longest, room.room, bytes);
+            let needed = file_bytes(&kept) + file_bytes(&missing);
+            segments.check_space(o.capacity_bytes, needed, layout.file_bytes())
+        };
+        if let Err(error) = check_space(room.segment_bytes) {
+            // With segments as they are it takes no more than it did, unless more is asked for.
+            let RedoError::NoSpace { .. } = error else { return Err(error) };
+            let before = layout.longest();
+            check_space(before)?;
+            room.segment_bytes = before;
+        }
+        let notes_from = segments.take_over(checkpoint, end)?;
+        Self::start(segments, o, checkpoint, end, room, notes_from)
     }
 
     fn start(
@@ -205,15 +223,13 @@ impl Redo {
         checkpoint: Lsn,
         end: Lsn,
         room: Room,
-        spare: Vec<u64>,
         notes_from: u64,
     ) -> Result<Redo, RedoError> {
-        let geometry = segments.geometry;
-        let first = geometry.segment(checkpoint.0);
-        let last = first + room.segments;
-        segments.arrange(first, last, spare).inspect_err(|_| {
+        let Room { segment_bytes, capacity, room } = room;
+        let wanted = Wanted { checkpoint: checkpoint.0, room, keep: end.0, bytes: segment_bytes };
+        segments.arrange(&wanted, usize::MAX).inspect_err(|_| {
             // As far as it can be had: what is left is removed at the next open.
-            let _ = segments.discard(segments.end()..=last);
+            let _ = segments.discard_unused();
         })?;
         let writer = Writer::at(&segments, end.0)?;
         let line = |lsn: u64| Line(AtomicU64::new(lsn));
@@ -223,8 +239,9 @@ impl Redo {
             synced: line(end.0),
             durable: line(end.0),
             checkpoint: line(checkpoint.0),
-            capacity: line(room.capacity * geometry.segment_bytes),
-            room: line(room.segments * geometry.segment_bytes),
+            capacity: line(capacity),
+            room: line(room),
+            segment_bytes: AtomicU64::new(segment_bytes),
             poisoned: AtomicBool::new(false),
             cause: OnceLock::new(),
             segments,
@@ -326,9 +343,15 @@ impl Redo {
         let reserved = self.ring.reserved();
         reserved.saturating_sub(self.checkpoint().0)
     }
-    /// Payload bytes of a segment file.
+    /// Payload bytes of the segment files that are made.
     pub fn segment_bytes(&self) -> u64 {
-        self.segments.geometry.segment_bytes
+        self.segment_bytes.load(Relaxed)
+    }
+
+    /// Whether nothing was ever appended.
+    pub fn is_unused(&self) -> bool {
+        let (first, checkpoint) = (self.segments.first(), self.checkpoint().0);
+        first.number == 1 && first.start == checkpoint && self.ring.reserved() == checkpoint
     }
 
     /// Moves the checkpoint: nothing before `lsn` will ever be read again. Recycles or removes the segments
@@ -364,14 +387,15 @@ impl Redo {
     /// process may open no more files, the capacity is unchanged and the log goes on; any other failure poisons it.
     pub fn set_capacity(&self, bytes: u64) -> Result<u64, RedoError> {
         let _one = self.resizing.lock();
-        let geometry = self.segments.geometry;
-        let (old, new) = (self.capacity(), geometry.segments(bytes) * geometry.segment_bytes);
+        // A log that becomes shorter changes over to shorter segments once it is.
+        let segment_bytes = next_segment_bytes(self.segment_bytes(), bytes);
+        let (old, new) = (self.capacity(), whole_segments(bytes, segment_bytes));
         if new > old {
             self.check()?;
-            let present = self.segments.end() - geometry.segment(self.checkpoint().0);
-            self.segments.check_space(new, new / geometry.segment_bytes, present)?;
+            let missing = self.segments.missing(new.max(self.room.load(SeqCst)), segment_bytes);
+            self.segments.check_space(new, file_bytes(&missing), 0)?;
             // Little by little, so that the checkpoint can move meanwhile.
-            while !self.grow(new)? {}
+            while !self.grow(new, segment_bytes)? {}
         } else if new < old {
             let _alone = self.maintenance.lock();
             self.check()?;
@@ -385,14 +409,13 @@ impl Redo {
 
     /// Makes a few of the segments that the capacity `new` needs; the last of them, and it is given out. Returns
     /// whether that was so.
-    fn grow(&self, new: u64) -> Result<bool, RedoError> {
+    fn grow(&self, new: u64, segment_bytes: u64) -> Result<bool, RedoError> {
         let _alone = self.maintenance.lock();
         self.check()?;
-        let geometry = self.segments.geometry;
-        let (present, first) = (self.segments.end(), geometry.segment(self.checkpoint().0));
-        let last = (first + new / geometry.segment_bytes).max(present - 1);
-        let next = last.min(present - 1 + GROWTH_SEGMENTS);
-        if let Err(error) = self.segments.arrange(first, next, Vec::new()) {
+        let (checkpoint, room) = (self.checkpoint().0, new.max(self.room.load(SeqCst)));
+        let wanted = Wanted { checkpoint, room, keep: u64::MAX, bytes: segment_bytes };
+        let arranged = self.segments.arrange(&wanted, GROWTH_SEGMENTS);
+        if let Err(error) = arranged {
             self.growing_to.store(0, Relaxed);
             let RedoError::Disk(cause) = &error else { return Err(self.fail(error)) };
             // A file that can't be opened is there or not: the process may have too many. A failed sync is never
@@ -401,17 +424,18 @@ impl Redo {
             if !(cause.operation == "open" || full && !cause.operation.contains("sync")) {
                 return Err(self.fail(error));
             }
-            self.segments.discard(present..=next).map_err(|e| self.fail(e.into()))?;
-            self.arrange(self.checkpoint().0).map_err(|e| self.fail(e))?;
+            self.segments.discard_unused().map_err(|e| self.fail(e))?;
+            self.arrange(checkpoint).map_err(|e| self.fail(e))?;
             return Err(error);
         }
-        if next < last {
-            self.growing_to.store(next, Relaxed);
+        if !matches!(arranged, Ok(true)) {
+            self.growing_to.store(self.segments.next().1, Relaxed);
             return Ok(false);
         }
         self.growing_to.store(0, Relaxed);
+        self.segment_bytes.store(segment_bytes, Relaxed);
         self.capacity.store(new, SeqCst);
-        self.room.store(new.max(self.room.load(SeqCst)), SeqCst);
+        self.room.store(room, SeqCst);
         self.wake_space_waiters();
         Ok(true)
     }
@@ -436,11 +460,12 @@ impl Redo {
 
     /// Makes the segments what `checkpoint`, the capacity and the claims given out need.
     fn arrange(&self, checkpoint: u64) -> Result<(), RedoError> {
-        let geometry = self.segments.geometry;
-        let first = geometry.segment(checkpoint);
-        let ahead = first + self.room.load(SeqCst) / geometry.segment_bytes;
-        let ahead = ahead.max(self.growing_to.load(Relaxed));
-        self.segments.arrange(first, ahead.max(geometry.segment(self.ring.claimed())), Vec::new())
+        let room = self.room.load(SeqCst);
+        let segment_bytes = next_segment_bytes(self.segment_bytes(), room);
+        self.segment_bytes.store(segment_bytes, Relaxed);
+        let keep = self.growing_to.load(Relaxed).max(self.ring.claimed());
+        let wanted = Wanted { checkpoint, room, keep, bytes: segment_bytes };
+        self.segments.arrange(&wanted, usize::MAX).map(drop)
     }
 
     /// Parks until space may have been freed, or for `timeout`; for callers that were [`Refused`] and hold no
@@ -500,22 +525,30 @@ impl Redo {
     }
 }
 
-/// Segments of a log that is being opened.
+/// What a log is given that is being opened.
 struct Room {
-    /// What its capacity takes.
+    /// Payload of the segments that are made.
+    segment_bytes: u64,
+    /// What is wanted.
     capacity: u64,
     /// The same, or more if the log is longer.
-    segments: u64,
+    room: u64,
 }
 
 impl Room {
-    fn of(geometry: Geometry, o: &RedoOptions, checkpoint: Lsn, end: Lsn) -> Room {
-        let capacity = geometry.segments(o.capacity_bytes);
-        let age = end.0 - checkpoint.0;
-        let longer = capacity.max(geometry.segments(age + user_reserve(age)) + 1);
-        let fits = age <= user_limit(capacity * geometry.segment_bytes);
-        Room { capacity, segments: if fits { capacity } else { longer } }
+    /// That of a log which is `age` long, and has made segments of `now` bytes so far.
+    fn of(now: u64, capacity_bytes: u64, age: u64) -> Room {
+        let capacity = whole_segments(capacity_bytes, next_segment_bytes(now, capacity_bytes));
+        let longer = whole_segments(age + user_reserve(age), now) + now;
+        let fits = age <= user_limit(capacity);
+        let room = if fits { capacity } else { capacity.max(longer) };
+        Room { segment_bytes: next_segment_bytes(now, room), capacity, room }
     }
+}
+
+/// Whole segments in `capacity_bytes`, at least [`MIN_SEGMENTS`], in bytes.
+fn whole_segments(capacity_bytes: u64, segment_bytes: u64) -> u64 {
+    (capacity_bytes / segment_bytes).max(MIN_SEGMENTS) * segment_bytes
 }
 
 /// What [`Admission::User`] may fill of `capacity`.

@@ -1,23 +1,24 @@
 //! The ring of segment files: preallocation, recycling, removal, and what to do with them at open.
 //!
-//! Numbers present are always contiguous, `first ..= last`. A file gets a number once and its numbers
-//! only grow: it is created (all zeros) or renamed from a lower number. Removal is from either end.
+//! Numbers present are always contiguous, `first ..= last`, and each segment begins where the one before ends. A file
+//! gets a number once and its numbers only grow: it is created (all zeros) or renamed from a lower number. Removal is
+//! from either end. Segments are made as long as the log's capacity asks for then (`layout`).
 //! A segment enters the table, and with it the space that admission gives out, only after its length
 //! and header are synced and its name is durable.
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use weir_os::{AlignedBuf, BLOCK, Create, Disk, DiskError, File, Mode};
+use weir_os::{AlignedBuf, BLOCK, Create, Disk, File, Mode};
 use weir_page::Lsn;
 
 use crate::RedoError;
 use crate::format::{
-    FORMAT_VERSION, Geometry, MAX_GROUP_BYTES, MAX_SEGMENT, NOTES_SINCE, SegmentHeader,
-    segment_name, segment_number,
+    FORMAT_VERSION, MAX_GROUP_BYTES, MAX_SEGMENT, NOTES_SINCE, SegmentHeader, segment_name,
+    segment_number,
 };
+use crate::layout::{Plan, Span, Wanted, missing};
 use crate::sync::Mutex;
 use crate::writer::UNSYNCED_BYTES_MAX;
 
@@ -29,8 +30,38 @@ pub(crate) fn list(disk: &dyn Disk) -> Result<Vec<u64>, RedoError> {
     Ok(numbers)
 }
 
-/// Opens segment file `number` and reads its header, which must be whole and this database's.
+/// An open segment file with a whole header of its number and this database.
+pub(crate) struct Opened {
+    pub file: Arc<dyn File>,
+    pub span: Span,
+    version: u32,
+}
+
+/// Opens segment file `number` and reads its header.
 pub(crate) fn open_any(
+    disk: &dyn Disk,
+    database_id: u64,
+    number: u64,
+) -> Result<Opened, RedoError> {
+    let (file, header) = read_header(disk, database_id, number)?;
+    header.expect_number(file.name(), number)?;
+    Ok(Opened { file, span: header.span, version: header.version })
+}
+
+/// As [`open_any`], of a segment that begins at `start`.
+pub(crate) fn open_segment(
+    disk: &dyn Disk,
+    database_id: u64,
+    number: u64,
+    start: u64,
+) -> Result<Opened, RedoError> {
+    let (file, header) = read_header(disk, database_id, number)?;
+    header.expect_number(file.name(), number)?;
+    header.expect_start(file.name(), start)?;
+    Ok(Opened { file, span: header.span, version: header.version })
+}
+
+fn read_header(
     disk: &dyn Disk,
     database_id: u64,
     number: u64,
@@ -47,137 +78,102 @@ pub(crate) fn open_any(
     Ok((file, header))
 }
 
-/// Opens segment `number` of a log of known geometry.
-pub(crate) fn open_segment(
-    disk: &dyn Disk,
-    database_id: u64,
-    geometry: Geometry,
-    number: u64,
-) -> Result<Arc<dyn File>, RedoError> {
-    Ok(open_checked(disk, database_id, geometry, number)?.0)
+/// A segment in use.
+#[derive(Clone)]
+pub(crate) struct Segment {
+    pub span: Span,
+    pub file: Arc<dyn File>,
 }
 
-/// As [`open_segment`], with the header.
-fn open_checked(
-    disk: &dyn Disk,
-    database_id: u64,
-    geometry: Geometry,
-    number: u64,
-) -> Result<(Arc<dyn File>, SegmentHeader), RedoError> {
-    let (file, header) = open_any(disk, database_id, number)?;
-    header.expect(file.name(), number, geometry.segment_bytes)?;
-    Ok((file, header))
-}
-
-/// The geometry of the log on `disk`, from the first whole header.
-///
-/// A torn header (of a segment that was being made at a crash) is passed over; if no header is whole,
-/// the error of the newest file is returned.
-pub(crate) fn discover(disk: &dyn Disk, database_id: u64) -> Result<Geometry, RedoError> {
-    let mut error = RedoError::NoLog { directory: disk.describe() };
-    for number in list(disk)? {
-        match open_any(disk, database_id, number) {
-            Ok((_, header)) => return Ok(Geometry { segment_bytes: header.segment_bytes }),
-            Err(failed @ RedoError::Disk(_)) => return Err(failed),
-            Err(other) => error = other,
-        }
-    }
-    Err(error)
-}
-
-/// The segments present, by number.
+/// The segments in use, in order.
 struct Table {
-    first: u64,
-    files: VecDeque<Arc<dyn File>>,
+    segments: VecDeque<Segment>,
+    /// Number and first LSN of the segment that is made next.
+    next: (u64, u64),
 }
 
 impl Table {
-    /// One past the last number.
-    fn end(&self) -> u64 {
-        self.first + self.files.len() as u64
+    fn spans(&self) -> VecDeque<Span> {
+        self.segments.iter().map(|segment| segment.span).collect()
     }
 }
-
-/// What [`Segments::take_over`] leaves to the opening.
-pub(crate) struct TakenOver {
-    /// Files before the checkpoint's, for recycling.
-    pub spare: Vec<u64>,
-    /// Where groups begin to note how far the log is durable: an older version's segment is filled in the
-    /// older form.
-    pub notes_from: u64,
-}
-
-/// Segments that an opening needs, and where groups begin to have notes.
-type Needed = (VecDeque<Arc<dyn File>>, u64);
 
 /// The ring of segment files of an open log.
 pub(crate) struct Segments {
     disk: Arc<dyn Disk>,
     database_id: u64,
-    pub geometry: Geometry,
     /// Held briefly, never during I/O. Changes are made under the caller's maintenance lock.
     table: Mutex<Table>,
 }
 
 impl Segments {
-    /// A ring with no segment yet; the first one made will be number `first`.
-    pub fn empty(disk: Arc<dyn Disk>, database_id: u64, geometry: Geometry, first: u64) -> Self {
-        let table = Mutex::new(Table { first, files: VecDeque::new() });
-        Segments { disk, database_id, geometry, table }
+    /// A ring with no segment yet; the first one made will have that number, and begin at `start`.
+    pub fn empty(disk: Arc<dyn Disk>, database_id: u64, number: u64, start: u64) -> Self {
+        let table = Mutex::new(Table { segments: VecDeque::new(), next: (number, start) });
+        Segments { disk, database_id, table }
     }
 
-    /// Takes over the segments `checkpoint ..= end` of a recovered log, cuts it at `end`, and syncs it.
+    /// Takes over the segments `checkpoint ..= end` of a recovered log, cuts it at `end`, and syncs it. No segment is in
+    /// the ring yet; the one of the checkpoint comes first.
     ///
-    /// Files after `end`'s segment are removed, and `end`'s is truncated at `end` and filled with zeros, so
-    /// that no byte at or past `end` survives from the crashed incarnation.
-    pub fn take_over(&self, checkpoint: Lsn, end: Lsn) -> Result<TakenOver, RedoError> {
-        let first = self.geometry.segment(checkpoint.0);
+    /// Files before them are removed, and those after `end`'s segment, and that one is truncated at `end` and filled
+    /// with zeros, so that no byte at or past `end` survives from the crashed incarnation. Returns where groups begin to
+    /// note how far the log is durable: an older version's segment is filled in the older form.
+    pub fn take_over(&self, checkpoint: Lsn, end: Lsn) -> Result<u64, RedoError> {
+        let (first, _) = self.next();
         let numbers = list(&*self.disk)?;
-        let (files, notes_from) = self.open_needed(&numbers, checkpoint, end)?;
+        let needed = self.open_needed(&numbers, checkpoint, end)?;
         if checkpoint < end {
-            let newest = self.geometry.segment(end.0 - 1);
-            let until = self.geometry.start(newest);
+            let holds = |opened: &Opened| opened.span.holds(end.0 - 1);
+            let newest = needed.iter().position(holds).expect("what was read is in the segments");
             let from = end.0.saturating_sub(UNSYNCED_BYTES_MAX);
-            if newest > first && from < until {
-                self.rewrite_unsynced(&*files[(newest - 1 - first) as usize], from, until)?;
+            for opened in &needed[newest.saturating_sub(1)..=newest] {
+                rewrite_unsynced(opened, from, end.0)?;
             }
-            self.rewrite_unsynced(&*files[(newest - first) as usize], from, end.0)?;
         }
-        let kept = first + files.len() as u64;
-        for &number in numbers.iter().filter(|&&n| n >= kept) {
+        let kept = first..first + needed.len() as u64;
+        for &number in numbers.iter().filter(|number| !kept.contains(number)) {
             self.disk.remove(&segment_name(number))?;
         }
         // Before the truncation: groups in them would make its zeros look like damage.
         self.disk.sync_dir()?;
-        for (number, file) in (first..).zip(&files) {
-            self.cut(&**file, number, end)?;
+        for (nth, opened) in needed.iter().enumerate() {
+            cut(opened, needed.len() - nth, end.0)?;
         }
         self.disk.sync_dir()?;
-        self.table.lock().files = files;
-        let spare = numbers.into_iter().filter(|&n| n < first).collect();
-        Ok(TakenOver { spare, notes_from })
+        let older = needed.iter().rfind(|opened| opened.version < NOTES_SINCE);
+        let notes_from = older.map_or(0, |opened| opened.span.end());
+        let mut table = self.table.lock();
+        for Opened { file, span, .. } in needed {
+            table.next = (span.number + 1, span.end());
+            table.segments.push_back(Segment { span, file });
+        }
+        Ok(notes_from)
     }
 
     /// Opens the segments from the checkpoint's to the end's; the last one only if something of the log is in it,
-    /// or it is whole. Returns where groups begin to have notes, too.
-    fn open_needed(&self, numbers: &[u64], checkpoint: Lsn, end: Lsn) -> Result<Needed, RedoError> {
-        let (first, last) = (self.geometry.segment(checkpoint.0), self.geometry.segment(end.0));
-        let (mut files, mut notes_from) = (VecDeque::new(), 0);
-        for number in first..=last {
-            let is_empty = number == last && self.geometry.start(last) == end.0;
+    /// or it is whole.
+    fn open_needed(
+        &self,
+        numbers: &[u64],
+        checkpoint: Lsn,
+        end: Lsn,
+    ) -> Result<Vec<Opened>, RedoError> {
+        let (mut number, mut start) = self.next();
+        let mut needed: Vec<Opened> = Vec::new();
+        while start <= end.0 {
+            let is_empty = start == end.0;
             if !numbers.contains(&number) {
                 if is_empty {
                     break;
                 }
-                let lsn = Lsn(self.geometry.start(number).max(checkpoint.0));
-                return Err(RedoError::SegmentMissing { file: segment_name(number), lsn });
+                let (file, lsn) = (segment_name(number), Lsn(start).max(checkpoint));
+                return Err(RedoError::SegmentMissing { file, lsn });
             }
-            match open_checked(&*self.disk, self.database_id, self.geometry, number) {
-                Ok((file, header)) => {
-                    files.push_back(file);
-                    if header.version < NOTES_SINCE {
-                        notes_from = self.geometry.start(number + 1);
-                    }
+            match open_segment(&*self.disk, self.database_id, number, start) {
+                Ok(opened) => {
+                    (number, start) = (number + 1, opened.span.end());
+                    needed.push(opened);
                 }
                 Err(e @ RedoError::Disk(_)) => return Err(e),
                 // Being made at the crash: it is made anew.
@@ -185,85 +181,49 @@ impl Segments {
                 Err(e) => return Err(e),
             }
         }
-        Ok((files, notes_from))
+        Ok(needed)
     }
 
-    /// Cuts a segment at the log's end, if that is in it, gives it its length, and syncs it as far as it may not be.
-    fn cut(&self, file: &dyn File, number: u64, end: Lsn) -> Result<(), RedoError> {
-        let last = self.geometry.segment(end.0);
-        if number == last {
-            file.set_len(self.geometry.file_offset(end.0))?;
-        }
-        if number + 2 >= last {
-            file.sync()?; // those before were, before the one after the next took its first byte
-        }
-        if file.len()? != self.geometry.file_bytes() {
-            file.set_len(self.geometry.file_bytes())?;
-            if number == last {
-                self.zero_unsynced(file, end.0)?;
-            }
-            file.sync()?;
-        }
-        Ok(())
+    /// Number and first LSN of the segment that is made next.
+    pub fn next(&self) -> (u64, u64) {
+        self.table.lock().next
     }
 
-    /// Writes again what the crashed incarnation may have written and not synced. If a sync of it failed,
-    /// the system may take those bytes for clean: syncing them now would succeed and do nothing. `from` on, as
-    /// far as they are in the segment that holds the byte before `end`.
-    fn rewrite_unsynced(&self, file: &dyn File, from: u64, end: u64) -> Result<(), RedoError> {
-        let start = self.geometry.start(self.geometry.segment(end - 1));
-        let mut at = from.max(start) / BLOCK as u64 * BLOCK as u64;
-        while at < end {
-            let bytes = (end - at).min(1 << 20);
-            let offset = self.geometry.file_offset(at);
-            let buf = file.read(offset, AlignedBuf::zeroed(bytes as usize))?;
-            file.write(offset, buf)?;
-            at += bytes;
-        }
-        Ok(())
+    /// The first segment.
+    pub fn first(&self) -> Span {
+        self.table.lock().segments.front().expect("an open log has segments").span
     }
 
-    /// Writes zeros where the crashed incarnation may have written without a sync, which are zeros since the
-    /// truncation, unless an earlier open failed to sync that.
-    fn zero_unsynced(&self, file: &dyn File, end: u64) -> Result<(), RedoError> {
-        let limit = self.geometry.start(self.geometry.segment(end) + 1);
-        // The last group that is synced in part may have begun at `end`.
-        let written = end + MAX_GROUP_BYTES as u64 + UNSYNCED_BYTES_MAX;
-        let limit = limit.min(written.next_multiple_of(BLOCK as u64));
-        let mut at = end;
-        while at < limit {
-            let bytes = (limit - at).min(1 << 20);
-            file.write(self.geometry.file_offset(at), AlignedBuf::zeroed(bytes as usize))?;
-            at += bytes;
-        }
-        Ok(())
-    }
-
-    /// The file of segment `number`, which must be present.
-    pub fn file(&self, number: u64) -> Arc<dyn File> {
+    /// The segment that holds a position, and where the one before it begins, if that is in use.
+    pub fn at(&self, lsn: u64) -> (Segment, Option<u64>) {
         let table = self.table.lock();
-        assert!(
-            (table.first..table.end()).contains(&number),
-            "segment {number} is outside {}..{}",
-            table.first,
-            table.end()
-        );
-        table.files[(number - table.first) as usize].clone()
+        let behind = table.segments.partition_point(|segment| segment.span.start <= lsn);
+        let at = behind.checked_sub(1).map(|at| &table.segments[at]);
+        let segment = at.filter(|segment| segment.span.holds(lsn));
+        let segment = segment.unwrap_or_else(|| panic!("LSN {lsn} is outside of the segments"));
+        let before = behind.checked_sub(2).map(|before| table.segments[before].span.start);
+        (segment.clone(), before)
     }
 
-    /// Whether there is space for a log of that capacity, which takes one segment more than `segments`. Those that
-    /// are `present` count, whatever becomes of them: the space of one that is removed is free again.
+    /// The segments that hold `from .. to`.
+    pub fn between(&self, from: u64, to: u64) -> Vec<Segment> {
+        let table = self.table.lock();
+        let touches = |span: Span| span.start < to && from < span.end();
+        table.segments.iter().filter(|segment| touches(segment.span)).cloned().collect()
+    }
+
+    /// Whether there is space for a log of that capacity, whose files take so many bytes. Those of the files that are
+    /// `present` count, whatever becomes of them: the space of one that is removed is free again.
     ///
     /// # Errors
     /// [`RedoError::NoSpace`]; the disk's. Nothing changed.
     pub fn check_space(
         &self,
         capacity_bytes: u64,
-        segments: u64,
-        present: u64,
+        file_bytes: u64,
+        present_bytes: u64,
     ) -> Result<(), RedoError> {
-        let missing = (segments + 1).saturating_sub(present);
-        let needed_bytes = missing * self.geometry.file_bytes();
+        let needed_bytes = file_bytes.saturating_sub(present_bytes);
         if needed_bytes == 0 {
             return Ok(());
         }
@@ -275,93 +235,146 @@ impl Segments {
         Err(RedoError::NoSpace { capacity_bytes, directory, free_bytes, needed_bytes })
     }
 
-    /// Makes the ring `first ..= last`: recycles what falls free in front, then `spare` files, creates what
-    /// is still missing, removes what is too much. Everything is durable on return.
+    /// Payloads of the segments that `room` needs, beside those there are, were they made of `bytes`.
+    pub fn missing(&self, room: u64, bytes: u64) -> Vec<u64> {
+        let table = self.table.lock();
+        let longest = table.segments.iter().map(|segment| segment.span.bytes).max().unwrap_or(0);
+        let start = table.segments.front().map_or(table.next.1, |segment| segment.span.start);
+        missing(start, table.next.1, longest, room, bytes)
+    }
+
+    /// Makes the ring what is `wanted`: recycles what falls free in front, creates what is still missing, at most `most`
+    /// files, removes what is too much. Everything is durable on return. Whether nothing is missing any more.
     ///
     /// # Errors
-    /// The disk's. The table then still holds every segment from `first` on that it held before, short
-    /// of those past `last`.
-    pub fn arrange(&self, first: u64, last: u64, mut spare: Vec<u64>) -> Result<(), RedoError> {
-        let mut surplus = Vec::new();
-        let next = {
+    /// The disk's. The table then still holds every segment from the checkpoint's on that it held before, short
+    /// of those that were too many.
+    pub fn arrange(&self, wanted: &Wanted, most: usize) -> Result<bool, RedoError> {
+        let mut plan = {
             let mut table = self.table.lock();
-            assert!(first >= table.first && first <= last, "segments {first}..={last}");
-            while table.first < first {
-                if table.files.pop_front().is_some() {
-                    spare.push(table.first);
-                }
-                table.first += 1;
-            }
-            while table.end() > last + 1 {
-                table.files.pop_back();
-                surplus.push(table.end());
-            }
-            table.end()
+            let (mut spans, mut next) = (table.spans(), table.next);
+            let plan = Plan::of(&mut spans, &mut next, wanted);
+            let start = spans.front().map_or(next.1, |first| first.start);
+            table.segments.retain(|segment| (start..next.1).contains(&segment.span.start));
+            table.next = next;
+            plan
         };
-        if surplus.is_empty() && spare.is_empty() && next > last {
-            return Ok(());
+        if plan.is_empty() {
+            return Ok(true);
         }
-        let mut made = Vec::new();
-        for number in next..=last {
-            made.push(match spare.pop() {
-                Some(old) => self.recycle(old, number)?,
-                None => self.create(number)?,
-            });
+        let is_done = plan.created.len() <= most;
+        plan.created.truncate(most);
+        let mut made = Vec::with_capacity(plan.recycled.len() + plan.created.len());
+        for (old, span) in plan.recycled {
+            made.push(Segment { span, file: self.recycle(old, span)? });
+        }
+        for span in plan.created {
+            made.push(Segment { span, file: self.create(span)? });
         }
         // After all of them are made, so that one commit of the file system's journal serves all.
-        for file in &made {
-            file.sync()?;
+        for segment in &made {
+            segment.file.sync()?;
         }
-        for number in surplus.into_iter().chain(spare) {
+        for number in plan.removed {
             self.disk.remove(&segment_name(number))?;
         }
         self.disk.sync_dir()?;
-        self.table.lock().files.extend(made);
-        Ok(())
+        let mut table = self.table.lock();
+        for segment in made {
+            table.next = (segment.span.number + 1, segment.span.end());
+            table.segments.push_back(segment);
+        }
+        Ok(is_done)
     }
 
-    fn recycle(&self, from: u64, to: u64) -> Result<Arc<dyn File>, RedoError> {
-        assert!(from < to, "segment {from} recycled as {to}");
-        self.disk.rename(&segment_name(from), &segment_name(to))?;
-        let file = self.disk.open(&segment_name(to), Create::No, Mode::Cached)?;
+    fn recycle(&self, from: u64, to: Span) -> Result<Arc<dyn File>, RedoError> {
+        assert!(from < to.number, "segment {from} recycled as {}", to.number);
+        self.disk.rename(&segment_name(from), &segment_name(to.number))?;
+        let file = self.disk.open(&segment_name(to.number), Create::No, Mode::Cached)?;
         self.prepare(file, to)
     }
 
-    fn create(&self, number: u64) -> Result<Arc<dyn File>, RedoError> {
-        let file = self.disk.open(&segment_name(number), Create::New, Mode::Cached)?;
-        self.prepare(file, number)
+    fn create(&self, span: Span) -> Result<Arc<dyn File>, RedoError> {
+        let file = self.disk.open(&segment_name(span.number), Create::New, Mode::Cached)?;
+        self.prepare(file, span)
     }
 
-    fn prepare(&self, file: Arc<dyn File>, number: u64) -> Result<Arc<dyn File>, RedoError> {
-        assert!(number <= MAX_SEGMENT, "segment number {number} has more than ten digits");
-        if file.len()? != self.geometry.file_bytes() {
-            file.set_len(self.geometry.file_bytes())?;
+    fn prepare(&self, file: Arc<dyn File>, span: Span) -> Result<Arc<dyn File>, RedoError> {
+        assert!(span.number <= MAX_SEGMENT, "segment number {} is too long", span.number);
+        if file.len()? != span.file_bytes() {
+            file.set_len(span.file_bytes())?;
         }
-        let header = SegmentHeader {
-            version: FORMAT_VERSION,
-            database_id: self.database_id,
-            number,
-            segment_bytes: self.geometry.segment_bytes,
-        };
+        let header = SegmentHeader { version: FORMAT_VERSION, database_id: self.database_id, span };
         let mut block = AlignedBuf::zeroed(BLOCK);
         header.encode(&mut block);
         file.write(0, block)?;
         Ok(file)
     }
 
-    /// Removes those of these segments that are there, after making them has failed, as far as the disk lets it.
-    pub fn discard(&self, numbers: RangeInclusive<u64>) -> Result<(), DiskError> {
-        for number in numbers {
+    /// Removes the files behind the last segment in use, which are left when making them has failed, as far as the disk
+    /// lets it.
+    pub fn discard_unused(&self) -> Result<(), RedoError> {
+        let (next, _) = self.next();
+        for number in list(&*self.disk)?.into_iter().filter(|&number| number >= next) {
             match self.disk.remove(&segment_name(number)) {
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 removed => removed?,
             }
         }
-        self.disk.sync_dir()
+        Ok(self.disk.sync_dir()?)
     }
+}
 
-    /// One past the last segment present.
-    pub fn end(&self) -> u64 {
-        self.table.lock().end()
+/// Cuts a segment at the log's end, if that is in it, gives it its length, and syncs it as far as it may not be. It
+/// is the `nth` of those that the log needs, counted from the last one.
+fn cut(opened: &Opened, nth: usize, end: u64) -> Result<(), RedoError> {
+    let Opened { file, span, .. } = opened;
+    let has_end = span.holds(end);
+    if has_end {
+        file.set_len(span.file_offset(end))?;
     }
+    if nth <= 3 {
+        file.sync()?; // those before were, before the one after the next took its first byte
+    }
+    if file.len()? != span.file_bytes() {
+        file.set_len(span.file_bytes())?;
+        if has_end {
+            zero_unsynced(opened, end)?;
+        }
+        file.sync()?;
+    }
+    Ok(())
+}
+
+/// Writes again what the crashed incarnation may have written and not synced. If a sync of it failed,
+/// the system may take those bytes for clean: syncing them now would succeed and do nothing. From `from` to `end`, as
+/// far as that is in the segment.
+fn rewrite_unsynced(opened: &Opened, from: u64, end: u64) -> Result<(), RedoError> {
+    let Opened { file, span, .. } = opened;
+    let end = end.min(span.end());
+    let mut at = from.max(span.start) / BLOCK as u64 * BLOCK as u64;
+    while at < end {
+        let bytes = (end - at).min(1 << 20);
+        let offset = span.file_offset(at);
+        let buf = file.read(offset, AlignedBuf::zeroed(bytes as usize))?;
+        file.write(offset, buf)?;
+        at += bytes;
+    }
+    Ok(())
+}
+
+/// Writes zeros where the crashed incarnation may have written without a sync, which are zeros since the
+/// truncation, unless an earlier open failed to sync that.
+fn zero_unsynced(opened: &Opened, end: u64) -> Result<(), RedoError> {
+    let Opened { file, span, .. } = opened;
+    // The last group that is synced in part may have begun at `end`.
+    let written = end + MAX_GROUP_BYTES as u64 + UNSYNCED_BYTES_MAX;
+    let limit = span.end().min(written.next_multiple_of(BLOCK as u64));
+    let mut at = end;
+    while at < limit {
+        let bytes = (limit - at).min(1 << 20);
+        file.write(span.file_offset(at), AlignedBuf::zeroed(bytes as usize))?;
+        at += bytes;
+    }
+    Ok(())
 }

@@ -13,10 +13,11 @@
 use weir_os::{AlignedBuf, Create, Disk, Mode};
 
 use crate::format::{
-    GROUP_ALIGN, GROUP_HEADER_BYTES, Geometry, MAX_GROUP_BYTES, group_crc, segment_name, u32_at,
+    GROUP_ALIGN, GROUP_HEADER_BYTES, MAX_GROUP_BYTES, group_crc, segment_name, u32_at,
 };
+use crate::layout::Layout;
 use crate::writer::UNSYNCED_BYTES_MAX;
-use crate::{RedoError, head, segments};
+use crate::{RedoError, head};
 
 /// Longest group that is looked for: what looks like a length is tried out, and most are short.
 const LENGTH_MAX: usize = 32 << 10;
@@ -35,23 +36,27 @@ struct Found {
 /// nothing proves that. `word` is what stands in the place of the next group's first.
 pub(crate) fn durable_behind(
     disk: &dyn Disk,
-    geometry: Geometry,
+    database_id: u64,
     at: u64,
     word: u32,
 ) -> Result<u64, RedoError> {
+    let layout = match Layout::of(disk, database_id) {
+        Ok(layout) => layout,
+        Err(failed @ RedoError::Disk(_)) => return Err(failed),
+        Err(_) => return Ok(0),
+    };
     // Where the group at `at` ends, if its length is right; if not, its first block was not synced.
     let len = match head::length(word) {
         len if head::is_length(len) => len as u64,
         _ => GROUP_ALIGN as u64,
     };
     let end = at.saturating_add(len).saturating_add(UNSYNCED_BYTES_MAX);
-    let after_next = geometry.segment(at.saturating_add(len - 1)).saturating_add(2);
-    let far = end.min(after_next.saturating_mul(geometry.segment_bytes));
+    let holds_end = layout.at(at.saturating_add(len - 1));
+    let after_next = holds_end.and_then(|span| layout.of_number(span.number + 2));
+    let far = after_next.map_or(end, |span| end.min(span.start));
     let from = at.saturating_add(GROUP_ALIGN as u64);
-    let Some(&last) = segments::list(disk)?.last() else { return Ok(0) };
-    let to =
-        far.saturating_add(BEHIND_BYTES).min((last + 1).saturating_mul(geometry.segment_bytes));
-    let bytes = read(disk, geometry, from, to)?;
+    let to = far.saturating_add(BEHIND_BYTES).min(layout.newest().end());
+    let bytes = read(disk, &layout, from, to)?;
     let proves = |g: &Found| if g.start >= far { g.start } else { g.durable };
     let (mut place, mut before) = (0, None::<Found>);
     while place + GROUP_HEADER_BYTES <= bytes.len() {
@@ -86,32 +91,27 @@ fn group_at(bytes: &[u8], place: usize, from: u64) -> Option<Found> {
     })
 }
 
-/// The stream's bytes from `from` to `to`, as far as there are files. Their headers may be what is damaged.
-fn read(disk: &dyn Disk, geometry: Geometry, from: u64, to: u64) -> Result<Vec<u8>, RedoError> {
+/// The stream's bytes from `from` to `to`, as far as there are files; zeros elsewhere. Their headers may be what is
+/// damaged.
+fn read(disk: &dyn Disk, layout: &Layout, from: u64, to: u64) -> Result<Vec<u8>, RedoError> {
+    let len = to.saturating_sub(from);
     assert!(
-        to.saturating_sub(from) <= UNSYNCED_BYTES_MAX + MAX_GROUP_BYTES as u64 + BEHIND_BYTES,
+        len <= UNSYNCED_BYTES_MAX + MAX_GROUP_BYTES as u64 + BEHIND_BYTES,
         "what is looked through has a limit"
     );
-    let mut bytes = Vec::new();
-    let mut at = from;
-    while at < to {
-        let segment = geometry.segment(at);
-        let segment_end = segment.saturating_add(1).saturating_mul(geometry.segment_bytes);
-        let wanted = (to.min(segment_end) - at) as usize;
-        let offset = geometry.file_offset(at);
-        let stored = match disk.open(&segment_name(segment), Create::No, Mode::Cached) {
-            Ok(file) => {
-                let stored = file.len()?.saturating_sub(offset).min(wanted as u64) as usize;
-                if stored > 0 {
-                    bytes.extend_from_slice(&file.read(offset, AlignedBuf::zeroed(stored))?);
-                }
-                stored
-            }
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => 0,
-            Err(e) => return Err(e.into()),
-        };
-        bytes.resize(bytes.len() + wanted - stored, 0);
-        at += wanted as u64;
+    let mut bytes = vec![0; len as usize];
+    for span in layout.spans() {
+        let (first, last) = (from.max(span.start), to.min(span.end()));
+        if first >= last {
+            continue;
+        }
+        let offset = span.file_offset(first);
+        let file = disk.open(&segment_name(span.number), Create::No, Mode::Cached)?;
+        let stored = file.len()?.saturating_sub(offset).min(last - first) as usize;
+        if stored > 0 {
+            let at = (first - from) as usize;
+            bytes[at..at + stored].copy_from_slice(&file.read(offset, AlignedBuf::zeroed(stored))?);
+        }
     }
     Ok(bytes)
 }

@@ -19,7 +19,7 @@ use weir_page::Lsn;
 use crate::RedoError;
 use crate::commit::Role;
 use crate::redo::Redo;
-use crate::segments::Segments;
+use crate::segments::{Segment, Segments};
 use crate::sync::pause;
 
 /// Most bytes in one write.
@@ -42,10 +42,9 @@ impl Writer {
         let mut tail = AlignedBuf::zeroed(BLOCK);
         let head = (end % BLOCK as u64) as usize;
         if head > 0 {
-            let geometry = segments.geometry;
-            let file = segments.file(geometry.segment(end));
+            let (Segment { span, file }, _) = segments.at(end);
             tail.set_len(head);
-            tail = file.read(geometry.file_offset(end - head as u64), tail)?;
+            tail = file.read(span.file_offset(end - head as u64), tail)?;
             tail.set_len(BLOCK);
         }
         Ok(Writer { tail, buf: Some(AlignedBuf::zeroed(WRITE_BYTES as usize)) })
@@ -167,13 +166,13 @@ impl Redo {
 
     /// Writes from `at` to `filled`, the end of the segment or the buffer's, whichever comes first.
     fn write_chunk(&self, writer: &mut Writer, at: u64, filled: u64) -> Result<u64, RedoError> {
-        let geometry = self.segments.geometry;
-        let number = geometry.segment(at);
+        let (Segment { span, file }, before) = self.segments.at(at);
         let block = BLOCK as u64;
         let head = at % block;
-        let to = filled.min(geometry.start(number + 1)).min(at - head + WRITE_BYTES);
+        let to = filled.min(span.end()).min(at - head + WRITE_BYTES);
         let synced = self.synced.load(Acquire);
-        let two_behind = at == geometry.start(number) && synced < geometry.start(number - 1);
+        // One before that isn't in use any more lies before the checkpoint.
+        let two_behind = at == span.start && before.is_some_and(|before| synced < before);
         if two_behind || to - synced > UNSYNCED_BYTES_MAX {
             self.sync_written()?;
         }
@@ -188,8 +187,7 @@ impl Redo {
         let rest = bytes % BLOCK;
         writer.tail[..rest].copy_from_slice(&buf[bytes - rest..bytes]);
 
-        let file = self.segments.file(number);
-        let offset = geometry.file_offset(at - head as u64);
+        let offset = span.file_offset(at - head as u64);
         writer.buf = Some(file.write(offset, buf).map_err(|e| self.fail(e.into()))?);
         self.ring.free_to(to);
         Ok(to)
@@ -203,11 +201,10 @@ impl Redo {
             (self.synced.load(Acquire), self.written().0, self.ring.written());
         assert!(whole <= to, "written {whole} is past what the ring has freed, {to}");
         if synced < to {
-            let geometry = self.segments.geometry;
-            let (first, last) = (geometry.segment(synced), geometry.segment(to - 1));
-            assert!(last <= first + 1, "{synced}..{to} is in more than two segments");
-            for number in first..=last {
-                self.segments.file(number).sync().map_err(|e| self.fail(e.into()))?;
+            let segments = self.segments.between(synced, to);
+            assert!(segments.len() <= 2, "{synced}..{to} is in more than two segments");
+            for segment in segments {
+                segment.file.sync().map_err(|e| self.fail(e.into()))?;
             }
             self.synced.store(to, Release);
         }

@@ -21,14 +21,41 @@ fn options() -> RedoOptions {
 fn log(rng: &mut fastrand::Rng) -> (SimDisk, Vec<Lsn>) {
     let disk = SimDisk::new(1);
     let redo = Redo::create(Arc::new(disk.clone()), &options()).expect("created");
+    let ends = fill(&redo, rng, 4 * SEGMENT);
+    (disk, ends)
+}
+
+/// A log that has become longer, and got longer segments behind its first five.
+fn longer_log(rng: &mut fastrand::Rng) -> (SimDisk, Vec<Lsn>) {
+    let disk = SimDisk::new(1);
+    let redo = Redo::create(Arc::new(disk.clone()), &options()).expect("created");
+    redo.set_capacity(100 * SEGMENT).expect("grown");
+    assert!(redo.segment_bytes() > 4 * SEGMENT);
+    let ends = fill(&redo, rng, 20 * SEGMENT);
+    (disk, ends)
+}
+
+fn fill(redo: &Redo, rng: &mut fastrand::Rng, to: u64) -> Vec<Lsn> {
     let mut ends = vec![redo.reserved()];
-    while redo.reserved() < Lsn(4 * SEGMENT) {
+    while redo.reserved() < Lsn(to) {
         let payload: Vec<u8> = (0..rng.usize(..600)).map(|_| rng.u8(..)).collect();
         let credit = redo.try_admit(payload.len(), Admission::System).expect("fits");
         ends.push(redo.append(credit, &payload).end);
         redo.write_step(true).expect("written");
     }
-    (disk, ends)
+    ends
+}
+
+/// The segment that holds a position, and where in its file that is.
+fn place(disk: &SimDisk, lsn: u64) -> (String, u64) {
+    let mut places = disk.list().expect("listed").into_iter().filter_map(|name| {
+        let file = disk.open(&name, Create::No, Mode::Cached).expect("opens");
+        let header = file.read(32, AlignedBuf::zeroed(16)).expect("read");
+        let field = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().expect("eight"));
+        let at = lsn.checked_sub(field(8)).filter(|at| *at < field(0))?;
+        Some((name, 4096 + at))
+    });
+    places.next().expect("a segment holds it")
 }
 
 fn write(disk: &SimDisk, number: u64, offset: u64, bytes: &[u8]) {
@@ -62,11 +89,12 @@ fn read(disk: &SimDisk, from: Lsn) -> Option<Lsn> {
 #[test]
 fn damaged_logs_end_before_the_damage() {
     let mut rng = fastrand::Rng::with_seed(1);
-    for _ in 0..300 {
-        let (disk, ends) = log(&mut rng);
-        let at = rng.u64(SEGMENT..4 * SEGMENT);
-        let (number, offset) = (at / SEGMENT, 4096 + at % SEGMENT);
-        disk.rot(&format!("redo-{number:010}"), offset, rng.u8(..8)).expect("there");
+    for round in 0..300 {
+        let make = if round % 2 == 0 { log } else { longer_log };
+        let (disk, ends) = make(&mut rng);
+        let at = rng.u64(SEGMENT..ends[ends.len() - 1].0);
+        let (name, offset) = place(&disk, at);
+        disk.rot(&name, offset, rng.u8(..8)).expect("there");
         let intact = ends.iter().rev().find(|end| end.0 <= at).copied();
         assert_eq!(read(&disk, Lsn(SEGMENT)), intact);
         // Two groups behind, appended once the damaged one was durable, tell the damage from the log's end.

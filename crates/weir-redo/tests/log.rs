@@ -44,6 +44,10 @@ fn bytes(disk: &SimDisk, name: &str, offset: u64, len: usize) -> Vec<u8> {
     file.read(offset, AlignedBuf::zeroed(len)).expect("read").to_vec()
 }
 
+fn bytes_in(disk: &SimDisk, name: &str) -> u64 {
+    disk.open(name, Create::No, Mode::Cached).expect("there").len().expect("told")
+}
+
 fn patch(disk: &SimDisk, name: &str, offset: u64, bytes: &[u8]) {
     let file = disk.open(name, Create::No, Mode::Cached).expect("there");
     file.write(offset, AlignedBuf::copy_of(bytes)).expect("written");
@@ -115,7 +119,8 @@ fn capacity_grows_and_shrinks() {
         append(&redo, &[1; 8000]);
         redo.write_step(true).expect("written");
     }
-    assert_eq!(redo.set_capacity(0).expect("shrunk"), MIN_SEGMENTS * SEGMENT);
+    let least = MIN_SEGMENTS * SEGMENT;
+    assert_eq!(redo.set_capacity(least + 1).expect("shrunk"), least);
     // The log is longer than that: all go on in the segments there are.
     assert_eq!(files(), 10);
     assert!(redo.try_admit(8, Admission::User).is_ok());
@@ -128,6 +133,65 @@ fn capacity_grows_and_shrinks() {
     append(&redo, &[1; 8000]);
     redo.write_step(true).expect("written");
     assert_eq!(redo.try_admit(8000, Admission::User).err(), Some(Refused::Capacity));
+}
+
+/// Appends, and moves the checkpoint behind, until the log is so much longer; now and then it is read back.
+fn turn_over(disk: &SimDisk, redo: &Redo, bytes: u64) {
+    let to = Lsn(redo.reserved().0 + bytes);
+    let groups: Vec<Vec<u8>> = (0..6).map(|n| vec![n; 1000 * usize::from(n)]).collect();
+    for round in 0.. {
+        let from = redo.reserved();
+        for group in &groups {
+            append(redo, group);
+        }
+        redo.wait_durable(redo.reserved()).expect("durable");
+        if round % 50 == 0 || from >= to {
+            let (found, end) = read_all(disk, from);
+            assert!(found.iter().zip(&groups).all(|(f, g)| f.starts_with(g)));
+            assert_eq!((found.len(), end), (groups.len(), redo.reserved()));
+        }
+        redo.set_checkpoint(from).expect("moved");
+        if from >= to {
+            break;
+        }
+    }
+}
+
+/// A log of 1 MiB that got 512 MiB had 8,200 files, all of them open.
+#[test]
+fn segments_are_as_long_as_the_capacity_asks_for_whatever_it_was_before() {
+    let lengths = |disk: &SimDisk| -> Vec<u64> {
+        let names = disk.list().expect("listed");
+        names.iter().map(|name| bytes_in(disk, name) - 4096).collect()
+    };
+    let mut disk = SimDisk::new(1);
+    let mut redo = create(&disk);
+    redo.wait_durable(append(&redo, &[1; 5000])).expect("durable");
+    for capacity in [1000, 4, 3000, 300, 60] {
+        let capacity = capacity * SEGMENT;
+        let given = redo.set_capacity(capacity).expect("changed");
+        assert!(given <= capacity && given > capacity * 7 / 8, "{given} for {capacity}");
+        turn_over(&disk, &redo, 5 * SEGMENT);
+        // From here on no file can be made, or become longer.
+        disk.set_capacity(Some(disk.used_bytes()));
+        turn_over(&disk, &redo, 3 * lengths(&disk).iter().sum::<u64>());
+        assert!(lengths(&disk).len() <= 66, "{} segments", lengths(&disk).len());
+        // Over a restart.
+        let (checkpoint, end) = (redo.checkpoint(), redo.durable());
+        drop(redo);
+        disk = disk.process_kill();
+        disk.set_capacity(Some(disk.used_bytes()));
+        let o = RedoOptions { capacity_bytes: capacity, ..options() };
+        redo = Redo::open_at(Arc::new(disk.clone()), &o, checkpoint, end).expect("opens");
+        assert_eq!(redo.capacity(), given);
+        turn_over(&disk, &redo, 2 * lengths(&disk).iter().sum::<u64>());
+        let lengths = lengths(&disk);
+        let (all, longest) = (lengths.iter().sum::<u64>(), lengths.iter().max().expect("some"));
+        assert!(lengths.len() <= 66, "{} segments", lengths.len());
+        assert!((given + longest..=given + 2 * longest).contains(&all), "{lengths:?} for {given}");
+        assert!(*longest <= given, "{lengths:?} for {given}");
+        disk.set_capacity(None);
+    }
 }
 
 #[test]

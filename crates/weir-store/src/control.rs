@@ -19,7 +19,7 @@
 //! | 48     | 8     | next transaction id                               |
 //! | 56     | 4     | next page id (a hint)                             |
 //! | 60     | 4     | page size                                         |
-//! | 64     | 8     | bytes of a redo segment                           |
+//! | 64     | 8     | bytes of the redo segments that are made (a hint)  |
 //! | 72     | 8     | redo capacity in bytes                            |
 //! | 80     | 1     | 1 after a clean shutdown                          |
 //! | 81     | 7     | 0                                                 |
@@ -52,7 +52,7 @@ pub struct Control {
     pub next_txn_id: TxnId,
     /// Hint: one above the highest page id handed out.
     pub next_page_id: PageId,
-    /// Bytes of a redo segment.
+    /// Hint: bytes of the redo segments that are made.
     pub segment_bytes: u64,
     /// Redo capacity in bytes.
     pub redo_capacity: u64,

@@ -202,6 +202,41 @@ fn a_log_shrinks_below_its_age() {
     all_items(&mut db.begin(Isolation::RepeatableRead).unwrap(), &table);
 }
 
+/// It kept the segments of 64 KiB that it had begun with: 8,200 files, all open.
+#[test]
+fn a_log_that_is_made_much_longer_has_no_more_files_than_a_new_one() {
+    let disk = weir_os::SimDisk::new(1);
+    let open = |redo| {
+        let options = options(8 << 20, redo);
+        Database::open_on(std::sync::Arc::new(disk.clone()), options).unwrap()
+    };
+    let segments = || {
+        let names = weir_os::Disk::list(&disk).unwrap();
+        names.iter().filter(|name| name.starts_with("redo-")).count()
+    };
+    let db = open(1 << 20);
+    let table = db.create_table("items", items()).unwrap();
+    let put = |table: &weir::Table, db: &Database, round| {
+        retried(db, Isolation::default(), |txn| {
+            (0..100).try_for_each(|id| {
+                txn.upsert(table, &values(id, &item(round, id, 1000))).map(|_| ())
+            })
+        });
+    };
+    put(&table, &db, 0);
+    assert_eq!(db.set_redo_capacity(512 << 20).unwrap(), 512 << 20);
+    assert!(segments() <= 17 + 17, "{} segments", segments());
+    // Past those that it had before.
+    (1..20).for_each(|round| put(&table, &db, round));
+    let expected = all_items(&mut db.begin(Isolation::default()).unwrap(), &table);
+    drop((table, db));
+    let db = open(512 << 20);
+    let table = db.table("items").unwrap();
+    same(&expected, &all_items(&mut db.begin(Isolation::default()).unwrap(), &table), "long");
+    db.checkpoint().unwrap();
+    assert!(segments() <= 17 + 17, "{} segments", segments());
+}
+
 #[test]
 fn a_full_log_is_opened_with_a_smaller_capacity() {
     let _watchdog = Watchdog::new("opening a full log");

@@ -6,6 +6,7 @@ mod common;
 
 use common::*;
 use std::sync::Arc;
+use std::time::Duration;
 use weir::{Database, Durability, Isolation, Options, Schema, Shutdown, Value};
 use weir_os::SimDisk;
 
@@ -156,4 +157,109 @@ fn other_handles_are_told_that_the_database_is_closed() {
     drop((db, table));
     let db = Database::open_on(Arc::new(disk), options).unwrap();
     assert_eq!(db.table_names(), ["t"]);
+}
+
+/// Who committed with less than `Durability::Sync` was told that it has, and nothing of it was found again.
+#[test]
+fn a_commit_after_the_close_is_refused() {
+    for durability in [Durability::Sync, Durability::Write, Durability::Relaxed] {
+        let disk = SimDisk::new(1);
+        let options = options(2 << 20, 1 << 20).durability(durability);
+        let db = Database::open_on(Arc::new(disk.clone()), options.clone()).unwrap();
+        let table = db.create_table("items", items()).unwrap();
+        retried(&db, Isolation::default(), |txn| txn.insert(&table, &values(1, &item(1, 1))));
+        let mut txn = db.begin(Isolation::default()).unwrap();
+        txn.insert(&table, &values(2, &item(2, 1))).unwrap();
+        db.clone().close(Shutdown::Fast, &mut |_| {}).unwrap();
+        let error = txn.commit().expect_err("nobody makes it durable").to_string();
+        assert!(error.contains("has been closed"), "{error}");
+        drop((table, db));
+        let db = Database::open_on(Arc::new(disk.process_kill()), options).unwrap();
+        let table = db.table("items").unwrap();
+        let mut txn = db.begin(Isolation::default()).unwrap();
+        same(&[(1, item(1, 1))], &all_items(&mut txn, &table), "what was committed before");
+    }
+}
+
+/// Between the last look at the log and the word that the database is closed, a commit was lost.
+#[test]
+fn commits_beside_a_close_are_refused_or_kept() {
+    for round in 0..100 {
+        let disk = SimDisk::new(round);
+        let options = options(2 << 20, 1 << 20).durability(Durability::Relaxed);
+        let db = Database::open_on(Arc::new(disk.clone()), options.clone()).unwrap();
+        let table = db.create_table("items", items()).unwrap();
+        let commit = |id: u64| -> weir::Result<()> {
+            let mut txn = db.begin(Isolation::default())?;
+            txn.insert(&table, &values(id, &item(id, 1)))?;
+            txn.commit()
+        };
+        let committed = std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..2u64)
+                .map(|thread| {
+                    let commit = &commit;
+                    scope.spawn(move || {
+                        let ids = (0..).map(|n| 2 * n + thread);
+                        ids.take_while(|id| commit(*id).is_ok()).collect::<Vec<u64>>()
+                    })
+                })
+                .collect();
+            for _ in 0..round {
+                std::thread::yield_now();
+            }
+            db.clone().close(Shutdown::Fast, &mut |_| {}).unwrap();
+            writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect::<Vec<u64>>()
+        });
+        drop((table, db));
+        let db = Database::open_on(Arc::new(disk.crash(round)), options).unwrap();
+        let table = db.table("items").unwrap();
+        let mut txn = db.begin(Isolation::default()).unwrap();
+        let found: Vec<u64> = all_items(&mut txn, &table).into_iter().map(|(id, _)| id).collect();
+        let lost: Vec<_> = committed.iter().filter(|id| !found.contains(id)).collect();
+        assert!(lost.is_empty(), "{lost:?} of {} are lost in round {round}", committed.len());
+    }
+}
+
+/// It went on without its threads: who waited for what they do did so for ever.
+#[test]
+fn a_database_that_can_not_be_closed_cleanly_is_closed() {
+    use weir_os::sim::{Fault, Times};
+    let disk = SimDisk::new(1);
+    let options = options(2 << 20, 1 << 20).durability(Durability::Sync);
+    let db = Database::open_on(Arc::new(disk.clone()), options.clone()).unwrap();
+    let table = db.create_table("items", items()).unwrap();
+    retried(&db, Isolation::default(), |txn| txn.insert(&table, &values(1, &item(1, 1))));
+    disk.inject(Fault::NoSpace { at: disk.operations(), times: Times::Forever });
+    let error = db.clone().close(Shutdown::Clean, &mut |_| {}).expect_err("no space");
+    assert!(error.is_no_space(), "{error}");
+    disk.clear_faults();
+    let error = db.begin(Isolation::default()).map(drop).expect_err("it is closed").to_string();
+    assert!(error.contains("has been closed"), "{error}");
+    drop((table, db));
+    let db = Database::open_on(Arc::new(disk), options).unwrap();
+    let table = db.table("items").unwrap();
+    let mut txn = db.begin(Isolation::default()).unwrap();
+    same(&[(1, item(1, 1))], &all_items(&mut txn, &table), "what was committed");
+}
+
+/// It waited for as long as it would have otherwise.
+#[test]
+fn who_waits_for_a_row_is_told_of_the_close() {
+    let options = options(2 << 20, 1 << 20).lock_wait_timeout(Duration::from_secs(5));
+    let db = Database::open_on(Arc::new(SimDisk::new(1)), options).unwrap();
+    let table = db.create_table("items", items()).unwrap();
+    let mut holder = db.begin(Isolation::default()).unwrap();
+    holder.insert(&table, &values(1, &item(1, 1))).unwrap();
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let mut txn = db.begin(Isolation::default()).unwrap();
+            txn.insert(&table, &values(1, &item(1, 2)))
+        });
+        while db.locks().iter().all(|lock| lock.wait.is_none()) {
+            std::thread::yield_now();
+        }
+        db.clone().close(Shutdown::Fast, &mut |_| {}).unwrap();
+        let error = waiter.join().unwrap().expect_err("nobody goes on").to_string();
+        assert!(error.contains("has been closed"), "{error}");
+    });
 }

@@ -112,7 +112,9 @@ impl Model {
             90..93 => redo.wait_written(redo.reserved()),
             93..98 => self.advance(redo),
             _ => {
-                let bytes = redo.segment_bytes() * self.rng.u64(2..12);
+                // Now and then so much that its segments become longer.
+                let most = if self.rng.u8(..4) == 0 { 150 } else { 12 };
+                let bytes = redo.segment_bytes() * self.rng.u64(2..most);
                 let capacity = redo.set_capacity(bytes)?;
                 assert_eq!(capacity, redo.capacity());
                 self.o.capacity_bytes = capacity;

@@ -45,7 +45,7 @@ use crate::schema::KeyOf;
 use crate::sort;
 use crate::storage::replay::Summary;
 use crate::storage::{Background, Fault, Reason, Storage};
-use crate::txn::{Transactions, Txn};
+use crate::txn::{Durability, Transactions, Txn};
 use parking_lot::{Mutex, RwLock};
 use prepared::Registry;
 use std::collections::HashMap;
@@ -374,31 +374,39 @@ impl Database {
         Ok(self.0.shared.purge_all()?)
     }
 
-    /// Closes the database. Other handles must not be used any more; running transactions are rolled
-    /// back when they are dropped, or at the next open.
+    /// Closes the database, also if that fails. Other handles must not be used any more: transactions that are running
+    /// can't commit, they are rolled back when they are dropped, or at the next open.
     ///
     /// # Errors
     /// Storage errors; what was committed as durable is so all the same.
     pub fn close(self, how: Shutdown, progress: &mut dyn FnMut(u64)) -> Result<()> {
-        let storage = self.0.shared.storage.clone();
-        if how == Shutdown::Clean {
-            self.purge_all()?;
-        }
+        let purged = if how == Shutdown::Clean { self.purge_all() } else { Ok(()) };
         drop(self.0.endpoint.lock().take());
         drop(self.0.threads.lock().take());
-        storage.check()?;
+        let written = self.0.write_out(how, progress);
+        // Nobody does the background work any more: who would wait for it gets an error.
+        self.0.shared.storage.stop(Fault::Closed);
+        self.0.shared.locks.cancel_all();
+        // Who commits meanwhile has either been told, or is waited for here.
+        let synced = self.0.shared.wait_for_all_log(Durability::Sync);
+        purged?;
+        written?;
+        Ok(synced?)
+    }
+}
+
+impl Inner {
+    /// Makes durable what was committed; for a clean shutdown, writes all pages.
+    fn write_out(&self, how: Shutdown, progress: &mut dyn FnMut(u64)) -> Result<()> {
+        let storage = self.running()?;
         storage.note_durable()?;
         if how == Shutdown::Clean {
             storage.flush_all(Reason::Shutdown, progress)?;
             storage.note_clean()?;
         }
-        // Nobody does the background work any more: who would wait for it gets an error.
-        storage.stop(Fault::Closed);
         Ok(())
     }
-}
 
-impl Inner {
     /// Fails if there is no use in beginning anything, and finishes what could not be taken back.
     pub(crate) fn prepare_for_work(&self) -> Result<()> {
         self.shared.storage.check()?;

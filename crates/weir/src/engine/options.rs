@@ -104,8 +104,8 @@ impl Options {
 
     /// Redo capacity in bytes; at least 1 MiB. A larger log means fewer page writes; its files take that
     /// much of the device from the start. Without this, a new database gets 512 MiB, and one that exists
-    /// keeps the capacity that it has. Its files are all open; they are of a sixteenth of the capacity at the creation,
-    /// at least 64 KiB and at most 64 MiB, and stay so: a log made much longer later takes many descriptors.
+    /// keeps the capacity that it has. Its files are all open: some dozens, or up to 513 of a log of more than 4 GiB, and a
+    /// few more after it was made longer.
     pub fn redo_capacity_bytes(self, redo_capacity_bytes: u64) -> Self {
         Options { redo_capacity_bytes, keep_redo_capacity: false, ..self }
     }
@@ -194,10 +194,6 @@ impl Options {
         power.clamp(256 << 10, 16 << 20)
     }
 
-    fn segment_bytes(&self) -> u64 {
-        (self.redo_capacity_bytes / 16 / 4096 * 4096).clamp(64 << 10, 64 << 20)
-    }
-
     pub(super) fn storage(&self, database_id: u64) -> Result<StorageOptions> {
         let refuse = |option, what: String| Err(Error::Options { option, what });
         if self.memory_bytes < 2 << 20 {
@@ -215,7 +211,7 @@ impl Options {
             frames: frames as usize,
             redo: RedoOptions {
                 capacity_bytes: self.redo_capacity_bytes,
-                segment_bytes: self.segment_bytes(),
+                segment_bytes: weir_redo::segment_bytes_of(self.redo_capacity_bytes),
                 buffer_bytes: log_buffer,
                 database_id,
             },

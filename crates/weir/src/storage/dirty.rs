@@ -22,14 +22,13 @@
 //! Small limits have no stripes: M is zero then.
 //!
 //! # Reserve
-//! A share of the limit is for rollback alone ([`on_reserve`]): at the limit it waits like all, but on a full
+//! A share of the limit is for rollback alone ([`super::on_reserve`]): at the limit it waits like all, but on a full
 //! device, where no page gets clean, it is what lets a transaction be taken back. So L above is the limit less
 //! the reserve for all others.
 
 use super::pool::NO_FRAME;
+use super::reserve::is_on_reserve;
 use crate::sync::{AtomicU64, Ordering::SeqCst, thread_number};
-use std::cell::Cell;
-use std::marker::PhantomData;
 
 /// Credits that each mtr reserves: the most pages that one may dirty.
 pub const PER_MTR: u64 = 4;
@@ -75,31 +74,6 @@ fn usable(limit: u64) -> u64 {
 /// What is for rollback alone.
 pub(super) fn reserve(limit: u64) -> u64 {
     (limit / 16).clamp(PER_MTR, 1024)
-}
-
-thread_local! {
-    /// How many [`OnReserve`] this thread has.
-    static ON_RESERVE: Cell<u32> = const { Cell::new(0) };
-}
-
-/// While it lives, mtrs of this thread may use the reserve.
-pub struct OnReserve(PhantomData<*const ()>);
-
-/// Whether mtrs of this thread may use the reserve.
-pub(super) fn is_on_reserve() -> bool {
-    ON_RESERVE.with(Cell::get) > 0
-}
-
-/// Lets mtrs of this thread use the reserve.
-pub fn on_reserve() -> OnReserve {
-    ON_RESERVE.with(|n| n.set(n.get() + 1));
-    OnReserve(PhantomData)
-}
-
-impl Drop for OnReserve {
-    fn drop(&mut self) {
-        ON_RESERVE.with(|n| n.set(n.get() - 1));
-    }
 }
 
 impl DirtyCredits {
@@ -224,6 +198,7 @@ impl Drop for Reserved<'_> {
 
 #[cfg(all(test, not(feature = "shuttle")))]
 mod tests {
+    use super::super::on_reserve;
     use super::*;
 
     #[test]

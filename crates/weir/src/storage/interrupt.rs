@@ -8,7 +8,7 @@
 //! is meant for one ends no wait of a later one, whose number is greater. So a thread need not give up, at the end of each
 //! statement, what it has been handed for it: often it is the next one's, too.
 
-use super::{Fault, Storage, dirty};
+use super::{Fault, Storage, reserve};
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -89,7 +89,7 @@ pub(super) fn is_set() -> bool {
     let is_raised = |current: &Current| {
         current.interrupts.as_ref().is_some_and(|there| there.is_raised(current.number))
     };
-    !dirty::is_on_reserve() && CURRENT.with_borrow(is_raised)
+    !reserve::is_on_reserve() && CURRENT.with_borrow(is_raised)
 }
 
 impl Storage {

@@ -25,6 +25,7 @@ pub mod mtr;
 pub mod pool;
 mod regulator;
 pub mod replay;
+mod reserve;
 mod room;
 mod signal;
 mod spare;
@@ -33,14 +34,14 @@ mod writers;
 
 pub use admission::Admitted;
 pub use background::{Background, StopsWhenPanicking};
-pub use dirty::{PER_MTR, on_reserve};
+pub use dirty::PER_MTR;
 pub use fault::Fault;
 pub use figures::{Figures, Waits};
 pub use gate::Cause;
 pub use interrupt::{Interruptible, Interrupts, interruptible};
 pub use mtr::{Mtr, Need, Restart, retry};
 pub use pool::{PageRead, Stop};
-pub use room::to_make_room;
+pub use reserve::{on_reserve, to_make_room};
 pub use signal::{Rests, Signal, Step};
 pub use write::Reason;
 
@@ -53,7 +54,8 @@ use parking_lot::Mutex;
 use pool::Pool;
 use room::Room;
 use spare::Spare;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 use std::sync::{Arc, OnceLock};
 use weir_governor::{Governor, Policy};
 use weir_os::{Create, Disk};
@@ -263,8 +265,7 @@ impl Storage {
 
     /// Whether nothing was ever logged.
     pub fn is_new(&self) -> bool {
-        self.redo.reserved() == self.redo.checkpoint()
-            && self.redo.checkpoint().0 == self.redo.segment_bytes()
+        self.redo.is_unused()
     }
 
     /// A page is referred to, but nowhere to be found.
@@ -290,9 +291,18 @@ impl Storage {
         }
     }
 
-    /// Stops the database: a background step failed.
+    /// Stops the database: a background step failed, or it is closed.
     pub fn stop(&self, fault: Fault) {
         let _ = self.stopped.set(Arc::new(fault));
+        fence(SeqCst);
+    }
+
+    /// Whether the database had stopped once the log was as it is now: who has appended to it and is told that it had not
+    /// is seen by who reads the log's end after [`Storage::stop`].
+    #[inline]
+    pub fn has_stopped(&self) -> bool {
+        fence(SeqCst);
+        self.stopped.get().is_some()
     }
 
     /// What decides when pages are written.

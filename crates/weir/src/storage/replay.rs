@@ -120,7 +120,6 @@ impl Storage {
         store.finish_recovery()?;
         let redo_options = RedoOptions {
             database_id: control.database_id,
-            segment_bytes: control.segment_bytes,
             capacity_bytes: match options.keep_redo_capacity {
                 true => control.redo_capacity,
                 false => options.redo.capacity_bytes,

@@ -13,14 +13,12 @@
 //! A new page is taken out of a budget, which is what there was beyond that when it was last looked at. When that is used
 //! up, the files are made longer. When they can't be, the dirty pages are written first, which take less than was
 //! counted for them; then whoever wants a new page is told that there is no space. Rollback is never
-//! refused, purge and commit make no new pages, and what deletes ([`to_make_room`]) may use half of the reserve.
+//! refused, purge and commit make no new pages, and what deletes ([`super::to_make_room`]) may use half of the reserve.
 //!
 //! What is not had beforehand: the space of holes that an earlier process has punched, and what pages grow by beyond
 //! the mean. Where a rollback lacks that, it ends once there is space.
 
-use super::{Fault, Storage, dirty, write};
-use std::cell::Cell;
-use std::marker::PhantomData;
+use super::{Fault, Storage, dirty, reserve, write};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
 use weir_page::PAGE_SIZE;
@@ -47,26 +45,6 @@ pub(super) struct Room {
     short: AtomicBool,
 }
 
-thread_local! {
-    /// How many [`ToMakeRoom`] this thread has.
-    static TO_MAKE_ROOM: Cell<u32> = const { Cell::new(0) };
-}
-
-/// While it lives, mtrs of this thread may use half of the reserve.
-pub struct ToMakeRoom(PhantomData<*const ()>);
-
-/// Lets mtrs of this thread use half of the reserve: what they do makes room in the end.
-pub fn to_make_room() -> ToMakeRoom {
-    TO_MAKE_ROOM.with(|n| n.set(n.get() + 1));
-    ToMakeRoom(PhantomData)
-}
-
-impl Drop for ToMakeRoom {
-    fn drop(&mut self) {
-        TO_MAKE_ROOM.with(|n| n.set(n.get() - 1));
-    }
-}
-
 impl Room {
     /// Takes so many pages, if that leaves `least`.
     fn take(&self, pages: usize, least: i64) -> bool {
@@ -81,12 +59,12 @@ impl Storage {
     /// # Errors
     /// No space; those of making files longer, of writing pages, and of [`Storage::check_waiting`].
     pub(super) fn take_room(&self, pages: usize) -> Result<(), Fault> {
-        if dirty::is_on_reserve() {
+        if reserve::is_on_reserve() {
             return Ok(());
         }
-        let least = match TO_MAKE_ROOM.with(Cell::get) {
-            0 => 0,
-            _ => -self.room.reserve.load(Relaxed) / 2,
+        let least = match reserve::makes_room() {
+            false => 0,
+            true => -self.room.reserve.load(Relaxed) / 2,
         };
         let (mut fewest, mut idle) = (u64::MAX, 0);
         while !self.room.take(pages, least) {

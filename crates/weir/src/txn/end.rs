@@ -130,7 +130,7 @@ impl Txn {
     /// written. It isn't durable yet.
     ///
     /// # Errors
-    /// Faults of the storage: it has not committed.
+    /// Faults of the storage, which may have stopped: it has not committed.
     pub fn commit_visibly(&mut self) -> Result<Option<Lsn>, TxnError> {
         self.finish_rollback()?;
         if self.undo_records == 0 {
@@ -138,6 +138,8 @@ impl Txn {
             self.end(State::Aborted);
             return Ok(None);
         }
+        // What is in the log may get no further.
+        self.storage().check()?;
         let lane = self.lane.expect("a transaction with undo has a lane");
         let (appended, history) = self.log_commit(lane)?;
         // Not before: who can't commit may go on, and sees what it saw.
@@ -367,8 +369,8 @@ impl Txn {
             }
             drop(page);
             let mut mtr = s.mtr(Need::log(256))?;
-            mtr.latch(prev)?;
             mtr.latch(lane.tail)?;
+            mtr.latch(prev)?;
             mtr.latch(LANE_DIRECTORY)?;
             unhang_tail(&mut mtr, lane, prev);
             mtr.commit();

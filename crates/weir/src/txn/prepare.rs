@@ -77,7 +77,8 @@ impl Txn {
 }
 
 impl Transactions {
-    /// Waits until the log is as durable up to `end` as asked.
+    /// Waits until the log is as durable up to `end` as asked; on the device, if nobody brings it there later: the
+    /// database has been closed, or has stopped.
     ///
     /// # Errors
     /// The log has failed.
@@ -86,6 +87,9 @@ impl Transactions {
         match durability {
             Durability::Sync => redo.wait_durable(end).map_err(Fault::from)?,
             Durability::Write => redo.wait_written(end).map_err(Fault::from)?,
+            Durability::Relaxed if self.storage.has_stopped() => {
+                redo.wait_durable(end).map_err(Fault::from)?;
+            }
             Durability::Relaxed => {}
         }
         Ok(())
