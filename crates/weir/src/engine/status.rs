@@ -118,6 +118,10 @@ status! {
     history_list_length: gauge count,
     /// Undo records that purge has been through.
     purged_records: counter count,
+    /// How often a writer waited because purge was behind.
+    purge_waits: counter count,
+    /// Time that writers waited because purge was behind.
+    purge_wait_us: counter microseconds,
     /// Index entries inserted into staging trees.
     staged_entries: counter count,
     /// Leaves of staging trees when last counted.
@@ -221,6 +225,8 @@ impl Status {
             transactions_rolled_back: shared.figures.rollbacks.load(Relaxed),
             history_list_length: shared.history_len(),
             purged_records: shared.figures.purged.load(Relaxed),
+            purge_waits: shared.pace.waits.count(),
+            purge_wait_us: shared.pace.waits.us(),
             staged_entries: staging.staged,
             staging_pages: staging.leaves,
             staged_entries_moved: staging.moved,

@@ -150,8 +150,15 @@ impl Txn {
             let stamp = shared.clock.load(Ordering::Relaxed) + 1;
             shared.status.set(self.id, State::Committed(stamp));
             if let Some((begin, end)) = history {
-                let (lane, work, transactions) = (lane.lane, self.purge_work, 1);
-                shared.queue_for_purge(History { stamp, lane, begin, end, work, transactions });
+                shared.queue_for_purge(History {
+                    stamp,
+                    lane: lane.lane,
+                    begin,
+                    end,
+                    work: self.purge_work,
+                    transactions: 1,
+                    records: self.undo_records,
+                });
             }
             shared.clock.store(stamp, Ordering::Release);
         }

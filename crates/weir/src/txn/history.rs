@@ -30,6 +30,8 @@ pub struct History {
     pub work: bool,
     /// How many transactions it is of.
     pub transactions: u64,
+    /// How many undo records it has.
+    pub records: u64,
 }
 
 /// See the module.
@@ -50,7 +52,8 @@ impl Histories {
         if let Some(before) = near.find(together) {
             let transactions = before.transactions + new.transactions;
             let work = before.work || new.work;
-            *before = History { begin: before.begin, work, transactions, ..new };
+            let records = before.records + new.records;
+            *before = History { begin: before.begin, work, transactions, records, ..new };
             return false;
         }
         self.queue.push_back(new);

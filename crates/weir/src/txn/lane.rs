@@ -225,6 +225,7 @@ impl Txn {
         let lane = match self.lane {
             Some(lane) => lane,
             None => {
+                self.shared.pace.keep();
                 let lane = self.shared.take_lane()?;
                 self.shared.lanes.settle(lane.lane, self.id);
                 *self.lane.insert(lane)

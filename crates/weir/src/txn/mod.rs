@@ -18,6 +18,7 @@ mod end;
 mod history;
 mod lane;
 mod merged;
+mod pace;
 mod prepare;
 mod purge;
 mod read;
@@ -50,6 +51,7 @@ use crate::tree::Tree;
 use dead::DeadRanges;
 use history::Histories;
 use lane::{LaneUse, Lanes};
+use pace::Pace;
 use parking_lot::Mutex;
 use snapshots::{Snapshot, Snapshots};
 use status::StatusTable;
@@ -110,6 +112,8 @@ pub struct Transactions {
     lanes: Lanes,
     history: Mutex<Histories>,
     purging: Mutex<()>,
+    /// Keeps writers from leaving more to purge than it does.
+    pub pace: Pace,
     /// What scans need not look through again.
     dead: DeadRanges,
     /// Staging trees of secondary indexes.

@@ -33,7 +33,9 @@ impl Transactions {
     /// Faults of the storage.
     pub fn purge_step(&self) -> Result<Step, Fault> {
         const MOST: usize = 64;
-        Ok(match self.purge_up_to(MOST)? {
+        let purged = self.purge_up_to(MOST);
+        self.pace.judge(matches!(purged, Ok(MOST)));
+        Ok(match purged? {
             0 => Step::Idle,
             MOST => Step::GoesOn,
             _ => Step::Done,
@@ -82,6 +84,7 @@ impl Transactions {
 
     /// What a transaction leaves to purge, which keeps its lane from being rewound.
     pub(super) fn queue_for_purge(&self, history: History) {
+        self.pace.leave(history.records);
         let mut all = self.history.lock();
         if all.push(history) {
             self.lanes.pending[history.lane as usize].fetch_add(1, Ordering::AcqRel);
@@ -104,8 +107,12 @@ impl Transactions {
                 from = found.next;
                 self.purge_record(s, &found)?;
                 self.figures.purged.fetch_add(1, Ordering::Relaxed);
+                let passed = history.records.min(1);
+                self.pace.pass(passed);
+                history.records -= passed;
             }
             if last_page {
+                self.pace.pass(history.records);
                 return Ok(());
             }
             let page = self.free_head(s, history.lane, page)?;
@@ -200,6 +207,8 @@ impl Transactions {
             }
             OwnedUndo::DropTree { root } => {
                 let tree = Tree::new(TreeId(root.0));
+                // That may take long.
+                self.pace.let_go();
                 tree.destroy(s, &mut |mtr| {
                     mtr.latch(found.at.page)?;
                     mtr.log(&Redo::UndoPurged { page: found.at.page, from: found.next });

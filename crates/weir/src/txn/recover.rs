@@ -3,6 +3,7 @@
 use super::dead::DeadRanges;
 use super::history::History;
 use super::lane::{LANE_DIRECTORY, LaneUse, Lanes, UndoPlace};
+use super::pace::Pace;
 use super::snapshots::Snapshots;
 use super::status::StatusTable;
 use super::{Resurrected, Stagings, Transactions, Txn, TxnError, TxnFigures};
@@ -58,6 +59,7 @@ impl Transactions {
             lanes: Lanes::new(tails, taken),
             history: Mutex::default(),
             purging: Mutex::default(),
+            pace: Pace::default(),
             dead: DeadRanges::default(),
             staging: Stagings::default(),
             figures: TxnFigures::default(),
@@ -142,8 +144,10 @@ impl Transactions {
         if begin.page == end.page && begin.used >= end.used {
             return Ok(());
         }
-        let (lane, work, transactions) = (found.lane, true, 1);
-        self.queue_for_purge(History { stamp: 0, lane, begin, end, work, transactions });
+        let (lane, work) = (found.lane, true);
+        // How many records it has isn't known: nobody is held back for them.
+        let (transactions, records) = (1, 0);
+        self.queue_for_purge(History { stamp: 0, lane, begin, end, work, transactions, records });
         Ok(())
     }
 }
