@@ -34,6 +34,15 @@ ulonglong ha_weir::table_flags() const
   return flags;
 }
 
+// A row without a primary key is changed as a whole. What isn't stored of it isn't changed: the server would compute it for
+// nothing, and fail where the value doesn't fit the column.
+void ha_weir::use_hidden_primary_key()
+{
+  for (Field **field= table->field; *field; field++)
+    if ((*field)->stored_in_db())
+      bitmap_set_bit(table->read_set, (*field)->field_index);
+}
+
 ulong ha_weir::index_flags(uint index, uint, bool) const
 {
   ulong flags= HA_READ_NEXT | HA_READ_PREV | HA_READ_ORDER | HA_READ_RANGE | HA_KEYREAD_ONLY |

@@ -36,6 +36,7 @@ public:
   int open(const char *name, int mode, uint test_if_locked) override;
   int close() override;
   int external_lock(THD *thd, int type) override;
+  void use_hidden_primary_key() override;
   int start_stmt(THD *thd, thr_lock_type type) override;
   THR_LOCK_DATA **store_lock(THD *, THR_LOCK_DATA **to, thr_lock_type type) override;
   int extra(enum ha_extra_function operation) override;
