@@ -107,6 +107,7 @@ impl Transactions {
                 from = found.next;
                 self.purge_record(s, &found)?;
                 self.figures.purged.fetch_add(1, Ordering::Relaxed);
+                // Of what was found at the open it isn't known how many there are.
                 let passed = history.records.min(1);
                 self.pace.pass(passed);
                 history.records -= passed;
