@@ -35,12 +35,24 @@ WeirPair Bulk::copy(const Bytes &key, const Bytes &value)
   return WeirPair{first, copy(value)};
 }
 
-WeirResult Bulk::insert(WeirTransaction *transaction, const WeirTable *table)
+void Bulk::list_entries(WeirEntries *of_indexes) const
 {
-  WeirEntries of_indexes[MAX_KEY];
   for (size_t n= 0; n < positions.size(); n++)
     of_indexes[n]= WeirEntries{positions[n], entries[n].data()};
+}
+
+WeirResult Bulk::insert(WeirTransaction *transaction, const WeirTable *table) const
+{
+  WeirEntries of_indexes[MAX_KEY];
+  list_entries(of_indexes);
   return weir_insert_many(transaction, table, rows.data(), rows.size(), of_indexes, positions.size());
+}
+
+WeirResult Bulk::remove(WeirTransaction *transaction, const WeirTable *table) const
+{
+  WeirEntries of_indexes[MAX_KEY];
+  list_entries(of_indexes);
+  return weir_delete_many(transaction, table, rows.data(), rows.size(), of_indexes, positions.size());
 }
 
 WeirResult Bulk::insert_one(WeirTransaction *transaction, const WeirTable *table, size_t at) const

@@ -1,9 +1,9 @@
 /*
-  Rows of one INSERT that are handed to the engine together, with their index entries: by trees, so that the
-  engine can insert each tree's in order.
+  Rows of one INSERT or DELETE that are handed to the engine together, with their index entries: by trees, so that the
+  engine can write each tree's in order.
 
-  A connection has room for them. The server sees to it that nobody reads the table in between: it begins no
-  such INSERT if there are triggers or functions that might.
+  A connection has room for them. Nobody reads what they change in between: there is no such statement where triggers,
+  functions or subqueries might.
 */
 #pragma once
 
@@ -20,12 +20,13 @@ public:
   void clear();
   size_t count() const { return rows.size(); }
   bool has_room(size_t more) const { return more <= ROOM - used && rows.size() < MOST; }
-  // There is room for them. Entries come in the order of `begin`.
+  // There is room for them. Entries come in the order of `begin`. What is to be deleted needs no values.
   void add_row(const Bytes &key, const Bytes &value) { rows.push_back(copy(key, value)); }
   void add_entry(size_t n, const Bytes &key, const Bytes &value) { entries[n].push_back(copy(key, value)); }
 
   WeirPair row(size_t at) const { return rows[at]; }
-  WeirResult insert(WeirTransaction *transaction, const WeirTable *table);
+  WeirResult insert(WeirTransaction *transaction, const WeirTable *table) const;
+  WeirResult remove(WeirTransaction *transaction, const WeirTable *table) const;
   // Inserts one of them alone.
   WeirResult insert_one(WeirTransaction *transaction, const WeirTable *table, size_t at) const;
 
@@ -37,6 +38,7 @@ private:
   std::vector<uint32_t> positions;
   std::vector<std::vector<WeirPair>> entries;
 
+  void list_entries(WeirEntries *of_indexes) const;
   WeirPair copy(const Bytes &key, const Bytes &value);
   WeirBytes copy(const Bytes &from);
 };

@@ -19,7 +19,7 @@ ulonglong ha_weir::table_flags() const
                    HA_TABLE_SCAN_ON_INDEX | HA_PARTIAL_COLUMN_READ | HA_CAN_SQL_HANDLER |
                    HA_CAN_VIRTUAL_COLUMNS | HA_CAN_TABLES_WITHOUT_ROLLBACK | HA_CAN_SKIP_LOCKED |
                    HA_BINLOG_ROW_CAPABLE | HA_CAN_GEOMETRY | HA_AUTO_PART_KEY | HA_ONLINE_ANALYZE |
-                   HA_CONCURRENT_OPTIMIZE | HA_CRASH_SAFE | HA_CAN_ONLINE_BACKUPS;
+                   HA_CONCURRENT_OPTIMIZE | HA_CRASH_SAFE | HA_CAN_ONLINE_BACKUPS | HA_CAN_FORCE_BULK_DELETE;
   // Statements that are repeated elsewhere must have seen a state that doesn't change under them.
   THD *thd= current_thd;
   if (!thd || thd_tx_isolation(thd) > ISO_READ_COMMITTED)
@@ -289,7 +289,7 @@ int ha_weir::reset()
   close_scan();
   range_end= nullptr;
   only_index= semi_consistent= expects_duplicates= false;
-  bulk= nullptr;
+  bulk= leaving= nullptr;
   // What a large row needed isn't kept.
   static const size_t KEPT= 1 << 20;
   if (row_bytes.capacity() > KEPT)

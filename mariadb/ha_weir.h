@@ -91,6 +91,8 @@ public:
   int delete_row(const uchar *buf) override;
   void start_bulk_insert(ha_rows expected, uint flags) override;
   int end_bulk_insert() override;
+  bool start_bulk_delete() override;
+  int end_bulk_delete() override;
   bool autoinc_lock_mode_stmt_unsafe() const override;
   void get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted,
                           ulonglong *first, ulonglong *reserved) override;
@@ -242,6 +244,7 @@ private:
   int update_new_key(const uchar *old_row, const uchar *new_row, const Bytes &new_pk);
   int delete_rows();
   std::vector<Bytes> to_be_emptied() const;
+  int delete_encoded();
   int touch_stayed(const uchar *record);
   bool index_may_change(uint index) const;
   bool drop_built(TABLE *altered, Alter_inplace_info *info);
@@ -252,10 +255,16 @@ private:
   bool is_of_its_row(uint index);
 
   /* Many rows at once */
-  weir::Bulk *bulk= nullptr;       // the connection's, while rows are collected
+  weir::Bulk *bulk= nullptr;       // the connection's, while rows to be inserted are collected
+  weir::Bulk *leaving= nullptr;    // the same, of rows to be deleted
   ulong first_collected= 0;        // number in its statement of the first of them
   bool expects_duplicates= false;  // the server deals with rows that are there already
-  bool may_collect() const;
+  bool is_alone(enum_sql_command statement) const;
+  bool may_collect_inserted() const;
+  bool may_collect_deleted() const;
+  weir::Bulk *begin_bulk() const;
+  int collect_deleted();
+  int delete_collected();
   int collect(const uchar *record);
   int insert_collected();
   int insert_one_by_one(WeirTransaction *with);

@@ -1,31 +1,46 @@
-/* INSERT of many rows: they are collected, and inserted together. */
+/* INSERT and DELETE of many rows: they are collected, and written together. */
 
 #include "ha_weir.h"
 #include "errors.h"
 
 using namespace weir;
 
+// Whether this is the only table of a statement, which is of that kind: no function, trigger or subquery of it
+// reads anything.
+bool ha_weir::is_alone(enum_sql_command statement) const
+{
+  const LEX *lex= ha_thd()->lex;
+  return lex->sql_command == statement && lex->query_tables && !lex->query_tables->next_global && table->file == this;
+}
+
+// Room for rows with entries in all secondary indexes.
+Bulk *ha_weir::begin_bulk() const
+{
+  Session *session= Session::find(ha_thd());
+  if (!session)
+    return nullptr;
+  std::vector<uint32_t> indexes;
+  for (uint i : secondary)
+    indexes.push_back(index_position(i));
+  session->bulk.begin(indexes);
+  return &session->bulk;
+}
+
+/* INSERT */
+
 // Whether nobody can tell that rows come later: no row is to be passed over or changed for being there
 // already, and the server looks nothing up in the table for the rows that follow.
-bool ha_weir::may_collect() const
+bool ha_weir::may_collect_inserted() const
 {
   const TABLE_SHARE *s= table->s;
-  const LEX *lex= ha_thd()->lex;
-  bool is_alone= lex->sql_command == SQLCOM_INSERT && lex->query_tables && !lex->query_tables->next_global;
-  return is_alone && table->file == this && !hidden && !sequence && !expects_duplicates &&
+  return is_alone(SQLCOM_INSERT) && !hidden && !sequence && !expects_duplicates &&
          !s->long_unique_table && !s->period.unique_keys && s->next_number_keypart == 0;
 }
 
 void ha_weir::start_bulk_insert(ha_rows expected, uint)
 {
-  Session *session= Session::find(ha_thd());
-  if (expected < 2 || !session || !may_collect())
-    return;
-  std::vector<uint32_t> indexes;
-  for (uint i : secondary)
-    indexes.push_back(index_position(i));
-  bulk= &session->bulk;
-  bulk->begin(indexes);
+  if (expected >= 2 && may_collect_inserted())
+    bulk= begin_bulk();
 }
 
 int ha_weir::end_bulk_insert()
@@ -118,4 +133,67 @@ void ha_weir::show_collected(size_t at)
   for (const Part &part : keys[duplicate].parts())
     if (!part.field->stored_in_db())
       table->update_virtual_field(part.field, true);
+}
+
+/* DELETE */
+
+// Whether nobody can tell that rows go later: none comes in the place of one that goes.
+bool ha_weir::may_collect_deleted() const
+{
+  return is_alone(SQLCOM_DELETE) && !sequence && !table->versioned() && !ha_thd()->lex->query_tables->has_period();
+}
+
+// Whether the server is to tell them one by one, as if there were no such statements.
+bool ha_weir::start_bulk_delete()
+{
+  if (may_collect_deleted())
+    leaving= begin_bulk();
+  return !leaving;
+}
+
+int ha_weir::end_bulk_delete()
+{
+  if (!leaving)
+    return 0;
+  THD *thd= ha_thd();
+  // What has failed takes nothing away.
+  int error= thd->is_error() || is_killed(thd) ? 0 : delete_collected();
+  leaving= nullptr;
+  return error;
+}
+
+// Collects the row of `pk` and `old_entries`.
+int ha_weir::collect_deleted()
+{
+  size_t bytes= pk.size();
+  for (uint i : secondary)
+    bytes+= old_entries[i].key.size();
+  if (!leaving->has_room(bytes))
+  {
+    if (int error= delete_collected())
+      return error;
+    if (!leaving->has_room(bytes))
+      return delete_encoded();
+  }
+  leaving->add_row(pk, Bytes());
+  size_t n= 0;
+  for (uint i : secondary)
+    leaving->add_entry(n++, old_entries[i].key, Bytes());
+  return 0;
+}
+
+int ha_weir::delete_collected()
+{
+  size_t count= leaving->count();
+  if (count == 0)
+    return 0;
+  WeirTransaction *with= transaction();
+  if (!with)
+    return HA_ERR_INTERNAL_ERROR;
+  share->changes+= count;
+  WeirResult result= leaving->remove(with, share->table);
+  if (result == WEIR_RESULT_OK)
+    note_write();
+  leaving->clear();
+  return fail(result);
 }

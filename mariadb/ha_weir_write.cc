@@ -220,8 +220,14 @@ int ha_weir::delete_row(const uchar *buf)
     return HA_ERR_INTERNAL_ERROR;
   if (!find_key_of(buf))
     return HA_ERR_CRASHED;
-  WeirEntry entries[MAX_KEY];
   encode_old(secondary, buf);
+  return leaving ? collect_deleted() : delete_encoded();
+}
+
+// Deletes the row of `pk` and `old_entries`.
+int ha_weir::delete_encoded()
+{
+  WeirEntry entries[MAX_KEY];
   size_t count= list_entries(secondary, old_entries, entries);
   share->changes++;
   WeirResult result= weir_delete(transaction(), share->table, bytes_of(pk), entries, count);

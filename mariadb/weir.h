@@ -450,6 +450,17 @@ enum WeirResult weir_insert_many(struct WeirTransaction *transaction,
                                  const struct WeirEntries *indexes,
                                  size_t index_count);
 
+// Deletes rows with all their index entries, of which only the keys matter.
+//
+// # Safety
+// As for `weir_insert_many`.
+enum WeirResult weir_delete_many(struct WeirTransaction *transaction,
+                                 const struct WeirTable *table,
+                                 const struct WeirPair *rows,
+                                 size_t count,
+                                 const struct WeirEntries *indexes,
+                                 size_t index_count);
+
 // Hands out all transactions that have written something.
 //
 // # Safety

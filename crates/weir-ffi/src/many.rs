@@ -1,4 +1,4 @@
-//! Many rows inserted at once.
+//! Many rows inserted or deleted at once.
 
 use crate::bytes::WeirBytes;
 use crate::error::{result, WeirResult};
@@ -37,6 +37,27 @@ unsafe fn pairs<'a>(pairs: *const WeirPair, count: usize) -> Vec<Pair<'a>> {
     (0..count).map(pair).collect()
 }
 
+/// Rows, and by the position of each index the entries that they have there.
+type Rows<'a> = (Vec<Pair<'a>>, Vec<(usize, Vec<Pair<'a>>)>);
+
+/// # Safety
+/// As for `weir_insert_many`, during `'a`.
+unsafe fn of_rows<'a>(
+    rows: *const WeirPair,
+    count: usize,
+    indexes: *const WeirEntries,
+    index_count: usize,
+) -> Rows<'a> {
+    // SAFETY: the caller's promises.
+    unsafe {
+        let of_index = |n| {
+            let WeirEntries { index, entries } = *indexes.add(n);
+            (index as usize, pairs(entries, count))
+        };
+        (pairs(rows, count), (0..index_count).map(of_index).collect())
+    }
+}
+
 /// Inserts rows with all their index entries. A duplicate isn't told by its name: nothing was inserted then;
 /// inserted one after the other, the rows tell it.
 ///
@@ -54,16 +75,33 @@ pub unsafe extern "C" fn weir_insert_many(
 ) -> WeirResult {
     // SAFETY: the caller's promises.
     unsafe {
-        let (transaction, table) = (&mut *transaction, &*table);
-        let mut rows = pairs(rows, count);
-        let of_index = |n| {
-            let WeirEntries { index, entries } = *indexes.add(n);
-            (index as usize, pairs(entries, count))
-        };
-        let mut entries: Vec<_> = (0..index_count).map(of_index).collect();
+        let (mut rows, mut entries) = of_rows(rows, count, indexes, index_count);
         let insert = |txn: &mut weir::Transaction| {
-            txn.insert_many_raw(&table.table, &mut rows, &mut entries)
+            txn.insert_many_raw(&(*table).table, &mut rows, &mut entries)
         };
-        result(transaction.waiting().and_then(insert))
+        result((*transaction).waiting().and_then(insert))
+    }
+}
+
+/// Deletes rows with all their index entries, of which only the keys matter.
+///
+/// # Safety
+/// As for `weir_insert_many`.
+#[no_mangle]
+pub unsafe extern "C" fn weir_delete_many(
+    transaction: *mut WeirTransaction,
+    table: *const WeirTable,
+    rows: *const WeirPair,
+    count: usize,
+    indexes: *const WeirEntries,
+    index_count: usize,
+) -> WeirResult {
+    // SAFETY: the caller's promises.
+    unsafe {
+        let (mut rows, mut entries) = of_rows(rows, count, indexes, index_count);
+        let delete = |txn: &mut weir::Transaction| {
+            txn.delete_many_raw(&(*table).table, &mut rows, &mut entries)
+        };
+        result((*transaction).waiting().and_then(delete))
     }
 }

@@ -105,9 +105,7 @@ impl IndexDef {
     ) -> std::result::Result<usize, TxnError> {
         let mut done = 0;
         for part in run.chunks(HINTS) {
-            hints.clear();
-            hints.extend(part.iter().map(|pair| self.tree.approach(storage, pair.key)));
-            hints.iter_mut().for_each(|hint| hint.arrive(storage));
+            self.approach(storage, part, hints);
             let inserted = match self.staging.as_deref() {
                 Some(staging) => self.insert_either_way(txn, staging, part, hints)?,
                 None => txn.insert_run(self.tree, part, hints)?,
@@ -118,6 +116,13 @@ impl IndexDef {
             }
         }
         Ok(done)
+    }
+
+    /// Finds out where the leaves of the main tree are that entries go to.
+    fn approach(&self, storage: &Storage, run: &[Pair<'_>], hints: &mut Vec<Hint>) {
+        hints.clear();
+        hints.extend(run.iter().map(|pair| self.tree.approach(storage, pair.key)));
+        hints.iter_mut().for_each(|hint| hint.arrive(storage));
     }
 
     /// Inserts ascending entries into the main tree or the staging tree, as each of their hints says.
@@ -148,6 +153,49 @@ impl IndexDef {
             }
         }
         Ok(done)
+    }
+
+    /// Deletes entries in ascending order, whose rows the transaction holds; returns how many were deleted before
+    /// one that isn't there. `hints`: room for hints.
+    pub fn delete_run(
+        &self,
+        txn: &mut Txn,
+        storage: &Storage,
+        run: &[Pair<'_>],
+        hints: &mut Vec<Hint>,
+    ) -> std::result::Result<usize, TxnError> {
+        let mut done = 0;
+        for part in run.chunks(HINTS) {
+            self.approach(storage, part, hints);
+            let missing: Vec<PageId> = hints.iter().filter_map(Hint::missing_leaf).collect();
+            if !missing.is_empty() {
+                storage.prefetch(&missing);
+                hints.iter_mut().for_each(|hint| hint.arrive(storage));
+            }
+            let deleted = match &self.staging {
+                Some(staging) if !staging.is_empty() => self.delete_either_way(txn, part)?,
+                _ => txn.delete_run(self.tree, part, hints)?,
+            };
+            done += deleted;
+            if deleted < part.len() {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Deletes entries of which some may be staged.
+    fn delete_either_way(
+        &self,
+        txn: &mut Txn,
+        run: &[Pair<'_>],
+    ) -> std::result::Result<usize, TxnError> {
+        for (done, pair) in run.iter().enumerate() {
+            if self.change(txn, pair.key, Op::Delete)? == Outcome::Absent {
+                return Ok(done);
+            }
+        }
+        Ok(run.len())
     }
 
     /// Updates or deletes an entry, whose row the transaction holds, where it is.

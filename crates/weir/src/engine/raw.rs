@@ -137,15 +137,7 @@ impl Transaction {
         entries: &mut [(usize, Vec<Pair<'_>>)],
     ) -> Result<()> {
         let def = self.enter_raw_to_write(table)?;
-        for row in rows.iter() {
-            check_key("the primary key", row.key)?;
-        }
-        for (index, entries) in entries.iter() {
-            check_index(table, &def, *index)?;
-            for entry in entries {
-                check_key(def.layout.index_name(*index), entry.key)?;
-            }
-        }
+        check_many(table, &def, rows, entries)?;
         self.statement(|t| t.writer(table, &def)?.0.insert_many(rows, entries))
     }
 
@@ -202,6 +194,39 @@ impl Transaction {
             replaced(&mut writer, key, Op::Delete)?;
             writer.delete_entries(entries.iter().copied())
         })
+    }
+
+    /// Deletes many rows of a raw table at once, which costs less than one after the other. Everything is as for
+    /// [`Transaction::insert_many_raw`], but that values are not looked at: they may be empty.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// use weir::{Database, Entry, Isolation, Lock, Options, Pair, RawIndex, Schema};
+    /// let db = Database::open(dir.path(), Options::default().memory_bytes(8 << 20))?;
+    /// let schema = Schema::raw(vec![RawIndex::new("by_name", false)], Vec::new())?;
+    /// let people = db.create_table("people", schema)?;
+    /// let mut txn = db.begin(Isolation::RepeatableRead)?;
+    /// let by_name = |key| Entry { index: 0, key, value: b"" };
+    /// txn.insert_raw(&people, b"\x01", b"Ada, London", &[by_name(b"Ada\x00\x01")])?;
+    /// txn.insert_raw(&people, b"\x02", b"Charles, London", &[by_name(b"Charles\x00\x02")])?;
+    /// let mut rows = [Pair::key_alone(b"\x02"), Pair::key_alone(b"\x01")];
+    /// let names = vec![Pair::key_alone(b"Charles\x00\x02"), Pair::key_alone(b"Ada\x00\x01")];
+    /// txn.delete_many_raw(&people, &mut rows, &mut [(0, names)])?;
+    /// assert!(!txn.get_raw(&people, b"\x02", Lock::None, &mut Vec::new())?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Transaction::delete_raw`]. The statement did nothing then.
+    pub fn delete_many_raw(
+        &mut self,
+        table: &Table,
+        rows: &mut [Pair<'_>],
+        entries: &mut [(usize, Vec<Pair<'_>>)],
+    ) -> Result<()> {
+        let def = self.enter_raw_to_write(table)?;
+        check_many(table, &def, rows, entries)?;
+        self.statement(|t| t.writer(table, &def)?.0.delete_many(rows, entries))
     }
 
     /// Reads a row of a raw table in place of what is in `out`; whether there is one. With
@@ -304,6 +329,24 @@ fn check_index(table: &Table, def: &TableDef, index: usize) -> Result<()> {
         return Ok(());
     }
     Err(Error::NoSuchIndex { table: table.name(), index: format!("number {index}") })
+}
+
+fn check_many(
+    table: &Table,
+    def: &TableDef,
+    rows: &[Pair<'_>],
+    entries: &[(usize, Vec<Pair<'_>>)],
+) -> Result<()> {
+    for row in rows {
+        check_key("the primary key", row.key)?;
+    }
+    for (index, entries) in entries {
+        check_index(table, def, *index)?;
+        for entry in entries {
+            check_key(def.layout.index_name(*index), entry.key)?;
+        }
+    }
+    Ok(())
 }
 
 #[inline]

@@ -4,7 +4,7 @@
 //! leaves what was written so far to the statement, which takes it back. Long keys become short forms here
 //! ([`crate::key::long`]).
 
-use super::catalog::TableDef;
+use super::catalog::{IndexDef, TableDef};
 use super::error::{Error, Result, inconsistent};
 use super::table::Table;
 use super::transaction::without_rest;
@@ -47,24 +47,25 @@ fn sort(pairs: &mut [Pair<'_>]) {
     }
 }
 
-/// Inserts pairs in the order in which they are stored; the key of the first that is there already, if one is.
-fn insert_run(
+/// Writes pairs in the order in which they are stored; the key of the first that can't be written, if there is one:
+/// `write` says how many come before it.
+fn write_run(
     pairs: &mut [Pair<'_>],
-    insert: impl FnOnce(&[Pair<'_>]) -> std::result::Result<usize, TxnError>,
+    write: impl FnOnce(&[Pair<'_>]) -> std::result::Result<usize, TxnError>,
 ) -> Result<Option<Vec<u8>>> {
     if pairs.iter().any(|pair| is_long(pair.key)) {
-        return insert_long_run(pairs, insert);
+        return write_long_run(pairs, write);
     }
     sort(pairs);
-    let done = insert(pairs)?;
+    let done = write(pairs)?;
     Ok(pairs.get(done).map(|pair| pair.key.to_vec()))
 }
 
-/// As [`insert_run`], where some keys are long.
+/// As [`write_run`], where some keys are long.
 #[cold]
-fn insert_long_run(
+fn write_long_run(
     pairs: &[Pair<'_>],
-    insert: impl FnOnce(&[Pair<'_>]) -> std::result::Result<usize, TxnError>,
+    write: impl FnOnce(&[Pair<'_>]) -> std::result::Result<usize, TxnError>,
 ) -> Result<Option<Vec<u8>>> {
     let as_stored = |pair: &Pair<'_>| is_long(pair.key).then(|| Stored::of(pair.key, pair.value));
     let stored: Vec<Option<Stored>> = pairs.iter().map(as_stored).collect();
@@ -75,7 +76,7 @@ fn insert_long_run(
         }
     }
     sort(&mut run);
-    let done = insert(&run)?;
+    let done = write(&run)?;
     let is_it =
         |pair: &&Pair<'_>| run.get(done).is_some_and(|there| *short_form(pair.key) == *there.key);
     Ok(pairs.iter().find(is_it).map(|pair| pair.key.to_vec()))
@@ -126,15 +127,36 @@ impl Writer<'_> {
         entries: &mut [(usize, Vec<Pair<'_>>)],
     ) -> Result<()> {
         let tree = self.def.primary;
-        let twice = insert_run(rows, |run| self.txn.insert_run(tree, run, &[]))?;
+        let twice = write_run(rows, |run| self.txn.insert_run(tree, run, &[]))?;
         if let Some(key) = twice {
             return Err(self.duplicate("primary", &key));
         }
         for (index, entries) in entries {
             let def = &self.def.indexes[*index];
             let insert = |run: &[Pair<'_>]| def.insert_run(self.txn, self.storage, run, self.hints);
-            if let Some(key) = insert_run(entries, insert)? {
+            if let Some(key) = write_run(entries, insert)? {
                 return Err(self.duplicate(self.def.layout.index_name(*index), &key));
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes rows and their entries, all rows first; each tree's in the order of its keys. Of rows and entries
+    /// only the keys matter.
+    pub fn delete_many(
+        &mut self,
+        rows: &mut [Pair<'_>],
+        entries: &mut [(usize, Vec<Pair<'_>>)],
+    ) -> Result<()> {
+        let tree = self.def.primary;
+        if write_run(rows, |run| self.txn.delete_run(tree, run, &[]))?.is_some() {
+            return Err(Error::NoSuchRow(self.table.name()));
+        }
+        for (index, entries) in entries {
+            let def = &self.def.indexes[*index];
+            let delete = |run: &[Pair<'_>]| def.delete_run(self.txn, self.storage, run, self.hints);
+            if write_run(entries, delete)?.is_some() {
+                return Err(lacks_entry(def));
             }
         }
         Ok(())
@@ -231,10 +253,7 @@ impl Writer<'_> {
         };
         match outcome {
             Outcome::Done(_) => Ok(()),
-            _ => {
-                let what = "the index has no entry for a row of its table";
-                Err(inconsistent(index.tree, what))
-            }
+            _ => Err(lacks_entry(index)),
         }
     }
 
@@ -247,6 +266,10 @@ impl Writer<'_> {
     pub fn unexpected(&self, outcome: &Outcome) -> Error {
         inconsistent(self.def.primary, &format!("a write came to {outcome:?}"))
     }
+}
+
+fn lacks_entry(index: &IndexDef) -> Error {
+    inconsistent(index.tree, "the index has no entry for a row of its table")
 }
 
 /// Does `op` to a long key, as it is stored.

@@ -146,13 +146,6 @@ impl LeafSlot {
     }
 }
 
-/// Whether a latched leaf of a smaller key covers this one, too. `hint`: of the key.
-#[inline]
-pub fn covers_further(mtr: &Mtr<'_>, leaf: PageId, key: &[u8], hint: Hint) -> bool {
-    // The fence lies far from all else that is looked at.
-    !hint.is_elsewhere(leaf) && node::upper(mtr.page(leaf)).is_none_or(|upper| key < upper)
-}
-
 impl Tree {
     /// Latches the leaf that `target` says, for reading.
     ///

@@ -15,6 +15,7 @@ pub mod destroy;
 mod estimate;
 pub mod overflow;
 mod restructure;
+pub mod run;
 mod transfer;
 
 pub use transfer::{Fate, Moved, Mover};
@@ -80,6 +81,7 @@ impl Hint {
             Ok(frame) => {
                 s.pool.prefetch_frame(frame);
                 self.at = Some(Position { page, frame, parent });
+                self.missing = false;
             }
             Err(_) => self.missing = true,
         }
@@ -89,6 +91,11 @@ impl Hint {
     #[inline]
     pub fn is_missing(&self) -> bool {
         self.missing
+    }
+
+    /// The leaf, if it is known and was not in memory.
+    pub fn missing_leaf(&self) -> Option<PageId> {
+        self.approached.filter(|_| self.missing).map(|leaf| leaf.page)
     }
 
     /// Whether it names another leaf than this.

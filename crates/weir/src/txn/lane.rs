@@ -271,14 +271,9 @@ impl Txn {
         Ok(())
     }
 
-    /// Counts an undo record that was written.
-    pub(super) fn undo_pushed(&mut self, purge_work: bool) {
+    /// Counts undo records that were written, and whether purge has work with them.
+    pub(super) fn undo_pushed(&mut self, records: u64, purge_work: bool) {
         self.purge_work |= purge_work;
-        self.undo_pushed_by_inserts(1);
-    }
-
-    /// Counts undo records of inserts: none of them has work for purge.
-    pub(super) fn undo_pushed_by_inserts(&mut self, records: u64) {
         self.undo_records += records;
         self.changes += records;
         if let Some(lane) = &self.lane {

@@ -503,7 +503,7 @@ impl Txn {
             mtr.commit();
             Ok::<_, crate::storage::Restart<Fault>>(tree)
         })?;
-        self.undo_pushed(false);
+        self.undo_pushed(1, false);
         Ok(tree)
     }
 
@@ -515,7 +515,7 @@ impl Txn {
         let _room = to_make_room();
         let undo = Undo::DropTree { root: tree.root() };
         self.push_undo(&undo)?;
-        self.undo_pushed(true);
+        self.undo_pushed(1, true);
         Ok(())
     }
 

@@ -57,7 +57,7 @@ impl Txn {
         assert!(!self.prepared, "a transaction is prepared once");
         self.finish_rollback()?;
         let end = self.push_undo(&Undo::Prepare { xid })?;
-        self.undo_pushed(false);
+        self.undo_pushed(1, false);
         self.prepared = true;
         self.drop_snapshot();
         let lane = self.lane.expect("a transaction with undo has a lane");

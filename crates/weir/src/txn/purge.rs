@@ -11,8 +11,10 @@ use super::end::OwnedUndo;
 use super::history::History;
 use super::lane::{LANE_DIRECTORY, UndoPlace, set_ends};
 use crate::storage::{Fault, Need, Restart, Step, Storage, retry};
-use crate::tree::{Tree, overflow};
+use crate::tree::run::{self, LEAVES, LEAVES_AHEAD};
+use crate::tree::{Hint, Tree, overflow};
 use parking_lot::MutexGuard;
+use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
 use weir_page::overflow::Reference;
 use weir_page::undo;
@@ -24,6 +26,18 @@ struct Found {
     at: UndoPtr,
     next: u16,
     undo: OwnedUndo,
+}
+
+/// What is gone through together: records of one undo page, up to this many.
+const TOGETHER: usize = 64;
+/// Most redo of the removal of an entry.
+const REMOVE_BYTES: usize = 64;
+
+/// An entry that the undo record at `by` made dead.
+struct Dead {
+    tree: Tree,
+    key: Vec<u8>,
+    by: UndoPtr,
 }
 
 impl Transactions {
@@ -103,12 +117,15 @@ impl Transactions {
             let UndoPlace { page, used: mut from, .. } = history.begin;
             let last_page = page == history.end.page;
             let to = if last_page { history.end.used } else { u16::MAX };
-            while let Some(found) = self.next_work(page, from, to, history.work)? {
-                from = found.next;
-                self.purge_record(s, &found)?;
-                self.figures.purged.fetch_add(1, Ordering::Relaxed);
+            loop {
+                let found = self.next_work(page, from, to, history.work)?;
+                let Some(last) = found.last() else { break };
+                from = last.next;
+                let count = found.len() as u64;
+                self.purge_records(s, found)?;
+                self.figures.purged.fetch_add(count, Ordering::Relaxed);
                 // Of what was found at the open it isn't known how many there are.
-                let passed = history.records.min(1);
+                let passed = history.records.min(count);
                 self.pace.pass(passed);
                 history.records -= passed;
             }
@@ -122,35 +139,36 @@ impl Transactions {
         }
     }
 
-    /// The next record on the page, from `from` and before `to`, that has work for purge.
-    fn next_work(
-        &self,
-        page: PageId,
-        from: u16,
-        to: u16,
-        work: bool,
-    ) -> Result<Option<Found>, Fault> {
+    /// The next records on the page that have work for purge, from `from` and before `to`: some that made entries
+    /// dead, or one of another kind.
+    fn next_work(&self, page: PageId, from: u16, to: u16, work: bool) -> Result<Vec<Found>, Fault> {
         if !work {
-            return Ok(None);
+            return Ok(Vec::new());
         }
         retry(&self.storage, || {
+            let mut all = Vec::new();
             let p = self.storage.read(page, true)?;
             if !undo::needs_purge(&p) {
-                return Ok(None);
+                return Ok(all);
             }
             let end = (undo::used(&p) as u16).min(to);
             let mut at = from.max(undo::purge_from(&p));
-            while at < end {
+            while at < end && all.len() < TOGETHER {
                 let r = undo::record(&p, at)
                     .ok_or_else(|| Fault::page(page, format!("no undo record at {at}")))?;
                 if r.undo.needs_purge() {
                     let undo = OwnedUndo::from(r.undo);
-                    let at = UndoPtr { page, offset: at };
-                    return Ok(Some(Found { at, next: r.end, undo }));
+                    let is_delete = matches!(undo, OwnedUndo::Delete { .. });
+                    if is_delete || all.is_empty() {
+                        all.push(Found { at: UndoPtr { page, offset: at }, next: r.end, undo });
+                    }
+                    if !is_delete {
+                        break;
+                    }
                 }
                 at = r.end;
             }
-            Ok::<_, Restart<Fault>>(None)
+            Ok::<_, Restart<Fault>>(all)
         })
     }
 
@@ -182,15 +200,21 @@ impl Transactions {
         })
     }
 
+    fn purge_records(&self, s: &Storage, found: Vec<Found>) -> Result<(), Fault> {
+        let mut dead = Vec::new();
+        for found in found {
+            match found.undo {
+                OwnedUndo::Delete { tree, key, .. } => {
+                    dead.push(Dead { tree: Tree::new(tree), key, by: found.at });
+                }
+                _ => self.purge_record(s, &found)?,
+            }
+        }
+        remove_all(s, dead)
+    }
+
     fn purge_record(&self, s: &Storage, found: &Found) -> Result<(), Fault> {
         match &found.undo {
-            OwnedUndo::Delete { tree, key, .. } => {
-                let tree = Tree::new(*tree);
-                if exists(s, tree)? {
-                    remove_dead(s, tree, key, found.at)?;
-                }
-                Ok(())
-            }
             OwnedUndo::Update { flags: Flags { overflow: true, .. }, delta, .. } => {
                 let reference = Reference::from_bytes(&delta.middle).ok_or_else(|| {
                     Fault::page(found.at.page, "undo record has a malformed reference")
@@ -236,6 +260,91 @@ fn exists(s: &Storage, tree: Tree) -> Result<bool, Fault> {
     })
 }
 
+/// Removes entries that are still as dead as they were made.
+fn remove_all(s: &Storage, mut dead: Vec<Dead>) -> Result<(), Fault> {
+    dead.sort_unstable_by(|a, b| (a.tree.id, &a.key).cmp(&(b.tree.id, &b.key)));
+    for of_tree in dead.chunk_by(|a, b| a.tree == b.tree) {
+        if exists(s, of_tree[0].tree)? {
+            remove_run(s, of_tree)?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes dead entries of one tree, in ascending order.
+fn remove_run(s: &Storage, dead: &[Dead]) -> Result<(), Fault> {
+    let tree = dead[0].tree;
+    let mut hints: Vec<Hint> = dead.iter().map(|dead| tree.approach(s, &dead.key)).collect();
+    hints.iter_mut().for_each(|hint| hint.arrive(s));
+    let (mut done, mut told) = (0, 0);
+    while done < dead.len() {
+        let tell_to = dead.len().min(done + LEAVES_AHEAD);
+        for (hint, dead) in hints[told..tell_to].iter().zip(&dead[told..]) {
+            hint.prefetch_insert(s, &dead.key);
+        }
+        told = tell_to;
+        let mut passed = remove_some(s, tree, &dead[done..], &hints[done..])?;
+        if passed == 0 {
+            // Perhaps the hint was out of date.
+            passed = remove_some(s, tree, &dead[done..], &[])?;
+        }
+        if passed == 0 {
+            remove_dead(s, tree, &dead[done].key, dead[done].by)?;
+        }
+        done += passed.max(1);
+    }
+    Ok(())
+}
+
+/// Removes the first of some dead entries in one mtr; returns how many are done with. None if its page isn't in memory, or
+/// if it has a chain.
+fn remove_some(s: &Storage, tree: Tree, dead: &[Dead], hints: &[Hint]) -> Result<usize, Fault> {
+    let mut mtr = s.mtr(Need::log(REMOVE_BYTES * dead.len()))?;
+    let leaves = run::latch(&mut mtr, tree, dead.len(), |n| &dead[n].key, hints);
+    let mut done = 0;
+    let mut sparse: SmallVec<[usize; LEAVES]> = SmallVec::new();
+    let mut removes = false;
+    for mut leaf in leaves {
+        let mut slots: SmallVec<[usize; TOGETHER]> = SmallVec::new();
+        let mut has_chain = false;
+        for Dead { key, by, .. } in &dead[done..leaf.end] {
+            let at = leaf.find(&mtr, key);
+            match at.entry(&mtr).filter(|e| is_dead_by(e, *by)) {
+                Some(e) if e.flags.overflow => {
+                    has_chain = true;
+                    break;
+                }
+                Some(_) => slots.push(at.slot),
+                None => {}
+            }
+            done += 1;
+        }
+        if !slots.is_empty() {
+            removes = true;
+            if leaf.remove(&mut mtr, &slots) {
+                sparse.push(done - 1);
+            }
+        }
+        if has_chain {
+            break;
+        }
+    }
+    if removes {
+        mtr.commit();
+    } else {
+        drop(mtr);
+    }
+    for last in sparse {
+        tree.merge(s, &dead[last].key)?;
+    }
+    Ok(done)
+}
+
+/// Whether an entry is still as dead as that undo record made it.
+fn is_dead_by(e: &Entry<'_>, by: UndoPtr) -> bool {
+    e.flags.deleted && e.version.is_some_and(|v| v.undo == by)
+}
+
 /// What a step of removing a dead entry came to.
 enum Removal {
     /// It is gone, or no longer what was to go.
@@ -265,8 +374,7 @@ fn try_remove_dead(
 ) -> Result<Removal, Restart<Fault>> {
     let mut mtr = s.mtr(Need::log(overflow::FREE_BYTES + key.len()))?;
     let at = tree.slot(&mut mtr, key)?;
-    let ours = |e: &Entry<'_>| e.flags.deleted && e.version.is_some_and(|v| v.undo == by);
-    let Some(e) = at.entry(&mtr).filter(ours) else {
+    let Some(e) = at.entry(&mtr).filter(|e| is_dead_by(e, by)) else {
         return Ok(Removal::Done { sparse: false });
     };
     let malformed = || Fault::page(at.leaf, "malformed reference");
@@ -305,7 +413,7 @@ mod tests {
         commit(&txns, tree, b"row", Op::Delete);
         let history = txns.history.lock().oldest().unwrap();
         let UndoPlace { page, used, .. } = history.begin;
-        let found = txns.next_work(page, used, u16::MAX, true).unwrap().unwrap();
+        let found = txns.next_work(page, used, u16::MAX, true).unwrap().pop().unwrap();
         let s = &*txns.storage;
         let step = || retry(s, || try_remove_dead(s, tree, b"row", found.at)).unwrap();
         for _ in 0..5 {

@@ -1,31 +1,23 @@
-//! Runs: ascending keys that are inserted into a tree together, several in one mini-transaction.
+//! Runs: ascending keys that are inserted into a tree together, or deleted, several in one mini-transaction.
 //!
-//! Neighbours share a descent and a latch, and a few leaves share a mini-transaction: admission and a group of
-//! the log cost nearly as much as the insert of an entry does. What can't be inserted by the way is left to
-//! [`Txn::write`], one key at a time: a key that is there, alive or dead, a row that is held, a leaf or an
+//! Neighbours share a descent and a latch, and a few leaves share a mini-transaction ([`crate::tree::run`]): admission
+//! and a group of the log cost nearly as much as the write of an entry does. What can't be done by the way is left
+//! to [`Txn::write`], one key at a time: the insert of a key that is there, alive or dead, a row that is held, a leaf or an
 //! undo page that is full, a page that isn't in memory.
-//!
-//! The first leaf is latched as for any write. The others of the same mini-transaction are latched only if that
-//! needs no wait: they are where hints say, in no order that others keep to.
 
 use super::lane::NextUndo;
 use super::{Op, Outcome, Txn, TxnError};
-use crate::storage::{Fault, Mtr, Need, PER_MTR};
-use crate::tree::cursor::{self, LeafSlot};
+use crate::storage::{Fault, Mtr, Need, to_make_room};
+use crate::tree::cursor::LeafSlot;
+use crate::tree::run::{self, LEAVES_AHEAD};
 use crate::tree::{Hint, Tree};
-use smallvec::SmallVec;
-use weir_page::node::{MAX_INLINE, Ties};
+use weir_page::Change;
+use weir_page::node::MAX_INLINE;
 use weir_page::version::Flags;
-use weir_page::{Change, PageId};
 
-/// Most leaves that one mtr changes: what it may dirty beside the undo page.
-const LEAVES: usize = PER_MTR as usize - 1;
 /// Most redo of one mtr, and of an entry beside its key and value.
 const REDO_BYTES: usize = 32 << 10;
 const REDO_PER_ENTRY: usize = 160;
-/// Hinted leaves that the CPU is told of before they are changed.
-const LEAVES_AHEAD: usize = 2 * LEAVES;
-
 /// A key and its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pair<'a> {
@@ -35,9 +27,33 @@ pub struct Pair<'a> {
     pub value: &'a [u8],
 }
 
-impl Pair<'_> {
+impl<'a> Pair<'a> {
+    /// A key that needs no value.
+    pub fn key_alone(key: &'a [u8]) -> Pair<'a> {
+        Pair { key, value: &[] }
+    }
+
     fn redo_bytes(&self) -> usize {
         REDO_PER_ENTRY + self.key.len() + self.value.len()
+    }
+}
+
+/// What happens to the keys of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// They get their values.
+    Insert,
+    /// They go; their values don't matter.
+    Delete,
+}
+
+impl Way {
+    /// What happens to one of them alone.
+    fn op<'a>(self, pair: Pair<'a>) -> Op<'a> {
+        match self {
+            Way::Insert => Op::Insert(pair.value),
+            Way::Delete => Op::Delete,
+        }
     }
 }
 
@@ -53,6 +69,31 @@ impl Txn {
         run: &[Pair<'_>],
         hints: &[Hint],
     ) -> Result<usize, TxnError> {
+        self.write_run(tree, Way::Insert, run, hints)
+    }
+
+    /// Deletes keys in ascending order, whose values don't matter; returns how many were deleted before one that
+    /// isn't there: all of them if there is none. `hints`: where the leaves are, of each key or of none.
+    ///
+    /// # Errors
+    /// As [`Txn::write`]; those before were deleted.
+    pub fn delete_run(
+        &mut self,
+        tree: Tree,
+        run: &[Pair<'_>],
+        hints: &[Hint],
+    ) -> Result<usize, TxnError> {
+        let _room = to_make_room();
+        self.write_run(tree, Way::Delete, run, hints)
+    }
+
+    fn write_run(
+        &mut self,
+        tree: Tree,
+        way: Way,
+        run: &[Pair<'_>],
+        hints: &[Hint],
+    ) -> Result<usize, TxnError> {
         debug_assert!(run.is_sorted_by(|a, b| a.key <= b.key), "a run ascends");
         assert!(hints.is_empty() || hints.len() == run.len(), "a hint for each key, or none");
         let (mut done, mut told) = (0, 0);
@@ -63,30 +104,32 @@ impl Txn {
             }
             told = told.max(tell_to);
             let next = self.next_undo()?;
-            let mut inserted =
-                self.insert_some(tree, &run[done..], &hints[done.min(hints.len())..], next)?;
-            if inserted == 0 && !hints.is_empty() {
+            let left = &run[done..];
+            let mut written =
+                self.write_some(tree, way, left, &hints[done.min(hints.len())..], next)?;
+            if written == 0 && !hints.is_empty() {
                 // Perhaps the hint was out of date.
-                inserted = self.insert_some(tree, &run[done..], &[], next)?;
+                written = self.write_some(tree, way, left, &[], next)?;
             }
-            self.undo_pushed_by_inserts(inserted as u64);
-            done += inserted;
-            if inserted == 0 {
-                let Pair { key, value } = run[done];
-                if self.write(tree, key, Op::Insert(value))? == Outcome::Exists {
-                    return Ok(done);
+            self.undo_pushed(written as u64, written > 0 && way == Way::Delete);
+            done += written;
+            if written == 0 {
+                let pair = run[done];
+                match self.write(tree, pair.key, way.op(pair))? {
+                    Outcome::Done(_) => done += 1,
+                    Outcome::Exists | Outcome::Absent => return Ok(done),
                 }
-                done += 1;
             }
         }
         self.overwrote_unseen = false;
         Ok(done)
     }
 
-    /// Inserts the first keys of a run in one mtr; returns how many.
-    fn insert_some(
+    /// Writes the first keys of a run in one mtr; returns how many.
+    fn write_some(
         &self,
         tree: Tree,
+        way: Way,
         run: &[Pair<'_>],
         hints: &[Hint],
         mut next: NextUndo,
@@ -96,17 +139,12 @@ impl Txn {
             return Ok(0);
         }
         let mut mtr = self.storage().mtr(Need::log(redo_bytes))?;
-        let hint = |n: usize| hints.get(n).copied().unwrap_or_default();
-        let leaves = latch_leaves(&mut mtr, tree, &run[..most], hint);
+        let leaves = run::latch(&mut mtr, tree, most, |n| run[n].key, hints);
         let mut done = 0;
-        'leaves: for Latched { leaf, first, end } in leaves {
-            let mut near = Some(first);
-            for pair in &run[done..end] {
-                let at = match near.take() {
-                    Some(near) => LeafSlot::settle(&mtr, leaf, pair.key, near),
-                    None => LeafSlot::find(&mtr, leaf, pair.key),
-                };
-                if !self.insert_in_passing(&mut mtr, tree, *pair, at, next) {
+        'leaves: for mut leaf in leaves {
+            for pair in &run[done..leaf.end] {
+                let at = leaf.find(&mtr, pair.key);
+                if !self.write_in_passing(&mut mtr, tree, way, *pair, at, next) {
                     break 'leaves;
                 }
                 next.first = None;
@@ -119,61 +157,33 @@ impl Txn {
         Ok(done)
     }
 
-    /// Inserts a key at its place, if nothing is in the way; whether it did.
+    /// Writes a key at its place, if nothing is in the way; whether it did.
     #[inline]
-    fn insert_in_passing(
+    fn write_in_passing(
         &self,
         mtr: &mut Mtr<'_>,
         tree: Tree,
+        way: Way,
         pair: Pair<'_>,
         at: LeafSlot,
         next: NextUndo,
     ) -> bool {
         let Pair { key, value } = pair;
-        if at.found
-            || self.held_by_other(tree, key, &at, mtr).is_some()
-            || !at.fits(mtr, key, value.len(), true)
-        {
-            return false;
-        }
-        let change = Change::Insert { flags: Flags { deleted: false, overflow: false }, value };
-        self.log_write(mtr, tree, key, at, change, next).unwrap_or(false)
-    }
-}
-
-/// A leaf that takes some keys of a run.
-struct Latched {
-    leaf: PageId,
-    /// Where the first of them goes: all leaves are looked at before the first is changed.
-    first: Ties,
-    /// Where in the run they end.
-    end: usize,
-}
-
-/// Latches the leaves of a run's first keys, as many as one mtr changes.
-fn latch_leaves(
-    mtr: &mut Mtr<'_>,
-    tree: Tree,
-    run: &[Pair<'_>],
-    hint: impl Fn(usize) -> Hint,
-) -> SmallVec<[Latched; LEAVES]> {
-    let mut leaves = SmallVec::new();
-    let mut end = 0;
-    while end < run.len() && leaves.len() < LEAVES {
-        let key = run[end].key;
-        let leaf = match leaves.is_empty() {
-            true => tree.latch_leaf(mtr, key, hint(end)),
-            false => tree.latch_leaf_beside(mtr, hint(end)),
+        let (change, len) = match (way, at.entry(mtr)) {
+            (Way::Insert, None) => {
+                let flags = Flags { deleted: false, overflow: false };
+                (Change::Insert { flags, value }, value.len())
+            }
+            (Way::Delete, Some(e)) if !e.flags.deleted => {
+                let (old_flags, old_version) = (e.flags, e.version);
+                (Change::Delete { old_flags, old_version }, e.value.len())
+            }
+            _ => return false,
         };
-        let Ok(leaf) = leaf else { break };
-        let first = LeafSlot::near(mtr, leaf, key);
-        end += 1;
-        while end < run.len() && cursor::covers_further(mtr, leaf, run[end].key, hint(end)) {
-            end += 1;
-        }
-        leaves.push(Latched { leaf, first, end });
+        self.held_by_other(tree, key, &at, mtr).is_none()
+            && at.fits(mtr, key, len, true)
+            && self.log_write(mtr, tree, key, at, change, next).unwrap_or(false)
     }
-    leaves
 }
 
 /// How many of a run's first keys go into one mtr by their redo, and how much that is. None if the first

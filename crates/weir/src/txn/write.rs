@@ -125,7 +125,7 @@ impl Txn {
         let announce = Announce { undo_page: next.page, first: next.first };
         let first = overflow::begin(self.storage(), value, announce)?;
         // Announced, whether or not it can be finished.
-        self.undo_pushed(false);
+        self.undo_pushed(1, false);
         Ok(overflow::finish(self.storage(), value, first)?)
     }
 
@@ -145,7 +145,7 @@ impl Txn {
                 self.attempt(tree, key, op, value, next, hint.take().unwrap_or_default())
             })? {
                 Attempt::Done { old, purge_work, unseen } => {
-                    self.undo_pushed(purge_work);
+                    self.undo_pushed(1, purge_work);
                     self.overwrote_unseen = unseen;
                     let old = old.map(|(o, b)| super::read::whole(self.storage(), tree, o, &b));
                     return Ok(Outcome::Done(old.transpose()?));
