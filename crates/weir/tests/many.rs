@@ -1,4 +1,4 @@
-//! Rows inserted at once: the same as one after the other, or nothing.
+//! Rows inserted or deleted at once: the same as one after the other, or nothing.
 
 #![allow(clippy::unwrap_used, reason = "a failure of a test's own step is a failed test")]
 
@@ -31,6 +31,11 @@ fn takes(model: &Model, rows: &[(u64, Item)]) -> bool {
 fn insert_many(txn: &mut Transaction, table: &Table, rows: &[(u64, Item)]) -> weir::Result<()> {
     let rows: Vec<_> = rows.iter().map(|(id, item)| values(*id, item)).collect();
     txn.insert_many(table, &rows)
+}
+
+fn delete_many(txn: &mut Transaction, table: &Table, ids: &[u64]) -> weir::Result<usize> {
+    let keys: Vec<_> = ids.iter().map(|id| [Value::U64(*id)]).collect();
+    txn.delete_many(table, &keys)
 }
 
 fn compare(db: &Database, table: &Table, model: &Model) {
@@ -83,6 +88,13 @@ fn model_of_batches_with_duplicates_deletes_and_rollbacks() {
                     let there = after.remove(&id).is_some();
                     assert_eq!(txn.delete(&table, &[Value::U64(id)]).unwrap(), there);
                 }
+                let (first, ascends) = (rng.u64(..20_000), rng.bool());
+                // Some of them twice.
+                let ids: Vec<u64> = (0..[0, 10, 700][rng.usize(..3)])
+                    .map(|n| if ascends { first + n } else { rng.u64(..20_000) })
+                    .collect();
+                let there = ids.iter().filter(|&id| after.remove(id).is_some()).count();
+                assert_eq!(delete_many(&mut txn, &table, &ids).unwrap(), there);
             }
             if rng.u8(..4) == 0 {
                 txn.rollback().unwrap();
@@ -98,6 +110,51 @@ fn model_of_batches_with_duplicates_deletes_and_rollbacks() {
         compare(&db, &db.table("items").unwrap(), &model);
         sound(&db);
     }
+}
+
+/// Threads insert and delete batches in the same leaves, beside purge; what they were told is what is there.
+#[test]
+fn threads_delete_batches_side_by_side() {
+    let _watchdog = Watchdog::new("threads_delete_batches_side_by_side");
+    let seed = seed();
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), options(16 << 20, 64 << 20)).unwrap();
+    let table = db.create_table("items", items()).unwrap();
+    let left = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (db, table, left) = (&db, &table, &left);
+            scope.spawn(move || {
+                let mut rng = fastrand::Rng::with_seed(seed + thread);
+                for _ in 0..100 * factor() {
+                    let mut ids: Vec<u64> = (0..60).map(|_| rng.u64(..5_000)).collect();
+                    let mut txn = db.begin(Isolation::ReadCommitted).unwrap();
+                    let done = match rng.bool() {
+                        true => delete_many(&mut txn, table, &ids).map(|n| -(n as i64)),
+                        false => {
+                            ids.sort_unstable();
+                            ids.dedup();
+                            let mut item = |id: u64| (rng.i64(..9), id.to_string(), vec![]);
+                            let rows: Vec<_> = ids.iter().map(|&id| (id, item(id))).collect();
+                            insert_many(&mut txn, table, &rows).map(|()| rows.len() as i64)
+                        }
+                    };
+                    match done {
+                        Ok(more) => {
+                            txn.commit().unwrap();
+                            left.fetch_add(more as u64, Ordering::Relaxed);
+                        }
+                        Err(Error::Duplicate { .. } | Error::Deadlock) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            });
+        }
+    });
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    assert_eq!(all_items(&mut txn, &table).len() as u64, left.into_inner());
+    drop(txn);
+    sound(&db);
 }
 
 /// Threads insert batches into the same leaves; what they were told is what is there.
@@ -189,4 +246,35 @@ fn rows_at_once_that_clash_do_nothing() {
     let mut rows = [pair(b"c"), Pair { key: &too_long, value: b"" }];
     assert!(matches!(txn.insert_many_raw(&table, &mut rows, &mut []), Err(Error::Row(_))));
     txn.insert_many_raw(&table, &mut [], &mut []).unwrap();
+}
+
+#[test]
+fn rows_deleted_at_once_of_which_one_is_missing_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), Options::default().memory_bytes(8 << 20)).unwrap();
+    let schema = Schema::raw(vec![RawIndex::new("by", false)], Vec::new()).unwrap();
+    let table = db.create_table("raw", schema).unwrap();
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    let pair = |key: &'static [u8]| Pair { key, value: b"value" };
+    let mut rows = [pair(b"a"), pair(b"b"), pair(b"c")];
+    let entries = vec![pair(b"x"), pair(b"y"), pair(b"z")];
+    txn.insert_many_raw(&table, &mut rows, &mut [(0, entries)]).unwrap();
+    let mut alone = [b"c", b"d", b"a"].map(|key| Pair::key_alone(key));
+    let entries = [b"z", b"v", b"x"].map(|key| Pair::key_alone(key)).to_vec();
+    let missing = txn.delete_many_raw(&table, &mut alone, &mut [(0, entries)]);
+    assert!(matches!(missing, Err(Error::NoSuchRow(_))), "{missing:?}");
+    // A row without its entry.
+    let mut alone = [Pair::key_alone(b"a")];
+    let entries = vec![Pair::key_alone(b"v")];
+    let missing = txn.delete_many_raw(&table, &mut alone, &mut [(0, entries)]);
+    assert!(matches!(missing, Err(Error::Storage(_))), "{missing:?}");
+    for key in [b"a", b"b", b"c"] {
+        assert!(txn.get_raw(&table, key, Lock::None, &mut Vec::new()).unwrap());
+    }
+    txn.delete_many_raw(&table, &mut [], &mut []).unwrap();
+    let mut all = [b"b", b"c", b"a"].map(|key| Pair::key_alone(key));
+    let entries = [b"x", b"z", b"y"].map(|key| Pair::key_alone(key)).to_vec();
+    txn.delete_many_raw(&table, &mut all, &mut [(0, entries)]).unwrap();
+    txn.commit().unwrap();
+    sound(&db);
 }

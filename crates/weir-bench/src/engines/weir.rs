@@ -311,10 +311,11 @@ impl Session for WeirSession<'_> {
         let mut txn = self.begin()?;
         let rows: Vec<_> = rows.iter().map(values).collect();
         txn.insert_many(&self.table, &rows).map_err(failed("insert"))?;
-        for id in delete {
-            if !txn.delete(&self.table, &[Value::U64(id)]).map_err(failed("delete"))? {
-                return Err(Error::engine(NAME, "delete", format!("no row {id}")));
-            }
+        let keys: Vec<_> = delete.clone().map(|id| [Value::U64(id)]).collect();
+        let deleted = txn.delete_many(&self.table, &keys).map_err(failed("delete"))?;
+        if deleted < keys.len() {
+            let what = format!("{deleted} of the rows {delete:?}");
+            return Err(Error::engine(NAME, "delete", what));
         }
         txn.commit().map_err(failed("commit"))
     }

@@ -281,6 +281,57 @@ impl Transaction {
         })
     }
 
+    /// Deletes the rows with these primary keys, which costs less than one after the other; returns how many there
+    /// were.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # use weir::{Database, Isolation, Options, Schema, Type, Value};
+    /// # let db = Database::open(dir.path(), Options::default().memory_bytes(8 << 20))?;
+    /// # let schema = Schema::builder().column("id", Type::U64).column("name", Type::Text);
+    /// # let people = db.create_table("people", schema.primary_key(&["id"]).build()?)?;
+    /// let mut txn = db.begin(Isolation::RepeatableRead)?;
+    /// txn.insert(&people, &[Value::U64(1), Value::Text("Ada")])?;
+    /// assert_eq!(txn.delete_many(&people, &[[Value::U64(1)], [Value::U64(2)]])?, 1);
+    /// txn.commit()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Transaction::delete`]. The statement did nothing then.
+    pub fn delete_many<'v>(
+        &mut self,
+        table: &Table,
+        primary_keys: &[impl AsRef<[Value<'v>]>],
+    ) -> Result<usize> {
+        let def = self.enter_typed_to_write(table)?;
+        let mut keys = Vec::with_capacity(primary_keys.len());
+        for key in primary_keys {
+            self.encode_whole_key(&def, key.as_ref())?;
+            self.lock_encoded(&def)?;
+            keys.push(self.encoded().key.clone());
+        }
+        keys.sort_unstable();
+        self.statement(|t| {
+            let (mut writer, _) = t.writer(table, &def)?;
+            let mut deleted = Vec::new();
+            for key in &keys {
+                match writer.put_row(key, Op::Delete)? {
+                    Outcome::Done(Some(old)) => deleted.push(entries_of_stored(&def, key, &old)?),
+                    Outcome::Absent => {}
+                    other => return Err(writer.unexpected(&other)),
+                }
+            }
+            let of_index = |index| {
+                let key = |entries| Pair::key_alone(Entries::get(entries, index).key);
+                (index, deleted.iter().map(key).collect())
+            };
+            let mut entries: Vec<_> = (0..def.indexes.len()).map(of_index).collect();
+            writer.delete_many_entries(&mut entries)?;
+            Ok(deleted.len())
+        })
+    }
+
     fn encode_whole_key(&mut self, def: &TableDef, primary_key: &[Value<'_>]) -> Result<()> {
         let expected = def.schema().primary_key().len();
         if primary_key.len() != expected {

@@ -152,6 +152,11 @@ impl Writer<'_> {
         if write_run(rows, |run| self.txn.delete_run(tree, run, &[]))?.is_some() {
             return Err(Error::NoSuchRow(self.table.name()));
         }
+        self.delete_many_entries(entries)
+    }
+
+    /// Deletes entries of rows that were written; only their keys matter.
+    pub fn delete_many_entries(&mut self, entries: &mut [(usize, Vec<Pair<'_>>)]) -> Result<()> {
         for (index, entries) in entries {
             let def = &self.def.indexes[*index];
             let delete = |run: &[Pair<'_>]| def.delete_run(self.txn, self.storage, run, self.hints);

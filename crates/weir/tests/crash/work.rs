@@ -60,8 +60,10 @@ impl World {
             0..3 => {
                 let burst = 1 + self.rng.u32(..self.profile.burst);
                 let Some((name, def)) = self.pick_table() else { return Ok(()) };
-                if kind == 0 && self.rng.u8(..3) == 0 {
-                    return self.insert_many(i, &name, &def, burst);
+                match kind {
+                    0 if self.rng.u8(..3) == 0 => return self.insert_many(i, &name, &def, burst),
+                    2 if self.rng.u8(..3) == 0 => return self.delete_many(i, &name, &def, burst),
+                    _ => {}
                 }
                 for _ in 0..burst {
                     match kind {
@@ -293,6 +295,39 @@ impl World {
         if let Some(was) = self.judge(i, def, &key, None, result)? {
             assert_eq!(was, old.is_some(), "delete saw a row that isn't there, or not one that is");
             if was {
+                self.wrote(i, def.id, key, None);
+            }
+        }
+        self.open[i].used.insert(def.id);
+        Ok(())
+    }
+
+    /// Deletes up to `count` rows at once.
+    fn delete_many(&mut self, i: usize, name: &str, def: &Def, count: u32) -> Step {
+        let table = self.tables(name);
+        let mut keys: Vec<_> = (0..count).map(|_| self.some_key(false)).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let there: Vec<_> =
+            keys.iter().filter(|key| self.newest(i, def.id, key).is_some()).cloned().collect();
+        let values: Vec<_> = keys.iter().map(|key| [Value::Bytes(key)]).collect();
+        let result = self.open[i].txn.delete_many(&table, &values);
+        drop(values);
+        let t = self.open[i].number;
+        self.note(|| {
+            let keys: Vec<String> = keys.iter().map(|key| short(key)).collect();
+            format!("t{t} delete from {name} at once {keys:?}: {result:?}")
+        });
+        if let Some(deleted) = self.judge(i, def, &keys[0], None, result)? {
+            assert_eq!(
+                deleted,
+                there.len(),
+                "deletes saw rows that aren't there, or not all that are"
+            );
+            for key in &keys {
+                self.judge(i, def, key, None, Ok(()))?;
+            }
+            for key in there {
                 self.wrote(i, def.id, key, None);
             }
         }
