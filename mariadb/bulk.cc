@@ -2,14 +2,24 @@
 
 namespace weir {
 
-void Bulk::begin(const std::vector<uint32_t> &indexes)
+bool Bulk::begin(const std::vector<uint32_t> &indexes)
 {
+  if (is_taken)
+    return false;
+  is_taken= true;
   if (!bytes)
     bytes.reset(new uchar[ROOM]);
   positions= indexes;
   if (entries.size() < indexes.size())
     entries.resize(indexes.size());
   clear();
+  return true;
+}
+
+void Bulk::end()
+{
+  clear();
+  is_taken= false;
 }
 
 void Bulk::clear()

@@ -2,8 +2,8 @@
   Rows of one INSERT or DELETE that are handed to the engine together, with their index entries: by trees, so that the
   engine can write each tree's in order.
 
-  A connection has room for them. Nobody reads what they change in between: there is no such statement where triggers,
-  functions or subqueries might.
+  A connection has room for them, which one statement uses at a time. Nobody reads what they change in between: where
+  triggers, functions or subqueries might, nothing is collected.
 */
 #pragma once
 
@@ -15,8 +15,9 @@ namespace weir {
 class Bulk
 {
 public:
-  // Begins, for rows that have entries in these indexes.
-  void begin(const std::vector<uint32_t> &indexes);
+  // Begins, for rows that have entries in these indexes, unless another statement has begun and not ended.
+  bool begin(const std::vector<uint32_t> &indexes);
+  void end();
   void clear();
   size_t count() const { return rows.size(); }
   bool has_room(size_t more) const { return more <= ROOM - used && rows.size() < MOST; }
@@ -32,6 +33,7 @@ public:
 
 private:
   static const size_t ROOM= 64 << 10, MOST= 1000;
+  bool is_taken= false;
   std::unique_ptr<uchar[]> bytes;
   size_t used= 0;
   std::vector<WeirPair> rows;

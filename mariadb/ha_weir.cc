@@ -289,7 +289,8 @@ int ha_weir::reset()
   close_scan();
   range_end= nullptr;
   only_index= semi_consistent= expects_duplicates= false;
-  bulk= leaving= nullptr;
+  end_bulk(bulk);
+  end_bulk(leaving);
   // What a large row needed isn't kept.
   static const size_t KEPT= 1 << 20;
   if (row_bytes.capacity() > KEPT)

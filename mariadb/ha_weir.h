@@ -263,6 +263,7 @@ private:
   bool may_collect_inserted() const;
   bool may_collect_deleted() const;
   weir::Bulk *begin_bulk() const;
+  static void end_bulk(weir::Bulk *&);
   int collect_deleted();
   int delete_collected();
   int collect(const uchar *record);

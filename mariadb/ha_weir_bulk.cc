@@ -5,12 +5,14 @@
 
 using namespace weir;
 
-// Whether this is the only table of a statement, which is of that kind: no function, trigger or subquery of it
-// reads anything.
+// Whether this is the only table of a statement, which is of that kind, and no function or trigger runs in it, or around
+// it: these may have temporary tables that the statement doesn't name.
 bool ha_weir::is_alone(enum_sql_command statement) const
 {
-  const LEX *lex= ha_thd()->lex;
-  return lex->sql_command == statement && lex->query_tables && !lex->query_tables->next_global && table->file == this;
+  THD *thd= ha_thd();
+  const LEX *lex= thd->lex;
+  return lex->sql_command == statement && lex->query_tables && !lex->query_tables->next_global && table->file == this &&
+         thd->locked_tables_mode <= LTM_LOCK_TABLES;
 }
 
 // Room for rows with entries in all secondary indexes.
@@ -22,8 +24,14 @@ Bulk *ha_weir::begin_bulk() const
   std::vector<uint32_t> indexes;
   for (uint i : secondary)
     indexes.push_back(index_position(i));
-  session->bulk.begin(indexes);
-  return &session->bulk;
+  return session->bulk.begin(indexes) ? &session->bulk : nullptr;
+}
+
+void ha_weir::end_bulk(Bulk *&which)
+{
+  if (which)
+    which->end();
+  which= nullptr;
 }
 
 /* INSERT */
@@ -51,7 +59,7 @@ int ha_weir::end_bulk_insert()
   THD *thd= ha_thd();
   bool has_failed= thd->is_error();
   int error= has_failed && is_killed(thd) ? 0 : insert_collected();
-  bulk= nullptr;
+  end_bulk(bulk);
   if (has_failed && error == HA_ERR_FOUND_DUPP_KEY)
   {
     thd->clear_error();
@@ -137,10 +145,11 @@ void ha_weir::show_collected(size_t at)
 
 /* DELETE */
 
-// Whether nobody can tell that rows go later: none comes in the place of one that goes.
+// Whether nobody can tell that rows go later: none comes in the place of one that goes, and an error is the statement's.
 bool ha_weir::may_collect_deleted() const
 {
-  return is_alone(SQLCOM_DELETE) && !sequence && !table->versioned() && !ha_thd()->lex->query_tables->has_period();
+  const LEX *lex= ha_thd()->lex;
+  return is_alone(SQLCOM_DELETE) && !lex->ignore && !sequence && !table->versioned() && !lex->query_tables->has_period();
 }
 
 // Whether the server is to tell them one by one, as if there were no such statements.
@@ -156,9 +165,11 @@ int ha_weir::end_bulk_delete()
   if (!leaving)
     return 0;
   THD *thd= ha_thd();
-  // What has failed takes nothing away.
-  int error= thd->is_error() || is_killed(thd) ? 0 : delete_collected();
-  leaving= nullptr;
+  // A statement that has failed deletes nothing, and has told why. Of one that was killed the server may not know yet.
+  int error= 0;
+  if (!thd->is_error())
+    error= is_killed(thd) ? HA_ERR_ABORTED_BY_USER : delete_collected();
+  end_bulk(leaving);
   return error;
 }
 

@@ -26,11 +26,13 @@ pub struct Case {
     pub steady: Option<usize>,
     /// The same at a rate below what the device and the processors can do.
     pub at_rate: Option<usize>,
+    /// A step of inserts, each with a delete, so that the data keeps its size.
+    pub churn: Option<usize>,
 }
 
 impl Case {
     fn new(label: String, settings: Settings, step: usize, skip: f64) -> Case {
-        Case { label, settings, step, skip, steady: None, at_rate: None }
+        Case { label, settings, step, skip, steady: None, at_rate: None, churn: None }
     }
 }
 
@@ -78,9 +80,12 @@ fn redo_size(scale: f64) -> Vec<Case> {
     let rows = 2e6 * scale;
     let data = rows * ROW_BYTES;
     // What a row costs rises as the table grows. Whether rows come evenly shows when it doesn't.
-    // And whether they do when neither device nor processors are the limit: at a part of that rate.
+    // And whether they do when neither device nor processors are the limit: at a part of that rate. And with inserts, as
+    // the table is loaded, but at a size that stays.
     let (seconds, longer) = ((20.0 * scale).max(3.0).round(), (25.0 * scale).max(3.0).round());
-    let text = format!("load,update:seconds={seconds},update:rate=75%:seconds={longer}");
+    let text = format!(
+        "load,update:seconds={seconds},update:rate=75%:seconds={longer},l.i1:delete:seconds={longer}"
+    );
     let case = |device: &str, memory: f64, name: &str, redo: f64| {
         let mut settings = base(rows, 2, &text);
         settings.redo_bytes = bytes(redo, 8.0);
@@ -88,7 +93,8 @@ fn redo_size(scale: f64) -> Vec<Case> {
         settings.disk.device = device.into();
         let redo = format_bytes(settings.redo_bytes);
         let label = format!("{device}-{name}-redo-{redo}");
-        Case { steady: Some(1), at_rate: Some(2), ..Case::new(label, settings, 0, 0.0) }
+        let case = Case::new(label, settings, 0, 0.0);
+        Case { steady: Some(1), at_rate: Some(2), churn: Some(3), ..case }
     };
     let mut cases = Vec::new();
     for device in ["fast", "slow-ssd"] {

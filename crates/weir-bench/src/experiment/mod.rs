@@ -110,6 +110,9 @@ pub struct CaseReport {
     /// What its step at a given rate showed, if there is one.
     #[serde(default)]
     pub at_rate: Option<Facts>,
+    /// The same of inserts, each with a delete.
+    #[serde(default)]
+    pub churn: Option<Facts>,
 }
 
 impl CaseReport {
@@ -119,7 +122,7 @@ impl CaseReport {
         let facts = Facts::of(run.steps.get(case.step)?, case.skip)?;
         // In the first laps of the log, pages go that the step before has changed.
         let of = |step: Option<usize>| Facts::of(run.steps.get(step?)?, FIRST_LAPS);
-        let (steady, at_rate) = (of(case.steady), of(case.at_rate));
-        Some(CaseReport { label: case.label.clone(), file, facts, steady, at_rate })
+        let (steady, at_rate, churn) = (of(case.steady), of(case.at_rate), of(case.churn));
+        Some(CaseReport { label: case.label.clone(), file, facts, steady, at_rate, churn })
     }
 }

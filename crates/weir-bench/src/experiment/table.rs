@@ -126,6 +126,10 @@ pub fn tables(experiment: Experiment, cases: &[CaseReport]) -> String {
         text.push_str(&table(steady, cases, |case| case.steady.as_ref()));
         text.push_str("\nthe same at three quarters of that rate\n");
         text.push_str(&table(steady, cases, |case| case.at_rate.as_ref()));
+        text.push_str(
+            "\ninserts, each with the delete of the oldest row, without their first fifth\n",
+        );
+        text.push_str(&table(steady, cases, |case| case.churn.as_ref()));
     }
     text
 }
@@ -186,11 +190,12 @@ mod tests {
             let facts = Facts { rate_mean: 1000.0, rate_99: 900.0, ..Facts::default() };
             let steady = Some(Facts { pages_per_redo_mb: 12.34, ..Facts::default() });
             let at_rate = Some(Facts { pages_per_redo_mb: 56.78, ..Facts::default() });
+            let churn = Some(Facts { pages_per_redo_mb: 34.56, ..Facts::default() });
             let (label, file) = ("one".into(), "one.json".into());
-            let case = CaseReport { label, file, facts, steady, at_rate };
+            let case = CaseReport { label, file, facts, steady, at_rate, churn };
             let text = tables(experiment, &[case]);
             assert!(text.starts_with("case") && text.contains("0.90"), "{text}");
-            for steady in ["12.34", "56.78"] {
+            for steady in ["12.34", "56.78", "34.56"] {
                 assert_eq!(text.contains(steady), experiment == Experiment::RedoSize, "{text}");
             }
             assert!(legend(experiment).lines().count() >= shown(experiment).len());

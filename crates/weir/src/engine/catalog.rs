@@ -3,11 +3,12 @@
 use super::error::{Error, Result};
 use crate::schema::{Layout, Schema};
 use crate::storage::{Fault, Need, Storage};
-use crate::tree::{Hint, Tree};
+use crate::tree::{Hint, Tree, run};
 use crate::txn::{
     Direction, Durability, Op, Outcome, Pair, Range, Scan, Staging, Transactions, Txn, TxnError,
 };
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 use std::sync::Arc;
 use weir_page::{PageId, TreeId};
 
@@ -105,7 +106,7 @@ impl IndexDef {
     ) -> std::result::Result<usize, TxnError> {
         let mut done = 0;
         for part in run.chunks(HINTS) {
-            self.approach(storage, part, hints);
+            run::approach(storage, self.tree, part.iter().map(|pair| pair.key), hints);
             let inserted = match self.staging.as_deref() {
                 Some(staging) => self.insert_either_way(txn, staging, part, hints)?,
                 None => txn.insert_run(self.tree, part, hints)?,
@@ -116,13 +117,6 @@ impl IndexDef {
             }
         }
         Ok(done)
-    }
-
-    /// Finds out where the leaves of the main tree are that entries go to.
-    fn approach(&self, storage: &Storage, run: &[Pair<'_>], hints: &mut Vec<Hint>) {
-        hints.clear();
-        hints.extend(run.iter().map(|pair| self.tree.approach(storage, pair.key)));
-        hints.iter_mut().for_each(|hint| hint.arrive(storage));
     }
 
     /// Inserts ascending entries into the main tree or the staging tree, as each of their hints says.
@@ -155,8 +149,8 @@ impl IndexDef {
         Ok(done)
     }
 
-    /// Deletes entries in ascending order, whose rows the transaction holds; returns how many were deleted before
-    /// one that isn't there. `hints`: room for hints.
+    /// Deletes entries in ascending order, whose rows the transaction holds; returns how many come before one that isn't
+    /// there. `hints`: room for hints.
     pub fn delete_run(
         &self,
         txn: &mut Txn,
@@ -164,35 +158,22 @@ impl IndexDef {
         run: &[Pair<'_>],
         hints: &mut Vec<Hint>,
     ) -> std::result::Result<usize, TxnError> {
-        let mut done = 0;
-        for part in run.chunks(HINTS) {
-            self.approach(storage, part, hints);
-            let missing: Vec<PageId> = hints.iter().filter_map(Hint::missing_leaf).collect();
-            if !missing.is_empty() {
-                storage.prefetch(&missing);
-                hints.iter_mut().for_each(|hint| hint.arrive(storage));
+        for (n, part) in run.chunks(HINTS).enumerate() {
+            let mut left: SmallVec<[Pair<'_>; HINTS]> = SmallVec::from_slice(part);
+            // In this order: entries move from the staging tree to the main tree.
+            if let Some(staging) = self.staging.as_ref().filter(|staging| !staging.is_empty()) {
+                left.clear();
+                for pair in part {
+                    if txn.write(staging.tree, pair.key, Op::Delete)? == Outcome::Absent {
+                        left.push(*pair);
+                    }
+                }
             }
-            let deleted = match &self.staging {
-                Some(staging) if !staging.is_empty() => self.delete_either_way(txn, part)?,
-                _ => txn.delete_run(self.tree, part, hints)?,
-            };
-            done += deleted;
-            if deleted < part.len() {
-                break;
-            }
-        }
-        Ok(done)
-    }
-
-    /// Deletes entries of which some may be staged.
-    fn delete_either_way(
-        &self,
-        txn: &mut Txn,
-        run: &[Pair<'_>],
-    ) -> std::result::Result<usize, TxnError> {
-        for (done, pair) in run.iter().enumerate() {
-            if self.change(txn, pair.key, Op::Delete)? == Outcome::Absent {
-                return Ok(done);
+            run::approach_and_read(storage, self.tree, left.iter().map(|pair| pair.key), hints);
+            let deleted = txn.delete_run(self.tree, &left, hints)?;
+            if let Some(missing) = left.get(deleted) {
+                let before = part.iter().take_while(|pair| pair.key != missing.key).count();
+                return Ok(n * HINTS + before);
             }
         }
         Ok(run.len())

@@ -308,10 +308,12 @@ impl Transaction {
         let mut keys = Vec::with_capacity(primary_keys.len());
         for key in primary_keys {
             self.encode_whole_key(&def, key.as_ref())?;
-            self.lock_encoded(&def)?;
             keys.push(self.encoded().key.clone());
         }
         keys.sort_unstable();
+        for key in &keys {
+            self.lock_for_write(def.primary, key)?;
+        }
         self.statement(|t| {
             let (mut writer, _) = t.writer(table, &def)?;
             let mut deleted = Vec::new();

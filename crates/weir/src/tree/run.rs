@@ -5,7 +5,7 @@
 
 use super::cursor::LeafSlot;
 use super::{Hint, Tree};
-use crate::storage::{Mtr, PER_MTR};
+use crate::storage::{Mtr, PER_MTR, Storage};
 use smallvec::SmallVec;
 use weir_page::node::{self, Ties};
 use weir_page::{PageId, Redo};
@@ -46,6 +46,33 @@ impl RunLeaf {
             }
         }
         node::is_sparse(mtr.page(page))
+    }
+}
+
+/// Finds out where the leaves of ascending keys are.
+pub fn approach<'k>(
+    s: &Storage,
+    tree: Tree,
+    keys: impl Iterator<Item = &'k [u8]>,
+    hints: &mut Vec<Hint>,
+) {
+    hints.clear();
+    hints.extend(keys.map(|key| tree.approach(s, key)));
+    hints.iter_mut().for_each(|hint| hint.arrive(s));
+}
+
+/// As [`approach`]; reads the leaves that aren't in memory, side by side, as far as there is room for them.
+pub fn approach_and_read<'k>(
+    s: &Storage,
+    tree: Tree,
+    keys: impl Iterator<Item = &'k [u8]>,
+    hints: &mut Vec<Hint>,
+) {
+    approach(s, tree, keys, hints);
+    let missing: Vec<PageId> = hints.iter().filter_map(Hint::missing_leaf).collect();
+    if !missing.is_empty() {
+        s.prefetch(&missing);
+        hints.iter_mut().for_each(|hint| hint.arrive(s));
     }
 }
 

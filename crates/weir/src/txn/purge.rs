@@ -4,7 +4,8 @@
 //! snapshot sees a transaction, its undo records are gone through: entries that it deleted are
 //! removed, overflow chains of values that it replaced are freed, trees that it dropped are freed;
 //! then its undo pages are. Each step may be repeated after a crash: an entry is removed only if the
-//! very record at hand made it dead, and what can't be repeated notes in the undo page that it is done.
+//! very record at hand made it dead, and what can't be repeated notes in the undo page that it is done. So the order of
+//! such removals doesn't matter: those of an undo page are made tree by tree, in the order of keys.
 
 use super::Transactions;
 use super::end::OwnedUndo;
@@ -17,7 +18,7 @@ use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
 use weir_page::overflow::Reference;
-use weir_page::undo;
+use weir_page::undo::{self, Undo};
 use weir_page::version::{Flags, UndoPtr};
 use weir_page::{Entry, Kind, PageId, Redo, TreeId, lanes, node};
 
@@ -34,7 +35,7 @@ const TOGETHER: usize = 64;
 const REMOVE_BYTES: usize = 64;
 
 /// An entry that the undo record at `by` made dead.
-struct Dead {
+struct DeadEntry {
     tree: Tree,
     key: Vec<u8>,
     by: UndoPtr,
@@ -156,7 +157,9 @@ impl Transactions {
             while at < end && all.len() < TOGETHER {
                 let r = undo::record(&p, at)
                     .ok_or_else(|| Fault::page(page, format!("no undo record at {at}")))?;
-                if r.undo.needs_purge() {
+                // A value that an update replaced is gone with the undo record, unless it is in a chain.
+                let is_gone = matches!(r.undo, Undo::Update { flags, .. } if !flags.overflow);
+                if r.undo.needs_purge() && !is_gone {
                     let undo = OwnedUndo::from(r.undo);
                     let is_delete = matches!(undo, OwnedUndo::Delete { .. });
                     if is_delete || all.is_empty() {
@@ -205,7 +208,7 @@ impl Transactions {
         for found in found {
             match found.undo {
                 OwnedUndo::Delete { tree, key, .. } => {
-                    dead.push(Dead { tree: Tree::new(tree), key, by: found.at });
+                    dead.push(DeadEntry { tree: Tree::new(tree), key, by: found.at });
                 }
                 _ => self.purge_record(s, &found)?,
             }
@@ -261,7 +264,7 @@ fn exists(s: &Storage, tree: Tree) -> Result<bool, Fault> {
 }
 
 /// Removes entries that are still as dead as they were made.
-fn remove_all(s: &Storage, mut dead: Vec<Dead>) -> Result<(), Fault> {
+fn remove_all(s: &Storage, mut dead: Vec<DeadEntry>) -> Result<(), Fault> {
     dead.sort_unstable_by(|a, b| (a.tree.id, &a.key).cmp(&(b.tree.id, &b.key)));
     for of_tree in dead.chunk_by(|a, b| a.tree == b.tree) {
         if exists(s, of_tree[0].tree)? {
@@ -272,10 +275,10 @@ fn remove_all(s: &Storage, mut dead: Vec<Dead>) -> Result<(), Fault> {
 }
 
 /// Removes dead entries of one tree, in ascending order.
-fn remove_run(s: &Storage, dead: &[Dead]) -> Result<(), Fault> {
+fn remove_run(s: &Storage, dead: &[DeadEntry]) -> Result<(), Fault> {
     let tree = dead[0].tree;
-    let mut hints: Vec<Hint> = dead.iter().map(|dead| tree.approach(s, &dead.key)).collect();
-    hints.iter_mut().for_each(|hint| hint.arrive(s));
+    let mut hints = Vec::with_capacity(dead.len());
+    run::approach_and_read(s, tree, dead.iter().map(|dead| &dead.key[..]), &mut hints);
     let (mut done, mut told) = (0, 0);
     while done < dead.len() {
         let tell_to = dead.len().min(done + LEAVES_AHEAD);
@@ -283,31 +286,43 @@ fn remove_run(s: &Storage, dead: &[Dead]) -> Result<(), Fault> {
             hint.prefetch_insert(s, &dead.key);
         }
         told = tell_to;
-        let mut passed = remove_some(s, tree, &dead[done..], &hints[done..])?;
-        if passed == 0 {
+        let left = &dead[done..];
+        let passed = match remove_some(s, tree, left, &hints[done..])? {
             // Perhaps the hint was out of date.
-            passed = remove_some(s, tree, &dead[done..], &[])?;
+            None => remove_some(s, tree, left, &[])?,
+            passed => passed,
+        };
+        match passed {
+            None | Some(0) => {
+                remove_dead(s, tree, &left[0].key, left[0].by)?;
+                done += 1;
+            }
+            Some(passed) => done += passed,
         }
-        if passed == 0 {
-            remove_dead(s, tree, &dead[done].key, dead[done].by)?;
-        }
-        done += passed.max(1);
     }
     Ok(())
 }
 
-/// Removes the first of some dead entries in one mtr; returns how many are done with. None if its page isn't in memory, or
-/// if it has a chain.
-fn remove_some(s: &Storage, tree: Tree, dead: &[Dead], hints: &[Hint]) -> Result<usize, Fault> {
+/// Removes the first of some dead entries in one mtr; returns how many are done with: none if the first has a chain. `None`
+/// if its leaf isn't in memory or its hint is out of date.
+fn remove_some(
+    s: &Storage,
+    tree: Tree,
+    dead: &[DeadEntry],
+    hints: &[Hint],
+) -> Result<Option<usize>, Fault> {
     let mut mtr = s.mtr(Need::log(REMOVE_BYTES * dead.len()))?;
     let leaves = run::latch(&mut mtr, tree, dead.len(), |n| &dead[n].key, hints);
+    if leaves.is_empty() {
+        return Ok(None);
+    }
     let mut done = 0;
     let mut sparse: SmallVec<[usize; LEAVES]> = SmallVec::new();
     let mut removes = false;
     for mut leaf in leaves {
         let mut slots: SmallVec<[usize; TOGETHER]> = SmallVec::new();
         let mut has_chain = false;
-        for Dead { key, by, .. } in &dead[done..leaf.end] {
+        for DeadEntry { key, by, .. } in &dead[done..leaf.end] {
             let at = leaf.find(&mtr, key);
             match at.entry(&mtr).filter(|e| is_dead_by(e, *by)) {
                 Some(e) if e.flags.overflow => {
@@ -337,7 +352,7 @@ fn remove_some(s: &Storage, tree: Tree, dead: &[Dead], hints: &[Hint]) -> Result
     for last in sparse {
         tree.merge(s, &dead[last].key)?;
     }
-    Ok(done)
+    Ok(Some(done))
 }
 
 /// Whether an entry is still as dead as that undo record made it.
@@ -400,7 +415,7 @@ fn try_remove_dead(
 mod tests {
     use super::*;
     use crate::txn::tests::{commit, transactions, tree};
-    use crate::txn::{Op, View};
+    use crate::txn::{Durability, Op, View};
     use weir_page::TxnId;
 
     const LONG: usize = 200_000;
@@ -432,5 +447,48 @@ mod tests {
         assert!(!reader.get_into(view, tree, b"row", &mut value).unwrap());
         assert!(reader.get_into(view, tree, b"other", &mut value).unwrap());
         assert!(value == [2; LONG]);
+    }
+
+    /// Keys of a tree's entries, dead ones included.
+    fn keys(txns: &Transactions, tree: Tree) -> Vec<Vec<u8>> {
+        let leaf = tree.leaf(&txns.storage, crate::tree::Target::Last, true).unwrap();
+        (0..leaf.len()).map(|slot| [leaf.prefix(), leaf.suffix(slot)].concat()).collect()
+    }
+
+    #[test]
+    fn dead_entries_go_together_and_what_isn_t_dead_any_more_stays() {
+        let txns = transactions(200);
+        let trees = [tree(&txns), tree(&txns)];
+        let [one, two] = trees;
+        for key in [b"a", b"b", b"c", b"d", b"e", b"f"] {
+            for tree in trees {
+                // A chain among others.
+                let value = if key == b"d" { vec![1; LONG] } else { vec![1; 20] };
+                commit(&txns, tree, key, Op::Insert(&value));
+            }
+        }
+        let mut deleter = txns.begin();
+        for key in [b"f", b"a", b"e", b"c", b"d"] {
+            for tree in trees {
+                deleter.write(tree, key, Op::Delete).unwrap();
+            }
+        }
+        // The same key twice.
+        deleter.write(one, b"a", Op::Insert(b"again")).unwrap();
+        deleter.write(one, b"a", Op::Delete).unwrap();
+        deleter.commit(Durability::Write).unwrap();
+        commit(&txns, two, b"e", Op::Insert(b"revived"));
+        assert_eq!(keys(&txns, one).len() + keys(&txns, two).len(), 12);
+        let history = txns.history.lock().oldest().unwrap();
+        let UndoPlace { page, used, .. } = history.begin;
+        // It may be done again after a crash.
+        let found = || txns.next_work(page, used, u16::MAX, true).unwrap();
+        assert_eq!(found().len(), 11, "all at once");
+        txns.purge_records(&txns.storage, found()).unwrap();
+        assert_eq!(keys(&txns, one), [b"b"]);
+        assert_eq!(keys(&txns, two), [b"b", b"e"]);
+        txns.purge_records(&txns.storage, found()).unwrap();
+        txns.purge_all().unwrap();
+        assert_eq!((keys(&txns, one).len(), keys(&txns, two).len()), (1, 2));
     }
 }

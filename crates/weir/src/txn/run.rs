@@ -18,6 +18,7 @@ use weir_page::version::Flags;
 /// Most redo of one mtr, and of an entry beside its key and value.
 const REDO_BYTES: usize = 32 << 10;
 const REDO_PER_ENTRY: usize = 160;
+
 /// A key and its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pair<'a> {
@@ -31,10 +32,6 @@ impl<'a> Pair<'a> {
     /// A key that needs no value.
     pub fn key_alone(key: &'a [u8]) -> Pair<'a> {
         Pair { key, value: &[] }
-    }
-
-    fn redo_bytes(&self) -> usize {
-        REDO_PER_ENTRY + self.key.len() + self.value.len()
     }
 }
 
@@ -54,6 +51,11 @@ impl Way {
             Way::Insert => Op::Insert(pair.value),
             Way::Delete => Op::Delete,
         }
+    }
+
+    /// Bytes of the key and of the value that it gets.
+    fn bytes(self, pair: Pair<'_>) -> usize {
+        pair.key.len() + self.op(pair).value().map_or(0, <[u8]>::len)
     }
 }
 
@@ -134,7 +136,7 @@ impl Txn {
         hints: &[Hint],
         mut next: NextUndo,
     ) -> Result<usize, Fault> {
-        let (most, redo_bytes) = in_one_group(run);
+        let (most, redo_bytes) = in_one_group(way, run);
         if most == 0 {
             return Ok(0);
         }
@@ -188,15 +190,15 @@ impl Txn {
 
 /// How many of a run's first keys go into one mtr by their redo, and how much that is. None if the first
 /// needs a chain.
-fn in_one_group(run: &[Pair<'_>]) -> (usize, usize) {
-    let (mut most, mut bytes) = (0, 0);
+fn in_one_group(way: Way, run: &[Pair<'_>]) -> (usize, usize) {
+    let (mut most, mut redo_bytes) = (0, 0);
     for pair in run {
-        let more = pair.redo_bytes();
-        if pair.key.len() + pair.value.len() > MAX_INLINE || bytes + more > REDO_BYTES {
+        let bytes = way.bytes(*pair);
+        if bytes > MAX_INLINE || redo_bytes + REDO_PER_ENTRY + bytes > REDO_BYTES {
             break;
         }
         most += 1;
-        bytes += more;
+        redo_bytes += REDO_PER_ENTRY + bytes;
     }
-    (most, bytes)
+    (most, redo_bytes)
 }
