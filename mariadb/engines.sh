@@ -29,7 +29,7 @@ set_engine_options() {
     memory_bytes=$(in_bytes "$memory")
     redo_bytes=$(in_bytes "$redo")
     at_commit=$(by_durability 1 2 0)
-    engine_options=(--default-storage-engine="$engine" --skip-name-resolve --max-connections=300)
+    engine_options=(--default-storage-engine="$engine" --skip-name-resolve --max-connections=1100)
     case $engine in
     weir) add_weir ;;
     innodb) add_innodb ;;
