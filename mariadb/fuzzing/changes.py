@@ -55,13 +55,14 @@ def delete_of_both(rng, table, tables):
 
 
 def update_by_subquery(rng, table, tables):
+    """The server computes wrong values of `id = id + 1` where IN becomes a join whose rows it sorts, and finds too many rows
+    for NOT IN by an index of a prefix, whatever the engine."""
     other = rng.choice(tables)
-    alike = pairs(table, other)
+    alike = [(a, b) for a, b in pairs(table, other) if not b.has_prefixes]
     if not alike:
         return None
     mine, its = rng.choice(alike)
-    test = rng.choice(("IN", "NOT IN"))
-    return (f"UPDATE {table.name} SET {assignments(rng, table)} WHERE {mine.name} {test} "
+    return (f"UPDATE {table.name} SET {assignments(rng, table)} WHERE {mine.name} NOT IN "
             f"(SELECT {its.name} FROM {other.name}{where(rng, other, always=True)}){in_order(table)}")
 
 
