@@ -4,7 +4,7 @@ use crate::bytes::WeirBytes;
 use crate::error::{result, WeirResult};
 use crate::table::WeirTable;
 use crate::transaction::WeirTransaction;
-use weir::Pair;
+use weir::{Pair, Table, Transaction};
 
 /// A key and what belongs to it.
 #[repr(C)]
@@ -37,24 +37,36 @@ unsafe fn pairs<'a>(pairs: *const WeirPair, count: usize) -> Vec<Pair<'a>> {
     (0..count).map(pair).collect()
 }
 
-/// Rows, and by the position of each index the entries that they have there.
-type Rows<'a> = (Vec<Pair<'a>>, Vec<(usize, Vec<Pair<'a>>)>);
+/// Writes rows, and by the position of each index the entries that they have there.
+type WriteMany = fn(
+    &mut Transaction,
+    &Table,
+    &mut [Pair<'_>],
+    &mut [(usize, Vec<Pair<'_>>)],
+) -> weir::Result<()>;
 
 /// # Safety
-/// As for `weir_insert_many`, during `'a`.
-unsafe fn of_rows<'a>(
+/// As for `weir_insert_many`.
+unsafe fn write_many(
+    transaction: *mut WeirTransaction,
+    table: *const WeirTable,
     rows: *const WeirPair,
     count: usize,
     indexes: *const WeirEntries,
     index_count: usize,
-) -> Rows<'a> {
+    write: WriteMany,
+) -> WeirResult {
     // SAFETY: the caller's promises.
     unsafe {
+        let (transaction, table) = (&mut *transaction, &*table);
+        let mut rows = pairs(rows, count);
         let of_index = |n| {
             let WeirEntries { index, entries } = *indexes.add(n);
             (index as usize, pairs(entries, count))
         };
-        (pairs(rows, count), (0..index_count).map(of_index).collect())
+        let mut entries: Vec<_> = (0..index_count).map(of_index).collect();
+        let written = |txn: &mut Transaction| write(txn, &table.table, &mut rows, &mut entries);
+        result(transaction.waiting().and_then(written))
     }
 }
 
@@ -73,14 +85,9 @@ pub unsafe extern "C" fn weir_insert_many(
     indexes: *const WeirEntries,
     index_count: usize,
 ) -> WeirResult {
+    let write = Transaction::insert_many_raw;
     // SAFETY: the caller's promises.
-    unsafe {
-        let (mut rows, mut entries) = of_rows(rows, count, indexes, index_count);
-        let insert = |txn: &mut weir::Transaction| {
-            txn.insert_many_raw(&(*table).table, &mut rows, &mut entries)
-        };
-        result((*transaction).waiting().and_then(insert))
-    }
+    unsafe { write_many(transaction, table, rows, count, indexes, index_count, write) }
 }
 
 /// Deletes rows with all their index entries, of which only the keys matter.
@@ -96,12 +103,7 @@ pub unsafe extern "C" fn weir_delete_many(
     indexes: *const WeirEntries,
     index_count: usize,
 ) -> WeirResult {
+    let write = Transaction::delete_many_raw;
     // SAFETY: the caller's promises.
-    unsafe {
-        let (mut rows, mut entries) = of_rows(rows, count, indexes, index_count);
-        let delete = |txn: &mut weir::Transaction| {
-            txn.delete_many_raw(&(*table).table, &mut rows, &mut entries)
-        };
-        result((*transaction).waiting().and_then(delete))
-    }
+    unsafe { write_many(transaction, table, rows, count, indexes, index_count, write) }
 }

@@ -116,7 +116,7 @@ status! {
     transactions_rolled_back: counter count,
     /// Committed transactions whose undo is kept.
     history_list_length: gauge count,
-    /// Undo records that purge has been through.
+    /// Undo records that purge had work with.
     purged_records: counter count,
     /// How often a writer waited because purge was behind.
     purge_waits: counter count,

@@ -141,7 +141,7 @@ pub struct TxnFigures {
     pub commits: AtomicU64,
     /// Transactions that were rolled back.
     pub rollbacks: AtomicU64,
-    /// Undo records that purge has been through.
+    /// Undo records that purge had work with.
     pub purged: AtomicU64,
 }
 

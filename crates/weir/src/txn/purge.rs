@@ -243,6 +243,7 @@ impl Transactions {
                     Ok(())
                 })
             }
+            // Nothing of it is left but the undo record.
             _ => Ok(()),
         }
     }
