@@ -5,7 +5,7 @@
 use std::time::Instant;
 use weir_os::{Backend, open_directory};
 use weir_page::{Lsn, PAGE_SIZE, PageId};
-use weir_store::{Compression, Control, Store, StoreOptions};
+use weir_store::{Compression, Control, PageCopy, Store, StoreOptions};
 
 const BATCH: usize = 512;
 
@@ -32,7 +32,8 @@ fn measure(directory: &std::path::Path, compression: Compression, mib: usize) ->
         let (before, start) = (store.stats(), Instant::now());
         for batch in ids.chunks(BATCH) {
             lsn += 1;
-            let image = |&page: &PageId| (page, Lsn(lsn), &pages[page.0 as usize - 1][..]);
+            let image =
+                |&page: &PageId| PageCopy::whole(page, Lsn(lsn), &pages[page.0 as usize - 1]);
             let moved = store.write_batch(&mut batch.iter().map(image))?;
             store.install(&moved, Lsn(lsn), Lsn(lsn));
             store.release(Lsn(lsn + 1));

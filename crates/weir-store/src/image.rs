@@ -10,10 +10,14 @@
 //! | 3      | 1     | 0                                                               |
 //! | 4      | 4     | page id                                                         |
 //! | 8      | 8     | page LSN: LSN of the last change in the image                   |
-//! | 16     | 4     | payload bytes                                                   |
+//! | 16     | 2     | payload bytes                                                   |
+//! | 18     | 2     | where in the page its hole begins; 0: it has none               |
 //! | 20     | 4     | CRC-32C over the header with this field zero, then the payload  |
 //! | 24     | 8     | database id                                                     |
-//! | 32     |       | payload: bytes 32..16384 of the page, as compressed             |
+//! | 32     |       | payload: bytes 32..16384 of the page without the hole, as compressed |
+//!
+//! The hole of a page holds nothing: it isn't stored, and read as zeros. What is stored is compressed only where that
+//! saves a unit ([`Worth`]).
 //!
 //! A page leaves its first 32 bytes to this header, so that a raw image takes exactly 4 units; in
 //! memory it keeps page id and page LSN at the offsets they have here, and zeros in the rest. An
@@ -22,6 +26,7 @@
 
 use crate::error::{Result, StoreError};
 use crate::extent::{Entry, UNIT, image_check};
+use crate::worth::Worth;
 use lz4_flex::block::{
     CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size,
 };
@@ -30,7 +35,7 @@ use weir_page::{Lsn, PAGE_SIZE, PageId};
 
 /// Bytes that the store owns at the start of every page.
 pub const IMAGE_HEADER: usize = 32;
-/// Longest payload that saves a unit.
+/// Longest payload that saves a unit of a whole page's.
 const PAYLOAD_MAX: usize = PAGE_SIZE - UNIT - IMAGE_HEADER;
 const BODY: usize = PAGE_SIZE - IMAGE_HEADER;
 const FORMAT: u16 = 0x5732;
@@ -50,10 +55,35 @@ pub enum Compression {
     Zstd(i32),
 }
 
+/// A page that is to be stored.
+#[derive(Debug, Clone, Copy)]
+pub struct PageCopy<'a> {
+    /// Its number.
+    pub page: PageId,
+    /// Its page LSN.
+    pub lsn: Lsn,
+    /// Its bytes from [`IMAGE_HEADER`] on, without the hole.
+    pub used: &'a [u8],
+    /// Where in the page the hole begins, which is as long as `used` lacks bytes.
+    pub hole: usize,
+    /// The same for pages that compress alike, as those of a tree do: from some of them it is learnt what to expect of
+    /// others.
+    pub alike: u32,
+}
+
+impl<'a> PageCopy<'a> {
+    /// A page of 16 KiB that has no hole.
+    pub fn whole(page: PageId, lsn: Lsn, bytes: &'a [u8]) -> Self {
+        assert_eq!(bytes.len(), PAGE_SIZE, "page {page} is not 16 KiB");
+        PageCopy { page, lsn, used: &bytes[IMAGE_HEADER..], hole: 0, alike: 0 }
+    }
+}
+
 /// Makes images; keeps its tables and buffers from one page to the next.
 pub(crate) struct Encoder {
     database_id: u64,
     codec: Codec,
+    worth: Worth,
     scratch: Vec<u8>,
 }
 
@@ -78,50 +108,71 @@ impl Encoder {
             Codec::Lz4(_) => get_maximum_output_size(BODY),
             Codec::Zstd(_) => PAYLOAD_MAX,
         };
-        Encoder { database_id, codec, scratch: vec![0; scratch_bytes] }
+        Encoder { database_id, codec, worth: Worth::default(), scratch: vec![0; scratch_bytes] }
     }
 
-    /// Writes the image of `bytes` to the start of `out` (16 KiB or more) and returns its units.
-    pub fn encode(&mut self, page: PageId, lsn: Lsn, bytes: &[u8], out: &mut [u8]) -> u8 {
-        assert_eq!(bytes.len(), PAGE_SIZE, "page {page} is not 16 KiB");
+    /// Writes the image of a page to the start of `out` (16 KiB or more) and returns its units.
+    pub fn encode(&mut self, copy: &PageCopy<'_>, out: &mut [u8]) -> u8 {
+        let PageCopy { page, lsn, used, .. } = *copy;
+        let hole = if used.len() == BODY { 0 } else { copy.hole };
+        assert!(used.len() <= BODY && is_sound(hole, used.len()), "page {page} is not 16 KiB");
         assert_ne!(page, PageId::NONE, "page 0 is never stored");
-        let (compression, payload_bytes) = match self.compress(&bytes[IMAGE_HEADER..]) {
+        let (compression, payload_bytes) = match self.compress(copy.alike, used) {
             Some((compression, len)) => {
                 out[IMAGE_HEADER..][..len].copy_from_slice(&self.scratch[..len]);
                 (compression, len)
             }
             None => {
-                out[IMAGE_HEADER..PAGE_SIZE].copy_from_slice(&bytes[IMAGE_HEADER..]);
-                (RAW, BODY)
+                out[IMAGE_HEADER..][..used.len()].copy_from_slice(used);
+                (RAW, used.len())
             }
         };
-        let used = IMAGE_HEADER + payload_bytes;
-        let stored = used.next_multiple_of(UNIT);
-        out[used..stored].fill(0);
+        let end = IMAGE_HEADER + payload_bytes;
+        let stored = end.next_multiple_of(UNIT);
+        out[end..stored].fill(0);
         out[0..2].copy_from_slice(&FORMAT.to_le_bytes());
         out[2] = compression;
         out[3] = 0;
         out[4..8].copy_from_slice(&page.0.to_le_bytes());
         out[8..16].copy_from_slice(&lsn.0.to_le_bytes());
-        out[16..20].copy_from_slice(&(payload_bytes as u32).to_le_bytes());
+        out[16..18].copy_from_slice(&(payload_bytes as u16).to_le_bytes());
+        out[18..20].copy_from_slice(&(hole as u16).to_le_bytes());
         out[20..24].fill(0);
         out[24..32].copy_from_slice(&self.database_id.to_le_bytes());
-        let crc = crc32c::crc32c(&out[..used]);
+        let crc = crc32c::crc32c(&out[..end]);
         out[20..24].copy_from_slice(&crc.to_le_bytes());
         (stored / UNIT) as u8
     }
 
-    fn compress(&mut self, body: &[u8]) -> Option<(u8, usize)> {
+    /// Compresses the payload into `scratch`, if that is likely to save a unit and does.
+    fn compress(&mut self, alike: u32, used: &[u8]) -> Option<(u8, usize)> {
+        let most = (IMAGE_HEADER + used.len() - 1) / UNIT * UNIT;
+        let most = most.checked_sub(IMAGE_HEADER)?;
+        if matches!(self.codec, Codec::None) || !self.worth.is_tried(alike, used.len(), most) {
+            return None;
+        }
         let (compression, len) = match &mut self.codec {
             Codec::None => return None,
             Codec::Lz4(table) => {
-                let len = compress_into_with_table(body, &mut self.scratch, table);
+                let len = compress_into_with_table(used, &mut self.scratch, table);
                 (LZ4, len.expect("the buffer holds the longest output"))
             }
-            // Output that does not fit saves nothing, so any error means raw.
-            Codec::Zstd(zstd) => (ZSTD, zstd.compress_to_buffer(body, &mut self.scratch[..]).ok()?),
+            // Output that does not fit saves nothing.
+            Codec::Zstd(zstd) => {
+                let len = zstd.compress_to_buffer(used, &mut self.scratch[..]);
+                (ZSTD, len.unwrap_or(used.len()))
+            }
         };
-        (len <= PAYLOAD_MAX).then_some((compression, len))
+        self.worth.learn(alike, used.len(), len);
+        (len <= most).then_some((compression, len))
+    }
+}
+
+/// Whether a page may have so many bytes and its hole there, if it has one.
+fn is_sound(hole: usize, used: usize) -> bool {
+    match hole {
+        0 => used == BODY,
+        _ => (IMAGE_HEADER..=IMAGE_HEADER + used).contains(&hole) && used < BODY,
     }
 }
 
@@ -164,18 +215,25 @@ pub(crate) fn decode(stored: &[u8], expected: &Expected<'_>, out: &mut [u8]) -> 
     }
     let (head, body) = out.split_at_mut(IMAGE_HEADER);
     let unpacked = match header.compression {
-        RAW if payload.len() == BODY => {
-            body.copy_from_slice(payload);
-            Ok(BODY)
+        RAW if payload.len() <= BODY => {
+            body[..payload.len()].copy_from_slice(payload);
+            Ok(payload.len())
         }
         RAW => Ok(payload.len()),
         LZ4 => decompress_into(payload, body).map_err(|e| e.to_string()),
         ZSTD => unzstd(payload, body),
         other => Err(format!("compression {other}")),
     };
-    if unpacked != Ok(BODY) {
-        let found = unpacked.map_or_else(|e| e, |n| format!("{n} bytes"));
-        return Err(expected.corrupt("unpacked size", format!("{BODY} bytes"), found));
+    match unpacked {
+        Ok(used) if is_sound(header.hole, used) => open_hole(body, header.hole, used),
+        unpacked => {
+            let found = unpacked.map_or_else(|e| e, |n| format!("{n} bytes"));
+            let wanted = match header.hole {
+                0 => format!("{BODY} bytes"),
+                hole => format!("a page with a hole at {hole}"),
+            };
+            return Err(expected.corrupt("unpacked size", wanted, found));
+        }
     }
     head.fill(0);
     head[4..8].copy_from_slice(&header.page.0.to_le_bytes());
@@ -183,8 +241,19 @@ pub(crate) fn decode(stored: &[u8], expected: &Expected<'_>, out: &mut [u8]) -> 
     Ok(lsn)
 }
 
+/// Moves what comes behind the hole to the end of the page.
+fn open_hole(body: &mut [u8], hole: usize, used: usize) {
+    if hole != 0 {
+        let front = hole - IMAGE_HEADER;
+        let behind = BODY - (used - front);
+        body.copy_within(front..used, behind);
+        body[front..behind].fill(0);
+    }
+}
+
 struct Header {
     compression: u8,
+    hole: usize,
     page: PageId,
     lsn: Lsn,
     payload_bytes: usize,
@@ -200,7 +269,8 @@ impl Header {
             return Err(expected.corrupt("image format", wanted, found));
         }
         let page = PageId(u32::from_le_bytes(field(stored, 4)));
-        let payload_bytes = u32::from_le_bytes(field(stored, 16)) as usize;
+        let payload_bytes = u16::from_le_bytes(field(stored, 16)) as usize;
+        let hole = u16::from_le_bytes(field(stored, 18)) as usize;
         if payload_bytes > stored.len() - IMAGE_HEADER
             || (IMAGE_HEADER + payload_bytes).div_ceil(UNIT) * UNIT != stored.len()
         {
@@ -224,7 +294,7 @@ impl Header {
             return Err(expected.corrupt("image of another page", wanted, format!("page {page}")));
         }
         let lsn = Lsn(u64::from_le_bytes(field(stored, 8)));
-        Ok(Header { compression: stored[2], page, lsn, payload_bytes })
+        Ok(Header { compression: stored[2], hole, page, lsn, payload_bytes })
     }
 }
 

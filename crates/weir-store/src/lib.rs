@@ -50,13 +50,14 @@ mod room;
 mod space;
 mod store;
 mod trim;
+mod worth;
 mod write;
 
 pub use block::BLOCK_PAGES;
 pub use control::{CONTROL_FORMAT, Control};
 pub use error::{Result, StoreError};
 pub use extent::{Extent, FILE_UNITS_MAX, Relocation, UNIT, UNITS_MAX};
-pub use image::{Compression, IMAGE_HEADER};
+pub use image::{Compression, IMAGE_HEADER, PageCopy};
 pub use map::{MapSlot, PageMap};
 pub use mapfile::MapDraft;
 pub use relocation::{decode_relocations, encode_relocations};

@@ -97,13 +97,13 @@ pub(crate) struct MapIo {
 /// use std::sync::Arc;
 /// use weir_os::SimDisk;
 /// use weir_page::{Lsn, PAGE_SIZE};
-/// use weir_store::{Control, Store, StoreOptions};
+/// use weir_store::{Control, PageCopy, Store, StoreOptions};
 ///
 /// let disk = Arc::new(SimDisk::new(1));
 /// let store = Store::create(disk.clone(), StoreOptions::default(), &Control::default())?;
 /// let page = store.allocate_page();
 /// let bytes = vec![7; PAGE_SIZE];
-/// let moved = store.write_batch(&mut [(page, Lsn(90), &bytes[..])].into_iter())?;
+/// let moved = store.write_batch(&mut [PageCopy::whole(page, Lsn(90), &bytes)].into_iter())?;
 /// // The record of `moved` goes into the log, here at LSN 100; then:
 /// store.install(&moved, Lsn(100), Lsn(100));
 /// // Once the log is durable past it, the old place is free and the map may be written.

@@ -3,7 +3,7 @@
 use crate::buffers::Buffers;
 use crate::error::{Result, StoreError};
 use crate::extent::{Extent, FILE_UNITS_MAX, Relocation, UNIT};
-use crate::image::Encoder;
+use crate::image::{Encoder, PageCopy};
 use crate::space::no_space;
 use crate::store::Store;
 use std::io::ErrorKind;
@@ -34,12 +34,7 @@ struct Packing {
 }
 
 impl Packing {
-    fn add(
-        &mut self,
-        encoder: &mut Encoder,
-        buffers: &Buffers,
-        (page, lsn, bytes): (PageId, Lsn, &[u8]),
-    ) {
+    fn add(&mut self, encoder: &mut Encoder, buffers: &Buffers, copy: &PageCopy<'_>) {
         assert!(self.pages.len() < BATCH_PAGES_MAX, "a batch of more than {BATCH_PAGES_MAX} pages");
         let used = self.segments.last().map_or(SEGMENT, |s| s.len());
         if used + PAGE_SIZE > SEGMENT {
@@ -51,10 +46,10 @@ impl Packing {
         let segment = &mut self.segments[number];
         let at = segment.len();
         segment.set_len(at + PAGE_SIZE);
-        let units = encoder.encode(page, lsn, bytes, &mut segment[at..]);
+        let units = encoder.encode(copy, &mut segment[at..]);
         segment.set_len(at + usize::from(units) * UNIT);
         self.units.push(units);
-        self.pages.push(Packed { page, lsn, segment: number, at });
+        self.pages.push(Packed { page: copy.page, lsn: copy.lsn, segment: number, at });
     }
 
     fn total_units(&self) -> u64 {
@@ -114,7 +109,7 @@ impl Store {
     /// With more than [`BATCH_PAGES_MAX`] pages.
     pub fn write_batch(
         &self,
-        pages: &mut dyn Iterator<Item = (PageId, Lsn, &[u8])>,
+        pages: &mut dyn Iterator<Item = PageCopy<'_>>,
     ) -> Result<Vec<Relocation>> {
         self.assert_recovered();
         self.check_poison()?;
@@ -125,7 +120,7 @@ impl Store {
             .unwrap_or_else(|| Encoder::new(self.options.compression, self.database_id));
         let mut packing = Packing::default();
         for page in pages {
-            packing.add(&mut encoder, &self.buffers, page);
+            packing.add(&mut encoder, &self.buffers, &page);
         }
         self.encoders.lock().push(encoder);
         if packing.pages.is_empty() {

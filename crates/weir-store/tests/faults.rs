@@ -9,7 +9,7 @@ use std::sync::Arc;
 use weir_os::sim::{Fault, OpKind, Times};
 use weir_os::{Create, Disk, Mode, SimDisk};
 use weir_page::{Lsn, PAGE_SIZE, PageId};
-use weir_store::{Compression, Control, Store, StoreError, StoreOptions, UNIT};
+use weir_store::{Compression, Control, PageCopy, Store, StoreError, StoreOptions, UNIT};
 
 const STEPS: usize = 40;
 
@@ -117,7 +117,7 @@ fn plain_store(disk: &SimDisk) -> Store {
 /// Writes and installs one page; returns the offset of its image.
 fn put(store: &Store, page: u32, lsn: u64) -> u64 {
     let bytes = page_bytes(PageId(page), Lsn(lsn));
-    let mut pages = [(PageId(page), Lsn(lsn), &bytes[..])].into_iter();
+    let mut pages = [PageCopy::whole(PageId(page), Lsn(lsn), &bytes)].into_iter();
     let moved = store.write_batch(&mut pages).unwrap();
     store.recover_allocated(PageId(page));
     store.install(&moved, Lsn(lsn), Lsn(lsn));
@@ -281,7 +281,7 @@ fn overlapping_extents_and_a_short_file_are_found_by_recovery() {
     let disk = SimDisk::new(1);
     let store = plain_store(&disk);
     let bytes = page_bytes(PageId(1), Lsn(10));
-    let mut pages = [(PageId(1), Lsn(10), &bytes[..])].into_iter();
+    let mut pages = [PageCopy::whole(PageId(1), Lsn(10), &bytes)].into_iter();
     let mut moved = store.write_batch(&mut pages).unwrap()[0];
     let open = || Store::open(Arc::new(disk.clone()), StoreOptions::default()).unwrap().0;
     let again = open();

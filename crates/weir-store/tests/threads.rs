@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weir_os::SimDisk;
 use weir_page::{Lsn, PAGE_SIZE, PageId};
-use weir_store::{Control, Store, StoreError};
+use weir_store::{Control, PageCopy, Store, StoreError};
 
 const WRITERS: u64 = 3;
 const ROUNDS: u64 = 60;
@@ -28,7 +28,7 @@ fn writer(store: &Store, clock: &AtomicU64, number: u64) -> BTreeMap<PageId, Lsn
                 (page, lsn, page_bytes(page, lsn))
             })
             .collect();
-        let mut iter = images.iter().map(|(page, lsn, bytes)| (*page, *lsn, &bytes[..]));
+        let mut iter = images.iter().map(|(page, lsn, bytes)| PageCopy::whole(*page, *lsn, bytes));
         let moved = store.write_batch(&mut iter).expect("the disk is good");
         let lsn = Lsn(clock.fetch_add(1, Ordering::SeqCst));
         store.install(&moved, lsn, lsn);

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use weir_os::SimDisk;
 use weir_page::{Lsn, PAGE_SIZE, PageId};
 use weir_store::{
-    Compression, Control, Relocation, Result, Store, StoreError, StoreOptions, decode_relocations,
-    encode_relocations,
+    Compression, Control, PageCopy, Relocation, Result, Store, StoreError, StoreOptions,
+    decode_relocations, encode_relocations,
 };
 
 /// Distance of LSNs; group boundaries are its multiples.
@@ -177,7 +177,7 @@ impl Toy {
                 (page, lsn, page_bytes(page, lsn))
             })
             .collect();
-        let mut iter = images.iter().map(|(page, lsn, bytes)| (*page, *lsn, &bytes[..]));
+        let mut iter = images.iter().map(|(page, lsn, bytes)| PageCopy::whole(*page, *lsn, bytes));
         let moved = self.store.write_batch(&mut iter)?;
         self.log_moves(&moved);
         Ok(())

@@ -505,9 +505,8 @@ pub(super) mod tests {
         let (mut copied, mut bytes) = (Vec::new(), Vec::new());
         let frame = storage.pool.find(&storage.store, page).unwrap();
         let guard = Lsn(storage.pool.frame(frame).rec_lsn.load(Ordering::Relaxed));
-        let page_lsn = storage.read(page, false).unwrap().lsn();
         storage.copy_page(frame, &mut copied, &mut bytes);
-        let mut batch = [(page, page_lsn, &bytes[..])].into_iter();
+        let mut batch = copied.iter().map(|c| c.to_store(&bytes));
         let moved = storage.store.write_batch(&mut batch).unwrap();
         // Somebody has logged the page's end, and not dropped it from memory yet.
         let mut mtr = storage.mtr(Need::log(256)).unwrap();

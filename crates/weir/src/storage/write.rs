@@ -10,10 +10,12 @@ use super::pool::{DIRTY, FREED, FREEING, Frame, NO_FRAME, WRITING};
 use super::writers::Done;
 use super::{Fault, Storage};
 use crate::sync::spin_hint;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use weir_page::{Lsn, PAGE_SIZE, PageId, Redo};
-use weir_store::{Relocation, StoreError};
+use weir_page::page::{Kind, STORE_HEADER};
+use weir_page::{Lsn, Page, PageId, Redo, node};
+use weir_store::{PageCopy, Relocation, StoreError};
 
 /// Most batches noted for the governor.
 const NOTED_MAX: usize = 1 << 12;
@@ -38,6 +40,31 @@ pub(super) struct Copied {
     page: PageId,
     page_lsn: Lsn,
     rec_lsn: Lsn,
+    /// Where among the batch's bytes those of the page are, its hole left out.
+    used: Range<usize>,
+    hole: usize,
+    alike: u32,
+}
+
+impl Copied {
+    /// What the store is to write; `bytes`: of the batch.
+    pub(super) fn to_store<'b>(&self, bytes: &'b [u8]) -> PageCopy<'b> {
+        PageCopy {
+            page: self.page,
+            lsn: self.page_lsn,
+            used: &bytes[self.used.clone()],
+            hole: self.hole,
+            alike: self.alike,
+        }
+    }
+}
+
+/// The same for pages that compress alike: leaves of a tree, and pages of any other kind.
+fn alike(page: &Page) -> u32 {
+    match page.kind() {
+        Kind::Leaf => node::tree(page).0,
+        other => other as u32,
+    }
 }
 
 impl Storage {
@@ -76,10 +103,7 @@ impl Storage {
             list.guard(guard);
             copied.iter().for_each(|c| list.unguard(c.rec_lsn));
         }
-        let mut batch = copied
-            .iter()
-            .zip(bytes.chunks_exact(PAGE_SIZE))
-            .map(|(c, page)| (c.page, c.page_lsn, page));
+        let mut batch = copied.iter().map(|c| c.to_store(bytes));
         match self.store.write_batch(&mut batch) {
             // If it fails the pages are neither dirty nor written: there is no going on, whatever the reason.
             Ok(moved) => self
@@ -122,11 +146,18 @@ impl Storage {
                 drop(list);
                 // SAFETY: the shared latch is held: nobody writes the frame.
                 let page = unsafe { &*self.pool.ptr(frame) };
-                let start = bytes.len();
-                bytes.extend_from_slice(&page.0);
-                // So that it costs nothing compressed.
-                bytes[start..][page.hole()].fill(0);
-                copied.push(Copied { frame, page: page.id(), page_lsn: page.lsn(), rec_lsn });
+                let (start, hole) = (bytes.len(), page.hole());
+                bytes.extend_from_slice(&page.0[STORE_HEADER..hole.start]);
+                bytes.extend_from_slice(&page.0[hole.end..]);
+                copied.push(Copied {
+                    frame,
+                    page: page.id(),
+                    page_lsn: page.lsn(),
+                    rec_lsn,
+                    used: start..bytes.len(),
+                    hole: hole.start,
+                    alike: alike(page),
+                });
             }
         }
         state.latch.unlock_shared();
