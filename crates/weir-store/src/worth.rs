@@ -9,7 +9,7 @@ const KINDS: usize = 64;
 /// A mean forgets so many pages.
 const MEMORY: f32 = 8.0;
 /// Mean deviations by which a page may do better than its like and be tried for it.
-const MARGIN: f32 = 2.0;
+const MARGIN: f32 = 1.0;
 /// Of so many pages in a row one is tried, whatever is expected.
 const TRIED: u8 = 16;
 
