@@ -5,7 +5,7 @@
 //! | 0..4 | image format and compression | store, when written |
 //! | 4..8 | page id, u32 LE | set when the page is initialised |
 //! | 8..16 | page LSN, u64 LE: start of the group that changed it last | stamped by the mini-transaction |
-//! | 16..32 | stored length and checksum | store, when written |
+//! | 16..32 | stored length, hole, checksum, database | store, when written |
 //! | 32 | kind | this crate |
 //! | 33 | level: 0 for leaves and for pages outside trees | this crate |
 //! | 34..64 | fields of the kind | `node`, `undo`, `overflow`, `lanes` |

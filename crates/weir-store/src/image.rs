@@ -17,9 +17,9 @@
 //! | 32     |       | payload: bytes 32..16384 of the page without the hole, as compressed |
 //!
 //! The hole of a page holds nothing: it isn't stored, and read as zeros. What is stored is compressed only where that
-//! saves a unit ([`Worth`]).
+//! saves a unit, as far as it can be foreseen ([`Worth`]).
 //!
-//! A page leaves its first 32 bytes to this header, so that a raw image takes exactly 4 units; in
+//! A page leaves its first 32 bytes to this header, so that a raw image without a hole takes exactly 4 units; in
 //! memory it keeps page id and page LSN at the offsets they have here, and zeros in the rest. An
 //! image is valid when a map entry points to it; it is synced before any record names its place,
 //! and never overwritten while one does.
@@ -35,8 +35,6 @@ use weir_page::{Lsn, PAGE_SIZE, PageId};
 
 /// Bytes that the store owns at the start of every page.
 pub const IMAGE_HEADER: usize = 32;
-/// Longest payload that saves a unit of a whole page's.
-const PAYLOAD_MAX: usize = PAGE_SIZE - UNIT - IMAGE_HEADER;
 const BODY: usize = PAGE_SIZE - IMAGE_HEADER;
 const FORMAT: u16 = 0x5732;
 const RAW: u8 = 0;
@@ -64,9 +62,9 @@ pub struct PageCopy<'a> {
     pub lsn: Lsn,
     /// Its bytes from [`IMAGE_HEADER`] on, without the hole.
     pub used: &'a [u8],
-    /// Where in the page the hole begins, which is as long as `used` lacks bytes.
+    /// Where in the page the hole begins. It is as long as what `used` lacks of a whole page; if that is nothing, any number.
     pub hole: usize,
-    /// The same for pages that compress alike, as those of a tree do: from some of them it is learnt what to expect of
+    /// The same for pages that compress alike, as leaves of a tree do: from some of them it is learnt what to expect of
     /// others.
     pub alike: u32,
 }
@@ -106,7 +104,7 @@ impl Encoder {
         let scratch_bytes = match codec {
             Codec::None => 0,
             Codec::Lz4(_) => get_maximum_output_size(BODY),
-            Codec::Zstd(_) => PAYLOAD_MAX,
+            Codec::Zstd(_) => zstd::zstd_safe::compress_bound(BODY),
         };
         Encoder { database_id, codec, worth: Worth::default(), scratch: vec![0; scratch_bytes] }
     }
@@ -115,7 +113,7 @@ impl Encoder {
     pub fn encode(&mut self, copy: &PageCopy<'_>, out: &mut [u8]) -> u8 {
         let PageCopy { page, lsn, used, .. } = *copy;
         let hole = if used.len() == BODY { 0 } else { copy.hole };
-        assert!(used.len() <= BODY && is_sound(hole, used.len()), "page {page} is not 16 KiB");
+        assert!(is_sound(hole, used.len()), "page {page}: {} bytes, hole {hole}", used.len());
         assert_ne!(page, PageId::NONE, "page 0 is never stored");
         let (compression, payload_bytes) = match self.compress(copy.alike, used) {
             Some((compression, len)) => {
@@ -146,8 +144,8 @@ impl Encoder {
 
     /// Compresses the payload into `scratch`, if that is likely to save a unit and does.
     fn compress(&mut self, alike: u32, used: &[u8]) -> Option<(u8, usize)> {
-        let most = (IMAGE_HEADER + used.len() - 1) / UNIT * UNIT;
-        let most = most.checked_sub(IMAGE_HEADER)?;
+        let units = (IMAGE_HEADER + used.len()).div_ceil(UNIT);
+        let most = ((units - 1) * UNIT).checked_sub(IMAGE_HEADER)?;
         if matches!(self.codec, Codec::None) || !self.worth.is_tried(alike, used.len(), most) {
             return None;
         }
@@ -157,7 +155,7 @@ impl Encoder {
                 let len = compress_into_with_table(used, &mut self.scratch, table);
                 (LZ4, len.expect("the buffer holds the longest output"))
             }
-            // Output that does not fit saves nothing.
+            // What can't be compressed saves nothing.
             Codec::Zstd(zstd) => {
                 let len = zstd.compress_to_buffer(used, &mut self.scratch[..]);
                 (ZSTD, len.unwrap_or(used.len()))
@@ -215,11 +213,11 @@ pub(crate) fn decode(stored: &[u8], expected: &Expected<'_>, out: &mut [u8]) -> 
     }
     let (head, body) = out.split_at_mut(IMAGE_HEADER);
     let unpacked = match header.compression {
-        RAW if payload.len() <= BODY => {
+        // No longer than the page: an image has four units at most.
+        RAW => {
             body[..payload.len()].copy_from_slice(payload);
             Ok(payload.len())
         }
-        RAW => Ok(payload.len()),
         LZ4 => decompress_into(payload, body).map_err(|e| e.to_string()),
         ZSTD => unzstd(payload, body),
         other => Err(format!("compression {other}")),

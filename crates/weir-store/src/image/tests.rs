@@ -117,6 +117,8 @@ fn the_hole_of_a_page_takes_no_room_and_comes_back_as_zeros() {
             assert!(out == in_memory(bytes), "{compression:?}, {hole:?}");
         }
     }
+    let image = encode_without(Compression::None, &noise(7), 2000..10_000);
+    assert_eq!(image[16..20], [0xA0, 0x20, 0xD0, 0x07], "payload bytes and hole are golden");
     // A hole and what can be compressed besides.
     let bytes = zeros_in(half_full(8), 11_000..13_000);
     let image = encode_without(Compression::Lz4, &bytes, 11_000..13_000);

@@ -63,7 +63,8 @@ impl Copied {
 fn alike(page: &Page) -> u32 {
     match page.kind() {
         Kind::Leaf => node::tree(page).0,
-        other => other as u32,
+        // No tree has such a number.
+        other => u32::MAX - other as u32,
     }
 }
 
