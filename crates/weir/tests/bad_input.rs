@@ -483,10 +483,10 @@ fn a_newer_format_is_refused() {
     let at = dir.path().join("control is newer");
     copy(&original, &at);
     for slot in [0, 4096] {
-        patch(&at.join("control"), slot..slot + 4096, 8, &4u32.to_le_bytes(), 12);
+        patch(&at.join("control"), slot..slot + 4096, 8, &5u32.to_le_bytes(), 12);
     }
     let before = contents(&at);
-    says(Database::open(&at, durable()), &["control", "format 4", "upgrade"]);
+    says(Database::open(&at, durable()), &["control", "format 5", "upgrade"]);
     assert!(before == contents(&at));
 
     let at = dir.path().join("redo is newer");
