@@ -150,12 +150,18 @@ impl Page {
         if is_sound { hole } else { PAGE_SIZE..PAGE_SIZE }
     }
 
-    /// Appends the page's bytes past the store's header, without the hole.
-    pub fn append_body(&self, out: &mut Vec<u8>) {
+    /// Appends the page's bytes past the store's header, without the hole; returns where the hole begins.
+    pub fn append_used(&self, out: &mut Vec<u8>) -> usize {
         let hole = self.hole();
-        out.extend_from_slice(&(hole.start as u16).to_le_bytes());
         out.extend_from_slice(&self.0[STORE_HEADER..hole.start]);
         out.extend_from_slice(&self.0[hole.end..]);
+        hole.start
+    }
+
+    /// The same behind the hole's beginning, u16.
+    pub fn append_body(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&(self.hole().start as u16).to_le_bytes());
+        self.append_used(out);
     }
 
     /// Sets the page to what [`Page::append_body`] gave.

@@ -13,8 +13,7 @@ use crate::sync::spin_hint;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use weir_page::page::{Kind, STORE_HEADER};
-use weir_page::{Lsn, Page, PageId, Redo, node};
+use weir_page::{Kind, Lsn, Page, PageId, Redo, node};
 use weir_store::{PageCopy, Relocation, StoreError};
 
 /// Most batches noted for the governor.
@@ -147,16 +146,15 @@ impl Storage {
                 drop(list);
                 // SAFETY: the shared latch is held: nobody writes the frame.
                 let page = unsafe { &*self.pool.ptr(frame) };
-                let (start, hole) = (bytes.len(), page.hole());
-                bytes.extend_from_slice(&page.0[STORE_HEADER..hole.start]);
-                bytes.extend_from_slice(&page.0[hole.end..]);
+                let start = bytes.len();
+                let hole = page.append_used(bytes);
                 copied.push(Copied {
                     frame,
                     page: page.id(),
                     page_lsn: page.lsn(),
                     rec_lsn,
                     used: start..bytes.len(),
-                    hole: hole.start,
+                    hole,
                     alike: alike(page),
                 });
             }
