@@ -5,8 +5,8 @@
 //! pages of the time in which it was not idle. (By those of all the time it could not: a limit that was learnt
 //! too low holds writers back, the device idles, and nobody ever sees more.)
 //! Until the queue has been full once, the device's limit is unknown and nothing is held back for its
-//! sake; then it is at least what was written per second until now, so that a device that hangs for a moment once
-//! in a while is not taken for a slow one. When writers are held back for it, the governor asks for a little more than the device is
+//! sake; then it is at least the most that was written in a stretch of the last seconds, so that a device that hangs for
+//! a moment once in a while is not taken for a slow one. When writers are held back for it, the governor asks for a little more than the device is
 //! known to do ([`crate::Governor`]): the queue stays full, and a device that has become faster is
 //! found out.
 
@@ -48,9 +48,10 @@ const BUSY_MIN: f64 = 0.1;
 const SLOWER: f64 = 8.0;
 /// Time in which an old rate is forgotten, in seconds: that of the moment, and the one that is told.
 const MEMORY: (f64, f64) = (0.4, 4.0);
-/// When the rate of the moment has been off by more than this factor, for this many seconds, the
-/// device has changed.
-const CHANGED: (f64, f64) = (1.5, 1.0);
+/// When the rate of the moment has been off by more than this factor, for so many seconds, the device has changed. One
+/// that does less may be one that hangs for a moment; what is done can be done.
+const CHANGED: f64 = 1.5;
+const CHANGED_SECONDS: (f64, f64) = (1.0, 0.2);
 /// Weight of one batch in the averages of latency.
 const LATENCY_WEIGHT: f64 = 1.0 / 16.0;
 
@@ -58,10 +59,8 @@ const LATENCY_WEIGHT: f64 = 1.0 / 16.0;
 #[derive(Debug, Clone)]
 pub struct DeviceMeter {
     device: Device,
-    /// Pages written per second over the last seconds, idle ones included, times the weight that this mean has
-    /// gathered: 1 after a few seconds.
-    written: f64,
-    written_weight: f64,
+    /// Most pages written per second in a window, forgotten over some seconds.
+    most: f64,
     /// Pages per second at the moment.
     current: f64,
     /// For how long that has been quite another than the one that is told.
@@ -87,8 +86,7 @@ impl DeviceMeter {
     pub fn new() -> Self {
         DeviceMeter {
             device: Device::UNKNOWN,
-            written: 0.0,
-            written_weight: 0.0,
+            most: 0.0,
             current: 0.0,
             off_seconds: 0.0,
             same_seconds: 0.0,
@@ -147,15 +145,12 @@ impl DeviceMeter {
         };
         let rate = self.pages as f64 / of_time;
         let written = self.pages as f64 / self.seconds;
-        let share = -(-self.seconds / MEMORY.1).exp_m1();
-        self.written += (written - self.written) * share;
-        self.written_weight += (1.0 - self.written_weight) * share;
-        let written = self.written / self.written_weight;
+        self.most = written.max(self.most * (-self.seconds / MEMORY.1).exp());
         match self.device.pages_per_second {
             None if full && rate > 0.0 => {
-                self.current = rate;
-                self.device.pages_per_second = Some(rate.max(written));
-                self.same_seconds = if written > rate { MEMORY.1 } else { 0.0 };
+                self.current = rate.max(self.most);
+                self.device.pages_per_second = Some(self.current);
+                self.same_seconds = if self.most > rate { MEMORY.1 } else { 0.0 };
             }
             Some(known) if full || rate > known => self.follow(known, rate, self.seconds),
             _ => {}
@@ -183,8 +178,9 @@ impl DeviceMeter {
     /// device that hangs for a moment is the same device.
     fn settle(&mut self, known: f64, seconds: f64) {
         let off = (self.current / known).ln().abs();
-        self.off_seconds = if off > CHANGED.0.ln() { self.off_seconds + seconds } else { 0.0 };
-        if self.off_seconds >= CHANGED.1 {
+        self.off_seconds = if off > CHANGED.ln() { self.off_seconds + seconds } else { 0.0 };
+        let (less, more) = CHANGED_SECONDS;
+        if self.off_seconds >= if self.current < known { less } else { more } {
             self.device.pages_per_second = Some(self.current);
             (self.off_seconds, self.same_seconds) = (0.0, 0.0);
             return;
@@ -305,6 +301,24 @@ mod tests {
         assert!(rate(&meter) > 2000.0, "what was done can be done: {}", rate(&meter));
         run(&mut meter, 300.0, 24, 2.0, true);
         assert!(rate(&meter) < 400.0, "but not for ever: {}", rate(&meter));
+    }
+
+    /// Bursts with long pauses, and then a hang at the moment in which the queue is first full.
+    #[test]
+    fn a_limit_learnt_in_a_hang_is_no_lower_than_a_burst_before_and_rises_at_once() {
+        let mut meter = DeviceMeter::new();
+        for _ in 0..4 {
+            run(&mut meter, 20_000.0, 256, 0.3, false);
+            run(&mut meter, 0.0, 256, 0.7, false);
+        }
+        run(&mut meter, 20_000.0, 256, 0.3, false);
+        run(&mut meter, 1000.0, 256, 0.26, true);
+        assert!(rate(&meter) > 15_000.0, "{}", rate(&meter));
+        for _ in 0..80 {
+            meter.batch_done(100, 0.003);
+            meter.elapsed(0.01, 0.002, false);
+        }
+        assert!(rate(&meter) > 30_000.0, "{}", rate(&meter));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! offset, and use the result only after the frame's version has been found unchanged; writers
 //! prepare the new page elsewhere and [`publish`] it word by word.
 
-use crate::node::SLOT;
+use crate::node::{AROUND, SLOT, evenly_spread};
 use crate::page::{BODY, Page};
 use crate::types::{PAGE_SIZE, PageId};
 use std::cmp::Ordering as Cmp;
@@ -92,10 +92,19 @@ impl<'a> SharedPage<'a> {
         let wanted_head = crate::node::head(wanted);
         let at_or_below = |order| order != Cmp::Greater;
         // Last slot whose head isn't above the wanted one; slot 0 stands for the lower fence.
-        let (mut slot, mut len) = (0, self.count().max(1));
+        let count = self.count().max(1);
         let head = |slot: usize| self.word(BODY / 8 + slot) as u32;
-        if len > 2 && head(1) == wanted_head && head(len - 1) == wanted_head {
-            return self.last_slot(len / 2, len, wanted, at_or_below);
+        if count > 2 && head(1) == wanted_head && head(count - 1) == wanted_head {
+            return self.last_slot(count / 2, count, wanted, at_or_below);
+        }
+        let (mut slot, mut len) = (0, count);
+        if count > 4 * AROUND {
+            let guess = evenly_spread(head(1), head(count - 1), count, wanted_head);
+            let (from, to) = (guess.saturating_sub(AROUND), (guess + AROUND).min(count));
+            let begins = from == 0 || head(from) <= wanted_head;
+            if begins && (to == count || head(to) > wanted_head) {
+                (slot, len) = (from, to - from);
+            }
         }
         while len > 1 {
             let half = len / 2;

@@ -13,7 +13,7 @@ const PREFETCHED_PROBES: u32 = 3;
 
 /// Slots to each side of a guess that are searched first: most of evenly drawn keys are off by fewer, even on a leaf of
 /// 500.
-pub(super) const AROUND: usize = 16;
+pub(crate) const AROUND: usize = 16;
 
 /// The slots whose heads are that of a key; the key's place is among them or right behind.
 #[derive(Debug, Clone, Copy)]
@@ -128,7 +128,7 @@ fn first_not_below(slots: &[SlotBytes], last_insert: usize, wanted: u32) -> usiz
 /// The slot out of `n`, or right behind them, at which `wanted` would be if heads were evenly spread from `first` to
 /// `last`.
 #[inline]
-pub(super) fn evenly_spread(first: u32, last: u32, n: usize, wanted: u32) -> usize {
+pub(crate) fn evenly_spread(first: u32, last: u32, n: usize, wanted: u32) -> usize {
     if wanted <= first {
         return 0;
     }

@@ -35,6 +35,7 @@ mod split;
 
 pub use build::{Builder, copy_slots};
 pub use check::validate;
+pub(crate) use find::{AROUND, evenly_spread};
 pub use find::{Ties, prefetch_ties, search, settle, ties};
 pub use sketch::Sketch;
 pub use split::{
