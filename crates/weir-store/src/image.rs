@@ -230,7 +230,7 @@ pub(crate) fn decode(stored: &[u8], expected: &Expected<'_>, out: &mut [u8]) -> 
                 0 => format!("{BODY} bytes"),
                 hole => format!("a page with a hole at {hole}"),
             };
-            return Err(expected.corrupt("unpacked size", wanted, found));
+            return Err(expected.corrupt("unpacked page", wanted, found));
         }
     }
     head.fill(0);

@@ -137,7 +137,7 @@ fn a_hole_outside_of_the_page_is_refused() {
         image[18..20].copy_from_slice(&(hole as u16).to_le_bytes());
         reseal(&mut image);
         let error = decode(&image, &expected(entry(PAGE, LSN, 3)), &mut out).unwrap_err();
-        assert!(error.to_string().contains("unpacked size"), "{hole}: {error}");
+        assert!(error.to_string().contains("unpacked page"), "{hole}: {error}");
     }
 }
 
