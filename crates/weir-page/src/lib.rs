@@ -15,7 +15,7 @@ pub mod varint;
 pub mod version;
 
 pub use page::{Kind, Page};
-pub use record::{Change, Logged, Malformed, Redo, Write};
+pub use record::{Before, Change, Logged, Malformed, Redo, Write};
 pub use shared::SharedPage;
 pub use types::{Lsn, PAGE_SIZE, PageId, TreeId, TxnId};
 pub use undo::Undo;

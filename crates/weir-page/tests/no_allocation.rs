@@ -3,7 +3,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use weir_page::node::{self, Builder};
-use weir_page::record::{Change, Redo, Write};
+use weir_page::record::{Before, Change, Redo, Write};
 use weir_page::undo::{self, State};
 use weir_page::{Flags, Lsn, Page, PageId, TreeId, TxnId, UndoPtr};
 
@@ -53,7 +53,7 @@ fn an_insert_allocates_nothing() {
         };
         assert!(undo::fits(&lane, write.undo_record().size()));
         let redo = Redo::Write(write);
-        redo.encode(Lsn(8), Lsn(16), &mut log);
+        redo.encode(Lsn(8), Lsn(16), &mut Before::default(), &mut log);
         redo.apply(PageId(1), &mut leaf);
         redo.apply(PageId(2), &mut lane);
     }

@@ -1,6 +1,6 @@
 //! The bytes of every kind of redo record, held: a change is a change of the log's format.
 
-use weir_page::record::{Change, EntriesBuilder, Redo, Write};
+use weir_page::record::{Before, Change, EntriesBuilder, Redo, Write};
 use weir_page::undo::State;
 use weir_page::varint::Input;
 use weir_page::{Entry, Flags, Lsn, PageId, TreeId, TxnId, Undo, UndoPtr, Version};
@@ -19,11 +19,13 @@ fn version() -> Option<Version> {
 fn golden(redo: Redo<'_>, hex: &str) {
     let prev_undo = if redo.second_page().is_some() { Lsn(24) } else { Lsn(0) };
     let mut out = Vec::new();
-    redo.encode(Lsn(8 * 129), prev_undo, &mut out);
+    redo.encode(Lsn(8 * 129), prev_undo, &mut Before::default(), &mut out);
     let found: String = out.iter().map(|b| format!("{b:02x}")).collect();
     assert_eq!(found, hex.replace(' ', ""), "{redo:?}");
-    let (mut input, mut scratch) = (Input::new(&out), Vec::new());
-    let logged = Redo::decode(&mut input, &mut scratch).expect("well formed").expect("a record");
+    let (mut input, mut before, mut scratch) = (Input::new(&out), Before::default(), Vec::new());
+    let logged = Redo::decode(&mut input, &mut before, &mut scratch)
+        .expect("well formed")
+        .expect("a record");
     assert_eq!((logged.redo, logged.prev, logged.prev_undo), (redo, Lsn(8 * 129), prev_undo));
     assert!(input.rest().is_empty());
 }
@@ -52,6 +54,59 @@ fn writes() {
     golden(write(false, change), hex);
     let change = Change::Delete { old_flags: LARGE, old_version: None };
     golden(write(false, change), "03 ac02 8101 03 07 4001 8c01 8201 05 03 6b6579 02");
+}
+
+/// What a write leaves out that the one before it says, and what it can't.
+#[test]
+fn writes_behind_others() {
+    let mut before = (Before::default(), Before::default());
+    let mut behind = |change: &dyn Fn(&mut Write<'_>), prev: Lsn, hex: &str| {
+        let Redo::Write(mut w) = write(false, Change::Insert { flags: LIVE, value: b"v" }) else {
+            unreachable!("a write");
+        };
+        change(&mut w);
+        let mut out = Vec::new();
+        Redo::Write(w).encode(prev, Lsn(24), &mut before.0, &mut out);
+        let found: String = out.iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(found, hex.replace(' ', ""), "{w:?}");
+        let mut scratch = Vec::new();
+        let logged = Redo::decode(&mut Input::new(&out), &mut before.1, &mut scratch);
+        let logged = logged.expect("well formed").expect("a record");
+        assert_eq!((logged.redo, logged.prev, logged.prev_undo), (Redo::Write(w), prev, Lsn(24)));
+    };
+    let prev = Lsn(8 * 129);
+    behind(&|_| {}, prev, "01 ac02 8101 03 07 4001 8c01 8201 05 03 6b6579 00 01 76");
+    // The same leaf, two slots on, its undo record 16 bytes behind.
+    let next = |w: &mut Write<'_>| (w.slot, w.undo.offset) = (72, 0x0150);
+    behind(&next, prev, "18 05 10 03 6b6579 00 01 76");
+    // A slot before: the leaf is said again.
+    let back = |w: &mut Write<'_>| (w.slot, w.undo.offset) = (3, 0x0160);
+    behind(&back, prev, "18 06 ac02 8101 10 03 6b6579 00 01 76");
+    // Another leaf, and a delete.
+    let other = |w: &mut Write<'_>| {
+        (w.leaf, w.slot, w.undo.offset) = (PageId(9), 3, 0x0171);
+        w.change = Change::Delete { old_flags: LIVE, old_version: None };
+    };
+    behind(&other, Lsn(16), "1a 06 09 02 11 03 6b6579 00");
+    // Another tree; another undo page; a transaction's first.
+    let tree = |w: &mut Write<'_>| (w.tree, w.undo.offset) = (TreeId(6), 0x0180);
+    behind(&tree, prev, "01 ac02 8101 03 07 8001 8c01 8201 06 03 6b6579 00 01 76");
+    let undo = |w: &mut Write<'_>| (w.tree, w.undo.page) = (TreeId(6), PageId(8));
+    behind(&undo, prev, "01 ac02 8101 03 08 4001 8c01 8201 06 03 6b6579 00 01 76");
+    let first = |w: &mut Write<'_>| {
+        (w.tree, w.undo.page, w.undo.offset, w.first) = (TreeId(6), PageId(8), 0x0150, true);
+    };
+    behind(&first, prev, "01 ac02 8101 03 08 5001 8d01 8201 06 03 6b6579 00 01 76");
+}
+
+#[test]
+fn nothing_is_left_out_where_nothing_was_said() {
+    for op in 24..=26 {
+        let bytes = [op, 5, 16, 3, 0x6b, 0x65, 0x79, 0, 1, 0x76];
+        let (mut before, mut scratch) = (Before::default(), Vec::new());
+        let found = Redo::decode(&mut Input::new(&bytes), &mut before, &mut scratch);
+        assert!(found.is_err(), "{found:?}");
+    }
 }
 
 #[test]
@@ -88,11 +143,11 @@ fn tree_pages() {
 fn golden_image(redo: Redo<'_>, hex: &str) {
     let stored: Vec<u8> = hex.replace(' ', "").as_bytes().chunks(2).map(unhex).collect();
     let mut out = Vec::new();
-    redo.encode(Lsn(8 * 129), Lsn(0), &mut out);
+    redo.encode(Lsn(8 * 129), Lsn(0), &mut Before::default(), &mut out);
     assert_eq!(out[..6], stored[..6], "{out:02x?}");
     for bytes in [&out, &stored] {
-        let mut scratch = Vec::new();
-        let logged = Redo::decode(&mut Input::new(bytes), &mut scratch);
+        let (mut before, mut scratch) = (Before::default(), Vec::new());
+        let logged = Redo::decode(&mut Input::new(bytes), &mut before, &mut scratch);
         assert_eq!(logged.expect("well formed").expect("a record").redo, redo, "{bytes:02x?}");
     }
 }
@@ -141,6 +196,8 @@ fn other_pages() {
 #[test]
 fn a_group_ends_at_its_end_or_at_padding() {
     for bytes in [&[][..], &[0][..], &[0, 0xff]] {
-        assert_eq!(Redo::decode(&mut Input::new(bytes), &mut Vec::new()), Ok(None));
+        let (mut before, mut scratch) = (Before::default(), Vec::new());
+        let found = Redo::decode(&mut Input::new(bytes), &mut before, &mut scratch);
+        assert_eq!(found, Ok(None));
     }
 }

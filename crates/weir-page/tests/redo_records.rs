@@ -5,7 +5,7 @@ mod common;
 use common::{Sizes, State as EntryState, random_key, random_state, random_version};
 use fastrand::Rng;
 use weir_page::overflow::CAPACITY;
-use weir_page::record::{Change, EntriesBuilder, Redo, Write};
+use weir_page::record::{Before, Change, EntriesBuilder, Redo, Write};
 use weir_page::undo::State;
 use weir_page::varint::{self, Input};
 use weir_page::{Delta, Flags, Lsn, PAGE_SIZE, Page, PageId, TreeId, TxnId, Undo, UndoPtr};
@@ -140,43 +140,77 @@ fn what_is_decoded_is_what_was_encoded() {
     for seed in 0..3000 {
         let rng = &mut Rng::with_seed(seed);
         let operands: Vec<Operands> = (0..4).map(|_| Operands::random(rng)).collect();
-        let mut group = Vec::new();
-        let mut records = Vec::new();
+        let (mut group, mut before) = (Vec::new(), Before::default());
+        let mut records: Vec<(Redo<'_>, Lsn, Lsn)> = Vec::new();
         for from in &operands {
-            let redo = random_redo(rng, from);
-            let prev = random_lsn(rng);
-            let prev_undo = if redo.second_page().is_some() { random_lsn(rng) } else { Lsn(0) };
-            redo.encode(prev, prev_undo, &mut group);
+            let (redo, prev, prev_undo) = match records.last() {
+                Some(&(Redo::Write(w), prev, prev_undo)) => {
+                    let (like, prev) = like_the_one_before(rng, from, &w, prev);
+                    (Redo::Write(like), prev, prev_undo)
+                }
+                _ => {
+                    let redo = random_redo(rng, from);
+                    let has_undo = redo.second_page().is_some();
+                    (redo, random_lsn(rng), if has_undo { random_lsn(rng) } else { Lsn(0) })
+                }
+            };
+            redo.encode(prev, prev_undo, &mut before, &mut group);
             records.push((redo, prev, prev_undo));
         }
         group.resize(group.len() + rng.usize(0..8), 0);
-        let mut input = Input::new(&group);
+        let (mut input, mut before) = (Input::new(&group), Before::default());
         let mut scratch = Vec::new();
         for wanted in records {
-            let logged = Redo::decode(&mut input, &mut scratch).expect("well formed");
+            let logged = Redo::decode(&mut input, &mut before, &mut scratch).expect("well formed");
             let logged = logged.expect("as many records as were encoded");
             assert_eq!((logged.redo, logged.prev, logged.prev_undo), wanted, "seed {seed}");
         }
-        assert_eq!(Redo::decode(&mut input, &mut scratch), Ok(None));
+        assert_eq!(Redo::decode(&mut input, &mut before, &mut scratch), Ok(None));
     }
+}
+
+/// A write that shares with another what those of a group mostly share, and its leaf's previous LSN.
+fn like_the_one_before<'a>(
+    rng: &mut Rng,
+    from: &'a Operands,
+    before: &Write<'_>,
+    prev: Lsn,
+) -> (Write<'a>, Lsn) {
+    let w = random_write(rng, from);
+    let mostly = |rng: &mut Rng| rng.u8(0..8) > 0;
+    let same_leaf = mostly(rng);
+    let like = Write {
+        leaf: if same_leaf { before.leaf } else { w.leaf },
+        slot: if mostly(rng) { before.slot.saturating_add(rng.u16(0..3)) } else { w.slot },
+        undo: UndoPtr {
+            page: if mostly(rng) { before.undo.page } else { w.undo.page },
+            offset: before.undo.offset.saturating_add(rng.u16(0..300)),
+        },
+        first: !mostly(rng),
+        txn: if mostly(rng) { before.txn } else { w.txn },
+        tree: if mostly(rng) { before.tree } else { w.tree },
+        ..w
+    };
+    (like, if same_leaf && mostly(rng) { prev } else { random_lsn(rng) })
 }
 
 /// Reads all records of a group, as far as they go.
 fn decode_all(group: &[u8]) {
     let mut input = Input::new(group);
-    let mut before = group.len() + 1;
+    let mut left = group.len() + 1;
+    let [mut read, mut written, mut reread] = [Before::default(); 3];
     loop {
         let mut scratch = Vec::new();
-        let found = Redo::decode(&mut input, &mut scratch);
+        let found = Redo::decode(&mut input, &mut read, &mut scratch);
         let Ok(Some(logged)) = found else { return };
-        assert!(input.rest().len() < before, "every record takes bytes");
-        before = input.rest().len();
+        assert!(input.rest().len() < left, "every record takes bytes");
+        left = input.rest().len();
         let _ = (logged.redo.page(), logged.redo.second_page(), logged.redo.initialises());
         // What is accepted can be encoded again, and says the same.
         let mut again = Vec::new();
-        logged.redo.encode(logged.prev, logged.prev_undo, &mut again);
+        logged.redo.encode(logged.prev, logged.prev_undo, &mut written, &mut again);
         let mut unpacked = Vec::new();
-        let same = Redo::decode(&mut Input::new(&again), &mut unpacked);
+        let same = Redo::decode(&mut Input::new(&again), &mut reread, &mut unpacked);
         assert_eq!(same, Ok(Some(logged)));
         assert!(unpacked.capacity() <= 2 * PAGE_SIZE);
     }
@@ -187,8 +221,13 @@ fn mutated_and_cut_records_are_refused_or_read_without_panic() {
     for seed in 0..6000 {
         let rng = &mut Rng::with_seed(seed);
         let from = Operands::random(rng);
-        let mut bytes = Vec::new();
-        random_redo(rng, &from).encode(random_lsn(rng), Lsn(0), &mut bytes);
+        let (mut bytes, mut before) = (Vec::new(), Before::default());
+        let (redo, prev) = (random_redo(rng, &from), random_lsn(rng));
+        redo.encode(prev, Lsn(0), &mut before, &mut bytes);
+        if let Redo::Write(w) = redo {
+            let (like, prev) = like_the_one_before(rng, &from, &w, prev);
+            Redo::Write(like).encode(prev, Lsn(0), &mut before, &mut bytes);
+        }
         for _ in 0..20 {
             let mut bytes = bytes.clone();
             for _ in 0..rng.usize(1..4) {
@@ -210,7 +249,7 @@ fn arbitrary_bytes_are_refused_or_read_without_panic() {
         let rng = &mut Rng::with_seed(seed);
         let mut bytes: Vec<u8> = (0..rng.usize(0..200)).map(|_| rng.u8(..)).collect();
         if let Some(op) = bytes.first_mut() {
-            *op = rng.u8(0..24);
+            *op = rng.u8(0..28);
         }
         if rng.bool() {
             bytes.iter_mut().skip(1).for_each(|b| *b &= 0x0f);
@@ -229,7 +268,7 @@ fn an_image_that_claims_another_length_is_refused() {
         varint::put(&mut bytes, packed.len() as u64);
         bytes.extend_from_slice(&packed);
         let mut scratch = Vec::new();
-        let found = Redo::decode(&mut Input::new(&bytes), &mut scratch);
+        let found = Redo::decode(&mut Input::new(&bytes), &mut Before::default(), &mut scratch);
         assert!(found.is_err(), "length {len}");
         assert!(scratch.capacity() <= 2 * PAGE_SIZE, "length {len}");
     }

@@ -6,7 +6,7 @@ use common::{Sizes, State as EntryState, random_key, random_state};
 use fastrand::Rng;
 use weir_page::node::{self, Builder};
 use weir_page::page::STORE_HEADER;
-use weir_page::record::{self, Change, EntriesBuilder, Redo, Write};
+use weir_page::record::{self, Before, Change, EntriesBuilder, Redo, Write};
 use weir_page::undo::{self, State};
 use weir_page::varint::Input;
 use weir_page::{Delta, Entry, Flags, Lsn, Page, PageId, TreeId, TxnId, Undo, UndoPtr, Version};
@@ -23,11 +23,14 @@ struct Triple {
     forward: Box<Page>,
     applied: Box<Page>,
     replayed: Box<Page>,
+    /// What the log has said, and what has been read: all records are one group.
+    before: [Before; 2],
 }
 
 impl Triple {
     fn new(id: PageId, init: &Redo<'_>, forward: Box<Page>) -> Triple {
-        let mut t = Triple { id, forward, applied: Page::boxed(), replayed: Page::boxed() };
+        let (applied, replayed, before) = (Page::boxed(), Page::boxed(), Default::default());
+        let mut t = Triple { id, forward, applied, replayed, before };
         // What was there before an initialising record doesn't matter.
         t.applied.0.fill(0xee);
         t.log(init);
@@ -38,9 +41,9 @@ impl Triple {
     fn log(&mut self, redo: &Redo<'_>) {
         redo.apply(self.id, &mut self.applied);
         let mut bytes = Vec::new();
-        redo.encode(Lsn(16), Lsn(0), &mut bytes);
+        redo.encode(Lsn(16), Lsn(0), &mut self.before[0], &mut bytes);
         let mut scratch = Vec::new();
-        let logged = Redo::decode(&mut Input::new(&bytes), &mut scratch);
+        let logged = Redo::decode(&mut Input::new(&bytes), &mut self.before[1], &mut scratch);
         logged.expect("well formed").expect("a record").redo.apply(self.id, &mut self.replayed);
     }
 

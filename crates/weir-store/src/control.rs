@@ -10,7 +10,7 @@
 //! | offset | width | what                                              |
 //! |--------|-------|---------------------------------------------------|
 //! | 0      | 8     | magic `WEIRCTL\0`                                 |
-//! | 8      | 4     | format, 4; see below                              |
+//! | 8      | 4     | format, 5; see below                              |
 //! | 12     | 4     | CRC-32C over the slot with this field zero        |
 //! | 16     | 8     | version of this slot                              |
 //! | 24     | 8     | database id                                       |
@@ -26,8 +26,9 @@
 //! | 88     | 8     | bytes of the map file; 0: not told                |
 //! | 96     |       | 0                                                 |
 //!
-//! Format 1 was before there were keys in short form, 2 before key heads had gaps, 3 before images left out holes. The
-//! file of an older format is written anew when recovery begins to change pages: an older build would misread them.
+//! Format 1 was before there were keys in short form, 2 before key heads had gaps, 3 before images left out holes, 4
+//! before a write in the log left out what the one before it says. The file of an older format is written anew when
+//! recovery begins to change pages: an older build would misread them.
 
 use crate::error::{Result, StoreError};
 use crate::image::field;
@@ -36,7 +37,7 @@ use weir_page::{Lsn, PAGE_SIZE, PageId, TxnId};
 /// Bytes of a slot.
 pub(crate) const SLOT: usize = 4096;
 /// Newest format known here.
-pub const CONTROL_FORMAT: u32 = 4;
+pub const CONTROL_FORMAT: u32 = 5;
 const MAGIC: [u8; 8] = *b"WEIRCTL\0";
 
 /// The contents of the control file.
@@ -170,7 +171,7 @@ mod tests {
         encode(&Control { map_bytes: 1 << 18, ..sample() }, 5, &mut slot);
         let crc = field::<4>(&slot, 12);
         let mut expected = [0u8; SLOT];
-        expected[..12].copy_from_slice(b"WEIRCTL\0\x04\0\0\0");
+        expected[..12].copy_from_slice(b"WEIRCTL\0\x05\0\0\0");
         expected[12..16].copy_from_slice(&crc);
         for (at, value) in [
             (16, 5u64),
@@ -187,13 +188,14 @@ mod tests {
             expected[at..at + 8].copy_from_slice(&value.to_le_bytes());
         }
         assert_eq!(slot, expected);
-        assert_eq!(u32::from_le_bytes(crc), 3_418_794_913);
+        assert_eq!(u32::from_le_bytes(crc), 1_228_814_294);
     }
 
     #[test]
     fn slots_of_older_formats_are_read() {
         let mut slot = [0; SLOT];
-        for (format, crc) in [(1, 3_692_991_720_u32), (2, 1_593_525_888), (3, 3_691_240_183)] {
+        let crcs = [3_692_991_720_u32, 1_593_525_888, 3_691_240_183, 1_591_514_273];
+        for (format, crc) in (1..).zip(crcs) {
             encode(&sample(), 5, &mut slot);
             slot[8] = format;
             slot[12..16].copy_from_slice(&crc.to_le_bytes());
@@ -238,11 +240,13 @@ mod tests {
     fn newer_format_is_refused() {
         let mut slot = [0; SLOT];
         encode(&sample(), 5, &mut slot);
-        slot[8] = 5;
+        let newer = CONTROL_FORMAT + 1;
+        slot[8] = newer as u8;
         slot[12..16].fill(0);
         let crc = crc32c::crc32c(&slot);
         slot[12..16].copy_from_slice(&crc.to_le_bytes());
         let error = decode([&slot, &[0; SLOT]], "c").unwrap_err();
-        assert!(matches!(error, StoreError::NewerFormat { found: 5, supported: 4, .. }));
+        let StoreError::NewerFormat { found, supported, .. } = error else { panic!("{error}") };
+        assert_eq!((found, supported), (newer, CONTROL_FORMAT));
     }
 }

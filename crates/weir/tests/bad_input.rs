@@ -483,19 +483,19 @@ fn a_newer_format_is_refused() {
     let at = dir.path().join("control is newer");
     copy(&original, &at);
     for slot in [0, 4096] {
-        patch(&at.join("control"), slot..slot + 4096, 8, &5u32.to_le_bytes(), 12);
+        patch(&at.join("control"), slot..slot + 4096, 8, &999u32.to_le_bytes(), 12);
     }
     let before = contents(&at);
-    says(Database::open(&at, durable()), &["control", "format 5", "upgrade"]);
+    says(Database::open(&at, durable()), &["control", "format 999", "upgrade"]);
     assert!(before == contents(&at));
 
     let at = dir.path().join("redo is newer");
     copy(&original, &at);
     for segment in files(&at).iter().filter(|f| f.to_str().unwrap().contains("redo-")) {
-        patch(segment, 0..4096, 8, &5u32.to_le_bytes(), 12);
+        patch(segment, 0..4096, 8, &999u32.to_le_bytes(), 12);
     }
     let before = contents(&at);
-    says(Database::open(&at, durable()), &["redo-", "format version 5", "upgrade"]);
+    says(Database::open(&at, durable()), &["redo-", "format version 999", "upgrade"]);
     assert!(before == contents(&at));
 }
 

@@ -1,5 +1,6 @@
 //! The stored form of redo records: one number per operation, never reused.
 
+use super::before::Place;
 use super::*;
 use crate::page::body_is_valid;
 use crate::types::PAGE_SIZE;
@@ -28,13 +29,17 @@ const OVERFLOW_LINK: u8 = 20;
 const RELOCATE: u8 = 21;
 const INSERT_RUN: u8 = 22;
 const REMOVE_RUN: u8 = 23;
+/// As those without: behind a write of the same group that says part of it.
+const WRITE_INSERT_BEHIND: u8 = 24;
+const WRITE_UPDATE_BEHIND: u8 = 25;
+const WRITE_DELETE_BEHIND: u8 = 26;
 
 impl<'a> Redo<'a> {
-    /// Appends the record's stored form.
+    /// Appends the record's stored form. `before`: of its group.
     ///
     /// # Panics
     /// If a previous LSN isn't a multiple of 8.
-    pub fn encode(&self, prev: Lsn, prev_undo: Lsn, out: &mut Vec<u8>) {
+    pub fn encode(&self, prev: Lsn, prev_undo: Lsn, before: &mut Before, out: &mut Vec<u8>) {
         assert!((prev.0 | prev_undo.0).is_multiple_of(8), "groups begin at multiples of 8");
         let mut start = |op: u8, page: PageId| {
             out.push(op);
@@ -43,13 +48,19 @@ impl<'a> Redo<'a> {
         };
         match *self {
             Redo::Write(w) => {
-                let op = match w.change {
-                    Change::Insert { .. } => WRITE_INSERT,
-                    Change::Update { .. } => WRITE_UPDATE,
-                    Change::Delete { .. } => WRITE_DELETE,
-                };
-                start(op, w.leaf);
-                encode_write(&w, prev_undo, out);
+                let place = Place::of(&w, prev, prev_undo);
+                match before.follow(place, w.first) {
+                    Some(last) => encode_write_behind(&w, prev, &last, &place, out),
+                    None => {
+                        let op = match w.change {
+                            Change::Insert { .. } => WRITE_INSERT,
+                            Change::Update { .. } => WRITE_UPDATE,
+                            Change::Delete { .. } => WRITE_DELETE,
+                        };
+                        start(op, w.leaf);
+                        encode_write(&w, prev_undo, out);
+                    }
+                }
             }
             Redo::Image { page, body } => {
                 start(IMAGE, page);
@@ -147,18 +158,30 @@ impl<'a> Redo<'a> {
         }
     }
 
-    /// Reads the next record of a group; `Ok(None)` at its end. `scratch` keeps an unpacked image.
+    /// Reads the next record of a group; `Ok(None)` at its end. `before`: of the group; `scratch` keeps an unpacked image.
     ///
     /// # Errors
     /// [`Malformed`] if the bytes are no record.
     pub fn decode<'i: 'a>(
         input: &mut Input<'i>,
+        before: &mut Before,
         scratch: &'a mut Vec<u8>,
     ) -> Result<Option<Logged<'a>>, Malformed> {
-        match input.u8() {
-            None | Some(0) => Ok(None),
-            Some(op) => decode_operands(op, input, scratch).map(Some).ok_or(Malformed { op }),
+        let op = match input.u8() {
+            None | Some(0) => return Ok(None),
+            Some(op) => op,
+        };
+        let logged = match op {
+            WRITE_INSERT_BEHIND..=WRITE_DELETE_BEHIND => {
+                before.last().and_then(|last| decode_write_behind(op, &last, input))
+            }
+            _ => decode_operands(op, input, scratch),
+        };
+        let logged = logged.ok_or(Malformed { op })?;
+        if let Redo::Write(w) = &logged.redo {
+            before.note(Place::of(w, logged.prev, logged.prev_undo));
         }
+        Ok(Some(logged))
     }
 }
 
@@ -177,7 +200,31 @@ fn encode_write(w: &Write<'_>, prev_undo: Lsn, out: &mut Vec<u8>) {
     varint::put(out, w.txn.0);
     varint::put(out, u64::from(w.tree.0));
     put_slice(out, w.key);
-    match w.change {
+    encode_change(&w.change, out);
+}
+
+/// Operands of a `Write` behind another: slot * 2 + 1 if its leaf is the same, and the slot then counts from that one's; page and
+/// previous LSN / 8 unless it is; how far its undo record lies behind; key, then those of the change.
+fn encode_write_behind(w: &Write<'_>, prev: Lsn, last: &Place, place: &Place, out: &mut Vec<u8>) {
+    out.push(match w.change {
+        Change::Insert { .. } => WRITE_INSERT_BEHIND,
+        Change::Update { .. } => WRITE_UPDATE_BEHIND,
+        Change::Delete { .. } => WRITE_DELETE_BEHIND,
+    });
+    if last.is_beside(place) {
+        varint::put(out, u64::from(w.slot - last.slot) * 2 + 1);
+    } else {
+        varint::put(out, u64::from(w.slot) * 2);
+        varint::put(out, u64::from(w.leaf.0));
+        varint::put(out, prev.0 / 8);
+    }
+    varint::put(out, u64::from(w.undo.offset - last.undo.offset));
+    put_slice(out, w.key);
+    encode_change(&w.change, out);
+}
+
+fn encode_change(change: &Change<'_>, out: &mut Vec<u8>) {
+    match *change {
         Change::Insert { flags, value } => {
             out.push(flags.to_bits());
             put_slice(out, value);
@@ -234,7 +281,29 @@ fn decode_write<'a>(op: u8, leaf: PageId, input: &mut Input<'a>) -> Option<(Writ
     let txn = txn_id(input)?;
     let tree = TreeId(u32::try_from(input.varint()?).ok()?);
     let key = input.slice()?;
-    let change = match op {
+    let change = decode_change(op, input)?;
+    Some((Write { leaf, slot, undo, first, txn, tree, key, change }, prev_undo))
+}
+
+fn decode_write_behind<'a>(op: u8, last: &Place, input: &mut Input<'a>) -> Option<Logged<'a>> {
+    let Place { prev_undo, txn, tree, .. } = *last;
+    let slot_beside = input.varint()?;
+    let slot = u16::try_from(slot_beside / 2).ok()?;
+    let (leaf, prev, slot) = match slot_beside & 1 != 0 {
+        true => (last.leaf, last.prev, last.slot.checked_add(slot)?),
+        false => (page_id(input)?, lsn(input)?, slot),
+    };
+    let behind = u16(input).filter(|&bytes| bytes > 0)?;
+    let undo = UndoPtr { offset: last.undo.offset.checked_add(behind)?, ..last.undo };
+    let key = input.slice()?;
+    let change = decode_change(op - WRITE_INSERT_BEHIND + WRITE_INSERT, input)?;
+    let write = Write { leaf, slot, undo, first: false, txn, tree, key, change };
+    Some(Logged { redo: Redo::Write(write), prev, prev_undo })
+}
+
+/// `op`: that of a write with nothing before it.
+fn decode_change<'a>(op: u8, input: &mut Input<'a>) -> Option<Change<'a>> {
+    Some(match op {
         WRITE_INSERT => {
             Change::Insert { flags: Flags::from_bits(input.u8()?), value: input.slice()? }
         }
@@ -249,8 +318,7 @@ fn decode_write<'a>(op: u8, leaf: PageId, input: &mut Input<'a>) -> Option<(Writ
             let (old_flags, old_version) = undo::get_state(input)?;
             Change::Delete { old_flags, old_version }
         }
-    };
-    Some((Write { leaf, slot, undo, first, txn, tree, key, change }, prev_undo))
+    })
 }
 
 fn decode_operands<'a, 'i: 'a>(

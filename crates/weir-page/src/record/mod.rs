@@ -5,12 +5,15 @@
 //! carries page and previous LSN of both. Integers are LEB128 unless a width is said; slices have
 //! their length in front. Operation 0 ends a group (its padding).
 //!
-//! Records are self-contained: what they do to a page follows from the page and the operands alone,
-//! so pages can be brought up to date one by one, in any order among pages.
+//! Records are self-contained once they are read: what they do to a page follows from the page and the operands alone,
+//! so pages can be brought up to date one by one, in any order among pages. A `Write` leaves out what the one before it in
+//! its group says ([`Before`]).
 
+mod before;
 mod codec;
 mod entries;
 
+pub use before::Before;
 pub use entries::{Entries, EntriesBuilder};
 
 use crate::node::{self, Builder};

@@ -307,9 +307,10 @@ mod tests {
                 std::thread::spawn(move || gate.queue_up(|| false).unwrap().queued)
             })
             .collect();
-        while gate.waiting(Cause::Log) < 6 {
+        while gate.turns.waiting() < 5 {
             std::thread::yield_now();
         }
+        assert_eq!(gate.waiting(Cause::Log), 6);
         drop(first);
         assert!(threads.into_iter().all(|t| t.join().unwrap()));
         assert!(gate.is_open(|| START));

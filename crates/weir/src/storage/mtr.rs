@@ -16,7 +16,7 @@ use crate::storage::latch::Seen;
 use crossbeam_epoch as epoch;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
-use weir_page::{Lsn, Page, PageId, Redo};
+use weir_page::{Before, Lsn, Page, PageId, Redo};
 use weir_redo::{Appended, Credit};
 
 /// What an mtr may need, at most.
@@ -51,6 +51,8 @@ struct Held {
 struct Scratch {
     held: Vec<Held>,
     group: Vec<u8>,
+    /// Of the group.
+    before: Before,
     page: Option<Box<Page>>,
 }
 
@@ -213,7 +215,8 @@ impl<'s> Mtr<'s> {
         let page = redo.page().expect("an mtr logs changes of pages");
         let prev = self.change(redo, page);
         let prev_undo = redo.second_page().map_or(Lsn(0), |page| self.change(redo, page));
-        redo.encode(prev, prev_undo, &mut self.scratch().group);
+        let Scratch { group, before, .. } = self.scratch();
+        redo.encode(prev, prev_undo, before, group);
     }
 
     #[inline]
@@ -252,7 +255,7 @@ impl<'s> Mtr<'s> {
         let scratch = self.scratch();
         scratch.held[at].changed = true;
         scratch.held[at].freed = true;
-        Redo::Free { page }.encode(prev, Lsn(0), &mut scratch.group);
+        Redo::Free { page }.encode(prev, Lsn(0), &mut scratch.before, &mut scratch.group);
     }
 
     /// Appends the group to the log and gives up all latches.
@@ -283,6 +286,7 @@ impl<'s> Mtr<'s> {
             if held.changed { latch.unlock_exclusive() } else { latch.unlock_unchanged() }
         }
         scratch.group.clear();
+        scratch.before = Before::default();
         SCRATCH.set(Some(scratch));
         appended
     }

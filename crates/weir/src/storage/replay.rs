@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_os::Disk;
 use weir_page::varint::Input;
-use weir_page::{Logged, Lsn, Page, PageId, Redo, TxnId};
+use weir_page::{Before, Logged, Lsn, Page, PageId, Redo, TxnId};
 use weir_redo::{Reader, RedoOptions};
 use weir_store::{Control, Store, StoreOptions};
 
@@ -429,11 +429,11 @@ pub fn for_each_record(
     payload: &[u8],
     each: &mut dyn FnMut(&Logged<'_>) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
-    let mut rest = payload;
+    let (mut rest, mut before) = (payload, Before::default());
     loop {
         let mut scratch = Vec::new();
         let mut input = Input::new(rest);
-        let logged = Redo::decode(&mut input, &mut scratch)
+        let logged = Redo::decode(&mut input, &mut before, &mut scratch)
             .map_err(|e| Fault::Record { lsn, what: e.to_string() })?;
         let Some(logged) = logged else { return Ok(()) };
         let left = input.rest().len();

@@ -13,7 +13,7 @@ use crate::sync::spin_hint;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use weir_page::{Kind, Lsn, Page, PageId, Redo, node};
+use weir_page::{Before, Kind, Lsn, Page, PageId, Redo, node};
 use weir_store::{PageCopy, Relocation, StoreError};
 
 /// Most batches noted for the governor.
@@ -286,7 +286,7 @@ impl Storage {
     /// Appends a group of one record on the log's reserve.
     fn append_system(&self, redo: &Redo<'_>) -> Result<Lsn, Fault> {
         let mut group = Vec::new();
-        redo.encode(Lsn(0), Lsn(0), &mut group);
+        redo.encode(Lsn(0), Lsn(0), &mut Before::default(), &mut group);
         let credit = self.admit_writer(group.len())?;
         Ok(self.redo.append(credit, &group).start)
     }

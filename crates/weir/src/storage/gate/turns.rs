@@ -59,6 +59,12 @@ impl Turns {
         }
     }
 
+    /// How many wait.
+    #[cfg(test)]
+    pub fn waiting(&self) -> usize {
+        self.0.lock().waiting.len()
+    }
+
     /// Has all who wait look whether they give up.
     pub fn wake_all(&self) {
         for place in &self.0.lock().waiting {

@@ -1,0 +1,63 @@
+//! What a write leaves out because the write before it in its group says the same.
+//!
+//! The writes of a statement go to one undo page, for one transaction, and those of a run to one tree and often to one
+//! leaf. Said once, that is a third of what the writes of short rows take of the log.
+
+use super::Write;
+use crate::types::{Lsn, PageId, TreeId, TxnId};
+use crate::version::UndoPtr;
+
+/// The last write of a group so far, if there is one: for each group one that begins empty, on both sides.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Before(Option<Place>);
+
+/// Where a write went, and for whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    pub leaf: PageId,
+    pub prev: Lsn,
+    pub slot: u16,
+    pub undo: UndoPtr,
+    pub prev_undo: Lsn,
+    pub txn: TxnId,
+    pub tree: TreeId,
+}
+
+impl Place {
+    #[inline]
+    pub fn of(w: &Write<'_>, prev: Lsn, prev_undo: Lsn) -> Place {
+        let Write { leaf, slot, undo, txn, tree, .. } = *w;
+        Place { leaf, prev, slot, undo, prev_undo, txn, tree }
+    }
+
+    /// Whether a write that isn't its transaction's first may leave out what both share.
+    #[inline]
+    fn leads_to(&self, next: &Place) -> bool {
+        let shared = |p: &Place| (p.undo.page, p.prev_undo, p.txn, p.tree);
+        shared(self) == shared(next) && self.undo.offset < next.undo.offset
+    }
+
+    /// Whether the next one may leave out the leaf, too.
+    #[inline]
+    pub fn is_beside(&self, next: &Place) -> bool {
+        (self.leaf, self.prev) == (next.leaf, next.prev) && self.slot <= next.slot
+    }
+}
+
+impl Before {
+    /// Notes a write; returns the one before it, if that says part of it.
+    #[inline]
+    pub(super) fn follow(&mut self, next: Place, is_first: bool) -> Option<Place> {
+        self.0.replace(next).filter(|before| !is_first && before.leads_to(&next))
+    }
+
+    /// The write before.
+    pub(super) fn last(&self) -> Option<Place> {
+        self.0
+    }
+
+    /// Notes a write that was read.
+    pub(super) fn note(&mut self, read: Place) {
+        self.0 = Some(read);
+    }
+}
