@@ -8,7 +8,26 @@ use crate::check::{self, Finding, Summary};
 use crate::schema::Layout;
 use crate::storage::{Fault, Storage};
 use crate::txn::Direction;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use weir_page::TreeId;
+
+/// How many entries there are, and the sum of their hashes: the same for the same entries in any order. So rows and entries
+/// are each read in their own order, and no row is looked up for an entry, which would be a read of a page for each where
+/// memory is smaller than the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Sum {
+    entries: u64,
+    hashes: u64,
+}
+
+impl Sum {
+    fn add(&mut self, key: &[u8], value: &[u8]) {
+        let mut hasher = DefaultHasher::new();
+        (key, value).hash(&mut hasher);
+        self.entries += 1;
+        self.hashes = self.hashes.wrapping_add(hasher.finish());
+    }
+}
 
 impl Database {
     /// Checks everything: pages, trees, chains, undo lanes, the page map, free space, checksums of all
@@ -80,8 +99,8 @@ impl Database {
         if def.indexes.is_empty() {
             return Ok(());
         }
-        let rows = match self.count_rows(table) {
-            Ok(rows) => rows,
+        let wanted = match self.sum_rows(table, def.indexes.len()) {
+            Ok(wanted) => wanted,
             Err(error) => {
                 let owner = format!("table `{}`", table.name());
                 let what = format!("its indexes can't be compared with its rows: {error}");
@@ -90,6 +109,10 @@ impl Database {
             }
         };
         for (n, (index, schema)) in def.indexes.iter().zip(schema.indexes()).enumerate() {
+            if self.sum_entries(table, schema.name()).is_ok_and(|found| found == wanted[n]) {
+                continue;
+            }
+            let rows = wanted[n].entries;
             let what = match self.compare_index(table, n, schema.name()) {
                 Ok((entries, 0)) if entries == rows => continue,
                 Ok((entries, 0)) => format!("{entries} entries, but the table has {rows} rows"),
@@ -102,15 +125,34 @@ impl Database {
         Ok(())
     }
 
-    fn count_rows(&self, table: &Table) -> Result<u64> {
+    /// What the table's rows ask of each of its indexes.
+    fn sum_rows(&self, table: &Table, indexes: usize) -> Result<Vec<Sum>> {
         let mut txn = self.begin(Isolation::RepeatableRead)?;
         let mut rows =
             txn.scan_keys(table, IndexRef::Primary, Bounds::all(), Direction::Forward)?;
-        let mut n = 0;
-        while rows.next()?.is_some() {
-            n += 1;
+        let mut sums = vec![Sum::default(); indexes];
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        while let Some(row) = rows.next()? {
+            for (n, sum) in sums.iter_mut().enumerate() {
+                key.clear();
+                value.clear();
+                row.index_entry(n, &mut key, &mut value)?;
+                sum.add(&key, &value);
+            }
         }
-        Ok(n)
+        Ok(sums)
+    }
+
+    /// What is in an index.
+    fn sum_entries(&self, table: &Table, name: &str) -> Result<Sum> {
+        let mut txn = self.begin(Isolation::RepeatableRead)?;
+        let mut entries = txn.scan_keys(table, name, Bounds::all(), Direction::Forward)?;
+        let mut sum = Sum::default();
+        while entries.next()?.is_some() {
+            let entry = entries.entry();
+            sum.add(entry.key, entry.value);
+        }
+        Ok(sum)
     }
 
     /// Number of entries of index `n`, and of those that aren't what their rows ask for.
@@ -123,5 +165,82 @@ impl Database {
             wrong += u64::from(!rows.is_entry_of_row(n)?);
         }
         Ok((entries, wrong))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Options;
+    use crate::schema::Schema;
+    use crate::txn::Op;
+    use crate::value::{Type, Value};
+    use std::sync::Arc;
+    use weir_os::SimDisk;
+
+    /// A table of a hundred rows with an index on the second column.
+    fn database() -> (Database, Table) {
+        let options = Options::default().memory_bytes(8 << 20).redo_capacity_bytes(8 << 20);
+        let db = Database::open_on(Arc::new(SimDisk::new(1)), options.single_threaded()).unwrap();
+        let schema = Schema::builder()
+            .column("id", Type::U64)
+            .column("a", Type::U64)
+            .primary_key(&["id"])
+            .index("by_a", &["a"])
+            .build()
+            .unwrap();
+        let table = db.create_table("t", schema).unwrap();
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        for id in 0..100 {
+            txn.insert(&table, &[Value::U64(id), Value::U64(1000 - id)]).unwrap();
+        }
+        txn.commit().unwrap();
+        (db, table)
+    }
+
+    /// What the check says after a change of the index behind its table's back.
+    fn found(change: impl FnOnce(&mut Vec<(Vec<u8>, Vec<u8>)>)) -> Vec<String> {
+        let (db, table) = database();
+        let tree = table.0.def().unwrap().indexes[0].tree;
+        let before = entries(&db, &table);
+        let mut after = before.clone();
+        change(&mut after);
+        let mut txn = db.0.change();
+        for (key, _) in before.iter().filter(|entry| !after.contains(entry)) {
+            txn.write(tree, key, Op::Delete).unwrap();
+        }
+        for (key, value) in after.iter().filter(|entry| !before.contains(entry)) {
+            txn.write(tree, key, Op::Insert(value)).unwrap();
+        }
+        txn.commit().unwrap();
+        let mut findings = Vec::new();
+        let summary = db.check(&mut |finding| findings.push(finding.to_string())).unwrap();
+        assert_eq!(summary.findings, findings.len() as u64);
+        findings
+    }
+
+    fn entries(db: &Database, table: &Table) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        let mut scan = txn.scan_keys(table, "by_a", Bounds::all(), Direction::Forward).unwrap();
+        let mut entries = Vec::new();
+        while scan.next().unwrap().is_some() {
+            let entry = scan.entry();
+            entries.push((entry.key.to_vec(), entry.value.to_vec()));
+        }
+        entries
+    }
+
+    #[test]
+    fn an_index_that_differs_from_its_table_is_found() {
+        assert_eq!(found(|_| {}), Vec::<String>::new());
+        let says = |findings: Vec<String>, what: &str| {
+            assert_eq!(findings.len(), 1, "{findings:?}");
+            assert!(findings[0].contains("index `by_a` of table `t`"), "{findings:?}");
+            assert!(findings[0].contains(what), "{findings:?}");
+        };
+        says(found(|entries| drop(entries.remove(50))), "99 entries, but the table has 100 rows");
+        // The last byte of the indexed column: as many entries, one of them of another value.
+        let other_value = |entries: &mut Vec<(Vec<u8>, Vec<u8>)>| entries[50].0[1] ^= 1;
+        says(found(other_value), "1 entries differ from what their rows ask for");
     }
 }

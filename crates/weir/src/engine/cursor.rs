@@ -2,7 +2,7 @@
 
 use super::error::{Result, inconsistent};
 use super::lock::{Lock, Wait};
-use super::scan::{RawScan, Reads, tree_of};
+use super::scan::{RawEntry, RawScan, Reads, tree_of};
 use super::transaction::Transaction;
 use crate::key::KeyRange;
 use crate::row::{RowError, RowRef, primary_key_of_entry};
@@ -158,6 +158,11 @@ impl<'t> Cursor<'t> {
             self.scan.behind(&key);
         }
         Ok(found)
+    }
+
+    /// The entry at hand, as its tree has it.
+    pub(super) fn entry(&self) -> RawEntry<'_> {
+        self.scan.last()
     }
 
     /// Whether index `n`'s entry at hand is the one that the row at hand asks for.
