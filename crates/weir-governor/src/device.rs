@@ -6,9 +6,9 @@
 //! too low holds writers back, the device idles, and nobody ever sees more.)
 //! Until the queue has been full once, the device's limit is unknown and nothing is held back for its
 //! sake; then it is at least the most that was written in a stretch of the last seconds, so that a device that hangs for
-//! a moment once in a while is not taken for a slow one. When writers are held back for it, the governor asks for a little more than the device is
-//! known to do ([`crate::Governor`]): the queue stays full, and a device that has become faster is
-//! found out.
+//! a moment once in a while is not taken for a slow one. When writers are held back for it, the governor asks for a
+//! little more than the device is known to do ([`crate::Governor`]): the queue stays full, and a device that has become
+//! faster is found out.
 
 /// What the device has been seen to do.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -49,7 +49,7 @@ const SLOWER: f64 = 8.0;
 /// Time in which an old rate is forgotten, in seconds: that of the moment, and the one that is told.
 const MEMORY: (f64, f64) = (0.4, 4.0);
 /// When the rate of the moment has been off by more than this factor, for so many seconds, the device has changed. One
-/// that does less may be one that hangs for a moment; what is done can be done.
+/// that does less (the first) may be one that hangs for a moment; what is done (the second) can be done.
 const CHANGED: f64 = 1.5;
 const CHANGED_SECONDS: (f64, f64) = (1.0, 0.2);
 /// Weight of one batch in the averages of latency.
@@ -180,7 +180,8 @@ impl DeviceMeter {
         let off = (self.current / known).ln().abs();
         self.off_seconds = if off > CHANGED.ln() { self.off_seconds + seconds } else { 0.0 };
         let (less, more) = CHANGED_SECONDS;
-        if self.off_seconds >= if self.current < known { less } else { more } {
+        let enough = if self.current < known { less } else { more };
+        if self.off_seconds >= enough {
             self.device.pages_per_second = Some(self.current);
             (self.off_seconds, self.same_seconds) = (0.0, 0.0);
             return;

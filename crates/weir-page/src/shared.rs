@@ -4,7 +4,7 @@
 //! offset, and use the result only after the frame's version has been found unchanged; writers
 //! prepare the new page elsewhere and [`publish`] it word by word.
 
-use crate::node::{AROUND, SLOT, evenly_spread};
+use crate::node::{AROUND, COUNT, PREFIX, SLOT, evenly_spread};
 use crate::page::{BODY, Page};
 use crate::types::{PAGE_SIZE, PageId};
 use std::cmp::Ordering as Cmp;
@@ -55,7 +55,7 @@ impl<'a> SharedPage<'a> {
     /// Number of children.
     #[inline]
     pub fn count(&self) -> usize {
-        self.u16(34).min((PAGE_SIZE - BODY) / SLOT)
+        self.u16(COUNT).min((PAGE_SIZE - BODY) / SLOT)
     }
 
     /// Compares `len` bytes at `at` with `key`.
@@ -82,7 +82,7 @@ impl<'a> SharedPage<'a> {
     /// What of `key` comes after the page's prefix.
     #[inline]
     fn past_prefix<'k>(&self, key: &'k [u8]) -> &'k [u8] {
-        key.get(self.u16(52)..).unwrap_or(&[])
+        key.get(self.u16(PREFIX)..).unwrap_or(&[])
     }
 
     /// Slot of the child that covers `key`, if the page is what it seems to be.
@@ -98,6 +98,7 @@ impl<'a> SharedPage<'a> {
             return self.last_slot(count / 2, count, wanted, at_or_below);
         }
         let (mut slot, mut len) = (0, count);
+        // It is looked for first where it would be if heads were evenly spread, as in a leaf.
         if count > 4 * AROUND {
             let guess = evenly_spread(head(1), head(count - 1), count, wanted_head);
             let (from, to) = (guess.saturating_sub(AROUND), (guess + AROUND).min(count));
@@ -211,6 +212,32 @@ mod tests {
                 assert_eq!(shared.child(slot), node::child(&page, slot));
             }
             assert!(shared.copy().0 == page.0);
+        }
+    }
+
+    /// Pages of many children, whose place is guessed: keys that are evenly spread, and such as are anything but that.
+    #[test]
+    fn finds_the_children_of_large_pages() {
+        let mut rng = fastrand::Rng::with_seed(11);
+        for round in 0..200 {
+            // The more, the more of the keys lie at the low end.
+            let skew = rng.u32(0..4) * 10;
+            let some = |rng: &mut fastrand::Rng| rng.u32(..) >> rng.u32(0..=skew.min(30));
+            let keys: Vec<u32> = (0..rng.usize(65..900)).map(|_| some(&mut rng)).collect();
+            let keys: std::collections::BTreeSet<u32> = keys.into_iter().collect();
+            let mut b = Builder::new(PageId(1), TreeId(1), 1, &[], None);
+            b.push_child(&[], PageId(9));
+            for (i, k) in keys.iter().enumerate() {
+                b.push_child(&k.to_be_bytes(), PageId(i as u32 + 10));
+            }
+            let page = b.finish();
+            // SAFETY: the page lives on, unchanged, while it is read.
+            let shared = unsafe { SharedPage::new(&*page) };
+            let near = keys.iter().flat_map(|k| [k.saturating_sub(1), *k, k.saturating_add(1)]);
+            for key in near.chain((0..100).map(|_| some(&mut rng))).map(u32::to_be_bytes) {
+                let slot = node::child_slot(&page, &key);
+                assert_eq!(shared.child_slot(&key), slot, "round {round} key {key:?}");
+            }
         }
     }
 

@@ -127,7 +127,7 @@ impl<'a> Input<'a> {
         None
     }
 
-    /// The next LEB128 integer, as a length that the rest of the input can hold.
+    /// The bytes behind a length, a LEB128 integer.
     #[inline]
     pub fn slice(&mut self) -> Option<&'a [u8]> {
         let n = usize::try_from(self.varint()?).ok()?;

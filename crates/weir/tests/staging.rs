@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use weir::{
-    Bounds, Database, Direction, Durability, IndexRef, Isolation, Options, Schema, Shutdown, Table,
-    Transaction, Type, Value,
+    Bounds, Database, Direction, Durability, Entry, IndexRef, Isolation, KeyOf, Lock, Options,
+    RawIndex, RawRange, Schema, Shutdown, Table, Transaction, Type, Value,
 };
 
 type Model = BTreeMap<u64, Item>;
@@ -323,6 +323,71 @@ fn definitions_change_while_entries_move() {
     let db = Database::open(dir.path(), eager(6 << 20, 0).single_threaded()).unwrap();
     db.purge_all().unwrap();
     assert_sound(&db);
+}
+
+/// An entry that grows while it is staged is there whatever its length, and as before once that is taken back.
+#[test]
+fn a_staged_entry_grows() {
+    let dir = tempfile::tempdir().unwrap();
+    // Nothing is moved but by the updates.
+    let db = Database::open(dir.path(), eager(6 << 20, 1000).single_threaded()).unwrap();
+    let schema = Schema::raw(vec![RawIndex::new("values", false)], Vec::new()).unwrap();
+    let table = db.create_table("raw", schema).unwrap();
+    let mut model = BTreeMap::new();
+    let insert = |txn: &mut Transaction, id: u32| {
+        let entry = Entry { index: 0, key: &id.to_be_bytes(), value: &[0; 10] };
+        txn.insert_raw(&table, &id.to_be_bytes(), b"row", &[entry]).unwrap();
+        id.to_be_bytes().to_vec()
+    };
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    for id in 0..200 {
+        model.insert(insert(&mut txn, id), vec![0; 10]);
+    }
+    txn.commit().unwrap();
+    assert!(db.status().staged_entries > 100, "{:?}", db.status().staged_entries);
+    let scan = |txn: &mut Transaction, direction| {
+        let mut scan =
+            txn.scan_raw(&table, KeyOf::Index(0), RawRange::all(), direction, Lock::None).unwrap();
+        let mut found = BTreeMap::new();
+        while let Some(entry) = scan.next(txn).unwrap() {
+            assert!(found.insert(entry.key.to_vec(), entry.value.to_vec()).is_none());
+        }
+        found
+    };
+    let mut old = db.begin(Isolation::RepeatableRead).unwrap();
+    let before = scan(&mut old, Direction::Forward);
+    for keeps in [false, true] {
+        for len in [3590, 3600, 3800, 4000, 9000, 20, 5000] {
+            let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+            let mut changed = model.clone();
+            for (key, value) in changed.iter_mut().filter(|(key, _)| key[3] % 7 == len as u8 % 7) {
+                let new = vec![9; len];
+                let was = Entry { index: 0, key, value };
+                let is = Entry { index: 0, key, value: &new };
+                let others = txn.update_raw(&table, key, b"row", &[was], &[is]).unwrap();
+                assert!(!others, "no other entry is to be touched");
+                *value = new;
+            }
+            for direction in [Direction::Forward, Direction::Backward] {
+                assert!(changed == scan(&mut txn, direction), "its own");
+                assert!(before == scan(&mut old, direction), "an old snapshot's");
+            }
+            if keeps {
+                txn.commit().unwrap();
+                model = changed;
+            } else {
+                txn.rollback().unwrap();
+            }
+            let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+            assert!(model == scan(&mut txn, Direction::Forward), "a new snapshot's");
+            assert_sound(&db);
+        }
+    }
+    drop(old);
+    db.purge_all().unwrap();
+    assert_sound(&db);
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    assert!(model == scan(&mut txn, Direction::Forward), "after the purge");
 }
 
 /// With little memory and without any test's help: inserts are staged because leaves are missing.

@@ -56,13 +56,13 @@ pub const MAX_INLINE: usize = 3900;
 /// Bytes of a slot.
 pub const SLOT: usize = 8;
 
-const COUNT: usize = 34;
+pub(crate) const COUNT: usize = 34;
 const TREE: usize = 36;
 const HEAP_TOP: usize = 40;
 const GARBAGE: usize = 42;
 const LOWER: usize = 44;
 const UPPER: usize = 48;
-const PREFIX: usize = 52;
+pub(crate) const PREFIX: usize = 52;
 const LAST: usize = 54;
 const RUN: usize = 56;
 const GAPS: usize = 58;

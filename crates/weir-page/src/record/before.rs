@@ -1,7 +1,7 @@
 //! What a write leaves out because the write before it in its group says the same.
 //!
 //! The writes of a statement go to one undo page, for one transaction, and those of a run to one tree and often to one
-//! leaf. Said once, that is a third of what the writes of short rows take of the log.
+//! leaf. An index entry of the Insert Benchmark takes 25 bytes behind another, and 35 as the first (docs/results).
 
 use super::Write;
 use crate::types::{Lsn, PageId, TreeId, TxnId};

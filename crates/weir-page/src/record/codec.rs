@@ -203,8 +203,8 @@ fn encode_write(w: &Write<'_>, prev_undo: Lsn, out: &mut Vec<u8>) {
     encode_change(&w.change, out);
 }
 
-/// Operands of a `Write` behind another: slot * 2 + 1 if its leaf is the same, and the slot then counts from that one's; page and
-/// previous LSN / 8 unless it is; how far its undo record lies behind; key, then those of the change.
+/// A `Write` behind another: operation; slot * 2 + 1 if its leaf is the same, and the slot then counts from that one's; page and
+/// previous LSN / 8 unless it is; how far its undo record lies behind; key, then the operands of the change.
 fn encode_write_behind(w: &Write<'_>, prev: Lsn, last: &Place, place: &Place, out: &mut Vec<u8>) {
     out.push(match w.change {
         Change::Insert { .. } => WRITE_INSERT_BEHIND,
@@ -314,10 +314,11 @@ fn decode_change<'a>(op: u8, input: &mut Input<'a>) -> Option<Change<'a>> {
             let (old_middle, new_middle) = (input.slice()?, input.slice()?);
             Change::Update { old_flags, old_version, flags, front, back, old_middle, new_middle }
         }
-        _ => {
+        WRITE_DELETE => {
             let (old_flags, old_version) = undo::get_state(input)?;
             Change::Delete { old_flags, old_version }
         }
+        _ => return None,
     })
 }
 

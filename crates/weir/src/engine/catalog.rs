@@ -179,7 +179,8 @@ impl IndexDef {
         Ok(run.len())
     }
 
-    /// Updates or deletes an entry, whose row the transaction holds, where it is.
+    /// Updates or deletes an entry, whose row the transaction holds, where it is. One that becomes too long to be staged
+    /// goes to the main tree.
     #[inline]
     pub fn change(
         &self,
@@ -189,9 +190,13 @@ impl IndexDef {
     ) -> std::result::Result<Outcome, TxnError> {
         // In this order: entries move from the staging tree to the main tree.
         if let Some(staging) = self.staging.as_ref().filter(|staging| !staging.is_empty()) {
-            let outcome = txn.write(staging.tree, key, op)?;
-            if outcome != Outcome::Absent {
-                return Ok(outcome);
+            let too_long = op.value().filter(|value| key.len() + value.len() > MAX_STAGED);
+            let staged_op = if too_long.is_some() { Op::Delete } else { op };
+            let outcome = txn.write(staging.tree, key, staged_op)?;
+            match too_long {
+                _ if outcome == Outcome::Absent => {}
+                None => return Ok(outcome),
+                Some(value) => return txn.write(self.tree, key, Op::Insert(value)),
             }
         }
         txn.write(self.tree, key, op)

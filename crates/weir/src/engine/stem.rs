@@ -4,14 +4,16 @@
 //! ([`crate::key::long`]). A scan that comes to one of them reads all that share its stem, by a scan of its
 //! own, and gives them sorted. If they take more than [`MEMORY_BYTES`], it keeps those that come first, gives
 //! these, and reads the stem again for those behind: however many there are, they are given in order, in
-//! bounded memory. A locking scan locks all that it reads.
+//! bounded memory. A locking scan locks all that it reads; a row is looked up anew if its transaction has changed
+//! anything since.
 
 use super::error::Result;
 use super::scan::{Begin, RawEntry, RawScan, Reads, tree_of};
 use super::transaction::{Transaction, lacks_rest};
 use crate::key::after_prefix;
 use crate::key::long::{PLAIN, is_long, is_short_form, split_rest, whole_key};
-use crate::txn::{Direction, Range};
+use crate::schema::KeyOf;
+use crate::txn::{Direction, Range, View};
 use std::collections::BTreeMap;
 
 /// Bytes of entries that are sorted at once; one entry may have more.
@@ -60,6 +62,8 @@ pub(super) struct StemScan {
     left: Option<Vec<u8>>,
     /// Whether all have been read that are to be given.
     is_read: bool,
+    /// Changes that the transaction had made when the pass began.
+    changes: u64,
     /// The entry at hand: its key, and what belongs to it.
     key: Vec<u8>,
     at_hand: Option<Found>,
@@ -78,6 +82,7 @@ impl StemScan {
             given: None,
             left: None,
             is_read: false,
+            changes: 0,
             key: Vec::new(),
             at_hand: None,
         }
@@ -118,14 +123,33 @@ impl StemScan {
     pub fn next(&mut self, txn: &mut Transaction, limits: Option<&Range>) -> Result<bool> {
         self.at_hand = None;
         loop {
-            if self.reads.is_none() && self.take_first() {
-                return Ok(true);
+            while self.reads.is_none() && self.take_first() {
+                if self.is_there(txn)? {
+                    return Ok(true);
+                }
             }
             if self.is_read {
                 return Ok(false);
             }
             self.read(txn, limits)?;
         }
+    }
+
+    /// Brings the row at hand up to date if the scan is one of rows under lock and its transaction has changed anything
+    /// since they were read; `false` if it is gone. If it can't, the scan comes to the row again.
+    fn is_there(&mut self, txn: &mut Transaction) -> Result<bool> {
+        let locks_rows =
+            self.begin.of == KeyOf::Primary && matches!(self.begin.reads, Reads::Locked(..));
+        if !locks_rows || txn.changes()? == self.changes {
+            return Ok(true);
+        }
+        let found = self.at_hand.as_mut().expect("a row has been taken");
+        let newest = View { own: txn.own_id()?, snapshot: View::EVERYTHING };
+        let is_there = txn.get_in(newest, self.begin.def.primary, &self.key, &mut found.value);
+        if is_there.is_err() {
+            self.give_again();
+        }
+        is_there
     }
 
     /// Takes the first of those that are sorted; `false` if there are none.
@@ -151,22 +175,23 @@ impl StemScan {
         let mut reads = match self.reads.take() {
             Some(reads) => reads,
             None => {
-                (self.left, self.sorted_bytes) = (None, 0);
+                (self.left, self.sorted_bytes, self.changes) = (None, 0, txn.changes()?);
                 let range = Range { low: self.stem.clone(), high: after_prefix(self.stem.clone()) };
                 RawScan::new(txn, self.begin.clone(), range, Direction::Forward, None)
             }
         };
         loop {
-            match reads.next_stored(txn) {
-                Ok(true) => self.keep(reads.last(), limits)?,
+            let kept = match reads.next_stored(txn) {
+                Ok(true) => self.keep(reads.last(), limits),
                 Ok(false) => {
                     self.is_read = self.left.is_none();
                     return Ok(());
                 }
-                Err(error) => {
-                    self.reads = Some(reads);
-                    return Err(error);
-                }
+                Err(error) => Err(error),
+            };
+            if let Err(error) = kept {
+                self.reads = Some(reads);
+                return Err(error);
             }
         }
     }
