@@ -123,6 +123,42 @@ fn recovery_reads_pages_together() {
     }
 }
 
+/// A log that was written with much memory is applied with little: pages are written again and again, and what
+/// they leave is used again.
+#[test]
+fn recovery_with_little_memory_uses_places_again() {
+    let disk = SimDisk::new(1);
+    let open = |disk: &SimDisk, memory| {
+        let options = options(memory, 64 << 20).single_threaded();
+        Database::open_on(Arc::new(disk.clone()), options).unwrap()
+    };
+    let db = open(&disk, 24 << 20);
+    let table = db.create_table("items", items()).unwrap();
+    let seed = seed();
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut model = std::collections::BTreeMap::new();
+    for version in 0..10 {
+        retried(&db, Isolation::default(), |txn| {
+            for _ in 0..4000 {
+                let id = rng.u64(..20_000);
+                txn.upsert(&table, &values(id, &item(id, version)))?;
+                model.insert(id, item(id, version));
+            }
+            Ok(())
+        });
+    }
+    db.sync().unwrap();
+    let db = open(&disk.process_kill(), 2 << 20);
+    let status = db.status();
+    let (file, pages) = (status.data_file_bytes, status.pages_allocated);
+    let written = status.pages_written_free_frames;
+    assert!(written > 8 * pages, "{written} written of {pages}");
+    assert!(file < 5 * 16384 * pages, "{file} bytes for {pages} pages");
+    let table = db.table("items").unwrap();
+    let expected: Vec<_> = model.into_iter().collect();
+    same(&expected, &all_items(&mut db.begin(Isolation::default()).unwrap(), &table), "all");
+}
+
 /// Definitions were changed, and files became longer, in a database that somebody else was told is complete.
 #[test]
 fn other_handles_are_told_that_the_database_is_closed() {

@@ -30,6 +30,9 @@ const PAGES_AHEAD_MIN: u64 = 64;
 /// Of how many parts of the device's free space one counts as had.
 const FREE_PART: u64 = 8;
 
+/// Units that may be given up and not yet free where no log writer frees them: 64 MiB, or as many as hold images.
+const PENDING_MAX: u64 = (64 << 20) / weir_store::UNIT as u64;
+
 /// Turns in which dirty pages get no fewer, before the device counts as full.
 const IDLE_TURNS: u32 = 20;
 
@@ -150,6 +153,17 @@ impl Storage {
         self.press();
         self.clean.wait(Duration::from_millis(5));
         Ok(())
+    }
+
+    /// Frees what was given up once it is much: for those who write pages while no log writer runs, such as recovery. Not
+    /// each time, since that takes a sync of the log, and leaves small holes: batches would be written in many pieces.
+    pub(super) fn release_much_pending(&self) -> Result<(), Fault> {
+        let stats = self.store.stats();
+        let live = stats.used_units - stats.pending_units;
+        match stats.pending_units > live.min(PENDING_MAX) {
+            true => self.release_pending(),
+            false => Ok(()),
+        }
     }
 
     /// Frees what was given up, if there is any.

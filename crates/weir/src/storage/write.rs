@@ -123,6 +123,9 @@ impl Storage {
         *self.full.lock() = None;
         self.figures.count_written(reason, copied.len());
         self.note_written(copied.len(), began);
+        if self.inline {
+            self.release_much_pending()?;
+        }
         Ok(copied.len())
     }
 
