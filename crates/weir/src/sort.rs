@@ -29,6 +29,10 @@ pub const TEMPORARY_PREFIX: &str = "tmp-";
 /// Least memory of a sort, in bytes.
 pub const MEMORY_BYTES_MIN: usize = 1 << 20;
 
+/// Records have come in ascending order if one in so many was above all before it: some may have been late. Of
+/// records in random order so many are their number's logarithm.
+const ASCENDING_PART: u64 = 8;
+
 const BUFFER_BYTES_MAX: usize = 1 << 20;
 const ARENA_BYTES_MIN: usize = 64 << 10;
 /// Lengths of key and value in front of a record in the arena.
@@ -96,6 +100,10 @@ pub struct Sorter {
     record_bytes_max: usize,
     len: u64,
     spilled_bytes: u64,
+    /// The greatest key so far.
+    greatest: Vec<u8>,
+    /// Records that were above all before them.
+    ascended: u64,
 }
 
 impl Sorter {
@@ -118,6 +126,8 @@ impl Sorter {
             record_bytes_max: 0,
             len: 0,
             spilled_bytes: 0,
+            greatest: Vec::new(),
+            ascended: 0,
         }
     }
 
@@ -137,6 +147,11 @@ impl Sorter {
         self.arena.push(key, value);
         self.record_bytes_max = self.record_bytes_max.max(bytes);
         self.len += 1;
+        if key > &self.greatest[..] {
+            self.greatest.clear();
+            self.greatest.extend_from_slice(key);
+            self.ascended += 1;
+        }
         Ok(())
     }
 
@@ -145,12 +160,11 @@ impl Sorter {
     /// # Errors
     /// [`SortError`].
     pub fn finish(mut self) -> Result<Sorted> {
+        let came_ascending = self.ascended * ASCENDING_PART >= self.len;
         if self.runs.is_empty() {
             self.arena.sort();
-            return Ok(Sorted {
-                source: Source::Memory { arena: self.arena, next: 0 },
-                _files: self.files,
-            });
+            let source = Source::Memory { arena: self.arena, next: 0 };
+            return Ok(Sorted { source, came_ascending, _files: self.files });
         }
         if !self.arena.is_empty() {
             self.spill()?;
@@ -162,7 +176,7 @@ impl Sorter {
             self.merge_runs((self.runs.len() - fan_in + 1).min(fan_in))?;
         }
         let merge = self.open_merge(self.runs.len())?;
-        Ok(Sorted { source: Source::Runs(merge), _files: self.files })
+        Ok(Sorted { source: Source::Runs(merge), came_ascending, _files: self.files })
     }
 
     /// Runs that can be merged at once.
@@ -241,6 +255,8 @@ fn whole_blocks(share: usize) -> usize {
 /// The records of a finished sort, in key order.
 pub struct Sorted {
     source: Source,
+    /// Whether the records came in about this order already.
+    pub came_ascending: bool,
     /// Dropped after the readers.
     _files: TemporaryFiles,
 }

@@ -19,7 +19,7 @@ use crate::row::RowRef;
 use crate::schema::Layout;
 use crate::sort::{Sorted, Sorter};
 use crate::tree::Tree;
-use crate::tree::bulk::BulkBuilder;
+use crate::tree::bulk::{BulkBuilder, Fill};
 use crate::txn::{Direction, HeldStaging, Op, Outcome, Range, Scan, Txn, whole};
 use std::sync::atomic::Ordering;
 use weir_page::node::MAX_INLINE;
@@ -254,7 +254,9 @@ impl Database {
             Error::Duplicate { table: table.name(), index, key }
         };
         let Entries { mut sorted, mut long } = entries;
-        let mut builder = BulkBuilder::new(&self.0.shared.storage, tree);
+        // What order rows have by their keys, they will mostly have been inserted in, and will be.
+        let fill = if sorted.came_ascending { Fill::Whole } else { Fill::Spread };
+        let mut builder = BulkBuilder::new(&self.0.shared.storage, tree, fill);
         let mut last: Option<Vec<u8>> = None;
         while let Some((key, value)) = sorted.next()? {
             patience.check()?;

@@ -48,6 +48,26 @@ fn no_files(disk: &SimDisk) {
 }
 
 #[test]
+fn it_tells_whether_records_came_in_order() {
+    let came_ascending = |numbers: &[u32], memory_bytes: usize| {
+        let mut sorter = Sorter::new(Arc::new(SimDisk::new(1)), "test", memory_bytes);
+        numbers.iter().for_each(|n| sorter.push(&n.to_be_bytes(), &[0; 100]).unwrap());
+        sorter.finish().unwrap().came_ascending
+    };
+    let mut rng = fastrand::Rng::with_seed(5);
+    let ascending: Vec<u32> = (0..20_000).collect();
+    let mut late = ascending.clone();
+    late.iter_mut().for_each(|n| *n = n.saturating_sub(rng.u32(..5)));
+    let mut random = ascending.clone();
+    rng.shuffle(&mut random);
+    for memory_bytes in [1 << 20, 64 << 20] {
+        assert!(came_ascending(&ascending, memory_bytes));
+        assert!(came_ascending(&late, memory_bytes));
+        assert!(!came_ascending(&random, memory_bytes));
+    }
+}
+
+#[test]
 fn what_fits_in_memory_is_not_written() {
     let disk = SimDisk::new(1);
     for count in [0, 1, 2, 1000] {

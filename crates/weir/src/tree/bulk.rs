@@ -3,8 +3,9 @@
 //! The tree is whole at every moment: each step fills the empty last leaf and hangs a new empty one
 //! behind it, in one mini-transaction. A build that is cut short is dropped like any tree.
 //!
-//! Leaves are filled to 0.8 of their room or more, which differs from leaf to leaf: were all full, each of them would be
-//! split by the next random inserts, all in the same second.
+//! Leaves for keys that come in random order are filled to half of their room or more, which differs from leaf to leaf, as
+//! such inserts leave them: were all full, each of them would be split by the next inserts, all in the same second. Those
+//! for keys that are appended are filled, as appending leaves them.
 
 use super::restructure::log_image;
 use super::{Target, Tree};
@@ -18,11 +19,21 @@ const ENTRY: usize = 2 + SLOT;
 /// Bytes of a leaf for entries and fences.
 const ROOM: usize = PAGE_SIZE - BODY;
 
+/// How full leaves become, by the inserts that are to be expected.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Fill {
+    /// For keys above all others.
+    Whole,
+    /// For keys anywhere.
+    Spread,
+}
+
 /// Fills an empty tree with entries in ascending key order, none of them versioned.
 pub struct BulkBuilder<'s> {
     storage: &'s Storage,
     tree: Tree,
     lower: Vec<u8>,
+    fill: Fill,
     /// How much of its room the next leaf is to take.
     room: usize,
     bytes: Vec<u8>,
@@ -32,11 +43,12 @@ pub struct BulkBuilder<'s> {
 
 impl<'s> BulkBuilder<'s> {
     /// A builder of `tree`, which is empty and known to nobody else.
-    pub fn new(storage: &'s Storage, tree: Tree) -> Self {
+    pub fn new(storage: &'s Storage, tree: Tree, fill: Fill) -> Self {
         BulkBuilder {
             storage,
             tree,
             lower: Vec::new(),
+            fill,
             room: ROOM,
             bytes: Vec::new(),
             entries: Vec::new(),
@@ -99,7 +111,9 @@ impl<'s> BulkBuilder<'s> {
         while let Some(room) = retry(self.storage, || self.try_append(n, &separator))? {
             self.tree.split_inner(self.storage, &separator, 1, room)?;
         }
-        self.room = ROOM - node::differing(&separator, None, ROOM / 5);
+        if self.fill == Fill::Spread {
+            self.room = ROOM - node::differing(&separator, None, ROOM / 2);
+        }
         self.lower = separator;
         let start = self.entries.get(n).map_or(self.bytes.len(), |e| e.0);
         self.bytes.drain(..start);
