@@ -18,6 +18,7 @@ mod tree;
 
 use crate::storage::{Fault, Stop, Storage};
 use std::fmt;
+use weir_os::DiskError;
 use weir_page::{Page, PageId, TreeId};
 use weir_store::{StoreError, UNIT};
 
@@ -262,7 +263,11 @@ impl Check<'_> {
                         );
                         return Ok(None);
                     }
-                    Err(Fault::Store(error @ StoreError::Corrupt { .. })) => {
+                    // Another operation that fails is of the eviction of other pages.
+                    Err(Fault::Store(
+                        error @ (StoreError::Corrupt { .. }
+                        | StoreError::Disk(DiskError { operation: "read", .. })),
+                    )) => {
                         self.damaged = true;
                         self.find(owner, page, None, error.to_string());
                         return Ok(None);

@@ -92,6 +92,23 @@ fn a_rotten_image_is_found_though_the_page_is_in_memory() {
 }
 
 #[test]
+fn an_unreadable_page_is_found_and_the_check_goes_on() {
+    let (bed, _, children) = two_levels(1);
+    let storage = bed.storage();
+    storage.flush_all(crate::storage::Reason::Checkpoint, &mut |_| {}).unwrap();
+    storage.evict_step(bed.frames).unwrap();
+    for page in storage.store.allocated_pages() {
+        if page != children[2] {
+            bed.page(page);
+        }
+    }
+    let at = bed.disk.operations();
+    bed.disk.inject(SimFault::Io { on: Some(OpKind::Read), at, times: Times::Once });
+    bed.assert_found(&[(children[2], "read of sim/data")]);
+    bed.assert_clean("once it can be read");
+}
+
+#[test]
 fn a_drop_cut_short_is_no_finding() {
     let (mut bed, _, _) = two_levels(1);
     bed.put(0, b"long", &[7; 50_000]);
