@@ -250,7 +250,7 @@ impl Check<'_> {
                     drop(read);
                     return Ok(self.named(owner, page, copy));
                 }
-                Err(Stop::Retry) => {}
+                Err(Stop::Retry | Stop::Astray(_)) => {}
                 Err(Stop::Load(page)) => match self.storage.load(page) {
                     Ok(true) => {}
                     Ok(false) => {

@@ -2,6 +2,7 @@
 //! worked on and damaged.
 
 mod chains;
+mod descents;
 mod rollback;
 mod trees;
 mod undo;
@@ -225,6 +226,16 @@ fn two_levels(seed: u64) -> (Bed, Box<Page>, Vec<PageId>) {
     assert_eq!(root.level(), 1);
     let children = (0..node::count(&root)).map(|slot| node::child(&root, slot)).collect();
     (bed, root, children)
+}
+
+/// The same inner page with other children.
+fn with_children(page: &Page, children: &[PageId]) -> Box<Page> {
+    let (lower, upper) = (node::lower(page), node::upper(page));
+    let mut b = Builder::new(page.id(), node::tree(page), page.level(), lower, upper);
+    for (slot, child) in children.iter().enumerate() {
+        b.push_child(&node::key(page, slot), *child);
+    }
+    b.finish()
 }
 
 /// Puts an entry as it is.

@@ -75,7 +75,7 @@ impl Storage {
             let credits = self.reserve_credits()?;
             let frame = match self.pool.latch(&self.store, page) {
                 Ok(frame) => frame,
-                Err(Stop::Retry) => continue,
+                Err(Stop::Retry | Stop::Astray(_)) => continue,
                 Err(Stop::Load(_)) => {
                     drop(credits);
                     if !self.load(page)? {

@@ -78,6 +78,11 @@ impl Fault {
         Fault::Page { page, what: what.into() }
     }
 
+    /// A tree leads to a page that can't be where it is.
+    pub fn stray_page(page: PageId) -> Fault {
+        Fault::page(page, "is not the page that its tree leads to; `weir check` tells more")
+    }
+
     /// Whether it may go away by itself: no space.
     pub fn is_no_space(&self) -> bool {
         matches!(

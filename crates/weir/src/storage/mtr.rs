@@ -386,6 +386,9 @@ impl Drop for Mtr<'_> {
 /// Pages that one step may load on a full device.
 const LOADS_MAX: u32 = 1000;
 
+/// Times that a step may find a page nowhere, or not what it should be, before that is no passing state.
+pub const VAIN_MAX: u32 = 1000;
+
 /// Runs `step` until it neither needs a page nor meets a change of the tree.
 ///
 /// # Errors
@@ -395,12 +398,18 @@ pub fn retry<T, E: From<Fault>>(
     storage: &Storage,
     mut step: impl FnMut() -> Result<T, Restart<E>>,
 ) -> Result<T, E> {
-    let (mut absent, mut loads) = (0, 0);
+    let (mut absent, mut loads, mut astray) = (0, 0, 0);
     loop {
         match step() {
             Ok(done) => return Ok(done),
             Err(Restart::Error(error)) => return Err(error),
             Err(Restart::Stop(Stop::Retry)) => {}
+            Err(Restart::Stop(Stop::Astray(page))) => {
+                astray += 1;
+                if astray > VAIN_MAX {
+                    return Err(Fault::stray_page(page).into());
+                }
+            }
             Err(Restart::Stop(Stop::Load(page))) => {
                 // On a full device the few clean frames may not hold all that a step needs: each page
                 // loaded then takes the place of another.
@@ -410,7 +419,7 @@ pub fn retry<T, E: From<Fault>>(
                     continue;
                 }
                 absent += 1;
-                if absent > 1000 {
+                if absent > VAIN_MAX {
                     return Err(storage.lost_page(page).into());
                 }
             }

@@ -47,6 +47,9 @@ pub enum Stop {
     Load(PageId),
     /// The tree changed underfoot.
     Retry,
+    /// The tree leads to this page, which can't be where it is. A root may just have grown; found again and again, the
+    /// tree is damaged.
+    Astray(PageId),
 }
 
 /// Bytes of a cache line.

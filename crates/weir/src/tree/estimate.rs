@@ -8,7 +8,7 @@
 //! leaf counts as many times as there are leaves for each walk.
 
 use super::cursor::LeafRead;
-use super::{Target, Tree};
+use super::{LEVELS, Target, Tree};
 use crate::storage::{Fault, Restart, Stop, Storage, retry};
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
@@ -41,6 +41,7 @@ impl Tree {
     ) -> Result<(Steps, LeafRead<'s>), Stop> {
         let _pin = s.pin();
         let (mut page, mut steps, mut parent) = (self.root(), Steps::new(), None);
+        let mut above = LEVELS;
         loop {
             let frame = s.pool.find(&s.store, page)?;
             let state = s.pool.frame(frame);
@@ -50,11 +51,18 @@ impl Tree {
                 || parent.is_none_or(|(frame, seen)| s.pool.frame(frame).latch.validate(seen));
             if level == 0 {
                 let leaf = s.pool.read_frame(frame, page, true).ok_or(Stop::Retry)?;
-                if leaf.kind() != Kind::Leaf || !still_child() {
+                if !still_child() {
                     return Err(Stop::Retry);
+                }
+                if leaf.kind() != Kind::Leaf {
+                    return Err(Stop::Astray(page));
                 }
                 return Ok((steps, LeafRead(leaf)));
             }
+            if level >= above {
+                return Err(Stop::Astray(page));
+            }
+            above = level;
             let shared = s.pool.shared_page(frame);
             let (slot, count) = (choose(&shared), shared.count());
             let child = shared.child(slot);

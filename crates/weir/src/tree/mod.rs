@@ -171,6 +171,9 @@ fn way_on(
     Ok(WayOn { parent: Parent { page, frame, seen, slot }, child })
 }
 
+/// A level above all that there are.
+const LEVELS: u32 = 1 << 8;
+
 /// Redo that splitting, merging or filling pages takes at most.
 const RESTRUCTURE_BYTES: usize = 64 << 10;
 
@@ -208,15 +211,17 @@ impl Tree {
     fn descend(&self, s: &Storage, target: Target<'_>, level: u32) -> Result<Position, Stop> {
         let mut page = self.root();
         let mut parent: Option<Parent> = None;
+        let mut above = LEVELS;
         loop {
             let frame = s.pool.find(&s.store, page)?;
             let (here, seen) = look(s, page, frame, parent)?;
             if here == level {
                 return Ok(Position { page, frame, parent });
             }
-            if here < level {
-                return Err(Stop::Retry);
+            if !(level..above).contains(&here) {
+                return Err(Stop::Astray(page));
             }
+            above = here;
             let from = way_on(s, page, frame, seen, target)?;
             page = from.child;
             parent = Some(from.parent);
@@ -228,12 +233,17 @@ impl Tree {
     fn approach_leaf(&self, s: &Storage, target: Target<'_>) -> Result<Approach, Stop> {
         let mut page = self.root();
         let mut parent: Option<Parent> = None;
+        let mut above = LEVELS;
         loop {
             let frame = s.pool.find(&s.store, page)?;
             let (here, seen) = look(s, page, frame, parent)?;
             if here == 0 {
                 return Ok(Approach { page, parent });
             }
+            if here >= above {
+                return Err(Stop::Astray(page));
+            }
+            above = here;
             let from = way_on(s, page, frame, seen, target)?;
             if here == 1 {
                 return Ok(Approach { page: from.child, parent: Some(from.parent) });
@@ -262,8 +272,11 @@ impl Tree {
             _ => s.pool.prefetch_slots(at.frame),
         }
         let leaf = s.pool.read_frame(at.frame, at.page, scan).ok_or(Stop::Retry)?;
-        if leaf.kind() != Kind::Leaf || !self.still_child(s, &at) {
+        if !self.still_child(s, &at) {
             return Err(Stop::Retry);
+        }
+        if leaf.kind() != Kind::Leaf {
+            return Err(Stop::Astray(at.page));
         }
         Ok(leaf)
     }
@@ -284,8 +297,11 @@ impl Tree {
             }
         };
         mtr.latch_frame(at.frame, at.page)?;
-        if mtr.page(at.page).kind() != Kind::Leaf || !self.still_child(s, &at) {
+        if !self.still_child(s, &at) {
             return Err(Stop::Retry);
+        }
+        if mtr.page(at.page).kind() != Kind::Leaf {
+            return Err(Stop::Astray(at.page));
         }
         if self.stays {
             s.pool.frame(at.frame).keep();

@@ -388,7 +388,7 @@ mod tests {
         };
         match { seen }() {
             Ok(seen) => Some(seen),
-            Err(Restart::Stop(Stop::Retry)) => None,
+            Err(Restart::Stop(Stop::Retry | Stop::Astray(_))) => None,
             Err(Restart::Stop(Stop::Load(page))) => {
                 assert!(txns.storage.load(page).unwrap());
                 None

@@ -9,16 +9,6 @@ fn rebuilt(page: &Page, tree: TreeId, lower: &[u8], upper: Option<&[u8]>) -> Box
     b.finish()
 }
 
-/// The same inner page with other children.
-fn with_children(page: &Page, children: &[PageId]) -> Box<Page> {
-    let (lower, upper) = (node::lower(page), node::upper(page));
-    let mut b = Builder::new(page.id(), node::tree(page), page.level(), lower, upper);
-    for (slot, child) in children.iter().enumerate() {
-        b.push_child(&node::key(page, slot), *child);
-    }
-    b.finish()
-}
-
 #[test]
 fn a_wrong_fence_is_found() {
     let (bed, _, children) = two_levels(1);

@@ -3,7 +3,7 @@
 
 use super::{Copied, Direction, Look, Range, Scan, ScanStop};
 use crate::lock::RangeMode;
-use crate::storage::{Fault, Restart, Stop, Storage};
+use crate::storage::{Fault, Restart, Stop, Storage, VAIN_MAX};
 use crate::tree::Target;
 use crate::tree::cursor::LeafRead;
 use weir_page::{Entry, PageId, TxnId};
@@ -30,7 +30,7 @@ impl Scan {
         self.next = 0;
         let shared = self.shared.clone();
         let s = &*shared.storage;
-        let mut absent = 0;
+        let (mut absent, mut astray) = (0, 0);
         while self.copies.entries.is_empty() && !self.done {
             if self.pass_dead(look)? {
                 continue;
@@ -41,6 +41,12 @@ impl Scan {
                     self.look_ahead(s);
                 }
                 Err(Restart::Stop(Stop::Retry)) => {}
+                Err(Restart::Stop(Stop::Astray(page))) => {
+                    astray += 1;
+                    if astray > VAIN_MAX {
+                        return Err(Fault::stray_page(page).into());
+                    }
+                }
                 Err(Restart::Error(ScanStop::Held(_))) if !self.copies.entries.is_empty() => break,
                 Err(Restart::Error(stop)) => return Err(stop),
                 Err(Restart::Stop(Stop::Load(page))) => {
@@ -53,7 +59,7 @@ impl Scan {
                         self.read_from_here(s);
                     }
                     absent = if s.load(page)? { 0 } else { absent + 1 };
-                    if absent > 1000 {
+                    if absent > VAIN_MAX {
                         return Err(s.lost_page(page).into());
                     }
                 }
