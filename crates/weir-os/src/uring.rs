@@ -8,14 +8,16 @@
 //! - while the kernel holds a request, its buffer lives: [`Flight`] owns the batch, and does not
 //!   end, not even by a panic, before the kernel has given every request back;
 //! - a ring goes back to the pool only with both queues empty;
-//! - what a ring leaves undone (short transfers, EINTR, EAGAIN, a ring that fails) is finished by
-//!   plain reads and writes, so no batch fails because of its ring.
+//! - what a ring leaves undone (short transfers, a ring that fails, and EINTR, EAGAIN, ECANCELED and
+//!   ENOMEM, none of which the device says) is finished by plain reads and writes, so no batch fails
+//!   because of its ring.
 
 use crate::directory::{Failure, OpenFile, RunResult, Runner};
 use crate::pool::{advance, transfer_from};
 use crate::{AlignedBuf, Io};
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 use parking_lot::{Condvar, Mutex};
+use rustix::io::Errno;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -254,10 +256,9 @@ impl Drop for Flight<'_> {
 /// How a completed request ends its operation; `None` leaves it to plain calls.
 fn completed(file: &OpenFile, op: &mut Io, result: i32) -> Option<io::Result<()>> {
     let Ok(count) = usize::try_from(result) else {
-        let error = io::Error::from_raw_os_error(-result);
-        return match error.kind() {
-            io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock => None,
-            _ => Some(Err(error)),
+        return match Errno::from_raw_os_error(-result) {
+            Errno::INTR | Errno::AGAIN | Errno::CANCELED | Errno::NOMEM => None,
+            error => Some(Err(error.into())),
         };
     };
     if count == op.buf().len() {
@@ -303,12 +304,12 @@ mod tests {
     }
 
     #[test]
-    fn interrupted_requests_are_left_to_plain_calls() {
+    fn requests_that_the_kernel_gives_up_are_left_to_plain_calls() {
         let file = file_of(&[7; BLOCK]);
-        for errno in [rustix::io::Errno::INTR, rustix::io::Errno::AGAIN] {
+        for errno in [Errno::INTR, Errno::AGAIN, Errno::CANCELED, Errno::NOMEM] {
             assert!(completed(&file, &mut read(BLOCK), -errno.raw_os_error()).is_none());
         }
-        let failed = completed(&file, &mut read(BLOCK), -rustix::io::Errno::IO.raw_os_error());
+        let failed = completed(&file, &mut read(BLOCK), -Errno::IO.raw_os_error());
         assert!(failed.unwrap().is_err());
         let slots = [Slot { op: read(BLOCK), result: None }];
         let Ok(bufs) = finish(&file, slots.into_iter()) else { panic!("finish fails") };
