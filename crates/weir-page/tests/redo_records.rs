@@ -4,11 +4,12 @@ mod common;
 
 use common::{Sizes, State as EntryState, random_key, random_state, random_version};
 use fastrand::Rng;
-use weir_page::overflow::CAPACITY;
+use weir_page::node::Builder;
+use weir_page::overflow::{self, CAPACITY};
 use weir_page::record::{Before, Change, EntriesBuilder, Redo, Write};
-use weir_page::undo::State;
+use weir_page::undo::{self, State};
 use weir_page::varint::{self, Input};
-use weir_page::{Delta, Flags, Lsn, PAGE_SIZE, Page, PageId, TreeId, TxnId, Undo, UndoPtr};
+use weir_page::{Delta, Flags, Lsn, PAGE_SIZE, Page, PageId, TreeId, TxnId, Undo, UndoPtr, lanes};
 
 /// Operands that random records borrow from.
 struct Operands {
@@ -54,10 +55,20 @@ fn random_lsn(rng: &mut Rng) -> Lsn {
     Lsn(rng.u64(..) >> bits & !7)
 }
 
+fn random_slot(rng: &mut Rng) -> u16 {
+    let bits = rng.u32(0..16);
+    rng.u16(..) >> bits
+}
+
+fn random_size(rng: &mut Rng) -> usize {
+    let bits = rng.u32(0..15);
+    rng.usize(0..=PAGE_SIZE) >> bits
+}
+
 fn random_undo<'a>(rng: &mut Rng, from: &'a Operands) -> Undo<'a> {
     let (tree, key) = (TreeId(rng.u32(..)), &from.key[..]);
     let (flags, version) = (from.entry.flags, from.entry.version);
-    let (front, back) = (rng.usize(0..=PAGE_SIZE), rng.usize(0..=PAGE_SIZE));
+    let (front, back) = (random_size(rng), random_size(rng));
     match rng.u8(0..7) {
         0 => Undo::Insert { tree, key },
         1 => {
@@ -81,8 +92,8 @@ fn random_write<'a>(rng: &mut Rng, from: &'a Operands) -> Write<'a> {
             old_flags,
             old_version,
             flags,
-            front: rng.usize(0..=PAGE_SIZE),
-            back: rng.usize(0..=PAGE_SIZE),
+            front: random_size(rng),
+            back: random_size(rng),
             old_middle: &from.middle,
             new_middle: &from.entry.value,
         },
@@ -90,8 +101,8 @@ fn random_write<'a>(rng: &mut Rng, from: &'a Operands) -> Write<'a> {
     };
     Write {
         leaf: random_id(rng),
-        slot: rng.u16(..),
-        undo: UndoPtr { page: random_id(rng), offset: rng.u16(..) },
+        slot: random_slot(rng),
+        undo: UndoPtr { page: random_id(rng), offset: random_slot(rng) },
         first: rng.bool(),
         txn: random_txn(rng),
         tree: TreeId(rng.u32(..)),
@@ -102,7 +113,7 @@ fn random_write<'a>(rng: &mut Rng, from: &'a Operands) -> Write<'a> {
 
 fn random_redo<'a>(rng: &mut Rng, from: &'a Operands) -> Redo<'a> {
     let (page, other) = (random_id(rng), random_id(rng));
-    let (slot, key, txn) = (rng.u16(..), &from.key[..], random_txn(rng));
+    let (slot, key, txn) = (random_slot(rng), &from.key[..], random_txn(rng));
     let state = [State::Ended, State::Active, State::Prepared][rng.usize(0..3)];
     match rng.u8(0..23) {
         0..3 => Redo::Write(random_write(rng, from)),
@@ -130,7 +141,7 @@ fn random_redo<'a>(rng: &mut Rng, from: &'a Operands) -> Redo<'a> {
         18 => Redo::OverflowInit { page, data: &from.body[..from.body.len().min(CAPACITY)] },
         19 => Redo::OverflowLink { page, next: other },
         20 => Redo::InsertRun { page, entries: from.run.entries() },
-        21 => Redo::RemoveRun { page, slot, count: rng.u16(..) },
+        21 => Redo::RemoveRun { page, slot, count: random_slot(rng) },
         _ => Redo::Relocate { moves: key },
     }
 }
@@ -214,6 +225,65 @@ fn decode_all(group: &[u8]) {
         assert_eq!(same, Ok(Some(logged)));
         assert!(unpacked.capacity() <= 2 * PAGE_SIZE);
     }
+}
+
+/// A page of each kind.
+fn random_pages(rng: &mut Rng) -> Vec<Box<Page>> {
+    let sizes = Sizes::random(rng);
+    let mut keys: Vec<Vec<u8>> = (0..rng.usize(2..60)).map(|_| random_key(rng, sizes)).collect();
+    keys.sort();
+    keys.dedup();
+    let upper = keys.pop().filter(|_| rng.bool() && !keys.is_empty());
+    let lower = if upper.is_some() { &keys[0][..] } else { &[] };
+    let mut leaf = Builder::new(PageId(1), TreeId(1), 0, lower, upper.as_deref());
+    let mut inner = Builder::new(PageId(2), TreeId(1), 1, lower, upper.as_deref());
+    for key in &keys {
+        let state = random_state(rng, key.len(), sizes);
+        if leaf.fits(key.len(), state.value.len(), true) {
+            leaf.push(key, &state.entry());
+        }
+        if inner.free_bytes() > key.len() + 12 {
+            inner.push_child(key, random_id(rng));
+        }
+    }
+    let mut pages = vec![leaf.finish(), inner.finish()];
+    pages.resize_with(6, Page::boxed);
+    undo::init(&mut pages[2], PageId(3), 0, PageId::NONE, TxnId(1), State::Active);
+    while rng.u8(0..8) > 0 && undo::fits(&pages[2], 2000) {
+        undo::push(&mut pages[2], &Undo::Prepare { xid: &[1; 1900] }, None);
+    }
+    lanes::init(&mut pages[3], PageId(4));
+    overflow::init(&mut pages[4], PageId(5), PageId::NONE, &[1; 100]);
+    pages
+}
+
+#[test]
+fn what_is_checked_can_be_applied() {
+    let (mut applied, mut refused) = (0, 0);
+    for seed in 0..3000 {
+        let rng = &mut Rng::with_seed(seed);
+        let pages = random_pages(rng);
+        for _ in 0..20 {
+            let from = Operands::random(rng);
+            let mut redo = random_redo(rng, &from);
+            for page in &pages {
+                if let (Redo::Write(w), true) = (&mut redo, rng.bool()) {
+                    w.undo.offset = undo::used(page) as u16;
+                }
+                for id in redo.page().into_iter().chain(redo.second_page()) {
+                    if redo.check(id, page).is_err() {
+                        refused += 1;
+                        continue;
+                    }
+                    let mut copy = Page::boxed();
+                    copy.0.copy_from_slice(&page.0);
+                    redo.apply(id, &mut copy);
+                    applied += 1;
+                }
+            }
+        }
+    }
+    assert!(applied > 50_000 && refused > 50_000, "{applied} applied, {refused} refused");
 }
 
 #[test]

@@ -39,6 +39,7 @@ impl Triple {
 
     /// Applies a record as it is and as the log gives it back.
     fn log(&mut self, redo: &Redo<'_>) {
+        redo.check(self.id, &self.applied).expect("made for this page");
         redo.apply(self.id, &mut self.applied);
         let mut bytes = Vec::new();
         redo.encode(Lsn(16), Lsn(0), &mut self.before[0], &mut bytes);

@@ -39,7 +39,7 @@ pub(crate) use find::{AROUND, evenly_spread};
 pub use find::{Ties, prefetch_ties, search, settle, ties};
 pub use sketch::Sketch;
 pub use split::{
-    Split, can_merge, common_prefix, differing, is_sparse, merged, plan_inner_split,
+    Split, can_merge, can_truncate, common_prefix, differing, is_sparse, merged, plan_inner_split,
     plan_leaf_split, separator, truncate,
 };
 

@@ -24,6 +24,25 @@ pub fn separator<'a>(left: &[u8], right: &'a [u8]) -> &'a [u8] {
     &right[..(common_prefix(left, right) + 1).min(right.len())]
 }
 
+/// Whether [`truncate`] can be called: the slots below `at` are there and lie below `upper`, which has room as a fence.
+pub fn can_truncate(p: &Page, at: usize, upper: &[u8]) -> bool {
+    // An inner page keeps its first child, which has no key.
+    let first = usize::from(p.level() > 0);
+    if at < first || at > count(p) {
+        return false;
+    }
+    let l = lower(p);
+    let is_above = l < upper && (at == first || key(p, at - 1)[..] < *upper);
+    if !is_above || super::upper(p).is_some_and(|u| upper > u) {
+        return false;
+    }
+    // The keys that stay have the new fence's longer prefix in common.
+    let shorter = common_prefix(l, upper) - p.u16(PREFIX) as usize;
+    let bytes: usize = (0..at).map(|slot| heap_size(p, slot) + SLOT).sum();
+    let saved = (at - first) * shorter;
+    bytes - saved + l.len() + upper.len() <= PAGE_SIZE - BODY
+}
+
 /// Keeps the slots below `at`; `upper` becomes the upper fence.
 pub fn truncate(p: &mut Page, at: usize, upper: &[u8]) {
     let mut b = Builder::new(p.id(), tree(p), p.level(), lower(p), Some(upper));

@@ -3,9 +3,10 @@
 //! An entry: varint slots since the one before (0 if it follows at once), varint bytes of the key shared with the one
 //! before, the rest of the key, state, value. Keys and values have their length in front.
 
+use super::check::{check_key, check_kind, check_room};
 use super::codec::put_slice;
 use crate::node::MAX_KEY;
-use crate::page::Page;
+use crate::page::{Kind, Page};
 use crate::varint::{self, Input};
 use crate::version::Entry;
 use crate::{node, undo};
@@ -27,6 +28,21 @@ impl<'a> Entries<'a> {
     /// Their stored form.
     pub fn bytes(&self) -> &'a [u8] {
         self.0
+    }
+
+    /// Checks that they can be inserted into a page.
+    pub(super) fn check(&self, page: &Page) -> Result<(), String> {
+        let mut entries = Reader::new(self.0);
+        let (mut n, mut room) = (node::count(page), node::free_bytes(page));
+        check_kind(page, Kind::Leaf)?;
+        while let Some(entry) = entries.next() {
+            check_key(page, entries.key.len())?;
+            let (key_len, len) = (entries.key.len(), entry.value.len());
+            let size = node::insert_size(page, key_len, len, entry.version.is_some());
+            check_room(entries.slot <= n && size <= room)?;
+            (n, room) = (n + 1, room - size);
+        }
+        Ok(())
     }
 
     /// Inserts them into a leaf.

@@ -10,6 +10,7 @@
 //! out what the one before it says.
 
 mod before;
+mod check;
 mod codec;
 mod entries;
 
@@ -358,7 +359,7 @@ impl<'a> Redo<'a> {
     /// Changes `page`, whose number is `id`: the part of the record that concerns it.
     ///
     /// # Panics
-    /// If the page isn't in the state that the record was made for.
+    /// If the page isn't in the state that the record was made for; [`Redo::check`] says so beforehand.
     pub fn apply(&self, id: PageId, page: &mut Page) {
         match *self {
             Redo::Write(w) if id == w.undo.page => w.apply_undo(page),

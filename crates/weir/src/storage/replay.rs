@@ -264,6 +264,7 @@ impl Storage {
                 if !touched[at].initialised && bytes.lsn() != prev {
                     return Err(broken_chain(lsn, page, prev, bytes.lsn()));
                 }
+                redo.check(page, bytes).map_err(|what| misfit(lsn, page, &what))?;
                 redo.apply(page, bytes);
                 touched[at].changed = true;
                 summary.applied += 1;
@@ -350,6 +351,12 @@ fn broken_chain(lsn: Lsn, page: PageId, prev: Lsn, found: Lsn) -> Fault {
     let what =
         format!("it changes page {page} as of LSN {prev}, but the page is as of LSN {found}");
     Fault::Record { lsn, what }
+}
+
+/// A record can't be applied to its page, though both are as they were written.
+#[cold]
+fn misfit(lsn: Lsn, page: PageId, what: &str) -> Fault {
+    Fault::Record { lsn, what: format!("it can't be applied to page {page}: {what}") }
 }
 
 fn analyse(
@@ -439,5 +446,33 @@ pub fn for_each_record(
         let left = input.rest().len();
         each(&logged)?;
         rest = &rest[rest.len() - left..];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::mtr::tests::new_page;
+    use super::super::{Restart, retry};
+    use super::*;
+    use weir_os::SimDisk;
+    use weir_redo::Admission;
+
+    #[test]
+    fn a_record_that_does_not_fit_its_page_is_refused() {
+        let disk = SimDisk::new(1);
+        let options = StorageOptions::small(64);
+        let storage = Storage::create(Arc::new(disk.clone()), &options).unwrap();
+        let page = new_page(&storage);
+        let read = retry(&storage, || Ok::<_, Restart<Fault>>(storage.read(page, true)?.lsn()));
+        let mut group = Vec::new();
+        let redo = Redo::Remove { page, slot: 9 };
+        redo.encode(read.unwrap(), Lsn(0), &mut Before::default(), &mut group);
+        let credit = storage.redo.try_admit(group.len(), Admission::User).unwrap();
+        let lsn = storage.redo.append(credit, &group).start;
+        storage.redo.write_step(true).unwrap();
+        let disk = Arc::new(disk.process_kill());
+        let fault = Storage::open(disk, &options, &mut |_| {}).err().unwrap();
+        let wanted = format!("redo record at LSN {lsn}: it can't be applied to page {page}: ");
+        assert!(fault.is_corrupt() && fault.to_string().starts_with(&wanted), "{fault}");
     }
 }
