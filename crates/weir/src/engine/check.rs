@@ -4,7 +4,7 @@ use super::catalog::CATALOG;
 use super::ddl::hold_stagings;
 use super::error::Result;
 use super::{Bounds, Database, IndexRef, Isolation, Table};
-use crate::check::{self, Finding, Summary};
+use crate::check::{self, Finding, Place, Summary};
 use crate::schema::Layout;
 use crate::storage::{Fault, Storage};
 use crate::txn::Direction;
@@ -31,7 +31,7 @@ impl Sum {
 
 impl Database {
     /// Checks everything: pages, trees, chains, undo lanes, the page map, free space, checksums of all
-    /// images, and that each index has exactly the entries that its table's rows ask for.
+    /// images, and that each index has exactly the entries that its table's rows ask for, each in one tree.
     ///
     /// No transaction may be running that writes: what it is just doing may be reported as findings. The database's own
     /// threads may be at work; purge and moves of staged entries rest meanwhile.
@@ -39,7 +39,16 @@ impl Database {
     /// # Errors
     /// What keeps the check from going on. Pages that can't be read are findings.
     pub fn check(&self, report: &mut dyn FnMut(Finding)) -> Result<Summary> {
-        let mut summary = self.at_rest(|storage, roots| check::check(storage, roots, report))?;
+        let mut summary = self.at_rest(|storage, roots| {
+            let mut summary = check::check(storage, roots, report)?;
+            if summary.findings == 0 {
+                self.check_stagings(&mut |finding| {
+                    summary.findings += 1;
+                    report(finding);
+                });
+            }
+            Ok(summary)
+        })?;
         for name in self.table_names() {
             let Some(table) = self.table(&name) else { continue };
             self.check_indexes(&table, &mut |finding| {
@@ -89,6 +98,34 @@ impl Database {
         }
         roots.sort();
         roots
+    }
+
+    /// Reports entries that are alive both in the staging tree and in the main tree of an index. All is at rest, and all trees
+    /// are sound.
+    fn check_stagings(&self, report: &mut dyn FnMut(Finding)) {
+        let storage = &self.0.shared.storage;
+        let tables: Vec<Table> = self.0.tables.read().values().cloned().collect();
+        for table in tables {
+            let Ok(def) = table.0.def() else { continue };
+            for (n, index) in def.indexes.iter().enumerate() {
+                let Some(staging) = &index.staging else { continue };
+                let name = def.layout.index_name(n);
+                let owner = format!("index `{name}` of table `{}`", table.name());
+                let mut tell = |page, place, what: String| {
+                    report(Finding { page, place, owner: owner.clone(), what });
+                };
+                match staging.tree.alive_in_both(storage, index.tree) {
+                    Ok(both) => both.into_iter().for_each(|(page, slot)| {
+                        let what = "is alive in the staging tree, too";
+                        tell(page, Some(Place::Slot(slot)), what.into());
+                    }),
+                    Err(error) => {
+                        let what = format!("can't be compared with its staging tree: {error}");
+                        tell(index.tree.root(), None, what);
+                    }
+                }
+            }
+        }
     }
 
     /// Whether each index has an entry for each of the table's rows, as the row asks for it, and no
@@ -217,6 +254,25 @@ mod tests {
         let summary = db.check(&mut |finding| findings.push(finding.to_string())).unwrap();
         assert_eq!(summary.findings, findings.len() as u64);
         findings
+    }
+
+    #[test]
+    fn an_entry_that_is_alive_in_two_trees_is_found_and_not_moved() {
+        let (db, table) = database();
+        let def = table.0.def().unwrap();
+        let index = &def.indexes[0];
+        let (key, value) = &entries(&db, &table)[50];
+        let mut txn = db.0.change();
+        let staging = index.staging.as_ref().unwrap();
+        txn.insert_staged(staging, key, value).unwrap();
+        txn.commit().unwrap();
+        let mut findings = Vec::new();
+        db.check(&mut |finding| findings.push(finding.to_string())).unwrap();
+        let (page, from) = (index.tree.root(), staging.tree.root());
+        let what = "slot 50: is alive in the staging tree, too";
+        assert_eq!(findings, [format!("index `by_a` of table `t`: page {page}, {what}")]);
+        let fault = db.0.shared.staging_step().unwrap_err().to_string();
+        assert_eq!(fault, format!("page {page}: slot 50 is alive in the staging page {from}, too"));
     }
 
     fn entries(db: &Database, table: &Table) -> Vec<(Vec<u8>, Vec<u8>)> {

@@ -12,6 +12,11 @@ use weir_page::{PageId, Redo, Write, node};
 pub struct LeafRead<'s>(pub(super) PageRead<'s>);
 
 impl LeafRead<'_> {
+    /// Its number.
+    pub fn page(&self) -> PageId {
+        self.0.id()
+    }
+
     /// Number of entries.
     pub fn len(&self) -> usize {
         node::count(&self.0)

@@ -69,7 +69,7 @@ impl Tree {
         let mut mtr = s.mtr(Need::log(MOVE_BYTES + 1024))?;
         let into = to.latch_leaf(&mut mtr, &first, Hint::default())?;
         let from = self.latch_leaf(&mut mtr, &first, Hint::default())?;
-        let (count, end) = move_entries(&mut mtr, from, into, &first, mover);
+        let (count, end) = move_entries(&mut mtr, from, into, &first, mover)?;
         let next = match end {
             End::Full(key) if count == 0 => return Ok(Moved::Full(key)),
             End::Full(key) | End::At(key) => Some(key),
@@ -104,6 +104,33 @@ impl Tree {
             Err(Stop::Load(page)) => Some(page),
             _ => None,
         }
+    }
+
+    /// Page and slot of each entry of `other` that is alive in this tree, too. Nobody moves entries.
+    ///
+    /// # Errors
+    /// Faults of the storage.
+    pub fn alive_in_both(&self, s: &Storage, other: Tree) -> Result<Vec<(PageId, usize)>, Fault> {
+        let (mut both, mut from) = (Vec::new(), Some(Vec::new()));
+        while let Some(key) = from {
+            let (keys, upper) = retry(s, || {
+                let leaf = self.leaf(s, Target::At(&key), true)?;
+                let alive = (0..leaf.len()).filter(|&slot| !leaf.entry(slot).flags.deleted);
+                let keys = alive.map(|slot| [leaf.prefix(), leaf.suffix(slot)].concat());
+                let upper = leaf.upper().map(<[u8]>::to_vec);
+                Ok::<_, Restart<Fault>>((keys.collect::<Vec<_>>(), upper))
+            })?;
+            for key in keys {
+                both.extend(retry(s, || {
+                    let leaf = other.leaf(s, Target::At(&key), true)?;
+                    let (slot, found) = leaf.seek(&key);
+                    let is_alive = found && !leaf.entry(slot).flags.deleted;
+                    Ok::<_, Restart<Fault>>(is_alive.then(|| (leaf.page(), slot)))
+                })?);
+            }
+            from = upper;
+        }
+        Ok(both)
     }
 
     /// Number of leaves, but 0 if there is no entry. Reads no leaf unless it is the only one.
@@ -160,13 +187,16 @@ enum End {
 }
 
 /// Moves entries of the leaf `from`, from `first` on, into the leaf `into`; both are latched. Returns how many.
+///
+/// # Errors
+/// An entry is alive in both; nothing is moved.
 fn move_entries(
     mtr: &mut Mtr<'_>,
     from: PageId,
     into: PageId,
     first: &[u8],
     mover: &impl Mover,
-) -> (u64, End) {
+) -> Result<(u64, End), Fault> {
     let (source, target) = (mtr.page(from), mtr.page(into));
     let (first, _) = node::search(source, first);
     let mut room = node::free_bytes(target);
@@ -182,10 +212,10 @@ fn move_entries(
         }
         let entry = node::entry(source, slot);
         let (at, found) = node::search(target, &key);
-        assert!(
-            !found || entry.flags.deleted || node::entry(target, at).flags.deleted,
-            "an entry is alive in one of two trees"
-        );
+        if found && !entry.flags.deleted && !node::entry(target, at).flags.deleted {
+            let what = format!("slot {at} is alive in the staging page {from}, too");
+            return Err(Fault::page(into, what));
+        }
         let version = match mover.fate(&entry) {
             Fate::Moves(version) if !found => version,
             _ => continue,
@@ -217,5 +247,5 @@ fn move_entries(
             mtr.log(&Redo::RemoveRun { page: from, slot, count });
         }
     }
-    (count as u64, end)
+    Ok((count as u64, end))
 }
