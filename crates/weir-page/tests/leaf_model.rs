@@ -5,8 +5,8 @@ mod common;
 use common::{Sizes, State, random_key, random_state};
 use fastrand::Rng;
 use std::collections::BTreeMap;
-use weir_page::node::{self, Builder, MAX_KEY};
-use weir_page::{Entry, Page, PageId, TreeId, TxnId};
+use weir_page::node::{self, Builder, MAX_INLINE, MAX_KEY};
+use weir_page::{Entry, Flags, Page, PageId, TreeId, TxnId};
 
 /// A leaf and what should be in it.
 struct Model {
@@ -359,6 +359,21 @@ fn validate_survives_any_bytes() {
 }
 
 /// Length of both gaps, as the header says.
+#[test]
+fn keys_and_values_that_are_too_long_are_found() {
+    let found = |lower: &[u8], key_len: usize, value_len: usize| {
+        let mut b = Builder::new(PageId(1), TreeId(1), 0, lower, None);
+        let value = &vec![0; value_len][..];
+        b.push(&vec![b'k'; key_len], &Entry { flags: Flags::default(), version: None, value });
+        node::validate(&b.finish()).err().unwrap_or_default()
+    };
+    assert_eq!(found(&[b'a'; MAX_KEY], MAX_KEY, MAX_INLINE - MAX_KEY), "");
+    assert_eq!(found(b"", 100, MAX_INLINE - 100), "");
+    assert!(found(b"", MAX_KEY + 1, 0).starts_with("key of slot 0 has 3533 bytes"));
+    assert!(found(b"", 100, MAX_INLINE - 99).starts_with("slot 0 has 3901 bytes"));
+    assert!(found(&[b'a'; MAX_KEY + 1], 1, 0).starts_with("a fence is longer"));
+}
+
 fn gap_bytes(p: &Page) -> u8 {
     (p.0[58] >> 4) + (p.0[59] >> 4)
 }

@@ -25,6 +25,9 @@ pub fn validate(p: &Page) -> Result<(), String> {
     if !in_heap(lo, lo_len) || (up_len != NO_UPPER && !in_heap(up, up_len_bytes)) {
         return Err("a fence lies outside the heap".into());
     }
+    if lo_len.max(up_len_bytes) > MAX_KEY {
+        return Err(format!("a fence is longer than {MAX_KEY} bytes"));
+    }
     let expected_prefix = upper(p).map_or(0, |u| common_prefix(lower(p), u));
     if p.u16(PREFIX) as usize != expected_prefix {
         return Err(format!("prefix length {} should be {expected_prefix}", p.u16(PREFIX)));
@@ -55,6 +58,13 @@ pub fn validate(p: &Page) -> Result<(), String> {
             continue;
         }
         let key = key(p, slot);
+        if key.len() > MAX_KEY {
+            return Err(format!("key of slot {slot} has {} bytes, more than {MAX_KEY}", key.len()));
+        }
+        let inline = if p.level() == 0 { key.len() + entry(p, slot).value.len() } else { 0 };
+        if inline > MAX_INLINE {
+            return Err(format!("slot {slot} has {inline} bytes, more than {MAX_INLINE}"));
+        }
         if !covers(p, &key) {
             return Err(format!("key of slot {slot} lies outside the fences"));
         }
