@@ -4,7 +4,7 @@
 //! offset, and use the result only after the frame's version has been found unchanged; writers
 //! prepare the new page elsewhere and [`publish`] it word by word.
 
-use crate::node::{AROUND, COUNT, PREFIX, SLOT, evenly_spread};
+use crate::node::{AROUND, CHILD, COUNT, PREFIX, SLOT, Slot, evenly_spread};
 use crate::page::{BODY, Page};
 use crate::types::{PAGE_SIZE, PageId};
 use std::cmp::Ordering as Cmp;
@@ -52,6 +52,11 @@ impl<'a> SharedPage<'a> {
         (self.be64(at).swap_bytes()) as u32
     }
 
+    #[inline]
+    fn slot(&self, slot: usize) -> Slot {
+        Slot::from_word(self.word(BODY / 8 + slot))
+    }
+
     /// Number of children.
     #[inline]
     pub fn count(&self) -> usize {
@@ -93,7 +98,7 @@ impl<'a> SharedPage<'a> {
         let at_or_below = |order| order != Cmp::Greater;
         // Last slot whose head isn't above the wanted one; slot 0 stands for the lower fence.
         let count = self.count().max(1);
-        let head = |slot: usize| self.word(BODY / 8 + slot) as u32;
+        let head = |slot: usize| self.slot(slot).head;
         if count > 2 && head(1) == wanted_head && head(count - 1) == wanted_head {
             return self.last_slot(count / 2, count, wanted, at_or_below);
         }
@@ -137,12 +142,9 @@ impl<'a> SharedPage<'a> {
         let wanted_head = crate::node::head(wanted);
         let mut low = 1;
         while low < high {
-            let slot = self.word(BODY / 8 + mid);
-            let order = match (slot as u32).cmp(&wanted_head) {
-                Cmp::Equal => {
-                    let at = (slot >> 32) as u16 as usize + 4;
-                    self.compare(at, (slot >> 48) as usize & 0x0fff, wanted)
-                }
+            let slot = self.slot(mid);
+            let order = match slot.head.cmp(&wanted_head) {
+                Cmp::Equal => self.compare(slot.offset as usize + CHILD, slot.key_len(), wanted),
                 other => other,
             };
             if before(order) {
@@ -158,8 +160,7 @@ impl<'a> SharedPage<'a> {
     /// Child of a slot.
     #[inline]
     pub fn child(&self, slot: usize) -> PageId {
-        let slot = self.word(BODY / 8 + slot);
-        PageId(self.u32((slot >> 32) as u16 as usize))
+        PageId(self.u32(self.slot(slot).offset as usize))
     }
 
     /// Copies the page; it makes sense only if the frame's version hasn't changed.

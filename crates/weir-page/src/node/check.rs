@@ -39,7 +39,7 @@ pub fn validate(p: &Page) -> Result<(), String> {
     for slot in 0..n {
         let s = Slot::get(p, slot);
         let at = s.offset as usize;
-        if !in_heap(at, 4 + s.key_len()) && !in_heap(at, 2 + s.key_len()) {
+        if !in_heap(at, CHILD + s.key_len()) && !in_heap(at, 2 + s.key_len()) {
             return Err(format!("slot {slot} lies outside the heap"));
         }
         let size = heap_size(p, slot);

@@ -56,6 +56,9 @@ pub const MAX_INLINE: usize = 3900;
 /// Bytes of a slot.
 pub const SLOT: usize = 8;
 
+/// Bytes of a child's number, in front of its key.
+pub(crate) const CHILD: usize = 4;
+
 pub(crate) const COUNT: usize = 34;
 const TREE: usize = 36;
 const HEAP_TOP: usize = 40;
@@ -127,10 +130,11 @@ pub fn head(suffix: &[u8]) -> u32 {
     }
 }
 
+/// A slot as it is stored.
 #[derive(Clone, Copy)]
-struct Slot {
-    head: u32,
-    offset: u16,
+pub(crate) struct Slot {
+    pub(crate) head: u32,
+    pub(crate) offset: u16,
     len_flags: u16,
 }
 
@@ -141,7 +145,7 @@ impl Slot {
     }
 
     #[inline]
-    fn from_word(word: u64) -> Slot {
+    pub(crate) fn from_word(word: u64) -> Slot {
         Slot { head: word as u32, offset: (word >> 32) as u16, len_flags: (word >> 48) as u16 }
     }
 
@@ -153,7 +157,7 @@ impl Slot {
     }
 
     #[inline]
-    fn key_len(self) -> usize {
+    pub(crate) fn key_len(self) -> usize {
         (self.len_flags & LEN_MASK) as usize
     }
 
@@ -201,7 +205,7 @@ pub fn suffix(p: &Page, slot: usize) -> &[u8] {
 /// Where the key suffix of a slot lies.
 #[inline]
 fn suffix_at(p: &Page, s: Slot) -> Range<usize> {
-    let at = if p.level() == 0 { s.leaf_key_at() } else { s.offset as usize + 4 };
+    let at = if p.level() == 0 { s.leaf_key_at() } else { s.offset as usize + CHILD };
     at..at + s.key_len()
 }
 
@@ -293,7 +297,7 @@ pub fn leaf_size(key_len: usize, value_len: usize, versioned: bool) -> usize {
 fn heap_size(p: &Page, slot: usize) -> usize {
     let s = Slot::get(p, slot);
     if p.level() > 0 {
-        4 + s.key_len()
+        CHILD + s.key_len()
     } else {
         leaf_size(s.key_len(), p.u16(s.offset as usize) as usize, s.versioned())
     }
@@ -533,7 +537,7 @@ pub fn child_slot(p: &Page, key: &[u8]) -> usize {
 
 /// Whether an inner page has room for one more child.
 pub fn fits_child(p: &Page, key_len: usize) -> bool {
-    4 + key_len - p.u16(PREFIX) as usize + SLOT <= free_bytes(p)
+    CHILD + key_len - p.u16(PREFIX) as usize + SLOT <= free_bytes(p)
 }
 
 /// Inserts a child at `slot`, at least 1.
@@ -548,9 +552,9 @@ pub fn insert_child(p: &mut Page, slot: usize, key: &[u8], child: PageId) {
 fn put_child(p: &mut Page, slot: usize, suffix: &[u8], child: PageId) {
     let n = count(p);
     assert!(slot <= n, "slot {slot} of {n}");
-    let at = take_heap(p, 4 + suffix.len(), n + 1);
+    let at = take_heap(p, CHILD + suffix.len(), n + 1);
     p.set_u32(at, child.0);
-    p.0[at + 4..at + 4 + suffix.len()].copy_from_slice(suffix);
+    p.0[at + CHILD..at + CHILD + suffix.len()].copy_from_slice(suffix);
     open_slot(p, slot);
     let len_flags = suffix.len() as u16;
     Slot { head: head(suffix), offset: at as u16, len_flags }.set(p, slot);

@@ -1,9 +1,9 @@
 //! Redo records, and [`Redo::apply`], the one function that changes the bytes of a page.
 //!
-//! A record: u8 operation, varint page, varint previous LSN of the page divided by 8 (these two not always behind
-//! another write, see [`Before`]), operands of the operation in the order of the fields below. A `Write` changes a leaf and an undo page, and
-//! carries page and previous LSN of both. Integers are LEB128 unless a width is said; slices have
-//! their length in front. Operation 0 ends a group (its padding).
+//! A record: u8 operation, varint page, varint previous LSN of the page divided by 8, operands of the operation in the order of
+//! the fields below. Integers are LEB128 unless a width is said; slices have their length in front. Operation 0 ends a group
+//! (its padding). A `Write` changes a leaf and an undo page, and carries page and previous LSN of both; what it looks like, behind
+//! another `Write` and elsewhere, is said where it is encoded (`codec`).
 //!
 //! Records are self-contained once they are read: what they do to a page follows from the page and the operands alone,
 //! so pages can be brought up to date one by one, in any order among pages. A group is read from its begin: a `Write` leaves
