@@ -85,6 +85,7 @@ pub fn count(p: &Page) -> usize {
 }
 
 /// The tree that the page belongs to.
+#[inline]
 pub fn tree(p: &Page) -> TreeId {
     TreeId(p.u32(TREE))
 }

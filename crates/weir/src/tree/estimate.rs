@@ -12,7 +12,7 @@ use super::{LEVELS, Target, Tree};
 use crate::storage::{Fault, Restart, Stop, Storage, retry};
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
-use weir_page::{Kind, SharedPage};
+use weir_page::SharedPage;
 
 /// A slot of an inner page on a way, and the number of slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl Tree {
                 if !still_child() {
                     return Err(Stop::Retry);
                 }
-                if leaf.kind() != Kind::Leaf {
+                if !self.owns_leaf(&leaf) {
                     return Err(Stop::Astray(page));
                 }
                 return Ok((steps, LeafRead(leaf)));

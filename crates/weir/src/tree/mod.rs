@@ -23,7 +23,7 @@ pub use transfer::{Fate, Moved, Mover};
 use crate::storage::latch::Seen;
 use crate::storage::{Mtr, Need, PageRead, Stop, Storage};
 use weir_page::record::empty_leaf;
-use weir_page::{Kind, PageId, Redo, TreeId};
+use weir_page::{Kind, Page, PageId, Redo, TreeId, node};
 
 /// A tree; its number is that of its root page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -275,7 +275,7 @@ impl Tree {
         if !self.still_child(s, &at) {
             return Err(Stop::Retry);
         }
-        if leaf.kind() != Kind::Leaf {
+        if !self.owns_leaf(&leaf) {
             return Err(Stop::Astray(at.page));
         }
         Ok(leaf)
@@ -300,7 +300,7 @@ impl Tree {
         if !self.still_child(s, &at) {
             return Err(Stop::Retry);
         }
-        if mtr.page(at.page).kind() != Kind::Leaf {
+        if !self.owns_leaf(mtr.page(at.page)) {
             return Err(Stop::Astray(at.page));
         }
         if self.stays {
@@ -318,10 +318,15 @@ impl Tree {
     pub fn latch_leaf_beside(&self, mtr: &mut Mtr<'_>, hint: Hint) -> Result<PageId, Stop> {
         let at = hint.at.ok_or(Stop::Retry)?;
         mtr.try_latch_frame(at.frame, at.page)?;
-        if mtr.page(at.page).kind() != Kind::Leaf || !self.still_child(mtr.storage(), &at) {
+        if !self.owns_leaf(mtr.page(at.page)) || !self.still_child(mtr.storage(), &at) {
             return Err(Stop::Retry);
         }
         Ok(at.page)
+    }
+
+    #[inline]
+    fn owns_leaf(&self, page: &Page) -> bool {
+        page.kind() == Kind::Leaf && node::tree(page) == self.id
     }
 
     #[inline]

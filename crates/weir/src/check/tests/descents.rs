@@ -3,22 +3,40 @@
 use super::*;
 use crate::txn::{Direction, Range, Scan};
 
-/// Asserts that reads, writes, scans and estimates tell of a child that is this page.
-fn assert_told(stray: PageId) {
-    let (bed, root, mut children) = two_levels(1);
-    let key = node::key(&root, 2);
-    children[2] = stray;
+const EVERYTHING: Range = Range { low: Vec::new(), high: None };
+
+/// A tree whose third child is the page that `choose` says, that page, and a key that leads to it.
+fn with_stray(choose: impl Fn(&mut Bed, &[PageId]) -> PageId) -> (Bed, PageId, Vec<u8>) {
+    let (mut bed, root, mut children) = two_levels(1);
+    children[2] = choose(&mut bed, &children);
     bed.set_page(&with_children(&root, &children));
+    (bed, children[2], node::key(&root, 2))
+}
+
+fn scan_error(bed: &Bed, range: Range, direction: Direction) -> String {
+    let view = bed.txns.begin().view();
+    let mut scan = Scan::new(bed.txns.clone(), bed.trees[0].0, range, direction, 1);
+    for _ in 0..=bed.trees[0].1.len() {
+        match scan.next(view) {
+            Ok(row) => assert!(row.is_some(), "the scan ends"),
+            Err(fault) => return fault.to_string(),
+        }
+    }
+    panic!("the scan gives more rows than there are");
+}
+
+/// Asserts that reads, writes, scans and estimates tell of such a child.
+fn assert_told(choose: impl Fn(&mut Bed, &[PageId]) -> PageId) {
+    let (bed, stray, key) = with_stray(choose);
     let tree = bed.trees[0].0;
     let mut txn = bed.txns.begin();
     let view = txn.view();
-    let range = Range { low: key.clone(), high: None };
-    let mut scan = Scan::new(bed.txns.clone(), tree, range, Direction::Forward, 1);
     for error in [
         txn.get_into(view, tree, &key, &mut Vec::new()).unwrap_err().to_string(),
         txn.write(tree, &key, Op::Upsert(b"value")).unwrap_err().to_string(),
-        scan.next(view).unwrap_err().to_string(),
         tree.estimate_between(bed.storage(), &key, None).unwrap_err().to_string(),
+        scan_error(&bed, EVERYTHING, Direction::Forward),
+        scan_error(&bed, EVERYTHING, Direction::Backward),
     ] {
         let what = format!("page {stray}: is not the page that its tree leads to");
         assert!(error.contains(&what), "{error}");
@@ -27,11 +45,29 @@ fn assert_told(stray: PageId) {
 
 #[test]
 fn a_child_that_is_no_page_of_a_tree_is_told() {
-    assert_told(LANE_DIRECTORY);
+    assert_told(|_, _| LANE_DIRECTORY);
 }
 
 #[test]
 fn a_child_of_too_high_a_level_is_told() {
-    let root = two_levels(1).1.id();
-    assert_told(root);
+    assert_told(|bed, _| bed.trees[0].0.root());
+}
+
+#[test]
+fn a_leaf_of_another_tree_is_told() {
+    assert_told(|bed, _| {
+        let mut txn = bed.txns.begin();
+        let other = txn.create_tree().unwrap();
+        txn.commit(Durability::Sync).unwrap();
+        other.root()
+    });
+}
+
+#[test]
+fn a_leaf_that_leads_a_scan_back_is_told() {
+    for (direction, slot) in [(Direction::Forward, 1), (Direction::Backward, 3)] {
+        let (bed, stray, _) = with_stray(|_, children| children[slot]);
+        let error = scan_error(&bed, EVERYTHING, direction);
+        assert!(error.contains(&format!("page {stray}: is not the page")), "{error}");
+    }
 }

@@ -262,6 +262,7 @@ impl Scan {
             self.note_if_dead(leaf, from..to);
         }
         match leaf.upper() {
+            Some(upper) if !last && *upper <= *self.range.low => return Err(leads_back(leaf)),
             Some(upper) if !last => self.range.low = upper.to_vec(),
             _ => self.done = true,
         }
@@ -292,6 +293,8 @@ impl Scan {
         }
         if first || leaf.lower().is_empty() {
             self.done = true;
+        } else if self.range.high.as_ref().is_some_and(|high| *leaf.lower() >= **high) {
+            return Err(leads_back(leaf));
         } else {
             self.range.high = Some(leaf.lower().to_vec());
         }
@@ -426,6 +429,12 @@ impl Scan {
         let (key, value, end) = (key as u32, value as u32, self.copies.bytes.len() as u32);
         self.copies.entries.push(Copied { key, value, end, overflow, outdated });
     }
+}
+
+/// Not the leaf that a scan looked for: it would come here again and again.
+#[cold]
+fn leads_back(leaf: &LeafRead<'_>) -> Restart<ScanStop> {
+    Restart::Error(Fault::stray_page(leaf.page()).into())
 }
 
 fn widen(restart: Restart<Fault>) -> Restart<ScanStop> {
