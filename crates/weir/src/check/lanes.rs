@@ -1,7 +1,8 @@
 //! Undo lanes: their links, their records, and what those refer to.
 
 use super::{Check, Place};
-use crate::storage::Fault;
+use crate::storage::{Fault, Restart, retry};
+use crate::tree::{Target, Tree};
 use crate::txn::LANE_DIRECTORY;
 use weir_page::lanes::{self, LANES};
 use weir_page::overflow::Reference;
@@ -14,16 +15,29 @@ use weir_page::{Kind, Page, PageId, TreeId, TxnId};
 pub(super) struct Found {
     /// Prepared (or running) transactions.
     pub running: Vec<TxnId>,
+    /// Those of them that are prepared.
+    prepared: Vec<Prepared>,
     /// Chains of former values, and the undo page that refers to each.
     pub chains: Vec<(Reference, PageId)>,
     /// Trees dropped for good, and the undo page that says so.
     pub dropped: Vec<(TreeId, PageId)>,
 }
 
+/// A prepared transaction, and where its undo lies.
+struct Prepared {
+    txn: TxnId,
+    owner: String,
+    begin: UndoPtr,
+    tail: PageId,
+}
+
 /// What a lane's records have told so far.
+#[derive(Default)]
 struct Walk {
     lane: u16,
     owner: String,
+    /// The first record of the transaction at hand.
+    begin: UndoPtr,
     /// Trees dropped by the transaction at hand.
     dropping: Vec<(TreeId, PageId)>,
     found: Found,
@@ -39,8 +53,7 @@ impl Check<'_> {
     /// Checks the directory and all lanes.
     pub(super) fn lanes(&mut self) -> Result<Found, Fault> {
         const OWNER: &str = "directory of undo lanes";
-        let mut walk =
-            Walk { lane: 0, owner: String::new(), dropping: Vec::new(), found: Found::default() };
+        let mut walk = Walk::default();
         let Some(directory) = self.follow(OWNER, LANE_DIRECTORY, PageId::NONE)? else {
             return Ok(walk.found);
         };
@@ -101,7 +114,11 @@ impl Check<'_> {
         let (txn, state) = undo::txn(tail);
         match state {
             State::Ended => return walk.end_transaction(),
-            State::Prepared => self.summary.prepared += 1,
+            State::Prepared => {
+                self.summary.prepared += 1;
+                let (owner, begin, tail) = (walk.owner.clone(), walk.begin, tail.id());
+                walk.found.prepared.push(Prepared { txn, owner, begin, tail });
+            }
             State::Active => {
                 let what = format!("transaction {txn} is still running");
                 self.find(&walk.owner, tail.id(), None, what);
@@ -127,6 +144,7 @@ impl Check<'_> {
         while let Some(record) = undo::record(page, at) {
             if record.first.is_some() {
                 walk.end_transaction();
+                walk.begin = UndoPtr { page: id, offset: at };
             }
             if at >= undo::purge_from(page) && record.undo.needs_purge() {
                 self.summary.purge_records += 1;
@@ -151,6 +169,47 @@ impl Check<'_> {
             Undo::DropTree { root } => walk.dropping.push((TreeId(root.0), at.page)),
             _ => {}
         }
+    }
+
+    /// Checks that what prepared transactions have written is there. All trees are sound.
+    pub(super) fn writes_of_prepared(&mut self, found: &Found) -> Result<(), Fault> {
+        for prepared in &found.prepared {
+            let UndoPtr { mut page, mut offset } = prepared.begin;
+            while let Some(copy) = self.copy(&prepared.owner, page)? {
+                while let Some(record) = undo::record(&copy, offset) {
+                    self.write_of(prepared, UndoPtr { page, offset }, &record.undo)?;
+                    offset = record.end;
+                }
+                if page == prepared.tail {
+                    break;
+                }
+                (page, offset) = (undo::next(&copy), weir_page::page::BODY as u16);
+            }
+        }
+        Ok(())
+    }
+
+    fn write_of(&mut self, by: &Prepared, at: UndoPtr, record: &Undo<'_>) -> Result<(), Fault> {
+        let (Undo::Insert { tree, key }
+        | Undo::Update { tree, key, .. }
+        | Undo::Delete { tree, key, .. }) = *record
+        else {
+            return Ok(());
+        };
+        let writer = retry(self.storage, || {
+            let leaf = Tree::new(tree).leaf(self.storage, Target::At(key), true)?;
+            let (slot, found) = leaf.seek(key);
+            let version = if found { leaf.entry(slot).version } else { None };
+            Ok::<_, Restart<Fault>>(version.map(|version| version.txn))
+        });
+        let what = match writer {
+            Ok(writer) if writer == Some(by.txn) => return Ok(()),
+            Ok(_) => format!("its entry of tree {tree} isn't as transaction {} left it", by.txn),
+            Err(fault) if fault.is_corrupt() => format!("leads to no entry: {fault}"),
+            Err(fault) => return Err(fault),
+        };
+        self.find(&by.owner, at.page, Some(Place::Offset(at.offset)), what);
+        Ok(())
     }
 
     /// Checks the chains and trees that only undo refers to.

@@ -2,8 +2,9 @@
 //!
 //! *Quiet*: opened, nobody else at work, nothing in flight. It proceeds from the lane directory
 //! ([`lanes`]), which tells what undo still refers to, over the trees ([`tree`]), to the chains and
-//! trees that wait for purge. Each page that something refers to is entered in a ledger, once; what
-//! is allocated and not in the ledger at the end is lost. The store's own check closes.
+//! trees that wait for purge, and, if all of these are sound, to what prepared transactions have
+//! written. Each page that something refers to is entered in a ledger, once; what is allocated and not
+//! in the ledger at the end is lost. The store's own check closes.
 //!
 //! What purge or a drop may have left half done, to be begun again, is no finding: a chain that
 //! waits to be freed may be shorter than its reference says, a dropped tree may lack its right side.
@@ -160,6 +161,9 @@ fn run(
         check.tree(*id, name, tree::Condition::Whole, &found)?;
     }
     check.waiting_for_purge(roots, &found)?;
+    if check.summary.findings == 0 {
+        check.writes_of_prepared(&found)?;
+    }
     check.lost_pages();
     check.store(depth);
     let stats = storage.store.stats();

@@ -61,6 +61,26 @@ fn a_page_of_two_lanes_is_found() {
 }
 
 #[test]
+fn a_lost_write_of_a_prepared_transaction_is_found() {
+    let (bed, _) = with_lane();
+    let (first, last) = (long_key(0), long_key(39));
+    let mut txn = bed.txns.begin();
+    for key in [&first, &last] {
+        txn.write(bed.trees[0].0, key, Op::Update(b"prepared")).unwrap();
+    }
+    txn.write(bed.trees[0].0, b"new", Op::Insert(b"prepared")).unwrap();
+    txn.write(bed.trees[0].0, &first, Op::Delete).unwrap();
+    txn.prepare(b"name", Durability::Sync).unwrap();
+    assert_eq!(bed.assert_clean("prepared").prepared, 1);
+    let (_, tail) = lanes::get(&bed.page(LANE_DIRECTORY), 0);
+    let flags = Flags::default();
+    set_entry(&bed, &last, Entry { flags, version: None, value: b"other" });
+    let what = format!("isn't as transaction {} left it", txn.id().0);
+    bed.assert_found(&[(tail, &what)]);
+    txn.leave();
+}
+
+#[test]
 fn a_running_transaction_is_found() {
     let (bed, pages) = with_lane();
     let tail = bed.page(pages[pages.len() - 1]);
