@@ -5,6 +5,7 @@
 #include "files.h"
 #include "numbers.h"
 #include "partitions.h"
+#include "recovery_log.h"
 #include "status.h"
 #include "sysvars.h"
 #include "tables.h"
@@ -445,8 +446,7 @@ static int init(void *p)
   // Beside the directories of databases, but none of them.
   ignore_db_dirs_append("weir");
   Bytes directory= Bytes(mysql_real_data_home) + "weir";
-  WeirOptions options= open_options();
-  if (weir_open(bytes_of(directory), &options, &database) != WEIR_RESULT_OK)
+  if (open_telling(bytes_of(directory), open_options(), &database) != WEIR_RESULT_OK)
   {
     sql_print_error("WEIR: the database can't be opened: %s", weir_error_message());
     return 1;

@@ -88,7 +88,7 @@ uint64_t lock_wait_timeout_ms(THD *thd)
 
 WeirOptions open_options()
 {
-  return WeirOptions{memory, redo_capacity, durability(), 50000, dirty_limit};
+  return WeirOptions{memory, redo_capacity, durability(), 50000, dirty_limit, nullptr};
 }
 
 // The log consists of whole files, a few at least: the variable shows what that comes to, as when it is set later.

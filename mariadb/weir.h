@@ -142,6 +142,10 @@ typedef struct WeirBytes {
   size_t len;
 } WeirBytes;
 
+// Called while a database is recovered, by whoever opens it. While the log is read for its end, `all_bytes` is 0 and
+// `done_bytes` is what was read; then `done_bytes` of `all_bytes` are applied, none at first and all at last.
+typedef void (*WeirRecoveryCallback)(uint64_t done_bytes, uint64_t all_bytes);
+
 // How to open a database.
 typedef struct WeirOptions {
   // All memory that it may use.
@@ -154,6 +158,8 @@ typedef struct WeirOptions {
   uint64_t lock_wait_timeout_ms;
   // Share of memory, from 0.0 to 1.0, whose pages may have unwritten changes.
   double dirty_limit;
+  // Is told of the progress of recovery; may be null.
+  WeirRecoveryCallback on_recovery;
 } WeirOptions;
 
 // Called with bytes, which are valid during the call. `context` is what the caller handed over.

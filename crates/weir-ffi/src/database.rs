@@ -6,7 +6,7 @@ use crate::waits::Owners;
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::Duration;
-use weir::{Database, Durability, Options, Shutdown};
+use weir::{Database, Durability, Options, Progress, Shutdown};
 
 /// An open database.
 pub struct WeirDatabase(pub(crate) Database, pub(crate) Arc<Owners>);
@@ -33,6 +33,10 @@ impl From<WeirDurability> for Durability {
     }
 }
 
+/// Called while a database is recovered, by whoever opens it. While the log is read for its end, `all_bytes` is 0 and
+/// `done_bytes` is what was read; then `done_bytes` of `all_bytes` are applied, none at first and all at last.
+pub type WeirRecoveryCallback = Option<extern "C" fn(done_bytes: u64, all_bytes: u64)>;
+
 /// How to open a database.
 #[repr(C)]
 pub struct WeirOptions {
@@ -46,6 +50,8 @@ pub struct WeirOptions {
     pub lock_wait_timeout_ms: u64,
     /// Share of memory, from 0.0 to 1.0, whose pages may have unwritten changes.
     pub dirty_limit: f64,
+    /// Is told of the progress of recovery; may be null.
+    pub on_recovery: WeirRecoveryCallback,
 }
 
 /// Opens the database in a directory, or creates one there.
@@ -67,6 +73,11 @@ pub unsafe extern "C" fn weir_open(
         .dirty_limit(options.dirty_limit);
     if options.redo_capacity_bytes > 0 {
         with = with.redo_capacity_bytes(options.redo_capacity_bytes);
+    }
+    if let Some(on_recovery) = options.on_recovery {
+        with = with.on_progress(move |Progress { from, at, end, .. }| {
+            on_recovery(at.0 - from.0, end.map_or(0, |end| end.0 - from.0));
+        });
     }
     let opened = Database::open(directory, with);
     // SAFETY: the caller's promise.

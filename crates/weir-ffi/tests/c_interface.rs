@@ -4,6 +4,7 @@ use std::ffi::CStr;
 use std::path::Path;
 use std::ptr::{null, null_mut};
 use std::slice;
+use std::sync::Mutex;
 use weir_ffi::bytes::WeirBytes;
 use weir_ffi::database::{
     weir_close, weir_open, weir_set_redo_capacity, WeirDatabase, WeirDurability, WeirOptions,
@@ -44,6 +45,7 @@ const SMALL: WeirOptions = WeirOptions {
     durability: WeirDurability::Relaxed,
     lock_wait_timeout_ms: 0,
     dirty_limit: 0.9,
+    on_recovery: None,
 };
 
 fn open(directory: &Path, options: &WeirOptions, database: &mut *mut WeirDatabase) -> WeirResult {
@@ -223,6 +225,31 @@ fn a_damaged_database_is_told_from_other_failures() {
         let opened = open(directory.path(), &SMALL, &mut null_mut());
         assert_eq!(opened, WeirResult::Corrupt, "{file} is lost");
     }
+}
+
+static RECOVERY: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
+
+extern "C" fn note_recovery(done_bytes: u64, all_bytes: u64) {
+    RECOVERY.lock().expect("nobody panicked with it").push((done_bytes, all_bytes));
+}
+
+#[test]
+fn the_progress_of_recovery_is_told_from_nothing_to_all() {
+    let directory = tempfile::tempdir().expect("a temporary directory can be made");
+    let telling = WeirOptions { on_recovery: Some(note_recovery), ..SMALL };
+    let open_and_close = |clean| {
+        let mut database = null_mut();
+        assert_eq!(open(directory.path(), &telling, &mut database), WeirResult::Ok);
+        // SAFETY: the handle is given back once.
+        assert_eq!(unsafe { weir_close(database, clean) }, WeirResult::Ok);
+        std::mem::take(&mut *RECOVERY.lock().expect("nobody panicked with it"))
+    };
+    assert_eq!(open_and_close(false), [], "a new database has nothing to recover");
+    let told = open_and_close(true);
+    let all = told[0].1;
+    assert!(all > 0);
+    assert_eq!((told[0], told.last()), ((0, all), Some(&(all, all))));
+    assert_eq!(open_and_close(true), [], "all pages were written");
 }
 
 /// Reads and locks a row that another transaction has written: what the wait for it comes to.

@@ -155,7 +155,8 @@ impl Options {
         Options { staging_leaves: Some(leaves), staging_eager: true, ..self }
     }
 
-    /// Is told of the progress of recovery.
+    /// Is told of the progress of recovery, in the thread that opens the database: now and then while the log is read for its
+    /// end, then from when none of it is applied to when all is. After that transactions that were running are rolled back.
     pub fn on_progress(self, on_progress: impl Fn(Progress) + Send + Sync + 'static) -> Self {
         Options { on_progress: Some(Arc::new(on_progress)), ..self }
     }

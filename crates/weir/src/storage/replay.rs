@@ -150,6 +150,10 @@ impl Storage {
         let from = control.checkpoint;
         let mut summary = Summary { log_bytes: analysis.end.0 - from.0, ..Summary::default() };
         self.replayed.store(from.0, Ordering::Release);
+        let mut tell = |at| progress(Progress { phase: "redo", from, at, end: Some(analysis.end) });
+        if from < analysis.end {
+            tell(from);
+        }
         let mut reader = Reader::open(self.disk.clone(), control.database_id, from)?;
         let mut stretch = Stretch::default();
         // Where the last stretch needed no page, nobody looks ahead for nothing.
@@ -159,8 +163,7 @@ impl Storage {
             let before = self.pages_read();
             self.replay_stretch(&stretch, &analysis.fates, looks, &mut summary)?;
             looks = self.pages_read() > before;
-            let at = Lsn(self.replayed.load(Ordering::Relaxed));
-            progress(Progress { phase: "redo", from, at, end: Some(analysis.end) });
+            tell(Lsn(self.replayed.load(Ordering::Relaxed)));
         }
         self.replayed.store(u64::MAX, Ordering::Release);
         Ok(summary)

@@ -1,0 +1,11 @@
+/* What the error log is told of recovery, which may take long. */
+#pragma once
+
+#include "server.h"
+
+namespace weir {
+
+// Opens the database in a directory, with `options` whose callback is set here.
+WeirResult open_telling(WeirBytes directory, WeirOptions options, WeirDatabase **database);
+
+} // namespace weir
