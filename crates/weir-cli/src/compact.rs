@@ -1,12 +1,14 @@
 //! `weir compact`: a shorter data file.
 
+use std::fmt;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Args;
 use weir::{Database, Options, Shutdown};
-use weir_bench::quantity::{format_bytes, parse_bytes};
+use weir_bench::quantity::parse_bytes;
 
 use crate::opening::open;
 use crate::output::{self, ProgressLine};
@@ -20,32 +22,74 @@ pub struct Compact {
     memory: u64,
 }
 
+/// How often the file is gone through, at most.
+const ROUNDS: usize = 8;
+
 impl Compact {
     pub fn run(self) -> Result<ExitCode> {
         let doing = || format!("compacting {}", self.dir.display());
+        let before = self.size();
         let db = self.open()?;
-        let before = db.status().data_file_bytes;
+        let before = before?;
         // What was deleted last may still be there; and what recovery has changed leaves holes once it is written.
         db.purge_all().with_context(doing)?;
         close(db).with_context(doing)?;
-        let db = self.open()?;
-        let mut line = ProgressLine::new();
-        let compacted =
-            db.compact(&mut |moved| line.show("compact", &format!("{moved} pages moved")));
-        line.end();
-        let done = compacted.with_context(doing)?;
-        close(db).with_context(doing)?;
-        output::print(&format!(
-            "data file: {} before, {} now; {} pages were moved\n",
-            format_bytes(before),
-            format_bytes(done.bytes_after),
-            done.pages_moved
-        ))?;
+        let written = self.size()?;
+        let (mut now, mut pages_moved) = (written, 0);
+        for _ in 0..ROUNDS {
+            pages_moved += self.round(pages_moved).with_context(doing)?;
+            let last = std::mem::replace(&mut now, self.size()?);
+            if now.file_bytes >= last.file_bytes && now.device_bytes >= last.device_bytes {
+                break;
+            }
+        }
+        let mut text = format!("data file before: {before}\n");
+        if written.file_bytes > before.file_bytes {
+            text += &format!("with what only the redo log had: {written}\n");
+        }
+        output::print(&format!("{text}now: {now}; {pages_moved} pages were moved\n"))?;
         Ok(ExitCode::SUCCESS)
     }
 
+    /// Compacts once, after `earlier` pages were moved; returns how many more were.
+    fn round(&self, earlier: u64) -> Result<u64> {
+        let db = self.open()?;
+        let mut line = ProgressLine::new();
+        let compacted = db.compact(&mut |moved| {
+            line.show("compact", &format!("{} pages moved", earlier + moved))
+        });
+        line.end();
+        let moved = compacted?.pages_moved;
+        close(db)?;
+        Ok(moved)
+    }
+
+    /// Without threads: what they write meanwhile makes the file longer again.
     fn open(&self) -> Result<Database> {
-        open(&self.dir, "compacting", Options::default().memory_bytes(self.memory))
+        let options = Options::default().memory_bytes(self.memory).single_threaded();
+        open(&self.dir, "compacting", options)
+    }
+
+    /// That of the data file.
+    fn size(&self) -> Result<Size> {
+        let file = self.dir.join("data");
+        let metadata = file.metadata().with_context(|| format!("reading {}", file.display()))?;
+        Ok(Size { file_bytes: metadata.len(), device_bytes: metadata.blocks() * 512 })
+    }
+}
+
+/// How long a file is, and what it takes of the device: less, where it has holes.
+#[derive(Clone, Copy)]
+struct Size {
+    file_bytes: u64,
+    device_bytes: u64,
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mib = |bytes| bytes as f64 / f64::from(1 << 20);
+        let (long, taken) = (mib(self.file_bytes), mib(self.device_bytes));
+        write!(f, "{long:.1} MiB long, {taken:.1} MiB on the device")
     }
 }
 
