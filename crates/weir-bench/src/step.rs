@@ -226,8 +226,14 @@ impl FromStr for Step {
         let mut parts = text.split(':');
         let head = parts.next().unwrap_or_default();
         let mut step = parse_head(head)?;
+        let mut named = Vec::new();
         for parameter in parts {
             step.set(parameter)?;
+            let name = parameter.split('=').next().unwrap_or_default();
+            if named.contains(&name) {
+                return Err(format!("`{name}` is given twice"));
+            }
+            named.push(name);
         }
         Ok(step)
     }
@@ -347,7 +353,6 @@ mod tests {
         assert_eq!("qp:rate=1k".parse::<Step>().unwrap().to_string(), "qp1000");
         assert_eq!("update:rate=15k".parse::<Step>().unwrap().name(), "update@15k");
         assert_eq!("update:rate=75%".parse::<Step>().unwrap().name(), "update@75%");
-        assert_eq!("update:rate=75%:rate=9".parse::<Step>().unwrap().name(), "update@9");
     }
 
     #[test]
@@ -364,6 +369,9 @@ mod tests {
         assert!(error("l.i1:rows=0").contains("must not be zero"));
         assert!(error("qr:rate=5M").contains("more than 1000000"));
         assert!(error("qrx").contains("not a number"));
+        assert!(error("l.i0:rows=5:rows=6").contains("`rows` is given twice"));
+        assert!(error("update:rate=75%:rate=9").contains("`rate` is given twice"));
+        assert!(error("l.i1:delete:delete=no").contains("`delete` is given twice"));
         assert!(error("").contains("is no step"));
     }
 

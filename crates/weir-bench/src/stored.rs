@@ -73,7 +73,9 @@ fn json(path: &Path, what: &str) -> Result<Value> {
         }
         match source.io_error_kind() {
             Some(_) => io(source.into()),
-            None => Error::Json { what: what.into(), source },
+            // A result that was cut short is one.
+            None if source.is_eof() => Error::Json { what: what.into(), source },
+            None => Error::Usage(format!("{what}: no result of `weir bench`: {source}")),
         }
     })
 }

@@ -240,7 +240,7 @@ fn a_document_of_another_format_is_refused() {
     run.save(&path).unwrap();
     assert!(Run::load(&path).unwrap_err().to_string().contains("format 99"));
     std::fs::write(&path, "no json").unwrap();
-    assert!(matches!(Run::load(&path), Err(Error::Json { .. })));
+    assert!(matches!(Run::load(&path), Err(Error::Usage(_))));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `weir report`: results of benchmarks as one page of HTML.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -9,7 +10,7 @@ use clap::Args;
 use weir_bench::Error;
 use weir_bench::files::write_whole;
 use weir_bench::stored::Stored;
-use weir_report::{Source, page};
+use weir_report::{Source, is_page, page};
 
 use crate::output::{print, tell};
 
@@ -56,8 +57,26 @@ impl Report {
             let message = format!("{}: the page would replace this result", run.display());
             return Err(Error::Usage(message));
         }
+        if holds_something_else(&self.output) {
+            let output = self.output.display();
+            let message = format!(
+                "{output}: there is a file that isn't a report: remove it, or choose another with -o"
+            );
+            return Err(Error::Usage(message));
+        }
         Ok(())
     }
+}
+
+/// Whether there is a file with something in it that isn't a page of an earlier report.
+fn holds_something_else(output: &Path) -> bool {
+    if !output.is_file() {
+        return false;
+    }
+    let mut beginning = Vec::new();
+    let read = File::open(output).and_then(|file| file.take(1 << 10).read_to_end(&mut beginning));
+    // One that can't be read may be anything.
+    !matches!(read, Ok(0)) && !is_page(&beginning)
 }
 
 /// The runs of a document, which may be about several engines.

@@ -29,6 +29,9 @@ Studies: redo-size-2017, dirty-limit-2009, nothing-to-tune-2020.";
 /// Every second is kept: a week takes 100 MB.
 const SECONDS_MAX: u32 = 7 * 24 * 3600;
 
+/// As many as a table in MariaDB has.
+const INDEXES_MAX: u32 = 64;
+
 /// Simulate page writing on models of devices and workloads.
 #[derive(Args)]
 #[command(after_help = format!("{HELP}\n{}", columns_help(&summary::COLUMNS)))]
@@ -54,9 +57,9 @@ pub struct Sim {
     /// Bytes of redo per operation
     #[arg(long, default_value = "300", value_parser = parse_bytes)]
     redo_per_row: u64,
-    /// Secondary indexes, for inserts
-    #[arg(long, default_value_t = 3)]
-    indexes: u32,
+    /// Secondary indexes, for the workload insert [default: 3]
+    #[arg(long)]
+    indexes: Option<u32>,
     /// Dirty pages at most, percent of memory
     #[arg(long, default_value_t = 90.0)]
     dirty_limit: f64,
@@ -125,6 +128,14 @@ impl Sim {
         if !(1.0..=100.0).contains(&self.dirty_limit) {
             return usage(format!("--dirty-limit {}: 1 to 100 percent", self.dirty_limit));
         }
+        if let Some(indexes) = self.indexes {
+            if self.workload != WorkloadKind::Insert {
+                return usage(format!("--indexes: {} has none", self.workload.name()));
+            }
+            if indexes > INDEXES_MAX {
+                return usage(format!("--indexes {indexes}: at most {INDEXES_MAX}"));
+            }
+        }
         if !(0.0..=1.0).contains(&self.contention) {
             return usage(format!("--contention {}: 0 to 1", self.contention));
         }
@@ -161,9 +172,9 @@ impl Sim {
     }
 
     fn setup(&self) -> Setup {
-        let redo_per_row = self.redo_per_row as f64;
+        let (redo_per_row, indexes) = (self.redo_per_row as f64, self.indexes.unwrap_or(3));
         let workload =
-            Workload::new(self.workload, self.data, self.rate as f64, redo_per_row, self.indexes);
+            Workload::new(self.workload, self.data, self.rate as f64, redo_per_row, indexes);
         Setup {
             dirty_limit_percent: self.dirty_limit,
             contention: self.contention,

@@ -73,7 +73,7 @@ fn a_directory_with_files_is_left_alone() {
 fn nonsense_ends_with_code_2_and_a_reason() {
     let dir = tempfile::tempdir().unwrap();
     let url = "mysql://localhost/";
-    let cases: [(&[&str], &str); 53] = [
+    let cases: [(&[&str], &str); 55] = [
         (&["bench", "insert", "--engine", "oracle"], "`oracle` is no engine"),
         (&["bench", "insert", "--rows", "many"], "not a number"),
         (&["bench", "insert", "--memory", "5Q"], "unknown unit"),
@@ -137,6 +137,8 @@ fn nonsense_ends_with_code_2_and_a_reason() {
         (&["sim", "--policies", "fixed:5,governor,fixed:5.0"], "fixed:5 is named twice"),
         (&["sim", "--study", "2017"], "is no study; use redo-size-2017"),
         (&["sim", "--dirty-limit", "0"], "1 to 100 percent"),
+        (&["sim", "--workload", "insert", "--indexes", "65"], "--indexes 65: at most 64"),
+        (&["sim", "--indexes", "2"], "--indexes: cached has none"),
         (&["sim", "--redo", "1"], "--redo 1: at least 16M"),
         (&["sim", "--seconds", "4294967295"], "use 3 to 604800"),
         (&["bench", "insert", "--dirty-limit", "0"], "use 1 to 100"),
@@ -255,6 +257,7 @@ fn a_report_of_what_is_no_result_is_refused() {
     let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
     write("foreign.json", "{\"rows\": 1}");
     write("list.json", "[1, 2, 3]");
+    write("notes.txt", "notes");
     write("broken.json", &run[..run.len() / 2]);
     write("newer.json", &run.replacen("\"format\":1", "\"format\":7", 1));
     write("lacking.json", "{\"format\": 1}");
@@ -263,10 +266,11 @@ fn a_report_of_what_is_no_result_is_refused() {
     write("newer-tpcc.json", "{\"format\": 7, \"loads\": [], \"runs\": []}");
     write("sysbench.json", "{\"format\": 1, \"settings\": {}, \"runs\": []}");
     write("wave.json", "{\"experiment\": \"wave\", \"scale\": 1.0, \"cases\": []}");
-    let cases: [(&[&str], i32, &str); 15] = [
+    let cases: [(&[&str], i32, &str); 18] = [
         (&["missing.json"], 1, "reading missing.json: No such file"),
         (&["out"], 1, "reading out: Is a directory"),
-        (&["/dev/zero"], 1, "reading /dev/zero: expected value"),
+        (&["/dev/zero"], 2, "reading /dev/zero: no result of `weir bench`: expected value"),
+        (&["notes.txt"], 2, "reading notes.txt: no result of `weir bench`: expected"),
         (&["tpcc.json"], 1, "reading tpcc.json: missing field"),
         (&["newer-tpcc.json"], 2, "newer-tpcc.json: format 7, this program reads 1"),
         (&["sysbench.json"], 2, "sysbench.json: the table of `weir bench sysbench`"),
@@ -277,6 +281,8 @@ fn a_report_of_what_is_no_result_is_refused() {
         (&[good, "newer.json"], 2, "newer.json: format 7, this program reads 1"),
         (&["lacking.json"], 1, "lacking.json: missing field"),
         (&[good, "-o", good], 2, "would replace this result"),
+        (&[good, "-o", "notes.txt"], 2, "notes.txt: there is a file that isn't a report"),
+        (&[good, "-o", "wave.json"], 2, "wave.json: there is a file that isn't a report"),
         (&[good, "-o", "no-such/page.html"], 1, "writing no-such/page.html"),
         (&[], 2, "required"),
     ];
@@ -295,6 +301,8 @@ fn a_report_of_what_is_no_result_is_refused() {
     assert!(output.status.success(), "{err}");
     assert!(err.contains("left out: reading wave.json") && err.contains("sysbench.json"), "{err}");
     assert!(names(dir.path()).contains(&"report.html".to_string()));
+    let again = weir(&["report", good], dir.path());
+    assert!(again.status.success(), "an earlier page is replaced: {}", text(&again.stderr));
 }
 
 #[test]

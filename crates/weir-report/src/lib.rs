@@ -28,6 +28,6 @@ mod timeline;
 mod tpcc;
 
 pub use charts::{CHARTS, Chart, Line, Shape};
-pub use page::page;
+pub use page::{is_page, page};
 pub use source::{Benchmark, Source};
 pub use timeline::{Segment, Timeline};

@@ -31,6 +31,15 @@ struct RunData<'a> {
     timeline: &'a Timeline,
 }
 
+/// How each page names its maker, in its first KiB.
+const GENERATOR: &str = "<meta name=generator content=\"weir report ";
+
+/// Whether a file that begins so is a page that this program has made, of whatever version.
+pub fn is_page(beginning: &[u8]) -> bool {
+    let first = &beginning[..beginning.len().min(1 << 10)];
+    first.windows(GENERATOR.len()).any(|window| window == GENERATOR.as_bytes())
+}
+
 /// The page for these runs, the first of which the others are compared with.
 ///
 /// # Panics
@@ -62,7 +71,7 @@ pub fn page(sources: &[Source]) -> String {
         "<!DOCTYPE html>\n<html lang=en>\n<head>\n<meta charset=utf-8>\n\
          <meta http-equiv=Content-Security-Policy content=\"{policy}\">\n\
          <meta name=viewport content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=generator content=\"weir report {version}\">\n\
+         {GENERATOR}{version}\">\n\
          <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
          <header><h1>{title}</h1><button id=theme type=button>Dark</button></header>\n\
          <main>\n<h2>Runs</h2>\n{runs}\n<h2>Results</h2>\n{results}\n\
