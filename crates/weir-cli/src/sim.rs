@@ -261,6 +261,7 @@ fn advice(setup: &Setup, kind: WorkloadKind) -> Result<String> {
         "op/s",
         "pages/op",
         "wKB/op",
+        "device",
         "saved",
         "redo to read",
         "pages to redo",
@@ -273,6 +274,7 @@ fn advice(setup: &Setup, kind: WorkloadKind) -> Result<String> {
             format!("{:.0}", row.rate),
             format!("{:.4}", row.pages_per_operation),
             format!("{:.2}", row.bytes_per_operation / 1024.0),
+            percent(row.device_share),
             row.saved.map_or("-".into(), percent),
             format!("{:.1}G", row.recovery_bytes as f64 / f64::from(1 << 30)),
             row.recovery_pages.to_string(),
@@ -285,8 +287,9 @@ fn advice(setup: &Setup, kind: WorkloadKind) -> Result<String> {
     Ok(format!(
         "{} on {}: {} op/s wanted of {} bytes of redo, memory {}\n\n{}\n\
          Take {}: twice as much saves less than {:.0} % of the bytes written, or costs throughput, or is\n\
-         more than the data. After a crash, `redo to read` is read and `pages to redo` are brought up to\n\
-         date; `reading them` is the device's time for it. Pages are counted uncompressed.\n",
+         more than the data. `device` is the part of what the device can do that pages take. After a\n\
+         crash, `redo to read` is read and `pages to redo` are brought up to date; `reading them` is the\n\
+         device's time for it. Pages are counted uncompressed.\n",
         kind.name(),
         setup.device.name,
         setup.workload.rate,

@@ -30,6 +30,8 @@ pub struct Advice {
     pub pages_per_operation: f64,
     /// Bytes written per operation, redo included, pages uncompressed.
     pub bytes_per_operation: f64,
+    /// Share of what the device can do that reads and writes of pages take.
+    pub device_share: f64,
     /// Share of the bytes written that the doubling to this capacity saved.
     pub saved: Option<f64>,
     /// Redo to be read after a crash.
@@ -121,6 +123,7 @@ fn one(setup: &Setup, redo_bytes: u64, before: Option<&Advice>) -> Advice {
         rate: s.rate_mean / scale,
         pages_per_operation: s.pages_per_operation,
         bytes_per_operation,
+        device_share: (s.reads + s.pages_mean) / scaled.device.pages_per_second,
         saved: before.map(|b| 1.0 - bytes_per_operation / b.bytes_per_operation),
         recovery_bytes: (s.age_mean * redo_bytes as f64 * PolicyChoice::Governor.usable_log())
             as u64,
@@ -158,6 +161,9 @@ mod tests {
             let off = row.pages_per_operation / expected - 1.0;
             assert!(off.abs() < 0.05, "{off}: {row:?}");
             assert!((row.rate / 20_000.0 - 1.0).abs() < 0.01, "{row:?}");
+            // A sata-ssd does 30,000 pages a second, and nothing is read.
+            let share = 20_000.0 * row.pages_per_operation / 30_000.0;
+            assert!((row.device_share / share - 1.0).abs() < 0.01, "{share}: {row:?}");
         }
     }
 
