@@ -7,6 +7,7 @@ mod common;
 use common::{names, text, weir};
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
+use weir::{Database, Options, RawIndex, Schema, Type};
 
 const TINY: [&str; 12] = [
     "bench",
@@ -463,6 +464,30 @@ fn a_study_says_how_far_off_it_is() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(out.contains("with a limit of 20 %, 60 to 72 % are dirty\n  model: "), "{out}");
     assert_eq!(out.lines().filter(|line| line.starts_with("limit ")).count(), 6, "{out}");
+}
+
+#[test]
+fn a_check_tells_which_indexes_it_can_not_compare_with_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options::default().memory_bytes(8 << 20).redo_capacity_bytes(8 << 20);
+    let db = Database::open(dir.path().join("data"), options).unwrap();
+    let typed = Schema::builder().column("id", Type::U64).primary_key(&["id"]).index("by", &["id"]);
+    db.create_table("typed", typed.build().unwrap()).unwrap();
+    let check = || weir(&["check", "data"], dir.path());
+    drop(db);
+    let output = check();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout).lines().count(), 1, "{}", text(&output.stdout));
+    let db = Database::open(dir.path().join("data"), Options::default()).unwrap();
+    let indexes = vec![RawIndex::new("one", true), RawIndex::new("two", false)];
+    db.create_table("raw", Schema::raw(indexes, Vec::new()).unwrap()).unwrap();
+    drop(db);
+    let output = check();
+    let out = text(&output.stdout);
+    assert!(
+        output.status.success() && out.contains("can read: 2; in MariaDB, CHECK TABLE"),
+        "{out}"
+    );
 }
 
 #[test]

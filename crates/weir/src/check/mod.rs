@@ -90,6 +90,8 @@ pub struct Summary {
     pub prepared: u64,
     /// Free units of the data file, 4 KiB each.
     pub free_units: u64,
+    /// Indexes of raw tables: not compared with rows, which only the caller can read.
+    pub raw_indexes: u64,
     /// Findings.
     pub findings: u64,
 }
