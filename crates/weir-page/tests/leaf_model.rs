@@ -358,7 +358,6 @@ fn validate_survives_any_bytes() {
     }
 }
 
-/// Length of both gaps, as the header says.
 #[test]
 fn keys_and_values_that_are_too_long_are_found() {
     let found = |lower: &[u8], key_len: usize, value_len: usize| {
@@ -374,6 +373,7 @@ fn keys_and_values_that_are_too_long_are_found() {
     assert!(found(&[b'a'; MAX_KEY + 1], 1, 0).starts_with("a fence is longer"));
 }
 
+/// Length of both gaps, as the header says.
 fn gap_bytes(p: &Page) -> u8 {
     (p.0[58] >> 4) + (p.0[59] >> 4)
 }
