@@ -523,7 +523,6 @@ fn a_database_is_compacted_and_checked_where_there_is_one() {
     let out = text(&output.stdout);
     assert!(out.starts_with(&format!("data file before: {before}\n")), "{out}");
     assert!(out.contains(&format!("\nnow: {now}; ")), "{out}");
-    assert!(!out.contains("; 0 pages were moved"), "{out}");
     let again = weir(&["compact", "data"], dir.path());
     let expected = format!("data file before: {now}\nnow: {now}; 0 pages were moved\n");
     assert_eq!(text(&again.stdout), expected, "one run gets to the end");
