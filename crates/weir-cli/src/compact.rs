@@ -28,6 +28,7 @@ const ROUNDS: usize = 8;
 impl Compact {
     pub fn run(self) -> Result<ExitCode> {
         let doing = || format!("compacting {}", self.dir.display());
+        // Before it is opened, which may make it longer; that there is no database, the open tells better.
         let before = self.size();
         let db = self.open()?;
         let before = before?;

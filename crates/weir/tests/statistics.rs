@@ -127,7 +127,7 @@ fn leaves_of_a_built_index_do_not_split_together() {
     .unwrap();
     let leaves = |n| db.index_figures(&table, KeyOf::Index(n)).unwrap().leaf_pages;
     let (built, of_rising) = (leaves(0), leaves(1));
-    assert!(of_rising * 13 < built * 10, "{of_rising} leaves for rising keys, {built} for random");
+    assert!(of_rising * 12 < built * 10, "{of_rising} leaves for rising keys, {built} for random");
     insert(100_000, 102_000, true);
     let split = leaves(0) - built;
     println!("{split} of {built} leaves have split");

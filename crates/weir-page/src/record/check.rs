@@ -40,7 +40,8 @@ impl Redo<'_> {
             Redo::Freeze { .. } => check_kind(page, Kind::Leaf),
             Redo::Truncate { at, upper, .. } => {
                 check_slots(page, node_kind(page), 0, at)?;
-                check_room(node::can_truncate(page, at.into(), upper))
+                let can = node::can_truncate(page, at.into(), upper);
+                ensure(can, || format!("it can't be made to end before slot {at}"))
             }
             Redo::InsertChild { slot, key, .. } => {
                 ensure(slot > 0, || "a child goes before the first".into())?;
@@ -99,6 +100,11 @@ pub(super) fn check_room(fits: bool) -> Result<(), String> {
     ensure(fits, || "there is no room for it".into())
 }
 
+/// That an entry can go to `slot` of `n`.
+pub(super) fn check_slot(slot: usize, n: usize) -> Result<(), String> {
+    ensure(slot <= n, || format!("it is for slot {slot}, and there are {n}"))
+}
+
 fn check_push(page: &Page, undo: &Undo<'_>) -> Result<(), String> {
     check_kind(page, Kind::Undo)?;
     check_room(undo::fits(page, undo.size()))
@@ -112,8 +118,7 @@ fn check_insert(
     versioned: bool,
 ) -> Result<(), String> {
     check_kind(page, Kind::Leaf)?;
-    let n = node::count(page);
-    ensure(slot <= n, || format!("it is for slot {slot}, and there are {n}"))?;
+    check_slot(slot, node::count(page))?;
     check_key(page, key.len())?;
     check_room(node::fits_insert(page, key.len(), value_len, versioned))
 }

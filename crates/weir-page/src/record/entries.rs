@@ -3,7 +3,7 @@
 //! An entry: varint slots since the one before (0 if it follows at once), varint bytes of the key shared with the one
 //! before, the rest of the key, state, value. Keys and values have their length in front.
 
-use super::check::{check_key, check_kind, check_room};
+use super::check::{check_key, check_kind, check_room, check_slot};
 use super::codec::put_slice;
 use crate::node::MAX_KEY;
 use crate::page::{Kind, Page};
@@ -39,7 +39,8 @@ impl<'a> Entries<'a> {
             check_key(page, entries.key.len())?;
             let (key_len, len) = (entries.key.len(), entry.value.len());
             let size = node::insert_size(page, key_len, len, entry.version.is_some());
-            check_room(entries.slot <= n && size <= room)?;
+            check_slot(entries.slot, n)?;
+            check_room(size <= room)?;
             (n, room) = (n + 1, room - size);
         }
         Ok(())

@@ -70,7 +70,7 @@ impl Check<'_> {
                 self.find(OWNER, LANE_DIRECTORY, None, what);
             }
             if head != PageId::NONE {
-                walk.lane = lane;
+                (walk.lane, walk.begin) = (lane, UndoPtr::default());
                 walk.owner = format!("undo lane {lane}");
                 self.lane(&mut walk, head, tail)?;
             }

@@ -46,13 +46,13 @@ impl Database {
                 self.check_stagings(&mut |finding| {
                     summary.findings += 1;
                     report(finding);
-                });
+                })?;
             }
             Ok(summary)
         })?;
         for name in self.table_names() {
             let Some(table) = self.table(&name) else { continue };
-            let def = table.0.def()?;
+            let Ok(def) = table.0.def() else { continue };
             if matches!(def.layout, Layout::Raw(_)) {
                 summary.raw_indexes += def.indexes.len() as u64;
             }
@@ -107,7 +107,7 @@ impl Database {
 
     /// Reports entries that are alive both in the staging tree and in the main tree of an index. All is at rest, and all trees
     /// are sound.
-    fn check_stagings(&self, report: &mut dyn FnMut(Finding)) {
+    fn check_stagings(&self, report: &mut dyn FnMut(Finding)) -> std::result::Result<(), Fault> {
         let storage = &self.0.shared.storage;
         let tables: Vec<Table> = self.0.tables.read().values().cloned().collect();
         for table in tables {
@@ -116,21 +116,14 @@ impl Database {
                 let Some(staging) = &index.staging else { continue };
                 let name = def.layout.index_name(n);
                 let owner = format!("index `{name}` of table `{}`", table.name());
-                let mut tell = |page, place, what: String| {
-                    report(Finding { page, place, owner: owner.clone(), what });
-                };
-                match staging.tree.alive_in_both(storage, index.tree) {
-                    Ok(both) => both.into_iter().for_each(|(page, slot)| {
-                        let what = "is alive in the staging tree, too";
-                        tell(page, Some(Place::Slot(slot)), what.into());
-                    }),
-                    Err(error) => {
-                        let what = format!("can't be compared with its staging tree: {error}");
-                        tell(index.tree.root(), None, what);
-                    }
+                for (page, slot) in staging.tree.alive_in_both(storage, index.tree)? {
+                    let (place, owner) = (Some(Place::Slot(slot)), owner.clone());
+                    let what = "is alive in the staging tree, too".into();
+                    report(Finding { page, place, owner, what });
                 }
             }
         }
+        Ok(())
     }
 
     /// Whether each index has an entry for each of the table's rows, as the row asks for it, and no

@@ -182,7 +182,7 @@ impl StemScan {
         };
         loop {
             let kept = match reads.next_stored(txn) {
-                Ok(true) => self.keep(reads.last(), limits),
+                Ok(true) => self.keep(reads.last(), limits).inspect_err(|_| reads.give_again()),
                 Ok(false) => {
                     self.is_read = self.left.is_none();
                     return Ok(());

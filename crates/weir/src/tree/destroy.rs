@@ -1,9 +1,9 @@
 //! Freeing a tree, a page or two at a time.
 //!
 //! Each step leaves a smaller tree, so a drop that is cut short is begun again. The root goes last,
-//! together with the change that says that the tree is no more.
+//! together with the change that says that the tree is no more. What a damaged tree leads to and isn't its own stays.
 
-use super::{Tree, overflow};
+use super::{LEVELS, Tree, overflow};
 use crate::storage::{Fault, Mtr, Need, Restart, Storage, retry};
 use weir_page::overflow::Reference;
 use weir_page::{Page, PageId, Redo, node};
@@ -15,6 +15,11 @@ enum Step {
     Chain(PageId),
     /// Nothing is left.
     Done,
+}
+
+struct LastPath {
+    inner: Vec<PageId>,
+    leaf: Option<PageId>,
 }
 
 impl Tree {
@@ -40,17 +45,24 @@ impl Tree {
         }
     }
 
-    /// Latches the pages on the way to the last leaf.
-    fn latch_last_path(&self, mtr: &mut Mtr<'_>) -> Result<Vec<PageId>, Restart<Fault>> {
-        let mut path = vec![self.root()];
+    /// Latches the pages on the way to the last leaf: the inner ones, and the leaf. Where the way leads to a page that isn't
+    /// the tree's, there is none.
+    fn latch_last_path(&self, mtr: &mut Mtr<'_>) -> Result<LastPath, Restart<Fault>> {
+        let (mut inner, mut at) = (Vec::new(), self.root());
+        let mut above = LEVELS;
         loop {
-            let at = *path.last().expect("the path begins at the root");
             mtr.latch(at)?;
             let page = mtr.page(at);
-            if page.level() == 0 {
-                return Ok(path);
+            let level = u32::from(page.level());
+            if !self.owns(page, level) || level >= above {
+                return Ok(LastPath { inner, leaf: None });
             }
-            path.push(node::child(page, node::count(page) - 1));
+            if level == 0 {
+                return Ok(LastPath { inner, leaf: Some(at) });
+            }
+            above = level;
+            inner.push(at);
+            at = node::child(page, node::count(page) - 1);
         }
     }
 
@@ -60,24 +72,23 @@ impl Tree {
         finish: &mut dyn FnMut(&mut Mtr<'_>) -> Result<(), Restart<Fault>>,
     ) -> Result<Step, Restart<Fault>> {
         let mut mtr = s.mtr(Need::log(4096))?;
-        let path = self.latch_last_path(&mut mtr)?;
-        let leaf = mtr.page(path[path.len() - 1]);
-        if let Some((_, first)) = last_chain(leaf) {
+        let LastPath { inner, leaf } = self.latch_last_path(&mut mtr)?;
+        if let Some((_, first)) = leaf.and_then(|leaf| last_chain(mtr.page(leaf))) {
             return Ok(Step::Chain(first));
         }
-        let fork = path[..path.len() - 1].iter().rposition(|&p| node::count(mtr.page(p)) > 1);
+        let fork = inner.iter().rposition(|&page| node::count(mtr.page(page)) > 1);
         let (done, gone) = match fork {
             Some(at) => {
-                let slot = node::count(mtr.page(path[at])) as u16 - 1;
-                mtr.log(&Redo::RemoveChild { page: path[at], slot });
-                (Step::More, &path[at + 1..])
+                let slot = node::count(mtr.page(inner[at])) as u16 - 1;
+                mtr.log(&Redo::RemoveChild { page: inner[at], slot });
+                (Step::More, &inner[at + 1..])
             }
             None => {
                 finish(&mut mtr)?;
-                (Step::Done, &path[..])
+                (Step::Done, &inner[..])
             }
         };
-        for &page in gone {
+        for page in gone.iter().copied().chain(leaf) {
             mtr.free(page);
         }
         mtr.commit();
@@ -87,8 +98,7 @@ impl Tree {
     /// Frees the first page of a chain together with the entry that refers to it.
     fn drop_last_entry(&self, s: &Storage, first: PageId) -> Result<(), Restart<Fault>> {
         let mut mtr = s.mtr(Need::log(4096))?;
-        let path = self.latch_last_path(&mut mtr)?;
-        let leaf = path[path.len() - 1];
+        let leaf = self.latch_last_path(&mut mtr)?.leaf.expect("the leaf with the chain is there");
         let (slot, of_entry) =
             last_chain(mtr.page(leaf)).expect("the entry with the chain is there");
         assert_eq!(of_entry, first, "nobody else changes a tree that is being destroyed");

@@ -54,21 +54,21 @@ impl Tree {
                 if !still_child() {
                     return Err(Stop::Retry);
                 }
-                if !self.owns_leaf(&leaf) {
+                if !self.owns(&leaf, 0) {
                     return Err(Stop::Astray(page));
                 }
                 return Ok((steps, LeafRead(leaf)));
             }
-            if level >= above {
-                return Err(Stop::Astray(page));
-            }
-            above = level;
             let shared = s.pool.shared_page(frame);
             let (slot, count) = (choose(&shared), shared.count());
             let child = shared.child(slot);
             if !still_child() || !state.latch.validate(seen) {
                 return Err(Stop::Retry);
             }
+            if level >= above {
+                return Err(Stop::Astray(page));
+            }
+            above = level;
             steps.push(Step { slot, count });
             (page, parent) = (child, Some((frame, seen)));
         }

@@ -133,19 +133,24 @@ struct WayOn {
 }
 
 /// Looks at a page on the way down: its level, and what it has been seen as. Fails if `parent` no longer
-/// says that this is the page.
+/// says that this is the page, and if it isn't `above` it, the level that becomes this page's.
 #[inline]
 fn look(
     s: &Storage,
     page: PageId,
     frame: u32,
     parent: Option<Parent>,
+    above: &mut u32,
 ) -> Result<(u32, Seen), Stop> {
     let seen = s.pool.optimistic(frame, page)?;
     let level = s.pool.frame(frame).level.load(std::sync::atomic::Ordering::Acquire);
     if parent.is_some_and(|p| !s.pool.frame(p.frame).latch.validate(p.seen)) {
         return Err(Stop::Retry);
     }
+    if level >= *above {
+        return Err(Stop::Astray(page));
+    }
+    *above = level;
     Ok((level, seen))
 }
 
@@ -214,14 +219,13 @@ impl Tree {
         let mut above = LEVELS;
         loop {
             let frame = s.pool.find(&s.store, page)?;
-            let (here, seen) = look(s, page, frame, parent)?;
+            let (here, seen) = look(s, page, frame, parent, &mut above)?;
             if here == level {
                 return Ok(Position { page, frame, parent });
             }
-            if !(level..above).contains(&here) {
+            if here < level {
                 return Err(Stop::Astray(page));
             }
-            above = here;
             let from = way_on(s, page, frame, seen, target)?;
             page = from.child;
             parent = Some(from.parent);
@@ -236,14 +240,10 @@ impl Tree {
         let mut above = LEVELS;
         loop {
             let frame = s.pool.find(&s.store, page)?;
-            let (here, seen) = look(s, page, frame, parent)?;
+            let (here, seen) = look(s, page, frame, parent, &mut above)?;
             if here == 0 {
                 return Ok(Approach { page, parent });
             }
-            if here >= above {
-                return Err(Stop::Astray(page));
-            }
-            above = here;
             let from = way_on(s, page, frame, seen, target)?;
             if here == 1 {
                 return Ok(Approach { page: from.child, parent: Some(from.parent) });
@@ -275,7 +275,7 @@ impl Tree {
         if !self.still_child(s, &at) {
             return Err(Stop::Retry);
         }
-        if !self.owns_leaf(&leaf) {
+        if !self.owns(&leaf, 0) {
             return Err(Stop::Astray(at.page));
         }
         Ok(leaf)
@@ -300,8 +300,9 @@ impl Tree {
         if !self.still_child(s, &at) {
             return Err(Stop::Retry);
         }
-        if !self.owns_leaf(mtr.page(at.page)) {
-            return Err(Stop::Astray(at.page));
+        if !self.owns(mtr.page(at.page), 0) {
+            // A hint may be to a root that has grown since.
+            return Err(if hint.at.is_some() { Stop::Retry } else { Stop::Astray(at.page) });
         }
         if self.stays {
             s.pool.frame(at.frame).keep();
@@ -318,15 +319,17 @@ impl Tree {
     pub fn latch_leaf_beside(&self, mtr: &mut Mtr<'_>, hint: Hint) -> Result<PageId, Stop> {
         let at = hint.at.ok_or(Stop::Retry)?;
         mtr.try_latch_frame(at.frame, at.page)?;
-        if !self.owns_leaf(mtr.page(at.page)) || !self.still_child(mtr.storage(), &at) {
+        if !self.owns(mtr.page(at.page), 0) || !self.still_child(mtr.storage(), &at) {
             return Err(Stop::Retry);
         }
         Ok(at.page)
     }
 
+    /// Whether it is a page of this tree, at that level.
     #[inline]
-    fn owns_leaf(&self, page: &Page) -> bool {
-        page.kind() == Kind::Leaf && node::tree(page) == self.id
+    fn owns(&self, page: &Page, level: u32) -> bool {
+        let kind = if level == 0 { Kind::Leaf } else { Kind::Inner };
+        page.kind() == kind && u32::from(page.level()) == level && node::tree(page) == self.id
     }
 
     #[inline]

@@ -231,6 +231,11 @@ impl Tree {
         mtr.latch(left)?;
         mtr.latch(right)?;
         let (l, r) = (mtr.page(left), mtr.page(right));
+        // Damage is left to those who read it.
+        let are_neighbours = node::upper(l) == Some(node::lower(r));
+        if !self.owns(l, level) || !self.owns(r, level) || !are_neighbours {
+            return Ok(None);
+        }
         if !(node::is_sparse(l) || node::is_sparse(r)) || !node::can_merge(l, r) {
             return Ok(None);
         }

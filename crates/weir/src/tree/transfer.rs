@@ -143,7 +143,8 @@ impl Tree {
             let (leaves, upper) = retry(s, || self.leaves_below(s, &key))?;
             total += leaves;
             match upper {
-                Some(upper) => key = upper,
+                Some(upper) if upper > key => key = upper,
+                Some(_) => return Err(Fault::stray_page(self.root())),
                 None if total == 1 && retry(s, || self.is_one_empty_leaf(s))? => return Ok(0),
                 None => return Ok(total),
             }

@@ -53,14 +53,18 @@ fn a_child_of_too_high_a_level_is_told() {
     assert_told(|bed, _| bed.trees[0].0.root());
 }
 
+/// The root of another tree, a leaf.
+fn other_leaf(bed: &mut Bed, _: &[PageId]) -> PageId {
+    let mut txn = bed.txns.begin();
+    let other = txn.create_tree().unwrap();
+    txn.write(other, b"key", Op::Insert(b"value")).unwrap();
+    txn.commit(Durability::Sync).unwrap();
+    other.root()
+}
+
 #[test]
 fn a_leaf_of_another_tree_is_told() {
-    assert_told(|bed, _| {
-        let mut txn = bed.txns.begin();
-        let other = txn.create_tree().unwrap();
-        txn.commit(Durability::Sync).unwrap();
-        other.root()
-    });
+    assert_told(other_leaf);
 }
 
 #[test]
@@ -70,4 +74,38 @@ fn a_leaf_that_leads_a_scan_back_is_told() {
         let error = scan_error(&bed, EVERYTHING, direction);
         assert!(error.contains(&format!("page {stray}: is not the page")), "{error}");
     }
+}
+
+/// Empties the leaves beside such a child, merges them, drops the tree, and asserts that the child stays what it is.
+fn assert_stays(choose: impl Fn(&mut Bed, &[PageId]) -> PageId) {
+    let (bed, stray, _) = with_stray(choose);
+    let (tree, storage) = (bed.trees[0].0, bed.storage());
+    let root = bed.page(tree.root());
+    let before = bed.page(stray);
+    for slot in [1, 3] {
+        let leaf = bed.page(node::child(&root, slot));
+        let (lower, upper) = (node::lower(&leaf), node::upper(&leaf));
+        bed.set_page(&Builder::new(leaf.id(), tree.id, 0, lower, upper).finish());
+        tree.merge(storage, lower).unwrap();
+        assert!(bed.page(stray).0[..] == before.0[..], "after a merge");
+    }
+    tree.destroy(storage, &mut |_| Ok(())).unwrap();
+    assert!(bed.page(stray).0[..] == before.0[..], "after a drop");
+    assert!(storage.store.allocated_pages().contains(&stray));
+    assert!(!storage.store.allocated_pages().contains(&tree.root()));
+}
+
+#[test]
+fn merges_and_drops_leave_pages_of_others() {
+    assert_stays(|_, _| LANE_DIRECTORY);
+    assert_stays(other_leaf);
+}
+
+#[test]
+fn a_tree_that_leads_to_its_own_root_is_dropped() {
+    let (bed, root, mut children) = two_levels(1);
+    *children.last_mut().unwrap() = root.id();
+    bed.set_page(&with_children(&root, &children));
+    bed.trees[0].0.destroy(bed.storage(), &mut |_| Ok(())).unwrap();
+    assert!(!bed.storage().store.allocated_pages().contains(&root.id()));
 }
