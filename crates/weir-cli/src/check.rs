@@ -33,11 +33,11 @@ impl Check {
         output::print(&findings)?;
         let summary = checked.with_context(|| format!("checking {dir}"))?;
         output::print(&format!("{summary}\n"))?;
-        if summary.raw_indexes > 0 {
+        if summary.uncompared_indexes > 0 {
             output::print(&format!(
-                "indexes not compared with rows, which only the program that wrote them can read: {}; \
-                 in MariaDB, CHECK TABLE compares them\n",
-                summary.raw_indexes
+                "{} indexes were not compared with rows: only the program that wrote these can read them \
+                 (in MariaDB, CHECK TABLE compares them), or there is other damage\n",
+                summary.uncompared_indexes
             ))?;
         }
         Ok(if summary.findings == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })

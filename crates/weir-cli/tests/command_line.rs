@@ -484,7 +484,7 @@ fn a_check_tells_which_indexes_it_can_not_compare_with_rows() {
     let output = check();
     let out = text(&output.stdout);
     assert!(
-        output.status.success() && out.contains("can read: 2; in MariaDB, CHECK TABLE"),
+        output.status.success() && out.contains("\n2 indexes were not compared with rows"),
         "{out}"
     );
 }

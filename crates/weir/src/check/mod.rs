@@ -90,8 +90,9 @@ pub struct Summary {
     pub prepared: u64,
     /// Free units of the data file, 4 KiB each.
     pub free_units: u64,
-    /// Indexes of raw tables: not compared with rows, which only the caller can read.
-    pub raw_indexes: u64,
+    /// Indexes not compared with rows: those of raw tables, whose rows only the caller can read; all, if something else
+    /// is not sound.
+    pub uncompared_indexes: u64,
     /// Findings.
     pub findings: u64,
 }
