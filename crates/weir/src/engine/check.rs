@@ -269,11 +269,13 @@ mod tests {
         let mut findings = Vec::new();
         let summary = db.check(&mut |finding| findings.push(finding.to_string())).unwrap();
         assert_eq!((summary.findings, summary.uncompared_indexes), (1, 1));
-        let (page, from) = (index.tree.root(), staging.tree.root());
+        let page = index.tree.root();
         let what = "slot 50: is alive in the staging tree, too";
         assert_eq!(findings, [format!("index `by_a` of table `t`: page {page}, {what}")]);
-        let fault = db.0.shared.staging_step().unwrap_err().to_string();
-        assert_eq!(fault, format!("page {page}: slot 50 is alive in the staging page {from}, too"));
+        db.0.shared.staging_step().unwrap();
+        let before = std::mem::take(&mut findings);
+        db.check(&mut |finding| findings.push(finding.to_string())).unwrap();
+        assert_eq!(findings, before, "nothing is moved");
     }
 
     fn entries(db: &Database, table: &Table) -> Vec<(Vec<u8>, Vec<u8>)> {

@@ -104,6 +104,17 @@ impl Fault {
         }
     }
 
+    /// The page that is damaged, if that is it.
+    pub fn damaged_page(&self) -> Option<PageId> {
+        match *self {
+            Fault::Page { page, .. } => Some(page),
+            Fault::Store(StoreError::Corrupt { page, .. } | StoreError::NotStored { page }) => {
+                Some(page)
+            }
+            _ => None,
+        }
+    }
+
     /// Whether nothing is written any more before the database is opened again.
     pub fn has_stopped(&self) -> bool {
         match self {

@@ -6,6 +6,8 @@
 //! then its undo pages are. Each step may be repeated after a crash: an entry is removed only if the
 //! very record at hand made it dead, and what can't be repeated notes in the undo page that it is done. So the order of
 //! such removals doesn't matter: those of an undo page are made tree by tree, in the order of keys.
+//!
+//! What lies on damaged pages stays, and purge goes on: whoever reads it is told, and so is the check.
 
 use super::Transactions;
 use super::end::OwnedUndo;
@@ -222,16 +224,18 @@ impl Transactions {
                 let reference = Reference::from_bytes(&delta.middle).ok_or_else(|| {
                     Fault::page(found.at.page, "undo record has a malformed reference")
                 })?;
-                overflow::free_rest(s, reference.first)?;
-                retry(s, || {
-                    let mut mtr = s.mtr(Need::log(128))?;
-                    mtr.latch(reference.first)?;
-                    mtr.latch(found.at.page)?;
-                    mtr.log(&Redo::UndoPurged { page: found.at.page, from: found.next });
-                    mtr.free(reference.first);
-                    mtr.commit();
-                    Ok::<_, Restart<Fault>>(())
-                })
+                let freed = overflow::free_rest(s, reference.first).and_then(|()| {
+                    retry(s, || {
+                        let mut mtr = s.mtr(Need::log(128))?;
+                        mtr.latch(reference.first)?;
+                        mtr.latch(found.at.page)?;
+                        mtr.log(&Redo::UndoPurged { page: found.at.page, from: found.next });
+                        mtr.free(reference.first);
+                        mtr.commit();
+                        Ok::<_, Restart<Fault>>(())
+                    })
+                });
+                unless_damaged(freed)
             }
             OwnedUndo::DropTree { root } => {
                 let tree = Tree::new(TreeId(root.0));
@@ -268,11 +272,25 @@ fn exists(s: &Storage, tree: Tree) -> Result<bool, Fault> {
 fn remove_all(s: &Storage, mut dead: Vec<DeadEntry>) -> Result<(), Fault> {
     dead.sort_unstable_by(|a, b| (a.tree.id, &a.key).cmp(&(b.tree.id, &b.key)));
     for of_tree in dead.chunk_by(|a, b| a.tree == b.tree) {
-        if exists(s, of_tree[0].tree)? {
-            remove_run(s, of_tree)?;
+        let removed = exists(s, of_tree[0].tree)
+            .and_then(|exists| if exists { remove_run(s, of_tree) } else { Ok(()) });
+        if removed.as_ref().is_err_and(|fault| fault.damaged_page().is_some()) {
+            for DeadEntry { tree, key, by } in of_tree {
+                unless_damaged(remove_dead(s, *tree, key, *by))?;
+            }
+        } else {
+            removed?;
         }
     }
     Ok(())
+}
+
+/// What is damaged stays.
+fn unless_damaged(done: Result<(), Fault>) -> Result<(), Fault> {
+    match done {
+        Err(fault) if fault.damaged_page().is_some() => Ok(()),
+        done => done,
+    }
 }
 
 /// Removes dead entries of one tree, in ascending order.

@@ -276,7 +276,10 @@ impl Transactions {
         let mut filled = Vec::new();
         for staging in &all {
             let Some(moving) = staging.moving.try_lock().filter(|m| !m.retired) else { continue };
-            let leaves = staging.count_leaves(&self.storage)?;
+            let leaves = match staging.count_leaves(&self.storage) {
+                Err(fault) if fault.damaged_page().is_some() => continue,
+                leaves => leaves?,
+            };
             drop(moving);
             if leaves > 0 {
                 filled.push((leaves, staging));
@@ -303,7 +306,11 @@ impl Transactions {
     fn move_some_of(&self, mut stagings: Vec<(usize, &Arc<Staging>)>) -> Result<u64, Fault> {
         stagings.sort_unstable_by_key(|(leaves, _)| Reverse(*leaves));
         for (_, staging) in stagings {
-            let moved = self.move_some(staging)?;
+            let moved = match self.move_some(staging) {
+                // What lies on damaged pages stays; whoever reads it is told.
+                Err(fault) if fault.damaged_page().is_some() => 0,
+                moved => moved?,
+            };
             if moved > 0 {
                 return Ok(moved);
             }

@@ -109,3 +109,53 @@ fn a_tree_that_leads_to_its_own_root_is_dropped() {
     bed.trees[0].0.destroy(bed.storage(), &mut |_| Ok(())).unwrap();
     assert!(!bed.storage().store.allocated_pages().contains(&root.id()));
 }
+
+/// Damages the image of a page, and forgets all that is in memory.
+fn rot(bed: &Bed, page: PageId) {
+    let storage = bed.storage();
+    storage.flush_all(crate::storage::Reason::Checkpoint, &mut |_| {}).unwrap();
+    let extent = storage.store.map().slot(page).extent().unwrap();
+    bed.disk.rot("data", extent.offset() + 40, 3).unwrap();
+    storage.evict_step(bed.frames).unwrap();
+    assert!(storage.pool.find(&storage.store, page).is_err());
+}
+
+#[test]
+fn of_a_dropped_tree_only_damaged_pages_are_lost() {
+    let (bed, root, children) = two_levels(1);
+    rot(&bed, children[2]);
+    bed.trees[0].0.destroy(bed.storage(), &mut |_| Ok(())).unwrap();
+    let allocated = bed.storage().store.allocated_pages();
+    let left: Vec<_> = children.iter().filter(|page| allocated.contains(page)).collect();
+    assert_eq!(left, [&children[2]]);
+    assert!(!allocated.contains(&root.id()));
+}
+
+#[test]
+fn a_damaged_chain_does_not_keep_its_tree() {
+    let (bed, reference) = with_chain();
+    let second = weir_page::overflow::next(&bed.page(reference.first));
+    rot(&bed, second);
+    let tree = bed.trees[0].0;
+    tree.destroy(bed.storage(), &mut |_| Ok(())).unwrap();
+    let allocated = bed.storage().store.allocated_pages();
+    assert!(allocated.contains(&second) && !allocated.contains(&tree.root()));
+}
+
+#[test]
+fn purge_passes_over_damaged_leaves() {
+    let (bed, _, children) = two_levels(1);
+    let (tree, rows) = &bed.trees[0];
+    let mut txn = bed.txns.begin();
+    for key in rows.keys() {
+        txn.write(*tree, key, Op::Delete).unwrap();
+    }
+    txn.commit(Durability::Sync).unwrap();
+    rot(&bed, children[2]);
+    bed.purge_all();
+    let allocated = bed.storage().store.allocated_pages();
+    for page in children {
+        let is_damaged = bed.storage().load(page).is_err();
+        assert!(is_damaged || !allocated.contains(&page) || node::count(&bed.page(page)) == 0);
+    }
+}
