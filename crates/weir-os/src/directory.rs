@@ -268,8 +268,19 @@ impl Disk for Directory {
     }
 }
 
-/// Takes the lock and writes the process id; the lock lives as long as the file is open.
-fn lock_file(directory: &fs::File) -> io::Result<fs::File> {
+/// A locked file. Closing it would not do: a child that the process has just forked has it open, too, until it runs its
+/// own program.
+#[derive(Debug)]
+struct Locked(fs::File);
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
+    }
+}
+
+/// Takes the lock and writes the process id.
+fn lock_file(directory: &fs::File) -> io::Result<Locked> {
     let mut file = open_in(directory, LOCK_NAME, OFlags::RDWR | OFlags::CREATE, 0o640)?;
     match file.try_lock() {
         Ok(()) => {}
@@ -286,17 +297,17 @@ fn lock_file(directory: &fs::File) -> io::Result<fs::File> {
     }
     // For messages only: a full device keeps nobody from opening what is there.
     let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-    Ok(file)
+    Ok(Locked(file))
 }
 
 /// Locks the directory as well: the file is removed by who takes it for one that was left behind. Not every file
 /// system can do it.
-fn lock_directory(directory: &fs::File) -> io::Result<fs::File> {
+fn lock_directory(directory: &fs::File) -> io::Result<Locked> {
     // The lock is of this opening, and ends with it.
     let own = open_in(directory, ".", OFlags::RDONLY | OFlags::DIRECTORY, 0)?;
     match own.try_lock() {
         Err(TryLockError::WouldBlock) => Err(in_use("another process")),
-        _ => Ok(own),
+        _ => Ok(Locked(own)),
     }
 }
 
@@ -404,6 +415,19 @@ mod tests {
         let opened = fs::File::open(dir.path()).unwrap();
         rustix::fs::mknodat(&opened, LOCK_NAME, kind, rights, 0).unwrap();
         lock_file(&opened).unwrap();
+    }
+
+    #[test]
+    fn a_lock_that_is_given_back_is_free_whoever_has_inherited_its_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let opened = fs::File::open(dir.path()).unwrap();
+        for lock in [lock_file, lock_directory] {
+            let locked = lock(&opened).unwrap();
+            let _inherited = locked.0.try_clone().unwrap();
+            assert!(lock(&opened).is_err());
+            drop(locked);
+            lock(&opened).unwrap();
+        }
     }
 
     #[test]
