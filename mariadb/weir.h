@@ -142,8 +142,9 @@ typedef struct WeirBytes {
   size_t len;
 } WeirBytes;
 
-// Called while a database is recovered, by whoever opens it. While the log is read for its end, `all_bytes` is 0 and
-// `done_bytes` is what was read; then `done_bytes` of `all_bytes` are applied, none at first and all at last.
+// Called while a database is recovered. While the log is read for its end, by whoever opens it: `all_bytes` is 0 and
+// `done_bytes` is what was read. Then, once by whoever opens it and from then on by a thread of its own while the database is
+// open: `done_bytes` of `all_bytes` are applied, none at first and all at last.
 typedef void (*WeirRecoveryCallback)(uint64_t done_bytes, uint64_t all_bytes);
 
 // How to open a database.

@@ -1,4 +1,4 @@
-//! Databases that are there already, opened with their recovery's progress on standard error.
+//! Databases that are there already, opened and recovered, with progress on standard error.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use weir::{Database, Options, Progress};
 
 use crate::output::ProgressLine;
 
-/// Opens the database in `dir`, which is needed for `doing`.
+/// Opens the database in `dir`, which is needed for `doing`, and waits until all of its log is applied.
 pub fn open(dir: &Path, doing: &str, options: Options) -> Result<Database> {
     let what = if dir.exists() { "not a directory" } else { "no such directory" };
     ensure!(dir.is_dir(), "{doing} {}: {what}", dir.display());
@@ -19,6 +19,7 @@ pub fn open(dir: &Path, doing: &str, options: Options) -> Result<Database> {
         line.show(progress.phase, &text(&progress));
     });
     let opened = Database::open(dir, options);
+    let opened = opened.and_then(|db| db.finish_recovery().map(|()| db));
     line.lock().expect("nobody panicked while showing").end();
     opened.with_context(|| format!("opening {}", dir.display()))
 }

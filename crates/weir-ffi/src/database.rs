@@ -33,8 +33,9 @@ impl From<WeirDurability> for Durability {
     }
 }
 
-/// Called while a database is recovered, by whoever opens it. While the log is read for its end, `all_bytes` is 0 and
-/// `done_bytes` is what was read; then `done_bytes` of `all_bytes` are applied, none at first and all at last.
+/// Called while a database is recovered. While the log is read for its end, by whoever opens it: `all_bytes` is 0 and
+/// `done_bytes` is what was read. Then, once by whoever opens it and from then on by a thread of its own while the database is
+/// open: `done_bytes` of `all_bytes` are applied, none at first and all at last.
 pub type WeirRecoveryCallback = Option<extern "C" fn(done_bytes: u64, all_bytes: u64)>;
 
 /// How to open a database.

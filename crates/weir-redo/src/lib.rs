@@ -96,6 +96,7 @@
 mod commit;
 mod error;
 mod format;
+mod groups;
 mod head;
 #[cfg(all(test, feature = "shuttle"))]
 mod interleavings;
@@ -113,6 +114,7 @@ pub use format::{
     FORMAT_VERSION, GROUP_ALIGN, GROUP_HEADER_BYTES, MAX_GROUP_BYTES, MAX_PAYLOAD_BYTES,
     MIN_SEGMENTS, SEGMENT_HEADER_BYTES, group_bytes,
 };
+pub use groups::Groups;
 pub use layout::segment_bytes_of;
 pub use reader::{EndReason, Group, Reader, sync_all};
 pub use redo::{Admission, Appended, Credit, Redo, RedoOptions, Refused, remove_all};

@@ -251,6 +251,10 @@ impl Reader {
         let stored = self.stored.saturating_sub(offset).min(bytes as u64) as usize;
         if stored > 0 {
             let mut buf = std::mem::replace(&mut self.buf, AlignedBuf::zeroed(0));
+            if buf.capacity() < READ_BYTES {
+                // The last read failed, and took it along.
+                buf = AlignedBuf::zeroed(READ_BYTES);
+            }
             buf.set_len(stored);
             self.buf = self.file.read(offset, buf)?;
             self.window.extend_from_slice(&self.buf);

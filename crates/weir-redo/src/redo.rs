@@ -13,6 +13,7 @@ use weir_page::Lsn;
 use crate::RedoError;
 use crate::commit::Commits;
 use crate::format::{MAX_PAYLOAD_BYTES, MIN_SEGMENTS, group_bytes, is_segment_size};
+use crate::groups::Groups;
 use crate::layout::{Layout, Wanted, file_bytes, missing, next_segment_bytes};
 use crate::ring::{Claim, Ring};
 use crate::segments::{self, Segments};
@@ -352,6 +353,11 @@ impl Redo {
     pub fn is_unused(&self) -> bool {
         let (first, checkpoint) = (self.segments.first(), self.checkpoint().0);
         first.number == 1 && first.start == checkpoint && self.ring.reserved() == checkpoint
+    }
+
+    /// For reading groups that were written, and that the checkpoint has not passed, in any order.
+    pub fn groups(&self) -> Groups<'_> {
+        Groups::of(&self.segments)
     }
 
     /// Moves the checkpoint: nothing before `lsn` will ever be read again. Recycles or removes the segments

@@ -7,7 +7,7 @@ mod common;
 use common::*;
 use std::sync::Arc;
 use std::time::Duration;
-use weir::{Database, Durability, Isolation, Options, Schema, Shutdown, Value};
+use weir::{Database, Durability, Isolation, Options, Schema, Shutdown, Table, Value};
 use weir_os::SimDisk;
 
 fn item(id: u64, version: u64) -> Item {
@@ -113,6 +113,7 @@ fn recovery_reads_pages_together() {
     db.sync().unwrap();
     for memory in [24, 4] {
         let db = open(&disk.process_kill(), memory << 20);
+        db.finish_recovery().unwrap();
         let status = db.status();
         let (ahead, alone) = (status.pages_read_ahead, status.pages_read);
         assert!(ahead > 200 && alone * 4 < ahead, "{ahead} read ahead, {alone} alone");
@@ -149,6 +150,7 @@ fn recovery_with_little_memory_uses_places_again() {
     }
     db.sync().unwrap();
     let db = open(&disk.process_kill(), 2 << 20);
+    db.finish_recovery().unwrap();
     let status = db.status();
     let (file, pages) = (status.data_file_bytes, status.pages_allocated);
     let written = status.pages_written_free_frames;
@@ -298,4 +300,60 @@ fn who_waits_for_a_row_is_told_of_the_close() {
         let error = waiter.join().unwrap().expect_err("nobody goes on").to_string();
         assert!(error.contains("has been closed"), "{error}");
     });
+}
+
+/// The log is applied while others read and change what it is about, in threads of their own, and who closes the database
+/// or kills it meanwhile loses nothing.
+#[test]
+fn a_database_is_read_and_changed_while_it_is_recovered() {
+    let disk = SimDisk::new(1);
+    let options = options(24 << 20, 16 << 20);
+    let db = Database::open_on(Arc::new(disk.clone()), options.clone()).unwrap();
+    let table = db.create_table("items", items()).unwrap();
+    let put = |db: &Database, table: &Table, ids: &[u64], version| {
+        retried(db, Isolation::default(), |txn| {
+            ids.iter()
+                .try_for_each(|&id| txn.upsert(table, &values(id, &item(id, version))).map(drop))
+        });
+    };
+    let seed = seed();
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut model = std::collections::BTreeMap::new();
+    let mut some = |rng: &mut fastrand::Rng, db: &Database, table: &Table, version| {
+        let ids: Vec<u64> = (0..500).map(|_| rng.u64(..6000)).collect();
+        put(db, table, &ids, version);
+        ids.iter().for_each(|&id| drop(model.insert(id, item(id, version))));
+        model.clone()
+    };
+    for version in 0..12 {
+        some(&mut rng, &db, &table, version);
+    }
+    let (mut disk, mut on_demand) = (disk, 0);
+    drop((db, table));
+    for round in 0..6 {
+        let db = Database::open_on(Arc::new(disk.clone()), options.clone()).unwrap();
+        let table = db.table("items").unwrap();
+        let expected = some(&mut rng, &db, &table, 100 + round);
+        let mut txn = db.begin(Isolation::default()).unwrap();
+        for _ in 0..200 {
+            let id = rng.u64(..6000);
+            let got = txn.get(&table, &[Value::from(id)]).unwrap().is_some();
+            assert_eq!(got, expected.contains_key(&id), "row {id}, round {round}, seed {seed}");
+        }
+        on_demand += db.status().recovered_pages_on_demand;
+        if round % 2 == 0 {
+            let expected: Vec<_> = expected.into_iter().collect();
+            same(&expected, &all_items(&mut txn, &table), "all");
+        }
+        drop((txn, table));
+        match round % 3 {
+            0 => db.close(Shutdown::Clean, &mut |_| {}).unwrap(),
+            1 => db.close(Shutdown::Fast, &mut |_| {}).unwrap(),
+            _ => {
+                db.sync().unwrap();
+                disk = disk.process_kill();
+            }
+        }
+    }
+    assert!(on_demand > 0, "no page was wanted before its turn");
 }

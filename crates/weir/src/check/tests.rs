@@ -9,7 +9,7 @@ mod undo;
 mod work;
 
 use super::*;
-use crate::storage::{Need, Restart, StorageOptions, retry};
+use crate::storage::{Background, Need, OnProgress, Restart, StorageOptions, retry};
 use crate::tree::Tree;
 use crate::txn::{Durability, LANE_DIRECTORY, Op, Outcome, Transactions, Txn, TxnError, View};
 use fastrand::Rng;
@@ -117,7 +117,11 @@ impl Bed {
     fn crashed(self, seed: u64) -> Bed {
         let disk = self.disk.crash(seed);
         let on: Arc<dyn weir_os::Disk> = Arc::new(disk.clone());
-        let (storage, _) = Storage::open(on, &options(self.frames), &mut |_| {}).unwrap();
+        let storage = Storage::open(on, &options(self.frames), OnProgress::default()).unwrap();
+        // The pass is at its beginning, on its way, or at its end.
+        for _ in 0..seed % 4 {
+            storage.recovery_step(64 << (2 * seed % 12)).unwrap();
+        }
         let (txns, _) = Transactions::recover(Arc::new(storage), &mut |_| {}).unwrap();
         Bed { disk, txns, ..self }
     }

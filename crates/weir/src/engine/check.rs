@@ -86,6 +86,7 @@ impl Database {
         let _staged: Vec<_> = defs.iter().flat_map(|def| hold_stagings(&def.indexes)).collect();
         let _purge = self.0.shared.hold_purge();
         self.0.shared.storage.wait_for_freed()?;
+        self.finish_recovery()?;
         Ok(check(&self.0.shared.storage, &self.roots())?)
     }
 

@@ -43,7 +43,6 @@ pub use write::Entry;
 use crate::lock::LockInfo;
 use crate::schema::KeyOf;
 use crate::sort;
-use crate::storage::replay::Summary;
 use crate::storage::{Background, Fault, Reason, Storage};
 use crate::txn::{Durability, Transactions, Txn};
 use parking_lot::{Mutex, RwLock};
@@ -58,6 +57,9 @@ use transaction::Orphan;
 use weir_os::{Disk, open_directory};
 use weir_page::{TreeId, TxnId};
 use weir_status::{Address, Server};
+
+/// Bytes of the log that one step of a single-threaded database applies, about.
+const RECOVERY_STEP_BYTES: usize = 16 << 10;
 
 /// How a database is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -99,7 +101,6 @@ pub(crate) struct Inner {
     compacting: Mutex<()>,
     orphans: Mutex<Vec<Orphan>>,
     has_orphans: AtomicBool,
-    recovered: Summary,
     threads: Mutex<Option<Threads>>,
     endpoint: Mutex<Option<Server>>,
     /// Held last: nobody else opens the directory before everything has ended.
@@ -139,28 +140,21 @@ impl Database {
         }
         let lock = disk.lock()?;
         let exists = exists(&*disk, name, &options)?;
-        let (storage, recovered) = if exists {
+        let storage = if exists {
             // Where there is no database yet, files of such names are somebody else's.
             sort::remove_leftovers(&*disk)?;
             let storage_options = options.storage(0)?;
-            let on_progress = options.on_progress.clone();
-            let mut progress = |p| {
-                if let Some(on_progress) = &on_progress {
-                    on_progress(p);
-                }
-            };
-            Storage::open(disk, &storage_options, &mut progress)?
+            Storage::open(disk, &storage_options, options.on_progress.clone())?
         } else {
             let storage_options = options.storage(fastrand::u64(1..))?;
-            (Storage::create(disk, &storage_options)?, Summary::default())
+            Storage::create(disk, &storage_options)?
         };
-        Database::start(Arc::new(storage), options, recovered, lock)
+        Database::start(Arc::new(storage), options, lock)
     }
 
     fn start(
         storage: Arc<Storage>,
         options: Options,
-        recovered: Summary,
         lock: Box<dyn Send + Sync>,
     ) -> Result<Database> {
         let start = || Background::start(&storage).map_err(start_failed);
@@ -179,7 +173,7 @@ impl Database {
         let start = |background| Threads::start(&shared, background).map_err(start_failed);
         let threads = background.map(start).transpose()?;
         let endpoint = options.status_listen.as_ref();
-        let endpoint = endpoint.map(|at| listen(at, &shared, &recovered)).transpose()?;
+        let endpoint = endpoint.map(|at| listen(at, &shared)).transpose()?;
         let home = Home::new();
         let tables = load_tables(&shared, home)?;
         let prepared = Registry::recovered(prepared, tables.values())?;
@@ -194,7 +188,6 @@ impl Database {
             home,
             tables: RwLock::new(tables),
             ddl: Mutex::default(),
-            recovered,
             threads: Mutex::new(threads),
             endpoint: Mutex::new(endpoint),
             _lock: lock,
@@ -224,7 +217,7 @@ impl Database {
 
     /// Figures of the moment.
     pub fn status(&self) -> Status {
-        Status::of(&self.0.shared, &self.0.recovered)
+        Status::of(&self.0.shared)
     }
 
     /// Where [`Options::status_listen`] listens; `None` when it wasn't asked for.
@@ -307,6 +300,15 @@ impl Database {
         Ok(())
     }
 
+    /// Waits until all of the log that there was when the database was opened has been applied, or applies it. Nobody has
+    /// to: pages that are wanted before are brought up to date then.
+    ///
+    /// # Errors
+    /// Storage errors.
+    pub fn finish_recovery(&self) -> Result<()> {
+        Ok(self.0.running()?.finish_recovery()?)
+    }
+
     /// Writes dirty pages and moves the checkpoint to the end of the log as it is now.
     ///
     /// # Errors
@@ -341,13 +343,13 @@ impl Database {
 
     /// One step of what threads do otherwise, by number, for a single-threaded database: 0 writes
     /// pages, 1 moves the checkpoint, 2 purges, 3 frees frames, 4 syncs the log, 5 trims the file,
-    /// 6 merges staged index entries.
+    /// 6 merges staged index entries, 7 applies some of the log that there was at the opening.
     ///
     /// # Errors
     /// Storage errors.
     pub fn background_step(&self, step: u32) -> Result<()> {
         let storage = self.0.running()?;
-        match step % 7 {
+        match step % 8 {
             0 => drop(storage.flush_step(16)?),
             1 => drop(storage.checkpoint()?),
             2 => {
@@ -360,7 +362,8 @@ impl Database {
                 storage.store.release(durable);
             }
             5 => storage.trim()?,
-            _ => drop(self.0.shared.staging_step()?),
+            6 => drop(self.0.shared.staging_step()?),
+            _ => drop(storage.recovery_step(RECOVERY_STEP_BYTES)?),
         }
         Ok(())
     }
@@ -380,7 +383,10 @@ impl Database {
     /// # Errors
     /// Storage errors; what was committed as durable is so all the same.
     pub fn close(self, how: Shutdown, progress: &mut dyn FnMut(u64)) -> Result<()> {
-        let purged = if how == Shutdown::Clean { self.purge_all() } else { Ok(()) };
+        let purged = match how {
+            Shutdown::Clean => self.finish_recovery().and_then(|()| self.purge_all()),
+            Shutdown::Fast => Ok(()),
+        };
         drop(self.0.endpoint.lock().take());
         drop(self.0.threads.lock().take());
         let written = self.0.write_out(how, progress);
@@ -473,9 +479,9 @@ fn load_tables(shared: &Arc<Transactions>, home: Home) -> Result<HashMap<String,
 }
 
 /// Starts the endpoint that tells the database's figures.
-fn listen(at: &Address, shared: &Arc<Transactions>, recovered: &Summary) -> Result<Server> {
-    let (shared, recovered) = (shared.clone(), *recovered);
-    Server::start(at, move || Status::of(&shared, &recovered).figures())
+fn listen(at: &Address, shared: &Arc<Transactions>) -> Result<Server> {
+    let shared = shared.clone();
+    Server::start(at, move || Status::of(&shared).figures())
         .map_err(|error| Error::Options { option: "status_listen", what: format!("{at}: {error}") })
 }
 

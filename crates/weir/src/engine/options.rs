@@ -1,8 +1,7 @@
 //! How to open a database.
 
 use super::error::{Error, Result};
-use crate::storage::replay::Progress;
-use crate::storage::{PolicyMaker, StorageOptions};
+use crate::storage::{OnProgress, PolicyMaker, Progress, StorageOptions};
 use crate::txn::Durability;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,9 +10,6 @@ use weir_page::PAGE_SIZE;
 use weir_redo::RedoOptions;
 use weir_status::Address;
 use weir_store::Compression;
-
-/// Called with the progress of recovery.
-pub(super) type OnProgress = Arc<dyn Fn(Progress) + Send + Sync>;
 
 /// How to open a database. Only three numbers matter: memory, redo capacity, durability.
 ///
@@ -41,7 +37,7 @@ pub struct Options {
     pub(super) staging: bool,
     pub(super) staging_leaves: Option<usize>,
     pub(super) staging_eager: bool,
-    pub(super) on_progress: Option<OnProgress>,
+    pub(super) on_progress: OnProgress,
     pub(super) status_listen: Option<Address>,
 }
 
@@ -63,7 +59,7 @@ impl Default for Options {
             staging: true,
             staging_leaves: None,
             staging_eager: false,
-            on_progress: None,
+            on_progress: OnProgress::default(),
             status_listen: None,
         }
     }
@@ -155,10 +151,10 @@ impl Options {
         Options { staging_leaves: Some(leaves), staging_eager: true, ..self }
     }
 
-    /// Is told of the progress of recovery, in the thread that opens the database: now and then while the log is read for its
-    /// end, then from when none of it is applied to when all is. After that transactions that were running are rolled back.
+    /// Is told of the progress of recovery: now and then while the log is read for its end, by the thread that opens the
+    /// database; then, while the database is open, by a thread of its own, until all of the log is applied.
     pub fn on_progress(self, on_progress: impl Fn(Progress) + Send + Sync + 'static) -> Self {
-        Options { on_progress: Some(Arc::new(on_progress)), ..self }
+        Options { on_progress: OnProgress(Some(Arc::new(on_progress))), ..self }
     }
 
     /// Gives the figures of the open database to whoever asks at this address, in Prometheus' text

@@ -4,7 +4,6 @@
 //! [`Status::figures`], from which the endpoint, `weir top` and the benchmark take them.
 
 use crate::storage::Cause;
-use crate::storage::replay::Summary;
 use crate::txn::{Running, Transactions};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -146,10 +145,14 @@ status! {
     data_used_bytes: gauge bytes,
     /// Pages that exist.
     pages_allocated: gauge count,
-    /// Bytes of log that recovery went through when the database was opened.
-    recovered_log_bytes: gauge bytes,
-    /// Records that recovery applied when the database was opened.
-    recovered_records: gauge count,
+    /// Bytes of log between the checkpoint and the end when the database was opened.
+    recovery_log_bytes: gauge bytes,
+    /// Bytes of them that recovery has not gone through; it does so while the database is open.
+    recovery_log_bytes_left: gauge bytes,
+    /// Records that recovery has applied.
+    recovered_records: counter count,
+    /// Pages that recovery has brought up to date before their turn, because somebody wanted them.
+    recovered_pages_on_demand: counter count,
 }
 
 fn figure(name: &'static str, help: &'static str, kind: Kind, unit: Unit, value: u64) -> Figure {
@@ -180,9 +183,9 @@ impl Status {
         figures
     }
 
-    pub(super) fn of(shared: &Transactions, recovered: &Summary) -> Status {
+    pub(super) fn of(shared: &Transactions) -> Status {
         let s = &shared.storage;
-        let f = &s.figures;
+        let (f, recovery) = (&s.figures, &s.recovery_figures);
         let store = s.store.stats();
         let locks = shared.locks.stats();
         let staging = shared.staging.figures();
@@ -240,8 +243,10 @@ impl Status {
             data_used_bytes: store.used_units * 4096,
             pages_allocated: store.pages_allocated,
             disk: s.disk.stats(),
-            recovered_log_bytes: recovered.log_bytes,
-            recovered_records: recovered.applied,
+            recovery_log_bytes: recovery.log_bytes.load(Relaxed),
+            recovery_log_bytes_left: recovery.left_bytes.load(Relaxed),
+            recovered_records: recovery.applied.load(Relaxed),
+            recovered_pages_on_demand: recovery.on_demand.load(Relaxed),
         }
     }
 }

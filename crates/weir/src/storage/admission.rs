@@ -5,7 +5,7 @@
 //! (`gate`): with background threads by waiting for them, without by doing their steps itself.
 
 use super::dirty::Reserved;
-use super::{Cause, Fault, Mtr, Need, Storage, gate, interrupt, write};
+use super::{Cause, Fault, Mtr, Need, STEP_BYTES, Storage, gate, interrupt, write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use weir_redo::{Admission, Credit, Refused};
@@ -168,6 +168,7 @@ impl Storage {
     fn relieve_log(&self, wait: &mut Wait) -> Result<(), Fault> {
         let turns = wait.turn(&self.vain.writes);
         if self.inline {
+            self.recovery_step(STEP_BYTES)?;
             self.flush_step(self.batch_pages())?;
             self.checkpoint()?;
             if turns > 1000 {
@@ -185,6 +186,17 @@ impl Storage {
         self.pressed.store(true, Ordering::Relaxed);
         self.flusher.raise();
         self.checkpointer.raise();
+    }
+
+    /// Credits for the pages that an mtr may dirty, for those who dirty pages without one.
+    pub(super) fn reserve_credits(&self) -> Result<Reserved<'_>, Fault> {
+        let mut wait = Wait::default();
+        loop {
+            match self.dirty.try_reserve() {
+                Some(reserved) => return Ok(reserved),
+                None => self.relieve_dirty_limit(&mut wait)?,
+            }
+        }
     }
 
     /// Writes, or waits for the writes of, what is too much of dirty pages.

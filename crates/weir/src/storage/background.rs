@@ -5,7 +5,7 @@ use super::free::Supply;
 use super::gate::Rates;
 use super::regulator::{LONGEST_TURN, Regulator, TURN};
 use super::writers::{THREADS, Writers};
-use super::{Fault, Rests, Signal, Storage};
+use super::{Fault, Rests, STEP_BYTES, Signal, Storage};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
@@ -16,51 +16,66 @@ pub struct Background {
     storage: Arc<Storage>,
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+    /// Waits for the others, and for users who wait for them: it ends first.
+    recoverer: Option<JoinHandle<()>>,
 }
 
 #[derive(Default)]
 struct Shared {
     ending: AtomicBool,
+    recovery_ending: AtomicBool,
     /// Wakes the keeper of the log.
     ended: Signal,
     writers: Writers,
 }
 
 impl Background {
-    /// Starts the threads of the page writer and of reading ahead, the evictor, and the keepers of log and checkpoint.
+    /// Starts the threads of the page writer and of reading ahead, the evictor, the keepers of log and checkpoint, and
+    /// recovery, if it goes on.
     ///
     /// # Errors
     /// When the system gives no threads.
     pub fn start(storage: &Arc<Storage>) -> std::io::Result<Background> {
-        let mut background =
-            Background { storage: storage.clone(), shared: Arc::default(), threads: Vec::new() };
-        background.spawn("weir-flush", flusher)?;
+        let (storage, shared) = (storage.clone(), Arc::default());
+        let mut background = Background { storage, shared, threads: Vec::new(), recoverer: None };
+        background.keep("weir-flush", flusher)?;
         for _ in 0..THREADS {
             background
-                .spawn("weir-write", |storage, shared| shared.writers.run(storage, survive))?;
+                .keep("weir-write", |storage, shared| shared.writers.run(storage, survive))?;
         }
         for _ in 0..ahead::THREADS {
-            background.spawn("weir-ahead", |storage, _| storage.ahead.run(storage))?;
+            background.keep("weir-ahead", |storage, _| storage.ahead.run(storage))?;
         }
-        background.spawn("weir-evict", evictor)?;
-        background.spawn("weir-check", checkpointer)?;
-        background.spawn("weir-log", log_keeper)?;
+        background.keep("weir-evict", evictor)?;
+        background.keep("weir-check", checkpointer)?;
+        background.keep("weir-log", log_keeper)?;
+        if background.storage.is_recovering() {
+            background.recoverer = Some(background.spawn("weir-recover", recoverer)?);
+        }
         Ok(background)
     }
 
-    fn spawn(&mut self, name: &str, run: fn(&Storage, &Shared)) -> std::io::Result<()> {
-        let (storage, shared) = (self.storage.clone(), self.shared.clone());
-        let thread = Builder::new().name(name.into()).spawn(move || {
-            let _stops = StopsWhenPanicking(&storage);
-            run(&storage, &shared);
-        })?;
+    fn keep(&mut self, name: &str, run: fn(&Storage, &Shared)) -> std::io::Result<()> {
+        let thread = self.spawn(name, run)?;
         self.threads.push(thread);
         Ok(())
+    }
+
+    fn spawn(&self, name: &str, run: fn(&Storage, &Shared)) -> std::io::Result<JoinHandle<()>> {
+        let (storage, shared) = (self.storage.clone(), self.shared.clone());
+        Builder::new().name(name.into()).spawn(move || {
+            let _stops = StopsWhenPanicking(&storage);
+            run(&storage, &shared);
+        })
     }
 }
 
 impl Drop for Background {
     fn drop(&mut self) {
+        self.shared.recovery_ending.store(true, Ordering::Release);
+        if let Some(recoverer) = self.recoverer.take() {
+            let _ = recoverer.join();
+        }
         self.shared.ending.store(true, Ordering::Release);
         self.shared.writers.end();
         self.storage.ahead.end();
@@ -133,6 +148,14 @@ fn evictor(storage: &Storage, shared: &Shared) {
         }
         storage.pool.reclaim();
         storage.pool.supply(&mut supply);
+    }
+}
+
+/// Applies the log that there was when the database was opened.
+fn recoverer(storage: &Storage, shared: &Shared) {
+    let goes_on = || !shared.recovery_ending.load(Ordering::Acquire) && storage.check().is_ok();
+    while goes_on() && storage.is_recovering() {
+        survive(storage, storage.recovery_step(STEP_BYTES).map(drop));
     }
 }
 

@@ -86,11 +86,9 @@ impl Storage {
         let mut list = self.pool.flush.lock();
         let end = self.redo.reserved();
         list.trim(|lsn, frame| self.pool.is_current(lsn, frame));
-        list.bound().unwrap_or(end).min(self.recovery_bound()).min(end)
-    }
-
-    fn recovery_bound(&self) -> Lsn {
-        Lsn(self.replayed.load(Ordering::Acquire))
+        let bound = list.bound().unwrap_or(end).min(end);
+        // The list is locked: recovery, which dirties pages before it goes on, doesn't pass any that are not on it.
+        bound.min(Lsn(self.replayed.load(Ordering::Acquire)))
     }
 
     /// Moves the checkpoint as far as the dirty pages permit, persisting map blocks that stand in
@@ -172,6 +170,7 @@ impl Storage {
     /// # Errors
     /// As [`Storage::flush_step`].
     pub fn flush_all(&self, reason: Reason, progress: &mut dyn FnMut(u64)) -> Result<(), Fault> {
+        self.finish_recovery()?;
         let end = self.redo.reserved();
         let mut idle = 0;
         while idle < 3 {

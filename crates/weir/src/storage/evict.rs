@@ -4,7 +4,7 @@
 //! most three, leaves of staging trees more often); pages read by scans start without credit, so a scan passes
 //! through few frames. Clean victims are dropped; cold dirty ones are written, and dropped in a later round.
 
-use super::pool::{DIRTY, HITS_KEPT, NO_FRAME, WRITING};
+use super::pool::{DIRTY, HITS_KEPT, WRITING};
 use super::write::Reason;
 use super::{Fault, Storage};
 use std::sync::atomic::Ordering;
@@ -106,8 +106,7 @@ impl Storage {
             return false;
         }
         let slot = self.store.map().slot(page);
-        let before = slot.frame.swap(NO_FRAME, Ordering::AcqRel);
-        assert_eq!(before, frame, "a resident page is in the frame that its slot names");
+        self.pool.forget_frame(slot, frame);
         state.page.store(0, Ordering::Relaxed);
         state.latch.unlock_exclusive();
         self.pool.retire(frame);
@@ -119,6 +118,7 @@ impl Storage {
 mod tests {
     use super::super::StorageOptions;
     use super::super::mtr::tests::new_page;
+    use super::super::pool::NO_FRAME;
     use super::*;
     use std::sync::Arc;
     use weir_os::{SimDisk, sim};

@@ -2,7 +2,8 @@
 //!
 //! Entries are appended with the log's end read under the list's mutex, before the group's LSN is
 //! reserved. So the list is sorted, every recovery LSN is at or below the LSN of the change, and
-//! the front bounds the checkpoint.
+//! the front bounds the checkpoint. Pages that recovery dirties while the database is open have a list of
+//! their own: their recovery LSNs are where its pass is, before all others.
 
 use std::collections::VecDeque;
 use weir_governor::DirtyHistogram;
@@ -10,6 +11,10 @@ use weir_page::Lsn;
 
 /// The list; lives in a mutex.
 pub struct FlushList {
+    /// Entries of recovery, all before `recovered_to`.
+    recovered: VecDeque<(Lsn, u32)>,
+    recovered_to: Lsn,
+    /// All others.
     queue: VecDeque<(Lsn, u32)>,
     /// Dirty pages by recovery LSN, for the governor; without those being written.
     histogram: DirtyHistogram,
@@ -24,6 +29,8 @@ impl FlushList {
     /// An empty list whose histogram has buckets of `bucket_bytes`, for `most` pages.
     pub fn new(bucket_bytes: u64, most: u64) -> Self {
         FlushList {
+            recovered: VecDeque::new(),
+            recovered_to: Lsn(0),
             queue: VecDeque::new(),
             histogram: DirtyHistogram::new(bucket_bytes.max(1)),
             writing: 0,
@@ -52,8 +59,32 @@ impl FlushList {
     /// # Panics
     /// If too many pages are dirty: credits were given for too many.
     pub fn push(&mut self, lsn: Lsn, frame: u32, again: bool) {
-        assert!(self.queue.back().is_none_or(|b| b.0 <= lsn), "the flush list is sorted");
-        self.queue.push_back((lsn, frame));
+        assert!(lsn >= self.recovered_to, "nothing is logged before the log's end");
+        self.add(lsn, frame, again);
+    }
+
+    /// Recovery, which has come to `lsn`, has made a frame dirty.
+    ///
+    /// # Panics
+    /// As [`FlushList::push`].
+    pub fn push_recovered(&mut self, lsn: Lsn, frame: u32, again: bool) {
+        assert!(lsn < self.recovered_to, "recovery changes nothing once it is at its end");
+        self.add(lsn, frame, again);
+    }
+
+    /// Recovery will apply the log up to there.
+    pub fn expect_recovered(&mut self, to: Lsn) {
+        self.recovered_to = to;
+    }
+
+    fn queue_of(&mut self, lsn: Lsn) -> &mut VecDeque<(Lsn, u32)> {
+        if lsn < self.recovered_to { &mut self.recovered } else { &mut self.queue }
+    }
+
+    fn add(&mut self, lsn: Lsn, frame: u32, again: bool) {
+        let queue = self.queue_of(lsn);
+        assert!(queue.back().is_none_or(|b| b.0 <= lsn), "the flush list is sorted");
+        queue.push_back((lsn, frame));
         self.histogram.add(lsn.0, 1);
         if again {
             self.writing -= 1;
@@ -75,8 +106,9 @@ impl FlushList {
 
     /// A page could not be written: it is dirty again, as long as before.
     pub fn put_back(&mut self, lsn: Lsn, frame: u32) {
-        let at = self.queue.partition_point(|e| e.0 < lsn);
-        self.queue.insert(at, (lsn, frame));
+        let queue = self.queue_of(lsn);
+        let at = queue.partition_point(|e| e.0 < lsn);
+        queue.insert(at, (lsn, frame));
         self.writing -= 1;
         self.histogram.add(lsn.0, 1);
     }
@@ -119,32 +151,31 @@ impl FlushList {
 
     /// Drops entries at the front that `is_current` denies.
     pub fn trim(&mut self, is_current: impl Fn(Lsn, u32) -> bool) {
-        while let Some(&(lsn, frame)) = self.queue.front() {
-            if is_current(lsn, frame) {
-                break;
+        let dirty = self.dirty();
+        for queue in [&mut self.recovered, &mut self.queue] {
+            while queue.pop_front_if(|entry| !is_current(entry.0, entry.1)).is_some() {}
+            // Pages that are written for other reasons leave stale entries behind the front.
+            if queue.len() as u64 > 2 * dirty + 1024 {
+                queue.retain(|&(lsn, frame)| is_current(lsn, frame));
             }
-            self.queue.pop_front();
-        }
-        // Pages that are written for other reasons leave stale entries behind the front.
-        if self.queue.len() as u64 > 2 * self.dirty() + 1024 {
-            self.queue.retain(|&(lsn, frame)| is_current(lsn, frame));
         }
     }
 
     /// The oldest entries, after a [`FlushList::trim`].
     pub fn oldest(&self) -> impl Iterator<Item = (Lsn, u32)> + '_ {
-        self.queue.iter().copied()
+        self.recovered.iter().chain(&self.queue).copied()
     }
 
     /// Entries from `lsn` on, the oldest first.
     pub fn from(&self, lsn: Lsn) -> impl Iterator<Item = (Lsn, u32)> + '_ {
-        let at = self.queue.partition_point(|e| e.0 < lsn);
-        self.queue.range(at..).copied()
+        let from = |queue: &'_ VecDeque<(Lsn, u32)>| queue.partition_point(|e| e.0 < lsn);
+        let recovered = self.recovered.range(from(&self.recovered)..);
+        recovered.chain(self.queue.range(from(&self.queue)..)).copied()
     }
 
     /// What the checkpoint may not pass: the oldest dirty page, the oldest guard.
     pub fn bound(&self) -> Option<Lsn> {
-        let front = self.queue.front().map(|e| e.0);
+        let front = self.oldest().next().map(|e| e.0);
         front.into_iter().chain(self.guards.iter().copied()).min()
     }
 }

@@ -77,6 +77,10 @@ impl Storage {
     /// The image can't be read or is corrupt.
     pub fn load(&self, page: PageId) -> Result<bool, Fault> {
         let slot = self.store.map().slot(page);
+        if self.pool.behind(slot).is_some() {
+            self.catch_up(page, slot)?;
+            return Ok(true);
+        }
         let Some(claim) = self.pool.claim(slot, page) else { return Ok(true) };
         if slot.extent().is_none() {
             return Ok(false);
@@ -87,7 +91,7 @@ impl Storage {
         match self.store.read_page(page, bytes) {
             Ok(()) => {
                 self.figures.pages_loaded.fetch_add(1, Ordering::Relaxed);
-                self.pool.publish(slot, claim, frame, 1);
+                self.pool.publish(slot, &claim, frame, 1);
                 Ok(true)
             }
             Err(error) => {
@@ -122,7 +126,7 @@ impl Storage {
             // SAFETY: the frame is free and ours alone until it is published.
             unsafe { (*self.pool.ptr(frame)).0.copy_from_slice(bytes) };
             self.figures.pages_read_ahead.fetch_add(1, Ordering::Relaxed);
-            self.pool.publish(self.store.map().slot(page), claim, frame, 0);
+            self.pool.publish(self.store.map().slot(page), &claim, frame, 0);
         });
         self.ask_for_frames();
     }

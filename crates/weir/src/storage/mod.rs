@@ -23,8 +23,8 @@ mod interrupt;
 pub mod latch;
 pub mod mtr;
 pub mod pool;
+mod recovery;
 mod regulator;
-pub mod replay;
 mod reserve;
 mod room;
 mod signal;
@@ -41,6 +41,7 @@ pub use gate::Cause;
 pub use interrupt::{Interruptible, Interrupts, interruptible};
 pub use mtr::{Mtr, Need, Restart, VAIN_MAX, retry};
 pub use pool::{PageRead, Stop};
+pub use recovery::{OnProgress, Progress, RecoveryFigures, STEP_BYTES};
 pub use reserve::{on_reserve, to_make_room};
 pub use signal::{Rests, Signal, Step};
 pub use write::Reason;
@@ -52,6 +53,7 @@ use flush::FlushList;
 use gate::Gate;
 use parking_lot::Mutex;
 use pool::Pool;
+use recovery::Recovery;
 use room::Room;
 use spare::Spare;
 use std::sync::atomic::Ordering::SeqCst;
@@ -146,8 +148,11 @@ pub struct Storage {
     room: Room,
     stopped: OnceLock<Arc<Fault>>,
     checkpointing: Mutex<()>,
-    /// While the log is replayed: how far.
+    /// While recovery goes on: how far its pass is, which the checkpoint may not pass.
     replayed: AtomicU64,
+    recovery: Mutex<Option<Arc<Recovery>>>,
+    /// What recovery has done.
+    pub recovery_figures: RecoveryFigures,
     flusher: Signal,
     evictor: Signal,
     /// Dirty pages have been written.
@@ -252,6 +257,8 @@ impl Storage {
             stopped: OnceLock::new(),
             checkpointing: Mutex::default(),
             replayed: AtomicU64::new(u64::MAX),
+            recovery: Mutex::default(),
+            recovery_figures: RecoveryFigures::default(),
             flusher: Signal::default(),
             evictor: Signal::default(),
             clean: Signal::default(),
@@ -327,6 +334,9 @@ impl Storage {
     /// # Errors
     /// Those of [`Redo::set_capacity`], and of writing pages.
     pub fn set_redo_capacity(&self, bytes: u64) -> Result<u64, Fault> {
+        if self.inline {
+            self.finish_recovery()?;
+        }
         let capacity = self.redo.set_capacity(bytes)?;
         self.pool.flush.lock().set_bucket_bytes(bucket_bytes(capacity));
         self.flusher.raise();

@@ -478,7 +478,7 @@ pub(super) mod tests {
         let mut reader = Reader::open(Arc::new(disk.clone()), 7, Lsn(SEGMENT)).unwrap();
         let mut free = false;
         while let Some(group) = reader.next().unwrap() {
-            crate::storage::replay::for_each_record(group.start, group.payload, &mut |logged| {
+            crate::storage::recovery::for_each_record(group.start, group.payload, &mut |logged| {
                 match logged.redo {
                     Redo::Free { page: freed } if freed == page => free = true,
                     Redo::Relocate { moves } => {

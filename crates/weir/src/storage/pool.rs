@@ -25,6 +25,21 @@ use weir_store::{MapSlot, Store};
 
 /// No frame.
 pub const NO_FRAME: u32 = u32::MAX;
+/// With a frame's number: the page lags behind the log, and is there for recovery alone. What is less is a frame for all.
+const BEHIND: u32 = 1 << 31;
+/// The page lags behind the log, and is not in memory.
+pub const NOWHERE_BEHIND: u32 = NO_FRAME - 1;
+/// Most frames.
+pub const FRAMES_MAX: usize = (NOWHERE_BEHIND & !BEHIND) as usize;
+
+/// Where a page is that lags behind the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Behind {
+    /// Not in memory.
+    Nowhere,
+    /// In this frame.
+    In(u32),
+}
 
 /// The page has changes that are not in its image.
 pub const DIRTY: u32 = 1;
@@ -189,6 +204,7 @@ impl Pool {
         flush: FlushList,
         single_threaded: bool,
     ) -> Result<Pool, weir_os::DiskError> {
+        assert!(frames <= FRAMES_MAX, "{frames} frames, {FRAMES_MAX} are the most");
         let region = Region::map(frames * PAGE_SIZE)?;
         Ok(Pool {
             region,
@@ -249,9 +265,35 @@ impl Pool {
     #[inline]
     pub fn find(&self, store: &Store, page: PageId) -> Result<u32, Stop> {
         match store.map().slot(page).frame.load(Ordering::Acquire) {
-            NO_FRAME => Err(Stop::Load(page)),
-            frame => Ok(frame),
+            frame if frame < BEHIND => Ok(frame),
+            _ => Err(Stop::Load(page)),
         }
+    }
+
+    /// Where a page is that lags behind the log; `None` if it doesn't. That changes under its frame's latch, or while a
+    /// claim is held.
+    #[inline]
+    pub fn behind(&self, slot: &MapSlot) -> Option<Behind> {
+        match slot.frame.load(Ordering::Acquire) {
+            NO_FRAME => None,
+            NOWHERE_BEHIND => Some(Behind::Nowhere),
+            frame => (frame >= BEHIND).then_some(Behind::In(frame & !BEHIND)),
+        }
+    }
+
+    /// A page that is not in memory doesn't lag behind the log any more.
+    pub fn forget_behind(&self, slot: &MapSlot) {
+        let (from, to) = (NOWHERE_BEHIND, NO_FRAME);
+        // Otherwise it has come into memory.
+        let _ = slot.frame.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// Takes the page of a frame out of memory. The frame is latched.
+    pub fn forget_frame(&self, slot: &MapSlot, frame: u32) {
+        let is_behind = slot.frame.load(Ordering::Relaxed) & BEHIND != 0;
+        let gone = if is_behind { NOWHERE_BEHIND } else { NO_FRAME };
+        let before = slot.frame.swap(gone, Ordering::AcqRel);
+        assert_eq!(before & !BEHIND, frame, "a resident page is in the frame that its slot names");
     }
 
     /// Tells the CPU that a frame is about to be used: its state and the first bytes of its page.
@@ -393,11 +435,11 @@ impl Pool {
         true
     }
 
-    /// Keeps others from loading `page`; waits for those who do. `None` if it is resident.
+    /// Keeps others from loading `page`; waits for those who do. `None` if it is resident, for all.
     pub fn claim(&self, slot: &MapSlot, page: PageId) -> Option<Claim<'_>> {
         let mut loading = self.loading.lock();
         loop {
-            if slot.frame.load(Ordering::Acquire) != NO_FRAME {
+            if slot.frame.load(Ordering::Acquire) < BEHIND {
                 return None;
             }
             if loading.insert(page) {
@@ -407,10 +449,10 @@ impl Pool {
         }
     }
 
-    /// As [`Pool::claim`], but `None` also if somebody else has a claim.
+    /// As [`Pool::claim`], but `None` also if somebody else has a claim, or the page is there for recovery.
     pub fn try_claim(&self, slot: &MapSlot, page: PageId) -> Option<Claim<'_>> {
         let mut loading = self.loading.lock();
-        let free = slot.frame.load(Ordering::Acquire) == NO_FRAME && loading.insert(page);
+        let free = slot.frame.load(Ordering::Acquire) >= NOWHERE_BEHIND && loading.insert(page);
         // Not `then_some`: a claim that is not given must not be made, its drop would take the mutex.
         free.then(|| Claim { pool: self, page })
     }
@@ -428,8 +470,8 @@ impl Pool {
         true
     }
 
-    /// Makes a filled frame of ours the home of the claimed page.
-    pub fn publish(&self, slot: &MapSlot, claim: Claim<'_>, frame: u32, hits: u32) {
+    /// Makes a filled frame of ours the home of the claimed page: for recovery alone, if it lags behind the log.
+    pub fn publish(&self, slot: &MapSlot, claim: &Claim<'_>, frame: u32, hits: u32) {
         let state = self.frame(frame);
         // SAFETY: the frame is ours until it is published.
         let page = unsafe { &*self.ptr(frame) };
@@ -439,8 +481,13 @@ impl Pool {
         state.state.store(0, Ordering::Relaxed);
         // Who finds the page in the frame, by whatever way it came, sees its bytes.
         state.page.store(claim.page.0, Ordering::Release);
-        let before = slot.frame.swap(frame, Ordering::Release);
-        assert_eq!(before, NO_FRAME, "a claimed page comes into memory in no other way");
+        let place = |now| match now {
+            NO_FRAME => Some(frame),
+            NOWHERE_BEHIND => Some(frame | BEHIND),
+            _ => None,
+        };
+        let before = slot.frame.fetch_update(Ordering::AcqRel, Ordering::Relaxed, place);
+        before.expect("a claimed page comes into memory in no other way");
     }
 
     /// Gives a frame up: it is free once no optimistic reader can know it any more. Its identity is

@@ -13,7 +13,8 @@ use weir_page::{PageId, Redo, TxnId};
 /// The page that holds the directory of lanes.
 pub const LANE_DIRECTORY: PageId = PageId(1);
 
-/// Past this much use, an emptied page is rewound when a transaction takes the lane.
+/// Past this much use, an emptied page is made anew when a transaction takes the lane. Recovery needs none of what the
+/// log has for it from before, which soon is much.
 const REWIND_FROM: usize = BODY + 4096;
 
 /// A place in a lane: an undo page, the end of its last record, and where that begins.
@@ -192,8 +193,8 @@ impl Transactions {
             retry(s, || {
                 let mut mtr = s.mtr(Need::log(64))?;
                 mtr.latch(tail)?;
-                let UndoPlace { page, used, last } = begin;
-                mtr.log(&Redo::UndoTail { page, used, last, txn: TxnId(0), state: State::Ended });
+                let (prev, txn, state) = (undo::prev(mtr.page(tail)), TxnId(0), State::Ended);
+                mtr.log(&Redo::UndoInit { page: tail, lane, prev, txn, state });
                 mtr.commit();
                 Ok::<_, Restart<Fault>>(())
             })?;

@@ -81,7 +81,7 @@ fn a_rollback_at_the_start_that_fails_takes_back_nothing_of_others() {
         with_loser(&bed).leave();
         let disk = bed.disk.crash(nth);
         let on: Arc<dyn weir_os::Disk> = Arc::new(disk.clone());
-        let (storage, _) = Storage::open(on, &options(bed.frames), &mut |_| {}).unwrap();
+        let storage = Storage::open(on, &options(bed.frames), OnProgress::default()).unwrap();
         let storage = Arc::new(storage);
         let at = disk.operations() + nth;
         disk.inject(SimFault::Io { on: Some(OpKind::Read), at, times: Times::Once });
@@ -113,7 +113,7 @@ fn rollbacks_at_the_start_may_use_the_dirty_reserve() {
     loser.leave();
     let disk = bed.disk.crash(1);
     let on: Arc<dyn weir_os::Disk> = Arc::new(disk.clone());
-    let (storage, _) = Storage::open(on, &options(bed.frames), &mut |_| {}).unwrap();
+    let storage = Storage::open(on, &options(bed.frames), OnProgress::default()).unwrap();
     let storage = Arc::new(storage);
     let of_others: Vec<_> = std::iter::from_fn(|| storage.dirty.try_reserve()).collect();
     disk.set_capacity(Some(disk.used_bytes()));
@@ -126,15 +126,17 @@ fn rollbacks_at_the_start_may_use_the_dirty_reserve() {
 }
 
 #[test]
-fn recovery_of_more_pages_than_frames_needs_no_background_threads() {
+fn recovery_of_more_pages_than_frames_comes_to_its_end() {
     let mut bed = Bed::with_frames(5, 1, 400);
     bed.fill(1500);
     let disk = bed.disk.crash(1);
     let (done, opened) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let options = StorageOptions { inline: false, ..options(64) };
-        let opened = Storage::open(Arc::new(disk), &options, &mut |_| {}).is_ok();
-        done.send(opened).unwrap();
+        let storage = Storage::open(Arc::new(disk), &options, OnProgress::default()).unwrap();
+        let storage = Arc::new(storage);
+        let _background = Background::start(&storage).unwrap();
+        done.send(storage.finish_recovery().is_ok()).unwrap();
     });
     assert_eq!(opened.recv_timeout(Duration::from_secs(60)), Ok(true));
 }

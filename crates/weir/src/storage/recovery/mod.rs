@@ -1,0 +1,382 @@
+//! Recovery of pages, from the newest checkpoint to the end of the log, while the database is open.
+//!
+//! Before it opens, the log is read for its end, for the places of images, and for the pages that lag *behind* it
+//! ([`analysis`]). Such a page is nowhere for anybody but recovery: its slot of the page map says so
+//! ([`super::pool::BEHIND`]), whoever wants it has to load it, and loading it applies what the log has for it, read along
+//! the chain of its records ([`catch_up`]). Meanwhile a background thread applies the log in one pass, in order
+//! ([`pass`]), and the checkpoint follows it. At its end no page is behind any more.
+//!
+//! Pages that are behind are written and evicted as they are, like any others. Recovery may stop at any point and run
+//! again.
+
+mod analysis;
+mod catch_up;
+mod pass;
+
+pub use analysis::for_each_record;
+pub use pass::STEP_BYTES;
+
+use super::dirty::Reserved;
+use super::pool::{Behind, Claim, DIRTY, NOWHERE_BEHIND, Pool, WRITING};
+use super::{Fault, Storage, StorageOptions};
+use analysis::Lag;
+use parking_lot::Mutex;
+use pass::Pass;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use weir_os::Disk;
+use weir_page::{Kind, Logged, Lsn, Page, PageId};
+use weir_redo::RedoOptions;
+use weir_store::{MapSlot, Store, StoreError, StoreOptions};
+
+/// How far recovery is, for progress reports.
+#[derive(Debug, Clone, Copy)]
+pub struct Progress {
+    /// What is being done: `analysis`, before the database opens, or `redo`, while it is open.
+    pub phase: &'static str,
+    /// Where the log began.
+    pub from: Lsn,
+    /// Where recovery is.
+    pub at: Lsn,
+    /// End of the log, once known.
+    pub end: Option<Lsn>,
+}
+
+/// Is told of progress, in whichever thread makes it.
+#[derive(Clone, Default)]
+pub struct OnProgress(pub Option<Arc<dyn Fn(Progress) + Send + Sync>>);
+
+impl OnProgress {
+    fn tell(&self, progress: Progress) {
+        if let Some(tell) = &self.0 {
+            tell(progress);
+        }
+    }
+}
+
+impl fmt::Debug for OnProgress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "somebody" } else { "nobody" })
+    }
+}
+
+/// What recovery has done and has to do.
+#[derive(Debug, Default)]
+pub struct RecoveryFigures {
+    /// Bytes of log from the checkpoint to the end, when the database was opened.
+    pub log_bytes: AtomicU64,
+    /// Bytes of them that the pass has not come to.
+    pub left_bytes: AtomicU64,
+    /// Records applied.
+    pub applied: AtomicU64,
+    /// Pages brought up to date because somebody wanted them.
+    pub on_demand: AtomicU64,
+}
+
+/// A recovery that goes on.
+pub(super) struct Recovery {
+    /// The log that there was when the database was opened.
+    from: Lsn,
+    end: Lsn,
+    /// Of all pages that it tells of; a slot's tag is a number in it, from 1 on.
+    lags: Vec<Lag>,
+    pass: Mutex<Pass>,
+}
+
+impl Recovery {
+    /// What the log tells of a page that it tells of.
+    fn lag(&self, slot: &MapSlot) -> &Lag {
+        &self.lags[slot.tag.load(Ordering::Relaxed) as usize - 1]
+    }
+}
+
+impl Storage {
+    /// Opens what is stored. Its pages are brought up to date when they are wanted, and by [`Storage::recovery_step`].
+    ///
+    /// # Errors
+    /// Damaged or missing files, a newer format, a full device; what is durable stays as it is.
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        options: &StorageOptions,
+        on_progress: OnProgress,
+    ) -> Result<Storage, Fault> {
+        if disk.list()?.iter().any(|n| n == super::CREATING) {
+            super::forget_creation(&*disk)?;
+        }
+        let store_options = StoreOptions { compression: options.compression };
+        let (store, control) = Store::open(disk.clone(), store_options)?;
+        // What was read must be durable before anything relies on it.
+        weir_redo::sync_all(&*disk)?;
+        let analysis = analysis::analyse(&disk, &store, &control, &on_progress)?;
+        store.finish_recovery()?;
+        let redo_options = RedoOptions {
+            database_id: control.database_id,
+            capacity_bytes: match options.keep_redo_capacity {
+                true => control.redo_capacity,
+                false => options.redo.capacity_bytes,
+            },
+            ..options.redo.clone()
+        };
+        let (from, end) = (control.checkpoint, analysis.end);
+        let redo = weir_redo::Redo::open_at(disk.clone(), &redo_options, from, end)?;
+        let mut storage = Storage::assemble(disk, store, redo, options, &control)?;
+        storage.next_txn.store(analysis.next_txn.0, Ordering::Release);
+        if from < end {
+            let pass = Mutex::new(Pass::new(&storage, from, on_progress)?);
+            let recovery = Recovery { from, end, lags: analysis.lags, pass };
+            storage.begin_recovery(recovery);
+        }
+        Ok(storage)
+    }
+
+    fn begin_recovery(&mut self, mut recovery: Recovery) {
+        let bytes = recovery.end.0 - recovery.from.0;
+        self.recovery_figures.log_bytes.store(bytes, Ordering::Relaxed);
+        self.recovery_figures.left_bytes.store(bytes, Ordering::Relaxed);
+        for lag in recovery.lags.iter().filter(|lag| lag.is_behind()) {
+            self.store.map().slot(lag.page).frame.store(NOWHERE_BEHIND, Ordering::Relaxed);
+        }
+        self.replayed.store(recovery.from.0, Ordering::Release);
+        self.pool.flush.lock().expect_recovered(recovery.end);
+        recovery.pass.get_mut().tell(recovery.from, recovery.end, recovery.from);
+        *self.recovery.get_mut() = Some(Arc::new(recovery));
+    }
+
+    /// What goes on, if anything.
+    fn recovery(&self) -> Option<Arc<Recovery>> {
+        self.recovery.lock().clone()
+    }
+
+    /// Whether some of the log has still to be applied.
+    pub fn is_recovering(&self) -> bool {
+        self.replayed.load(Ordering::Acquire) != u64::MAX
+    }
+
+    /// Applies the next `bytes` of the log, about; whether there is more.
+    ///
+    /// # Errors
+    /// What keeps it from going on. It may be called again if there was no space.
+    pub fn recovery_step(&self, bytes: usize) -> Result<bool, Fault> {
+        let Some(recovery) = self.recovery() else { return Ok(false) };
+        let mut pass = recovery.pass.lock();
+        if self.pass_on(&recovery, &mut pass, bytes)? {
+            return Ok(true);
+        }
+        if self.is_recovering() {
+            self.end_recovery(&recovery);
+        }
+        Ok(false)
+    }
+
+    /// Applies all of the log, or waits until others have.
+    ///
+    /// # Errors
+    /// Those of [`Storage::recovery_step`] and [`Storage::check`].
+    pub fn finish_recovery(&self) -> Result<(), Fault> {
+        while self.is_recovering() {
+            self.check()?;
+            self.recovery_step(STEP_BYTES)?;
+        }
+        Ok(())
+    }
+
+    /// No page is behind any more.
+    fn end_recovery(&self, recovery: &Recovery) {
+        for lag in recovery.lags.iter().filter(|lag| lag.is_behind()) {
+            let slot = self.store.map().slot(lag.page);
+            while let Some(place) = self.pool.behind(slot) {
+                match place {
+                    Behind::Nowhere => self.pool.forget_behind(slot),
+                    Behind::In(frame) => {
+                        if let Some(mut latched) = self.latch_behind(lag, slot, frame) {
+                            assert!(
+                                latched.page().lsn() >= lag.last,
+                                "the pass came by {}",
+                                lag.page
+                            );
+                            latched.reveal(slot);
+                        }
+                    }
+                }
+            }
+        }
+        self.replayed.store(u64::MAX, Ordering::Release);
+        *self.recovery.lock() = None;
+    }
+
+    /// Latches a page that is behind, if it still is, and in this frame.
+    fn latch_behind(&self, lag: &Lag, slot: &MapSlot, frame: u32) -> Option<Latched<'_>> {
+        if !self.pool.latch_frame(frame, lag.page) {
+            return None;
+        }
+        let latched = Latched { pool: &self.pool, frame };
+        // It stops being behind under its latch only.
+        (self.pool.behind(slot) == Some(Behind::In(frame))).then_some(latched)
+    }
+
+    /// Brings a page that is behind and not in memory into a frame, as it is stored; blank if nothing of that is needed.
+    fn bring_in(&self, lag: &Lag, slot: &MapSlot, claim: &Claim<'_>) -> Result<(), Fault> {
+        let frame = self.take_frame()?;
+        // SAFETY: the frame is free and ours alone until it is published.
+        let page = unsafe { &mut *self.pool.ptr(frame) };
+        if lag.blank.load(Ordering::Acquire) {
+            page.set_lsn(Lsn(0));
+            page.reset(lag.page, Kind::Blank, 0);
+        } else {
+            if let Err(error) = self.store.read_page(lag.page, &mut page.0) {
+                self.return_frames(vec![frame]);
+                return Err(match error {
+                    StoreError::NotStored { .. } => self.lost_page(lag.page),
+                    error => error.into(),
+                });
+            }
+            self.figures.pages_loaded.fetch_add(1, Ordering::Relaxed);
+        }
+        self.pool.publish(slot, claim, frame, 1);
+        Ok(())
+    }
+
+    /// Applies those of these groups, in order, that the page lacks.
+    ///
+    /// # Errors
+    /// A group doesn't continue the page. The database has stopped then: the page may be changed by half.
+    fn apply(
+        &self,
+        lag: &Lag,
+        latched: &mut Latched<'_>,
+        credits: Reserved<'_>,
+        groups: &[(Lsn, &[u8])],
+    ) -> Result<(), Fault> {
+        let mut applied = 0;
+        let frame = latched.frame;
+        let page = latched.page();
+        let have = page.lsn();
+        for &(lsn, payload) in groups.iter().filter(|group| group.0 > have) {
+            applied += apply_group(lag.page, lsn, payload, page)
+                .inspect_err(|fault| self.stop(fault.clone()))?;
+            page.set_lsn(lsn);
+        }
+        if applied == 0 {
+            return Ok(());
+        }
+        self.recovery_figures.applied.fetch_add(applied, Ordering::Relaxed);
+        let state = self.pool.frame(frame);
+        state.level.store(u32::from(page.level()), Ordering::Release);
+        lag.blank.store(false, Ordering::Release);
+        let mut list = self.pool.flush.lock();
+        if state.state.load(Ordering::Relaxed) & DIRTY == 0 {
+            // The pass doesn't come by a change that a page lacks: all that were just made lie behind.
+            let rec_lsn = Lsn(self.replayed.load(Ordering::Acquire));
+            state.rec_lsn.store(rec_lsn.0, Ordering::Relaxed);
+            let again = state.state.fetch_or(DIRTY, Ordering::Relaxed) & WRITING != 0;
+            list.push_recovered(rec_lsn, frame, again);
+            credits.spend(u64::from(!again));
+        }
+        Ok(())
+    }
+}
+
+/// A page that is behind, latched exclusively.
+struct Latched<'a> {
+    pool: &'a Pool,
+    frame: u32,
+}
+
+impl Latched<'_> {
+    fn page(&mut self) -> &mut Page {
+        // SAFETY: the frame's exclusive latch is held, and readers without latch don't know it.
+        unsafe { &mut *self.pool.ptr(self.frame) }
+    }
+
+    /// The page is up to date: from now on it is there for all.
+    fn reveal(mut self, slot: &MapSlot) {
+        let page: *const Page = self.page();
+        // SAFETY: as above.
+        self.pool.frame(self.frame).renew_sketch(unsafe { &*page });
+        slot.frame.store(self.frame, Ordering::Release);
+    }
+}
+
+impl Drop for Latched<'_> {
+    fn drop(&mut self) {
+        self.pool.frame(self.frame).latch.unlock_exclusive();
+    }
+}
+
+/// Applies what a group has for a page; the number of records.
+fn apply_group(id: PageId, lsn: Lsn, payload: &[u8], page: &mut Page) -> Result<u64, Fault> {
+    let (mut applied, mut initialised) = (0, false);
+    for_each_record(lsn, payload, &mut |logged| {
+        let Some(prev) = prev_of(logged, id) else { return Ok(()) };
+        let redo = &logged.redo;
+        initialised |= redo.initialises();
+        if !initialised && page.lsn() != prev {
+            return Err(broken_chain(lsn, id, prev, page.lsn()));
+        }
+        redo.check(id, page).map_err(|what| misfit(lsn, id, &what))?;
+        redo.apply(id, page);
+        applied += 1;
+        Ok(())
+    })?;
+    Ok(applied)
+}
+
+/// The LSN that a page has before this record, if the record is about it.
+fn prev_of(logged: &Logged<'_>, page: PageId) -> Option<Lsn> {
+    let redo = &logged.redo;
+    if redo.page() == Some(page) {
+        return Some(logged.prev);
+    }
+    (redo.second_page() == Some(page)).then_some(logged.prev_undo)
+}
+
+/// A record continues another state of its page than the one that is there: an image or a part of the
+/// log was lost.
+fn broken_chain(lsn: Lsn, page: PageId, prev: Lsn, found: Lsn) -> Fault {
+    let what =
+        format!("it changes page {page} as of LSN {prev}, but the page is as of LSN {found}");
+    Fault::Record { lsn, what }
+}
+
+/// A record can't be applied to its page, though both are as they were written.
+#[cold]
+fn misfit(lsn: Lsn, page: PageId, what: &str) -> Fault {
+    Fault::Record { lsn, what: format!("it can't be applied to page {page}: {what}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::mtr::tests::new_page;
+    use super::super::{Restart, retry};
+    use super::*;
+    use weir_os::SimDisk;
+    use weir_page::{Before, Redo};
+    use weir_redo::Admission;
+
+    /// By who wants the page, and by the pass.
+    #[test]
+    fn a_record_that_does_not_fit_its_page_is_refused() {
+        let disk = SimDisk::new(1);
+        let options = StorageOptions::small(64);
+        let storage = Storage::create(Arc::new(disk.clone()), &options).unwrap();
+        let page = new_page(&storage);
+        let read = retry(&storage, || Ok::<_, Restart<Fault>>(storage.read(page, true)?.lsn()));
+        let mut group = Vec::new();
+        let redo = Redo::Remove { page, slot: 9 };
+        redo.encode(read.unwrap(), Lsn(0), &mut Before::default(), &mut group);
+        let credit = storage.redo.try_admit(group.len(), Admission::User).unwrap();
+        let lsn = storage.redo.append(credit, &group).start;
+        storage.redo.write_step(true).unwrap();
+        let wanted = format!("redo record at LSN {lsn}: it can't be applied to page {page}: ");
+        for step in
+            [|s: &Storage, page| s.load(page).map(drop), |s: &Storage, _| s.finish_recovery()]
+        {
+            let disk = Arc::new(disk.process_kill());
+            let storage = Storage::open(disk, &options, OnProgress::default()).unwrap();
+            let fault = step(&storage, page).unwrap_err();
+            assert!(fault.is_corrupt() && fault.to_string().starts_with(&wanted), "{fault}");
+            assert!(storage.check().is_err(), "the page may be changed by half");
+        }
+    }
+}
