@@ -222,6 +222,18 @@ fn a_report_is_one_page() {
 }
 
 #[test]
+fn a_report_can_go_to_standard_output() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(weir(&TINY, dir.path()).status.success());
+    let output = weir(&["report", "out/run.json", "-o", "-"], dir.path());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(names(dir.path()), ["out"], "no file is named `-`");
+    assert!(weir(&["report", "out/run.json"], dir.path()).status.success());
+    let page = std::fs::read_to_string(dir.path().join("report.html")).unwrap();
+    assert_eq!(text(&output.stdout), page, "the page, and nothing else");
+}
+
+#[test]
 fn what_does_not_fit_is_not_left_half_written() {
     let dir = tempfile::tempdir().unwrap();
     assert!(weir(&TINY, dir.path()).status.success());
