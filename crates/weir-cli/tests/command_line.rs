@@ -366,6 +366,29 @@ fn help_names_every_step() {
 }
 
 #[test]
+fn help_of_a_simulation_has_the_limits() {
+    let dir = tempfile::tempdir().unwrap();
+    let help = text(&weir(&["sim", "--help"], dir.path()).stdout);
+    for (option, limits) in [
+        ("--data", "at least 1M"),
+        ("--memory", "at least 16M"),
+        ("--redo", "at least 16M"),
+        ("--rate", "at least 1"),
+        ("--redo-per-row", "at least 1"),
+        ("--indexes", "0 to 64"),
+        ("--dirty-limit", "1 to 100"),
+        ("--contention", "0 to 1"),
+        ("--seconds", "3 to 604800"),
+        ("--policies", "1 to 1000000000"),
+    ] {
+        let (_, from) = help.split_once(&format!("{option} <")).expect(option);
+        let of_option = from.split("\n      --").next().unwrap_or(from);
+        let squeezed = of_option.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(squeezed.contains(limits), "{option}: {squeezed}");
+    }
+}
+
+#[test]
 fn help_says_what_each_column_of_the_table_means() {
     let dir = tempfile::tempdir().unwrap();
     let heads = |arguments: &[&str], first: &str| -> Vec<String> {
