@@ -116,6 +116,9 @@ int ha_weir::sum_entries(THD *thd, uint index, Sum &sum)
 */
 int ha_weir::check(THD *thd, HA_CHECK_OPT *)
 {
+  // A note says why.
+  if (!transaction())
+    return HA_ADMIN_FAILED;
   std::vector<Sum> expected(keys.size()), seen(keys.size());
   MY_BITMAP *kept_read= dbug_tmp_use_all_columns(table, &table->read_set);
   bool kept_all= reads_all;
@@ -187,6 +190,9 @@ int ha_weir::count_values()
 
 int ha_weir::analyze(THD *, HA_CHECK_OPT *)
 {
+  // A note says why.
+  if (!transaction())
+    return HA_ADMIN_FAILED;
   share->is_known= false;
   if (count_values())
     return HA_ADMIN_FAILED;
@@ -197,5 +203,5 @@ int ha_weir::analyze(THD *, HA_CHECK_OPT *)
 // Rewrites the table, which gives back space and makes its pages dense.
 int ha_weir::optimize(THD *, HA_CHECK_OPT *)
 {
-  return HA_ADMIN_TRY_ALTER;
+  return transaction() ? HA_ADMIN_TRY_ALTER : HA_ADMIN_FAILED;
 }
