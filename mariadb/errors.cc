@@ -24,7 +24,8 @@ static int code_of(WeirResult result)
   case WEIR_RESULT_NO_SPACE: return HA_ERR_RECORD_FILE_FULL;
   case WEIR_RESULT_TOO_LONG: return HA_ERR_TO_BIG_ROW;
   case WEIR_RESULT_CORRUPT: return HA_ERR_CRASHED;
-  case WEIR_RESULT_STOPPED: return HA_ERR_CRASHED;
+  // No table is at fault: `ha_weir::get_error_message` has the cause.
+  case WEIR_RESULT_STOPPED: return HA_ERR_INTERNAL_ERROR;
   case WEIR_RESULT_NO_PREPARED: return HA_ERR_KEY_NOT_FOUND;
   case WEIR_RESULT_FAILED: return HA_ERR_INTERNAL_ERROR;
   }

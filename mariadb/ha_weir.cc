@@ -197,6 +197,19 @@ static bool locks_as_caller(THD *thd, thr_lock_type type)
   return thd->in_sub_stmt && (type != TL_READ || thd_sql_command(thd) != SQLCOM_SELECT);
 }
 
+// Of a table that can't be locked these tell that it is corrupt.
+static bool tells_itself(THD *thd)
+{
+  switch (thd_sql_command(thd)) {
+  case SQLCOM_CHECK:
+  case SQLCOM_ANALYZE:
+  case SQLCOM_OPTIMIZE:
+    return true;
+  default:
+    return false;
+  }
+}
+
 int ha_weir::start(THD *thd, thr_lock_type type)
 {
   wanted_lock= type;
@@ -214,7 +227,7 @@ int ha_weir::start(THD *thd, thr_lock_type type)
   if (int error= session->begin_statement(thd, lock == WEIR_LOCK_NONE))
   {
     thd->mark_transaction_to_rollback(false);
-    return error;
+    return tells_itself(thd) ? 0 : error;
   }
   if (writes && table->s->tmp_table == NO_TMP_TABLE)
     session->note_write();
@@ -252,6 +265,15 @@ WeirTransaction *ha_weir::transaction()
 int ha_weir::fail(WeirResult result)
 {
   return result == WEIR_RESULT_OK ? 0 : error_of(result, ha_thd());
+}
+
+// What the server puts into the error of a code that it has no words for; whether trying again may help.
+bool ha_weir::get_error_message(int error, String *text)
+{
+  const char *words= weir_error_message();
+  if (error == HA_ERR_INTERNAL_ERROR)
+    text->copy(words, uint32(strlen(words)), system_charset_info);
+  return false;
 }
 
 int ha_weir::extra(enum ha_extra_function operation)

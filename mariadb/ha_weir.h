@@ -39,6 +39,7 @@ public:
   void use_hidden_primary_key() override;
   int start_stmt(THD *thd, thr_lock_type type) override;
   THR_LOCK_DATA **store_lock(THD *, THR_LOCK_DATA **to, thr_lock_type type) override;
+  bool get_error_message(int error, String *text) override;
   int extra(enum ha_extra_function operation) override;
   int extra_opt(enum ha_extra_function operation, ulong argument) override;
   int reset() override;

@@ -43,12 +43,17 @@ static void complain(THD *thd, TABLE *table, const char *text)
   protocol->write();
 }
 
-// What the engine has said of the last failure. A KILL says enough itself.
-static void complain_of_failure(THD *thd, TABLE *table)
+// What the engine has said of the last failure, and where. A KILL says enough itself.
+static void complain_of_failure(THD *thd, TABLE *table, const Bytes &where)
 {
   const char *words= weir_error_message();
   if (!is_killed(thd))
-    complain(thd, table, *words ? words : "a row can't be decoded");
+    complain(thd, table, (where + ": " + (*words ? words : "a row can't be decoded")).c_str());
+}
+
+static Bytes words_of_index(const TABLE *table, uint index)
+{
+  return Bytes("index `") + table->key_info[index].name.str + "`";
 }
 
 static void complain_of_index(THD *thd, TABLE *table, uint index, const Sum &seen, const Sum &expected)
@@ -116,6 +121,9 @@ int ha_weir::sum_entries(THD *thd, uint index, Sum &sum)
 */
 int ha_weir::check(THD *thd, HA_CHECK_OPT *)
 {
+  // A note says why.
+  if (!transaction())
+    return HA_ADMIN_FAILED;
   std::vector<Sum> expected(keys.size()), seen(keys.size());
   MY_BITMAP *kept_read= dbug_tmp_use_all_columns(table, &table->read_set);
   bool kept_all= reads_all;
@@ -125,11 +133,11 @@ int ha_weir::check(THD *thd, HA_CHECK_OPT *)
   weir_error_set(WeirBytes{nullptr, 0});
   active_index= MAX_KEY;
   int error= sum_rows(thd, expected);
-  for (uint i : secondary)
-    if (!error)
-      error= sum_entries(thd, i, seen[i]);
   if (error)
-    complain_of_failure(thd, table);
+    complain_of_failure(thd, table, "rows");
+  for (uint i : secondary)
+    if (!error && (error= sum_entries(thd, i, seen[i])))
+      complain_of_failure(thd, table, words_of_index(table, i));
   close_scan();
   dbug_tmp_restore_column_map(&table->read_set, kept_read);
   reads_all= kept_all;
@@ -187,6 +195,9 @@ int ha_weir::count_values()
 
 int ha_weir::analyze(THD *, HA_CHECK_OPT *)
 {
+  // A note says why.
+  if (!transaction())
+    return HA_ADMIN_FAILED;
   share->is_known= false;
   if (count_values())
     return HA_ADMIN_FAILED;
@@ -197,5 +208,5 @@ int ha_weir::analyze(THD *, HA_CHECK_OPT *)
 // Rewrites the table, which gives back space and makes its pages dense.
 int ha_weir::optimize(THD *, HA_CHECK_OPT *)
 {
-  return HA_ADMIN_TRY_ALTER;
+  return transaction() ? HA_ADMIN_TRY_ALTER : HA_ADMIN_FAILED;
 }

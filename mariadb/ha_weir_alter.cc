@@ -49,10 +49,54 @@ bool ha_weir::can_convert_nocopy(const Field &field, const Column_definition &wa
          !field.compression_method() == !wanted.compression_method();
 }
 
+static const KEY *index_with_part(const TABLE *table, const KEY_PART_INFO &part)
+{
+  for (uint i= 0; i < table->s->keys; i++)
+    for (uint j= 0; j < table->key_info[i].user_defined_key_parts; j++)
+      if (&table->key_info[i].key_part[j] == &part)
+        return &table->key_info[i];
+  return nullptr;
+}
+
+static bool drops(Alter_info *info, const KEY *index)
+{
+  List_iterator_fast<Alter_drop> it(info->drop_list);
+  while (const Alter_drop *drop= it++)
+    if (drop->type == Alter_drop::KEY && !my_strcasecmp(system_charset_info, drop->name, index->name.str))
+      return true;
+  return false;
+}
+
+// Whether the statement adds one of that name, in the same letters. An index without a name gets that of its first column.
+static bool adds(Alter_info *info, const KEY *index)
+{
+  List_iterator_fast<::Key> it(info->key_list);
+  while (::Key *key= it++)
+    if (!strcmp(key->name.str ? key->name.str : key->columns.head()->field_name.str, index->name.str))
+      return true;
+  return false;
+}
+
+// Whether the statement drops the index that has this part and adds one of that name. If they are the same the server
+// would do nothing: but that is how one asks for an index to be made anew, since it is damaged for example.
+static bool makes_anew(THD *thd, const TABLE *table, const KEY_PART_INFO &part)
+{
+  if (thd_sql_command(thd) != SQLCOM_ALTER_TABLE && thd_sql_command(thd) != SQLCOM_CREATE_INDEX)
+    return false;
+  const KEY *index= index_with_part(table, part);
+  // A primary key is made anew with the table.
+  if (!index || uint(index - table->key_info) == table->s->primary_key)
+    return false;
+  Alter_info *info= &thd->lex->alter_info;
+  return drops(info, index) && adds(info, index);
+}
+
 // An index holds the same of a longer VARCHAR, unless it held all of it and can't any more.
 Compare_keys ha_weir::compare_key_parts(const Field &before, const Column_definition &after, const KEY_PART_INFO &old_part,
                                         const KEY_PART_INFO &new_part) const
 {
+  if (makes_anew(ha_thd(), table, old_part))
+    return Compare_keys::NotEqual;
   if (before.is_equal(after) || !can_convert_nocopy(before, after))
     return handler::compare_key_parts(before, after, old_part, new_part);
   bool was_whole= old_part.length == before.field_length, is_whole= new_part.length == after.length;

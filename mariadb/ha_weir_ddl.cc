@@ -109,7 +109,8 @@ int ha_weir::rename_table(const char *from, const char *to)
   // new one's partitions to give that the old name. What was cut short may have left none but the list.
   if (result == WEIR_RESULT_NO_TABLE && rename_with_list(old_name, new_name, patience_of(thd)))
     return 0;
-  return error_of(result);
+  // The server tells the code alone.
+  return thd ? error_of(result, thd) : error_of(result);
 }
 
 // Deletes row by row: of a temporary table in a transaction that has used it before.

@@ -362,12 +362,27 @@ static bool is_forgotten(const Bytes &name)
   return !has_file(name.substr(0, name.find("#P#", slash)), reg_ext);
 }
 
+// A server that couldn't open the database has dropped definitions alone.
+static void tell_lost_definitions()
+{
+  std::vector<Bytes> lost;
+  for (const Bytes &name : table_names(""))
+    if (name.rfind(FN_LIBCHAR) != Bytes::npos && !is_partition(name) && !has_base(name, tmp_file_prefix) &&
+        lacks_file(name, reg_ext))
+      lost.push_back(name);
+  if (!lost.empty())
+    sql_print_warning("WEIR: %zu tables have no definition, %s among them; they are kept. Put back the file %s, or give them "
+                      "up with DROP TABLE, after CREATE DATABASE if that is gone, too",
+                      lost.size(), lost.front().c_str(), path_of(lost.front(), reg_ext).c_str());
+}
+
 static int ddl_is_recovered(handlerton *)
 {
   drop_garbage(is_forgotten, "copies of tables that a crash left behind");
   drop_garbage(is_left_by_drop, "partitions of tables whose DROP a crash cut short");
   drop_left_lists();
   tell_lost_partitions();
+  tell_lost_definitions();
   return 0;
 }
 

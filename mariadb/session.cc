@@ -69,9 +69,9 @@ int Session::begin(THD *thd, WeirIsolation isolation)
   DBUG_ASSERT(!transaction);
   ordered= prepared_by_user= may_write= false;
   if (!ended_one)
-    return error_of(weir_begin(database, isolation, canceller, &transaction));
+    return error_of(weir_begin(database, isolation, canceller, &transaction), thd);
   if (WeirResult result= weir_begin_again(ended_one, isolation))
-    return error_of(result);
+    return error_of(result, thd);
   std::swap(transaction, ended_one);
   return 0;
 }
@@ -165,7 +165,7 @@ int Session::commit(THD *thd)
   if (result == WEIR_RESULT_OK)
     written.commit();
   ended();
-  return error_of(result);
+  return error_of(result, thd);
 }
 
 int Session::rollback()
@@ -214,7 +214,7 @@ int Session::prepare(THD *thd, const Bytes &xid, bool users_own)
   // What has changed nothing that outlives the connection is rolled back with it: nobody could look for it.
   if (users_own && !may_write)
     return 0;
-  int error= error_of(weir_prepare(transaction, bytes_of(xid), durability()));
+  int error= error_of(weir_prepare(transaction, bytes_of(xid), durability()), thd);
   if (!error && users_own)
   {
     std::lock_guard<std::mutex> guard(listing);

@@ -24,7 +24,7 @@ pub struct Report {
     #[arg(required = true, value_name = "RUN.json")]
     runs: Vec<PathBuf>,
 
-    /// Where the page goes
+    /// Where the page goes; `-` is standard output
     #[arg(short, long, value_name = "FILE", default_value = "report.html")]
     output: PathBuf,
 }
@@ -43,12 +43,24 @@ impl Report {
         if sources.len() > RUNS_MAX {
             return Err(too_many().into());
         }
-        write_whole(&self.output, page(&sources).as_bytes())?;
-        print(&format!("{}\n", self.output.display()))?;
+        let page = page(&sources);
+        if self.is_to_standard_output() {
+            print(&page)?;
+        } else {
+            write_whole(&self.output, page.as_bytes())?;
+            print(&format!("{}\n", self.output.display()))?;
+        }
         Ok(ExitCode::SUCCESS)
     }
 
+    fn is_to_standard_output(&self) -> bool {
+        self.output.as_os_str() == "-"
+    }
+
     fn check(&self) -> Result<(), Error> {
+        if self.is_to_standard_output() {
+            return Ok(());
+        }
         let same = |run: &&PathBuf| {
             let canonical = |path: &Path| fs::canonicalize(path).ok();
             canonical(run).is_some_and(|run| canonical(&self.output) == Some(run))

@@ -1,5 +1,7 @@
 //! `weir sim`: the flush governor on models of devices and workloads.
 
+use std::fmt::Display;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -10,7 +12,7 @@ use weir_bench::quantity::{format_bytes, parse_bytes, parse_count};
 use weir_bench::report::TextTable;
 use weir_sim::study::{Outcome, Study, written_kb};
 use weir_sim::{
-    DeviceModel, PolicyChoice, Setup, Workload, WorkloadKind, advise, simulate, summary,
+    DeviceModel, PAGE_RATES, PolicyChoice, Setup, Workload, WorkloadKind, advise, simulate, summary,
 };
 
 use crate::bench::columns_help;
@@ -26,11 +28,29 @@ Policies: governor, at-deadline, fixed:PAGES, innodb:IO_CAPACITY/IO_CAPACITY_MAX
 innodb-plain:IO_CAPACITY (before adaptive flushing).
 Studies: redo-size-2017, dirty-limit-2009, nothing-to-tune-2020.";
 
-/// Every second is kept: a week takes 100 MB.
-const SECONDS_MAX: u32 = 7 * 24 * 3600;
+const DATA_BYTES_MIN: u64 = 1 << 20;
+const MEMORY_BYTES_MIN: u64 = 16 << 20;
+const REDO_BYTES_MIN: u64 = 16 << 20;
+const RATE_MIN: u64 = 1;
+const REDO_PER_ROW_BYTES_MIN: u64 = 1;
 
 /// As many as a table in MariaDB has.
-const INDEXES_MAX: u32 = 64;
+const INDEXES: RangeInclusive<u32> = 0..=64;
+
+const DIRTY_LIMIT_PERCENT: RangeInclusive<f64> = 1.0..=100.0;
+const CONTENTION: RangeInclusive<f64> = 0.0..=1.0;
+
+/// Every second is kept: a week takes 100 MB.
+const SECONDS: RangeInclusive<u32> = 3..=7 * 24 * 3600;
+
+/// Limits, as the help and the errors say them.
+fn range<T: Display>(limits: &RangeInclusive<T>) -> String {
+    format!("{} to {}", limits.start(), limits.end())
+}
+
+fn at_least_bytes(least: u64) -> String {
+    format!("at least {}", format_bytes(least))
+}
 
 /// Simulate page writing on models of devices and workloads.
 #[derive(Args)]
@@ -42,38 +62,85 @@ pub struct Sim {
     /// What pages are written to
     #[arg(long, default_value = "sata-ssd")]
     device: DeviceModel,
-    /// Data at the start
-    #[arg(long, default_value = "16G", value_parser = parse_bytes)]
+    #[arg(
+        long,
+        default_value = "16G",
+        value_parser = parse_bytes,
+        help = format!("Data at the start, {}", at_least_bytes(DATA_BYTES_MIN)),
+    )]
     data: u64,
-    /// Memory for pages
-    #[arg(long, default_value = "32G", value_parser = parse_bytes)]
+    #[arg(
+        long,
+        default_value = "32G",
+        value_parser = parse_bytes,
+        help = format!("Memory for pages, {}", at_least_bytes(MEMORY_BYTES_MIN)),
+    )]
     memory: u64,
-    /// Redo log capacity
-    #[arg(long, default_value = "4G", value_parser = parse_bytes)]
+    #[arg(
+        long,
+        default_value = "4G",
+        value_parser = parse_bytes,
+        help = format!("Redo log capacity, {}", at_least_bytes(REDO_BYTES_MIN)),
+    )]
     redo: u64,
-    /// Operations (rows) per second that clients would do if nothing held them back
-    #[arg(long, default_value = "50k", value_parser = parse_count)]
+    #[arg(
+        long,
+        default_value = "50k",
+        value_parser = parse_count,
+        help = format!(
+            "Operations (rows) per second that clients would do if nothing held them back, at least \
+             {RATE_MIN}"
+        ),
+    )]
     rate: u64,
-    /// Bytes of redo per operation
-    #[arg(long, default_value = "300", value_parser = parse_bytes)]
+    #[arg(
+        long,
+        default_value = "300",
+        value_parser = parse_bytes,
+        help = format!("Bytes of redo per operation, {}", at_least_bytes(REDO_PER_ROW_BYTES_MIN)),
+    )]
     redo_per_row: u64,
-    /// Secondary indexes, for the workload insert [default: 3]
-    #[arg(long)]
+    #[arg(
+        long,
+        help = format!(
+            "Secondary indexes, for the workload insert: {} [default: 3]",
+            range(&INDEXES),
+        ),
+    )]
     indexes: Option<u32>,
-    /// Dirty pages at most, percent of memory
-    #[arg(long, default_value_t = 90.0)]
+    #[arg(
+        long,
+        default_value_t = 90.0,
+        help = format!("Dirty pages at most, {} percent of memory", range(&DIRTY_LIMIT_PERCENT)),
+    )]
     dirty_limit: f64,
-    /// Share of the operations' rate that is lost to a device that does nothing but write pages
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(
+        long,
+        default_value_t = 0.0,
+        help = format!(
+            "Share of the operations' rate that is lost to a device that does nothing but write \
+             pages, {}",
+            range(&CONTENTION),
+        ),
+    )]
     contention: f64,
-    /// Simulated seconds, of which the first third doesn't count
-    #[arg(long, default_value_t = 3600)]
+    #[arg(
+        long,
+        default_value_t = 3600,
+        help = format!(
+            "Simulated seconds, of which the first third doesn't count, {}",
+            range(&SECONDS),
+        ),
+    )]
     seconds: u32,
-    /// What decides when pages are written, separated by commas
     #[arg(
         long,
         value_delimiter = ',',
-        default_value = "governor,at-deadline,innodb:200/2000,innodb:2000/4000"
+        default_value = "governor,at-deadline,innodb:200/2000,innodb:2000/4000",
+        help = format!(
+            "What decides when pages are written, separated by commas; pages per second are {}",
+            range(&PAGE_RATES),
+        ),
     )]
     policies: Vec<PolicyChoice>,
     /// Seed of the device's variation
@@ -122,39 +189,41 @@ impl Sim {
 
     fn check(&self) -> Result<()> {
         let usage = |what: String| Err(Usage(what).into());
-        if !(3..=SECONDS_MAX).contains(&self.seconds) {
-            return usage(format!("--seconds {}: use 3 to {SECONDS_MAX}", self.seconds));
+        if !SECONDS.contains(&self.seconds) {
+            return usage(format!("--seconds {}: use {}", self.seconds, range(&SECONDS)));
         }
-        if !(1.0..=100.0).contains(&self.dirty_limit) {
-            return usage(format!("--dirty-limit {}: 1 to 100 percent", self.dirty_limit));
+        if !DIRTY_LIMIT_PERCENT.contains(&self.dirty_limit) {
+            let limits = range(&DIRTY_LIMIT_PERCENT);
+            return usage(format!("--dirty-limit {}: {limits} percent", self.dirty_limit));
         }
         if let Some(indexes) = self.indexes {
             if self.workload != WorkloadKind::Insert {
                 return usage(format!("--indexes: {} has none", self.workload.name()));
             }
-            if indexes > INDEXES_MAX {
-                return usage(format!("--indexes {indexes}: at most {INDEXES_MAX}"));
+            if !INDEXES.contains(&indexes) {
+                return usage(format!("--indexes {indexes}: at most {}", INDEXES.end()));
             }
         }
-        if !(0.0..=1.0).contains(&self.contention) {
-            return usage(format!("--contention {}: 0 to 1", self.contention));
+        if !CONTENTION.contains(&self.contention) {
+            return usage(format!("--contention {}: {}", self.contention, range(&CONTENTION)));
         }
         let twice = |(n, policy)| self.policies[..n].contains(policy);
         if let Some((_, policy)) = self.policies.iter().enumerate().find(|&at| twice(at)) {
             let name = policy.policy(self.dirty_limit).name();
             return usage(format!("--policies: {name} is named twice"));
         }
-        if self.rate == 0 || self.redo_per_row == 0 {
-            return usage("--rate and --redo-per-row: at least 1".into());
+        if self.rate < RATE_MIN {
+            return usage(format!("--rate {}: at least {RATE_MIN}", self.rate));
         }
         for (flag, bytes, least) in [
-            ("--data", self.data, 1 << 20),
-            ("--memory", self.memory, 16 << 20),
-            ("--redo", self.redo, 16 << 20),
+            ("--data", self.data, DATA_BYTES_MIN),
+            ("--memory", self.memory, MEMORY_BYTES_MIN),
+            ("--redo", self.redo, REDO_BYTES_MIN),
+            ("--redo-per-row", self.redo_per_row, REDO_PER_ROW_BYTES_MIN),
         ] {
             if bytes < least {
-                let least = format_bytes(least);
-                return usage(format!("{flag} {}: at least {least}", format_bytes(bytes)));
+                let (bytes, least) = (format_bytes(bytes), at_least_bytes(least));
+                return usage(format!("{flag} {bytes}: {least}"));
             }
         }
         // Below this the model's ticks are too coarse for the log.

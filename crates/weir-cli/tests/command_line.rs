@@ -222,6 +222,18 @@ fn a_report_is_one_page() {
 }
 
 #[test]
+fn a_report_can_go_to_standard_output() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(weir(&TINY, dir.path()).status.success());
+    let output = weir(&["report", "out/run.json", "-o", "-"], dir.path());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(names(dir.path()), ["out"], "no file is named `-`");
+    assert!(weir(&["report", "out/run.json"], dir.path()).status.success());
+    let page = std::fs::read_to_string(dir.path().join("report.html")).unwrap();
+    assert_eq!(text(&output.stdout), page, "the page, and nothing else");
+}
+
+#[test]
 fn what_does_not_fit_is_not_left_half_written() {
     let dir = tempfile::tempdir().unwrap();
     assert!(weir(&TINY, dir.path()).status.success());
@@ -350,6 +362,29 @@ fn help_names_every_step() {
     let help = text(&output.stdout);
     for word in ["l.i0", "l.x", "l.i1", "l.i2", "load", "scan", "qr100", "qp100", "--durability"] {
         assert!(help.contains(word), "{word}");
+    }
+}
+
+#[test]
+fn help_of_a_simulation_has_the_limits() {
+    let dir = tempfile::tempdir().unwrap();
+    let help = text(&weir(&["sim", "--help"], dir.path()).stdout);
+    for (option, limits) in [
+        ("--data", "at least 1M"),
+        ("--memory", "at least 16M"),
+        ("--redo", "at least 16M"),
+        ("--rate", "at least 1"),
+        ("--redo-per-row", "at least 1"),
+        ("--indexes", "0 to 64"),
+        ("--dirty-limit", "1 to 100"),
+        ("--contention", "0 to 1"),
+        ("--seconds", "3 to 604800"),
+        ("--policies", "1 to 1000000000"),
+    ] {
+        let (_, from) = help.split_once(&format!("{option} <")).expect(option);
+        let of_option = from.split("\n      --").next().unwrap_or(from);
+        let squeezed = of_option.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(squeezed.contains(limits), "{option}: {squeezed}");
     }
 }
 

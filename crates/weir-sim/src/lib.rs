@@ -26,7 +26,7 @@ pub mod summary;
 pub mod workload;
 
 pub use device::DeviceModel;
-pub use policy::PolicyChoice;
+pub use policy::{PAGE_RATES, PolicyChoice};
 pub use run::{Second, Setup, simulate};
 pub use summary::Summary;
 pub use workload::{Demand, Workload, WorkloadKind};

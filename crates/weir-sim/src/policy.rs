@@ -1,11 +1,12 @@
 //! Which policy to run, and by which rules the engine around it plays.
 
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use weir_governor::{FixedRate, Governor, InnodbAdaptive, InnodbSettings, Policy, WriteAtDeadline};
 
-/// More pages per second than a thousand devices do.
-const RATE_MAX: f64 = 1e9;
+/// Pages per second that a policy may be given: at most more than a thousand devices do.
+pub const PAGE_RATES: RangeInclusive<f64> = 1.0..=1e9;
 
 /// A policy by name.
 #[derive(Debug, Clone, PartialEq)]
@@ -64,10 +65,11 @@ impl PolicyChoice {
 
 fn number(text: &str, whole: &str) -> Result<f64, String> {
     let number: f64 = text.parse().map_err(|_| format!("`{whole}`: `{text}` is not a number"))?;
-    if (1.0..=RATE_MAX).contains(&number) {
+    if PAGE_RATES.contains(&number) {
         return Ok(number);
     }
-    Err(format!("`{whole}`: use 1 to {RATE_MAX} pages per second"))
+    let (least, most) = (PAGE_RATES.start(), PAGE_RATES.end());
+    Err(format!("`{whole}`: use {least} to {most} pages per second"))
 }
 
 impl FromStr for PolicyChoice {
