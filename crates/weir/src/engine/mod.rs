@@ -343,13 +343,14 @@ impl Database {
 
     /// One step of what threads do otherwise, by number, for a single-threaded database: 0 writes
     /// pages, 1 moves the checkpoint, 2 purges, 3 frees frames, 4 syncs the log, 5 trims the file,
-    /// 6 merges staged index entries, 7 applies some of the log that there was at the opening.
+    /// 6 merges staged index entries, 7 applies some of the log that there was at the opening,
+    /// 8 notes dirty pages.
     ///
     /// # Errors
     /// Storage errors.
     pub fn background_step(&self, step: u32) -> Result<()> {
         let storage = self.0.running()?;
-        match step % 8 {
+        match step % 9 {
             0 => drop(storage.flush_step(16)?),
             1 => drop(storage.checkpoint()?),
             2 => {
@@ -363,7 +364,8 @@ impl Database {
             }
             5 => storage.trim()?,
             6 => drop(self.0.shared.staging_step()?),
-            _ => drop(storage.recovery_step(RECOVERY_STEP_BYTES)?),
+            7 => drop(storage.recovery_step(RECOVERY_STEP_BYTES)?),
+            _ => drop(storage.note_dirty_pages()?),
         }
         Ok(())
     }

@@ -128,12 +128,13 @@ fn flusher(storage: &Storage, shared: &Shared) {
     storage.gate.set_rates(Rates::NO_LIMIT, storage.progress(), Instant::now());
 }
 
-/// Moves the checkpoint when that frees much.
+/// Moves the checkpoint when that frees much, and notes dirty pages when the log has grown by much.
 fn checkpointer(storage: &Storage, shared: &Shared) {
     while running(storage, shared) {
         storage.checkpointer.wait(Duration::from_millis(500));
         let moved = storage.checkpoint_if_due();
         survive(storage, storage.note_vain(&storage.vain.writes, moved));
+        survive(storage, storage.note_dirty_pages_if_due().map(drop));
     }
 }
 

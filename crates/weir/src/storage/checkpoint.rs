@@ -99,18 +99,7 @@ impl Storage {
     pub fn checkpoint(&self) -> Result<Lsn, Fault> {
         let _one = self.checkpointing.lock();
         let target = self.checkpoint_bound();
-        // Blocks are copied first, and the log is synced past the copies then: relocations that go on
-        // meanwhile hold up neither. The sync is needed without a block to write, too: a page that is
-        // clean by now may be so thanks to a relocation that only a longer log tells of.
-        let mut draft = self.store.draft_map(target)?;
-        let mut settled = self.redo.reserved();
-        loop {
-            self.redo.wait_durable(settled)?;
-            let Some(copies) = draft else { break };
-            self.store.write_map(copies, self.redo.durable())?;
-            draft = self.store.draft_map(target)?;
-            settled = draft.as_ref().map_or(settled, |d| Lsn(d.newest().0 + 1));
-        }
+        self.persist_map(target)?;
         let durable = self.redo.durable();
         self.store.release(durable);
         // The map is asked after the list: an image is installed before its guard is given up.
@@ -122,6 +111,22 @@ impl Storage {
             self.figures.checkpoints.fetch_add(1, Ordering::Relaxed);
         }
         Ok(bound)
+    }
+
+    /// Writes the map blocks that changed before `target`, and syncs the log past what it is now.
+    pub(super) fn persist_map(&self, target: Lsn) -> Result<(), Fault> {
+        // Blocks are copied first, and the log is synced past the copies then: relocations that go on
+        // meanwhile hold up neither. The sync is needed without a block to write, too: a page that is
+        // clean by now may be so thanks to a relocation that only a longer log tells of.
+        let mut draft = self.store.draft_map(target)?;
+        let mut settled = self.redo.reserved();
+        loop {
+            self.redo.wait_durable(settled)?;
+            let Some(copies) = draft else { return Ok(()) };
+            self.store.write_map(copies, self.redo.durable())?;
+            draft = self.store.draft_map(target)?;
+            settled = draft.as_ref().map_or(settled, |d| Lsn(d.newest().0 + 1));
+        }
     }
 
     /// Syncs the log and notes in the control file how far it is durable, so that a later loss of its

@@ -51,7 +51,7 @@ use ahead::Ahead;
 use dirty::DirtyCredits;
 use flush::FlushList;
 use gate::Gate;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use pool::Pool;
 use recovery::Recovery;
 use room::Room;
@@ -148,6 +148,11 @@ pub struct Storage {
     room: Room,
     stopped: OnceLock<Arc<Fault>>,
     checkpointing: Mutex<()>,
+    /// Held from when the place of an image, or a page's end, is logged to when the page map says so, but for pages that
+    /// are latched meanwhile.
+    installing: RwLock<()>,
+    /// LSN of the newest dirty page table.
+    tabled: AtomicU64,
     /// While recovery goes on: how far its pass is, which the checkpoint may not pass.
     replayed: AtomicU64,
     recovery: Mutex<Option<Arc<Recovery>>>,
@@ -224,7 +229,7 @@ impl Storage {
     /// file are not touched.
     pub fn may_create(names: &[String]) -> bool {
         let ours = |n: &String| {
-            ["data", "map", "control.new"].contains(&n.as_str()) || n.starts_with("redo-")
+            ["data", "map", "dirty", "control.new"].contains(&n.as_str()) || n.starts_with("redo-")
         };
         names.iter().any(|n| n == CREATING) || !names.iter().any(ours)
     }
@@ -256,6 +261,8 @@ impl Storage {
             room: Room::default(),
             stopped: OnceLock::new(),
             checkpointing: Mutex::default(),
+            installing: RwLock::default(),
+            tabled: AtomicU64::new(0),
             replayed: AtomicU64::new(u64::MAX),
             recovery: Mutex::default(),
             recovery_figures: RecoveryFigures::default(),

@@ -334,6 +334,7 @@ fn announce_free(storage: &Storage, frame: u32) {
 /// Sets the page LSN where readers without latch may look on.
 #[inline]
 fn stamp(storage: &Storage, frame: u32, lsn: Lsn) {
+    storage.pool.frame(frame).lsn.store(lsn.0, Ordering::Relaxed);
     // SAFETY: bytes 8..16 of a frame are aligned and accessed by others only as an atomic word.
     let word = unsafe { &*storage.pool.ptr(frame).cast::<AtomicU64>().add(1) };
     word.store(lsn.0.to_le(), Ordering::Relaxed);

@@ -83,6 +83,8 @@ fn prefetch(address: *const u8) {
     let _ = address;
 }
 
+const _: () = assert!(size_of::<Frame>() == LINE, "one cache line for each frame");
+
 /// State of one frame.
 #[repr(align(64))]
 #[derive(Default)]
@@ -99,6 +101,8 @@ pub struct Frame {
     pub hits: AtomicU32,
     /// First change not in the image; meaningful while dirty. For `FREED`: LSN of the free.
     pub rec_lsn: AtomicU64,
+    /// LSN of the page, for who looks at many frames.
+    pub lsn: AtomicU64,
     /// The words of a leaf's sketch when it was last changed, for prefetches only.
     sketch: [AtomicU64; 3],
 }
@@ -120,6 +124,20 @@ impl Frame {
     #[inline]
     fn sketch(&self) -> Sketch {
         Sketch::from_words(self.sketch.each_ref().map(|word| word.load(Ordering::Relaxed)))
+    }
+
+    /// What `read` finds while nobody changes the page. Who does so is waited for.
+    pub fn settled<T>(&self, read: impl Fn(&Frame) -> T) -> T {
+        let mut turns = 0;
+        loop {
+            if let Some(seen) = self.latch.optimistic() {
+                let found = read(self);
+                if self.latch.validate(seen) {
+                    return found;
+                }
+            }
+            crate::sync::spin_hint(&mut turns);
+        }
     }
 
     /// Whether the page was not used lately, for a hand that comes by: it takes one use off otherwise.
@@ -479,6 +497,7 @@ impl Pool {
         state.keep_sketch(Sketch::of(page, Sketch::default()));
         state.hits.store(hits, Ordering::Relaxed);
         state.state.store(0, Ordering::Relaxed);
+        state.lsn.store(page.lsn().0, Ordering::Relaxed);
         // Who finds the page in the frame, by whatever way it came, sees its bytes.
         state.page.store(claim.page.0, Ordering::Release);
         let place = |now| match now {

@@ -175,8 +175,9 @@ impl Storage {
         let mut moves = Vec::new();
         weir_store::encode_relocations(moved, &mut moves);
         let rec_lsn = self.redo.reserved();
-        let start = self.append_system(&Redo::Relocate { moves: &moves })?;
-        self.store.install(moved, rec_lsn, start);
+        self.append_system(&Redo::Relocate { moves: &moves }, |start| {
+            self.store.install(moved, rec_lsn, start);
+        })?;
         copied.iter().for_each(|c| self.wait_for_free(c.frame));
         let mut freed = Vec::new();
         {
@@ -196,8 +197,9 @@ impl Storage {
             self.page_is_clean(&mut list, clean);
         }
         for c in freed {
-            let again = self.append_system(&Redo::Free { page: c.page })?;
-            self.give_up_page(c.page, c.frame, rec_lsn, again);
+            self.append_system(&Redo::Free { page: c.page }, |again| {
+                self.give_up_page(c.page, c.frame, rec_lsn, again);
+            })?;
         }
         self.pool.flush.lock().unguard(guard);
         Ok(())
@@ -286,11 +288,13 @@ impl Storage {
         Ok(())
     }
 
-    /// Appends a group of one record on the log's reserve.
-    fn append_system(&self, redo: &Redo<'_>) -> Result<Lsn, Fault> {
+    /// Appends a group of one record on the log's reserve, and has the page map say the same.
+    fn append_system(&self, redo: &Redo<'_>, install: impl FnOnce(Lsn)) -> Result<(), Fault> {
         let mut group = Vec::new();
         redo.encode(Lsn(0), Lsn(0), &mut Before::default(), &mut group);
         let credit = self.admit_writer(group.len())?;
-        Ok(self.redo.append(credit, &group).start)
+        let _installing = self.installing.read();
+        install(self.redo.append(credit, &group).start);
+        Ok(())
     }
 }

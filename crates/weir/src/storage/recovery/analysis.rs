@@ -1,5 +1,6 @@
 //! What the log tells before it is applied: where it ends, where images are, which pages lag behind it.
 
+use super::table::Table;
 use super::{Fault, OnProgress, Progress};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,18 +43,20 @@ pub(super) struct Analysis {
     pub next_txn: TxnId,
 }
 
-/// Reads the log from the checkpoint to its end.
+/// Reads the log from the checkpoint to its end; from the table on, if there is one.
 pub(super) fn analyse(
     disk: &Arc<dyn Disk>,
     store: &Store,
     control: &Control,
+    table: Option<Table>,
     on_progress: &OnProgress,
 ) -> Result<Analysis, Fault> {
-    let from = control.checkpoint;
-    let mut reader =
-        Reader::open(disk.clone(), control.database_id, from)?.durable_hint(control.durable);
+    let table = table.unwrap_or_else(|| Table { at: control.checkpoint, ..Table::default() });
+    let (from, durable) = (table.at, control.durable.max(table.durable));
+    let mut reader = Reader::open(disk.clone(), control.database_id, from)?.durable_hint(durable);
     let mut lags = Lags { store, lags: Vec::new() };
-    let mut next_txn = control.next_txn_id;
+    table.pages.iter().for_each(|&(page, last)| lags.add(page, last));
+    let mut next_txn = control.next_txn_id.max(table.next_txn);
     let mut groups = 0u64;
     while let Some(group) = reader.next()? {
         let lsn = group.start;
@@ -100,6 +103,15 @@ impl Lags<'_> {
             number => number,
         };
         &mut self.lags[number - 1]
+    }
+
+    /// A page that was dirty.
+    fn add(&mut self, page: PageId, last: Lsn) {
+        let has_image = self.store.map().slot(page).extent().is_some();
+        let lag = self.of(page);
+        lag.last = last;
+        *lag.blank.get_mut() = !has_image;
+        self.store.recover_allocated(page);
     }
 
     fn note(&mut self, lsn: Lsn, redo: &Redo<'_>) -> Result<(), Fault> {

@@ -73,7 +73,10 @@ impl Storage {
                 together.iter().map(|link| (link.lsn, &link.payload[..])).collect();
             let credits = self.reserve_credits()?;
             let Some(mut latched) = self.latch_behind(lag, slot, frame) else { break };
-            self.apply(lag, &mut latched, credits, &lacking)?;
+            if !self.apply(lag, &mut latched, credits, &lacking)? {
+                // Others have got on with it meanwhile.
+                break;
+            }
         }
         Ok(())
     }

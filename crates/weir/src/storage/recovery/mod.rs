@@ -1,7 +1,7 @@
 //! Recovery of pages, from the newest checkpoint to the end of the log, while the database is open.
 //!
 //! Before it opens, the log is read for its end, for the places of images, and for the pages that lag *behind* it
-//! ([`analysis`]). Such a page is nowhere for anybody but recovery: its slot of the page map says so
+//! ([`analysis`]): not all of it, as a rule, since dirty pages are noted now and then ([`table`]). Such a page is nowhere for anybody but recovery: its slot of the page map says so
 //! ([`super::pool::BEHIND`]), whoever wants it has to load it, and loading it applies what the log has for it, read along
 //! the chain of its records ([`catch_up`]). Meanwhile a background thread applies the log in one pass, in order
 //! ([`pass`]), and the checkpoint follows it. At its end no page is behind any more.
@@ -12,6 +12,7 @@
 mod analysis;
 mod catch_up;
 mod pass;
+mod table;
 
 pub use analysis::for_each_record;
 pub use pass::STEP_BYTES;
@@ -25,6 +26,7 @@ use pass::Pass;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use table::Table;
 use weir_os::Disk;
 use weir_page::{Kind, Logged, Lsn, Page, PageId};
 use weir_redo::RedoOptions;
@@ -108,7 +110,10 @@ impl Storage {
         let (store, control) = Store::open(disk.clone(), store_options)?;
         // What was read must be durable before anything relies on it.
         weir_redo::sync_all(&*disk)?;
-        let analysis = analysis::analyse(&disk, &store, &control, &on_progress)?;
+        let table = Table::read(&*disk, control.database_id)?;
+        let table = table.filter(|table| table.at >= control.checkpoint);
+        let tabled = table.as_ref().map_or(Lsn(0), |table| table.at);
+        let analysis = analysis::analyse(&disk, &store, &control, table, &on_progress)?;
         store.finish_recovery()?;
         let redo_options = RedoOptions {
             database_id: control.database_id,
@@ -122,6 +127,7 @@ impl Storage {
         let redo = weir_redo::Redo::open_at(disk.clone(), &redo_options, from, end)?;
         let mut storage = Storage::assemble(disk, store, redo, options, &control)?;
         storage.next_txn.store(analysis.next_txn.0, Ordering::Release);
+        storage.tabled.store(tabled.0, Ordering::Relaxed);
         if from < end {
             let pass = Mutex::new(Pass::new(&storage, from, on_progress)?);
             let recovery = Recovery { from, end, lags: analysis.lags, pass };
@@ -164,7 +170,7 @@ impl Storage {
             return Ok(true);
         }
         if self.is_recovering() {
-            self.end_recovery(&recovery);
+            self.end_recovery(&recovery)?;
         }
         Ok(false)
     }
@@ -182,27 +188,30 @@ impl Storage {
     }
 
     /// No page is behind any more.
-    fn end_recovery(&self, recovery: &Recovery) {
+    fn end_recovery(&self, recovery: &Recovery) -> Result<(), Fault> {
         for lag in recovery.lags.iter().filter(|lag| lag.is_behind()) {
             let slot = self.store.map().slot(lag.page);
             while let Some(place) = self.pool.behind(slot) {
                 match place {
+                    Behind::Nowhere if lag.blank.load(Ordering::Acquire) => {
+                        return Err(unmade(lag));
+                    }
                     Behind::Nowhere => self.pool.forget_behind(slot),
                     Behind::In(frame) => {
-                        if let Some(mut latched) = self.latch_behind(lag, slot, frame) {
-                            assert!(
-                                latched.page().lsn() >= lag.last,
-                                "the pass came by {}",
-                                lag.page
-                            );
-                            latched.reveal(slot);
+                        let Some(mut latched) = self.latch_behind(lag, slot, frame) else {
+                            continue;
+                        };
+                        if latched.page().lsn() < lag.last {
+                            return Err(unmade(lag));
                         }
+                        latched.reveal(slot);
                     }
                 }
             }
         }
         self.replayed.store(u64::MAX, Ordering::Release);
         *self.recovery.lock() = None;
+        Ok(())
     }
 
     /// Latches a page that is behind, if it still is, and in this frame.
@@ -237,32 +246,39 @@ impl Storage {
         Ok(())
     }
 
-    /// Applies those of these groups, in order, that the page lacks.
+    /// Applies those of these groups, in order, that the page lacks. `false` if one of them doesn't continue what the page
+    /// is then.
     ///
     /// # Errors
-    /// A group doesn't continue the page. The database has stopped then: the page may be changed by half.
+    /// A group can't be applied. The database has stopped then: the page may be changed by half.
     fn apply(
         &self,
         lag: &Lag,
         latched: &mut Latched<'_>,
         credits: Reserved<'_>,
         groups: &[(Lsn, &[u8])],
-    ) -> Result<(), Fault> {
-        let mut applied = 0;
+    ) -> Result<bool, Fault> {
+        let (mut applied, mut continues) = (0, true);
         let frame = latched.frame;
         let page = latched.page();
         let have = page.lsn();
         for &(lsn, payload) in groups.iter().filter(|group| group.0 > have) {
-            applied += apply_group(lag.page, lsn, payload, page)
+            let of_group = apply_group(lag.page, lsn, payload, page)
                 .inspect_err(|fault| self.stop(fault.clone()))?;
+            let Some(of_group) = of_group else {
+                continues = false;
+                break;
+            };
             page.set_lsn(lsn);
+            applied += of_group;
         }
         if applied == 0 {
-            return Ok(());
+            return Ok(continues);
         }
         self.recovery_figures.applied.fetch_add(applied, Ordering::Relaxed);
         let state = self.pool.frame(frame);
         state.level.store(u32::from(page.level()), Ordering::Release);
+        state.lsn.store(page.lsn().0, Ordering::Relaxed);
         lag.blank.store(false, Ordering::Release);
         let mut list = self.pool.flush.lock();
         if state.state.load(Ordering::Relaxed) & DIRTY == 0 {
@@ -273,7 +289,7 @@ impl Storage {
             list.push_recovered(rec_lsn, frame, again);
             credits.spend(u64::from(!again));
         }
-        Ok(())
+        Ok(continues)
     }
 }
 
@@ -304,22 +320,29 @@ impl Drop for Latched<'_> {
     }
 }
 
-/// Applies what a group has for a page; the number of records.
-fn apply_group(id: PageId, lsn: Lsn, payload: &[u8], page: &mut Page) -> Result<u64, Fault> {
-    let (mut applied, mut initialised) = (0, false);
+/// Applies what a group has for a page; the number of records. `None` if it doesn't continue what the page is.
+fn apply_group(
+    id: PageId,
+    lsn: Lsn,
+    payload: &[u8],
+    page: &mut Page,
+) -> Result<Option<u64>, Fault> {
+    let (mut applied, mut continues) = (0, true);
     for_each_record(lsn, payload, &mut |logged| {
         let Some(prev) = prev_of(logged, id) else { return Ok(()) };
         let redo = &logged.redo;
-        initialised |= redo.initialises();
-        if !initialised && page.lsn() != prev {
-            return Err(broken_chain(lsn, id, prev, page.lsn()));
+        if applied == 0 {
+            continues = redo.initialises() || page.lsn() == prev;
+        }
+        if !continues {
+            return Ok(());
         }
         redo.check(id, page).map_err(|what| misfit(lsn, id, &what))?;
         redo.apply(id, page);
         applied += 1;
         Ok(())
     })?;
-    Ok(applied)
+    Ok(continues.then_some(applied))
 }
 
 /// The LSN that a page has before this record, if the record is about it.
@@ -337,6 +360,12 @@ fn broken_chain(lsn: Lsn, page: PageId, prev: Lsn, found: Lsn) -> Fault {
     let what =
         format!("it changes page {page} as of LSN {prev}, but the page is as of LSN {found}");
     Fault::Record { lsn, what }
+}
+
+/// The log ends, and no record makes the page what others rely on.
+fn unmade(lag: &Lag) -> Fault {
+    let what = format!("page {} is not what the log makes of it, nor is it stored", lag.page);
+    Fault::Record { lsn: lag.last, what }
 }
 
 /// A record can't be applied to its page, though both are as they were written.

@@ -187,6 +187,9 @@ impl Storage {
     }
 
     /// One page after the other: nobody waits for a page with another one latched.
+    ///
+    /// What the log has for a page from before it was made anew may not continue what is stored of it. Its own chain, which
+    /// goes no further back than it must, tells.
     fn apply_to(
         &self,
         recovery: &Recovery,
@@ -206,9 +209,12 @@ impl Storage {
                 continue;
             };
             let credits = self.reserve_credits()?;
-            if let Some(mut latched) = self.latch_behind(lag, slot, frame) {
-                return self.apply(lag, &mut latched, credits, &[(lsn, payload)]);
+            let Some(mut latched) = self.latch_behind(lag, slot, frame) else { continue };
+            if self.apply(lag, &mut latched, credits, &[(lsn, payload)])? {
+                return Ok(());
             }
+            drop(latched);
+            self.catch_up(page, slot)?;
         }
         Ok(())
     }
