@@ -93,8 +93,11 @@ impl Transactions {
             if next.is_none() {
                 self.dead.forget_all();
             }
-            let Some(history) = next.filter(|h| h.stamp <= oldest) else { return Ok(done) };
-            self.purge(history)?;
+            let Some(mut history) = next.filter(|h| h.stamp <= oldest) else { return Ok(done) };
+            match self.purge(&mut history) {
+                Err(fault) if fault.damaged_page().is_some() => self.leave(history)?,
+                purged => purged?,
+            }
             self.history.lock().pop();
             self.lanes.pending[history.lane as usize].fetch_sub(1, Ordering::AcqRel);
         }
@@ -111,12 +114,17 @@ impl Transactions {
     }
 
     /// Goes through the oldest history. After a failure, the queue says where to go on.
-    fn purge(&self, mut history: History) -> Result<(), Fault> {
+    fn purge(&self, history: &mut History) -> Result<(), Fault> {
         let s = &*self.storage;
         let mut head = self.lane_head(s, history.lane)?;
         // A transaction that was rolled back may have left a page behind that no history names.
         while head != history.begin.page {
-            head = self.free_head(s, history.lane, head)?;
+            head = match self.free_head(s, history.lane, head) {
+                Err(fault) if fault.damaged_page().is_some() => {
+                    self.cut(s, history.lane, history.begin.page)?
+                }
+                next => next?,
+            };
         }
         loop {
             let UndoPlace { page, used: mut from, .. } = history.begin;
@@ -142,6 +150,25 @@ impl Transactions {
             history.begin = UndoPlace { page, used: weir_page::page::BODY as u16, last: 0 };
             self.history.lock().proceed(history.begin);
         }
+    }
+
+    /// The rest of a history can't be read, and stays; its lane begins where it ends.
+    fn leave(&self, history: History) -> Result<(), Fault> {
+        self.cut(&self.storage, history.lane, history.end.page)?;
+        self.figures.purged_damaged.fetch_add(1, Ordering::Relaxed);
+        self.pace.pass(history.records);
+        Ok(())
+    }
+
+    /// Makes a page of a lane its first; those before it are lost.
+    fn cut(&self, s: &Storage, lane: u16, head: PageId) -> Result<PageId, Fault> {
+        retry(s, || {
+            let mut mtr = s.mtr(Need::log(128))?;
+            mtr.latch(LANE_DIRECTORY)?;
+            set_ends(&mut mtr, lane, |_, tail| (head, tail));
+            mtr.commit();
+            Ok::<_, Restart<Fault>>(head)
+        })
     }
 
     /// The next records on the page that have work for purge, from `from` and before `to`: some that made entries

@@ -177,3 +177,51 @@ fn a_row_that_purge_has_left_may_be_written_again_and_taken_back() {
     bed.purge_all();
     bed.assert_rows("written again");
 }
+
+/// A transaction that has deleted most rows, whose undo is of several pages: the lane's first pages, and its last.
+fn with_much_undo() -> (Bed, [PageId; 4]) {
+    let mut bed = Bed::new(1, 1);
+    bed.fill(100);
+    bed.purge_all();
+    let mut txn = bed.txns.begin();
+    for n in 0..90 {
+        txn.write(bed.trees[0].0, &long_key(n), Op::Delete).unwrap();
+        bed.trees[0].1.remove(&long_key(n));
+    }
+    txn.commit(Durability::Sync).unwrap();
+    let (head, tail) = lanes::get(&bed.page(LANE_DIRECTORY), 0);
+    let second = weir_page::undo::next(&bed.page(head));
+    let third = weir_page::undo::next(&bed.page(second));
+    (bed, [head, second, third, tail])
+}
+
+/// Without that, the database would stop, at each start again.
+#[test]
+fn purge_passes_over_damaged_undo() {
+    for at in [0, 1] {
+        let (mut bed, pages) = with_much_undo();
+        let (tree, tail) = (bed.trees[0].0, pages[3]);
+        rot(&bed, pages[at]);
+        if at == 0 {
+            bed = bed.crashed(1);
+        }
+        bed.purge_all();
+        assert_eq!(left_by_purge(&bed), 1);
+        assert_eq!(allocated(&bed, pages), [at == 0, true, true, true]);
+        assert_eq!(lanes::get(&bed.page(LANE_DIRECTORY), 0), (tail, tail));
+        bed.assert_rows("purged");
+        // The lane is used and purged as ever.
+        for n in 50..95 {
+            bed.put(0, &long_key(n), b"again");
+            let mut txn = bed.txns.begin();
+            txn.write(tree, &long_key(n), Op::Delete).unwrap();
+            txn.commit(Durability::Sync).unwrap();
+            bed.trees[0].1.remove(&long_key(n));
+        }
+        bed.purge_all();
+        assert_eq!(left_by_purge(&bed), 1);
+        let bed = bed.crashed(1);
+        bed.purge_all();
+        bed.assert_rows("opened again");
+    }
+}
