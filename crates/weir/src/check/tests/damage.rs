@@ -1,6 +1,7 @@
 //! What can't be read is left where it is; what can, goes its way.
 
 use super::*;
+use crate::txn::Staging;
 use weir_page::overflow;
 
 /// Damages the image of a page, and forgets all that is in memory.
@@ -224,4 +225,96 @@ fn purge_passes_over_damaged_undo() {
         bed.purge_all();
         bed.assert_rows("opened again");
     }
+}
+
+/// An index with every hundredth entry of many in its main tree, all others in its staging tree.
+fn with_staged() -> (Bed, Arc<Staging>) {
+    let mut bed = Bed::with_frames(1, 2, 600);
+    let (main, staging) = (bed.trees[0].0, bed.trees[1].0);
+    let staging = Arc::new(Staging::new(main, staging));
+    bed.txns.staging.configure(64, true);
+    bed.txns.staging.add(staging.clone());
+    let mut txn = bed.txns.begin();
+    for n in 0..20_000u32 {
+        let key = n.to_be_bytes();
+        if n % 10 == 0 {
+            txn.write(main, &key, Op::Insert(&[1; 100])).unwrap();
+        } else {
+            txn.insert_staged(&staging, &key, b"").unwrap();
+        }
+    }
+    txn.commit(Durability::Sync).unwrap();
+    bed.trees.truncate(2);
+    (bed, staging)
+}
+
+/// Keys in the leaves of a tree that can be read.
+fn keys(bed: &Bed, tree: usize) -> Vec<u32> {
+    let mut leaves = vec![bed.trees[tree].0.root()];
+    let mut keys = Vec::new();
+    while let Some(page) = leaves.pop() {
+        if bed.storage().load(page).is_err() {
+            continue;
+        }
+        let page = bed.page(page);
+        for slot in 0..node::count(&page) {
+            match page.level() {
+                0 => keys.push(u32::from_be_bytes(node::key(&page, slot).try_into().unwrap())),
+                _ => leaves.push(node::child(&page, slot)),
+            }
+        }
+    }
+    keys
+}
+
+/// Moves what can be moved.
+fn move_all(bed: &Bed) {
+    let moved = || bed.txns.staging.figures().moved;
+    for _ in 0..200 {
+        bed.txns.staging_step().unwrap();
+    }
+    let before = moved();
+    bed.txns.staging_step().unwrap();
+    assert_eq!(moved(), before, "all is moved by now");
+}
+
+#[test]
+fn staged_entries_are_moved_past_a_damaged_leaf_of_the_main_tree() {
+    let (bed, _staging) = with_staged();
+    let damaged = bed.leaf_of(0, &5_000u32.to_be_bytes());
+    let range = bed.page(damaged);
+    let of_damaged = |n: u32| {
+        let key = n.to_be_bytes();
+        node::lower(&range) <= &key[..] && node::upper(&range).is_none_or(|upper| &key[..] < upper)
+    };
+    rot(&bed, damaged);
+    move_all(&bed);
+    let left = keys(&bed, 1);
+    let unmoved = left.iter().filter(|&&n| !of_damaged(n)).count();
+    assert!(left.len() > unmoved, "what goes to the damaged leaf stays");
+    assert!(unmoved < 1_000, "{unmoved} of {} others are left", 18_000);
+}
+
+#[test]
+fn staged_entries_are_moved_past_a_damaged_leaf_of_the_staging_tree() {
+    let (bed, _staging) = with_staged();
+    let damaged = bed.leaf_of(1, &5_000u32.to_be_bytes());
+    rot(&bed, damaged);
+    move_all(&bed);
+    assert_eq!(keys(&bed, 1).len(), 0);
+}
+
+#[test]
+fn nothing_is_added_to_a_staging_tree_whose_inner_pages_are_damaged() {
+    let (bed, staging) = with_staged();
+    forget(&bed);
+    let mut txn = bed.txns.begin();
+    let key = 5_000u32.to_be_bytes();
+    let hint = bed.trees[0].0.approach(bed.storage(), &key);
+    assert!(txn.is_staged(&staging, &hint).unwrap(), "the leaf isn't in memory");
+    rot(&bed, staging.tree.root());
+    bed.txns.staging_step().unwrap();
+    assert!(!txn.is_staged(&staging, &hint).unwrap());
+    txn.write(bed.trees[0].0, &key, Op::Insert(b"")).unwrap();
+    txn.commit(Durability::Sync).unwrap();
 }
