@@ -2,6 +2,7 @@
 //! worked on and damaged.
 
 mod chains;
+mod damage;
 mod descents;
 mod rollback;
 mod trees;

@@ -117,6 +117,8 @@ status! {
     history_list_length: gauge count,
     /// Undo records that purge had work with.
     purged_records: counter count,
+    /// Undo records of whose work purge left something because of damaged pages.
+    purged_records_damaged: counter count,
     /// How often a writer waited because purge was behind.
     purge_waits: counter count,
     /// Time that writers waited because purge was behind.
@@ -228,6 +230,7 @@ impl Status {
             transactions_rolled_back: shared.figures.rollbacks.load(Relaxed),
             history_list_length: shared.history_len(),
             purged_records: shared.figures.purged.load(Relaxed),
+            purged_records_damaged: shared.figures.purged_damaged.load(Relaxed),
             purge_waits: shared.pace.waits.count(),
             purge_wait_us: shared.pace.waits.us(),
             staged_entries: staging.staged,

@@ -39,7 +39,7 @@ pub use fault::Fault;
 pub use figures::{Figures, Waits};
 pub use gate::Cause;
 pub use interrupt::{Interruptible, Interrupts, interruptible};
-pub use mtr::{Mtr, Need, Restart, VAIN_MAX, retry};
+pub use mtr::{Mtr, Need, Restart, retry};
 pub use pool::{PageRead, Stop};
 pub use recovery::{OnProgress, Progress, RecoveryFigures, STEP_BYTES};
 pub use reserve::{on_reserve, to_make_room};

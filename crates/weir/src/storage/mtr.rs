@@ -388,7 +388,24 @@ impl Drop for Mtr<'_> {
 const LOADS_MAX: u32 = 1000;
 
 /// Times that a step may find a page nowhere, or not what it should be, before that is no passing state.
-pub const VAIN_MAX: u32 = 1000;
+const VAIN_MAX: u32 = 1000;
+
+impl Storage {
+    /// Does what the step that was stopped needs before it is begun anew. `vain` counts how often it came to a page in vain.
+    ///
+    /// # Errors
+    /// Faults of loading pages; a page that is nowhere, or not what it should be, again and again.
+    pub fn clear_way(&self, stop: Stop, vain: &mut u32) -> Result<(), Fault> {
+        let fault = match stop {
+            Stop::Retry => return Ok(()),
+            Stop::Load(page) if self.load(page)? => return Ok(()),
+            Stop::Load(page) => self.lost_page(page),
+            Stop::Astray(page) => Fault::stray_page(page),
+        };
+        *vain += 1;
+        if *vain > VAIN_MAX { Err(fault) } else { Ok(()) }
+    }
+}
 
 /// Runs `step` until it neither needs a page nor meets a change of the tree.
 ///
@@ -399,30 +416,19 @@ pub fn retry<T, E: From<Fault>>(
     storage: &Storage,
     mut step: impl FnMut() -> Result<T, Restart<E>>,
 ) -> Result<T, E> {
-    let (mut absent, mut loads, mut astray) = (0, 0, 0);
+    let (mut vain, mut loads) = (0, 0);
     loop {
         match step() {
             Ok(done) => return Ok(done),
             Err(Restart::Error(error)) => return Err(error),
-            Err(Restart::Stop(Stop::Retry)) => {}
-            Err(Restart::Stop(Stop::Astray(page))) => {
-                astray += 1;
-                if astray > VAIN_MAX {
-                    return Err(Fault::stray_page(page).into());
+            Err(Restart::Stop(stop)) => {
+                if let Stop::Load(_) = stop {
+                    // On a full device the few clean frames may not hold all that a step needs: each page
+                    // loaded then takes the place of another.
+                    loads += 1;
+                    storage.fail_if_full(loads > LOADS_MAX)?;
                 }
-            }
-            Err(Restart::Stop(Stop::Load(page))) => {
-                // On a full device the few clean frames may not hold all that a step needs: each page
-                // loaded then takes the place of another.
-                loads += 1;
-                storage.fail_if_full(loads > LOADS_MAX)?;
-                if storage.load(page)? {
-                    continue;
-                }
-                absent += 1;
-                if absent > VAIN_MAX {
-                    return Err(storage.lost_page(page).into());
-                }
+                storage.clear_way(stop, &mut vain)?;
             }
         }
     }

@@ -11,6 +11,7 @@
 
 pub mod bulk;
 pub mod cursor;
+mod damage;
 pub mod destroy;
 mod estimate;
 pub mod overflow;
@@ -18,6 +19,7 @@ mod restructure;
 pub mod run;
 mod transfer;
 
+pub use damage::past_damage;
 pub use transfer::{Fate, Moved, Mover};
 
 use crate::storage::latch::Seen;

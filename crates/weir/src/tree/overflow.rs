@@ -1,8 +1,9 @@
 //! Values too long for a leaf: chains of overflow pages.
 //!
 //! A chain is freed from behind its first page, which goes last, together with the change that drops
-//! the reference: so freeing may be cut short and begun again.
+//! the reference: so freeing may be cut short and begun again. Damaged pages stay allocated, with what only they lead to.
 
+use super::past_damage;
 use crate::storage::{Fault, Mtr, Need, Restart, Storage, retry};
 use weir_page::overflow::{self, CAPACITY, Reference};
 use weir_page::{Kind, Page, PageId, Redo, TxnId, Undo};
@@ -89,38 +90,65 @@ pub fn read(s: &Storage, reference: Reference) -> Result<Vec<u8>, Fault> {
     Ok(out)
 }
 
-/// Frees all pages of a chain but the first.
-///
-/// # Errors
-/// Faults of the storage.
-pub fn free_rest(s: &Storage, first: PageId) -> Result<(), Fault> {
-    let step = || {
-        let mut mtr = s.mtr(Need::log(FREE_BYTES))?;
-        let freed = free_second(&mut mtr, first)?;
-        if freed {
-            mtr.commit();
-        }
-        Ok::<_, Restart<Fault>>(freed)
-    };
-    while retry(s, step)? {}
-    Ok(())
+/// What is left of a chain after a step of freeing it.
+pub enum Left {
+    /// More than the first page.
+    More,
+    /// The first page, which is latched: it goes with the reference to the chain.
+    First,
+    /// Nothing that can be read: the reference goes alone.
+    Nothing,
 }
 
-/// Latches the first page of a chain and frees the second; `false` if there is none, and nothing was logged.
+/// Latches the first page of a chain and frees the second, if there is one that isn't lost; nothing is logged otherwise.
 ///
 /// # Errors
 /// [`Restart`]: nothing was logged.
-pub fn free_second(mtr: &mut Mtr<'_>, first: PageId) -> Result<bool, Restart<Fault>> {
+pub fn free_second(
+    mtr: &mut Mtr<'_>,
+    first: PageId,
+    lost: &[PageId],
+) -> Result<Left, Restart<Fault>> {
+    if lost.contains(&first) {
+        return Ok(Left::Nothing);
+    }
     mtr.latch(first)?;
     check(mtr.page(first), first)?;
     let second = overflow::next(mtr.page(first));
-    if second == PageId::NONE {
-        return Ok(false);
+    if second == PageId::NONE || lost.contains(&second) {
+        return Ok(Left::First);
     }
     mtr.latch(second)?;
     check(mtr.page(second), second)?;
     let third = overflow::next(mtr.page(second));
     mtr.log(&Redo::OverflowLink { page: first, next: third });
     mtr.free(second);
-    Ok(true)
+    Ok(Left::More)
+}
+
+/// Frees a chain; damaged pages stay, and what only they lead to: returns whether there are none. `finish` runs in the last mtr, and
+/// logs, in up to [`FREE_BYTES`], that nothing refers to the chain any more.
+///
+/// # Errors
+/// Faults of the storage, those of `finish`.
+pub fn free(
+    s: &Storage,
+    first: PageId,
+    finish: &mut dyn FnMut(&mut Mtr<'_>) -> Result<(), Restart<Fault>>,
+) -> Result<bool, Fault> {
+    let mut lost = Vec::new();
+    let mut step = |lost: &[PageId]| {
+        let mut mtr = s.mtr(Need::log(2 * FREE_BYTES))?;
+        let left = free_second(&mut mtr, first, lost)?;
+        if !matches!(left, Left::More) {
+            finish(&mut mtr)?;
+        }
+        if let Left::First = left {
+            mtr.free(first);
+        }
+        mtr.commit();
+        Ok::<_, Restart<Fault>>(matches!(left, Left::More))
+    };
+    while past_damage(s, &mut lost, &mut step)? {}
+    Ok(lost.is_empty())
 }

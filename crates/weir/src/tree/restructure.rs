@@ -200,6 +200,17 @@ impl Tree {
         Ok(())
     }
 
+    /// As [`Tree::merge`]; where there is damage, pages stay apart, and whoever needs what is damaged is told.
+    ///
+    /// # Errors
+    /// Other faults of the storage.
+    pub fn merge_unless_damaged(&self, s: &Storage, key: &[u8]) -> Result<(), Fault> {
+        match self.merge(s, key) {
+            Err(fault) if fault.damaged_page().is_some() => Ok(()),
+            merged => merged,
+        }
+    }
+
     /// Merges a page with its right neighbour if it can, or else with the left one: whether the parent has become
     /// sparse itself.
     fn merge_at(&self, s: &Storage, key: &[u8], level: u32) -> Result<Option<bool>, Fault> {

@@ -97,6 +97,25 @@ impl Tree {
         Ok(first.map(key).ok_or_else(|| leaf.upper().map(<[u8]>::to_vec)))
     }
 
+    /// Where the leaf that covers `key` ends, as its parent says; `None` for the last leaf. The leaf itself isn't read.
+    ///
+    /// # Errors
+    /// Faults of the storage.
+    pub fn end_of_leaf(&self, s: &Storage, key: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
+        retry(s, || {
+            let _pin = s.pin();
+            let Some(at) = self.approach_leaf(s, Target::At(key))?.parent else { return Ok(None) };
+            let parent = s.pool.read_frame(at.frame, at.page, true).ok_or(Stop::Retry)?;
+            if !s.pool.frame(at.frame).latch.validate(at.seen) {
+                return Err(Stop::Retry.into());
+            }
+            Ok::<_, Restart<Fault>>(match at.slot + 1 < node::count(&parent) {
+                true => Some(node::key(&parent, at.slot + 1)),
+                false => node::upper(&parent).map(<[u8]>::to_vec),
+            })
+        })
+    }
+
     /// The page that a descent to `key` lacks first.
     pub fn missing_page(&self, s: &Storage, key: &[u8]) -> Option<PageId> {
         let _pin = s.pin();

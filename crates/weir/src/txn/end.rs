@@ -4,7 +4,8 @@ use super::history::History;
 use super::lane::{LANE_DIRECTORY, LaneUse, UndoPlace, set_ends};
 use super::{Durability, Savepoint, State, Txn, TxnError};
 use crate::storage::{Fault, Mtr, Need, Restart, Stop, Storage, on_reserve, retry};
-use crate::tree::{Tree, overflow};
+use crate::tree::overflow::{self, Left, free_second};
+use crate::tree::{Tree, past_damage};
 use std::sync::atomic::Ordering;
 use weir_page::overflow::Reference;
 use weir_page::undo::{self, State as LaneState};
@@ -84,8 +85,8 @@ enum Restored {
     },
     /// The leaf has no room for the former state.
     NoRoom,
-    /// The entry goes, and with it its chain, all of which but the first page is to be freed before.
-    ChainFirst(PageId),
+    /// The entry goes, and with it its chain, of which a page is gone.
+    ChainShorter,
 }
 
 impl OwnedUndo {
@@ -337,14 +338,9 @@ impl Txn {
                 })?;
             }
             OwnedUndo::Overflow { first } => {
-                overflow::free_rest(&s, *first)?;
-                retry(&s, || {
-                    let mut mtr = s.mtr(Need::log(256))?;
-                    mtr.latch(*first)?;
-                    tail = self.pop(&mut mtr, lane, &taken)?;
-                    mtr.free(*first);
-                    mtr.commit();
-                    Ok::<_, Restart<Fault>>(())
+                overflow::free(&s, *first, &mut |mtr| {
+                    tail = self.pop(mtr, lane, &taken)?;
+                    Ok(())
                 })?;
             }
             OwnedUndo::CreateTree { root } => {
@@ -396,9 +392,10 @@ impl Txn {
         key: &[u8],
         taken: &Taken,
     ) -> Result<PageId, TxnError> {
-        let mut chain = None;
+        let mut lost = Vec::new();
         loop {
-            match retry(s, || self.try_restore(s, lane, tree, key, taken, chain))? {
+            let step = |lost: &[PageId]| self.try_restore(s, lane, tree, key, taken, lost);
+            match past_damage(s, &mut lost, step)? {
                 Restored::Done { tail, sparse } => {
                     if sparse {
                         // The record is off the lane: to fail now would be to take it back twice. What keeps the
@@ -408,15 +405,12 @@ impl Txn {
                     return Ok(tail);
                 }
                 Restored::NoRoom => tree.make_room(s, key, self.shared.horizon())?,
-                Restored::ChainFirst(first) => {
-                    overflow::free_rest(s, first)?;
-                    chain = Some(first);
-                }
+                Restored::ChainShorter => {}
             }
         }
     }
 
-    /// `chain`: the first page of the chain that goes with the entry, the rest of it being freed.
+    /// `lost`: pages that can't be read.
     fn try_restore(
         &self,
         s: &Storage,
@@ -424,7 +418,7 @@ impl Txn {
         tree: Tree,
         key: &[u8],
         taken: &Taken,
-        chain: Option<PageId>,
+        lost: &[PageId],
     ) -> Result<Restored, Restart<Fault>> {
         let mut mtr = s.mtr(Need::log(256 + key.len() + 2 * weir_page::node::MAX_INLINE))?;
         let at = tree.slot(&mut mtr, key)?;
@@ -450,11 +444,10 @@ impl Txn {
             true => Reference::from_bytes(&value).map(|reference| reference.first),
             false => None,
         };
-        if let Some(first) = first {
-            if chain != Some(first) {
-                return Ok(Restored::ChainFirst(first));
-            }
-            mtr.latch(first)?;
+        let left = first.map_or(Ok(Left::Nothing), |at| free_second(&mut mtr, at, lost))?;
+        if let Left::More = left {
+            mtr.commit();
+            return Ok(Restored::ChainShorter);
         }
         mtr_latch_pop(&mut mtr, lane, taken)?;
         let sparse = if gone {
@@ -463,7 +456,7 @@ impl Txn {
             at.set(&mut mtr, key, Entry { flags, version, value: &value });
             false
         };
-        if let Some(first) = first {
+        if let (Left::First, Some(first)) = (left, first) {
             mtr.free(first);
         }
         let tail = self.pop(&mut mtr, lane, taken)?;

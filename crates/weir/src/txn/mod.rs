@@ -143,6 +143,8 @@ pub struct TxnFigures {
     pub rollbacks: AtomicU64,
     /// Undo records that purge had work with.
     pub purged: AtomicU64,
+    /// Those of them of whose work something was left because of damaged pages.
+    pub purged_damaged: AtomicU64,
 }
 
 impl Transactions {

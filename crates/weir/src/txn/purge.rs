@@ -7,15 +7,17 @@
 //! very record at hand made it dead, and what can't be repeated notes in the undo page that it is done. So the order of
 //! such removals doesn't matter: those of an undo page are made tree by tree, in the order of keys.
 //!
-//! What lies on damaged pages stays, and purge goes on: whoever reads it is told, and so is the check.
+//! What lies on damaged pages stays, and purge goes on: whoever reads it is told, and so is the check. Nobody needs undo of an
+//! entry that is left dead: everybody sees that it is.
 
 use super::Transactions;
 use super::end::OwnedUndo;
 use super::history::History;
 use super::lane::{LANE_DIRECTORY, UndoPlace, set_ends};
-use crate::storage::{Fault, Need, Restart, Step, Storage, retry};
+use crate::storage::{Fault, Mtr, Need, Restart, Step, Storage, retry};
+use crate::tree::overflow::{self, Left, free_second};
 use crate::tree::run::{self, LEAVES, LEAVES_AHEAD};
-use crate::tree::{Hint, Tree, overflow};
+use crate::tree::{Hint, Tree, past_damage};
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
@@ -91,8 +93,11 @@ impl Transactions {
             if next.is_none() {
                 self.dead.forget_all();
             }
-            let Some(history) = next.filter(|h| h.stamp <= oldest) else { return Ok(done) };
-            self.purge(history)?;
+            let Some(mut history) = next.filter(|h| h.stamp <= oldest) else { return Ok(done) };
+            match self.purge(&mut history) {
+                Err(fault) if fault.damaged_page().is_some() => self.leave(history)?,
+                purged => purged?,
+            }
             self.history.lock().pop();
             self.lanes.pending[history.lane as usize].fetch_sub(1, Ordering::AcqRel);
         }
@@ -109,12 +114,17 @@ impl Transactions {
     }
 
     /// Goes through the oldest history. After a failure, the queue says where to go on.
-    fn purge(&self, mut history: History) -> Result<(), Fault> {
+    fn purge(&self, history: &mut History) -> Result<(), Fault> {
         let s = &*self.storage;
         let mut head = self.lane_head(s, history.lane)?;
         // A transaction that was rolled back may have left a page behind that no history names.
         while head != history.begin.page {
-            head = self.free_head(s, history.lane, head)?;
+            head = match self.free_head(s, history.lane, head) {
+                Err(fault) if fault.damaged_page().is_some() => {
+                    self.cut(s, history.lane, history.begin.page)?
+                }
+                next => next?,
+            };
         }
         loop {
             let UndoPlace { page, used: mut from, .. } = history.begin;
@@ -140,6 +150,25 @@ impl Transactions {
             history.begin = UndoPlace { page, used: weir_page::page::BODY as u16, last: 0 };
             self.history.lock().proceed(history.begin);
         }
+    }
+
+    /// The rest of a history can't be read, and stays; its lane begins where it ends.
+    fn leave(&self, history: History) -> Result<(), Fault> {
+        self.cut(&self.storage, history.lane, history.end.page)?;
+        self.figures.purged_damaged.fetch_add(1, Ordering::Relaxed);
+        self.pace.pass(history.records);
+        Ok(())
+    }
+
+    /// Makes a page of a lane its first; those before it are lost.
+    fn cut(&self, s: &Storage, lane: u16, head: PageId) -> Result<PageId, Fault> {
+        retry(s, || {
+            let mut mtr = s.mtr(Need::log(128))?;
+            mtr.latch(LANE_DIRECTORY)?;
+            set_ends(&mut mtr, lane, |_, tail| (head, tail));
+            mtr.commit();
+            Ok::<_, Restart<Fault>>(head)
+        })
     }
 
     /// The next records on the page that have work for purge, from `from` and before `to`: some that made entries
@@ -206,49 +235,41 @@ impl Transactions {
     }
 
     fn purge_records(&self, s: &Storage, found: Vec<Found>) -> Result<(), Fault> {
-        let mut dead = Vec::new();
+        let (mut dead, mut left) = (Vec::new(), 0);
         for found in found {
             match found.undo {
                 OwnedUndo::Delete { tree, key, .. } => {
                     dead.push(DeadEntry { tree: Tree::new(tree), key, by: found.at });
                 }
-                _ => self.purge_record(s, &found)?,
+                _ => left += u64::from(!self.purge_record(s, &found)?),
             }
         }
-        remove_all(s, dead)
+        left += remove_all(s, dead)?;
+        self.figures.purged_damaged.fetch_add(left, Ordering::Relaxed);
+        Ok(())
     }
 
-    fn purge_record(&self, s: &Storage, found: &Found) -> Result<(), Fault> {
+    /// Returns whether nothing had to be left.
+    fn purge_record(&self, s: &Storage, found: &Found) -> Result<bool, Fault> {
+        let mut note_done = |mtr: &mut Mtr<'_>| {
+            mtr.latch(found.at.page)?;
+            mtr.log(&Redo::UndoPurged { page: found.at.page, from: found.next });
+            Ok(())
+        };
         match &found.undo {
             OwnedUndo::Update { flags: Flags { overflow: true, .. }, delta, .. } => {
-                let reference = Reference::from_bytes(&delta.middle).ok_or_else(|| {
-                    Fault::page(found.at.page, "undo record has a malformed reference")
-                })?;
-                let freed = overflow::free_rest(s, reference.first).and_then(|()| {
-                    retry(s, || {
-                        let mut mtr = s.mtr(Need::log(128))?;
-                        mtr.latch(reference.first)?;
-                        mtr.latch(found.at.page)?;
-                        mtr.log(&Redo::UndoPurged { page: found.at.page, from: found.next });
-                        mtr.free(reference.first);
-                        mtr.commit();
-                        Ok::<_, Restart<Fault>>(())
-                    })
-                });
-                unless_damaged(freed)
+                match Reference::from_bytes(&delta.middle) {
+                    Some(reference) => overflow::free(s, reference.first, &mut note_done),
+                    None => Ok(false),
+                }
             }
             OwnedUndo::DropTree { root } => {
-                let tree = Tree::new(TreeId(root.0));
                 // That may take long.
                 self.pace.let_go();
-                tree.destroy(s, &mut |mtr| {
-                    mtr.latch(found.at.page)?;
-                    mtr.log(&Redo::UndoPurged { page: found.at.page, from: found.next });
-                    Ok(())
-                })
+                Tree::new(TreeId(root.0)).destroy(s, &mut note_done)
             }
             // Nothing of it is left but the undo record.
-            _ => Ok(()),
+            _ => Ok(true),
         }
     }
 }
@@ -268,37 +289,43 @@ fn exists(s: &Storage, tree: Tree) -> Result<bool, Fault> {
     })
 }
 
-/// Removes entries that are still as dead as they were made.
-fn remove_all(s: &Storage, mut dead: Vec<DeadEntry>) -> Result<(), Fault> {
+/// Removes entries that are still as dead as they were made, but for those on damaged pages: returns how many had to be
+/// left, if only in part.
+fn remove_all(s: &Storage, mut dead: Vec<DeadEntry>) -> Result<u64, Fault> {
     dead.sort_unstable_by(|a, b| (a.tree.id, &a.key).cmp(&(b.tree.id, &b.key)));
+    let mut left = 0;
     for of_tree in dead.chunk_by(|a, b| a.tree == b.tree) {
         let removed = exists(s, of_tree[0].tree)
-            .and_then(|exists| if exists { remove_run(s, of_tree) } else { Ok(()) });
-        if removed.as_ref().is_err_and(|fault| fault.damaged_page().is_some()) {
-            for DeadEntry { tree, key, by } in of_tree {
-                unless_damaged(remove_dead(s, *tree, key, *by))?;
-            }
-        } else {
-            removed?;
+            .and_then(|exists| if exists { remove_run(s, of_tree) } else { Ok(0) });
+        left += match removed {
+            Err(fault) if fault.damaged_page().is_some() => remove_each(s, of_tree)?,
+            removed => removed?,
+        };
+    }
+    Ok(left)
+}
+
+/// Removes dead entries of a tree in which something is damaged; returns how many had to be left.
+fn remove_each(s: &Storage, dead: &[DeadEntry]) -> Result<u64, Fault> {
+    let mut left = 0;
+    for DeadEntry { tree, key, by } in dead {
+        match remove_dead(s, *tree, key, *by) {
+            Err(fault) if fault.damaged_page().is_some() => left += 1,
+            removed => left += u64::from(!removed?),
         }
     }
-    Ok(())
+    Ok(left)
 }
 
-/// What is damaged stays.
-fn unless_damaged(done: Result<(), Fault>) -> Result<(), Fault> {
-    match done {
-        Err(fault) if fault.damaged_page().is_some() => Ok(()),
-        done => done,
-    }
-}
-
-/// Removes dead entries of one tree, in ascending order.
-fn remove_run(s: &Storage, dead: &[DeadEntry]) -> Result<(), Fault> {
+/// Removes dead entries of one tree, in ascending order; returns of how many a part had to be left.
+///
+/// # Errors
+/// Faults of the storage: some may be removed already.
+fn remove_run(s: &Storage, dead: &[DeadEntry]) -> Result<u64, Fault> {
     let tree = dead[0].tree;
     let mut hints = Vec::with_capacity(dead.len());
     run::approach_and_read(s, tree, dead.iter().map(|dead| &dead.key[..]), &mut hints);
-    let (mut done, mut told) = (0, 0);
+    let (mut done, mut told, mut in_part) = (0, 0, 0);
     while done < dead.len() {
         let tell_to = dead.len().min(done + LEAVES_AHEAD);
         for (hint, dead) in hints[told..tell_to].iter().zip(&dead[told..]) {
@@ -313,13 +340,13 @@ fn remove_run(s: &Storage, dead: &[DeadEntry]) -> Result<(), Fault> {
         };
         match passed {
             None | Some(0) => {
-                remove_dead(s, tree, &left[0].key, left[0].by)?;
+                in_part += u64::from(!remove_dead(s, tree, &left[0].key, left[0].by)?);
                 done += 1;
             }
             Some(passed) => done += passed,
         }
     }
-    Ok(())
+    Ok(in_part)
 }
 
 /// Removes the first of some dead entries in one mtr; returns how many are done with: none if the first has a chain. `None`
@@ -369,7 +396,7 @@ fn remove_some(
         drop(mtr);
     }
     for last in sparse {
-        tree.merge(s, &dead[last].key)?;
+        tree.merge_unless_damaged(s, &dead[last].key)?;
     }
     Ok(Some(done))
 }
@@ -389,13 +416,18 @@ enum Removal {
 
 /// Removes the entry that the undo record at `by` made dead, if it is that still. Its chain goes first, page
 /// by page, each under the latch of the entry's leaf: who revives the entry meanwhile has what is left of the
-/// chain, and frees it.
-fn remove_dead(s: &Storage, tree: Tree, key: &[u8], by: UndoPtr) -> Result<(), Fault> {
+/// chain, and frees it. Returns whether all of the chain could be freed.
+fn remove_dead(s: &Storage, tree: Tree, key: &[u8], by: UndoPtr) -> Result<bool, Fault> {
+    let mut lost = Vec::new();
     loop {
-        match retry(s, || try_remove_dead(s, tree, key, by))? {
+        match past_damage(s, &mut lost, |lost| try_remove_dead(s, tree, key, by, lost))? {
             Removal::ChainShorter => {}
-            Removal::Done { sparse: true } => return tree.merge(s, key),
-            Removal::Done { sparse: false } => return Ok(()),
+            Removal::Done { sparse } => {
+                if sparse {
+                    tree.merge_unless_damaged(s, key)?;
+                }
+                return Ok(lost.is_empty());
+            }
         }
     }
 }
@@ -405,6 +437,7 @@ fn try_remove_dead(
     tree: Tree,
     key: &[u8],
     by: UndoPtr,
+    lost: &[PageId],
 ) -> Result<Removal, Restart<Fault>> {
     let mut mtr = s.mtr(Need::log(overflow::FREE_BYTES + key.len()))?;
     let at = tree.slot(&mut mtr, key)?;
@@ -416,14 +449,13 @@ fn try_remove_dead(
         true => Some(Reference::from_bytes(e.value).ok_or_else(malformed)?.first),
         false => None,
     };
-    if let Some(first) = chain
-        && overflow::free_second(&mut mtr, first)?
-    {
+    let left = chain.map_or(Ok(Left::Nothing), |first| free_second(&mut mtr, first, lost))?;
+    if let Left::More = left {
         mtr.commit();
         return Ok(Removal::ChainShorter);
     }
     let sparse = at.remove(&mut mtr);
-    if let Some(first) = chain {
+    if let (Left::First, Some(first)) = (left, chain) {
         mtr.free(first);
     }
     mtr.commit();
@@ -449,7 +481,7 @@ mod tests {
         let UndoPlace { page, used, .. } = history.begin;
         let found = txns.next_work(page, used, u16::MAX, true).unwrap().pop().unwrap();
         let s = &*txns.storage;
-        let step = || retry(s, || try_remove_dead(s, tree, b"row", found.at)).unwrap();
+        let step = || retry(s, || try_remove_dead(s, tree, b"row", found.at, &[])).unwrap();
         for _ in 0..5 {
             assert!(matches!(step(), Removal::ChainShorter));
         }

@@ -140,7 +140,13 @@ impl Transactions {
 
     /// Everything that a lane holds before `end` has been committed and waits for purge.
     fn queue_history(&self, found: &Found, end: UndoPlace) -> Result<(), Fault> {
-        let begin = self.place(found.head, undo::purge_from)?;
+        let begin = match self.place(found.head, undo::purge_from) {
+            // Purge passes over it.
+            Err(fault) if fault.damaged_page() == Some(found.head) => {
+                UndoPlace { page: found.head, used: 0, last: 0 }
+            }
+            begin => begin?,
+        };
         if begin.page == end.page && begin.used >= end.used {
             return Ok(());
         }

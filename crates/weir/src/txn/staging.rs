@@ -51,6 +51,8 @@ pub struct Staging {
     ended: AtomicU64,
     /// What `begun` was when the tree was last found empty.
     empty_at: AtomicU64,
+    /// It isn't known how much it holds, for inner pages are damaged: nothing is added.
+    is_closed: AtomicBool,
     /// Held while entries are moved and while the trees are dropped.
     moving: Mutex<Moving>,
 }
@@ -91,6 +93,7 @@ impl Staging {
             begun: AtomicU64::new(0),
             ended: AtomicU64::new(0),
             empty_at: AtomicU64::new(u64::MAX),
+            is_closed: AtomicBool::new(false),
             moving: Mutex::default(),
         }
     }
@@ -117,14 +120,21 @@ impl Staging {
         HeldStaging(self.moving.lock())
     }
 
-    /// Number of leaves; finds out whether the tree is empty.
+    /// Number of leaves, 1 if that isn't known; finds out whether the tree is empty.
     fn count_leaves(&self, s: &Storage) -> Result<usize, Fault> {
         if self.is_empty() {
             return Ok(0);
         }
         let begun = self.begun.load(Ordering::SeqCst);
         let quiet = self.ended.load(Ordering::SeqCst) == begun;
-        let leaves = self.tree.leaves(s)?;
+        let leaves = match self.tree.leaves(s) {
+            // What can be reached is moved all the same.
+            Err(fault) if fault.damaged_page().is_some() => {
+                self.is_closed.store(true, Ordering::Relaxed);
+                1
+            }
+            leaves => leaves?,
+        };
         if leaves == 0 && quiet {
             self.empty_at.store(begun, Ordering::Release);
         }
@@ -210,7 +220,8 @@ impl Txn {
         let wanted = hint.is_missing()
             || (all.eager.load(Ordering::Relaxed) && fastrand::u8(..4) > 0)
             || hint.clean_leaf(s).is_some_and(spared);
-        if !wanted || !all.enabled.load(Ordering::Relaxed) {
+        let may = all.enabled.load(Ordering::Relaxed) && !staging.is_closed.load(Ordering::Relaxed);
+        if !wanted || !may {
             return Ok(false);
         }
         let admitted = all.backlog.admits(s, || self.is_cancelled());
@@ -276,10 +287,7 @@ impl Transactions {
         let mut filled = Vec::new();
         for staging in &all {
             let Some(moving) = staging.moving.try_lock().filter(|m| !m.retired) else { continue };
-            let leaves = match staging.count_leaves(&self.storage) {
-                Err(fault) if fault.damaged_page().is_some() => continue,
-                leaves => leaves?,
-            };
+            let leaves = staging.count_leaves(&self.storage)?;
             drop(moving);
             if leaves > 0 {
                 filled.push((leaves, staging));
@@ -306,11 +314,7 @@ impl Transactions {
     fn move_some_of(&self, mut stagings: Vec<(usize, &Arc<Staging>)>) -> Result<u64, Fault> {
         stagings.sort_unstable_by_key(|(leaves, _)| Reverse(*leaves));
         for (_, staging) in stagings {
-            let moved = match self.move_some(staging) {
-                // What lies on damaged pages stays; whoever reads it is told.
-                Err(fault) if fault.damaged_page().is_some() => 0,
-                moved => moved?,
-            };
+            let moved = self.move_some(staging)?;
             if moved > 0 {
                 return Ok(moved);
             }
@@ -318,7 +322,8 @@ impl Transactions {
         Ok(0)
     }
 
-    /// Goes through a few leaves of a staging tree; returns how many entries were moved.
+    /// Goes through a few leaves of a staging tree; returns how many entries were moved. Where there is damage, in either
+    /// tree, the rest of the leaf stays; whoever reads what is damaged is told.
     fn move_some(&self, staging: &Staging) -> Result<u64, Fault> {
         let s = &*self.storage;
         let Some(mut moving) = staging.moving.try_lock().filter(|m| !m.retired) else {
@@ -333,23 +338,41 @@ impl Transactions {
         let end = self.read_ahead(staging, &moving.position, &move_of)?;
         let mut total = 0;
         loop {
-            let step = || staging.tree.move_step(s, staging.main, &moving.position, &move_of);
-            let (count, next, sparse) = match retry(s, step)? {
-                Moved::Full(key) => {
-                    staging.main.make_room(s, &key, move_of.horizon)?;
-                    continue;
+            let (count, next) = match self.move_from(staging, &moving.position, &move_of) {
+                Err(fault) if fault.damaged_page().is_some() => {
+                    (0, staging.tree.end_of_leaf(s, &moving.position).or_else(none_if_damaged)?)
                 }
-                Moved::Entries { count, next, sparse } => (count, next, sparse),
+                moved => moved?,
             };
-            if sparse {
-                staging.tree.merge(s, &moving.position)?;
-            }
             total += count;
-            self.staging.backlog.note_moved(count);
-            self.staging.moves.fetch_add(u64::from(count > 0), Ordering::Relaxed);
-            moving.position = next.unwrap_or_default();
+            // Fences that are damaged lead nowhere.
+            moving.position = next.filter(|next| *next > moving.position).unwrap_or_default();
             if moving.position.is_empty() || end.as_ref().is_some_and(|e| moving.position >= *e) {
                 return Ok(total);
+            }
+        }
+    }
+
+    /// Moves entries of one leaf of a staging tree, from `position` on, into one of the main tree; returns how many, and
+    /// where to go on.
+    fn move_from(
+        &self,
+        staging: &Staging,
+        position: &[u8],
+        move_of: &Move<'_>,
+    ) -> Result<(u64, Option<Vec<u8>>), Fault> {
+        let s = &*self.storage;
+        loop {
+            match retry(s, || staging.tree.move_step(s, staging.main, position, move_of))? {
+                Moved::Full(key) => staging.main.make_room(s, &key, move_of.horizon)?,
+                Moved::Entries { count, next, sparse } => {
+                    self.staging.backlog.note_moved(count);
+                    self.staging.moves.fetch_add(u64::from(count > 0), Ordering::Relaxed);
+                    if sparse {
+                        staging.tree.merge_unless_damaged(s, position)?;
+                    }
+                    return Ok((count, next));
+                }
             }
         }
     }
@@ -366,7 +389,7 @@ impl Transactions {
         let mut from = position.to_vec();
         let mut missing: Vec<PageId> = Vec::new();
         for _ in 0..STEP_LEAVES {
-            let (keys, next) = retry(s, || {
+            let read = retry(s, || {
                 let leaf = staging.tree.leaf(s, Target::At(&from), true)?;
                 self.staging.backlog.note_leaf(leaf.len());
                 let moves = |slot: &usize| move_of.fate(&leaf.entry(*slot)) != Fate::Stays;
@@ -374,7 +397,11 @@ impl Transactions {
                 let first = leaf.seek(&from).0;
                 let keys: Vec<Vec<u8>> = (first..leaf.len()).filter(moves).map(key).collect();
                 Ok::<_, Restart<Fault>>((keys, leaf.upper().map(<[u8]>::to_vec)))
-            })?;
+            });
+            let (keys, next) = match read {
+                Err(fault) if fault.damaged_page().is_some() => break,
+                read => read?,
+            };
             for key in keys {
                 match staging.main.missing_page(s, &key) {
                     Some(page) if missing.last() != Some(&page) => {
@@ -398,6 +425,11 @@ impl Transactions {
         s.prefetch(&missing);
         Ok(Some(from))
     }
+}
+
+/// Where there is damage, nothing follows.
+fn none_if_damaged<T>(fault: Fault) -> Result<Option<T>, Fault> {
+    if fault.damaged_page().is_some() { Ok(None) } else { Err(fault) }
 }
 
 /// Moves into a main tree.

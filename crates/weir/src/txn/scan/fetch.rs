@@ -3,7 +3,7 @@
 
 use super::{Copied, Direction, Look, Range, Scan, ScanStop};
 use crate::lock::RangeMode;
-use crate::storage::{Fault, Restart, Stop, Storage, VAIN_MAX};
+use crate::storage::{Fault, Restart, Stop, Storage};
 use crate::tree::Target;
 use crate::tree::cursor::LeafRead;
 use weir_page::{Entry, PageId, TxnId};
@@ -30,38 +30,31 @@ impl Scan {
         self.next = 0;
         let shared = self.shared.clone();
         let s = &*shared.storage;
-        let (mut absent, mut astray) = (0, 0);
+        let mut vain = 0;
         while self.copies.entries.is_empty() && !self.done {
             if self.pass_dead(look)? {
                 continue;
             }
             match self.fetch_leaf(s, look) {
                 Ok(()) => {
+                    vain = 0;
                     self.walks.clear();
                     self.look_ahead(s);
                 }
-                Err(Restart::Stop(Stop::Retry)) => {}
-                Err(Restart::Stop(Stop::Astray(page))) => {
-                    astray += 1;
-                    if astray > VAIN_MAX {
-                        return Err(Fault::stray_page(page).into());
-                    }
-                }
                 Err(Restart::Error(ScanStop::Held(_))) if !self.copies.entries.is_empty() => break,
                 Err(Restart::Error(stop)) => return Err(stop),
-                Err(Restart::Stop(Stop::Load(page))) => {
-                    if !self.lacks.is_empty() {
-                        s.prefetch(&self.lacks);
-                        self.lacks.clear();
-                    } else if !self.copies.entries.is_empty() {
-                        break;
-                    } else {
-                        self.read_from_here(s);
+                Err(Restart::Stop(stop)) => {
+                    if let Stop::Load(_) = stop {
+                        if !self.lacks.is_empty() {
+                            s.prefetch(&self.lacks);
+                            self.lacks.clear();
+                        } else if !self.copies.entries.is_empty() {
+                            break;
+                        } else {
+                            self.read_from_here(s);
+                        }
                     }
-                    absent = if s.load(page)? { 0 } else { absent + 1 };
-                    if absent > VAIN_MAX {
-                        return Err(s.lost_page(page).into());
-                    }
+                    s.clear_way(stop, &mut vain)?;
                 }
             }
         }
