@@ -13,9 +13,12 @@ use weir_page::{PageId, Redo, TxnId};
 /// The page that holds the directory of lanes.
 pub const LANE_DIRECTORY: PageId = PageId(1);
 
-/// Past this much use, an emptied page is made anew when a transaction takes the lane. Recovery needs none of what the
-/// log has for it from before, which soon is much.
+/// Past this much use, an emptied page is made anew when a transaction takes the lane.
 const REWIND_FROM: usize = BODY + 4096;
+
+/// It is made anew after so many records, too: recovery needs none of what the log has for it from before, and one that
+/// inserts alone uses the same bytes of the page again and again.
+const REWIND_AFTER: u32 = 4096;
 
 /// A place in a lane: an undo page, the end of its last record, and where that begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +88,8 @@ pub struct Lanes {
     tails: Box<[AtomicU32]>,
     /// Committed transactions of each lane that purge has not been through.
     pub pending: Box<[AtomicU32]>,
+    /// Records written in each lane since its page was made anew.
+    unwound: Box<[AtomicU32]>,
 }
 
 impl Lanes {
@@ -96,6 +101,7 @@ impl Lanes {
             free: Mutex::new((0..LANES as u16).rev().filter(|l| !taken.contains(l)).collect()),
             tails: tails.iter().map(|t| AtomicU32::new(t.0)).collect(),
             pending: (0..LANES).map(|_| AtomicU32::new(0)).collect(),
+            unwound: (0..LANES).map(|_| AtomicU32::new(0)).collect(),
         }
     }
 
@@ -142,7 +148,11 @@ impl Lanes {
 
     /// Gives a lane back, with `tail` as its last page.
     pub fn give_back(&self, lane: u16, tail: PageId) {
-        self.tenants[lane as usize].txn.store(0, Ordering::Release);
+        let tenant = &self.tenants[lane as usize];
+        let records = tenant.undo_records.swap(0, Ordering::Relaxed);
+        let records = u32::try_from(records).unwrap_or(u32::MAX / 2);
+        self.unwound[lane as usize].fetch_add(records, Ordering::Relaxed);
+        tenant.txn.store(0, Ordering::Release);
         self.tails[lane as usize].store(tail.0, Ordering::Release);
         self.free.lock().push(lane);
     }
@@ -188,7 +198,11 @@ impl Transactions {
         let tail = if tail == PageId::NONE { self.first_page(lane)? } else { tail };
         let mut begin = place(s, tail)?;
         let idle = self.lanes.pending[lane as usize].load(Ordering::Acquire) == 0;
-        if idle && begin.used as usize >= REWIND_FROM {
+        let unwound = &self.lanes.unwound[lane as usize];
+        let is_due =
+            begin.used as usize >= REWIND_FROM || unwound.load(Ordering::Relaxed) >= REWIND_AFTER;
+        if idle && is_due {
+            unwound.store(0, Ordering::Relaxed);
             begin = UndoPlace { page: tail, used: BODY as u16, last: 0 };
             retry(s, || {
                 let mut mtr = s.mtr(Need::log(64))?;
