@@ -374,6 +374,7 @@ fn a_database_that_ended_on_a_full_device_opens_there() {
         let (disk, db, txn) = filling.fill();
         std::mem::forget((db, txn));
         let db = Database::open_on(Arc::new(disk.crash(3)), options()).unwrap();
+        db.finish_recovery().unwrap();
         assert!(db.transactions().is_empty());
         assert_sound(&db, &format!("updates {updates}, at random {at_random}"));
     }

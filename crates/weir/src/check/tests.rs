@@ -45,6 +45,13 @@ fn get_in(txn: &Txn, view: View, tree: Tree, key: &[u8]) -> Option<Vec<u8>> {
     txn.get_into(view, tree, key, &mut value).unwrap().then_some(value)
 }
 
+/// All that was running is rolled back.
+fn recovered(storage: Arc<Storage>) -> Result<Arc<Transactions>, TxnError> {
+    let (txns, _) = Transactions::recover(storage)?;
+    txns.roll_back_losers(usize::MAX)?;
+    Ok(txns)
+}
+
 impl Bed {
     fn new(seed: u64, trees: usize) -> Bed {
         Bed::with_frames(seed, trees, 200)
@@ -123,7 +130,7 @@ impl Bed {
         for _ in 0..seed % 4 {
             storage.recovery_step(64 << (2 * seed % 12)).unwrap();
         }
-        let (txns, _) = Transactions::recover(Arc::new(storage), &mut |_| {}).unwrap();
+        let txns = recovered(Arc::new(storage)).unwrap();
         Bed { disk, txns, ..self }
     }
 

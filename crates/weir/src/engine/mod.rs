@@ -61,6 +61,12 @@ use weir_status::{Address, Server};
 /// Bytes of the log that one step of a single-threaded database applies, about.
 const RECOVERY_STEP_BYTES: usize = 16 << 10;
 
+/// Writes of losers that one step of a single-threaded database takes back.
+const LOSERS_STEP_WRITES: usize = 8;
+
+/// Writes of losers that are taken back before the database opens; those that are left, while it is open.
+const LOSERS_WRITES_AT_OPEN: usize = 10_000;
+
 /// How a database is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Shutdown {
@@ -163,19 +169,24 @@ impl Database {
         let (shared, prepared) = if storage.is_new() {
             (catalog::create(&storage)?, Vec::new())
         } else {
-            Transactions::recover(storage, &mut |_| {})?
+            Transactions::recover(storage)?
         };
+        let at_once = if options.inline { LOSERS_STEP_WRITES } else { LOSERS_WRITES_AT_OPEN };
+        shared.roll_back_losers(at_once)?;
         let most = options.staging_leaves.unwrap_or(shared.storage.pool.frames() / 4);
         shared.staging.configure(most, options.staging);
         if options.staging_eager {
             shared.staging.be_eager();
         }
+        let home = Home::new();
+        let tables = load_tables(&shared, home)?;
+        if shared.losers() > 0 {
+            shared.keep_for_losers(Box::new(table::used_by_losers(tables.values())?));
+        }
         let start = |background| Threads::start(&shared, background).map_err(start_failed);
         let threads = background.map(start).transpose()?;
         let endpoint = options.status_listen.as_ref();
         let endpoint = endpoint.map(|at| listen(at, &shared)).transpose()?;
-        let home = Home::new();
-        let tables = load_tables(&shared, home)?;
         let prepared = Registry::recovered(prepared, tables.values())?;
         Ok(Database(Arc::new(Inner {
             shared,
@@ -300,13 +311,19 @@ impl Database {
         Ok(())
     }
 
-    /// Waits until all of the log that there was when the database was opened has been applied, or applies it. Nobody has
-    /// to: pages that are wanted before are brought up to date then.
+    /// Waits until all of the log that there was when the database was opened has been applied, and all that was not
+    /// committed has been taken back, or does so. Nobody has to: pages that are wanted before are brought up to date then,
+    /// and rows that are to be taken back are locked.
     ///
     /// # Errors
     /// Storage errors.
     pub fn finish_recovery(&self) -> Result<()> {
-        Ok(self.0.running()?.finish_recovery()?)
+        self.0.running()?.finish_recovery()?;
+        while self.0.shared.losers() > 0 {
+            self.0.running()?;
+            self.0.shared.rollback_step()?;
+        }
+        Ok(())
     }
 
     /// Writes dirty pages and moves the checkpoint to the end of the log as it is now.
@@ -344,13 +361,13 @@ impl Database {
     /// One step of what threads do otherwise, by number, for a single-threaded database: 0 writes
     /// pages, 1 moves the checkpoint, 2 purges, 3 frees frames, 4 syncs the log, 5 trims the file,
     /// 6 merges staged index entries, 7 applies some of the log that there was at the opening,
-    /// 8 notes dirty pages.
+    /// 8 notes dirty pages, 9 takes back what was not committed then.
     ///
     /// # Errors
     /// Storage errors.
     pub fn background_step(&self, step: u32) -> Result<()> {
         let storage = self.0.running()?;
-        match step % 9 {
+        match step % 10 {
             0 => drop(storage.flush_step(16)?),
             1 => drop(storage.checkpoint()?),
             2 => {
@@ -365,7 +382,8 @@ impl Database {
             5 => storage.trim()?,
             6 => drop(self.0.shared.staging_step()?),
             7 => drop(storage.recovery_step(RECOVERY_STEP_BYTES)?),
-            _ => drop(storage.note_dirty_pages()?),
+            8 => drop(storage.note_dirty_pages()?),
+            _ => drop(self.0.shared.roll_back_losers(LOSERS_STEP_WRITES)?),
         }
         Ok(())
     }

@@ -151,6 +151,8 @@ status! {
     recovery_log_bytes: gauge bytes,
     /// Bytes of them that recovery has not gone through; it does so while the database is open.
     recovery_log_bytes_left: gauge bytes,
+    /// Transactions that were running when the database ended and have not been rolled back; that goes on while it is open.
+    recovery_transactions_left: gauge count,
     /// Records that recovery has applied.
     recovered_records: counter count,
     /// Pages that recovery has brought up to date before their turn, because somebody wanted them.
@@ -248,6 +250,7 @@ impl Status {
             disk: s.disk.stats(),
             recovery_log_bytes: recovery.log_bytes.load(Relaxed),
             recovery_log_bytes_left: recovery.left_bytes.load(Relaxed),
+            recovery_transactions_left: shared.losers() as u64,
             recovered_records: recovery.applied.load(Relaxed),
             recovered_pages_on_demand: recovery.on_demand.load(Relaxed),
         }

@@ -1,7 +1,8 @@
-//! The threads that run the steps of transactions: purge, and moving staged entries on.
+//! The threads that run the steps of transactions: purge, moving staged entries on, and rolling back what was running when
+//! the database ended.
 
 use crate::storage::{Background, Fault, Rests, Signal, Step, StopsWhenPanicking};
-use crate::txn::Transactions;
+use crate::txn::{Transactions, TxnError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -19,7 +20,7 @@ pub(super) struct Threads {
 struct Ending {
     begun: AtomicBool,
     /// One for each thread.
-    wake: [Signal; 2],
+    wake: [Signal; 3],
 }
 
 impl Drop for Threads {
@@ -40,8 +41,11 @@ impl Threads {
     pub fn start(shared: &Arc<Transactions>, background: Background) -> std::io::Result<Threads> {
         let mut threads =
             Threads { of_transactions: Vec::new(), ending: Arc::default(), _storage: background };
-        threads.spawn("weir-purge", shared, Transactions::purge_step)?;
-        threads.spawn("weir-staging", shared, Transactions::staging_step)?;
+        threads.spawn("weir-purge", shared, |shared| shared.purge_step())?;
+        threads.spawn("weir-staging", shared, |shared| shared.staging_step())?;
+        if shared.losers() > 0 {
+            threads.spawn("weir-rollback", shared, roll_back_losers)?;
+        }
         Ok(threads)
     }
 
@@ -50,7 +54,7 @@ impl Threads {
         &mut self,
         name: &str,
         shared: &Arc<Transactions>,
-        step: fn(&Transactions) -> std::result::Result<Step, Fault>,
+        step: fn(&Arc<Transactions>) -> std::result::Result<Step, Fault>,
     ) -> std::io::Result<()> {
         const REST: Duration = Duration::from_millis(5);
         const LONGEST_REST: Duration = Duration::from_millis(40);
@@ -64,6 +68,7 @@ impl Threads {
             while !ending.begun.load(Ordering::Acquire) && shared.storage.check().is_ok() {
                 match step(&shared) {
                     Ok(Step::GoesOn) => {}
+                    Ok(Step::Over) => break,
                     Ok(step) => {
                         ending.wake[at].wait(rests.after(step == Step::Done));
                     }
@@ -76,5 +81,13 @@ impl Threads {
         })?;
         self.of_transactions.push(thread);
         Ok(())
+    }
+}
+
+fn roll_back_losers(shared: &Arc<Transactions>) -> std::result::Result<Step, Fault> {
+    match shared.rollback_step() {
+        Ok(step) => Ok(step),
+        Err(TxnError::Fault(fault)) => Err(fault),
+        Err(error) => panic!("a rollback waits for nobody: {error}"),
     }
 }

@@ -36,6 +36,8 @@ pub enum Step {
     Done,
     /// There was nothing.
     Idle,
+    /// There is nothing any more, nor will there be.
+    Over,
 }
 
 /// Rests of a thread that looks for work now and then: short while there is some, longer each time there is none.

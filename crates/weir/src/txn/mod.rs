@@ -17,6 +17,7 @@ mod dead;
 mod end;
 mod history;
 mod lane;
+mod losers;
 mod merged;
 mod pace;
 mod prepare;
@@ -51,6 +52,7 @@ use crate::tree::Tree;
 use dead::DeadRanges;
 use history::Histories;
 use lane::{LaneUse, Lanes};
+use losers::Losers;
 use pace::Pace;
 use parking_lot::Mutex;
 use snapshots::{Snapshot, Snapshots};
@@ -116,6 +118,8 @@ pub struct Transactions {
     pub pace: Pace,
     /// What scans need not look through again.
     dead: DeadRanges,
+    /// Transactions that were running when the database ended.
+    losers: Losers,
     /// Staging trees of secondary indexes.
     pub staging: Stagings,
     /// Counters.

@@ -2,13 +2,14 @@
 
 use super::dead::DeadRanges;
 use super::history::History;
-use super::lane::{LANE_DIRECTORY, LaneUse, Lanes, UndoPlace};
+use super::lane::{LANE_DIRECTORY, Lanes, UndoPlace};
+use super::losers::Losers;
 use super::pace::Pace;
 use super::snapshots::Snapshots;
 use super::status::StatusTable;
-use super::{Resurrected, Stagings, Transactions, Txn, TxnError, TxnFigures};
+use super::{Resurrected, Stagings, Transactions, TxnError, TxnFigures};
 use crate::lock::LockTable;
-use crate::storage::{Fault, Mtr, Restart, Storage, on_reserve, retry};
+use crate::storage::{Fault, Mtr, Restart, Storage, retry};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +23,7 @@ pub(super) struct Found {
     head: PageId,
     pub tail: PageId,
     pub txn: TxnId,
-    state: LaneState,
+    pub state: LaneState,
 }
 
 impl Transactions {
@@ -61,19 +62,19 @@ impl Transactions {
             purging: Mutex::default(),
             pace: Pace::default(),
             dead: DeadRanges::default(),
+            losers: Losers::default(),
             staging: Stagings::default(),
             figures: TxnFigures::default(),
         })
     }
 
-    /// Finds the transactions that were running, rolls them back, and queues old undo for purge.
-    /// Returns those that were prepared, too: their rows are locked.
+    /// Finds the transactions that were running, which [`Transactions::roll_back_losers`] takes back, and queues old undo
+    /// for purge. Returns those that were prepared: their rows are locked.
     ///
     /// # Errors
     /// Faults of the storage; it may be opened again.
     pub fn recover(
         storage: Arc<Storage>,
-        progress: &mut dyn FnMut(usize),
     ) -> Result<(Arc<Transactions>, Vec<Resurrected>), TxnError> {
         let found = find_lanes(&storage)?;
         let mut tails = vec![PageId::NONE; LANES];
@@ -84,49 +85,24 @@ impl Transactions {
         let taken: Vec<u16> = running.clone().map(|f| f.lane).collect();
         let active: Vec<TxnId> = running.map(|f| f.txn).collect();
         let shared = Transactions::assemble(storage, &tails, &taken, &active);
-        let losers: Vec<&Found> = found.iter().filter(|f| f.state == LaneState::Active).collect();
-        for (done, loser) in losers.iter().enumerate() {
-            progress(losers.len() - done);
-            shared.roll_back(loser)?;
-        }
         let mut prepared = Vec::new();
-        for f in &found {
-            let end = match f.state {
+        for f in found {
+            match f.state {
+                LaneState::Active => shared.add_loser(f),
                 LaneState::Prepared => {
-                    let txn = shared.resurrect(f)?;
+                    let txn = shared.resurrect(&f)?;
                     let begin = txn.txn.lane.expect("a prepared transaction has a lane").begin;
                     prepared.push(txn);
-                    begin
+                    shared.queue_history(&f, begin)?;
                 }
-                LaneState::Active | LaneState::Ended => shared.end_of(f.lane)?,
-            };
-            shared.queue_history(f, end)?;
+                LaneState::Ended => shared.queue_history(&f, shared.end_of(f.tail)?)?,
+            }
         }
         Ok((shared, prepared))
     }
 
-    fn roll_back(self: &Arc<Self>, loser: &Found) -> Result<(), TxnError> {
-        let _reserve = on_reserve();
-        let begin = UndoPlace { page: loser.tail, used: 0, last: 0 };
-        let mut txn: Txn = self.begin();
-        txn.id = loser.txn;
-        txn.lane = Some(LaneUse { lane: loser.lane, begin, tail: loser.tail });
-        loop {
-            match txn.undo_last() {
-                Ok(false) => {}
-                Ok(true) => return txn.rollback(),
-                Err(error) => {
-                    // How many records are left isn't known: what lies before them is others'.
-                    txn.leave();
-                    return Err(error);
-                }
-            }
-        }
-    }
-
-    /// The end of a lane.
-    fn end_of(&self, lane: u16) -> Result<UndoPlace, Fault> {
-        let page = self.lanes.tail(lane);
+    /// The end of a lane, whose last page that is.
+    pub(super) fn end_of(&self, page: PageId) -> Result<UndoPlace, Fault> {
         self.place(page, |p| undo::used(p) as u16)
     }
 
@@ -139,7 +115,7 @@ impl Transactions {
     }
 
     /// Everything that a lane holds before `end` has been committed and waits for purge.
-    fn queue_history(&self, found: &Found, end: UndoPlace) -> Result<(), Fault> {
+    pub(super) fn queue_history(&self, found: &Found, end: UndoPlace) -> Result<(), Fault> {
         let begin = match self.place(found.head, undo::purge_from) {
             // Purge passes over it.
             Err(fault) if fault.damaged_page() == Some(found.head) => {

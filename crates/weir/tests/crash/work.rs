@@ -618,9 +618,9 @@ impl World {
         self.counts.moved += after.staged_entries_moved - before.staged_entries_moved;
         // The most that one life of the database staged.
         self.counts.staged = self.counts.staged.max(after.staged_entries);
-        self.note(|| format!("background step {}: {result:?}", kind % 9));
+        self.note(|| format!("background step {}: {result:?}", kind % 10));
         result.map_err(|error| self.down("background_step", error))?;
-        if matches!(kind % 9, 1 | 4) {
+        if matches!(kind % 10, 1 | 4) {
             self.model.all_durable();
         }
         Ok(())

@@ -85,7 +85,7 @@ fn a_rollback_at_the_start_that_fails_takes_back_nothing_of_others() {
         let storage = Arc::new(storage);
         let at = disk.operations() + nth;
         disk.inject(SimFault::Io { on: Some(OpKind::Read), at, times: Times::Once });
-        let recovered = Transactions::recover(storage.clone(), &mut |_| {});
+        let recovered = recovered(storage.clone());
         if disk.operations() <= at {
             break;
         }
@@ -117,7 +117,7 @@ fn rollbacks_at_the_start_may_use_the_dirty_reserve() {
     let storage = Arc::new(storage);
     let of_others: Vec<_> = std::iter::from_fn(|| storage.dirty.try_reserve()).collect();
     disk.set_capacity(Some(disk.used_bytes()));
-    let (txns, _) = Transactions::recover(storage.clone(), &mut |_| {}).unwrap();
+    let txns = recovered(storage.clone()).unwrap();
     drop(of_others);
     disk.set_capacity(None);
     let bed = Bed { disk, txns, ..bed };

@@ -215,7 +215,7 @@ fn nothing_is_found_after_work_of_many_threads() {
         let on: Arc<dyn weir_os::Disk> = Arc::new(disk.clone());
         let storage = Arc::new(Storage::open(on, &open, OnProgress::default()).unwrap());
         let background = Background::start(&storage).unwrap();
-        let (txns, _) = Transactions::recover(storage.clone(), &mut |_| {}).unwrap();
+        let txns = recovered(storage.clone()).unwrap();
         let tree = bed.trees[0].0;
         bed.trees[0].1 = std::thread::scope(|scope| {
             let work = |n| {

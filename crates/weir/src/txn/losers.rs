@@ -1,0 +1,123 @@
+//! Losers: transactions that were running when the database ended.
+//!
+//! They are rolled back while it is open. Until one is, it counts as running: snapshots don't see what it has written, its
+//! rows are locked, and purge waits for it.
+
+use super::lane::{LaneUse, UndoPlace};
+use super::recover::Found;
+use super::{Transactions, Txn, TxnError};
+use crate::storage::{Step, on_reserve};
+use parking_lot::Mutex;
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use weir_page::undo::State as LaneState;
+
+/// Undo records that one step takes back.
+const STEP: usize = 256;
+
+/// Those that are left.
+#[derive(Default)]
+pub(super) struct Losers {
+    left: Mutex<Left>,
+    /// Their number, for who asks while one is rolled back.
+    count: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Left {
+    losers: Vec<Found>,
+    held: Option<Box<dyn Any + Send>>,
+}
+
+impl Transactions {
+    pub(super) fn add_loser(&self, found: Found) {
+        self.lanes.settle(found.lane, found.txn);
+        self.losers.left.lock().losers.push(found);
+        self.losers.count.fetch_add(1, Ordering::Release);
+    }
+
+    /// Number of losers that have not been rolled back.
+    pub fn losers(&self) -> usize {
+        self.losers.count.load(Ordering::Acquire)
+    }
+
+    /// Keeps something until no loser is left: their tables' definitions mustn't change.
+    pub fn keep_for_losers(&self, held: Box<dyn Any + Send>) {
+        let mut left = self.losers.left.lock();
+        if !left.losers.is_empty() {
+            left.held = Some(held);
+        }
+    }
+
+    /// Takes back some writes of losers; [`Step::Over`] if none is left.
+    ///
+    /// # Errors
+    /// Faults of the storage: the next step, or the next opening, goes on.
+    pub fn rollback_step(self: &Arc<Self>) -> Result<Step, TxnError> {
+        self.roll_back_losers(STEP).map(|left| if left { Step::GoesOn } else { Step::Over })
+    }
+
+    /// Takes back so many writes of losers; whether any loser is left.
+    ///
+    /// # Errors
+    /// As [`Transactions::rollback_step`].
+    pub fn roll_back_losers(self: &Arc<Self>, mut writes: usize) -> Result<bool, TxnError> {
+        let mut left = self.losers.left.lock();
+        while let Some(loser) = left.losers.last_mut() {
+            if writes == 0 {
+                return Ok(true);
+            }
+            if self.take_back(loser, &mut writes)? {
+                left.losers.pop();
+                self.losers.count.fetch_sub(1, Ordering::Release);
+            }
+        }
+        left.held = None;
+        Ok(false)
+    }
+
+    /// Takes back writes of a loser; whether that was all.
+    fn take_back(
+        self: &Arc<Self>,
+        loser: &mut Found,
+        writes: &mut usize,
+    ) -> Result<bool, TxnError> {
+        let _reserve = on_reserve();
+        let begin = UndoPlace { page: loser.tail, used: 0, last: 0 };
+        let mut txn: Txn = self.begin();
+        txn.id = loser.txn;
+        txn.lane = Some(LaneUse { lane: loser.lane, begin, tail: loser.tail });
+        let result = self.take_back_as(&mut txn, loser, writes);
+        match result {
+            Ok(true) => txn.rollback().map(|()| true),
+            // How many records are left isn't known: what lies before them is others'.
+            result => {
+                txn.leave();
+                result
+            }
+        }
+    }
+
+    fn take_back_as(
+        &self,
+        txn: &mut Txn,
+        loser: &mut Found,
+        writes: &mut usize,
+    ) -> Result<bool, TxnError> {
+        while loser.state == LaneState::Active {
+            if *writes == 0 {
+                return Ok(false);
+            }
+            *writes -= 1;
+            let was_first = txn.undo_last();
+            loser.tail = txn.lane.expect("a loser has a lane").tail;
+            if was_first? {
+                loser.state = LaneState::Ended;
+            }
+        }
+        // Before the lane is given to others, whose history comes behind.
+        self.queue_history(loser, self.end_of(loser.tail)?)?;
+        Ok(true)
+    }
+}
