@@ -540,9 +540,12 @@ impl World {
         let changes = World::changes(&open);
         match how {
             0 => {
-                self.note(|| format!("t{t} drop, {n} writes"));
-                self.counts.rollbacks += 1;
                 drop(open.txn);
+                // If the power fails meanwhile, only part of it may have been taken back, and nobody is told.
+                let cut = self.disk.is_crashed();
+                self.dropped_in_cut |= cut;
+                self.note(|| format!("t{t} drop, {n} writes, power cut: {cut}"));
+                self.counts.rollbacks += 1;
                 Ok(())
             }
             1 => {

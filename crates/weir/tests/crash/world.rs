@@ -142,6 +142,8 @@ pub struct World {
     /// Prepared transactions whose handle is kept, by name.
     pub attached: BTreeMap<Vec<u8>, Transaction>,
     pub weather: Weather,
+    /// A transaction was dropped when the power had failed or while it did; it may not have been rolled back.
+    pub dropped_in_cut: bool,
     pub counts: Counts,
     pub trace: VecDeque<String>,
     pub stamps: u64,
@@ -219,6 +221,7 @@ impl World {
             open: Vec::new(),
             attached: BTreeMap::new(),
             weather: Weather::Fair,
+            dropped_in_cut: false,
             counts: Counts::default(),
             trace: VecDeque::new(),
             stamps: 0,
@@ -271,6 +274,7 @@ impl World {
         self.open.clear();
         self.attached.clear();
         self.db = None;
+        self.dropped_in_cut = false;
     }
 
     pub fn db(&self) -> &Database {
@@ -397,10 +401,11 @@ impl World {
         }
     }
 
-    /// Whether it is known what a read of the `i`-th transaction sees. While the disk misbehaves, a rollback
-    /// may have failed without a word, and dirty reads see what it has left.
+    /// Whether it is known what a read of the `i`-th transaction sees. While the disk misbehaves, or when the power has
+    /// failed, a rollback may have failed without a word, and dirty reads of what is in memory see what it has left.
     pub fn knows_what_is_seen(&self, i: usize) -> bool {
-        self.weather == Weather::Fair || self.open[i].isolation != Isolation::ReadUncommitted
+        let is_rolled_back = self.weather == Weather::Fair && !self.dropped_in_cut;
+        is_rolled_back || self.open[i].isolation != Isolation::ReadUncommitted
     }
 
     /// All rows that a read of the `i`-th transaction sees, by key.
