@@ -51,6 +51,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::{Duration, Instant};
 use table::{Home, Shared};
 use threads::Threads;
 use transaction::Orphan;
@@ -61,11 +62,11 @@ use weir_status::{Address, Server};
 /// Bytes of the log that one step of a single-threaded database applies, about.
 const RECOVERY_STEP_BYTES: usize = 16 << 10;
 
-/// Writes of losers that one step of a single-threaded database takes back.
+/// Writes of losers that one step takes back: of a single-threaded database, and while one opens.
 const LOSERS_STEP_WRITES: usize = 8;
 
-/// Writes of losers that are taken back before the database opens; those that are left, while it is open.
-const LOSERS_WRITES_AT_OPEN: usize = 10_000;
+/// Time for losers before the database opens; those that are left then are rolled back while it is open.
+const LOSERS_TIME_AT_OPEN: Duration = Duration::from_millis(100);
 
 /// How a database is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -171,8 +172,11 @@ impl Database {
         } else {
             Transactions::recover(storage)?
         };
-        let at_once = if options.inline { LOSERS_STEP_WRITES } else { LOSERS_WRITES_AT_OPEN };
-        shared.roll_back_losers(at_once)?;
+        let began = Instant::now();
+        while shared.roll_back_losers(LOSERS_STEP_WRITES)?
+            && !options.inline
+            && began.elapsed() < LOSERS_TIME_AT_OPEN
+        {}
         let most = options.staging_leaves.unwrap_or(shared.storage.pool.frames() / 4);
         shared.staging.configure(most, options.staging);
         if options.staging_eager {
