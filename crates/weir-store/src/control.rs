@@ -24,7 +24,8 @@
 //! | 80     | 1     | 1 after a clean shutdown                          |
 //! | 81     | 7     | 0                                                 |
 //! | 88     | 8     | bytes of the map file; 0: not told                |
-//! | 96     |       | 0                                                 |
+//! | 96     | 8     | LSN of the dirty page table that counts; 0: none  |
+//! | 104    |       | 0                                                 |
 //!
 //! Format 1 was before there were keys in short form, 2 before key heads had gaps, 3 before images left out holes, 4
 //! before a write in the log left out what the one before it says. The file of an older format is written anew when
@@ -59,6 +60,8 @@ pub struct Control {
     pub redo_capacity: u64,
     /// Whether the database was shut down cleanly, with nothing left to redo.
     pub clean: bool,
+    /// LSN of the dirty page table that was made last, by builds that make one; 0 if there is none.
+    pub dirty_table: Lsn,
     /// The map file was durably as long as that, as the store fills in: a shorter one lacks blocks.
     pub map_bytes: u64,
 }
@@ -81,6 +84,7 @@ pub(crate) fn encode(control: &Control, version: u64, out: &mut [u8]) {
     out[72..80].copy_from_slice(&control.redo_capacity.to_le_bytes());
     out[80] = u8::from(control.clean);
     out[88..96].copy_from_slice(&control.map_bytes.to_le_bytes());
+    out[96..104].copy_from_slice(&control.dirty_table.0.to_le_bytes());
     let crc = crc32c::crc32c(out);
     out[12..16].copy_from_slice(&crc.to_le_bytes());
 }
@@ -124,6 +128,7 @@ pub(crate) fn decode(slots: [&[u8]; 2], file: &str) -> Result<(Control, u64, u32
         redo_capacity: u64::from_le_bytes(field(slot, 72)),
         clean: slot[80] == 1,
         map_bytes: u64::from_le_bytes(field(slot, 88)),
+        dirty_table: Lsn(u64::from_le_bytes(field(slot, 96))),
     };
     Ok((control, version(slot), u32::from_le_bytes(field(slot, 8))))
 }
@@ -162,13 +167,15 @@ mod tests {
             redo_capacity: 1 << 30,
             clean: true,
             map_bytes: 0,
+            dirty_table: Lsn(0),
         }
     }
 
     #[test]
     fn slot_is_golden() {
         let mut slot = [0; SLOT];
-        encode(&Control { map_bytes: 1 << 18, ..sample() }, 5, &mut slot);
+        let (map_bytes, dirty_table) = (1 << 18, Lsn(1500));
+        encode(&Control { map_bytes, dirty_table, ..sample() }, 5, &mut slot);
         let crc = field::<4>(&slot, 12);
         let mut expected = [0u8; SLOT];
         expected[..12].copy_from_slice(b"WEIRCTL\0\x05\0\0\0");
@@ -184,11 +191,12 @@ mod tests {
             (72, 1 << 30),
             (80, 1),
             (88, 1 << 18),
+            (96, 1500),
         ] {
             expected[at..at + 8].copy_from_slice(&value.to_le_bytes());
         }
         assert_eq!(slot, expected);
-        assert_eq!(u32::from_le_bytes(crc), 1_228_814_294);
+        assert_eq!(u32::from_le_bytes(crc), 4_073_822_886);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use common::*;
 use std::sync::Arc;
 use std::time::Duration;
 use weir::{Database, Durability, Isolation, Options, Schema, Shutdown, Table, Value};
-use weir_os::SimDisk;
+use weir_os::{AlignedBuf, Create, Disk, Mode, SimDisk};
 
 fn item(id: u64, version: u64) -> Item {
     (id as i64 % 7, format!("{id}"), vec![version as u8; 20 + (id as usize * 37) % 900])
@@ -356,4 +356,50 @@ fn a_database_is_read_and_changed_while_it_is_recovered() {
         }
     }
     assert!(on_demand > 0, "no page was wanted before its turn");
+}
+
+/// The log before the table isn't read; without the table, or beside another control file, it is, and the same is found.
+#[test]
+fn a_start_reads_the_log_from_the_dirty_page_table_on() {
+    let disk = SimDisk::new(1);
+    let options = options(24 << 20, 16 << 20).durability(Durability::Sync).single_threaded();
+    let db = Database::open_on(Arc::new(disk.clone()), options.clone()).unwrap();
+    let table = db.create_table("items", items()).unwrap();
+    let put = |version| {
+        retried(&db, Isolation::default(), |txn| {
+            (0..3000)
+                .try_for_each(|id| txn.upsert(&table, &values(id, &item(id, version))).map(drop))
+        });
+    };
+    (0..4).for_each(put);
+    let before = disk.process_kill();
+    db.background_step(8).unwrap();
+    put(4);
+    let opened = |disk: SimDisk| {
+        let db = Database::open_on(Arc::new(disk), options.clone()).unwrap();
+        let read = db.status().disk.read_bytes;
+        let table = db.table("items").unwrap();
+        let all = all_items(&mut db.begin(Isolation::default()).unwrap(), &table);
+        db.check(&mut |finding| panic!("{finding}")).unwrap();
+        (read, all)
+    };
+    let (with, found) = opened(disk.process_kill());
+    let expected: Vec<_> = (0..3000).map(|id| (id, item(id, 4))).collect();
+    same(&expected, &found, "with the table");
+    let without = disk.process_kill();
+    without.remove("dirty").unwrap();
+    let (read, found) = opened(without);
+    same(&expected, &found, "without the table");
+    assert!(with + (4 << 20) < read, "{with} bytes read with the table, {read} without");
+    // As a backup from before that is put in place again, and the table forgotten.
+    let forgotten = before.process_kill();
+    let copy = |from: &SimDisk, to: &SimDisk| {
+        let from = from.open("dirty", Create::No, Mode::Cached).unwrap();
+        let to = to.open("dirty", Create::IfAbsent, Mode::Cached).unwrap();
+        let bytes = from.read(0, AlignedBuf::zeroed(from.len().unwrap() as usize)).unwrap();
+        to.write(0, bytes).unwrap();
+    };
+    copy(&disk, &forgotten);
+    let expected: Vec<_> = (0..3000).map(|id| (id, item(id, 3))).collect();
+    same(&expected, &opened(forgotten).1, "beside another control file");
 }

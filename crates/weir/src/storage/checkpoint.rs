@@ -156,7 +156,7 @@ impl Storage {
         Ok(())
     }
 
-    fn control(&self, checkpoint: Lsn, durable: Lsn, clean: bool) -> Control {
+    pub(super) fn control(&self, checkpoint: Lsn, durable: Lsn, clean: bool) -> Control {
         Control {
             database_id: self.database_id,
             checkpoint,
@@ -167,6 +167,7 @@ impl Storage {
             redo_capacity: self.redo.capacity(),
             clean,
             map_bytes: 0,
+            dirty_table: Lsn(self.tabled.load(Ordering::Relaxed)),
         }
     }
 

@@ -61,7 +61,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, fence};
 use std::sync::{Arc, OnceLock};
 use weir_governor::{Governor, Policy};
 use weir_os::{Create, Disk};
-use weir_page::{PageId, TxnId};
+use weir_page::{Lsn, PageId, TxnId};
 use weir_redo::{Redo, RedoError, RedoOptions};
 use weir_store::{Compression, Control, Store, StoreError, StoreOptions};
 
@@ -217,6 +217,7 @@ impl Storage {
             redo_capacity: redo.capacity(),
             clean: false,
             map_bytes: 0,
+            dirty_table: Lsn(0),
         };
         let store_options = StoreOptions { compression: options.compression };
         let store = Store::create(disk.clone(), store_options, &control)?;

@@ -111,7 +111,8 @@ impl Storage {
         // What was read must be durable before anything relies on it.
         weir_redo::sync_all(&*disk)?;
         let table = Table::read(&*disk, control.database_id)?;
-        let table = table.filter(|table| table.at >= control.checkpoint);
+        let counts = |table: &Table| table.at == control.dirty_table;
+        let table = table.filter(|table| counts(table) && table.at >= control.checkpoint);
         let tabled = table.as_ref().map_or(Lsn(0), |table| table.at);
         let analysis = analysis::analyse(&disk, &store, &control, table, &on_progress)?;
         store.finish_recovery()?;

@@ -3,7 +3,8 @@
 //! Now and then, as the log grows, all dirty pages are noted with their last LSNs, after everything that was relocated or
 //! freed before has been written to the page map. Recovery then reads the log from the table's LSN on, not from the
 //! checkpoint, to know where it ends and which pages lag behind it (a fuzzy checkpoint as in ARIES; Mohan et al., 1992).
-//! Without a table, or with one that is broken or too old, it reads more, and finds the same.
+//! The control file says which table counts. Without it, or with one that is broken or too old, recovery reads more, and
+//! finds the same.
 //!
 //! File `dirty`, little endian:
 //!
@@ -86,6 +87,8 @@ impl Storage {
         let table = Table { at, durable, next_txn, pages };
         table.write(&*self.disk, self.database_id)?;
         self.tabled.store(at.0, Ordering::Relaxed);
+        // It counts from here on: a table that was left behind, say beside files from a backup, doesn't.
+        self.store.write_control(&self.control(self.redo.checkpoint(), durable, false))?;
         Ok(true)
     }
 
@@ -140,8 +143,8 @@ impl Table {
         head[8..12].copy_from_slice(&of_head.to_le_bytes());
         file.write(0, head)?;
         file.sync()?;
-        // Not synced: without its name the older one is found, or none.
-        Ok(disk.rename(NEW, NAME)?)
+        disk.rename(NEW, NAME)?;
+        Ok(disk.sync_dir()?)
     }
 
     /// The table of this database, if there is a whole one.
