@@ -76,11 +76,16 @@ impl DirtyHistogram {
     fn add_slowly(&mut self, lsn: u64, pages: u64) {
         let aligned = lsn - lsn % self.bucket_bytes;
         match self.find(lsn) {
-            Some(at) if at + 1 < self.buckets.len() => self.buckets[at].pages += pages,
             Some(at) => {
+                let bucket = &mut self.buckets[at];
+                if lsn <= bucket.newest || lsn - bucket.first < self.bucket_bytes {
+                    bucket.newest = bucket.newest.max(lsn);
+                    bucket.pages += pages;
+                    return;
+                }
                 // What the width was before doesn't matter: buckets don't overlap.
-                let first = aligned.max(self.buckets[at].newest + 1);
-                self.buckets.push_back(Bucket::new(first, lsn, pages));
+                let first = aligned.max(bucket.newest + 1);
+                self.buckets.insert(at + 1, Bucket::new(first, lsn, pages));
             }
             None if self.buckets.is_empty() => {
                 self.buckets.push_back(Bucket::new(aligned, lsn, pages));
@@ -204,6 +209,22 @@ mod tests {
         assert_eq!(deadlines(&histogram), [(900, 1)]);
     }
 
+    /// Recovery goes through the log while others append to it.
+    #[test]
+    fn of_two_streams_each_has_its_buckets() {
+        let mut histogram = DirtyHistogram::new(100);
+        for step in 0..5 {
+            histogram.add(1000 + 60 * step, 1);
+            histogram.add(5000 + 60 * step, 1);
+        }
+        assert_eq!(
+            deadlines(&histogram),
+            [(1000, 2), (1100, 4), (1200, 5), (5000, 7), (5100, 9), (5200, 10)]
+        );
+        (0..4).for_each(|step| histogram.remove(1000 + 60 * step, 1));
+        assert_eq!(histogram.oldest(), Some(1200), "what is done holds up nobody");
+    }
+
     #[test]
     fn the_width_may_change_at_any_time() {
         let mut histogram = DirtyHistogram::new(1000);
@@ -238,7 +259,9 @@ mod tests {
                 if remove && !list.is_empty() {
                     histogram.remove(list.swap_remove(which % list.len()), 1);
                 } else {
-                    let lsn = end - (which as u64 % 3) * growth;
+                    // What lies far behind is of a stream of its own.
+                    let back = if which % 7 == 0 { end / 2 } else { (which as u64 % 3) * growth };
+                    let lsn = end - back;
                     histogram.add(lsn, 1);
                     list.push(lsn);
                 }
