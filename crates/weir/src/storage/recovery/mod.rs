@@ -142,6 +142,8 @@ impl Storage {
         self.recovery_figures.left_bytes.store(bytes, Ordering::Relaxed);
         for lag in recovery.lags.iter().filter(|lag| lag.is_behind()) {
             self.store.map().slot(lag.page).frame.store(NOWHERE_BEHIND, Ordering::Relaxed);
+            // Whatever has become of its image.
+            self.store.recover_allocated(lag.page);
         }
         self.replayed.store(recovery.from.0, Ordering::Release);
         self.pool.flush.lock().expect_recovered(recovery.end);
@@ -456,6 +458,18 @@ mod tests {
             let fault = step(&logged.open(), logged.page).unwrap_err();
             assert_eq!(fault.to_string(), wanted);
         }
+    }
+
+    /// It was given to a new page, and the process ended.
+    #[test]
+    fn the_number_of_a_page_that_was_lost_is_in_use() {
+        let (disk, storage, page) = create();
+        let lost = PageId(page.0 + 1);
+        log(&storage, Lsn(8), &[Redo::OverflowLink { page: lost, next: page }]);
+        let storage = Logged::of(&disk, &storage, page).open();
+        assert_ne!(new_page(&storage), lost);
+        let fault = storage.finish_recovery().unwrap_err();
+        assert!(fault.to_string().starts_with(&format!("page {lost}: is needed, but ")), "{fault}");
     }
 
     /// With a dirty page table nobody reads it before the database is open.
