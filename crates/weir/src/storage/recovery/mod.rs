@@ -472,6 +472,19 @@ mod tests {
         assert!(fault.to_string().starts_with(&format!("page {lost}: is needed, but ")), "{fault}");
     }
 
+    #[test]
+    fn a_page_that_is_changed_by_half_is_not_written() {
+        let (disk, storage, page) = create();
+        let logged = Logged::of(&disk, &storage, page);
+        let link = Redo::OverflowLink { page, next: PageId(9) };
+        let lsn = log(&storage, logged.lsn, &[link]);
+        log(&storage, lsn, &[link, Redo::Remove { page, slot: 9 }]);
+        let storage = logged.open();
+        storage.finish_recovery().unwrap_err();
+        assert_eq!(storage.pool.dirty_pages(), 1, "as of the group before");
+        assert_eq!(storage.write_oldest(1, Reason::Checkpoint).unwrap(), 0);
+    }
+
     /// With a dirty page table nobody reads it before the database is open.
     #[test]
     fn damage_of_the_log_before_the_table_is_told_with_its_place() {
