@@ -378,8 +378,9 @@ fn misfit(lsn: Lsn, page: PageId, what: &str) -> Fault {
 
 #[cfg(test)]
 mod tests {
+    use super::super::frames::LEFT_TO_RECOVERY;
     use super::super::mtr::tests::new_page;
-    use super::super::{Reason, Restart, retry};
+    use super::super::{Background, Need, Reason, Restart, retry};
     use super::*;
     use weir_os::SimDisk;
     use weir_page::{Before, Redo};
@@ -483,6 +484,39 @@ mod tests {
         storage.finish_recovery().unwrap_err();
         assert_eq!(storage.pool.dirty_pages(), 1, "as of the group before");
         assert_eq!(storage.write_oldest(1, Reason::Checkpoint).unwrap(), 0);
+    }
+
+    /// Who waited for space in the log, which recovery was to free, had all the frames that it needed.
+    #[test]
+    fn recovery_has_frames_whoever_waits_for_it() {
+        let (disk, storage, page) = create();
+        let other = new_page(&storage);
+        let mut logged = Logged::of(&disk, &storage, page);
+        while storage.redo.checkpoint_age() < storage.user_capacity() - (40 << 10) {
+            let link = Redo::OverflowLink { page, next: other };
+            let long = Redo::OverflowInit { page: other, data: &[1; 8 << 10] };
+            logged.lsn = log(&storage, logged.lsn, &[link, long]);
+        }
+        let storage = Arc::new(logged.open());
+        let ends = std::thread::scope(|scope| {
+            for _ in 0..40 {
+                scope.spawn(|| storage.mtr(Need::pages(60_000, 2)).map(drop));
+            }
+            while storage.pool.free_frames() > LEFT_TO_RECOVERY + 1 {
+                std::thread::yield_now();
+            }
+            let background = Background::start(&storage).unwrap();
+            let ends = (0..10_000).any(|_| {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+                !storage.is_recovering()
+            });
+            if !ends {
+                storage.stop(Fault::Closed);
+            }
+            drop(background);
+            ends
+        });
+        assert!(ends);
     }
 
     /// With a dirty page table nobody reads it before the database is open.
