@@ -5,7 +5,8 @@
 mod common;
 
 use common::*;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use weir::{Database, Durability, Isolation, Options, Schema, Shutdown, Table, Value};
 use weir_os::{AlignedBuf, Create, Disk, Mode, SimDisk};
@@ -402,4 +403,149 @@ fn a_start_reads_the_log_from_the_dirty_page_table_on() {
     copy(&disk, &forgotten);
     let expected: Vec<_> = (0..3000).map(|id| (id, item(id, 3))).collect();
     same(&expected, &opened(forgotten).1, "beside another control file");
+
+/// What threads have written, and what they were told of it.
+struct Written {
+    /// Of each row, the version that was last acknowledged, and the one that was last tried.
+    rows: Vec<(AtomicU64, AtomicU64)>,
+    /// The rows of each thread's last commit, and their version.
+    last: Vec<Mutex<(u64, Vec<u64>)>>,
+}
+
+const WRITERS: u64 = 4;
+const ROWS: u64 = 4000;
+/// Rows from here on are changed by transactions that never commit.
+const UNCOMMITTED: u64 = ROWS;
+const ALL_ROWS: u64 = ROWS + 400;
+
+impl Written {
+    /// Compares what is there with what must be, and may be; that counts from now on.
+    fn verify(&self, db: &Database, what: &str) {
+        let table = db.table("items").unwrap();
+        let mut txn = db.begin(Isolation::default()).unwrap();
+        let found = all_items(&mut txn, &table);
+        assert_eq!(found.len() as u64, ALL_ROWS, "{what}");
+        let version = |id: u64| found[id as usize].1.0 as u64;
+        for (at, (id, found)) in found.iter().enumerate() {
+            assert_eq!((*id, at as u64), (at as u64, *id), "{what}");
+            let version = found.0 as u64;
+            assert_eq!(*found, versioned(*id, version), "{what}: row {id}");
+            let (acknowledged, tried) = &self.rows[at];
+            let may_be = acknowledged.load(Relaxed)..=tried.load(Relaxed);
+            assert!(may_be.contains(&version), "{what}: row {id}: {version}, not {may_be:?}");
+            acknowledged.store(version, Relaxed);
+        }
+        for last in &self.last {
+            let (tried, rows) = &*last.lock().unwrap();
+            let done = rows.iter().filter(|&&id| version(id) == *tried).count();
+            assert!(done == 0 || done == rows.len(), "{what}: {done} of {rows:?} are at {tried}");
+        }
+    }
+
+    /// Writes until the disk fails.
+    fn write(&self, db: &Database, thread: u64, seed: u64) -> weir::Result<()> {
+        let mut rng = fastrand::Rng::with_seed(seed ^ thread);
+        let table = db.table("items").unwrap();
+        let mut uncommitted = db.begin(Isolation::default())?;
+        loop {
+            for _ in 0..rng.u32(..4) {
+                let id = UNCOMMITTED + thread + WRITERS * rng.u64(..100);
+                uncommitted.upsert(&table, &values(id, &versioned(id, 1 << 40)))?;
+            }
+            let mut last = self.last[thread as usize].lock().unwrap();
+            last.0 += 1;
+            last.1 =
+                (0..rng.u64(1..6)).map(|_| thread + WRITERS * rng.u64(..ROWS / WRITERS)).collect();
+            last.1.sort_unstable();
+            last.1.dedup();
+            let (version, rows) = last.clone();
+            drop(last);
+            let mut txn = db.begin(Isolation::default())?;
+            for &id in &rows {
+                self.rows[id as usize].1.store(version, Relaxed);
+                txn.upsert(&table, &values(id, &versioned(id, version)))?;
+            }
+            txn.commit()?;
+            rows.iter().for_each(|&id| self.rows[id as usize].0.store(version, Relaxed));
+        }
+    }
+}
+
+fn versioned(id: u64, version: u64) -> Item {
+    (
+        version as i64,
+        format!("{id}"),
+        vec![version as u8; 20 + (id as usize * 37 + version as usize) % 900],
+    )
+}
+
+/// Again and again, at any moment of the recovery from the power cut before.
+#[test]
+fn power_cuts_beside_many_threads_lose_nothing() {
+    let _watchdog = Watchdog::new("power cuts");
+    let seed = seed();
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut disk = SimDisk::new(seed);
+    let options = |rng: &mut fastrand::Rng| {
+        let options = options(rng.u64(2..10) << 20, rng.u64(1..8) << 20);
+        options.durability(Durability::Sync).lock_wait_timeout(Duration::from_secs(60))
+    };
+    let db = Database::open_on(Arc::new(disk.clone()), options(&mut rng)).unwrap();
+    let table = db.create_table("items", items()).unwrap();
+    for ids in (0..ALL_ROWS).collect::<Vec<_>>().chunks(100) {
+        retried(&db, Isolation::default(), |txn| {
+            ids.iter().try_for_each(|&id| txn.insert(&table, &values(id, &versioned(id, 0))))
+        });
+    }
+    drop((table, db));
+    let written = Written {
+        rows: (0..ALL_ROWS).map(|_| Default::default()).collect(),
+        last: (0..WRITERS).map(|_| Mutex::default()).collect(),
+    };
+    for round in 0..30 * factor() {
+        let what = format!("round {round}, seed {seed}");
+        let db = Database::open_on(Arc::new(disk.clone()), options(&mut rng))
+            .unwrap_or_else(|error| panic!("{what}: {error}"));
+        if rng.u8(..4) > 0 {
+            written.verify(&db, &what);
+        }
+        if rng.u8(..8) == 0 {
+            let mut findings = Vec::new();
+            db.check(&mut |finding| findings.push(finding.to_string())).unwrap();
+            assert!(findings.is_empty(), "{what}: {findings:#?}");
+        }
+        let (rest, keeps) = (rng.u64(..80), rng.bool());
+        let (cut, killed) = (rng.u64(..), rng.u8(..4) == 0);
+        let next = std::thread::scope(|scope| {
+            for thread in 0..WRITERS {
+                let (db, written) = (&db, &written);
+                scope.spawn(move || drop(written.write(db, thread, cut)));
+            }
+            if keeps {
+                let mut steps = (0..).map(|n| [8, 1, 8, 3][n % 4]);
+                let db = &db;
+                scope.spawn(
+                    move || while steps.next().is_some_and(|s| db.background_step(s).is_ok()) {},
+                );
+            }
+            std::thread::sleep(Duration::from_millis(rest));
+            // Some are closed beside their users, some at once.
+            match cut % 8 {
+                0 | 1 => db.clone().close(Shutdown::Fast, &mut |_| {}).unwrap(),
+                2 => db.clone().close(Shutdown::Clean, &mut |_| {}).unwrap(),
+                _ => {}
+            }
+            let acknowledged: Vec<u64> =
+                written.rows.iter().map(|row| row.0.load(Relaxed)).collect();
+            let next = if killed { disk.process_kill() } else { disk.crash(cut) };
+            disk.power_off();
+            (next, acknowledged)
+        });
+        // What was acknowledged since the cut was so on the disk that is gone.
+        for (row, acknowledged) in written.rows.iter().zip(next.1) {
+            row.0.store(acknowledged, Relaxed);
+        }
+        drop(db);
+        disk = next.0;
+    }
 }

@@ -85,8 +85,8 @@ impl Database {
         let defs: Vec<_> = tables.iter().filter_map(|table| table.0.def().ok()).collect();
         let _staged: Vec<_> = defs.iter().flat_map(|def| hold_stagings(&def.indexes)).collect();
         let _purge = self.0.shared.hold_purge();
-        self.0.shared.storage.wait_for_freed()?;
         self.finish_recovery()?;
+        self.0.shared.storage.wait_for_freed()?;
         Ok(check(&self.0.shared.storage, &self.roots())?)
     }
 

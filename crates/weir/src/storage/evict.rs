@@ -192,4 +192,32 @@ mod tests {
             storage.evict_step(FRAMES).unwrap();
         }
     }
+
+    /// Its frame said which page it held, and the page's slot not yet where it was: the evictor panicked.
+    #[test]
+    fn a_page_that_just_comes_into_memory_is_not_evicted() {
+        let storage = storage();
+        let page = new_page(&storage);
+        storage.flush_all(Reason::Checkpoint, &mut |_| {}).unwrap();
+        let done = std::sync::atomic::AtomicBool::new(false);
+        let evicted = std::thread::scope(|scope| {
+            let evictor = scope.spawn(|| {
+                let mut evicted = 0;
+                while !done.load(Ordering::Relaxed) {
+                    evicted += storage.sweep(1, usize::MAX).0;
+                    storage.pool.reclaim();
+                }
+                evicted
+            });
+            while storage.figures.pages_read_ahead.load(Ordering::Relaxed) < 100_000 {
+                storage.prefetch(&[page]);
+                if evictor.is_finished() {
+                    break;
+                }
+            }
+            done.store(true, Ordering::Relaxed);
+            evictor.join().unwrap()
+        });
+        assert!(evicted > 0);
+    }
 }

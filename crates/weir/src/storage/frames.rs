@@ -12,6 +12,10 @@ use std::time::Duration;
 use weir_page::PageId;
 use weir_store::StoreError;
 
+/// Frames that are left by those who make new pages, while recovery goes on: they may wait for space in the log, which comes
+/// free as recovery brings pages in.
+pub(super) const LEFT_TO_RECOVERY: usize = 2;
+
 impl Storage {
     /// A free frame, after waiting for one.
     pub(super) fn take_frame(&self) -> Result<u32, Fault> {
@@ -34,13 +38,16 @@ impl Storage {
         }
         let mut wait = Wait::default();
         loop {
-            let frames: Vec<u32> = (0..number).map_while(|_| self.pool.free.pop()).collect();
-            if frames.len() == number {
+            let left = if self.is_recovering() { LEFT_TO_RECOVERY } else { 0 };
+            let wanted = number + left;
+            let mut frames: Vec<u32> = (0..wanted).map_while(|_| self.pool.free.pop()).collect();
+            if frames.len() == wanted {
+                self.return_frames(frames.split_off(number));
                 self.ask_for_frames();
                 return Ok(frames);
             }
             self.return_frames(frames);
-            self.wait_for_frames(number, &mut wait)?;
+            self.wait_for_frames(wanted, &mut wait)?;
         }
     }
 

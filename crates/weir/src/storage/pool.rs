@@ -493,6 +493,8 @@ impl Pool {
     /// Makes a filled frame of ours the home of the claimed page: for recovery alone, if it lags behind the log.
     pub fn publish(&self, slot: &MapSlot, claim: &Claim<'_>, frame: u32, hits: u32) {
         let state = self.frame(frame);
+        // The evictor keeps off until both frame and slot say where the page is.
+        state.latch.exclusive();
         // SAFETY: the frame is ours until it is published.
         let page = unsafe { &*self.ptr(frame) };
         state.level.store(u32::from(page.level()), Ordering::Relaxed);
@@ -509,6 +511,7 @@ impl Pool {
         };
         let before = slot.frame.fetch_update(Ordering::AcqRel, Ordering::Relaxed, place);
         before.expect("a claimed page comes into memory in no other way");
+        state.latch.unlock_exclusive();
     }
 
     /// Gives a frame up: it is free once no optimistic reader can know it any more. Its identity is

@@ -138,7 +138,8 @@ impl Storage {
         if !state.latch.try_shared() {
             return;
         }
-        {
+        // Whoever has changed a page by half has stopped the database with the page latched.
+        if !self.has_stopped() {
             let mut list = self.pool.flush.lock();
             let now = state.state.load(Ordering::Relaxed);
             if now & (DIRTY | WRITING) == DIRTY {

@@ -88,15 +88,12 @@ impl Transactions {
         let mut txn: Txn = self.begin();
         txn.id = loser.txn;
         txn.lane = Some(LaneUse { lane: loser.lane, begin, tail: loser.tail });
-        let result = self.take_back_as(&mut txn, loser, writes);
-        match result {
-            Ok(true) => txn.rollback().map(|()| true),
-            // How many records are left isn't known: what lies before them is others'.
-            result => {
-                txn.leave();
-                result
-            }
+        // Dropped, it stays as it is: how many records are left isn't known, and what lies before them is others'.
+        txn.prepared = true;
+        if !self.take_back_as(&mut txn, loser, writes)? {
+            return Ok(false);
         }
+        txn.rollback().map(|()| true)
     }
 
     fn take_back_as(

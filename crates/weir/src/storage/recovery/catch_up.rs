@@ -6,7 +6,7 @@
 use super::super::pool::Behind;
 use super::super::{Fault, Storage};
 use super::analysis::{Lag, for_each_record};
-use super::{broken_chain, prev_of};
+use super::{Recovery, broken_chain, prev_of};
 use std::sync::atomic::Ordering;
 use weir_page::{Lsn, PageId};
 use weir_redo::Groups;
@@ -45,7 +45,7 @@ impl Storage {
                 break;
             }
             drop(latched);
-            match self.apply_links(lag, slot, frame, have) {
+            match self.apply_links(&recovery, lag, slot, frame, have) {
                 // The pass has applied some meanwhile, and the checkpoint may have followed it past what was to be read.
                 Err(_) if self.is_past(lag, slot, frame, have) => {}
                 applied => applied?,
@@ -55,9 +55,16 @@ impl Storage {
     }
 
     /// Applies what a page lacks, as far as it stays in its frame.
-    fn apply_links(&self, lag: &Lag, slot: &MapSlot, frame: u32, have: Lsn) -> Result<(), Fault> {
+    fn apply_links(
+        &self,
+        recovery: &Recovery,
+        lag: &Lag,
+        slot: &MapSlot,
+        frame: u32,
+        have: Lsn,
+    ) -> Result<(), Fault> {
         let mut groups = self.redo.groups();
-        let mut links = find_links(&mut groups, lag, have)?;
+        let mut links = find_links(&mut groups, recovery.from, lag, have)?;
         while !links.is_empty() {
             let (mut together, mut bytes) = (Vec::new(), 0);
             while bytes < TOGETHER_BYTES
@@ -87,29 +94,39 @@ impl Storage {
     }
 }
 
-/// The groups that a page at LSN `have` lacks, the newest first.
-fn find_links(groups: &mut Groups<'_>, lag: &Lag, have: Lsn) -> Result<Vec<Link>, Fault> {
+/// The groups that a page at LSN `have` lacks, the newest first. None of them is before the checkpoint `from`: an image that
+/// lacks such a group isn't the one that was written last.
+fn find_links(
+    groups: &mut Groups<'_>,
+    from: Lsn,
+    lag: &Lag,
+    have: Lsn,
+) -> Result<Vec<Link>, Fault> {
     let (mut links, mut kept_bytes) = (Vec::new(), 0);
     let mut lsn = lag.last;
     while lsn > have {
         let payload = groups.read(lsn)?;
-        let (mut before, mut initialised) = (None, false);
+        let mut first = None;
         for_each_record(lsn, payload, &mut |logged| {
             if let Some(prev) = prev_of(logged, lag.page) {
-                before.get_or_insert(prev);
-                initialised |= logged.redo.initialises();
+                first.get_or_insert((prev, logged.redo.initialises()));
             }
             Ok(())
         })?;
         kept_bytes += payload.len();
         let kept = if kept_bytes > TOGETHER_BYTES { &[] } else { payload };
         links.push(Link { lsn, payload: kept.to_vec() });
-        if initialised {
-            break;
-        }
-        match before.filter(|before| *before < lsn) {
-            Some(before) if before >= have => lsn = before,
-            before => return Err(broken_chain(lsn, lag.page, before.unwrap_or(lsn), have)),
+        match first {
+            Some((_, true)) => break,
+            Some((before, _))
+                if before == have || (before > have && before >= from && before < lsn) =>
+            {
+                lsn = before;
+            }
+            first => {
+                let before = first.map_or(lsn, |(before, _)| before);
+                return Err(broken_chain(lsn, lag.page, before, have));
+            }
         }
     }
     Ok(links)

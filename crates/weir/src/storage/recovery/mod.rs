@@ -110,7 +110,7 @@ impl Storage {
         let (store, control) = Store::open(disk.clone(), store_options)?;
         // What was read must be durable before anything relies on it.
         weir_redo::sync_all(&*disk)?;
-        let table = Table::read(&*disk, control.database_id)?;
+        let table = Table::read(&*disk, control.database_id);
         let counts = |table: &Table| table.at == control.dirty_table;
         let table = table.filter(|table| counts(table) && table.at >= control.checkpoint);
         let tabled = table.as_ref().map_or(Lsn(0), |table| table.at);
@@ -130,7 +130,7 @@ impl Storage {
         storage.next_txn.store(analysis.next_txn.0, Ordering::Release);
         storage.tabled.store(tabled.0, Ordering::Relaxed);
         if from < end {
-            let pass = Mutex::new(Pass::new(&storage, from, on_progress)?);
+            let pass = Mutex::new(Pass::new(&storage, from, end, on_progress)?);
             let recovery = Recovery { from, end, lags: analysis.lags, pass };
             storage.begin_recovery(recovery);
         }
@@ -143,6 +143,8 @@ impl Storage {
         self.recovery_figures.left_bytes.store(bytes, Ordering::Relaxed);
         for lag in recovery.lags.iter().filter(|lag| lag.is_behind()) {
             self.store.map().slot(lag.page).frame.store(NOWHERE_BEHIND, Ordering::Relaxed);
+            // Whatever has become of its image.
+            self.store.recover_allocated(lag.page);
         }
         self.replayed.store(recovery.from.0, Ordering::Release);
         self.pool.flush.lock().expect_recovered(recovery.end);
@@ -377,36 +379,159 @@ fn misfit(lsn: Lsn, page: PageId, what: &str) -> Fault {
 
 #[cfg(test)]
 mod tests {
+    use super::super::frames::LEFT_TO_RECOVERY;
     use super::super::mtr::tests::new_page;
-    use super::super::{Restart, retry};
+    use super::super::{Background, Need, Reason, Restart, retry};
     use super::*;
     use weir_os::SimDisk;
     use weir_page::{Before, Redo};
-    use weir_redo::Admission;
+    use weir_redo::{Admission, RedoError};
 
-    /// By who wants the page, and by the pass.
-    #[test]
-    fn a_record_that_does_not_fit_its_page_is_refused() {
+    /// What a killed process leaves, in which a page was at this LSN in memory.
+    struct Logged {
+        disk: SimDisk,
+        page: PageId,
+        lsn: Lsn,
+    }
+
+    impl Logged {
+        fn of(disk: &SimDisk, storage: &Storage, page: PageId) -> Logged {
+            let lsn = || Ok::<_, Restart<Fault>>(storage.read(page, true)?.lsn());
+            Logged { disk: disk.clone(), page, lsn: retry(storage, lsn).unwrap() }
+        }
+
+        fn open(&self) -> Storage {
+            let disk = Arc::new(self.disk.process_kill());
+            Storage::open(disk, &StorageOptions::small(64), OnProgress::default()).unwrap()
+        }
+    }
+
+    fn create() -> (SimDisk, Storage, PageId) {
         let disk = SimDisk::new(1);
         let options = StorageOptions::small(64);
         let storage = Storage::create(Arc::new(disk.clone()), &options).unwrap();
         let page = new_page(&storage);
-        let read = retry(&storage, || Ok::<_, Restart<Fault>>(storage.read(page, true)?.lsn()));
-        let mut group = Vec::new();
-        let redo = Redo::Remove { page, slot: 9 };
-        redo.encode(read.unwrap(), Lsn(0), &mut Before::default(), &mut group);
+        (disk, storage, page)
+    }
+
+    /// Logs a group of these records without changing a page; its LSN.
+    fn log(storage: &Storage, prev: Lsn, records: &[Redo<'_>]) -> Lsn {
+        let (mut group, mut before) = (Vec::new(), Before::default());
+        records.iter().for_each(|redo| redo.encode(prev, Lsn(0), &mut before, &mut group));
         let credit = storage.redo.try_admit(group.len(), Admission::User).unwrap();
         let lsn = storage.redo.append(credit, &group).start;
         storage.redo.write_step(true).unwrap();
+        lsn
+    }
+
+    type Step = fn(&Storage, PageId) -> Result<(), Fault>;
+
+    /// By who wants the page, and by the pass.
+    const STEPS: [Step; 2] = [|s, page| s.load(page).map(drop), |s, _| s.finish_recovery()];
+
+    #[test]
+    fn a_record_that_does_not_fit_its_page_is_refused() {
+        let (disk, storage, page) = create();
+        let logged = Logged::of(&disk, &storage, page);
+        let lsn = log(&storage, logged.lsn, &[Redo::Remove { page, slot: 9 }]);
         let wanted = format!("redo record at LSN {lsn}: it can't be applied to page {page}: ");
-        for step in
-            [|s: &Storage, page| s.load(page).map(drop), |s: &Storage, _| s.finish_recovery()]
-        {
-            let disk = Arc::new(disk.process_kill());
-            let storage = Storage::open(disk, &options, OnProgress::default()).unwrap();
+        for step in STEPS {
+            let storage = logged.open();
             let fault = step(&storage, page).unwrap_err();
             assert!(fault.is_corrupt() && fault.to_string().starts_with(&wanted), "{fault}");
             assert!(storage.check().is_err(), "the page may be changed by half");
+        }
+    }
+
+    /// The log was said to be cut, in no file.
+    #[test]
+    fn an_older_image_than_the_log_continues_is_told() {
+        let (disk, storage, page) = create();
+        let logged = Logged::of(&disk, &storage, page);
+        let later = log(&storage, logged.lsn, &[Redo::OverflowInit { page, data: b"later" }]);
+        storage.flush_all(Reason::Checkpoint, &mut |_| {}).unwrap();
+        let lsn = log(&storage, later, &[Redo::OverflowLink { page, next: PageId(9) }]);
+        assert!(storage.redo.checkpoint() > later);
+        let found = logged.lsn;
+        let wanted = format!(
+            "redo record at LSN {lsn}: it changes page {page} as of LSN {later}, but the page is as of LSN {found}"
+        );
+        for step in STEPS {
+            let fault = step(&logged.open(), logged.page).unwrap_err();
+            assert_eq!(fault.to_string(), wanted);
+        }
+    }
+
+    /// It was given to a new page, and the process ended.
+    #[test]
+    fn the_number_of_a_page_that_was_lost_is_in_use() {
+        let (disk, storage, page) = create();
+        let lost = PageId(page.0 + 1);
+        log(&storage, Lsn(8), &[Redo::OverflowLink { page: lost, next: page }]);
+        let storage = Logged::of(&disk, &storage, page).open();
+        assert_ne!(new_page(&storage), lost);
+        let fault = storage.finish_recovery().unwrap_err();
+        assert!(fault.to_string().starts_with(&format!("page {lost}: is needed, but ")), "{fault}");
+    }
+
+    #[test]
+    fn a_page_that_is_changed_by_half_is_not_written() {
+        let (disk, storage, page) = create();
+        let logged = Logged::of(&disk, &storage, page);
+        let link = Redo::OverflowLink { page, next: PageId(9) };
+        let lsn = log(&storage, logged.lsn, &[link]);
+        log(&storage, lsn, &[link, Redo::Remove { page, slot: 9 }]);
+        let storage = logged.open();
+        storage.finish_recovery().unwrap_err();
+        assert_eq!(storage.pool.dirty_pages(), 1, "as of the group before");
+        assert_eq!(storage.write_oldest(1, Reason::Checkpoint).unwrap(), 0);
+    }
+
+    /// Who waited for space in the log, which recovery was to free, had all the frames that it needed.
+    #[test]
+    fn recovery_has_frames_whoever_waits_for_it() {
+        let (disk, storage, page) = create();
+        let other = new_page(&storage);
+        let mut logged = Logged::of(&disk, &storage, page);
+        while storage.redo.checkpoint_age() < storage.user_capacity() - (40 << 10) {
+            let link = Redo::OverflowLink { page, next: other };
+            let long = Redo::OverflowInit { page: other, data: &[1; 8 << 10] };
+            logged.lsn = log(&storage, logged.lsn, &[link, long]);
+        }
+        let storage = Arc::new(logged.open());
+        let ends = std::thread::scope(|scope| {
+            for _ in 0..40 {
+                scope.spawn(|| storage.mtr(Need::pages(60_000, 2)).map(drop));
+            }
+            while storage.pool.free_frames() > LEFT_TO_RECOVERY + 1 {
+                std::thread::yield_now();
+            }
+            let background = Background::start(&storage).unwrap();
+            let ends = (0..10_000).any(|_| {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+                !storage.is_recovering()
+            });
+            if !ends {
+                storage.stop(Fault::Closed);
+            }
+            drop(background);
+            ends
+        });
+        assert!(ends);
+    }
+
+    /// With a dirty page table nobody reads it before the database is open.
+    #[test]
+    fn damage_of_the_log_before_the_table_is_told_with_its_place() {
+        let (disk, storage, page) = create();
+        let logged = Logged::of(&disk, &storage, page);
+        assert!(storage.note_dirty_pages().unwrap());
+        let segment = disk.list().unwrap().into_iter().find(|n| n.starts_with("redo-")).unwrap();
+        disk.rot(&segment, 4096 + 16, 3).unwrap();
+        for step in STEPS {
+            let fault = step(&logged.open(), page).unwrap_err();
+            assert!(matches!(fault, Fault::Redo(RedoError::Cut { .. })), "{fault}");
+            assert!(fault.to_string().contains(&segment), "{fault}");
         }
     }
 }

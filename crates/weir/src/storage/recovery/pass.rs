@@ -53,10 +53,8 @@ impl Stretch {
         self.bytes.clear();
         self.groups.clear();
         while self.bytes.len() < bytes && reader.position() < end {
-            let Some(group) = reader.next()? else {
-                let what = "the log ends before the place where it ended a moment ago";
-                return Err(Fault::Record { lsn: reader.position(), what: what.into() });
-            };
+            let group =
+                reader.next()?.expect("a reader that knows how far the log goes fails before");
             let from = self.bytes.len();
             self.bytes.extend_from_slice(group.payload);
             let at = from..self.bytes.len();
@@ -71,8 +69,15 @@ impl Stretch {
 }
 
 impl Pass {
-    pub fn new(storage: &Storage, from: Lsn, on_progress: OnProgress) -> Result<Pass, Fault> {
+    /// A pass over what the log has from `from` on up to `end`: all of it was there a moment ago.
+    pub fn new(
+        storage: &Storage,
+        from: Lsn,
+        end: Lsn,
+        on_progress: OnProgress,
+    ) -> Result<Pass, Fault> {
         let reader = Reader::open(storage.disk.clone(), storage.database_id, from)?;
+        let reader = reader.durable_hint(end);
         let (stretch, pages) = (Stretch::default(), Vec::new());
         Ok(Pass { reader, stretch, next: 0, asked: 0, looks: true, pages, on_progress })
     }

@@ -147,11 +147,12 @@ impl Table {
         Ok(disk.sync_dir()?)
     }
 
-    /// The table of this database, if there is a whole one.
-    ///
-    /// # Errors
-    /// None that come from what the file holds: without it recovery takes longer.
-    pub fn read(disk: &dyn Disk, database_id: u64) -> Result<Option<Table>, Fault> {
+    /// The table of this database, if there is a whole one that can be read: without it recovery takes longer.
+    pub fn read(disk: &dyn Disk, database_id: u64) -> Option<Table> {
+        Table::try_read(disk, database_id).unwrap_or(None)
+    }
+
+    fn try_read(disk: &dyn Disk, database_id: u64) -> Result<Option<Table>, Fault> {
         if !disk.list()?.iter().any(|name| name == NAME) {
             return Ok(None);
         }
@@ -217,7 +218,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_os::SimDisk;
+    use weir_os::{SimDisk, sim};
 
     fn table(pages: u32) -> Table {
         let entry = |n| (PageId(n), Lsn(1000 + 8 * u64::from(n)));
@@ -228,12 +229,12 @@ mod tests {
     #[test]
     fn what_was_written_is_read() {
         let disk = SimDisk::new(1);
-        assert_eq!(Table::read(&disk, 7).unwrap(), None);
+        assert_eq!(Table::read(&disk, 7), None);
         for pages in [0, 1, 1000, 200_000] {
             table(pages).write(&disk, 7).unwrap();
-            assert_eq!(Table::read(&disk, 7).unwrap(), Some(table(pages)), "{pages} pages");
+            assert_eq!(Table::read(&disk, 7), Some(table(pages)), "{pages} pages");
         }
-        assert_eq!(Table::read(&disk, 8).unwrap(), None, "another database's");
+        assert_eq!(Table::read(&disk, 8), None, "another database's");
     }
 
     #[test]
@@ -247,13 +248,31 @@ mod tests {
             let mut damaged = AlignedBuf::copy_of(&whole);
             damaged[at - block] ^= 4;
             file.write(block as u64, damaged).unwrap();
-            assert_eq!(Table::read(&disk, 7).unwrap(), None, "damaged at {at}");
+            assert_eq!(Table::read(&disk, 7), None, "damaged at {at}");
             file.write(block as u64, whole).unwrap();
         }
-        assert!(Table::read(&disk, 7).unwrap().is_some());
+        assert!(Table::read(&disk, 7).is_some());
         for bytes in [0, 100, 4096, 8192] {
             file.set_len(bytes).unwrap();
-            assert_eq!(Table::read(&disk, 7).unwrap(), None, "cut to {bytes}");
+            assert_eq!(Table::read(&disk, 7), None, "cut to {bytes}");
+        }
+    }
+
+    /// The database was not opened, and could do without it.
+    #[test]
+    fn a_table_that_can_not_be_read_is_none() {
+        let disk = SimDisk::new(1);
+        table(500).write(&disk, 7).unwrap();
+        for nth in 0.. {
+            let (on, at, times) = (None, disk.operations() + nth, sim::Times::Once);
+            disk.inject(sim::Fault::Io { on, at, times });
+            let read = Table::read(&disk, 7);
+            disk.clear_faults();
+            if nth > 0 && read.is_some() {
+                assert!(nth > 2, "{nth} operations");
+                break;
+            }
+            assert_eq!(read, None, "operation {nth}");
         }
     }
 }
