@@ -403,6 +403,7 @@ fn a_start_reads_the_log_from_the_dirty_page_table_on() {
     copy(&disk, &forgotten);
     let expected: Vec<_> = (0..3000).map(|id| (id, item(id, 3))).collect();
     same(&expected, &opened(forgotten).1, "beside another control file");
+}
 
 /// What threads have written, and what they were told of it.
 struct Written {
@@ -547,5 +548,44 @@ fn power_cuts_beside_many_threads_lose_nothing() {
         }
         drop(db);
         disk = next.0;
+    }
+}
+
+/// Its rows are locked until then, and whoever changes a definition takes part.
+#[test]
+fn a_long_transaction_that_was_running_is_rolled_back_while_the_database_is_open() {
+    const ROWS: u64 = 30_000;
+    let disk = SimDisk::new(1);
+    let options = options(24 << 20, 64 << 20).lock_wait_timeout(Duration::from_secs(600));
+    let db = Database::open_on(Arc::new(disk.clone()), options.clone()).unwrap();
+    let table = db.create_table("items", items()).unwrap();
+    retried(&db, Isolation::default(), |txn| txn.insert(&table, &values(0, &item(0, 1))));
+    let mut loser = db.begin(Isolation::default()).unwrap();
+    for id in 0..ROWS {
+        loser.upsert(&table, &values(id, &item(id, 2))).unwrap();
+    }
+    db.sync().unwrap();
+    let killed = [disk.process_kill(), disk.process_kill()];
+    for (disk, changes_definitions) in killed.into_iter().zip([false, true]) {
+        let db = Database::open_on(Arc::new(disk), options.clone()).unwrap();
+        let table = db.table("items").unwrap();
+        let mut txn = db.begin(Isolation::default()).unwrap();
+        assert_eq!(all_items(&mut txn, &table), [(0, item(0, 1))], "the last committed state");
+        drop(txn);
+        if changes_definitions {
+            let other = db.create_table("other", items()).unwrap();
+            assert_eq!(db.status().recovery_transactions_left, 0);
+            db.drop_table(&other).unwrap();
+        }
+        // Each of its rows: the last that it wrote is the first to be free.
+        for id in [ROWS - 1, 1] {
+            retried(&db, Isolation::default(), |txn| txn.insert(&table, &values(id, &item(id, 3))));
+        }
+        db.finish_recovery().unwrap();
+        assert_eq!(db.status().recovery_transactions_left, 0);
+        db.purge_all().unwrap();
+        db.check(&mut |finding| panic!("{finding}")).unwrap();
+        let expected = [(0, item(0, 1)), (1, item(1, 3)), (ROWS - 1, item(ROWS - 1, 3))];
+        same(&expected, &all_items(&mut db.begin(Isolation::default()).unwrap(), &table), "all");
     }
 }

@@ -129,7 +129,7 @@ impl Changes<'_> {
         let (db, patience) = (self.db, self.patience);
         let tables: Vec<&Table> = changes.iter().map(|change| change.table).collect();
         tables.iter().try_for_each(|table| db.0.home.check(table))?;
-        db.0.prepare_for_work()?;
+        db.0.prepare_for_change(patience)?;
         let holds = table::change_all(&tables, patience)?;
         let mut txn = db.0.change();
         let mut all = Vec::with_capacity(changes.len());

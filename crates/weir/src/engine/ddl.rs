@@ -35,7 +35,7 @@ impl Database {
 
     fn create(&self, name: &str, layout: Layout, is_own: bool) -> Result<Table> {
         check_name(name)?;
-        self.0.prepare_for_work()?;
+        self.0.prepare_for_change(&self.patience())?;
         let _one = self.0.ddl.lock();
         if self.table(name).is_some() {
             return Err(Error::TableExists(name.into()));
@@ -95,8 +95,8 @@ impl Database {
     /// while the table is being changed otherwise; storage errors. Nothing changed then.
     pub fn set_meta(&self, table: &Table, meta: &[u8]) -> Result<()> {
         self.0.home.check(table)?;
-        self.0.prepare_for_work()?;
         let patience = self.patience();
+        self.0.prepare_for_change(&patience)?;
         let _hold = table.0.change(&patience)?;
         let _one = self.0.ddl.lock();
         let old = table.0.def()?;
@@ -130,7 +130,7 @@ impl Changes<'_> {
     /// As there; [`Error::Cancelled`] if patience ends. Nothing changed then.
     pub fn drop_table(&self, table: &Table) -> Result<()> {
         self.db.0.home.check(table)?;
-        self.db.0.prepare_for_work()?;
+        self.db.0.prepare_for_change(self.patience)?;
         let _hold = table.0.exclusive(self.patience)?;
         let _one = self.db.0.ddl.lock();
         let (def, name) = (table.0.def()?, table.name());
@@ -159,7 +159,7 @@ impl Changes<'_> {
     /// As there. Nothing changed then.
     pub fn truncate_tables(&self, tables: &[&Table]) -> Result<()> {
         tables.iter().try_for_each(|table| self.db.0.home.check(table))?;
-        self.db.0.prepare_for_work()?;
+        self.db.0.prepare_for_change(self.patience)?;
         let mut holds = table::change_all(tables, self.patience)?;
         holds.iter_mut().try_for_each(Hold::wait_for_all)?;
         let _one = self.db.0.ddl.lock();
@@ -191,6 +191,7 @@ impl Changes<'_> {
     /// [`Error::TableInUse`], [`Error::NoSuchTable`]; [`Error::Cancelled`] if patience ends. Nothing changed then.
     pub fn hide_from_older(&self, table: &Table) -> Result<()> {
         self.db.0.home.check(table)?;
+        self.db.0.prepare_for_change(self.patience)?;
         let _hold = table.0.exclusive(self.patience)?;
         let _one = self.db.0.ddl.lock();
         let mut def = TableDef::clone(&*table.0.def()?);
@@ -221,7 +222,7 @@ impl Changes<'_> {
         if self.db.table(to).is_some() {
             return Err(Error::TableExists(to.into()));
         }
-        self.db.0.prepare_for_work()?;
+        self.db.0.prepare_for_change(self.patience)?;
         let _hold = table.0.exclusive(self.patience)?;
         let _one = self.db.0.ddl.lock();
         if self.db.table(to).is_some() {

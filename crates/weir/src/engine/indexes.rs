@@ -98,7 +98,7 @@ impl Database {
         entry_of: &mut OfIndex<'_>,
     ) -> Result<()> {
         self.0.home.check(table)?;
-        self.0.prepare_for_work()?;
+        self.0.prepare_for_change(patience)?;
         let hold = table.0.change(patience)?;
         let mut txn = self.0.change();
         let mut one = self.begin_change(&mut txn, table, hold, change)?;

@@ -184,9 +184,6 @@ impl Database {
         }
         let home = Home::new();
         let tables = load_tables(&shared, home)?;
-        if shared.losers() > 0 {
-            shared.keep_for_losers(Box::new(table::used_by_losers(tables.values())?));
-        }
         let start = |background| Threads::start(&shared, background).map_err(start_failed);
         let threads = background.map(start).transpose()?;
         let endpoint = options.status_listen.as_ref();
@@ -323,11 +320,7 @@ impl Database {
     /// Storage errors.
     pub fn finish_recovery(&self) -> Result<()> {
         self.0.running()?.finish_recovery()?;
-        while self.0.shared.losers() > 0 {
-            self.0.running()?;
-            self.0.shared.rollback_step()?;
-        }
-        Ok(())
+        self.0.roll_back_losers(|| Ok(()))
     }
 
     /// Writes dirty pages and moves the checkpoint to the end of the log as it is now.
@@ -441,6 +434,23 @@ impl Inner {
     pub(crate) fn prepare_for_work(&self) -> Result<()> {
         self.shared.storage.check()?;
         self.roll_back_orphans();
+        Ok(())
+    }
+
+    /// As [`Inner::prepare_for_work`], for a change of definitions. No loser is left then: nobody knows which tables it has
+    /// written to.
+    pub(crate) fn prepare_for_change(&self, patience: &Patience) -> Result<()> {
+        self.prepare_for_work()?;
+        self.roll_back_losers(|| patience.check())
+    }
+
+    /// Rolls back what is left of losers, beside the thread that does so, as long as `goes_on` lets it.
+    fn roll_back_losers(&self, goes_on: impl Fn() -> Result<()>) -> Result<()> {
+        while self.shared.losers() > 0 {
+            self.running()?;
+            goes_on()?;
+            self.shared.rollback_step()?;
+        }
         Ok(())
     }
 

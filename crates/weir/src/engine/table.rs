@@ -82,20 +82,6 @@ impl Use {
     }
 }
 
-/// Uses of all tables, for transactions that have written to some of them, nobody knows which, and haven't ended.
-///
-/// # Errors
-/// None: nobody else is there yet.
-pub(super) fn used_by_losers<'t>(tables: impl Iterator<Item = &'t Table>) -> Result<Vec<Use>> {
-    let no_wait = || Waits::of(Duration::ZERO);
-    let used = tables.map(|table| {
-        let mut used = Use::of(table, no_wait())?;
-        used.begin_writing(no_wait())?;
-        Ok(used)
-    });
-    used.collect()
-}
-
 impl Drop for Use {
     fn drop(&mut self) {
         self.shared.leave(self.writes);

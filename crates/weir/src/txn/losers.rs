@@ -1,14 +1,13 @@
 //! Losers: transactions that were running when the database ended.
 //!
 //! They are rolled back while it is open. Until one is, it counts as running: snapshots don't see what it has written, its
-//! rows are locked, and purge waits for it.
+//! rows are locked, purge waits for it, and no definition changes.
 
 use super::lane::{LaneUse, UndoPlace};
 use super::recover::Found;
 use super::{Transactions, Txn, TxnError};
 use crate::storage::{Step, on_reserve};
 use parking_lot::Mutex;
-use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use weir_page::undo::State as LaneState;
@@ -19,35 +18,21 @@ const STEP: usize = 256;
 /// Those that are left.
 #[derive(Default)]
 pub(super) struct Losers {
-    left: Mutex<Left>,
+    left: Mutex<Vec<Found>>,
     /// Their number, for who asks while one is rolled back.
     count: AtomicUsize,
-}
-
-#[derive(Default)]
-struct Left {
-    losers: Vec<Found>,
-    held: Option<Box<dyn Any + Send>>,
 }
 
 impl Transactions {
     pub(super) fn add_loser(&self, found: Found) {
         self.lanes.settle(found.lane, found.txn);
-        self.losers.left.lock().losers.push(found);
+        self.losers.left.lock().push(found);
         self.losers.count.fetch_add(1, Ordering::Release);
     }
 
     /// Number of losers that have not been rolled back.
     pub fn losers(&self) -> usize {
         self.losers.count.load(Ordering::Acquire)
-    }
-
-    /// Keeps something until no loser is left: their tables' definitions mustn't change.
-    pub fn keep_for_losers(&self, held: Box<dyn Any + Send>) {
-        let mut left = self.losers.left.lock();
-        if !left.losers.is_empty() {
-            left.held = Some(held);
-        }
     }
 
     /// Takes back some writes of losers; [`Step::Over`] if none is left.
@@ -64,16 +49,15 @@ impl Transactions {
     /// As [`Transactions::rollback_step`].
     pub fn roll_back_losers(self: &Arc<Self>, mut writes: usize) -> Result<bool, TxnError> {
         let mut left = self.losers.left.lock();
-        while let Some(loser) = left.losers.last_mut() {
+        while let Some(loser) = left.last_mut() {
             if writes == 0 {
                 return Ok(true);
             }
             if self.take_back(loser, &mut writes)? {
-                left.losers.pop();
+                left.pop();
                 self.losers.count.fetch_sub(1, Ordering::Release);
             }
         }
-        left.held = None;
         Ok(false)
     }
 
