@@ -80,7 +80,7 @@ fn nonsense_ends_with_code_2_and_a_reason() {
         (&["bench", "insert", "--memory", "99999T"], "memory of 99999T: use 16M to 64T"),
         (&["bench", "tpcc", "--memory", "1M"], "memory of 1M: use 16M to 64T"),
         (&["bench", "tpcc", "--redo", "99999T"], "redo of 99999T: use 8M to 16T"),
-        (&["check", ".", "--memory", "99999T"], "above 64 TiB"),
+        (&["check", ".", "--memory", "99999T"], "above 32 TiB"),
         (&["compact", ".", "--memory", "1M"], "below 2 MiB"),
         (&["bench", "insert", "--durability", "maybe"], "use sync, write or relaxed"),
         (&["bench", "insert", "--steps", "l.i0,scan:fast"], "takes no parameters"),

@@ -85,7 +85,7 @@
 //! # Protocol
 //!
 //! [`Redo::try_admit`] → latches → [`Redo::append`] → unlatch → [`Redo::wait_durable`]. Recovery:
-//! [`Reader`] from the checkpoint to its end, [`sync_all`] before relying on it, [`Redo::open_at`].
+//! [`Reader`] from the checkpoint, or a later group, to its end, [`sync_all`] before relying on it, [`Redo::open_at`].
 //! Checkpoint: make it durable in the control file, then [`Redo::set_checkpoint`].
 //! No thread is started here: whoever needs the log written writes it, for all (group commit, `commit`).
 //!

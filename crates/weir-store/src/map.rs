@@ -1,7 +1,7 @@
 //! The page map in memory: page id to frame and extent, two dependent loads away.
 //!
 //! A directory of lazily allocated chunks, each of 64 Ki slots of 16 bytes. Reading takes no
-//! lock. `frame` and `tag` belong to the buffer pool; the extent is changed only by this crate,
+//! lock. `frame` belongs to the buffer pool, `tag` to its recovery; the extent is changed only by this crate,
 //! under the lock of the block table, so that a map block is always written as it was at one LSN.
 
 use crate::extent::{Entry, Extent};
@@ -16,9 +16,9 @@ const CHUNKS: usize = 1 << (32 - CHUNK_BITS);
 /// What the map knows of one page.
 #[repr(C, align(16))]
 pub struct MapSlot {
-    /// The buffer pool's frame that holds the page; `u32::MAX` for none.
+    /// The buffer pool's frame that holds the page; `u32::MAX` for none. What else it may say is the pool's.
     pub frame: AtomicU32,
-    /// The buffer pool's own use.
+    /// While a database is recovered: what recovery knows of the page.
     pub tag: AtomicU32,
     extent: AtomicU64,
 }

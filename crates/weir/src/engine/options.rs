@@ -1,6 +1,7 @@
 //! How to open a database.
 
 use super::error::{Error, Result};
+use crate::storage::pool::FRAMES_MAX;
 use crate::storage::{OnProgress, PolicyMaker, Progress, StorageOptions};
 use crate::txn::Durability;
 use std::sync::Arc;
@@ -201,8 +202,8 @@ impl Options {
         let log_buffer = self.log_buffer_bytes();
         let for_frames = self.memory_bytes - log_buffer as u64 - overhead_bytes(self.memory_bytes);
         let frames = for_frames / (PAGE_SIZE as u64 + 128);
-        if frames > u64::from(u32::MAX - 1) {
-            return refuse("memory_bytes", format!("{} is above 64 TiB", self.memory_bytes));
+        if frames > FRAMES_MAX as u64 {
+            return refuse("memory_bytes", format!("{} is above 32 TiB", self.memory_bytes));
         }
         Ok(StorageOptions {
             frames: frames as usize,

@@ -230,7 +230,8 @@ impl Storage {
     /// file are not touched.
     pub fn may_create(names: &[String]) -> bool {
         let ours = |n: &String| {
-            ["data", "map", "dirty", "control.new"].contains(&n.as_str()) || n.starts_with("redo-")
+            ["data", "map", "dirty", "dirty.new", "control.new"].contains(&n.as_str())
+                || n.starts_with("redo-")
         };
         names.iter().any(|n| n == CREATING) || !names.iter().any(ours)
     }
