@@ -303,13 +303,15 @@ impl Space {
         self.pending.push(Reverse(Pending { lsn, extent }));
     }
 
-    /// The log is durable up to `durable`: pending extents of before are free.
-    pub fn release(&mut self, durable: Lsn) {
+    /// The log is durable up to `durable`: pending extents of before are free. Returns their units.
+    pub fn release(&mut self, durable: Lsn) -> u64 {
+        let before = self.pending_units;
         while self.pending.peek().is_some_and(|Reverse(p)| p.lsn < durable) {
             let Reverse(Pending { extent, .. }) = self.pending.pop().expect("peeked");
             self.pending_units -= u64::from(extent.units);
             self.set_free(extent.start_unit, u64::from(extent.units));
         }
+        before - self.pending_units
     }
 
     pub fn is_used(&self, extent: Extent) -> bool {

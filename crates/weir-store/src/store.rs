@@ -269,8 +269,9 @@ impl Store {
     }
 
     /// The log is durable up to `durable` (a group boundary): extents given up before are free.
-    pub fn release(&self, durable: Lsn) {
-        self.space.lock().release(durable);
+    /// Returns their units.
+    pub fn release(&self, durable: Lsn) -> u64 {
+        self.space.lock().release(durable)
     }
 
     /// First relocation or free that is not in a persisted map block: no checkpoint may pass it.

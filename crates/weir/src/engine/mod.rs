@@ -374,7 +374,7 @@ impl Database {
             3 => drop(storage.evict_step(storage.frame_reserve())?),
             4 => {
                 let durable = storage.redo.write_step(true).map_err(Fault::from)?;
-                storage.store.release(durable);
+                storage.release(durable);
             }
             5 => storage.trim()?,
             6 => drop(self.0.shared.staging_step()?),

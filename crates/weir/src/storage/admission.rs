@@ -25,29 +25,34 @@ pub(super) struct Vain {
     pub writes: AtomicU64,
     /// Attempts to free a frame.
     pub evictions: AtomicU64,
+    /// How often space has been freed that attempts may have lacked.
+    pub releases: AtomicU64,
 }
 
 /// How long somebody has waited for what a full device may withhold.
 #[derive(Default)]
 pub(super) struct Wait {
     turns: u32,
-    /// What had been in vain when the wait began.
+    /// What had been in vain at its first turn, or when space was freed last.
     vain_before: u64,
+    releases_before: u64,
 }
 
 impl Wait {
-    /// Begins a turn, and says which it is. `vain`: what is waited for.
-    pub fn turn(&mut self, vain: &AtomicU64) -> u32 {
-        if self.turns == 0 {
-            self.vain_before = vain.load(Ordering::Relaxed);
-        }
+    /// Begins a turn, and says which it is.
+    pub fn turn(&mut self) -> u32 {
         self.turns += 1;
         self.turns
     }
 
-    /// Whether it is time to say so if the device is full.
-    pub fn is_in_vain(&self, vain: &AtomicU64) -> bool {
-        vain.load(Ordering::Relaxed) - self.vain_before > VAIN_MAX
+    /// Whether it is time to say so if the device is full, after each turn. `vain`: attempts that are waited for.
+    pub fn is_in_vain(&mut self, vain: &AtomicU64, releases: &AtomicU64) -> bool {
+        let releases = releases.load(Ordering::Relaxed);
+        let vain = vain.load(Ordering::Relaxed);
+        if self.turns == 1 || releases != self.releases_before {
+            (self.vain_before, self.releases_before) = (vain, releases);
+        }
+        vain - self.vain_before > VAIN_MAX
     }
 }
 
@@ -166,7 +171,7 @@ impl Storage {
 
     /// Does, or waits for, what frees log space.
     fn relieve_log(&self, wait: &mut Wait) -> Result<(), Fault> {
-        let turns = wait.turn(&self.vain.writes);
+        let turns = wait.turn();
         if self.inline {
             self.recovery_step(STEP_BYTES)?;
             self.flush_step(self.batch_pages())?;
@@ -178,7 +183,7 @@ impl Storage {
         }
         self.press();
         self.redo.wait_for_space(Duration::from_millis(5));
-        self.fail_if_full(wait.is_in_vain(&self.vain.writes))
+        self.fail_if_full(wait.is_in_vain(&self.vain.writes, &self.vain.releases))
     }
 
     /// Has pages written whatever the policy says, and the checkpoint moved: a writer waits for it.
@@ -202,7 +207,7 @@ impl Storage {
     /// Writes, or waits for the writes of, what is too much of dirty pages.
     pub(super) fn relieve_dirty_limit(&self, wait: &mut Wait) -> Result<(), Fault> {
         self.check_waiting()?;
-        let turns = wait.turn(&self.vain.writes);
+        let turns = wait.turn();
         if self.inline {
             let pages = self.batch_pages();
             // Pages that only this thread's latches keep from being written would be waited for in vain.
@@ -211,7 +216,7 @@ impl Storage {
         }
         self.press();
         self.clean.wait(Duration::from_millis(5));
-        self.fail_if_full(wait.is_in_vain(&self.vain.writes))
+        self.fail_if_full(wait.is_in_vain(&self.vain.writes, &self.vain.releases))
     }
 
     /// Whether the device had no space for the last batch.

@@ -190,7 +190,7 @@ fn log_keeper(storage: &Storage, shared: &Shared) {
         if unsynced >= SYNC_BYTES && (at_once || Instant::now() >= rested) {
             let began = Instant::now();
             let durable = storage.redo.write_step(true).map_err(Fault::from);
-            survive(storage, durable.map(|durable| storage.store.release(durable)));
+            survive(storage, durable.map(|durable| storage.release(durable)));
             rested = Instant::now() + SYNC_REST * began.elapsed();
         }
         survive(storage, storage.look_ahead_for_room());

@@ -101,7 +101,7 @@ impl Storage {
         let target = self.checkpoint_bound();
         self.persist_map(target)?;
         let durable = self.redo.durable();
-        self.store.release(durable);
+        self.release(durable);
         // The map is asked after the list: an image is installed before its guard is given up.
         let map_bound = self.store.oldest_unpersisted().unwrap_or(target);
         let bound = target.min(map_bound).min(durable);
@@ -137,7 +137,7 @@ impl Storage {
     pub fn note_durable(&self) -> Result<(), Fault> {
         let _one = self.checkpointing.lock();
         let durable = self.redo.write_step(true)?;
-        self.store.release(durable);
+        self.release(durable);
         self.store.write_control(&self.control(self.redo.checkpoint(), durable, false))?;
         Ok(())
     }

@@ -54,7 +54,7 @@ impl Storage {
     /// Evicts pages, or waits for them to be evicted.
     fn wait_for_frames(&self, wanted: usize, wait: &mut Wait) -> Result<(), Fault> {
         self.check_waiting()?;
-        let turns = wait.turn(&self.vain.evictions);
+        let turns = wait.turn();
         if self.inline {
             self.evict_step(wanted)?;
             // In recovery of a database with threads, frames may wait for those of other databases.
@@ -68,7 +68,7 @@ impl Storage {
         self.evictor.raise();
         self.pool.reclaim();
         std::thread::sleep(Duration::from_micros(100));
-        self.fail_if_full(wait.is_in_vain(&self.vain.evictions))
+        self.fail_if_full(wait.is_in_vain(&self.vain.evictions, &self.vain.releases))
     }
 
     pub(super) fn return_frames(&self, frames: Vec<u32>) {

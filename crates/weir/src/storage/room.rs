@@ -21,7 +21,7 @@
 use super::{Fault, Storage, dirty, reserve, write};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
-use weir_page::PAGE_SIZE;
+use weir_page::{Lsn, PAGE_SIZE};
 use weir_store::UNITS_MAX;
 
 /// New pages for which the files are made longer at once, at least.
@@ -169,8 +169,15 @@ impl Storage {
     /// Frees what was given up, if there is any.
     pub(super) fn release_pending(&self) -> Result<(), Fault> {
         if self.store.stats().pending_units > 0 {
-            self.store.release(self.redo.write_step(true)?);
+            self.release(self.redo.write_step(true)?);
         }
         Ok(())
+    }
+
+    /// Frees what was given up below `durable`, up to which the log is.
+    pub(crate) fn release(&self, durable: Lsn) {
+        if self.store.release(durable) > 0 {
+            self.vain.releases.fetch_add(1, Relaxed);
+        }
     }
 }
