@@ -13,6 +13,12 @@ impl Storage {
         capacity - (capacity / 8).max(64 << 10).min(capacity / 2)
     }
 
+    /// Frames, at most `limit`, whose pages have been changed very often since they were written.
+    fn hot_dirty(&self, limit: usize) -> Vec<u32> {
+        let hot = &mut self.pool.flush.lock().hot;
+        hot.split_off(hot.len().saturating_sub(limit))
+    }
+
     /// Oldest dirty frames, at most `limit`.
     fn oldest_dirty(&self, limit: usize, below: Lsn) -> Vec<u32> {
         let mut list = self.pool.flush.lock();
@@ -58,14 +64,19 @@ impl Storage {
         }
     }
 
-    /// Writes a batch of dirty pages: the oldest, or for the dirty limit's sake those not used lately.
+    /// Writes a batch of dirty pages: the oldest, behind those that have changed very often, or for the dirty limit's sake those
+    /// not used lately.
     ///
     /// # Errors
     /// Those of writing pages.
     pub(super) fn write_oldest(&self, pages: usize, reason: Reason) -> Result<usize, Fault> {
         let frames = match reason {
             Reason::DirtyLimit => self.cold_dirty(pages),
-            _ => self.oldest_dirty(pages, Lsn(u64::MAX)),
+            _ => {
+                let mut frames = self.hot_dirty(pages);
+                frames.extend(self.oldest_dirty(pages - frames.len(), Lsn(u64::MAX)));
+                frames
+            }
         };
         self.write_pages(&frames, reason)
     }

@@ -23,6 +23,8 @@ pub struct FlushList {
     /// Most pages that may be dirty or being written.
     most: u64,
     guards: Vec<Lsn>,
+    /// Frames whose pages have been changed very often since they were written ([`super::pool::LINKS_MAX`]): they come first.
+    pub hot: Vec<u32>,
 }
 
 impl FlushList {
@@ -36,6 +38,7 @@ impl FlushList {
             writing: 0,
             most,
             guards: Vec::new(),
+            hot: Vec::new(),
         }
     }
 

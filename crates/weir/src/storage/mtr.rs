@@ -160,6 +160,7 @@ impl<'s> Mtr<'s> {
         let state = self.pool().frame(frame);
         state.latch.exclusive();
         state.level.store(0, Ordering::Relaxed);
+        state.cut_chain();
         state.hits.store(1, Ordering::Relaxed);
         state.state.store(0, Ordering::Relaxed);
         let mut passed_over = Vec::new();
@@ -233,7 +234,7 @@ impl<'s> Mtr<'s> {
             let prev = page.lsn();
             redo.apply(id, page);
             state.renew_sketch(page);
-            state.level.store(u32::from(page.level()), Ordering::Release);
+            state.level.store(page.level(), Ordering::Release);
             prev
         } else {
             let mut copy = scratch.page.take().unwrap_or_else(Page::boxed);
@@ -242,7 +243,7 @@ impl<'s> Mtr<'s> {
             let prev = copy.lsn();
             redo.apply(id, &mut copy);
             pool.shared_page(frame).publish(&copy);
-            state.level.store(u32::from(copy.level()), Ordering::Release);
+            state.level.store(copy.level(), Ordering::Release);
             scratch.page = Some(copy);
             prev
         }
@@ -334,7 +335,11 @@ fn announce_free(storage: &Storage, frame: u32) {
 /// Sets the page LSN where readers without latch may look on.
 #[inline]
 fn stamp(storage: &Storage, frame: u32, lsn: Lsn) {
-    storage.pool.frame(frame).lsn.store(lsn.0, Ordering::Relaxed);
+    let state = storage.pool.frame(frame);
+    state.lsn.store(lsn.0, Ordering::Relaxed);
+    if state.add_links(1) {
+        storage.cut_chain_of(frame);
+    }
     // SAFETY: bytes 8..16 of a frame are aligned and accessed by others only as an atomic word.
     let word = unsafe { &*storage.pool.ptr(frame).cast::<AtomicU64>().add(1) };
     word.store(lsn.0.to_le(), Ordering::Relaxed);

@@ -17,7 +17,7 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::HashSet;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use weir_os::Region;
 use weir_page::node::Sketch;
 use weir_page::{Lsn, PAGE_SIZE, Page, PageId, SharedPage};
@@ -49,6 +49,10 @@ pub const WRITING: u32 = 2;
 pub const FREED: u32 = 4;
 /// The page is being written, and whoever frees it is about to log that, or has just done so: [`FREED`] follows.
 pub const FREEING: u32 = 8;
+
+/// A page that has been changed so often since it was written is written, though nothing else asks for it: whoever wants
+/// it first after a crash waits for as many groups to be read.
+pub const LINKS_MAX: u16 = 1 << 15;
 
 /// Recent uses that count.
 const HITS_MAX: u32 = 3;
@@ -96,7 +100,9 @@ pub struct Frame {
     /// The page it holds, 0 for none.
     pub page: AtomicU32,
     /// The page's level: above 0, readers go without latch.
-    pub level: AtomicU32,
+    pub level: AtomicU8,
+    /// Groups of the log that have changed the page since it was written: recovery may have to follow as many.
+    links: AtomicU16,
     /// [`DIRTY`], [`WRITING`], [`FREED`], [`FREEING`]; changed under the flush list's mutex.
     pub state: AtomicU32,
     /// Recent uses, for replacement.
@@ -114,6 +120,21 @@ impl Frame {
     #[inline]
     pub fn renew_sketch(&self, page: &Page) {
         self.keep_sketch(Sketch::of(page, self.sketch()));
+    }
+
+    /// The page is written as it is, or new.
+    pub fn cut_chain(&self) {
+        self.links.store(0, Ordering::Relaxed);
+    }
+
+    /// So many groups more have changed the page, which is latched exclusively; whether it should be written for that.
+    #[inline]
+    #[must_use]
+    pub fn add_links(&self, groups: u16) -> bool {
+        let links = self.links.load(Ordering::Relaxed).saturating_add(groups);
+        let is_long = links >= LINKS_MAX;
+        self.links.store(if is_long { 0 } else { links }, Ordering::Relaxed);
+        is_long
     }
 
     #[inline]
@@ -497,7 +518,8 @@ impl Pool {
         state.latch.exclusive();
         // SAFETY: the frame is ours until it is published.
         let page = unsafe { &*self.ptr(frame) };
-        state.level.store(u32::from(page.level()), Ordering::Relaxed);
+        state.level.store(page.level(), Ordering::Relaxed);
+        state.cut_chain();
         state.keep_sketch(Sketch::of(page, Sketch::default()));
         state.hits.store(hits, Ordering::Relaxed);
         state.state.store(0, Ordering::Relaxed);

@@ -201,12 +201,13 @@ impl Regulator {
         // At its limit nothing grows, and what follows growth alone would wait with those who wait for it.
         let pressed = storage.pressed.swap(false, Relaxed);
         let rate = if pressed { rate.max(depth as f64 / seconds) } else { rate };
+        let hot = storage.pool.flush.lock().hot.len();
         let few = (rate * BATCH_SECONDS_MAX).min(BATCH_PAGES_MIN as f64);
         let batch = (rate * BATCH_SECONDS).max(few).clamp(1.0, most as f64);
         if self.owed < 1.0 {
             self.owed_since = self.at;
         }
-        self.owed += rate * seconds;
+        self.owed = (self.owed + rate * seconds).max(hot as f64);
         let aged =
             self.at.saturating_duration_since(self.owed_since).as_secs_f64() >= BATCH_SECONDS_MAX;
         loop {
@@ -218,6 +219,7 @@ impl Regulator {
             }
             let ask = self.owed.min(batch).floor();
             let for_deadline = match pressed {
+                _ if hot > 0 => true,
                 true => storage.gate.last_cause() != Cause::DirtyLimit,
                 false => plan.deadline_rate >= plan.dirty_limit_rate,
             };

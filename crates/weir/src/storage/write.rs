@@ -68,6 +68,13 @@ fn alike(page: &Page) -> u32 {
 }
 
 impl Storage {
+    /// Has the page of a frame written soon: it has been changed very often since it was.
+    #[cold]
+    pub(super) fn cut_chain_of(&self, frame: u32) {
+        self.pool.flush.lock().hot.push(frame);
+        self.flusher.raise();
+    }
+
     /// Writes those of `frames` that are dirty; returns how many there were.
     ///
     /// # Errors
@@ -144,6 +151,7 @@ impl Storage {
             let now = state.state.load(Ordering::Relaxed);
             if now & (DIRTY | WRITING) == DIRTY {
                 state.state.store(WRITING, Ordering::Relaxed);
+                state.cut_chain();
                 let rec_lsn = Lsn(state.rec_lsn.load(Ordering::Relaxed));
                 list.write_begins(rec_lsn);
                 list.guard(rec_lsn);

@@ -46,7 +46,7 @@ impl Tree {
             let frame = s.pool.find(&s.store, page)?;
             let state = s.pool.frame(frame);
             let seen = s.pool.optimistic(frame, page)?;
-            let level = state.level.load(Ordering::Acquire);
+            let level = u32::from(state.level.load(Ordering::Acquire));
             let still_child =
                 || parent.is_none_or(|(frame, seen)| s.pool.frame(frame).latch.validate(seen));
             if level == 0 {

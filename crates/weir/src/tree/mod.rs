@@ -24,6 +24,7 @@ pub use transfer::{Fate, Moved, Mover};
 
 use crate::storage::latch::Seen;
 use crate::storage::{Mtr, Need, PageRead, Stop, Storage};
+use std::sync::atomic::Ordering;
 use weir_page::record::empty_leaf;
 use weir_page::{Kind, Page, PageId, Redo, TreeId, node};
 
@@ -145,7 +146,7 @@ fn look(
     above: &mut u32,
 ) -> Result<(u32, Seen), Stop> {
     let seen = s.pool.optimistic(frame, page)?;
-    let level = s.pool.frame(frame).level.load(std::sync::atomic::Ordering::Acquire);
+    let level = u32::from(s.pool.frame(frame).level.load(Ordering::Acquire));
     if parent.is_some_and(|p| !s.pool.frame(p.frame).latch.validate(p.seen)) {
         return Err(Stop::Retry);
     }

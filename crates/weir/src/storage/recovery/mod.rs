@@ -261,7 +261,7 @@ impl Storage {
         credits: Reserved<'_>,
         groups: &[(Lsn, &[u8])],
     ) -> Result<bool, Fault> {
-        let (mut applied, mut continues) = (0, true);
+        let (mut applied, mut links, mut continues) = (0, 0u16, true);
         let frame = latched.frame;
         let page = latched.page();
         let have = page.lsn();
@@ -274,15 +274,19 @@ impl Storage {
             };
             page.set_lsn(lsn);
             applied += of_group;
+            links = links.saturating_add(1);
         }
         if applied == 0 {
             return Ok(continues);
         }
         self.recovery_figures.applied.fetch_add(applied, Ordering::Relaxed);
         let state = self.pool.frame(frame);
-        state.level.store(u32::from(page.level()), Ordering::Release);
+        state.level.store(page.level(), Ordering::Release);
         state.lsn.store(page.lsn().0, Ordering::Relaxed);
         lag.blank.store(false, Ordering::Release);
+        if state.add_links(links) {
+            self.cut_chain_of(frame);
+        }
         let mut list = self.pool.flush.lock();
         if state.state.load(Ordering::Relaxed) & DIRTY == 0 {
             // The pass doesn't come by a change that a page lacks: all that were just made lie behind.
@@ -381,6 +385,7 @@ fn misfit(lsn: Lsn, page: PageId, what: &str) -> Fault {
 mod tests {
     use super::super::frames::LEFT_TO_RECOVERY;
     use super::super::mtr::tests::new_page;
+    use super::super::pool::LINKS_MAX;
     use super::super::{Background, Need, Reason, Restart, retry};
     use super::*;
     use weir_os::SimDisk;
@@ -422,6 +427,17 @@ mod tests {
         let lsn = storage.redo.append(credit, &group).start;
         storage.redo.write_step(true).unwrap();
         lsn
+    }
+
+    fn change(storage: &Storage, page: PageId, records: &[Redo<'_>]) {
+        let change = || {
+            let mut mtr = storage.mtr(Need::log(1 << 10))?;
+            mtr.latch(page)?;
+            records.iter().for_each(|redo| mtr.log(redo));
+            mtr.commit();
+            Ok::<_, Restart<Fault>>(())
+        };
+        retry(storage, change).unwrap();
     }
 
     type Step = fn(&Storage, PageId) -> Result<(), Fault>;
@@ -518,6 +534,34 @@ mod tests {
             ends
         });
         assert!(ends);
+    }
+
+    /// One page is changed for ever, and nothing else asks for a write: neither the log's space nor memory.
+    #[test]
+    fn a_page_that_changes_all_the_time_is_soon_caught_up() {
+        let disk = SimDisk::new(1);
+        let mut options = StorageOptions::small(64);
+        options.redo.capacity_bytes = 64 << 20;
+        let storage = Storage::create(Arc::new(disk.clone()), &options).unwrap();
+        let storage = Arc::new(storage);
+        let (_older, page) = (new_page(&storage), new_page(&storage));
+        let background = Background::start(&storage).unwrap();
+        let link = Redo::OverflowLink { page, next: PageId(9) };
+        let changes = (1..1 << 20).find(|_| {
+            change(&storage, page, &[link]);
+            storage.figures.written_for_deadline.load(Ordering::Relaxed) > 0
+        });
+        assert!(changes >= Some(u64::from(LINKS_MAX) - 1), "{changes:?}");
+        assert_eq!(storage.figures.written_for_deadline.load(Ordering::Relaxed), 1);
+        change(&storage, page, &[link]);
+        let logged = Logged::of(&disk, &storage, page);
+        drop(background);
+        storage.redo.write_step(true).unwrap();
+        let storage = logged.open();
+        storage.load(page).unwrap();
+        assert_eq!(Logged::of(&disk, &storage, page).lsn, logged.lsn);
+        let applied = storage.recovery_figures.applied.load(Ordering::Relaxed);
+        assert!((1..u64::from(LINKS_MAX)).contains(&applied), "{applied} of {changes:?}");
     }
 
     /// With a dirty page table nobody reads it before the database is open.
