@@ -338,6 +338,11 @@ impl Redo {
     pub fn capacity(&self) -> u64 {
         self.capacity.load(Acquire)
     }
+
+    /// The part of it that [`Admission::User`] may fill, bytes.
+    pub fn user_capacity(&self) -> u64 {
+        user_limit(self.capacity())
+    }
     /// `reserved - checkpoint`, in bytes.
     pub fn checkpoint_age(&self) -> u64 {
         // In this order, so that what is appended meanwhile doesn't count against an old checkpoint.

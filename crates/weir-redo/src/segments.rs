@@ -314,12 +314,14 @@ impl Segments {
     /// Removes the files behind the last segment in use, which are left when making them has failed, as far as the disk
     /// lets it.
     pub fn discard_unused(&self) -> Result<(), RedoError> {
-        let (next, _) = self.next();
-        for number in list(&*self.disk)?.into_iter().filter(|&number| number >= next) {
+        // They were made in order, and a list of files might need a descriptor that the process hasn't got.
+        let (mut number, _) = self.next();
+        loop {
             match self.disk.remove(&segment_name(number)) {
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) if error.kind() == ErrorKind::NotFound => break,
                 removed => removed?,
             }
+            number += 1;
         }
         Ok(self.disk.sync_dir()?)
     }

@@ -190,6 +190,11 @@ impl BlockTable {
         state.newest = newest.0;
     }
 
+    /// The newest change of all blocks.
+    pub fn newest(&self) -> Lsn {
+        Lsn(self.states.iter().map(|state| state.newest).max().unwrap_or(0))
+    }
+
     /// Notes a change of the block.
     pub fn touch(&mut self, block: u32, rec_lsn: Lsn, newest: Lsn) {
         assert!(rec_lsn <= newest && newest.0 < CLEAN, "a change from {rec_lsn} to {newest}");

@@ -15,16 +15,13 @@ impl Store {
         self.check_space(report);
         let pages: Vec<PageId> = self.map.stored().map(|(page, _)| page).collect();
         for part in pages.chunks(PAGES_AT_ONCE) {
-            let result = self.read_pages(part, &mut |page, read| {
+            self.read_pages(part, &mut |page, read| {
                 if let Err(error) = read
                     && self.map.entry(page) != Entry::NONE
                 {
                     report(error.to_string());
                 }
             });
-            if let Err(error) = result {
-                report(error.to_string());
-            }
         }
     }
 

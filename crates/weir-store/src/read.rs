@@ -49,15 +49,12 @@ impl Store {
     }
 
     /// Reads pages, many in flight together and neighbours in one read, and hands each to `sink` in
-    /// order of their places.
-    ///
-    /// # Errors
-    /// None of its own: what goes wrong with a page is handed to `sink`.
+    /// order of their places. So is what goes wrong with a page.
     pub fn read_pages(
         &self,
         pages: &[PageId],
         sink: &mut dyn FnMut(PageId, Result<&[u8]>),
-    ) -> Result<()> {
+    ) {
         let mut out = AlignedBuf::zeroed(PAGE_SIZE);
         for part in pages.chunks(PAGES_IN_FLIGHT) {
             let mut wanted = Vec::with_capacity(part.len());
@@ -70,7 +67,6 @@ impl Store {
             wanted.sort_by_key(|w| w.extent);
             self.read_sorted(&wanted, &mut out, sink);
         }
-        Ok(())
     }
 
     fn read_sorted(

@@ -190,7 +190,7 @@ impl Store {
         for file in [&control_file, &data, &map_file] {
             file.sync()?;
         }
-        let (control, control_version, format) = read_control(&*control_file)?;
+        let (mut control, control_version, format) = read_control(&*control_file)?;
         let map_io = MapIo {
             map_bytes: 0,
             synced_bytes: 0,
@@ -220,6 +220,9 @@ impl Store {
             control: control_file,
         };
         store.load_map(&control)?;
+        // A block is written when the log is durable past its newest change.
+        let newest = store.blocks.lock().newest();
+        control.durable = control.durable.max(Lsn(newest.0 + 1));
         Ok((store, control))
     }
 

@@ -24,12 +24,16 @@ impl Store {
             self.data.set_len(units * UNIT as u64)?;
         }
         let mut walk = self.space.lock().punch_walk(kept);
+        let mut changed = cut.is_some();
         loop {
             let Some((start, units)) = self.space.lock().take_to_punch(&mut walk) else { break };
             let punched = self.data.punch(start * UNIT as u64, units * UNIT as u64);
             let mut space = self.space.lock();
             match punched {
-                Ok(()) => space.punched(start, units),
+                Ok(()) => {
+                    space.punched(start, units);
+                    changed = true;
+                }
                 Err(error) => {
                     space.not_punched(start, units);
                     return match error.kind() {
@@ -40,6 +44,9 @@ impl Store {
                 }
             }
         }
-        self.data.sync().map_err(|e| self.poisoned(e))
+        match changed {
+            true => self.data.sync().map_err(|e| self.poisoned(e)),
+            false => Ok(()),
+        }
     }
 }

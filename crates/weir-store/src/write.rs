@@ -174,7 +174,11 @@ impl Store {
             let may_grow = !self.short.load(Ordering::Relaxed);
             let (units, needed) = {
                 let mut space = self.space.lock();
-                if may_grow && space.allocate_large(counts, &mut out) {
+                let allocated = match may_grow {
+                    true => space.allocate_large(counts, &mut out),
+                    false => space.allocate_tight(counts, &mut out),
+                };
+                if allocated {
                     return Ok(out);
                 }
                 let needed = counts[out.len()..].iter().map(|&c| u64::from(c)).sum();

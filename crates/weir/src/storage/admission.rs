@@ -164,6 +164,9 @@ impl Storage {
                 Err(Refused::Capacity) => {
                     checkpoints += 1;
                     self.checkpoint()?;
+                    if !self.inline {
+                        self.redo.wait_for_space(Duration::from_millis(1));
+                    }
                 }
             }
         }

@@ -7,12 +7,6 @@ use weir_page::{Lsn, PageId, TxnId};
 use weir_store::Control;
 
 impl Storage {
-    /// The part of the log's capacity that users may fill.
-    pub fn user_capacity(&self) -> u64 {
-        let capacity = self.redo.capacity();
-        capacity - (capacity / 8).max(64 << 10).min(capacity / 2)
-    }
-
     /// Frames, at most `limit`, whose pages have been changed very often since they were written.
     fn hot_dirty(&self, limit: usize) -> Vec<u32> {
         let hot = &mut self.pool.flush.lock().hot;
@@ -146,8 +140,10 @@ impl Storage {
     /// # Errors
     /// Of the log and the control file; the database then stops.
     pub fn note_durable(&self) -> Result<(), Fault> {
+        // Commits wait for the sync, not for a checkpoint that goes on.
+        self.redo.write_step(true)?;
         let _one = self.checkpointing.lock();
-        let durable = self.redo.write_step(true)?;
+        let durable = self.redo.durable();
         self.release(durable);
         self.store.write_control(&self.control(self.redo.checkpoint(), durable, false))?;
         Ok(())

@@ -17,7 +17,7 @@ impl Storage {
     /// Dirty frames to be written for the dirty limit's sake, at most `limit`: those whose age is more than
     /// half of what it may be, then those not used lately, then the oldest.
     pub(super) fn cold_dirty(&self, limit: usize) -> Vec<u32> {
-        let aged = Lsn(self.redo.reserved().0.saturating_sub(self.user_capacity() / 2));
+        let aged = Lsn(self.redo.reserved().0.saturating_sub(self.redo.user_capacity() / 2));
         let mut list = self.pool.flush.lock();
         list.trim(|lsn, frame| self.pool.is_current(lsn, frame));
         let is_current = |&(lsn, frame): &(Lsn, u32)| self.pool.is_current(lsn, frame);

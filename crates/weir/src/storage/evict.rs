@@ -34,7 +34,9 @@ impl Storage {
     pub fn evict_step(&self, wanted: usize) -> Result<bool, Fault> {
         let mut rounds = 0;
         while self.pool.free.len() < wanted {
-            let missing = wanted.saturating_sub(self.pool.free.len());
+            // Those on their way come once whoever may know them gets on.
+            let expected = self.pool.free.len() + self.pool.free.expected();
+            let missing = wanted.saturating_sub(expected);
             let (_, cold) = self.sweep(missing, (4 * missing).min(self.batch_pages()));
             self.pool.reclaim();
             let written = match self.write_pages(&cold, Reason::FreeFrames) {
@@ -44,6 +46,9 @@ impl Storage {
             rounds += 1;
             if rounds > 8 && written == 0 {
                 return Ok(false);
+            }
+            if missing == 0 {
+                std::thread::yield_now();
             }
         }
         Ok(true)

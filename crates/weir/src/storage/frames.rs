@@ -124,7 +124,7 @@ impl Storage {
             }
         }
         let wanted: Vec<PageId> = claims.iter().map(|c| c.0).collect();
-        let _ = self.store.read_pages(&wanted, &mut |page, read| {
+        self.store.read_pages(&wanted, &mut |page, read| {
             let Some(at) = claims.iter().position(|c| c.0 == page) else { return };
             let (_, claim) = claims.swap_remove(at);
             // What can't be read ahead is left to who needs it, who gets the error.

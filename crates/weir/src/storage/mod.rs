@@ -153,6 +153,8 @@ pub struct Storage {
     installing: RwLock<()>,
     /// LSN of the newest dirty page table.
     tabled: AtomicU64,
+    /// Where there was no room for one.
+    untabled: AtomicU64,
     /// While recovery goes on: how far its pass is, which the checkpoint may not pass.
     replayed: AtomicU64,
     recovery: Mutex<Option<Arc<Recovery>>>,
@@ -265,6 +267,7 @@ impl Storage {
             checkpointing: Mutex::default(),
             installing: RwLock::default(),
             tabled: AtomicU64::new(0),
+            untabled: AtomicU64::new(0),
             replayed: AtomicU64::new(u64::MAX),
             recovery: Mutex::default(),
             recovery_figures: RecoveryFigures::default(),
@@ -350,7 +353,7 @@ impl Storage {
         self.pool.flush.lock().set_bucket_bytes(bucket_bytes(capacity));
         self.flusher.raise();
         // Where no governor does it little by little, it is done now.
-        while self.inline && self.redo.checkpoint_age() > self.user_capacity() {
+        while self.inline && self.redo.checkpoint_age() > self.redo.user_capacity() {
             let before = self.redo.checkpoint_age();
             self.flush_step(self.batch_pages())?;
             self.checkpoint()?;
@@ -358,6 +361,8 @@ impl Storage {
                 break;
             }
         }
+        // The next start knows it.
+        self.note_durable()?;
         Ok(capacity)
     }
 }

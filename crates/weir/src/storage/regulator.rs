@@ -112,7 +112,7 @@ impl Regulator {
         storage.gate.set_rates(rates, storage.progress(), now);
         storage.spare.follow_log(
             plan.log_used,
-            storage.user_capacity(),
+            storage.redo.user_capacity(),
             storage.page_bytes(),
             seconds,
         );
@@ -160,7 +160,7 @@ impl Regulator {
             seconds,
             log_end,
             age: log_end.saturating_sub(storage.redo.checkpoint().0),
-            age_max: storage.user_capacity(),
+            age_max: storage.redo.user_capacity(),
             deadlines: &self.deadlines,
             writing: 0,
             dirty_pages,

@@ -509,7 +509,7 @@ mod tests {
         let (disk, storage, page) = create();
         let other = new_page(&storage);
         let mut logged = Logged::of(&disk, &storage, page);
-        while storage.redo.checkpoint_age() < storage.user_capacity() - (40 << 10) {
+        while storage.redo.checkpoint_age() < storage.redo.user_capacity() - (40 << 10) {
             let link = Redo::OverflowLink { page, next: other };
             let long = Redo::OverflowInit { page: other, data: &[1; 8 << 10] };
             logged.lsn = log(&storage, logged.lsn, &[link, long]);

@@ -89,7 +89,7 @@ impl Pass {
 }
 
 impl Storage {
-    /// Applies the next `bytes` of the log, about; whether there were any.
+    /// Applies the next `bytes` of the log, about, or as much as pages have been read for; whether there was any.
     ///
     /// # Errors
     /// Where it could not go on. The next step tries the same group again.
@@ -106,9 +106,12 @@ impl Storage {
         if pass.stretch.groups.is_empty() {
             return Ok(false);
         }
-        let before = self.pages_read();
+        let (before, first) = (self.pages_read(), pass.next);
         while let Some(group) = pass.stretch.groups.get(pass.next) {
             if pass.looks && pass.next >= pass.asked {
+                if pass.next > first {
+                    break;
+                }
                 let groups = &pass.stretch.groups[pass.next..];
                 pass.asked = pass.next + self.read_for(recovery, &pass.stretch, groups)?;
             }

@@ -23,8 +23,9 @@
 
 use super::super::pool::{DIRTY, FREED, FREEING, WRITING};
 use super::super::{Fault, Storage};
+use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
-use weir_os::{AlignedBuf, BLOCK, Create, Disk, File, Mode};
+use weir_os::{AlignedBuf, BLOCK, Create, Disk, DiskError, File, Mode};
 use weir_page::{Lsn, PageId, TxnId};
 
 /// The table's file.
@@ -50,12 +51,14 @@ pub(super) struct Table {
 }
 
 impl Storage {
-    /// Makes a table if the log has grown enough since the last. `false`: not needed, or not at this moment.
+    /// Makes a table if the log has grown enough since the last, or since there was no room for one. `false`: not needed, or
+    /// not possible at this moment.
     ///
     /// # Errors
     /// Those of writing the page map and the table.
     pub(in crate::storage) fn note_dirty_pages_if_due(&self) -> Result<bool, Fault> {
-        let last = self.tabled.load(Ordering::Relaxed).max(self.redo.checkpoint().0);
+        let tried = self.tabled.load(Ordering::Relaxed).max(self.untabled.load(Ordering::Relaxed));
+        let last = tried.max(self.redo.checkpoint().0);
         let own_bytes = self.pool.dirty_pages() * ENTRY as u64;
         let every = EVERY_BYTES.max(TIMES_OWN_BYTES * own_bytes);
         if self.redo.reserved().0 - last < every {
@@ -64,7 +67,7 @@ impl Storage {
         self.note_dirty_pages()
     }
 
-    /// Makes a table; `false` if this is not the moment for it.
+    /// Makes a table; `false` if this is not the moment for it, or the device is full: the last one counts on then.
     ///
     /// # Errors
     /// Those of writing the page map and the table.
@@ -85,7 +88,15 @@ impl Storage {
         self.redo.wait_durable(changed_to)?;
         let durable = self.redo.durable();
         let table = Table { at, durable, next_txn, pages };
-        table.write(&*self.disk, self.database_id)?;
+        match table.write(&*self.disk, self.database_id) {
+            // Nothing counts on the file, which is not the one that is there.
+            Err(error) if error.kind() == ErrorKind::StorageFull || error.operation == "open" => {
+                let _ = self.disk.remove(NEW);
+                self.untabled.store(at.0, Ordering::Relaxed);
+                return Ok(false);
+            }
+            written => written?,
+        }
         self.tabled.store(at.0, Ordering::Relaxed);
         // It counts from here on: a table that was left behind, say beside files from a backup, doesn't.
         self.store.write_control(&self.control(self.redo.checkpoint(), durable, false))?;
@@ -115,7 +126,7 @@ impl Storage {
 
 impl Table {
     /// Writes the table in place of an older one.
-    fn write(&self, disk: &dyn Disk, database_id: u64) -> Result<(), Fault> {
+    fn write(&self, disk: &dyn Disk, database_id: u64) -> Result<(), DiskError> {
         let file = disk.open(NEW, Create::IfAbsent, Mode::Cached)?;
         file.set_len(0)?;
         let mut crc = 0;
@@ -144,7 +155,7 @@ impl Table {
         file.write(0, head)?;
         file.sync()?;
         disk.rename(NEW, NAME)?;
-        Ok(disk.sync_dir()?)
+        disk.sync_dir()
     }
 
     /// The table of this database, if there is a whole one that can be read: without it recovery takes longer.
