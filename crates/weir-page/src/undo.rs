@@ -383,7 +383,8 @@ pub fn record(p: &Page, at: u16) -> Option<Record<'_>> {
     if !input.rest().is_empty() {
         return None;
     }
-    Some(Record { end: end as u16, prev: p.u16(at + 2), first, undo })
+    let prev = p.u16(at + 2);
+    ((prev as usize) < at).then_some(Record { end: end as u16, prev, first, undo })
 }
 
 /// Sets the end of the page back (or marks its transaction's new state).

@@ -50,11 +50,7 @@ impl Store {
 
     /// Reads pages, many in flight together and neighbours in one read, and hands each to `sink` in
     /// order of their places. So is what goes wrong with a page.
-    pub fn read_pages(
-        &self,
-        pages: &[PageId],
-        sink: &mut dyn FnMut(PageId, Result<&[u8]>),
-    ) {
+    pub fn read_pages(&self, pages: &[PageId], sink: &mut dyn FnMut(PageId, Result<&[u8]>)) {
         let mut out = AlignedBuf::zeroed(PAGE_SIZE);
         for part in pages.chunks(PAGES_IN_FLIGHT) {
             let mut wanted = Vec::with_capacity(part.len());

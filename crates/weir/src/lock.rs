@@ -534,6 +534,10 @@ impl LockTable {
                 lists.entry(owner).or_default().push(key.clone());
             }
         }
+        // It may be waiting for it, too, behind what the requester was granted.
+        if let Some(waiting) = queue.withdraw(owner) {
+            waiting.waiter.finish(Outcome::Granted);
+        }
         if queue.revoke(req.txn) {
             self.unlist(req.txn, key.tree, &key.bytes);
         }

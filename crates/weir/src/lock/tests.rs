@@ -292,6 +292,27 @@ fn an_implicit_owner_is_waited_for() {
     assert_empty(&table);
 }
 
+/// It had begun to wait for whom the owner's entry sends away.
+#[test]
+fn an_entered_owner_that_waits_for_its_row_has_it() {
+    let table = LockTable::new();
+    lock_inline(&table, 2, b"k", Mode::Shared).unwrap();
+    thread::scope(|scope| {
+        let owner = scope.spawn(|| lock(&table, 1, b"k", Mode::Exclusive));
+        let third = scope.spawn(|| lock(&table, 3, b"k", Mode::Exclusive));
+        await_waiters(&table, 2);
+        let mut req = request(2, b"k", Mode::Shared, FOREVER);
+        (req.implicit_owner, req.wait) = (Some(TxnId(1)), false);
+        assert_eq!(table.lock(&req), Err(LockError::Timeout));
+        assert_eq!(owner.join().unwrap(), Ok(()));
+        assert!(!third.is_finished());
+        table.release_all(TxnId(1));
+        assert_eq!(third.join().unwrap(), Ok(()));
+    });
+    table.release_all(TxnId(3));
+    assert_empty(&table);
+}
+
 #[test]
 fn an_entered_owner_takes_part_in_deadlocks() {
     let table = LockTable::new();

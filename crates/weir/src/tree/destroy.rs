@@ -47,7 +47,7 @@ impl Tree {
             mtr.latch(at)?;
             let page = mtr.page(at);
             let level = u32::from(page.level());
-            if !self.owns(page, level) || level >= above {
+            if !self.owns(page, level) || level >= above || (level > 0 && node::count(page) == 0) {
                 return Ok(LastPath { inner, leaf: None });
             }
             if level == 0 {

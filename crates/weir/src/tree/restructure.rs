@@ -61,10 +61,11 @@ impl Tree {
             mtr.commit();
             return Ok(Outcome::Done);
         }
-        if node::count(leaf) == 0 {
+        let (slot, found) = node::search(leaf, key);
+        // Others may have made room meanwhile: alone in a leaf, an entry has room for any state of it.
+        if node::count(leaf) == usize::from(found) {
             return Ok(Outcome::Done);
         }
-        let (slot, _) = node::search(leaf, key);
         let split = node::plan_leaf_split(leaf, slot, key);
         Ok(self.split_latched(mtr, &at, &split))
     }
@@ -265,4 +266,25 @@ pub(super) fn log_image(mtr: &mut Mtr<'_>, page: PageId, image: &Page) {
     let mut body = Vec::with_capacity(PAGE_SIZE);
     image.append_body(&mut body);
     mtr.log(&Redo::Image { page, body: &body });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::txn::Op;
+    use crate::txn::tests::{commit, transactions, tree};
+
+    /// Whoever found the leaf full comes late: others have split it, or removed its neighbours.
+    #[test]
+    fn an_entry_alone_in_its_leaf_has_room() {
+        let txns = transactions(64);
+        let tree = tree(&txns);
+        commit(&txns, tree, b"key", Op::Insert(&[1; 3900]));
+        let leaf = |key: &[u8]| tree.leaf(&txns.storage, Target::At(key), false).unwrap().len();
+        tree.make_room(&txns.storage, b"key", TxnId(0)).unwrap();
+        assert_eq!(leaf(b"key"), 1);
+        commit(&txns, tree, b"next", Op::Insert(&[1; 3900]));
+        tree.make_room(&txns.storage, b"next", TxnId(0)).unwrap();
+        assert_eq!((leaf(b"key"), leaf(b"next")), (1, 1), "the leaf of two has been split");
+    }
 }

@@ -275,7 +275,12 @@ impl Staged {
     fn open_window(&mut self, main: &mut Scan, look: Look) -> Result<bool, ScanStop> {
         let Some(mut window) = self.rest.clone() else { return Ok(false) };
         self.inserts = self.staging.inserts();
-        self.scan.refill(look)?;
+        if let Err(stop) = self.scan.refill(look) {
+            // What it has come past belongs to the window that will be opened, and may change meanwhile.
+            self.scan.abandon();
+            self.scan.restart(window);
+            return Err(stop);
+        }
         self.rest = self.scan.unread().cloned();
         match (self.scan.direction(), &self.rest) {
             (Direction::Forward, Some(rest)) => window.high = Some(rest.low.clone()),

@@ -30,7 +30,7 @@ mod snapshots;
 mod staging;
 mod status;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod versions;
 mod write;
 

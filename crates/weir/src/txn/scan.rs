@@ -95,6 +95,14 @@ pub struct Copied {
     pub outdated: bool,
 }
 
+impl Copied {
+    /// Whether it is given by itself: its value isn't here, or it is outdated, or its key has more than `key_bytes_max`.
+    #[inline]
+    fn is_apart(&self, key_bytes_max: usize) -> bool {
+        self.overflow || self.outdated || self.value - self.key > key_bytes_max as u32
+    }
+}
+
 /// Entries that a scan has copied together.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Batch<'a> {
@@ -313,8 +321,7 @@ impl Scan {
     #[inline]
     pub fn take_copied(&mut self, key_bytes_max: usize) -> Batch<'_> {
         let rest = &self.copies.entries[self.next..];
-        let most = key_bytes_max as u32;
-        let apart = |row: &Copied| row.overflow || row.outdated || row.value - row.key > most;
+        let apart = |row: &Copied| row.is_apart(key_bytes_max);
         let here = rest.iter().position(apart).unwrap_or(rest.len());
         self.next += here;
         Batch { bytes: &self.copies.bytes, entries: &rest[..here] }
@@ -329,8 +336,7 @@ impl Scan {
         key_bytes_max: usize,
         together: &'a mut Copies,
     ) -> (Batch<'a>, bool) {
-        let most = key_bytes_max as u32;
-        let apart = |row: &Copied| row.overflow || row.outdated || row.value - row.key > most;
+        let apart = |row: &Copied| row.is_apart(key_bytes_max);
         let mut last_is_others = false;
         together.clear();
         loop {

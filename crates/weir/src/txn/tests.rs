@@ -7,7 +7,7 @@ use std::sync::Arc;
 use weir_os::SimDisk;
 
 /// Of a new database with so many frames and without threads.
-pub(super) fn transactions(frames: usize) -> Arc<Transactions> {
+pub(crate) fn transactions(frames: usize) -> Arc<Transactions> {
     let options = StorageOptions { inline: true, ..StorageOptions::small(frames) };
     let storage = Storage::create(Arc::new(SimDisk::new(1)), &options).unwrap();
     let mut mtr = storage.mtr(Need::pages(64, 1)).unwrap();
@@ -17,7 +17,7 @@ pub(super) fn transactions(frames: usize) -> Arc<Transactions> {
 }
 
 /// A new tree.
-pub(super) fn tree(txns: &Arc<Transactions>) -> Tree {
+pub(crate) fn tree(txns: &Arc<Transactions>) -> Tree {
     let mut txn = txns.begin();
     let tree = txn.create_tree().unwrap();
     txn.commit(Durability::Relaxed).unwrap();
@@ -25,7 +25,7 @@ pub(super) fn tree(txns: &Arc<Transactions>) -> Tree {
 }
 
 /// A write in a transaction of its own.
-pub(super) fn commit(txns: &Arc<Transactions>, tree: Tree, key: &[u8], op: Op<'_>) {
+pub(crate) fn commit(txns: &Arc<Transactions>, tree: Tree, key: &[u8], op: Op<'_>) {
     let mut txn = txns.begin();
     txn.write(tree, key, op).unwrap();
     txn.commit(Durability::Relaxed).unwrap();
