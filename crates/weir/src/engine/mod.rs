@@ -308,8 +308,8 @@ impl Database {
     /// # Errors
     /// The log's.
     pub fn sync(&self) -> Result<()> {
-        self.0.running()?.redo.write_step(true).map_err(Fault::from)?;
-        Ok(())
+        self.0.running()?;
+        Ok(self.0.shared.wait_for_all_log(Durability::Sync)?)
     }
 
     /// Waits until all of the log that there was when the database was opened has been applied, and all that was not

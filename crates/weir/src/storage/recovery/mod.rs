@@ -516,16 +516,15 @@ mod tests {
         }
         let storage = Arc::new(logged.open());
         let ends = std::thread::scope(|scope| {
-            for _ in 0..40 {
-                scope.spawn(|| storage.mtr(Need::pages(60_000, 2)).map(drop));
-            }
+            let write = || storage.mtr(Need::pages(60_000, 2)).map(drop);
+            let writers: Vec<_> = (0..40).map(|_| scope.spawn(write)).collect();
             while storage.pool.free_frames() > LEFT_TO_RECOVERY + 1 {
                 std::thread::yield_now();
             }
             let background = Background::start(&storage).unwrap();
             let ends = (0..10_000).any(|_| {
                 std::thread::sleep(std::time::Duration::from_millis(1));
-                !storage.is_recovering()
+                !storage.is_recovering() && writers.iter().all(|writer| writer.is_finished())
             });
             if !ends {
                 storage.stop(Fault::Closed);
@@ -562,6 +561,20 @@ mod tests {
         assert_eq!(Logged::of(&disk, &storage, page).lsn, logged.lsn);
         let applied = storage.recovery_figures.applied.load(Ordering::Relaxed);
         assert!((1..u64::from(LINKS_MAX)).contains(&applied), "{applied} of {changes:?}");
+    }
+
+    #[test]
+    fn a_full_device_takes_no_table_and_that_is_all() {
+        let (disk, storage, _) = create();
+        assert!(storage.note_dirty_pages().unwrap());
+        let before = storage.tabled.load(Ordering::Relaxed);
+        disk.set_capacity(Some(disk.used_bytes()));
+        new_page(&storage);
+        assert!(!storage.note_dirty_pages().unwrap());
+        assert!(!disk.list().unwrap().iter().any(|name| name == "dirty.new"));
+        assert_eq!(storage.tabled.load(Ordering::Relaxed), before, "the one before counts");
+        disk.set_capacity(None);
+        assert!(storage.note_dirty_pages().unwrap());
     }
 
     /// With a dirty page table nobody reads it before the database is open.
