@@ -1,8 +1,9 @@
 //! Restart after a crash: how long until the first row is read, and until all is as it was.
 //!
-//! `cargo run --release -p weir --example restart -- [REDO_MIB] [ROWS] [UNCOMMITTED]` loads rows with three indexes,
-//! writes more of them in a transaction that doesn't commit, and ends its process at once (`abort`). Then it opens the
-//! database and reads rows at random while the log is applied and the transaction taken back.
+//! `cargo run --release -p weir --example restart -- [REDO_MIB] [ROWS] [UNCOMMITTED] [UPDATES]` loads rows with three
+//! indexes and after each 100 changes a counter, so often that it comes to UPDATES in all; then it writes more rows in a
+//! transaction that doesn't commit, and ends its process at once (`abort`). Then it opens the database, reads the counter, and
+//! rows at random, while the log is applied and the transaction taken back.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -39,16 +40,31 @@ fn insert(
     txn.insert(table, &row)
 }
 
-/// Loads rows, leaves some uncommitted, and ends the process.
-fn load(dir: &Path, redo_bytes: u64, rows: u64, uncommitted: u64) -> weir::Result<()> {
+/// Loads rows, changes a counter meanwhile, leaves some rows uncommitted, and ends the process.
+fn load(
+    dir: &Path,
+    redo_bytes: u64,
+    rows: u64,
+    uncommitted: u64,
+    updates: u64,
+) -> weir::Result<()> {
     let options = Options::default().memory_bytes(MEMORY).redo_capacity_bytes(redo_bytes);
     let db = Database::open(dir, options.durability(Durability::Relaxed))?;
     let table = db.create_table("items", schema())?;
+    let counter = Schema::builder().column("id", Type::U64).column("count", Type::U64);
+    let counters = db.create_table("counters", counter.primary_key(&["id"]).build()?)?;
     let mut rng = fastrand::Rng::with_seed(1);
+    let mut counted = 0;
     for first in (0..rows).step_by(100) {
         let mut txn = db.begin(Isolation::RepeatableRead)?;
         (first..first + 100).try_for_each(|id| insert(&mut txn, &table, id, &mut rng))?;
         txn.commit()?;
+        for _ in 0..updates * 100 / rows {
+            let mut txn = db.begin(Isolation::RepeatableRead)?;
+            counted += 1;
+            txn.upsert(&counters, &[Value::U64(0), Value::U64(counted)])?;
+            txn.commit()?;
+        }
     }
     let mut txn = db.begin(Isolation::RepeatableRead)?;
     (rows..rows + uncommitted).try_for_each(|id| insert(&mut txn, &table, id, &mut rng))?;
@@ -65,6 +81,12 @@ fn restart(dir: &Path, rows: u64) -> weir::Result<()> {
     let db = Database::open(dir, Options::default().memory_bytes(MEMORY).create(false))?;
     let opened = began.elapsed();
     let table = db.table("items").expect("it was made");
+    let counters = db.table("counters").expect("it was made");
+    let read = Instant::now();
+    let mut txn = db.begin(Isolation::RepeatableRead)?;
+    let counter = txn.get(&counters, &[Value::U64(0)])?;
+    txn.rollback()?;
+    let counter_read = read.elapsed();
     let mut rng = fastrand::Rng::with_seed(2);
     let mut first = None;
     let mut times = Vec::with_capacity(READS);
@@ -88,6 +110,10 @@ fn restart(dir: &Path, rows: u64) -> weir::Result<()> {
     println!("open after           {opened:.2?}");
     println!("first row after      {:.2?}", first.expect("rows were read"));
     println!(
+        "the counter          {counter_read:.2?}: {:?}",
+        counter.map(|row| format!("{:?}", row.get(1)))
+    );
+    println!(
         "{READS} rows at random  {:.2?} in all; p50 {:.1?}, p99 {:.1?}, longest {:.1?}; {} MiB were left then",
         times.iter().sum::<Duration>(),
         percentile(&times, 50),
@@ -105,25 +131,27 @@ fn restart(dir: &Path, rows: u64) -> weir::Result<()> {
 fn main() -> weir::Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     if let [dir, numbers @ ..] = &args[..]
-        && let [redo, rows, uncommitted] =
+        && let [redo, rows, uncommitted, updates] =
             numbers.iter().flat_map(|n| n.parse()).collect::<Vec<_>>()[..]
         && dir.parse::<u64>().is_err()
     {
-        return load(Path::new(dir), redo, rows, uncommitted);
+        return load(Path::new(dir), redo, rows, uncommitted, updates);
     }
     let number = |nth: usize, default| args.get(nth).map_or(Ok(default), |arg| arg.parse());
-    let (Ok(redo_mib), Ok(rows), Ok(uncommitted)) =
-        (number(0, 1024), number(1, 6_000_000), number(2, 100_000))
+    let (Ok(redo_mib), Ok(rows), Ok(uncommitted), Ok(updates)) =
+        (number(0, 1024), number(1, 6_000_000), number(2, 100_000), number(3, 0))
     else {
-        eprintln!("usage: restart [REDO_MIB] [ROWS] [UNCOMMITTED]");
+        eprintln!("usage: restart [REDO_MIB] [ROWS] [UNCOMMITTED] [UPDATES]");
         std::process::exit(2);
     };
     let dir = tempfile::tempdir().expect("a directory for the database");
     let program = std::env::current_exe().expect("the path of this program");
-    println!("{rows} rows and {uncommitted} uncommitted ones, {redo_mib} MiB of redo");
+    println!(
+        "{rows} rows and {uncommitted} uncommitted ones, {updates} updates, {redo_mib} MiB of redo"
+    );
     let child = Command::new(program)
         .arg(dir.path())
-        .args([redo_mib << 20, rows, uncommitted].map(|n| n.to_string()))
+        .args([redo_mib << 20, rows, uncommitted, updates].map(|n| n.to_string()))
         .stderr(Stdio::null())
         .status()
         .expect("this program runs itself");
