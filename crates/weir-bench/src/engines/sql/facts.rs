@@ -56,6 +56,7 @@ impl Family {
                 "innodb_io_capacity_max",
                 "innodb_doublewrite",
                 "innodb_flush_neighbors",
+                "innodb_change_buffering",
                 "innodb_page_size",
             ],
             Family::RocksDb => &[
@@ -63,6 +64,7 @@ impl Family {
                 "rocksdb_db_write_buffer_size",
                 "rocksdb_max_total_wal_size",
                 "rocksdb_flush_log_at_trx_commit",
+                "rocksdb_deadlock_detect",
                 "rocksdb_use_direct_reads",
                 "rocksdb_use_direct_io_for_flush_and_compaction",
                 "rocksdb_default_cf_options",
