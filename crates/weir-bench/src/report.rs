@@ -147,6 +147,9 @@ pub fn summary(run: &Run) -> String {
         text.push('\n');
         text += &table.render(TEXT_COLUMNS);
     }
+    for missed in missed(run) {
+        text += &format!("\n{missed}.\n");
+    }
     if let Some(unwritten) = unwritten(run) {
         text += &format!("\nChanged, and not yet written when the step ended: {unwritten}.\n");
     }
@@ -161,6 +164,15 @@ pub fn summary(run: &Run) -> String {
         text += &format!("\nNote: {note}.\n");
     }
     text
+}
+
+/// The steps that didn't do all that was asked of them, and what they did instead.
+pub fn missed(run: &Run) -> Vec<String> {
+    let of = |(step, label): (&StepResult, String)| {
+        let background = step.background.filter(|of| !of.held || of.commits_lost > 0)?;
+        Some(format!("{label}: {background}"))
+    };
+    run.labelled().filter_map(of).collect()
 }
 
 /// What each step left to be written later, in steps that write; `None` where no engine tells.

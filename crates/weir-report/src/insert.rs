@@ -2,7 +2,7 @@
 
 use weir_bench::engine::DiskChoice;
 use weir_bench::quantity::{format_bytes, format_count};
-use weir_bench::report::{stolen, tables, unwritten};
+use weir_bench::report::{missed, stolen, tables, unwritten};
 use weir_bench::{EngineKind, Run, Settings};
 
 use crate::source::{Benchmark, Source, machine, system};
@@ -45,6 +45,7 @@ fn properties(run: &Run) -> Vec<(&'static str, String)> {
         ("system", system(place)),
         ("started", place.started.clone()),
         ("unwritten at the end", unwritten(run).unwrap_or_default()),
+        ("rates not kept", missed(run).join("; ")),
         ("taken by the host", stolen(run).unwrap_or_default()),
         ("remarks", remarks.join("; ")),
     ]

@@ -2,8 +2,8 @@
 
 use super::Outcome;
 use crate::quantity::counted;
-use crate::report::{TextTable, stolen};
-use crate::result::{Background, Measured, Run, StepResult, Throughput};
+use crate::report::{TextTable, missed, stolen};
+use crate::result::{Measured, Run, StepResult, Throughput};
 use crate::rounds::{Median, medians};
 
 /// What the columns mean, for readers of tables.
@@ -68,7 +68,7 @@ pub fn table(outcomes: &[Outcome]) -> String {
 fn remarks(outcomes: &[Outcome]) -> Vec<String> {
     let runs = || outcomes.iter().filter_map(|of| Some((of, of.run.as_ref().ok()?)));
     let mut remarks = Vec::new();
-    for of_run in [unheld, stolen_from, notes, warnings] {
+    for of_run in [behind, stolen_from, notes, warnings] {
         for remark in runs().flat_map(|(outcome, run)| of_run(outcome, run)) {
             if !remarks.contains(&remark) {
                 remarks.push(remark);
@@ -78,16 +78,9 @@ fn remarks(outcomes: &[Outcome]) -> Vec<String> {
     remarks
 }
 
-/// Queries are the quicker for inserts that were left out.
-fn unheld(outcome: &Outcome, run: &Run) -> Vec<String> {
-    let of = |(step, label): (&StepResult, String)| {
-        let Background { rate_asked, rate_done, .. } = step.background.filter(|b| !b.held)?;
-        Some(format!(
-            "{}: {label}: only {rate_done:.0} of the {rate_asked:.0} inserts per second asked for",
-            who(outcome)
-        ))
-    };
-    run.labelled().filter_map(of).collect()
+/// What runs at a rate does less, and queries beside it are the quicker, for inserts that were left out.
+fn behind(outcome: &Outcome, run: &Run) -> Vec<String> {
+    missed(run).iter().map(|missed| format!("{}: {missed}", who(outcome))).collect()
 }
 
 fn stolen_from(outcome: &Outcome, run: &Run) -> Vec<String> {
@@ -225,6 +218,7 @@ fn line(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::result::Background;
 
     /// A run of one step with this rate.
     fn outcome(name: &str, rate: f64) -> Outcome {
@@ -285,7 +279,8 @@ mod tests {
         let (rate_asked, rate_done) = (2000.0, 612.3);
         step.background = Some(Background { rate_asked, rate_done, held: false, commits_lost: 9 });
         let text = table(&outcomes);
-        let unheld = "b, 1 client: load: only 612 of the 2000 inserts per second asked for";
+        let unheld =
+            "b, 1 client: load: only 612 of the 2000 rows per second asked for, 9 commits left out";
         let told =
             [unheld, "a: it keeps no limit", "b: it keeps no limit", "Warning: the database"];
         for told in told {
