@@ -99,7 +99,8 @@ pub struct StepResult {
     pub measured: Measured,
     /// Every second; for scans see there.
     pub series: Vec<Second>,
-    /// Seconds of the series in which all clients were at work from beginning to end.
+    /// Seconds of the series in which all clients were at work from beginning to end; beside queries that
+    /// of those who ask.
     #[serde(default)]
     pub whole_seconds: usize,
 }

@@ -424,6 +424,7 @@ impl Runner<'_> {
         }
         result.deletes = wrote.iter().map(|written| written.deletes).sum();
         result.series = phase::join(phase.samples, &inserts, &queries);
+        result.whole_seconds = queries.rates().len();
         result
     }
 }

@@ -96,6 +96,11 @@ impl Run {
         (&self.server, &self.test, key(self)) == (&other.server, &other.test, key(other))
     }
 
+    /// How many seconds count: all but so many at the beginning.
+    pub fn counted_seconds(&self, dropped: u32) -> usize {
+        self.seconds.iter().filter(|second| second.second > dropped).count()
+    }
+
     /// Fills in what follows from the seconds.
     pub(super) fn summarize(&mut self, dropped: u32) {
         let kept: Vec<_> = self.seconds.iter().filter(|second| second.second > dropped).collect();

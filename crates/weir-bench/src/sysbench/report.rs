@@ -6,7 +6,7 @@ use super::document::{Document, Run};
 use crate::error::Result;
 use crate::files::write_json;
 use crate::quantity::counted;
-use crate::report::TextTable;
+use crate::report::{TextTable, seconds_of_99};
 use crate::rounds::{Median, medians};
 
 /// What the columns mean, for readers of tables.
@@ -17,6 +17,7 @@ pub const COLUMNS: &[(&str, &str)] = &[
         "tps.99",
         "the rate that 99 % of them reach; of fewer than 100 the slowest; 99/av: that of the mean",
     ),
+    ("secs", "seconds that count, of which tps.99 is: below 100 it is the slowest one's"),
     ("vs.X", "tps.av against the first server's"),
     ("p95.ms", "latency of 95 % of the transactions: mean of the seconds in which any ended"),
     ("err/s", "transactions per second that were rolled back and tried again"),
@@ -44,8 +45,8 @@ pub fn table(document: &Document) -> String {
     };
     let relative = format!("vs.{first}");
     let mut table = TextTable::new(&[
-        "test", "threads", "server", "tps.av", "range", "tps.99", "99/av", &relative, "p95.ms",
-        "err/s", "Mcpu/t", "rKB/t", "wKB/t", "size", "rss",
+        "test", "threads", "server", "tps.av", "range", "tps.99", "secs", "99/av", &relative,
+        "p95.ms", "err/s", "Mcpu/t", "rKB/t", "wKB/t", "size", "rss",
     ]);
     let mut verdicts = String::new();
     for (test, threads) in cases(document) {
@@ -55,7 +56,8 @@ pub fn table(document: &Document) -> String {
         let base = lines.iter().find(|(server, _)| *server == first);
         let base = base.map(|(_, median)| median.run.rate_mean);
         for (_, median) in &lines {
-            table.row(format!("{test} {threads}"), cells(median, base));
+            let seconds = median.run.counted_seconds(document.settings.dropped_seconds);
+            table.row(format!("{test} {threads}"), cells(median, seconds, base));
         }
         let others = lines.iter().filter(|(server, _)| *server != first);
         let best = others.max_by(|(_, a), (_, b)| a.run.rate_mean.total_cmp(&b.run.rate_mean));
@@ -97,7 +99,7 @@ fn cases(document: &Document) -> Vec<(&str, u32)> {
     cases
 }
 
-fn cells(median: &Median<&Run>, base: Option<f64>) -> Vec<String> {
+fn cells(median: &Median<&Run>, seconds: usize, base: Option<f64>) -> Vec<String> {
     let run = median.run;
     let per = |amount: f64| amount / run.transactions.max(1) as f64;
     let gb = |bytes: u64| format!("{:.2}", bytes as f64 / f64::from(1 << 30));
@@ -109,6 +111,7 @@ fn cells(median: &Median<&Run>, base: Option<f64>) -> Vec<String> {
         format!("{:.0}", run.rate_mean),
         median.range_text(),
         format!("{:.0}", run.rate_99),
+        seconds_of_99(Some(run.rate_99), seconds),
         ratio(run.rate_99, run.rate_mean),
         base.map_or("-".into(), |base| ratio(run.rate_mean, base)),
         format!("{:.2}", run.latency_ms_95),
@@ -134,11 +137,22 @@ mod tests {
     use super::*;
     use crate::environment::Environment;
     use crate::sysbench::document::{FORMAT, Settings};
+    use crate::sysbench::output::Second;
 
     fn run(server: &str, threads: u32, rate_mean: f64) -> Run {
         let (server, test) = (server.to_string(), "oltp_read_write".to_string());
         let rate_99 = rate_mean / 2.0;
-        Run { server, test, threads, rate_mean, rate_99, transactions: 10, ..Run::default() }
+        let seconds = (1..=3).map(|second| Second { second, ..Second::default() }).collect();
+        Run {
+            server,
+            test,
+            threads,
+            rate_mean,
+            rate_99,
+            transactions: 10,
+            seconds,
+            ..Run::default()
+        }
     }
 
     fn document(runs: Vec<Run>) -> Document {
@@ -179,7 +193,7 @@ mod tests {
         assert!(text.contains("oltp_read_write 4 rocksdb: failed: gone"), "{text}");
         let line = text.lines().find(|line| line.contains("innodb")).unwrap();
         let cells: Vec<_> = line.split_whitespace().collect();
-        assert_eq!(cells[1..8], ["1", "innodb", "100", "-", "50", "0.50", "0.33"]);
+        assert_eq!(cells[1..9], ["1", "innodb", "100", "-", "50", "2", "0.50", "0.33"]);
     }
 
     #[test]
@@ -195,8 +209,8 @@ mod tests {
             let line = text.lines().find(of).unwrap_or_else(|| panic!("{server}: {text}"));
             line.split_whitespace().map(str::to_string).collect()
         };
-        assert_eq!(cells("weir")[3..8], ["200", "100-900", "100", "0.50", "1.00"]);
-        assert_eq!(cells("innodb")[3..8], ["100", "-", "50", "0.50", "0.50"]);
+        assert_eq!(cells("weir")[3..9], ["200", "100-900", "100", "2", "0.50", "1.00"]);
+        assert_eq!(cells("innodb")[3..9], ["100", "-", "50", "2", "0.50", "0.50"]);
         assert!(text.contains("weir is at 2.00x of the fastest other, innodb"), "{text}");
         assert!(text.contains("round 2: oltp_read_write 4 innodb: failed: gone"), "{text}");
     }

@@ -7,7 +7,7 @@ use super::transactions::Kind;
 use crate::error::Result;
 use crate::files::write_json;
 use crate::quantity::counted;
-use crate::report::{Cell, TEXT_COLUMNS, TextTable, seen, stolen_share};
+use crate::report::{Cell, TEXT_COLUMNS, TextTable, seconds_of_99, seen, stolen_share};
 use crate::result::Measured;
 use crate::rounds::{Median, medians};
 
@@ -18,6 +18,7 @@ pub const COLUMNS: &[(&str, &str)] = &[
     ("vs.X", "tpmC against the first engine's"),
     ("tps.av", "transactions of all kinds per second"),
     ("tps.99", "the rate that 99 % of the seconds reach; of fewer than 100 the slowest one's"),
+    ("secs", "whole seconds that tps.99 is of: below 100 it is the slowest one's"),
     ("99/av", "tps.99 as a part of tps.av"),
     ("retry/s", "transactions per second that the engine rolled back and that ran again"),
     ("Mcpu/t", "microseconds of the engine's processor time per transaction, or per row loaded"),
@@ -149,7 +150,8 @@ fn rates(document: &Document) -> TextTable {
     let mut heads = vec!["clients", "engine", "tpmC", "range"];
     heads.extend(relative.as_deref());
     heads.extend([
-        "tps.av", "tps.99", "99/av", "retry/s", "Mcpu/t", "rKB/t", "wKB/t", "size", "debt", "rss",
+        "tps.av", "tps.99", "secs", "99/av", "retry/s", "Mcpu/t", "rKB/t", "wKB/t", "size", "debt",
+        "rss",
     ]);
     let mut table = TextTable::new(&heads);
     for (clients, lines) in cases(document) {
@@ -167,6 +169,7 @@ fn rates(document: &Document) -> TextTable {
             cells.extend([
                 Cell::number(run.rate_mean, 0),
                 Cell::number(run.rate_99, 0),
+                seconds_of_99(Some(run.rate_99), run.whole_seconds).into(),
                 ratio(run.rate_99, run.rate_mean),
                 Cell::number(run.retries as f64 / run.measured.seconds.max(1e-9), 1),
             ]);
@@ -237,7 +240,7 @@ mod tests {
 
     /// The cells of the only run under their heads.
     fn cell(measured: Measured, head: &str) -> String {
-        let run = Run { transactions: 100, measured, ..Run::default() };
+        let run = Run { transactions: 100, whole_seconds: 30, measured, ..Run::default() };
         let document = Document {
             format: super::super::document::FORMAT,
             settings: serde_json::from_value(serde_json::json!({
@@ -260,6 +263,11 @@ mod tests {
         let measured = |unwritten_bytes| Measured { unwritten_bytes, ..Measured::default() };
         assert_eq!(cell(measured(Some(3 << 29)), "debt"), "1.50");
         assert_eq!(cell(measured(None), "debt"), "-");
+    }
+
+    #[test]
+    fn it_is_told_of_how_many_seconds_the_slow_ones_are() {
+        assert_eq!(cell(Measured::default(), "secs"), "30");
     }
 
     #[test]
