@@ -226,12 +226,13 @@ fn header(run: &Run) -> String {
         crate::quantity::format_bytes(settings.redo_bytes),
     );
     text += &format!(
-        "{}, {} cores, {:.0} GB, Linux {}, {}\n",
+        "{}, {} cores, {:.0} GB, Linux {}, {}; built from {}\n",
         environment.cpu,
         environment.cores,
         environment.memory_bytes as f64 / GB,
         environment.kernel,
         environment.filesystem,
+        environment.build,
     );
     if settings.server.is_some() {
         text += &format!("{}\n", run.engine.settings.join(", "));

@@ -69,7 +69,7 @@ pub fn table(outcomes: &[Outcome]) -> String {
 fn remarks(outcomes: &[Outcome]) -> Vec<String> {
     let runs = || outcomes.iter().filter_map(|of| Some((of, of.run.as_ref().ok()?)));
     let mut remarks = Vec::new();
-    for of_run in [behind, stolen_from, notes, warnings] {
+    for of_run in [behind, stolen_from, notes, builds, warnings] {
         for remark in runs().flat_map(|(outcome, run)| of_run(outcome, run)) {
             if !remarks.contains(&remark) {
                 remarks.push(remark);
@@ -91,6 +91,10 @@ fn stolen_from(outcome: &Outcome, run: &Run) -> Vec<String> {
 
 fn notes(outcome: &Outcome, run: &Run) -> Vec<String> {
     run.engine.notes.iter().map(|note| format!("{}: {note}", outcome.name)).collect()
+}
+
+fn builds(_: &Outcome, run: &Run) -> Vec<String> {
+    vec![format!("Built from {}", run.environment.build)]
 }
 
 fn warnings(_: &Outcome, run: &Run) -> Vec<String> {
@@ -287,8 +291,13 @@ mod tests {
         let text = table(&outcomes);
         let unheld =
             "b, 1 client: load: only 612 of the 2000 rows per second asked for, 9 commits left out";
-        let told =
-            [unheld, "a: it keeps no limit", "b: it keeps no limit", "Warning: the database"];
+        let told = [
+            unheld,
+            "a: it keeps no limit",
+            "b: it keeps no limit",
+            "Built from ",
+            "Warning: the database",
+        ];
         for told in told {
             assert_eq!(text.matches(told).count(), 1, "{told}: {text}");
         }

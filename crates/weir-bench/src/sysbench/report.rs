@@ -77,6 +77,7 @@ pub fn table(document: &Document) -> String {
         let settings = server.settings.join(", ");
         text += &format!("\n{}: {}, {settings}\n", server.name, server.version);
     }
+    text += &format!("\nBuilt from {}\n", document.environment.build);
     for run in document.runs.iter().filter(|run| run.failure.is_some()) {
         let round = match document.settings.rounds {
             1 => String::new(),

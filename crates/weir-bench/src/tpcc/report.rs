@@ -44,6 +44,7 @@ pub fn summary(document: &Document) -> String {
             text += &format!("{}: {note}\n", engine.name);
         }
     }
+    text += &format!("\nBuilt from {}\n", document.environment.build);
     for run in &document.runs {
         for remark in remarks(run, document.environment.cores) {
             let clients = counted(run.clients, "client");

@@ -146,11 +146,14 @@ pub fn info(control: &mut Conn, table_engine: &str) -> Result<EngineInfo> {
     let version: Option<String> =
         control.query_first("SELECT VERSION()").map_err(failed("show version"))?;
     let mut settings = Vec::new();
-    for names in [Family::of(table_engine).settings(), COMMON] {
+    let family = Family::of(table_engine);
+    for names in [family.settings(), COMMON] {
         let values = variables(control, names)?;
         let known = names.iter().filter_map(|name| Some((name, values.get(*name)?)));
         settings.extend(known.map(|(name, value)| format!("{name}={value}")));
     }
+    let build = one_status(control, "Weir_build").filter(|_| family == Family::Weir);
+    settings.extend(build.map(|build| format!("weir_build={build}")));
     Ok(EngineInfo {
         name: format!("{}-sql", table_engine.to_ascii_lowercase()),
         version: version.unwrap_or_else(|| "unknown".into()),
@@ -243,24 +246,27 @@ pub fn status(control: &mut Conn, family: Family) -> Vec<(String, f64)> {
     let show = format!("SHOW GLOBAL STATUS LIKE '{}%'", prefix.replace('_', "\\_"));
     let rows: Vec<(String, String)> = control.query(show).unwrap_or_default();
     let figure = |(name, value): (String, String)| {
-        Some((name.strip_prefix(prefix)?.to_string(), value.parse().ok()?))
+        let name = name.strip_prefix(prefix)?;
+        // It may look like a number.
+        let is_figure = name != "build";
+        Some((name.to_string(), value.parse().ok().filter(|_| is_figure)?))
     };
     rows.into_iter().filter_map(figure).collect()
 }
 
 /// Reads of the device so far.
 pub fn device_reads(control: &mut Conn, family: Family) -> Option<u64> {
-    one_status(control, family.device_reads()?)
+    one_status(control, family.device_reads()?)?.parse().ok()
 }
 
 /// Bytes that were changed and are still to be written.
 pub fn unwritten_bytes(control: &mut Conn, family: Family) -> Option<u64> {
     let (name, each) = family.unwritten()?;
-    Some(one_status(control, name)? * each)
+    Some(one_status(control, name)?.parse::<u64>().ok()? * each)
 }
 
-fn one_status(control: &mut Conn, name: &str) -> Option<u64> {
+fn one_status(control: &mut Conn, name: &str) -> Option<String> {
     let row: (String, String) =
         control.query_first(format!("SHOW GLOBAL STATUS LIKE '{name}'")).ok()??;
-    row.1.parse().ok()
+    Some(row.1)
 }
