@@ -1,10 +1,13 @@
 //! Rounds: what is compared is measured several times, all in turn, because a machine may do far more in
-//! one minute than in the next. What counts is the median, and how far the rounds lie apart says how
-//! much.
+//! one minute than in the next. Every second round goes backwards: nobody always comes first, or after the
+//! same other. What counts is the median, and how far the rounds lie apart says how much.
 
-/// Everybody's turns, in order: all in each round, with the round's number, from 1.
+/// Everybody's turns, in order: all in each round, backwards in every second one, with the round's number,
+/// from 1.
 pub fn turns<T>(rounds: u32, of: &[T]) -> impl Iterator<Item = (u32, &T)> {
-    (1..=rounds).flat_map(move |round| of.iter().map(move |one| (round, one)))
+    let place = |round: u32, turn| if round.is_multiple_of(2) { of.len() - 1 - turn } else { turn };
+    let round = move |round| (0..of.len()).map(move |turn| (round, &of[place(round, turn)]));
+    (1..=rounds).flat_map(round)
 }
 
 /// What is told when a turn begins: whose it is, in which of several rounds, and what comes first.
@@ -74,8 +77,11 @@ mod tests {
 
     #[test]
     fn all_have_their_turn_before_the_next_round() {
-        let turns: Vec<_> = turns(2, &["weir", "innodb"]).collect();
-        assert_eq!(turns, [(1, &"weir"), (1, &"innodb"), (2, &"weir"), (2, &"innodb")]);
+        let turns: Vec<_> = turns(3, &["weir", "innodb"]).collect();
+        let backwards = [(2, &"innodb"), (2, &"weir")];
+        assert_eq!(turns[..2], [(1, &"weir"), (1, &"innodb")]);
+        assert_eq!(turns[2..4], backwards);
+        assert_eq!(turns[4..], [(3, &"weir"), (3, &"innodb")]);
     }
 
     #[test]

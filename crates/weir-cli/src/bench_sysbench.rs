@@ -42,8 +42,8 @@ pub struct Sysbench {
     #[arg(long, default_value = "250k", value_parser = parse_count)]
     table_size: u64,
 
-    /// How often: all servers in turn, each with new tables, then all again; the table then shows the
-    /// run with the median rate
+    /// How often: all servers in turn, each with new tables, then all again, backwards in every second
+    /// round; the table then shows the run with the median rate
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
 

@@ -61,8 +61,8 @@ pub struct Tpcc {
     #[arg(long, requires = "url")]
     keep: bool,
 
-    /// How often: all engines in turn, each with new tables, then all again; the table then shows
-    /// the run with the median rate
+    /// How often: all engines in turn, each with new tables, then all again, backwards in every second
+    /// round; the table then shows the run with the median rate
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
 
