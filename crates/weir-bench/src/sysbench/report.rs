@@ -19,7 +19,12 @@ pub const COLUMNS: &[(&str, &str)] = &[
     ),
     ("secs", "seconds that count, of which tps.99 is: below 100 it is the slowest one's"),
     ("vs.X", "tps.av against the first server's"),
-    ("p95.ms", "latency of 95 % of the transactions: mean of the seconds in which any ended"),
+    (
+        "p95.ms",
+        "latency of 95 % of a second's transactions: mean of the seconds in which any ended",
+    ),
+    ("p95.max", "that of the second in which it was worst"),
+    ("empty", "seconds that count in which no transaction ended: they have no latency"),
     ("err/s", "transactions per second that were rolled back and tried again"),
     ("Mcpu/t", "microseconds of the server's processor time per transaction, of the whole run"),
     ("rKB/t wKB/t", "KB read from and written to the device per transaction, of the whole run"),
@@ -46,7 +51,7 @@ pub fn table(document: &Document) -> String {
     let relative = format!("vs.{first}");
     let mut table = TextTable::new(&[
         "test", "threads", "server", "tps.av", "range", "tps.99", "secs", "99/av", &relative,
-        "p95.ms", "err/s", "Mcpu/t", "rKB/t", "wKB/t", "size", "rss",
+        "p95.ms", "p95.max", "empty", "err/s", "Mcpu/t", "rKB/t", "wKB/t", "size", "rss",
     ]);
     let mut verdicts = String::new();
     for (test, threads) in cases(document) {
@@ -116,6 +121,8 @@ fn cells(median: &Median<&Run>, seconds: usize, base: Option<f64>) -> Vec<String
         ratio(run.rate_99, run.rate_mean),
         base.map_or("-".into(), |base| ratio(run.rate_mean, base)),
         format!("{:.2}", run.latency_ms_95),
+        format!("{:.2}", run.latency_ms_95_max),
+        run.empty_seconds.to_string(),
         format!("{:.1}", run.errors_per_second),
         format!("{:.1}", per(run.server_cpu_us as f64)),
         format!("{:.3}", per(run.usage.read_bytes as f64 / 1024.0)),
