@@ -246,12 +246,21 @@ pub fn status(control: &mut Conn, family: Family) -> Vec<(String, f64)> {
     let show = format!("SHOW GLOBAL STATUS LIKE '{}%'", prefix.replace('_', "\\_"));
     let rows: Vec<(String, String)> = control.query(show).unwrap_or_default();
     let figure = |(name, value): (String, String)| {
-        let name = name.strip_prefix(prefix)?;
-        // It may look like a number.
-        let is_figure = name != "build";
-        Some((name.to_string(), value.parse().ok().filter(|_| is_figure)?))
+        let name = figure_name(family, name.strip_prefix(prefix)?)?;
+        Some((name.to_string(), value.parse().ok()?))
     };
     rows.into_iter().filter_map(figure).collect()
+}
+
+/// The name that a status variable has here, without its prefix; `None` for what is no figure.
+fn figure_name(family: Family, name: &str) -> Option<&str> {
+    match (family, name) {
+        // It may look like a number.
+        (Family::Weir, "build") => None,
+        // These wait for room in the log buffer, Weir's for room in the log.
+        (Family::InnoDb, "log_waits") => Some("log_buffer_waits"),
+        _ => Some(name),
+    }
 }
 
 /// Reads of the device so far.
@@ -269,4 +278,17 @@ fn one_status(control: &mut Conn, name: &str) -> Option<String> {
     let row: (String, String) =
         control.query_first(format!("SHOW GLOBAL STATUS LIKE '{name}'")).ok()??;
     Some(row.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_the_same_thing_has_another_name() {
+        assert_eq!(figure_name(Family::Weir, "log_waits"), Some("log_waits"));
+        assert_eq!(figure_name(Family::InnoDb, "log_waits"), Some("log_buffer_waits"));
+        assert_eq!(figure_name(Family::InnoDb, "data_reads"), Some("data_reads"));
+        assert_eq!(figure_name(Family::Weir, "build"), None);
+    }
 }
