@@ -344,7 +344,7 @@ fn what_only_weir_can_do_is_refused_elsewhere() {
         (&["model", "--device", "slow-ssd"], "for weir only"),
         (&["model", "--dirty-limit", "20"], "for weir only"),
         (&["model", "--policy", "at-deadline"], "for weir only"),
-        (&["weir", "--policy", "fixed:0"], "is no flush policy"),
+        (&["weir", "--policy", "fixed:0"], "pages per second"),
     ];
     for (more, reason) in cases {
         let output = weir(&[&base[..], more].concat(), dir.path());
