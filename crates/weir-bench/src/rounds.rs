@@ -61,9 +61,35 @@ pub fn medians<'a, T>(
     of_names.into_iter().map(|(name, runs)| (name, median(runs))).collect()
 }
 
+/// How `first` stands beside the fastest other in a case, where there is another.
+pub fn verdict<T>(
+    case: &str,
+    first: &str,
+    lines: &[(&str, Median<T>)],
+    rate: impl Fn(&T) -> f64,
+) -> Option<String> {
+    let of = |median: &Median<T>| rate(&median.run);
+    let (_, own) = lines.iter().find(|(name, _)| *name == first)?;
+    let others = lines.iter().filter(|(name, _)| *name != first);
+    let (name, best) = others.max_by(|(_, a), (_, b)| of(a).total_cmp(&of(b)))?;
+    let ratio = (of(best) > 0.0).then(|| of(own) / of(best))?;
+    Some(format!("{case}: {first} is at {ratio:.2}x of the fastest other, {name}\n"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_is_compared_with_the_fastest_other() {
+        let lines = |rates: &[(&'static str, f64)]| medians(rates.iter().copied(), |&rate| rate);
+        let told = |rates| verdict("load", "a", &lines(rates), |&rate| rate);
+        let expected = "load: a is at 0.50x of the fastest other, c\n";
+        assert_eq!(told(&[("b", 1.0), ("a", 2.0), ("c", 4.0)]).as_deref(), Some(expected));
+        for nothing in [&[("a", 2.0)][..], &[("b", 2.0)], &[("a", 2.0), ("b", 0.0)]] {
+            assert_eq!(told(nothing), None, "{nothing:?}");
+        }
+    }
 
     #[test]
     fn the_median_has_as_many_above_as_below() {

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
+use weir_bench::files::write_json;
 use weir_bench::quantity::parse_count;
 use weir_bench::server::{ServerSetup, ServerSpec};
 use weir_bench::sysbench::{Plan, report};
@@ -95,7 +96,7 @@ impl Sysbench {
         let document = plan.run(&stop, tell)?;
         // What was measured is shown, whatever becomes of the file.
         print(&format!("{}\n", report::table(&document)))?;
-        report::save(&document, &path)?;
+        write_json(&path, &document)?;
         print(&format!("Every second of it: {}\n", path.display()))?;
         tell_warnings(&document.environment);
         let is_good = document.runs.iter().all(|run| run.failure.is_none());

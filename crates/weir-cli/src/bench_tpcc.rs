@@ -8,6 +8,7 @@ use anyhow::Result;
 use clap::Args;
 use weir_bench::engine::{DiskChoice, ServerChoice, Statements};
 use weir_bench::engines::sql::target::split_password;
+use weir_bench::files::write_json;
 use weir_bench::phase::Progress;
 use weir_bench::report::progress_line;
 use weir_bench::server::{ServerSetup, ServerSpec};
@@ -126,7 +127,7 @@ impl Tpcc {
                 "\nInterrupted: the run under way is not whole, or left out, as later ones are.\n";
         }
         print(&format!("{text}\n"))?;
-        report::save(&document, &path)?;
+        write_json(&path, &document)?;
         let path = path.display();
         print(&format!("Every second of it: {path}\nAs a page: weir report {path}\n"))?;
         tell_warnings(&document.environment);

@@ -4,7 +4,7 @@ use super::Outcome;
 use crate::quantity::counted;
 use crate::report::{TextTable, missed, seconds_of_99, stolen};
 use crate::result::{Measured, Run, StepResult, Throughput};
-use crate::rounds::{Median, medians};
+use crate::rounds::{Median, medians, verdict};
 
 /// What the columns mean, for readers of tables.
 pub const COLUMNS: &[(&str, &str)] = &[
@@ -45,7 +45,8 @@ pub fn table(outcomes: &[Outcome]) -> String {
             for (engine, median) in &lines {
                 table.row(name.as_str(), cells(median, &name, clients, engine, base));
             }
-            verdicts += &verdict(&name, clients, first, &lines);
+            let case = format!("{name}, {}", counted(clients, "client"));
+            verdicts.extend(verdict(&case, first, &lines, |line| line.rate));
         }
     }
     let mut text = table.render(&["step", "engine"]);
@@ -103,16 +104,6 @@ fn warnings(_: &Outcome, run: &Run) -> Vec<String> {
 
 fn who(outcome: &Outcome) -> String {
     format!("{}, {}", outcome.name, counted(outcome.clients, "client"))
-}
-
-fn verdict(name: &str, clients: u32, first: &str, lines: &[(&str, Median<Line>)]) -> String {
-    let own = lines.iter().find(|(engine, _)| *engine == first);
-    let others = lines.iter().filter(|(engine, _)| *engine != first);
-    let best = others.max_by(|(_, a), (_, b)| a.run.rate.total_cmp(&b.run.rate));
-    let (Some((_, own)), Some((best, fastest))) = (own, best) else { return String::new() };
-    let ratio = own.run.rate / fastest.run.rate;
-    let clients = counted(clients, "client");
-    format!("{name}, {clients}: {first} is at {ratio:.2}x of the fastest other, {best}\n")
 }
 
 /// One line of the table.

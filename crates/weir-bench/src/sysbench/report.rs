@@ -1,13 +1,9 @@
 //! Results as one table, and a line for each test that says how the first server stands.
 
-use std::path::Path;
-
 use super::document::{Document, Run};
-use crate::error::Result;
-use crate::files::write_json;
 use crate::quantity::counted;
 use crate::report::{TextTable, seconds_of_99};
-use crate::rounds::{Median, medians};
+use crate::rounds::{Median, medians, verdict};
 
 /// What the columns mean, for readers of tables.
 pub const COLUMNS: &[(&str, &str)] = &[
@@ -64,15 +60,8 @@ pub fn table(document: &Document) -> String {
             let seconds = median.run.counted_seconds(document.settings.dropped_seconds);
             table.row(format!("{test} {threads}"), cells(median, seconds, base));
         }
-        let others = lines.iter().filter(|(server, _)| *server != first);
-        let best = others.max_by(|(_, a), (_, b)| a.run.rate_mean.total_cmp(&b.run.rate_mean));
-        if let (Some(base), Some((name, best))) = (base, best) {
-            let ratio = base / best.run.rate_mean.max(f64::MIN_POSITIVE);
-            let threads = counted(threads, "thread");
-            verdicts += &format!(
-                "{test}, {threads}: {first} is at {ratio:.2}x of the fastest other, {name}\n"
-            );
-        }
+        let case = format!("{test}, {}", counted(threads, "thread"));
+        verdicts.extend(verdict(&case, first, &lines, |run| run.rate_mean));
     }
     let mut text = table.render(&["test", "server"]);
     if !verdicts.is_empty() {
@@ -132,18 +121,11 @@ fn cells(median: &Median<&Run>, seconds: usize, base: Option<f64>) -> Vec<String
     ]
 }
 
-/// Writes the document, with its directory.
-///
-/// # Errors
-/// When the file can't be written.
-pub fn save(document: &Document, path: &Path) -> Result<()> {
-    write_json(path, document)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::environment::Environment;
+    use crate::files::write_json;
     use crate::sysbench::document::{FORMAT, Settings};
     use crate::sysbench::output::Second;
 
@@ -237,7 +219,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("new").join("run.json");
         let document = document(vec![run("weir", 1, 300.0)]);
-        save(&document, &path).unwrap();
+        write_json(&path, &document).unwrap();
         let text = std::fs::read(&path).unwrap();
         assert_eq!(serde_json::from_slice::<Document>(&text).unwrap(), document);
     }

@@ -1,15 +1,11 @@
 //! Results as tables: how the engines stand, how their tables were filled, and how long each transaction took.
 
-use std::path::Path;
-
 use super::document::{Document, Load, Run};
 use super::transactions::Kind;
-use crate::error::Result;
-use crate::files::write_json;
 use crate::quantity::counted;
 use crate::report::{Cell, TEXT_COLUMNS, TextTable, seconds_of_99, seen, stolen_share};
 use crate::result::Measured;
-use crate::rounds::{Median, medians};
+use crate::rounds::{Median, medians, verdict};
 
 /// What the columns mean, for readers of tables.
 pub const COLUMNS: &[(&str, &str)] = &[
@@ -188,17 +184,10 @@ fn rates(document: &Document) -> TextTable {
 /// How the first engine stands beside the fastest other, a line for each number of clients.
 fn verdicts(document: &Document) -> String {
     let Some(first) = first(document) else { return String::new() };
-    let mut text = String::new();
-    for (clients, lines) in cases(document) {
-        let others = lines.iter().filter(|(engine, _)| *engine != first);
-        let best = others.max_by(|(_, a), (_, b)| a.run.tpm_c.total_cmp(&b.run.tpm_c));
-        if let (Some(base), Some((name, best))) = (base(&lines, first), best) {
-            let clients = counted(clients, "client");
-            let times = ratio(base, best.run.tpm_c).text;
-            text += &format!("{clients}: {first} is at {times}x of the fastest other, {name}\n");
-        }
-    }
-    text
+    let of_case = |(clients, lines): (u32, Vec<Line>)| {
+        verdict(&counted(clients, "client"), first, &lines, |run| run.tpm_c)
+    };
+    cases(document).into_iter().filter_map(of_case).collect()
 }
 
 fn latencies(document: &Document) -> TextTable {
@@ -225,14 +214,6 @@ fn latencies(document: &Document) -> TextTable {
         }
     }
     table
-}
-
-/// Writes the document, with its directory.
-///
-/// # Errors
-/// When the file can't be written.
-pub fn save(document: &Document, path: &Path) -> Result<()> {
-    write_json(path, document)
 }
 
 #[cfg(test)]
