@@ -13,7 +13,7 @@ use weir_bench::phase::Progress;
 use weir_bench::report::progress_line;
 use weir_bench::server::{ServerSetup, ServerSpec};
 use weir_bench::tpcc::random::Size;
-use weir_bench::tpcc::{Listener, Plan, Subject, report};
+use weir_bench::tpcc::{Listener, Plan, SHORTCUTS, Subject, report};
 
 use crate::bench::{LimitArgs, columns_help};
 use crate::interrupt::{exit_code, stop_on_interrupt};
@@ -21,7 +21,7 @@ use crate::output::{ProgressLine, print, tell, tell_warnings};
 use crate::place::{check_place, default_place};
 
 #[derive(Args)]
-#[command(after_help = columns_help(report::COLUMNS))]
+#[command(after_help = format!("{SHORTCUTS}\n\n{}", columns_help(report::COLUMNS)))]
 pub struct Tpcc {
     /// Warehouses; one is some 500,000 rows
     #[arg(long, default_value_t = 4)]
