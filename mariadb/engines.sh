@@ -5,8 +5,8 @@
 # Each is set as somebody would who knows it and wants it to look good: files past the page cache, no
 # neighbours flushed on a device without seeks, InnoDB's io_capacity at what its users settle on instead of 200.
 # Where a commit need not be on the device, InnoDB's log goes to the page cache, as Weir's does: each commit
-# would take one of the device's operations otherwise. What is not named here has the server's default: InnoDB's
-# doublewrite buffer is on.
+# would take one of the device's operations otherwise. MyRocks looks for deadlocks, as the others do, instead of
+# waiting for a second. What is not named here has the server's default: InnoDB's doublewrite buffer is on.
 
 # The bytes of a size such as 512M.
 in_bytes() {
@@ -38,10 +38,15 @@ set_engine_options() {
     esac
 }
 
+# The server's own tables are InnoDB's: it needs little, and its log counts as the server's size.
+add_little_innodb() {
+    engine_options+=(--innodb-buffer-pool-size=16M --innodb-log-file-size=4M)
+}
+
 add_weir() {
-    # The server's own tables are InnoDB's: it needs little.
-    engine_options+=(--innodb-buffer-pool-size=16M --weir-memory="$memory_bytes"
-        --weir-redo-capacity="$redo_bytes" --weir-durability="$durability")
+    add_little_innodb
+    engine_options+=(--weir-memory="$memory_bytes" --weir-redo-capacity="$redo_bytes"
+        --weir-durability="$durability")
 }
 
 add_innodb() {
@@ -59,7 +64,8 @@ add_rocksdb() {
     cf+=";compression=kLZ4Compression;level_compaction_dynamic_level_bytes=true"
     cf+=";block_based_table_factory={block_size=16384;cache_index_and_filter_blocks=1"
     cf+=";pin_l0_filter_and_index_blocks_in_cache=1;filter_policy=bloomfilter:10:false}"
-    engine_options+=(--plugin-load-add=ha_rocksdb.so --innodb-buffer-pool-size=16M
+    add_little_innodb
+    engine_options+=(--plugin-load-add=ha_rocksdb.so --rocksdb-deadlock-detect=ON
         --rocksdb-block-cache-size=$((memory_bytes - memtables))
         --rocksdb-db-write-buffer-size="$memtables" --rocksdb-max-total-wal-size="$redo_bytes"
         --rocksdb-flush-log-at-trx-commit="$at_commit" --rocksdb-max-background-jobs=$(($(nproc) + 1))

@@ -45,8 +45,13 @@ static int show_figures(MYSQL_THD thd, struct st_mysql_show_var *var, void *, st
   return 0;
 }
 
+// mariadb/build makes it of what git says.
+extern const char build_text[];
+
 struct st_mysql_show_var status_variables[]= {
-    {"Weir", reinterpret_cast<void *>(show_figures), SHOW_FUNC}, {nullptr, nullptr, SHOW_UNDEF}};
+    {"Weir", reinterpret_cast<void *>(show_figures), SHOW_FUNC},
+    {"Weir_build", const_cast<char *>(build_text), SHOW_CHAR},
+    {nullptr, nullptr, SHOW_UNDEF}};
 
 bool show_status(handlerton *, THD *thd, stat_print_fn *print, enum ha_stat_type type)
 {

@@ -115,7 +115,8 @@ impl Client<'_> {
                 left -= batch.len() as u64;
             }
         }
-        written.commits_lost = limiter.map_or(0, |limiter| limiter.lost() * commits as u64);
+        let end = if left > 0 { end_of_turns(start, plan.time) } else { Duration::ZERO };
+        written.commits_lost = limiter.map_or(0, |limiter| limiter.lost_by(end) * commits as u64);
         Ok(Done { value: written, client_cpu })
     }
 
@@ -173,7 +174,8 @@ impl Client<'_> {
             left -= block;
             self.live.inserts.fetch_add(block, Ordering::Relaxed);
         }
-        written.commits_lost = limiter.map_or(0, |limiter| limiter.lost() * rows_at_once);
+        let end = if left > 0 { end_of_turns(start, time) } else { Duration::ZERO };
+        written.commits_lost = limiter.map_or(0, |limiter| limiter.lost_by(end) * rows_at_once);
         Ok(Done { value: written, client_cpu: Duration::ZERO })
     }
 
@@ -195,6 +197,12 @@ impl Client<'_> {
             }
         }
     }
+}
+
+/// Until when a client had turns that has not done all its rows: a commit may have ended later.
+fn end_of_turns(start: Instant, time: Option<Duration>) -> Duration {
+    let now = start.elapsed();
+    time.map_or(now, |time| time.min(now))
 }
 
 /// Rows that a client at `rate` rows per second does in a turn.

@@ -23,10 +23,18 @@ pub struct Environment {
     pub filesystem: String,
     /// Version of this benchmark.
     pub version: String,
+    /// What it was built from: the commit as git describes it, with `-dirty` where something was changed.
+    #[serde(default = "unknown")]
+    pub build: String,
     /// Whether it was built with optimisation.
     pub optimised: bool,
     /// When it started, UTC.
     pub started: String,
+}
+
+/// The build of documents that don't tell it, and of programs that were built outside a checkout.
+fn unknown() -> String {
+    "unknown".into()
 }
 
 impl Environment {
@@ -49,6 +57,7 @@ impl Environment {
             filesystem: dir
                 .map_or("a server's".into(), |dir| filesystem(&read("/proc/self/mountinfo"), dir)),
             version: env!("CARGO_PKG_VERSION").to_string(),
+            build: env!("WEIR_BUILD").to_string(),
             optimised: !cfg!(debug_assertions),
             started: utc(SystemTime::now()),
         }
@@ -132,6 +141,16 @@ mod tests {
         assert_eq!(at(0), "1970-01-01T00:00:00Z");
         assert_eq!(at(951_827_696), "2000-02-29T12:34:56Z");
         assert_eq!(at(1_735_689_599), "2024-12-31T23:59:59Z");
+    }
+
+    #[test]
+    fn documents_that_do_not_tell_their_build_are_read() {
+        let here = Environment::look(None);
+        assert!(!here.build.is_empty());
+        let mut json = serde_json::to_value(&here).expect("it has a form");
+        json.as_object_mut().expect("it has fields").remove("build").expect("it tells one");
+        let read: Environment = serde_json::from_value(json).expect("it is a place");
+        assert_eq!(read, Environment { build: "unknown".into(), ..here });
     }
 
     #[test]

@@ -12,6 +12,14 @@
 //! [`result::Run`], which is stored as JSON and shown by [`report`]. [`compare`] runs several engines
 //! that way, each in a process of its own, and puts their results side by side.
 //!
+//! # Where it differs from `iibench`
+//! - A row that is inserted deletes none unless that is asked for (`delete`), where `iibench` deletes as many as it
+//!   inserts in `l.i1`, `l.i2` and beside queries.
+//! - Those deletes are in the transaction of the inserts; `iibench` has another connection for them.
+//! - Steps are short where they don't say otherwise: `l.i1` inserts half as many rows as were loaded, `l.i2` a tenth,
+//!   and queries take 10 seconds, where the field takes 1,800 or more.
+//! - `load` has all indexes from the start, as the benchmark had in 2017; and `update` is none of its steps.
+//!
 //! [`tpcc`] is another benchmark on the same engines and with the same measuring: TPC-C.
 //!
 //! # What is measured

@@ -279,7 +279,7 @@ impl<'a, 'b> Sampler<'a, 'b> {
         let measured = Measured {
             seconds,
             usage: self.last.since(&self.first),
-            device_reads: reads.map(|reads| reads - self.first_reads),
+            device_reads: reads.map(|reads| reads.saturating_sub(self.first_reads)),
             client_cpu_us: (place.clients_cpu() - self.clients_cpu).as_micros() as u64,
             resident_bytes_max: self.resident_max,
             size_bytes: place.size_bytes(),

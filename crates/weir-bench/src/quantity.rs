@@ -55,7 +55,8 @@ pub fn format_bytes(bytes: u64) -> String {
 }
 
 /// So many of something, in words: `1 client`, `4 clients`.
-pub fn counted(number: u32, what: &str) -> String {
+pub fn counted(number: impl Into<u64>, what: &str) -> String {
+    let number = number.into();
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
@@ -100,10 +101,10 @@ mod tests {
     #[test]
     fn one_is_not_many() {
         assert_eq!(
-            (counted(1, "client"), counted(2, "client")),
+            (counted(1u32, "client"), counted(2u32, "client")),
             ("1 client".into(), "2 clients".into())
         );
-        assert_eq!(counted(0, "thread"), "0 threads");
+        assert_eq!(counted(0u32, "thread"), "0 threads");
     }
 
     #[test]

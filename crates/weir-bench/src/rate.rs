@@ -40,7 +40,7 @@ impl Limiter {
 
     /// Asks for a commit at `now`, the time since the start.
     pub fn poll(&mut self, now: Duration) -> Turn {
-        let current = (now.as_nanos() / self.slot.as_nanos()) as u64;
+        let current = self.slots_by(now);
         if self.next > current {
             let begins = self.slot.as_nanos() * u128::from(self.next);
             return Turn::Wait(Duration::from_nanos((begins - now.as_nanos()) as u64));
@@ -50,9 +50,14 @@ impl Limiter {
         Turn::Go
     }
 
-    /// Slots that passed unused.
-    pub fn lost(&self) -> u64 {
-        self.lost
+    /// Slots that passed unused until `now`, those since the last commit began among them.
+    pub fn lost_by(&self, now: Duration) -> u64 {
+        self.lost + self.slots_by(now).saturating_sub(self.next)
+    }
+
+    /// Slots that were over at `now`.
+    fn slots_by(&self, now: Duration) -> u64 {
+        (now.as_nanos() / self.slot.as_nanos()) as u64
     }
 }
 
@@ -86,7 +91,7 @@ mod tests {
         let mut limiter = Limiter::new(1000, 50);
         let starts = starts(&mut limiter, 10 * SECOND, |_| Duration::from_millis(1));
         assert_eq!(starts.len(), 200);
-        assert_eq!(limiter.lost(), 0);
+        assert_eq!(limiter.lost_by(10 * SECOND), 0);
     }
 
     #[test]
@@ -95,9 +100,17 @@ mod tests {
         let stalls = |at: Duration| if at == 3 * SECOND { 2 * SECOND } else { SECOND / 1000 };
         let starts = starts(&mut limiter, 10 * SECOND, stalls);
         assert_eq!(starts.len(), 200 - 39, "a stall of 2 s costs the 39 slots inside it");
-        assert_eq!(limiter.lost(), 39);
+        assert_eq!(limiter.lost_by(10 * SECOND), 39);
         let after = starts.iter().filter(|&&at| at >= 5 * SECOND && at < 6 * SECOND).count();
         assert_eq!(after, 20, "the second after the stall is no faster than any other");
+    }
+
+    #[test]
+    fn a_commit_that_lasts_until_the_end_leaves_out_the_others() {
+        let mut limiter = Limiter::new(1000, 50);
+        assert_eq!(limiter.poll(Duration::ZERO), Turn::Go);
+        assert_eq!(limiter.lost_by(SECOND / 40), 0, "its own slot isn't over");
+        assert_eq!(limiter.lost_by(SECOND), 19);
     }
 
     #[test]

@@ -11,6 +11,10 @@ const GB: f64 = 1024.0 * MB;
 pub const COLUMNS: &[(&str, &str)] = &[
     ("ips.av", "inserts per second, mean; of l.x rows indexed, of update rows changed"),
     ("ips.99", "the rate that 99 % of the seconds reach; of fewer than 100 the slowest one's"),
+    (
+        "secs",
+        "whole seconds that ips.99 or QPS.99 is of: below 100 it is the slowest; of a scan its length",
+    ),
     ("r/i", "device reads per insert"),
     ("rKB/i wKB/i", "KB read from and written to the device per insert"),
     ("Mcpu/i", "microseconds of the engine's processor time per insert, all its threads"),
@@ -24,7 +28,10 @@ pub const COLUMNS: &[(&str, &str)] = &[
         "rate held",
         "inserts per second asked for beside the queries; whether 95 % of them were done",
     ),
-    ("secs", "length of a scan by all clients; rKB/o and Mcpu/o are per row, rGB is all it read"),
+    (
+        "rKB/o Mcpu/o rGB",
+        "of a scan by all clients: KB read and processor time per row, GB read in all",
+    ),
     (
         "mean.us max.us",
         "latency of commits and queries, microseconds; p99 is what 99 % don't exceed",
@@ -147,6 +154,9 @@ pub fn summary(run: &Run) -> String {
         text.push('\n');
         text += &table.render(TEXT_COLUMNS);
     }
+    for missed in missed(run) {
+        text += &format!("\n{missed}.\n");
+    }
     if let Some(unwritten) = unwritten(run) {
         text += &format!("\nChanged, and not yet written when the step ended: {unwritten}.\n");
     }
@@ -161,6 +171,15 @@ pub fn summary(run: &Run) -> String {
         text += &format!("\nNote: {note}.\n");
     }
     text
+}
+
+/// The steps that didn't do all that was asked of them, and what they did instead.
+pub fn missed(run: &Run) -> Vec<String> {
+    let of = |(step, label): (&StepResult, String)| {
+        let background = step.background.filter(|of| !of.held || of.commits_lost > 0)?;
+        Some(format!("{label}: {background}"))
+    };
+    run.labelled().filter_map(of).collect()
 }
 
 /// What each step left to be written later, in steps that write; `None` where no engine tells.
@@ -207,12 +226,13 @@ fn header(run: &Run) -> String {
         crate::quantity::format_bytes(settings.redo_bytes),
     );
     text += &format!(
-        "{}, {} cores, {:.0} GB, Linux {}, {}\n",
+        "{}, {} cores, {:.0} GB, Linux {}, {}; built from {}\n",
         environment.cpu,
         environment.cores,
         environment.memory_bytes as f64 / GB,
         environment.kernel,
         environment.filesystem,
+        environment.build,
     );
     if settings.server.is_some() {
         text += &format!("{}\n", run.engine.settings.join(", "));
@@ -225,12 +245,12 @@ fn header(run: &Run) -> String {
 
 fn inserts(run: &Run) -> TextTable {
     let mut table = TextTable::new(&[
-        "step", "ips.av", "ips.99", "r/i", "rKB/i", "wKB/i", "Mcpu/i", "size", "rss", "r/s",
-        "rMB/s", "wMB/s", "cpu", "engine",
+        "step", "ips.av", "ips.99", "secs", "r/i", "rKB/i", "wKB/i", "Mcpu/i", "size", "rss",
+        "r/s", "rMB/s", "wMB/s", "cpu", "engine",
     ]);
     for (step, label) in run.labelled().filter(|(step, _)| step.queries.is_none()) {
         if let Some(inserts) = &step.inserts {
-            let cells = insert_row(&label, inserts, &step.measured, &run.engine.name);
+            let cells = insert_row(&label, inserts, step, &run.engine.name);
             table.row(label, cells);
         }
     }
@@ -242,7 +262,13 @@ pub(crate) fn seen(measured: &Measured, cell: Cell) -> Cell {
     if measured.unseen { "-".into() } else { cell }
 }
 
-fn insert_row(name: &str, inserts: &Throughput, measured: &Measured, engine: &str) -> Vec<Cell> {
+/// How many seconds a rate that 99 % of them reach is of, where there is one.
+pub(crate) fn seconds_of_99(rate_99: Option<f64>, whole_seconds: usize) -> String {
+    rate_99.filter(|_| whole_seconds > 0).map_or("-".into(), |_| whole_seconds.to_string())
+}
+
+fn insert_row(name: &str, inserts: &Throughput, step: &StepResult, engine: &str) -> Vec<Cell> {
+    let measured = &step.measured;
     let (per, seconds) = (inserts.total as f64, measured.seconds);
     let usage = &measured.usage;
     let (read, written) = (usage.read_bytes as f64, usage.write_bytes as f64);
@@ -252,6 +278,7 @@ fn insert_row(name: &str, inserts: &Throughput, measured: &Measured, engine: &st
         name.into(),
         whole(inserts.rate_mean),
         Cell::optional(inserts.rate_99),
+        seconds_of_99(inserts.rate_99, step.whole_seconds).into(),
         seen(ratio(measured.reads() as f64, per)),
         seen(ratio(read / KB, per)),
         seen(ratio(written / KB, per)),
@@ -268,8 +295,8 @@ fn insert_row(name: &str, inserts: &Throughput, measured: &Measured, engine: &st
 
 fn queries(run: &Run) -> TextTable {
     let mut table = TextTable::new(&[
-        "step", "QPS.av", "QPS.99", "rKB/q", "CPU/q", "rate", "ips.av", "ips.99", "wKB/i", "held",
-        "size", "rss", "cpu", "engine",
+        "step", "QPS.av", "QPS.99", "secs", "rKB/q", "CPU/q", "rate", "ips.av", "ips.99", "wKB/i",
+        "held", "size", "rss", "cpu", "engine",
     ]);
     for (step, label) in run.labelled() {
         table_query(&mut table, step, &label, &run.engine.name);
@@ -289,6 +316,7 @@ fn table_query(table: &mut TextTable, step: &StepResult, label: &str, engine: &s
         label.into(),
         whole(throughput.rate_mean),
         Cell::optional(throughput.rate_99),
+        seconds_of_99(throughput.rate_99, step.whole_seconds).into(),
         seen(ratio(measured.usage.read_bytes as f64 / KB, per)),
         seen(Cell::number(quotient(cpu, per), 2)),
         Cell::optional(background.map(|background| background.rate_asked)),

@@ -4,6 +4,7 @@
 //! when a field changes its meaning or goes away, not when one is added.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use crate::engine::{DiskChoice, Durability, EngineInfo, EngineKind, FlushChoice,
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::files::write_json;
+use crate::quantity::counted;
 use crate::series::{Latency, Series};
 use crate::step::Step;
 use crate::stored::Stored;
@@ -88,7 +90,8 @@ pub struct StepResult {
     pub deletes: u64,
     /// Queries.
     pub queries: Option<Queries>,
-    /// The rate asked of the background inserts, all clients together, and how it went.
+    /// The rate asked of inserts, updates or the background inserts, all clients together, and how it
+    /// went.
     pub background: Option<Background>,
     /// Full scans.
     pub scans: Vec<ScanResult>,
@@ -96,7 +99,8 @@ pub struct StepResult {
     pub measured: Measured,
     /// Every second; for scans see there.
     pub series: Vec<Second>,
-    /// Seconds of the series in which all clients were at work from beginning to end.
+    /// Seconds of the series in which all clients were at work from beginning to end; beside queries that
+    /// of those who ask.
     #[serde(default)]
     pub whole_seconds: usize,
 }
@@ -128,7 +132,7 @@ pub struct Queries {
     pub thread_cpu_us: u64,
 }
 
-/// Rate-limited inserts beside queries.
+/// Rate-limited inserts or updates, beside queries or alone.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Background {
     /// Inserts per second that were asked for.
@@ -139,6 +143,18 @@ pub struct Background {
     pub held: bool,
     /// Commits left out because an earlier one was still running.
     pub commits_lost: u64,
+}
+
+impl fmt::Display for Background {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let Background { rate_asked, rate_done, held, commits_lost } = self;
+        let only = if *held { "" } else { "only " };
+        write!(f, "{only}{rate_done:.0} of the {rate_asked:.0} rows per second asked for")?;
+        if *commits_lost > 0 {
+            write!(f, ", {} left out", counted(*commits_lost, "commit"))?;
+        }
+        Ok(())
+    }
 }
 
 /// The part of the asked rate that counts as having held it.
@@ -303,5 +319,9 @@ mod tests {
         let stalled = background(&[1, 500, 1000, 4000]);
         assert_eq!((stalled.rate_done, stalled.held), (50.0, false));
         assert_eq!(background(&[]).rate_done, 0.0);
+        assert_eq!(held.to_string(), "100 of the 100 rows per second asked for");
+        let stalled = Background { commits_lost: 2, ..stalled };
+        let told = "only 50 of the 100 rows per second asked for, 2 commits left out";
+        assert_eq!(stalled.to_string(), told);
     }
 }

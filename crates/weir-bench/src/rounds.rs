@@ -1,10 +1,13 @@
 //! Rounds: what is compared is measured several times, all in turn, because a machine may do far more in
-//! one minute than in the next. What counts is the median, and how far the rounds lie apart says how
-//! much.
+//! one minute than in the next. Every second round goes backwards: nobody always comes first, or after the
+//! same other. What counts is the median, and how far the rounds lie apart says how much.
 
-/// Everybody's turns, in order: all in each round, with the round's number, from 1.
+/// Everybody's turns, in order: all in each round, backwards in every second one, with the round's number,
+/// from 1.
 pub fn turns<T>(rounds: u32, of: &[T]) -> impl Iterator<Item = (u32, &T)> {
-    (1..=rounds).flat_map(move |round| of.iter().map(move |one| (round, one)))
+    let place = |round: u32, turn| if round.is_multiple_of(2) { of.len() - 1 - turn } else { turn };
+    let round = move |round| (0..of.len()).map(move |turn| (round, &of[place(round, turn)]));
+    (1..=rounds).flat_map(round)
 }
 
 /// What is told when a turn begins: whose it is, in which of several rounds, and what comes first.
@@ -58,9 +61,35 @@ pub fn medians<'a, T>(
     of_names.into_iter().map(|(name, runs)| (name, median(runs))).collect()
 }
 
+/// How `first` stands beside the fastest other in a case, where there is another.
+pub fn verdict<T>(
+    case: &str,
+    first: &str,
+    lines: &[(&str, Median<T>)],
+    rate: impl Fn(&T) -> f64,
+) -> Option<String> {
+    let of = |median: &Median<T>| rate(&median.run);
+    let (_, own) = lines.iter().find(|(name, _)| *name == first)?;
+    let others = lines.iter().filter(|(name, _)| *name != first);
+    let (name, best) = others.max_by(|(_, a), (_, b)| of(a).total_cmp(&of(b)))?;
+    let ratio = (of(best) > 0.0).then(|| of(own) / of(best))?;
+    Some(format!("{case}: {first} is at {ratio:.2}x of the fastest other, {name}\n"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_is_compared_with_the_fastest_other() {
+        let lines = |rates: &[(&'static str, f64)]| medians(rates.iter().copied(), |&rate| rate);
+        let told = |rates| verdict("load", "a", &lines(rates), |&rate| rate);
+        let expected = "load: a is at 0.50x of the fastest other, c\n";
+        assert_eq!(told(&[("b", 1.0), ("a", 2.0), ("c", 4.0)]).as_deref(), Some(expected));
+        for nothing in [&[("a", 2.0)][..], &[("b", 2.0)], &[("a", 2.0), ("b", 0.0)]] {
+            assert_eq!(told(nothing), None, "{nothing:?}");
+        }
+    }
 
     #[test]
     fn the_median_has_as_many_above_as_below() {
@@ -74,8 +103,11 @@ mod tests {
 
     #[test]
     fn all_have_their_turn_before_the_next_round() {
-        let turns: Vec<_> = turns(2, &["weir", "innodb"]).collect();
-        assert_eq!(turns, [(1, &"weir"), (1, &"innodb"), (2, &"weir"), (2, &"innodb")]);
+        let turns: Vec<_> = turns(3, &["weir", "innodb"]).collect();
+        let backwards = [(2, &"innodb"), (2, &"weir")];
+        assert_eq!(turns[..2], [(1, &"weir"), (1, &"innodb")]);
+        assert_eq!(turns[2..4], backwards);
+        assert_eq!(turns[4..], [(3, &"weir"), (3, &"innodb")]);
     }
 
     #[test]

@@ -307,6 +307,13 @@ impl Runner<'_> {
         result.deletes = phase.results.iter().map(|written| written.deletes).sum();
         result.series = phase::join(phase.samples, &series, &Series::merge([]));
         result.whole_seconds = series.rates().len();
+        if let Some(rate) = self.rate(step) {
+            let rate = rate as f64 * f64::from(self.settings.clients);
+            let took = Duration::from_secs_f64(phase.measured.seconds);
+            let time = step.seconds.map_or(took, Duration::from_secs);
+            let lost = phase.results.iter().map(|written| written.commits_lost).sum();
+            result.background = Some(Background::of(&series, rate, time, took, lost));
+        }
         result
     }
 
@@ -417,6 +424,7 @@ impl Runner<'_> {
         }
         result.deletes = wrote.iter().map(|written| written.deletes).sum();
         result.series = phase::join(phase.samples, &inserts, &queries);
+        result.whole_seconds = queries.rates().len();
         result
     }
 }

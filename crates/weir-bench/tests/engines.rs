@@ -275,8 +275,31 @@ fn a_rate_in_percent_is_that_of_the_step_before() {
     let run = run::run(&settings, dir.path(), &AtomicBool::new(false), &mut |_| {}).unwrap();
     let rate = |step: usize| run.steps[step].inserts.unwrap().rate_mean;
     assert_eq!(run.steps[2].name, "update@20%");
+    let asked = run.steps[2].background.unwrap();
+    assert!(asked.rate_asked <= 0.21 * rate(1) && asked.rate_asked > 0.19 * rate(1), "{asked}");
+    assert_eq!(run.steps[1].background, None, "it went as fast as it could");
     // Turns that are missed aren't made up for, so it is never more.
     assert!(rate(2) > 0.0 && rate(2) < 0.3 * rate(1), "{} of {}", rate(2), rate(1));
+}
+
+#[test]
+fn a_step_that_falls_behind_its_rate_tells_what_it_left_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let steps = "load,l.i1:rate=1M:commit=1:seconds=1,l.i2:rate=10:commit=1:seconds=1";
+    let run = run::run(
+        &settings(EngineKind::Weir, steps),
+        dir.path(),
+        &AtomicBool::new(false),
+        &mut |_| {},
+    );
+    let run = run.unwrap();
+    let background = |step: usize| run.steps[step].background.unwrap();
+    let behind = background(1);
+    assert_eq!(behind.rate_asked, 2e6, "of two clients");
+    assert!(!behind.held && behind.commits_lost > 0, "{behind}");
+    let kept = background(2);
+    assert!(kept.held && kept.commits_lost == 0, "{kept}");
+    assert_eq!(weir_bench::report::missed(&run), [format!("l.i1@1M: {behind}")]);
 }
 
 #[test]

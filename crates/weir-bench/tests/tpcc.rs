@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use weir_bench::Durability;
 use weir_bench::Error;
 use weir_bench::engine::{DiskChoice, Limits};
+use weir_bench::files::write_json;
 use weir_bench::phase::Progress;
 use weir_bench::server::ServerSetup;
 use weir_bench::tpcc::random::Size;
@@ -63,7 +64,7 @@ fn books_agree_after_clients_at_the_same_time() {
     assert!(text.contains("tpmC") && text.contains("stock level"), "{text}");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "the database is gone");
     let path = dir.path().join("new").join("run.json");
-    report::save(&document, &path).unwrap();
+    write_json(&path, &document).unwrap();
     let read = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     assert_eq!(document, read);
 }

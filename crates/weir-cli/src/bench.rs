@@ -30,7 +30,9 @@ Steps, separated by commas; parameters follow after colons, as in l.i1:rows=2M:d
 Rows are those of all clients together. A load has those of --rows where it doesn't say otherwise,
 l.i1 half as many as were loaded, l.i2 a tenth, update as many; a load commits every 100 rows, and
 queries take 10 seconds. Rates are those of one client, or a share of what the last step of the
-kind reached as fast as it went: rate=75%. A second that misses its rate is not made up for later.";
+kind reached as fast as it went: rate=75%. A second that misses its rate is not made up for later.
+Otherwise than iibench's own, l.i1, l.i2 and queries delete nothing unless told to, delete in the
+transaction that inserts, and query steps are short: seconds=1800 is more like it.";
 
 /// What the columns of a table mean, for `--help`.
 pub fn columns_help(columns: &[(&str, &str)]) -> String {

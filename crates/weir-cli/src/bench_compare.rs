@@ -7,7 +7,6 @@ use anyhow::{Context, Result};
 use clap::Args;
 use weir_bench::compare::{self, Comparison, Contender};
 use weir_bench::engine::Statements;
-use weir_bench::quantity::counted;
 use weir_bench::server::ServerSpec;
 use weir_bench::{EngineKind, Error, Step, run};
 
@@ -39,8 +38,8 @@ pub struct Compare {
     #[arg(long, value_delimiter = ',', default_value = "1,2")]
     clients: Vec<u32>,
 
-    /// How often: all engines in turn, then all again; the table then shows the run with the median
-    /// rate
+    /// How often: all engines in turn, then all again, backwards in every second round; the table then
+    /// shows the run with the median rate
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
 
@@ -73,9 +72,7 @@ impl Compare {
     pub fn run(self) -> Result<ExitCode> {
         let comparison = self.comparison()?;
         let stop = stop_on_interrupt()?;
-        let outcomes = comparison.run(&stop, |contender, clients| {
-            tell(&format!("--- {}, {}", contender.name(), counted(clients, "client")));
-        })?;
+        let outcomes = comparison.run(&stop, tell)?;
         let mut text = compare::table(&outcomes);
         for (number, outcome) in outcomes.iter().filter(|o| o.run.is_ok()).enumerate() {
             let before = if number == 0 { "\nEvery second of it:\n" } else { "" };

@@ -94,8 +94,8 @@ pub struct Insert {
     #[arg(long, value_name = "PERCENT")]
     dirty_limit: Option<u32>,
 
-    /// When Weir writes pages: governor, or to compare: at-deadline, fixed:RATE,
-    /// innodb:CAPACITY/MAX
+    /// When Weir writes pages: governor, or to compare: at-deadline, fixed:PAGES,
+    /// innodb:IO_CAPACITY/IO_CAPACITY_MAX, innodb-plain:IO_CAPACITY
     #[arg(long, default_value = "governor")]
     policy: String,
 

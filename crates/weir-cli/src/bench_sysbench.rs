@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
+use weir_bench::files::write_json;
 use weir_bench::quantity::parse_count;
 use weir_bench::server::{ServerSetup, ServerSpec};
 use weir_bench::sysbench::{Plan, report};
@@ -42,8 +43,8 @@ pub struct Sysbench {
     #[arg(long, default_value = "250k", value_parser = parse_count)]
     table_size: u64,
 
-    /// How often: all servers in turn, each with new tables, then all again; the table then shows the
-    /// run with the median rate
+    /// How often: all servers in turn, each with new tables, then all again, backwards in every second
+    /// round; the table then shows the run with the median rate
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
 
@@ -95,7 +96,7 @@ impl Sysbench {
         let document = plan.run(&stop, tell)?;
         // What was measured is shown, whatever becomes of the file.
         print(&format!("{}\n", report::table(&document)))?;
-        report::save(&document, &path)?;
+        write_json(&path, &document)?;
         print(&format!("Every second of it: {}\n", path.display()))?;
         tell_warnings(&document.environment);
         let is_good = document.runs.iter().all(|run| run.failure.is_none());

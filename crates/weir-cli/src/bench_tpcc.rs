@@ -8,11 +8,12 @@ use anyhow::Result;
 use clap::Args;
 use weir_bench::engine::{DiskChoice, ServerChoice, Statements};
 use weir_bench::engines::sql::target::split_password;
+use weir_bench::files::write_json;
 use weir_bench::phase::Progress;
 use weir_bench::report::progress_line;
 use weir_bench::server::{ServerSetup, ServerSpec};
 use weir_bench::tpcc::random::Size;
-use weir_bench::tpcc::{Listener, Plan, Subject, report};
+use weir_bench::tpcc::{Listener, Plan, SHORTCUTS, Subject, report};
 
 use crate::bench::{LimitArgs, columns_help};
 use crate::interrupt::{exit_code, stop_on_interrupt};
@@ -20,7 +21,7 @@ use crate::output::{ProgressLine, print, tell, tell_warnings};
 use crate::place::{check_place, default_place};
 
 #[derive(Args)]
-#[command(after_help = columns_help(report::COLUMNS))]
+#[command(after_help = format!("{SHORTCUTS}\n\n{}", columns_help(report::COLUMNS)))]
 pub struct Tpcc {
     /// Warehouses; one is some 500,000 rows
     #[arg(long, default_value_t = 4)]
@@ -61,8 +62,8 @@ pub struct Tpcc {
     #[arg(long, requires = "url")]
     keep: bool,
 
-    /// How often: all engines in turn, each with new tables, then all again; the table then shows
-    /// the run with the median rate
+    /// How often: all engines in turn, each with new tables, then all again, backwards in every second
+    /// round; the table then shows the run with the median rate
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
 
@@ -126,7 +127,7 @@ impl Tpcc {
                 "\nInterrupted: the run under way is not whole, or left out, as later ones are.\n";
         }
         print(&format!("{text}\n"))?;
-        report::save(&document, &path)?;
+        write_json(&path, &document)?;
         let path = path.display();
         print(&format!("Every second of it: {path}\nAs a page: weir report {path}\n"))?;
         tell_warnings(&document.environment);

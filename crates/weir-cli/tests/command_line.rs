@@ -29,10 +29,10 @@ fn a_run_prints_the_fields_columns_and_leaves_only_its_document() {
     let output = weir(&TINY, dir.path());
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{err}");
-    let columns = "ips.av ips.99 r/i rKB/i wKB/i Mcpu/i size rss r/s rMB/s wMB/s cpu engine";
+    let columns = "ips.av ips.99 secs r/i rKB/i wKB/i Mcpu/i size rss r/s rMB/s wMB/s cpu engine";
     let squeezed = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(out.lines().any(|line| squeezed(line) == format!("step {columns}")), "{out}");
-    assert!(out.lines().any(|line| squeezed(line).starts_with("step QPS.av QPS.99 rKB/q CPU/q")));
+    assert!(out.lines().any(|line| squeezed(line).starts_with("step QPS.av QPS.99 secs rKB/q")));
     assert!(out.lines().any(|line| squeezed(line).starts_with("scan secs rMB/s rKB/o rGB Mcpu/o")));
     assert_eq!(names(dir.path()), ["out"]);
     assert_eq!(names(&dir.path().join("out")), ["run.json"]);
@@ -344,7 +344,7 @@ fn what_only_weir_can_do_is_refused_elsewhere() {
         (&["model", "--device", "slow-ssd"], "for weir only"),
         (&["model", "--dirty-limit", "20"], "for weir only"),
         (&["model", "--policy", "at-deadline"], "for weir only"),
-        (&["weir", "--policy", "fixed:0"], "is no flush policy"),
+        (&["weir", "--policy", "fixed:0"], "pages per second"),
     ];
     for (more, reason) in cases {
         let output = weir(&[&base[..], more].concat(), dir.path());

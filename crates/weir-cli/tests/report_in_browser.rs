@@ -10,12 +10,13 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
 use weir_bench::engine::{DiskChoice, Limits};
+use weir_bench::files::write_json;
 use weir_bench::phase::Progress;
 use weir_bench::result::Second;
 use weir_bench::server::ServerSetup;
 use weir_bench::tpcc::document::Document;
 use weir_bench::tpcc::random::Size;
-use weir_bench::tpcc::{Listener, Plan, Subject, report};
+use weir_bench::tpcc::{Listener, Plan, Subject};
 use weir_bench::{Durability, Run};
 use weir_report::{Benchmark, CHARTS, Chart, Shape, Source, Timeline, page};
 
@@ -184,8 +185,8 @@ fn tpcc_has_its_charts_beside_other_documents_of_it() {
     first.runs.extend(second.runs.clone());
     first.loads.extend(second.loads.clone());
     first.engines.extend(second.engines.clone());
-    report::save(&first, &dir.path().join("both.json")).unwrap();
-    report::save(&second, &dir.path().join("one.json")).unwrap();
+    write_json(&dir.path().join("both.json"), &first).unwrap();
+    write_json(&dir.path().join("one.json"), &second).unwrap();
     weir(dir.path(), &["report", "both.json", "one.json", "-o", "page.html"]);
     let dom = open(&dir.path().join("page.html"));
     assert_ready(&dom);
@@ -217,7 +218,7 @@ fn tpcc_has_its_charts_beside_other_documents_of_it() {
 fn a_chart_of_one_benchmark_has_no_panels_of_another() {
     let dir = tempfile::tempdir().unwrap();
     bench(dir.path(), "weir");
-    report::save(&tpcc(dir.path(), "weir"), &dir.path().join("tpcc.json")).unwrap();
+    write_json(&dir.path().join("tpcc.json"), &tpcc(dir.path(), "weir")).unwrap();
     weir(dir.path(), &["report", "weir.json", "tpcc.json", "-o", "page.html"]);
     let dom = open(&dir.path().join("page.html"));
     assert_ready(&dom);

@@ -46,6 +46,7 @@
 //! }
 //! ```
 
+mod choice;
 mod device;
 mod governor;
 mod histogram;
@@ -53,6 +54,7 @@ mod innodb;
 mod log_rate;
 mod plain;
 
+pub use choice::{PAGE_RATES, PolicyChoice};
 pub use device::{Device, DeviceMeter};
 pub use governor::Governor;
 pub use histogram::DirtyHistogram;

@@ -2,10 +2,10 @@
 
 use weir_bench::engine::DiskChoice;
 use weir_bench::quantity::{format_bytes, format_count};
-use weir_bench::report::{stolen, tables, unwritten};
+use weir_bench::report::{missed, stolen, tables, unwritten};
 use weir_bench::{EngineKind, Run, Settings};
 
-use crate::source::{Benchmark, Source, machine, system};
+use crate::source::{Benchmark, Source, built, machine, system};
 use crate::timeline::Timeline;
 
 impl Source {
@@ -43,8 +43,10 @@ fn properties(run: &Run) -> Vec<(&'static str, String)> {
         ("configured", run.engine.settings.join(", ")),
         ("machine", machine(place)),
         ("system", system(place)),
+        ("benchmark", built(place)),
         ("started", place.started.clone()),
         ("unwritten at the end", unwritten(run).unwrap_or_default()),
+        ("rates not kept", missed(run).join("; ")),
         ("taken by the host", stolen(run).unwrap_or_default()),
         ("remarks", remarks.join("; ")),
     ]

@@ -69,3 +69,8 @@ pub(crate) fn machine(place: &Environment) -> String {
 pub(crate) fn system(place: &Environment) -> String {
     format!("{}, Linux {}, {}", place.system, place.kernel, place.filesystem)
 }
+
+/// The benchmark that ran.
+pub(crate) fn built(place: &Environment) -> String {
+    format!("{} from {}", place.version, place.build)
+}

@@ -3,8 +3,8 @@
 //! A run's steps follow each other; each begins a new second. The last second of a step is seldom
 //! whole: its counts are divided by the part of it that was measured, and left out where that part says
 //! too little. Levels are as they were at the end of a second; counters of the engine run on from step to
-//! step, so that a second's share is the difference to the second before. Before a run of TPC-C clients warm
-//! up, unseen: its first second has no share.
+//! step, so that a second's share is the difference to the second before. What a server counted before a run isn't
+//! known, nor what clients did who warmed up before one of TPC-C: its first second has no share.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +50,7 @@ type Operations<'a> = &'a dyn Fn(&Second, f64) -> Values;
 /// A second's samples, and what is needed to make rates of them.
 struct Context<'a> {
     second: &'a Second,
-    /// The engine's figures a second earlier; none at the run's beginning.
+    /// The engine's figures a second earlier; none at the beginning of a run with an engine of its own.
     before: Option<&'a Figures>,
     /// Seconds that samples cover.
     sampled: f64,
@@ -61,7 +61,8 @@ struct Context<'a> {
 impl Timeline {
     /// The columns of `run`.
     pub fn of(run: &Run) -> Self {
-        let (mut timeline, mut before) = (Timeline::default(), None);
+        let (mut timeline, unknown) = (Timeline::default(), Figures::new());
+        let mut before = run.settings.server.is_some().then_some(&unknown);
         for (step, label) in run.labelled() {
             let operations = |second: &Second, counted| of_step(step, second, counted);
             before = timeline.segment(label, &series(step), before, &operations);
@@ -311,6 +312,22 @@ mod tests {
         }
     }
 
+    fn run(server: serde_json::Value) -> Run {
+        Run {
+            format: weir_bench::result::FORMAT,
+            settings: serde_json::from_value(serde_json::json!({
+                "engine": "server", "clients": 1, "rows": 1, "steps": [], "memory_bytes": 0,
+                "redo_bytes": 0, "durability": "write", "delete": false, "seed": 1, "server": server
+            }))
+            .expect("they are settings"),
+            environment: weir_bench::environment::Environment::look(None),
+            engine: Default::default(),
+            steps: Vec::new(),
+            close_seconds: 0.0,
+            interrupted: false,
+        }
+    }
+
     fn get(values: &[(&'static str, Option<f64>)], name: &str) -> Option<f64> {
         values.iter().find(|(column, _)| *column == name).and_then(|(_, value)| *value)
     }
@@ -380,6 +397,31 @@ mod tests {
         let segments: Vec<_> = timeline.segments.iter().map(|s| (s.from, s.len)).collect();
         assert_eq!(segments, [(0, 2), (2, 2)]);
         assert!(!timeline.columns.contains_key("inserts"), "those are the Insert Benchmark's");
+    }
+
+    #[test]
+    fn what_a_server_counted_before_is_no_share_of_the_first_second() {
+        let second = |second| Second {
+            second,
+            inserts: 5,
+            engine: [("log_waits".to_string(), f64::from(second) + 70.0)].into(),
+            sample_seconds: 1.0,
+            ..Second::default()
+        };
+        let mut step = step();
+        step.measured.seconds = 2.0;
+        step.series = vec![second(0), second(1)];
+        let waits = |server: serde_json::Value| {
+            let steps = vec![step.clone(), step.clone()];
+            let run = Run { steps, ..run(server) };
+            Timeline::of(&run).columns["waits_log"].clone()
+        };
+        let server = serde_json::json!({
+            "url": "mysql://root@localhost", "socket": null, "table_engine": "innodb", "statements": "text"
+        });
+        assert_eq!(waits(server), [None, Some(1.0), Some(0.0), Some(1.0)]);
+        let own = [Some(70.0), Some(1.0), Some(0.0), Some(1.0)];
+        assert_eq!(waits(serde_json::Value::Null), own, "it counts from the run's beginning");
     }
 
     #[test]

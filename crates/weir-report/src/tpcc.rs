@@ -4,7 +4,7 @@ use weir_bench::quantity::{counted, format_bytes};
 use weir_bench::tpcc::document::{Document, Run};
 use weir_bench::tpcc::report;
 
-use crate::source::{Benchmark, Source, machine, system};
+use crate::source::{Benchmark, Source, built, machine, system};
 use crate::summary::distinct;
 use crate::timeline::Timeline;
 
@@ -78,6 +78,7 @@ fn properties(engine: &str, document: &Document) -> Vec<(&'static str, String)> 
         ("configured", info.settings.join(", ")),
         ("machine", machine(place)),
         ("system", system(place)),
+        ("benchmark", built(place)),
         ("started", place.started.clone()),
         ("remarks", remarks.join("; ")),
     ]

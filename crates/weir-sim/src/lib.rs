@@ -19,16 +19,15 @@
 pub mod advise;
 pub mod device;
 pub mod pages;
-pub mod policy;
 pub mod run;
 pub mod study;
 pub mod summary;
 pub mod workload;
 
 pub use device::DeviceModel;
-pub use policy::{PAGE_RATES, PolicyChoice};
 pub use run::{Second, Setup, simulate};
 pub use summary::Summary;
+pub use weir_governor::{PAGE_RATES, PolicyChoice};
 pub use workload::{Demand, Workload, WorkloadKind};
 
 /// Bytes of a page.

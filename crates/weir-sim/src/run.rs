@@ -2,9 +2,9 @@
 
 use weir_governor::{Load, Plan, Policy};
 
+use crate::PolicyChoice;
 use crate::device::{Device, DeviceModel};
 use crate::pages::{Cost, Pages};
-use crate::policy::PolicyChoice;
 use crate::workload::Workload;
 use crate::{PAGE_BYTES, Summary};
 

@@ -26,6 +26,7 @@ use crate::engine::{EngineKind, Statements};
 use crate::error::{Error, Result};
 use crate::quantity::counted;
 use crate::result::Run;
+use crate::rounds::{announcement, turns};
 use crate::server::{PrivateServer, ServerSetup, ServerSpec};
 
 /// The exit code of a child that an interrupt ended.
@@ -81,22 +82,19 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Runs everything, in order, until `stop` is set. One that fails does not keep the others from
-    /// running.
+    /// Runs everything, in order, until `stop` is set, and tells of each beginning. One that fails does not
+    /// keep the others from running.
     ///
     /// # Errors
     /// When a child process can't be started at all.
-    pub fn run(
-        &self,
-        stop: &AtomicBool,
-        mut starting: impl FnMut(&Contender, u32),
-    ) -> Result<Vec<Outcome>> {
+    pub fn run(&self, stop: &AtomicBool, mut tell: impl FnMut(&str)) -> Result<Vec<Outcome>> {
         let mut outcomes = Vec::new();
         for (clients, round, contender) in self.runs() {
             if stop.load(Ordering::Relaxed) {
                 break;
             }
-            starting(contender, clients);
+            let of_clients = counted(clients, "client");
+            tell(&announcement(contender.name(), round, self.rounds, &of_clients));
             rustix::fs::sync();
             let document = self.document(contender, clients, round);
             let run = self.one(contender, clients, &document, stop)?;
@@ -108,9 +106,11 @@ impl Comparison {
 
     /// Everything that runs, in order: numbers of clients, rounds, contenders.
     fn runs(&self) -> impl Iterator<Item = (u32, u32, &Contender)> {
-        let rounds = |&n: &u32| (1..=self.rounds).map(move |round| (n, round));
-        let contenders = |(n, round)| self.contenders.iter().map(move |who| (n, round, who));
-        self.clients.iter().flat_map(rounds).flat_map(contenders)
+        let turns = |&clients: &u32| {
+            let turns = turns(self.rounds, &self.contenders);
+            turns.map(move |(round, contender)| (clients, round, contender))
+        };
+        self.clients.iter().flat_map(turns)
     }
 
     /// Where the documents go, one of each run.
@@ -258,7 +258,7 @@ mod tests {
         let two = comparison(2);
         two.documents().expect("each has a document of its own");
         let order: Vec<_> = two.runs().map(|(n, round, who)| (n, round, who.name())).collect();
-        assert_eq!(order[..3], [(1, 1, "weir"), (1, 1, "innodb"), (1, 2, "weir")]);
+        assert_eq!(order[..3], [(1, 1, "weir"), (1, 1, "innodb"), (1, 2, "innodb")]);
         assert_eq!(order.len(), 8);
         let document = |comparison: &Comparison| {
             comparison.document(&comparison.contenders[1], 4, 1).display().to_string()

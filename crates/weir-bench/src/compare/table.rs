@@ -2,15 +2,16 @@
 
 use super::Outcome;
 use crate::quantity::counted;
-use crate::report::{TextTable, stolen};
-use crate::result::{Background, Measured, Run, StepResult, Throughput};
-use crate::rounds::{Median, medians};
+use crate::report::{TextTable, missed, seconds_of_99, stolen};
+use crate::result::{Measured, Run, StepResult, Throughput};
+use crate::rounds::{Median, medians, verdict};
 
 /// What the columns mean, for readers of tables.
 pub const COLUMNS: &[(&str, &str)] = &[
     ("rate.av", "inserts, queries or rows of a scan per second, mean"),
     ("range", "with --rounds, the lowest and the highest rate.av; the line is the median run's"),
     ("rate.99", "the rate that 99 % of the seconds reach; of fewer than 100 the slowest second's"),
+    ("secs", "whole seconds that rate.99 is of: below 100 it is the slowest one's"),
     ("vs.X", "rate.av against the first engine's"),
     ("rKB/o wKB/o", "KB read from and written to the device per insert, query or row"),
     ("Mcpu/o", "microseconds of the engine's processor time for each, all its threads"),
@@ -27,8 +28,8 @@ pub fn table(outcomes: &[Outcome]) -> String {
     };
     let relative = format!("vs.{first}");
     let mut table = TextTable::new(&[
-        "step", "clients", "engine", "rate.av", "range", "rate.99", &relative, "rKB/o", "wKB/o",
-        "Mcpu/o", "size", "debt", "rss", "max.ms",
+        "step", "clients", "engine", "rate.av", "range", "rate.99", "secs", &relative, "rKB/o",
+        "wKB/o", "Mcpu/o", "size", "debt", "rss", "max.ms",
     ]);
     let mut verdicts = String::new();
     let mut clients: Vec<_> = outcomes.iter().map(|outcome| outcome.clients).collect();
@@ -44,7 +45,8 @@ pub fn table(outcomes: &[Outcome]) -> String {
             for (engine, median) in &lines {
                 table.row(name.as_str(), cells(median, &name, clients, engine, base));
             }
-            verdicts += &verdict(&name, clients, first, &lines);
+            let case = format!("{name}, {}", counted(clients, "client"));
+            verdicts.extend(verdict(&case, first, &lines, |line| line.rate));
         }
     }
     let mut text = table.render(&["step", "engine"]);
@@ -68,7 +70,7 @@ pub fn table(outcomes: &[Outcome]) -> String {
 fn remarks(outcomes: &[Outcome]) -> Vec<String> {
     let runs = || outcomes.iter().filter_map(|of| Some((of, of.run.as_ref().ok()?)));
     let mut remarks = Vec::new();
-    for of_run in [unheld, stolen_from, notes, warnings] {
+    for of_run in [behind, stolen_from, notes, builds, warnings] {
         for remark in runs().flat_map(|(outcome, run)| of_run(outcome, run)) {
             if !remarks.contains(&remark) {
                 remarks.push(remark);
@@ -78,16 +80,9 @@ fn remarks(outcomes: &[Outcome]) -> Vec<String> {
     remarks
 }
 
-/// Queries are the quicker for inserts that were left out.
-fn unheld(outcome: &Outcome, run: &Run) -> Vec<String> {
-    let of = |(step, label): (&StepResult, String)| {
-        let Background { rate_asked, rate_done, .. } = step.background.filter(|b| !b.held)?;
-        Some(format!(
-            "{}: {label}: only {rate_done:.0} of the {rate_asked:.0} inserts per second asked for",
-            who(outcome)
-        ))
-    };
-    run.labelled().filter_map(of).collect()
+/// What runs at a rate does less, and queries beside it are the quicker, for inserts that were left out.
+fn behind(outcome: &Outcome, run: &Run) -> Vec<String> {
+    missed(run).iter().map(|missed| format!("{}: {missed}", who(outcome))).collect()
 }
 
 fn stolen_from(outcome: &Outcome, run: &Run) -> Vec<String> {
@@ -99,6 +94,10 @@ fn notes(outcome: &Outcome, run: &Run) -> Vec<String> {
     run.engine.notes.iter().map(|note| format!("{}: {note}", outcome.name)).collect()
 }
 
+fn builds(_: &Outcome, run: &Run) -> Vec<String> {
+    vec![format!("Built from {}", run.environment.build)]
+}
+
 fn warnings(_: &Outcome, run: &Run) -> Vec<String> {
     run.environment.warnings().into_iter().map(|what| format!("Warning: {what}")).collect()
 }
@@ -107,20 +106,12 @@ fn who(outcome: &Outcome) -> String {
     format!("{}, {}", outcome.name, counted(outcome.clients, "client"))
 }
 
-fn verdict(name: &str, clients: u32, first: &str, lines: &[(&str, Median<Line>)]) -> String {
-    let own = lines.iter().find(|(engine, _)| *engine == first);
-    let others = lines.iter().filter(|(engine, _)| *engine != first);
-    let best = others.max_by(|(_, a), (_, b)| a.run.rate.total_cmp(&b.run.rate));
-    let (Some((_, own)), Some((best, fastest))) = (own, best) else { return String::new() };
-    let ratio = own.run.rate / fastest.run.rate;
-    let clients = counted(clients, "client");
-    format!("{name}, {clients}: {first} is at {ratio:.2}x of the fastest other, {best}\n")
-}
-
 /// One line of the table.
 struct Line {
     rate: f64,
     rate_99: Option<f64>,
+    /// That this is of.
+    whole_seconds: usize,
     read_kb: f64,
     write_kb: f64,
     cpu_us: f64,
@@ -145,6 +136,7 @@ fn cells(
         format!("{:.0}", line.rate),
         median.range_text(),
         line.rate_99.map_or("-".into(), |rate| format!("{rate:.0}")),
+        seconds_of_99(line.rate_99, line.whole_seconds),
         base.map_or("-".into(), |base| format!("{:.2}", line.rate / base)),
         format!("{:.3}", line.read_kb),
         format!("{:.3}", line.write_kb),
@@ -182,7 +174,7 @@ fn measure(outcome: &Outcome, name: &str) -> Option<Line> {
         for (i, scan) in step.scans.iter().enumerate() {
             if format!("{label}.{}.{}", i + 1, scan.index) == name {
                 let rate = scan.rows as f64 / scan.measured.seconds.max(1e-9);
-                return Some(line(rate, None, scan.rows, &scan.measured, None));
+                return Some(line(rate, scan.rows, &scan.measured));
             }
         }
     }
@@ -197,34 +189,32 @@ fn step_line(step: &StepResult) -> Option<Line> {
     };
     let latency = (throughput.latency.count > 0).then_some(throughput.latency.max_us / 1000.0);
     let Throughput { total, rate_mean, rate_99, .. } = throughput;
-    Some(line(rate_mean, rate_99, total, &step.measured, latency))
+    let line = line(rate_mean, total, &step.measured);
+    Some(Line { rate_99, whole_seconds: step.whole_seconds, latency_ms_max: latency, ..line })
 }
 
-fn line(
-    rate: f64,
-    rate_99: Option<f64>,
-    operations: u64,
-    measured: &Measured,
-    latency_ms_max: Option<f64>,
-) -> Line {
+/// A line without what only steps have that are measured by the second.
+fn line(rate: f64, operations: u64, measured: &Measured) -> Line {
     let per = operations.max(1) as f64;
     let gb = |bytes: u64| bytes as f64 / f64::from(1 << 30);
     Line {
         rate,
-        rate_99,
+        rate_99: None,
+        whole_seconds: 0,
         read_kb: measured.usage.read_bytes as f64 / 1024.0 / per,
         write_kb: measured.usage.write_bytes as f64 / 1024.0 / per,
         cpu_us: measured.engine_cpu_us() as f64 / per,
         size_gb: gb(measured.size_bytes),
         debt_gb: measured.unwritten_bytes.map(gb),
         resident_gb: gb(measured.resident_bytes_max),
-        latency_ms_max,
+        latency_ms_max: None,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::result::Background;
 
     /// A run of one step with this rate.
     fn outcome(name: &str, rate: f64) -> Outcome {
@@ -242,14 +232,19 @@ mod tests {
             steps: vec![StepResult {
                 name: step.name(),
                 step,
-                inserts: Some(Throughput { total: 1, rate_mean: rate, rate_99: None, latency }),
+                inserts: Some(Throughput {
+                    total: 1,
+                    rate_mean: rate,
+                    rate_99: Some(150.0),
+                    latency,
+                }),
                 deletes: 0,
                 queries: None,
                 background: None,
                 scans: Vec::new(),
                 measured: Measured::default(),
                 series: Vec::new(),
-                whole_seconds: 0,
+                whole_seconds: 99,
             }],
             close_seconds: 0.0,
             interrupted: false,
@@ -267,8 +262,8 @@ mod tests {
             let line = text.lines().find(of).unwrap_or_else(|| panic!("{engine}: {text}"));
             line.split_whitespace().map(str::to_string).collect()
         };
-        assert_eq!(cells("a")[3..7], ["200", "100-900", "-", "1.00"]);
-        assert_eq!(cells("b")[3..7], ["50", "50-100", "-", "0.25"]);
+        assert_eq!(cells("a")[3..8], ["200", "100-900", "150", "99", "1.00"]);
+        assert_eq!(cells("b")[3..8], ["50", "50-100", "150", "99", "0.25"]);
         assert!(text.contains("load, 1 client: a is at 4.00x of the fastest other, b"), "{text}");
     }
 
@@ -285,9 +280,15 @@ mod tests {
         let (rate_asked, rate_done) = (2000.0, 612.3);
         step.background = Some(Background { rate_asked, rate_done, held: false, commits_lost: 9 });
         let text = table(&outcomes);
-        let unheld = "b, 1 client: load: only 612 of the 2000 inserts per second asked for";
-        let told =
-            [unheld, "a: it keeps no limit", "b: it keeps no limit", "Warning: the database"];
+        let unheld =
+            "b, 1 client: load: only 612 of the 2000 rows per second asked for, 9 commits left out";
+        let told = [
+            unheld,
+            "a: it keeps no limit",
+            "b: it keeps no limit",
+            "Built from ",
+            "Warning: the database",
+        ];
         for told in told {
             assert_eq!(text.matches(told).count(), 1, "{told}: {text}");
         }

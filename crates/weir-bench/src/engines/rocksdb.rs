@@ -9,7 +9,9 @@
 //! limit is kept; a quarter of the memory is for memtables.
 //!
 //! Durability: `sync` syncs the log at commit; `write` hands it to the system at commit; `relaxed`
-//! keeps it in RocksDB's buffer and syncs it once a second.
+//! keeps it in RocksDB's buffer and syncs it once a second. Log files are not recycled, which would make syncs
+//! cheaper: RocksDB 7.8 turns that off (`recycle_log_file_num` is 0 again) but in the recovery mode that skips over
+//! damage.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::fs;

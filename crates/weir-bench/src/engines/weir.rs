@@ -11,7 +11,7 @@ use weir::{
     Bounds, Database, Direction, IndexRef, Isolation, Patience, RowRef, Schema, Shutdown,
     StatusAddress, Table, Type, Value,
 };
-use weir_governor::{FixedRate, InnodbAdaptive, InnodbSettings, Policy, WriteAtDeadline};
+use weir_governor::{InnodbSettings, PolicyChoice};
 use weir_os::throttle::{Profile, UnknownProfile};
 use weir_os::{Backend, RealClock, ThrottledDisk};
 
@@ -93,39 +93,12 @@ fn with_flush(mut options: weir::Options, choice: &FlushChoice) -> Result<weir::
     if let Some(percent) = choice.dirty_limit_percent {
         options = options.dirty_limit(f64::from(percent) / 100.0);
     }
-    let policy = choice.policy.clone();
-    if policy == "governor" {
+    let policy: PolicyChoice = choice.policy.parse().map_err(Error::Usage)?;
+    if policy == PolicyChoice::Governor {
         return Ok(options);
     }
-    make_policy(&policy)?;
-    Ok(options.flush_policy(move || make_policy(&policy).expect("it was made before")))
-}
-
-/// A policy by its name: as `weir sim` has it, or with dashes alone, as in names of files.
-fn make_policy(name: &str) -> Result<Box<dyn Policy + Send>> {
-    let unknown = || {
-        let what = "governor, at-deadline, fixed:RATE or innodb:CAPACITY/MAX";
-        Error::Usage(format!("`{name}` is no flush policy; use {what}"))
-    };
-    let number = |text: &str| match text.parse::<u32>() {
-        Ok(number) if number > 0 => Ok(f64::from(number)),
-        _ => Err(unknown()),
-    };
-    let plain = name.replace([':', '/'], "-");
-    if plain == "at-deadline" {
-        return Ok(Box::new(WriteAtDeadline::new()));
-    }
-    if let Some(rate) = plain.strip_prefix("fixed-") {
-        return Ok(Box::new(FixedRate::new(number(rate)?)));
-    }
-    let rates = plain.strip_prefix("innodb-").and_then(|rest| rest.split_once('-'));
-    let (low, high) = rates.ok_or_else(unknown)?;
-    let (io_capacity, io_capacity_max) = (number(low)?, number(high)?);
-    if io_capacity > io_capacity_max {
-        return Err(Error::Usage(format!("`{name}`: the capacity is above its maximum")));
-    }
-    let settings = InnodbSettings { io_capacity, io_capacity_max, ..InnodbSettings::default() };
-    Ok(Box::new(InnodbAdaptive::new(settings)))
+    let dirty_limit = InnodbSettings::default().max_dirty_pages_pct;
+    Ok(options.flush_policy(move || policy.policy(dirty_limit)))
 }
 
 type Throttle = Option<(ThrottledDisk, Profile)>;
@@ -394,22 +367,5 @@ impl Session for WeirSession<'_> {
                 data: Data::new(text.as_bytes()),
             }
         }))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn policies_are_named_as_in_the_simulator_or_with_dashes() {
-        for good in ["at-deadline", "fixed:500", "fixed-500", "innodb:200/2000", "innodb-200-2000"]
-        {
-            assert!(make_policy(good).is_ok(), "{good}");
-        }
-        for bad in ["", "fixed:0", "fixed:x", "innodb:200", "innodb:0/5", "innodb:9/3", "best"] {
-            let Err(error) = make_policy(bad) else { panic!("{bad}") };
-            assert!(matches!(error, Error::Usage(_)), "{bad}: {error}");
-        }
     }
 }

@@ -13,7 +13,11 @@ const COLUMNS: [Column; 25] = [
     ("p1/av", "that, as a share of the mean", |f| two(f.jitter_99())),
     ("min/av", "the slowest second, as a share of the mean", |f| two(f.jitter_min())),
     ("rKB/i", "KB read from the device per row", |f| three(f.read_kb_per_row)),
-    ("wKB/i", "KB of pages and redo written per row", |f| three(f.write_kb_per_row)),
+    (
+        "wKB/i",
+        "KB of pages and of the log's growth per row, as the engine counts them: no map, no control",
+        |f| three(f.write_kb_per_row),
+    ),
     ("Mcpu/i", "microseconds of the engine's processor time per row", |f| two(f.cpu_us_per_row)),
     ("size", "GB on the device", |f| two(f.size_bytes as f64 / GB)),
     ("pages/s", "pages written per second", |f| whole(f.pages_mean)),

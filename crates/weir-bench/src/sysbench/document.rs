@@ -76,6 +76,12 @@ pub struct Run {
     /// What 95 % of the transactions of a second did not exceed: mean of the seconds in which any
     /// ended.
     pub latency_ms_95: f64,
+    /// That of the second in which it was worst.
+    #[serde(default)]
+    pub latency_ms_95_max: f64,
+    /// Seconds that count in which no transaction ended: they have no latency.
+    #[serde(default)]
+    pub empty_seconds: usize,
     /// Transactions per second that were rolled back and tried again.
     pub errors_per_second: f64,
     /// The server's processor time in the whole run.
@@ -96,6 +102,11 @@ impl Run {
         (&self.server, &self.test, key(self)) == (&other.server, &other.test, key(other))
     }
 
+    /// How many seconds count: all but so many at the beginning.
+    pub fn counted_seconds(&self, dropped: u32) -> usize {
+        self.seconds.iter().filter(|second| second.second > dropped).count()
+    }
+
     /// Fills in what follows from the seconds.
     pub(super) fn summarize(&mut self, dropped: u32) {
         let kept: Vec<_> = self.seconds.iter().filter(|second| second.second > dropped).collect();
@@ -112,6 +123,8 @@ impl Run {
         // Where no transaction ended, sysbench tells a latency of 0: a stall would look quick.
         let ended: Vec<_> = kept.iter().copied().filter(|s| s.transactions > 0.0).collect();
         self.latency_ms_95 = mean(&ended, |second| second.latency_ms_95);
+        self.latency_ms_95_max = ended.iter().map(|s| s.latency_ms_95).fold(0.0, f64::max);
+        self.empty_seconds = kept.len() - ended.len();
         self.rate_99 = rate_99(&rates).unwrap_or(0.0);
         self.rate_max = rates.iter().copied().fold(0.0, f64::max);
     }
@@ -133,16 +146,18 @@ mod tests {
         let mut run = Run { seconds, ..Run::default() };
         run.summarize(2);
         assert_eq!((run.rate_mean, run.rate_99, run.rate_max), (200.0, 100.0, 300.0));
-        assert_eq!(run.latency_ms_95, 6.0);
+        assert_eq!((run.latency_ms_95, run.empty_seconds), (6.0, 0));
         run.summarize(5);
         assert!(run.failure.unwrap().contains("no second that counts"));
     }
 
     #[test]
     fn a_second_without_a_transaction_has_no_latency() {
-        let seconds = vec![second(1, 100.0), second(2, 0.0), second(3, 0.0), second(4, 100.0)];
-        let mut run = Run { seconds, ..Run::default() };
+        let slow = Second { latency_ms_95: 10.0, ..second(5, 100.0) };
+        let few = [second(1, 100.0), second(2, 0.0), second(3, 0.0), second(4, 100.0), slow];
+        let mut run = Run { seconds: few.to_vec(), ..Run::default() };
         run.summarize(0);
-        assert_eq!((run.rate_mean, run.rate_99, run.latency_ms_95), (50.0, 0.0, 6.0));
+        assert_eq!((run.rate_mean, run.rate_99, run.empty_seconds), (60.0, 0.0, 2));
+        assert_eq!((run.latency_ms_95, run.latency_ms_95_max), (22.0 / 3.0, 10.0));
     }
 }

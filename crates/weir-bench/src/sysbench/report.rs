@@ -1,13 +1,9 @@
 //! Results as one table, and a line for each test that says how the first server stands.
 
-use std::path::Path;
-
 use super::document::{Document, Run};
-use crate::error::Result;
-use crate::files::write_json;
 use crate::quantity::counted;
-use crate::report::TextTable;
-use crate::rounds::{Median, medians};
+use crate::report::{TextTable, seconds_of_99};
+use crate::rounds::{Median, medians, verdict};
 
 /// What the columns mean, for readers of tables.
 pub const COLUMNS: &[(&str, &str)] = &[
@@ -17,8 +13,14 @@ pub const COLUMNS: &[(&str, &str)] = &[
         "tps.99",
         "the rate that 99 % of them reach; of fewer than 100 the slowest; 99/av: that of the mean",
     ),
+    ("secs", "seconds that count, of which tps.99 is: below 100 it is the slowest one's"),
     ("vs.X", "tps.av against the first server's"),
-    ("p95.ms", "latency of 95 % of the transactions: mean of the seconds in which any ended"),
+    (
+        "p95.ms",
+        "latency of 95 % of a second's transactions: mean of the seconds in which any ended",
+    ),
+    ("p95.max", "that of the second in which it was worst"),
+    ("empty", "seconds that count in which no transaction ended: they have no latency"),
     ("err/s", "transactions per second that were rolled back and tried again"),
     ("Mcpu/t", "microseconds of the server's processor time per transaction, of the whole run"),
     ("rKB/t wKB/t", "KB read from and written to the device per transaction, of the whole run"),
@@ -44,8 +46,8 @@ pub fn table(document: &Document) -> String {
     };
     let relative = format!("vs.{first}");
     let mut table = TextTable::new(&[
-        "test", "threads", "server", "tps.av", "range", "tps.99", "99/av", &relative, "p95.ms",
-        "err/s", "Mcpu/t", "rKB/t", "wKB/t", "size", "rss",
+        "test", "threads", "server", "tps.av", "range", "tps.99", "secs", "99/av", &relative,
+        "p95.ms", "p95.max", "empty", "err/s", "Mcpu/t", "rKB/t", "wKB/t", "size", "rss",
     ]);
     let mut verdicts = String::new();
     for (test, threads) in cases(document) {
@@ -55,17 +57,11 @@ pub fn table(document: &Document) -> String {
         let base = lines.iter().find(|(server, _)| *server == first);
         let base = base.map(|(_, median)| median.run.rate_mean);
         for (_, median) in &lines {
-            table.row(format!("{test} {threads}"), cells(median, base));
+            let seconds = median.run.counted_seconds(document.settings.dropped_seconds);
+            table.row(format!("{test} {threads}"), cells(median, seconds, base));
         }
-        let others = lines.iter().filter(|(server, _)| *server != first);
-        let best = others.max_by(|(_, a), (_, b)| a.run.rate_mean.total_cmp(&b.run.rate_mean));
-        if let (Some(base), Some((name, best))) = (base, best) {
-            let ratio = base / best.run.rate_mean.max(f64::MIN_POSITIVE);
-            let threads = counted(threads, "thread");
-            verdicts += &format!(
-                "{test}, {threads}: {first} is at {ratio:.2}x of the fastest other, {name}\n"
-            );
-        }
+        let case = format!("{test}, {}", counted(threads, "thread"));
+        verdicts.extend(verdict(&case, first, &lines, |run| run.rate_mean));
     }
     let mut text = table.render(&["test", "server"]);
     if !verdicts.is_empty() {
@@ -75,6 +71,7 @@ pub fn table(document: &Document) -> String {
         let settings = server.settings.join(", ");
         text += &format!("\n{}: {}, {settings}\n", server.name, server.version);
     }
+    text += &format!("\nBuilt from {}\n", document.environment.build);
     for run in document.runs.iter().filter(|run| run.failure.is_some()) {
         let round = match document.settings.rounds {
             1 => String::new(),
@@ -97,7 +94,7 @@ fn cases(document: &Document) -> Vec<(&str, u32)> {
     cases
 }
 
-fn cells(median: &Median<&Run>, base: Option<f64>) -> Vec<String> {
+fn cells(median: &Median<&Run>, seconds: usize, base: Option<f64>) -> Vec<String> {
     let run = median.run;
     let per = |amount: f64| amount / run.transactions.max(1) as f64;
     let gb = |bytes: u64| format!("{:.2}", bytes as f64 / f64::from(1 << 30));
@@ -109,9 +106,12 @@ fn cells(median: &Median<&Run>, base: Option<f64>) -> Vec<String> {
         format!("{:.0}", run.rate_mean),
         median.range_text(),
         format!("{:.0}", run.rate_99),
+        seconds_of_99(Some(run.rate_99), seconds),
         ratio(run.rate_99, run.rate_mean),
         base.map_or("-".into(), |base| ratio(run.rate_mean, base)),
         format!("{:.2}", run.latency_ms_95),
+        format!("{:.2}", run.latency_ms_95_max),
+        run.empty_seconds.to_string(),
         format!("{:.1}", run.errors_per_second),
         format!("{:.1}", per(run.server_cpu_us as f64)),
         format!("{:.3}", per(run.usage.read_bytes as f64 / 1024.0)),
@@ -121,24 +121,28 @@ fn cells(median: &Median<&Run>, base: Option<f64>) -> Vec<String> {
     ]
 }
 
-/// Writes the document, with its directory.
-///
-/// # Errors
-/// When the file can't be written.
-pub fn save(document: &Document, path: &Path) -> Result<()> {
-    write_json(path, document)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::environment::Environment;
+    use crate::files::write_json;
     use crate::sysbench::document::{FORMAT, Settings};
+    use crate::sysbench::output::Second;
 
     fn run(server: &str, threads: u32, rate_mean: f64) -> Run {
         let (server, test) = (server.to_string(), "oltp_read_write".to_string());
         let rate_99 = rate_mean / 2.0;
-        Run { server, test, threads, rate_mean, rate_99, transactions: 10, ..Run::default() }
+        let seconds = (1..=3).map(|second| Second { second, ..Second::default() }).collect();
+        Run {
+            server,
+            test,
+            threads,
+            rate_mean,
+            rate_99,
+            transactions: 10,
+            seconds,
+            ..Run::default()
+        }
     }
 
     fn document(runs: Vec<Run>) -> Document {
@@ -179,7 +183,7 @@ mod tests {
         assert!(text.contains("oltp_read_write 4 rocksdb: failed: gone"), "{text}");
         let line = text.lines().find(|line| line.contains("innodb")).unwrap();
         let cells: Vec<_> = line.split_whitespace().collect();
-        assert_eq!(cells[1..8], ["1", "innodb", "100", "-", "50", "0.50", "0.33"]);
+        assert_eq!(cells[1..9], ["1", "innodb", "100", "-", "50", "2", "0.50", "0.33"]);
     }
 
     #[test]
@@ -195,8 +199,8 @@ mod tests {
             let line = text.lines().find(of).unwrap_or_else(|| panic!("{server}: {text}"));
             line.split_whitespace().map(str::to_string).collect()
         };
-        assert_eq!(cells("weir")[3..8], ["200", "100-900", "100", "0.50", "1.00"]);
-        assert_eq!(cells("innodb")[3..8], ["100", "-", "50", "0.50", "0.50"]);
+        assert_eq!(cells("weir")[3..9], ["200", "100-900", "100", "2", "0.50", "1.00"]);
+        assert_eq!(cells("innodb")[3..9], ["100", "-", "50", "2", "0.50", "0.50"]);
         assert!(text.contains("weir is at 2.00x of the fastest other, innodb"), "{text}");
         assert!(text.contains("round 2: oltp_read_write 4 innodb: failed: gone"), "{text}");
     }
@@ -215,7 +219,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("new").join("run.json");
         let document = document(vec![run("weir", 1, 300.0)]);
-        save(&document, &path).unwrap();
+        write_json(&path, &document).unwrap();
         let text = std::fs::read(&path).unwrap();
         assert_eq!(serde_json::from_slice::<Document>(&text).unwrap(), document);
     }

@@ -166,6 +166,7 @@ fn summary(run: Run, phase: Phase<Worked>) -> Run {
         tpm_c: sum(|worked| worked.ordered) as f64 * 60.0 / all.last_end.as_secs_f64().max(1e-9),
         rate_mean: all.mean(),
         rate_99: rate_99(&all.rates()).unwrap_or(0.0),
+        whole_seconds: all.rates().len(),
         transactions: all.done(),
         rolled_back: sum(|worked| worked.rolled_back),
         retries: sum(|worked| worked.retries),

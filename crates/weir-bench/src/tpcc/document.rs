@@ -77,6 +77,9 @@ pub struct Run {
     pub rate_mean: f64,
     /// The rate that 99 % of the seconds reach.
     pub rate_99: f64,
+    /// Seconds that this is of: those in which all clients were at work from beginning to end.
+    #[serde(default)]
+    pub whole_seconds: usize,
     /// Transactions of all kinds, those that were rolled back as they were meant to be among them.
     pub transactions: u64,
     /// New orders that were rolled back as they were meant to be.

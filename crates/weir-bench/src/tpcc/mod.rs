@@ -4,6 +4,8 @@
 //! type, and each transaction is of any warehouse; so `tpmC` here is no result in the standard's sense, but good for
 //! comparing engines. After each run the standard's conditions of consistency are checked, and that no order is lost.
 //!
+//! [`SHORTCUTS`] tells what else is easier than the standard has it, for all engines alike.
+//!
 //! | file             | what                                                                |
 //! |------------------|---------------------------------------------------------------------|
 //! | [`tables`]       | the nine tables                                                     |
@@ -54,6 +56,14 @@ use bench::Bench;
 use document::{Document, FORMAT, Load, Run, Settings};
 use population::rows_of;
 use random::Size;
+
+/// What is easier than the standard has it, for readers of `--help`.
+pub const SHORTCUTS: &str = "\
+Easier than the standard, for all engines alike, besides that clients neither think nor type:
+  - an order's lines are sorted by warehouse and item, so that no two wait for each other's stock
+  - a new order adds up no total; Payment returns no addresses nor other data of the customer
+  - dates are all the same one
+  - deliveries aren't queued, and are one transaction for all districts";
 
 /// What is measured.
 #[derive(Debug, Clone)]

@@ -1,15 +1,11 @@
 //! Results as tables: how the engines stand, how their tables were filled, and how long each transaction took.
 
-use std::path::Path;
-
 use super::document::{Document, Load, Run};
 use super::transactions::Kind;
-use crate::error::Result;
-use crate::files::write_json;
 use crate::quantity::counted;
-use crate::report::{Cell, TEXT_COLUMNS, TextTable, seen, stolen_share};
+use crate::report::{Cell, TEXT_COLUMNS, TextTable, seconds_of_99, seen, stolen_share};
 use crate::result::Measured;
-use crate::rounds::{Median, medians};
+use crate::rounds::{Median, medians, verdict};
 
 /// What the columns mean, for readers of tables.
 pub const COLUMNS: &[(&str, &str)] = &[
@@ -18,6 +14,7 @@ pub const COLUMNS: &[(&str, &str)] = &[
     ("vs.X", "tpmC against the first engine's"),
     ("tps.av", "transactions of all kinds per second"),
     ("tps.99", "the rate that 99 % of the seconds reach; of fewer than 100 the slowest one's"),
+    ("secs", "whole seconds that tps.99 is of: below 100 it is the slowest one's"),
     ("99/av", "tps.99 as a part of tps.av"),
     ("retry/s", "transactions per second that the engine rolled back and that ran again"),
     ("Mcpu/t", "microseconds of the engine's processor time per transaction, or per row loaded"),
@@ -43,6 +40,7 @@ pub fn summary(document: &Document) -> String {
             text += &format!("{}: {note}\n", engine.name);
         }
     }
+    text += &format!("\nBuilt from {}\n", document.environment.build);
     for run in &document.runs {
         for remark in remarks(run, document.environment.cores) {
             let clients = counted(run.clients, "client");
@@ -149,7 +147,8 @@ fn rates(document: &Document) -> TextTable {
     let mut heads = vec!["clients", "engine", "tpmC", "range"];
     heads.extend(relative.as_deref());
     heads.extend([
-        "tps.av", "tps.99", "99/av", "retry/s", "Mcpu/t", "rKB/t", "wKB/t", "size", "debt", "rss",
+        "tps.av", "tps.99", "secs", "99/av", "retry/s", "Mcpu/t", "rKB/t", "wKB/t", "size", "debt",
+        "rss",
     ]);
     let mut table = TextTable::new(&heads);
     for (clients, lines) in cases(document) {
@@ -167,6 +166,7 @@ fn rates(document: &Document) -> TextTable {
             cells.extend([
                 Cell::number(run.rate_mean, 0),
                 Cell::number(run.rate_99, 0),
+                seconds_of_99(Some(run.rate_99), run.whole_seconds).into(),
                 ratio(run.rate_99, run.rate_mean),
                 Cell::number(run.retries as f64 / run.measured.seconds.max(1e-9), 1),
             ]);
@@ -184,17 +184,10 @@ fn rates(document: &Document) -> TextTable {
 /// How the first engine stands beside the fastest other, a line for each number of clients.
 fn verdicts(document: &Document) -> String {
     let Some(first) = first(document) else { return String::new() };
-    let mut text = String::new();
-    for (clients, lines) in cases(document) {
-        let others = lines.iter().filter(|(engine, _)| *engine != first);
-        let best = others.max_by(|(_, a), (_, b)| a.run.tpm_c.total_cmp(&b.run.tpm_c));
-        if let (Some(base), Some((name, best))) = (base(&lines, first), best) {
-            let clients = counted(clients, "client");
-            let times = ratio(base, best.run.tpm_c).text;
-            text += &format!("{clients}: {first} is at {times}x of the fastest other, {name}\n");
-        }
-    }
-    text
+    let of_case = |(clients, lines): (u32, Vec<Line>)| {
+        verdict(&counted(clients, "client"), first, &lines, |run| run.tpm_c)
+    };
+    cases(document).into_iter().filter_map(of_case).collect()
 }
 
 fn latencies(document: &Document) -> TextTable {
@@ -223,21 +216,13 @@ fn latencies(document: &Document) -> TextTable {
     table
 }
 
-/// Writes the document, with its directory.
-///
-/// # Errors
-/// When the file can't be written.
-pub fn save(document: &Document, path: &Path) -> Result<()> {
-    write_json(path, document)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     /// The cells of the only run under their heads.
     fn cell(measured: Measured, head: &str) -> String {
-        let run = Run { transactions: 100, measured, ..Run::default() };
+        let run = Run { transactions: 100, whole_seconds: 30, measured, ..Run::default() };
         let document = Document {
             format: super::super::document::FORMAT,
             settings: serde_json::from_value(serde_json::json!({
@@ -260,6 +245,11 @@ mod tests {
         let measured = |unwritten_bytes| Measured { unwritten_bytes, ..Measured::default() };
         assert_eq!(cell(measured(Some(3 << 29)), "debt"), "1.50");
         assert_eq!(cell(measured(None), "debt"), "-");
+    }
+
+    #[test]
+    fn it_is_told_of_how_many_seconds_the_slow_ones_are() {
+        assert_eq!(cell(Measured::default(), "secs"), "30");
     }
 
     #[test]

@@ -56,6 +56,7 @@ impl Family {
                 "innodb_io_capacity_max",
                 "innodb_doublewrite",
                 "innodb_flush_neighbors",
+                "innodb_change_buffering",
                 "innodb_page_size",
             ],
             Family::RocksDb => &[
@@ -63,6 +64,7 @@ impl Family {
                 "rocksdb_db_write_buffer_size",
                 "rocksdb_max_total_wal_size",
                 "rocksdb_flush_log_at_trx_commit",
+                "rocksdb_deadlock_detect",
                 "rocksdb_use_direct_reads",
                 "rocksdb_use_direct_io_for_flush_and_compaction",
                 "rocksdb_default_cf_options",
@@ -144,11 +146,14 @@ pub fn info(control: &mut Conn, table_engine: &str) -> Result<EngineInfo> {
     let version: Option<String> =
         control.query_first("SELECT VERSION()").map_err(failed("show version"))?;
     let mut settings = Vec::new();
-    for names in [Family::of(table_engine).settings(), COMMON] {
+    let family = Family::of(table_engine);
+    for names in [family.settings(), COMMON] {
         let values = variables(control, names)?;
         let known = names.iter().filter_map(|name| Some((name, values.get(*name)?)));
         settings.extend(known.map(|(name, value)| format!("{name}={value}")));
     }
+    let build = one_status(control, "Weir_build").filter(|_| family == Family::Weir);
+    settings.extend(build.map(|build| format!("weir_build={build}")));
     Ok(EngineInfo {
         name: format!("{}-sql", table_engine.to_ascii_lowercase()),
         version: version.unwrap_or_else(|| "unknown".into()),
@@ -241,24 +246,49 @@ pub fn status(control: &mut Conn, family: Family) -> Vec<(String, f64)> {
     let show = format!("SHOW GLOBAL STATUS LIKE '{}%'", prefix.replace('_', "\\_"));
     let rows: Vec<(String, String)> = control.query(show).unwrap_or_default();
     let figure = |(name, value): (String, String)| {
-        Some((name.strip_prefix(prefix)?.to_string(), value.parse().ok()?))
+        let name = figure_name(family, name.strip_prefix(prefix)?)?;
+        Some((name.to_string(), value.parse().ok()?))
     };
     rows.into_iter().filter_map(figure).collect()
 }
 
+/// The name that a status variable has here, without its prefix; `None` for what is no figure.
+fn figure_name(family: Family, name: &str) -> Option<&str> {
+    match (family, name) {
+        // It may look like a number.
+        (Family::Weir, "build") => None,
+        // These wait for room in the log buffer, Weir's for room in the log.
+        (Family::InnoDb, "log_waits") => Some("log_buffer_waits"),
+        _ => Some(name),
+    }
+}
+
 /// Reads of the device so far.
 pub fn device_reads(control: &mut Conn, family: Family) -> Option<u64> {
-    one_status(control, family.device_reads()?)
+    one_status(control, family.device_reads()?)?.parse().ok()
 }
 
 /// Bytes that were changed and are still to be written.
 pub fn unwritten_bytes(control: &mut Conn, family: Family) -> Option<u64> {
     let (name, each) = family.unwritten()?;
-    Some(one_status(control, name)? * each)
+    Some(one_status(control, name)?.parse::<u64>().ok()? * each)
 }
 
-fn one_status(control: &mut Conn, name: &str) -> Option<u64> {
+fn one_status(control: &mut Conn, name: &str) -> Option<String> {
     let row: (String, String) =
         control.query_first(format!("SHOW GLOBAL STATUS LIKE '{name}'")).ok()??;
-    row.1.parse().ok()
+    Some(row.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_the_same_thing_has_another_name() {
+        assert_eq!(figure_name(Family::Weir, "log_waits"), Some("log_waits"));
+        assert_eq!(figure_name(Family::InnoDb, "log_waits"), Some("log_buffer_waits"));
+        assert_eq!(figure_name(Family::InnoDb, "data_reads"), Some("data_reads"));
+        assert_eq!(figure_name(Family::Weir, "build"), None);
+    }
 }

@@ -1,9 +1,9 @@
-//! Which policy to run, and by which rules the engine around it plays.
+//! Policies by name: which one to run, and by which rules the engine around it plays.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-use weir_governor::{FixedRate, Governor, InnodbAdaptive, InnodbSettings, Policy, WriteAtDeadline};
+use crate::{FixedRate, Governor, InnodbAdaptive, InnodbSettings, Policy, WriteAtDeadline};
 
 /// Pages per second that a policy may be given: at most more than a thousand devices do.
 pub const PAGE_RATES: RangeInclusive<f64> = 1.0..=1e9;
@@ -22,7 +22,7 @@ pub enum PolicyChoice {
 }
 
 impl PolicyChoice {
-    /// What [`PolicyChoice::from_str`] understands.
+    /// What [`PolicyChoice::from_str`] understands; dashes do for other signs, as in names of files.
     pub const FORMS: &str = "governor, at-deadline, fixed:PAGES, innodb:IO_CAPACITY/IO_CAPACITY_MAX, \
                              innodb-plain:IO_CAPACITY";
 
@@ -36,7 +36,7 @@ impl PolicyChoice {
     }
 
     /// The policy, for a dirty limit in percent of the frames.
-    pub fn policy(&self, dirty_limit_percent: f64) -> Box<dyn Policy> {
+    pub fn policy(&self, dirty_limit_percent: f64) -> Box<dyn Policy + Send> {
         match self {
             PolicyChoice::Governor => Box::new(Governor::new()),
             PolicyChoice::AtDeadline => Box::new(WriteAtDeadline::new()),
@@ -77,30 +77,31 @@ impl FromStr for PolicyChoice {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let unknown = || format!("`{text}` is no policy; use {}", PolicyChoice::FORMS);
-        let (name, value) = text.split_once(':').unwrap_or((text, ""));
-        match (name, value) {
-            ("governor", "") => Ok(PolicyChoice::Governor),
-            ("at-deadline", "") => Ok(PolicyChoice::AtDeadline),
-            ("fixed", rate) => Ok(PolicyChoice::Fixed(number(rate, text)?)),
-            ("innodb-plain", rate) => {
-                let io_capacity = number(rate, text)?;
-                Ok(PolicyChoice::Innodb(InnodbSettings {
-                    adaptive_flushing: false,
-                    io_capacity,
-                    io_capacity_max: io_capacity,
-                    ..InnodbSettings::default()
-                }))
-            }
-            ("innodb", rates) => {
-                let (low, high) = rates.split_once('/').ok_or_else(unknown)?;
-                let (low, high) = (number(low, text)?, number(high, text)?);
-                if low > high {
-                    return Err(format!("`{text}`: io_capacity is above io_capacity_max"));
-                }
-                Ok(PolicyChoice::innodb(low, high))
-            }
-            _ => Err(unknown()),
+        let plain = text.replace([':', '/'], "-");
+        match plain.as_str() {
+            "governor" => return Ok(PolicyChoice::Governor),
+            "at-deadline" => return Ok(PolicyChoice::AtDeadline),
+            _ => {}
         }
+        if let Some(rate) = plain.strip_prefix("fixed-") {
+            return Ok(PolicyChoice::Fixed(number(rate, text)?));
+        }
+        if let Some(rate) = plain.strip_prefix("innodb-plain-") {
+            let io_capacity = number(rate, text)?;
+            return Ok(PolicyChoice::Innodb(InnodbSettings {
+                adaptive_flushing: false,
+                io_capacity,
+                io_capacity_max: io_capacity,
+                ..InnodbSettings::default()
+            }));
+        }
+        let rates = plain.strip_prefix("innodb-").and_then(|rates| rates.split_once('-'));
+        let (low, high) = rates.ok_or_else(unknown)?;
+        let (low, high) = (number(low, text)?, number(high, text)?);
+        if low > high {
+            return Err(format!("`{text}`: io_capacity is above io_capacity_max"));
+        }
+        Ok(PolicyChoice::innodb(low, high))
     }
 }
 
@@ -112,7 +113,14 @@ mod tests {
     fn policies_by_name() {
         assert_eq!("governor".parse(), Ok(PolicyChoice::Governor));
         assert_eq!("fixed:500".parse(), Ok(PolicyChoice::Fixed(500.0)));
-        assert_eq!("innodb:200/2000".parse(), Ok(PolicyChoice::innodb(200.0, 2000.0)));
+        assert_eq!("fixed-500".parse(), Ok(PolicyChoice::Fixed(500.0)));
+        for name in ["innodb:200/2000", "innodb-200-2000"] {
+            assert_eq!(name.parse(), Ok(PolicyChoice::innodb(200.0, 2000.0)), "{name}");
+        }
+        let Ok(PolicyChoice::Innodb(plain)) = "innodb-plain:200".parse() else {
+            panic!("it is one")
+        };
+        assert!(!plain.adaptive_flushing && plain.io_capacity_max == 200.0);
         for bad in [
             "",
             "governor:1",
@@ -122,6 +130,8 @@ mod tests {
             "fixed:1e300",
             "innodb:5",
             "innodb:9/3",
+            "innodb:0/5",
+            "best",
         ] {
             assert!(bad.parse::<PolicyChoice>().is_err(), "{bad}");
         }
