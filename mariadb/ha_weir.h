@@ -240,6 +240,9 @@ private:
   void encode_new(const std::vector<uint> &indexes, const uchar *record);
   size_t list_entries(const std::vector<uint> &indexes, const std::vector<Encoded> &entries, WeirEntry *out) const;
   int insert(const uchar *record);
+  int insert_or_lock(const WeirEntry *entries, size_t count);
+  WeirResult lock_duplicate();
+  WeirResult find_owner(Bytes &owner);
   int duplicate_error(WeirResult result);
   int update_same_key(const uchar *old_row, const uchar *new_row);
   int update_new_key(const uchar *old_row, const uchar *new_row, const Bytes &new_pk);
@@ -260,6 +263,7 @@ private:
   weir::Bulk *leaving= nullptr;    // the same, of rows to be deleted
   ulong first_collected= 0;        // number in its statement of the first of them
   bool expects_duplicates= false;  // the server deals with rows that are there already
+  bool changes_duplicates= false;  // and changes or replaces them
   bool is_alone(enum_sql_command statement) const;
   bool may_collect_inserted() const;
   bool may_collect_deleted() const;

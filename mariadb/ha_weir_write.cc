@@ -76,11 +76,83 @@ int ha_weir::insert(const uchar *record)
   row_bytes.clear();
   rows.encode(table, record, row_bytes);
   share->changes++;
+  if (changes_duplicates)
+    return insert_or_lock(entries, count);
   WeirResult result= weir_insert(transaction(), share->table, bytes_of(pk), bytes_of(row_bytes),
                                  entries, count);
   if (result == WEIR_RESULT_OK)
     note_write();
   return result == WEIR_RESULT_DUPLICATE ? duplicate_error(result) : fail(result);
+}
+
+// Inserts the row of `pk`, or locks the one that is in its way, which the server is to change or to replace: it must find that
+// one, and nobody else may be about to change it.
+int ha_weir::insert_or_lock(const WeirEntry *entries, size_t count)
+{
+  for (;;)
+  {
+    WeirResult result= weir_try_insert(transaction(), share->table, bytes_of(pk), bytes_of(row_bytes), entries, count);
+    if (result == WEIR_RESULT_OK)
+      note_write();
+    if (result != WEIR_RESULT_DUPLICATE)
+      return fail(result);
+    int error= duplicate_error(result);
+    result= lock_duplicate();
+    if (result != WEIR_RESULT_NOT_FOUND)
+      return result == WEIR_RESULT_OK ? error : fail(result);
+    if (is_killed(ha_thd()))
+      return HA_ERR_ABORTED_BY_USER;
+  }
+}
+
+static WeirResult damaged(const Bytes &words)
+{
+  weir_error_set(bytes_of(words));
+  return WEIR_RESULT_CORRUPT;
+}
+
+// Locks the row that is in the way of the one of `pk` and `new_entries`. `NOT_FOUND`: it isn't any more.
+WeirResult ha_weir::lock_duplicate()
+{
+  WeirBytes found;
+  // A number that the engine gave is nothing that the server asks for.
+  if (duplicate == MAX_KEY)
+    return WEIR_RESULT_OK;
+  if (duplicate == table->s->primary_key)
+    return weir_get(transaction(), share->table, bytes_of(pk), WEIR_LOCK_EXCLUSIVE, row, &found);
+  Bytes owner, owner_now;
+  if (WeirResult result= find_owner(owner))
+    return result;
+  WeirResult result= weir_get(transaction(), share->table, bytes_of(owner), WEIR_LOCK_EXCLUSIVE, row, &found);
+  if (result != WEIR_RESULT_OK && result != WEIR_RESULT_NOT_FOUND)
+    return result;
+  // Who holds a row holds its entries.
+  bool is_there= result == WEIR_RESULT_OK;
+  result= find_owner(owner_now);
+  if (result == WEIR_RESULT_OK && owner == owner_now)
+    return is_there ? WEIR_RESULT_OK : damaged("an index has an entry of a row that the table lacks");
+  if (result != WEIR_RESULT_OK && result != WEIR_RESULT_NOT_FOUND)
+    return result;
+  weir_unlock(transaction(), share->table, bytes_of(owner));
+  return WEIR_RESULT_NOT_FOUND;
+}
+
+// The primary key of the row that has the entry which is in the way. As the server's own reads do, it locks the entry's range, where
+// ranges are locked, before the row.
+WeirResult ha_weir::find_owner(Bytes &owner)
+{
+  WeirScan *finds= nullptr;
+  WeirScanned entry= {};
+  WeirBound key= bound(WEIR_BOUND_KIND_INCLUDED, new_entries[duplicate].key);
+  WeirResult result= weir_scan_open(transaction(), share->table, index_position(duplicate), key, key, false,
+                                    WEIR_LOCK_EXCLUSIVE, &finds);
+  if (result == WEIR_RESULT_OK)
+    result= weir_scan_next(finds, transaction(), &entry, nullptr);
+  owner.clear();
+  if (result == WEIR_RESULT_OK && !keys[duplicate].primary_of(entry.key, entry.value, owner))
+    result= damaged("an index has an entry that makes no sense");
+  weir_scan_close(finds);
+  return result;
 }
 
 int ha_weir::write_row(const uchar *buf)

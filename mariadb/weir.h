@@ -841,6 +841,18 @@ enum WeirResult weir_insert(struct WeirTransaction *transaction,
                             const struct WeirEntry *entries,
                             size_t count);
 
+// As `weir_insert`, for a caller who goes on with the row that is in the way: that isn't locked. The caller locks it,
+// and inserts again if it is gone by then.
+//
+// # Safety
+// As [`weir_insert`].
+enum WeirResult weir_try_insert(struct WeirTransaction *transaction,
+                                const struct WeirTable *table,
+                                struct WeirBytes key,
+                                struct WeirBytes row,
+                                const struct WeirEntry *entries,
+                                size_t count);
+
 // Replaces a row that keeps its primary key, and those of its index entries that change. If `unseen`
 // comes back true, pass the entries that stayed to `weir_touch`.
 //

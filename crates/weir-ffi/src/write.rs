@@ -95,6 +95,31 @@ pub unsafe extern "C" fn weir_insert(
     }
 }
 
+/// As `weir_insert`, for a caller who goes on with the row that is in the way: that isn't locked. The caller locks it,
+/// and inserts again if it is gone by then.
+///
+/// # Safety
+/// As [`weir_insert`].
+#[no_mangle]
+pub unsafe extern "C" fn weir_try_insert(
+    transaction: *mut WeirTransaction,
+    table: *const WeirTable,
+    key: WeirBytes,
+    row: WeirBytes,
+    entries: *const WeirEntry,
+    count: usize,
+) -> WeirResult {
+    // SAFETY: the caller's promises.
+    unsafe {
+        let (transaction, table) = (&mut *transaction, &*table);
+        let (key, row) = (key.slice(), row.slice());
+        let insert = |entries: &[Entry<'_>]| {
+            transaction.waiting()?.try_insert_raw(&table.table, key, row, entries)
+        };
+        result(with_entries(entries, count, insert))
+    }
+}
+
 /// Replaces a row that keeps its primary key, and those of its index entries that change. If `unseen`
 /// comes back true, pass the entries that stayed to `weir_touch`.
 ///

@@ -258,6 +258,19 @@ impl Transaction {
         Ok(())
     }
 
+    /// Runs what does something about rows that are in an insert's way, and locks them itself.
+    pub(super) fn without_locks_on_duplicates<T>(
+        &mut self,
+        run: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<T> {
+        self.txn()?.locks_duplicates = false;
+        let result = run(self);
+        if let Some(txn) = &mut self.txn {
+            txn.locks_duplicates = self.locks_ranges;
+        }
+        result
+    }
+
     /// Begins a statement of several raw reads: under [`Isolation::ReadCommitted`] they see what is
     /// committed now. A typed read is a statement of its own.
     ///
