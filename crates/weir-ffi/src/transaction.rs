@@ -146,6 +146,16 @@ impl WeirTransaction {
         Ok(txn)
     }
 
+    /// The transaction, for a read, which may have to wait for a lock if it takes any: at `Serializable` each does.
+    pub(crate) fn reading(&mut self, lock: WeirLock) -> weir::Result<&mut Transaction> {
+        let isolation = self.txn.as_ref().map(Transaction::isolation);
+        match (lock, isolation) {
+            (WeirLock::None, Some(Isolation::Serializable)) => self.waiting(),
+            (WeirLock::None, _) => self.running(),
+            _ => self.waiting(),
+        }
+    }
+
     /// Makes a commit visible, and keeps what may begin again.
     fn commit(&mut self, durability: WeirDurability) -> weir::Result<Committed> {
         self.leave();

@@ -145,6 +145,11 @@ impl Transaction {
         self.durability = durability;
     }
 
+    /// What its reads see.
+    pub fn isolation(&self) -> Isolation {
+        self.isolation
+    }
+
     /// When its commit returns.
     pub fn durability(&self) -> Durability {
         self.durability
