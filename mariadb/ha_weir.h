@@ -14,6 +14,7 @@
 namespace weir {
 struct Sum;
 } // namespace weir
+class Altered;
 
 class ha_weir final : public handler
 {
@@ -251,6 +252,8 @@ private:
   int delete_encoded();
   int touch_stayed(const uchar *record);
   bool index_may_change(uint index) const;
+  bool place_columns(TABLE *altered, const Alter_inplace_info *info, Altered &out) const;
+  bool fits_meta(TABLE *altered, const Alter_inplace_info *info) const;
   bool drop_built(TABLE *altered, Alter_inplace_info *info);
 
   /* CHECK */

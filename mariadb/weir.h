@@ -10,6 +10,9 @@
 // Stands for the primary key where an index is named by its position.
 #define WEIR_PRIMARY UINT32_MAX
 
+// Most bytes that the caller may keep with a table.
+#define WEIR_META_BYTES_MAX 65536
+
 // Room for any short form, in bytes.
 #define WEIR_SHORT_FORM_BYTES_MAX 3532
 

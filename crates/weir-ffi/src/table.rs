@@ -226,6 +226,10 @@ pub unsafe extern "C" fn weir_table_meta(
     }
 }
 
+/// Most bytes that the caller may keep with a table.
+pub const WEIR_META_BYTES_MAX: usize = 65536;
+const _: () = assert!(WEIR_META_BYTES_MAX == weir::schema::MAX_META);
+
 /// Replaces the bytes that the caller keeps with the table.
 ///
 /// # Safety
