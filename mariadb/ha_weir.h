@@ -177,7 +177,7 @@ private:
   const key_range *range_end= nullptr;
   bool backward= false, exact= false, at_entry= false, at_end= false, has_place= false;
   bool ends_with_range= false; // the scan ends just where the server's range does
-  weir::Alone *alone= nullptr; // of a sequence
+  weir::Alone *alone= nullptr; // of a sequence, or of CHECK
 
   /* Room for what is encoded */
   Bytes key_bytes, row_bytes, low_bytes, high_bytes;

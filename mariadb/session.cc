@@ -363,6 +363,11 @@ WeirResult Alone::begin_dirty()
   return weir_begin(database, WEIR_ISOLATION_READ_UNCOMMITTED, canceller, &transaction);
 }
 
+WeirResult Alone::begin_repeatable()
+{
+  return weir_begin(database, WEIR_ISOLATION_REPEATABLE_READ, canceller, &transaction);
+}
+
 WeirResult Scanner::open(const WeirTable *table, uint32_t index, bool backward)
 {
   WeirBound all= {WEIR_BOUND_KIND_OPEN, {nullptr, 0}};

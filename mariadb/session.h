@@ -100,7 +100,7 @@ private:
   void leave_prepared_if_reset(THD *thd);
 };
 
-// A transaction of its own for one statement, whatever becomes of the connection's: for sequences.
+// A transaction of its own for one statement, or a part of it, whatever becomes of the connection's.
 class Alone
 {
 public:
@@ -109,6 +109,8 @@ public:
   WeirResult begin();
   // Reads what isn't committed, too.
   WeirResult begin_dirty();
+  // Reads one snapshot.
+  WeirResult begin_repeatable();
   WeirResult commit();
   WeirTransaction *transaction= nullptr;
 
