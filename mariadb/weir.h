@@ -739,7 +739,7 @@ enum WeirResult weir_statement_begin(struct WeirTransaction *transaction,
                                      uint64_t lock_wait_timeout_ms,
                                      bool locks_ranges);
 
-// Takes back what the statement has done; locks are kept.
+// Takes back what the statement has done; locks are kept. If the transaction has ended, all has been taken back.
 //
 // # Safety
 // `transaction` is a handle.

@@ -361,7 +361,7 @@ pub unsafe extern "C" fn weir_statement_begin(
     result(begin(transaction))
 }
 
-/// Takes back what the statement has done; locks are kept.
+/// Takes back what the statement has done; locks are kept. If the transaction has ended, all has been taken back.
 ///
 /// # Safety
 /// `transaction` is a handle.
@@ -369,9 +369,9 @@ pub unsafe extern "C" fn weir_statement_begin(
 pub unsafe extern "C" fn weir_statement_rollback(transaction: *mut WeirTransaction) -> WeirResult {
     // SAFETY: the caller's promise.
     let transaction = unsafe { &mut *transaction };
-    match transaction.statement {
-        None => WeirResult::Ok,
-        Some(savepoint) => result(transaction.running().and_then(|txn| txn.rollback_to(savepoint))),
+    match (&mut transaction.txn, transaction.statement) {
+        (Some(txn), Some(savepoint)) if !txn.has_ended() => result(txn.rollback_to(savepoint)),
+        _ => WeirResult::Ok,
     }
 }
 
