@@ -226,7 +226,9 @@ int ha_weir::start(THD *thd, thr_lock_type type)
   Session *session= Session::of(thd);
   if (int error= session->begin_statement(thd, lock == WEIR_LOCK_NONE))
   {
-    thd->mark_transaction_to_rollback(false);
+    // Of a deadlock it is told already that all is rolled back.
+    if (!thd->transaction_rollback_request)
+      thd->mark_transaction_to_rollback(false);
     return tells_itself(thd) ? 0 : error;
   }
   if (writes && table->s->tmp_table == NO_TMP_TABLE)

@@ -129,7 +129,7 @@ int Session::begin_statement(THD *thd, bool reads_only)
     WeirResult result= weir_statement_begin(transaction, lock_wait_timeout_ms(thd),
                                             may_be_repeated(thd) || checks_before_writing(thd));
     if (result != WEIR_RESULT_OK)
-      return error_of(result);
+      return error_of(result, thd);
     in_statement= true;
   }
   trans_register_ha(thd, false, hton, 0);

@@ -334,8 +334,11 @@ impl Transaction {
         let error = match result {
             Ok(done) => return Ok(done),
             Err(Error::Deadlock) => {
-                self.roll_back()?;
-                return Err(Error::Deadlock);
+                return match self.roll_back() {
+                    // It has ended all the same, and waits for nobody: the rest is taken back later.
+                    Err(error) if !error.is_no_space() => Err(error),
+                    _ => Err(Error::Deadlock),
+                };
             }
             Err(error) => error,
         };
