@@ -370,7 +370,7 @@ pub unsafe extern "C" fn weir_tables_alter(
                 Ok(())
             }
             WeirResult::Cancelled => Err(Error::Cancelled),
-            _ => Err(Error::Catalog("a row doesn't fit the table's definition".to_string())),
+            _ => Err(Error::UnfitRow(all[nth].table.table.name())),
         }
     };
     let database = &all.first().expect("a change of one table at least").table.database;
