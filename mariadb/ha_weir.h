@@ -225,6 +225,7 @@ private:
   int read_entry(uchar *buf, bool &skip);
   int check_entry(uchar *buf, bool asks, bool &skip);
   int read_primary(uchar *buf, WeirBytes key, WeirBytes row);
+  bool decode_row(WeirBytes key, WeirBytes from, const Wanted &what, uchar *record) const;
   int get_row(uchar *buf);
   int get_row_at(uchar *buf, WeirBytes short_form);
   void read_anew_behind();
@@ -247,7 +248,6 @@ private:
   int duplicate_error(WeirResult result);
   int update_same_key(const uchar *old_row, const uchar *new_row);
   int update_new_key(const uchar *old_row, const uchar *new_row, const Bytes &new_pk);
-  int delete_rows();
   std::vector<Bytes> to_be_emptied() const;
   int delete_encoded();
   int touch_stayed(const uchar *record);

@@ -168,12 +168,13 @@ int ha_weir::write_row(const uchar *buf)
   if (hidden)
     if (int error= know_next_hidden())
       return error;
-  Alone own;
+  std::unique_ptr<Alone> own;
   if (sequence && !alone)
   {
-    if (WeirResult result= own.begin())
+    own= std::make_unique<Alone>();
+    if (WeirResult result= own->begin())
       return fail(result);
-    alone= &own;
+    alone= own.get();
   }
   if (hidden)
   {
@@ -191,10 +192,10 @@ int ha_weir::write_row(const uchar *buf)
     append_number(pk, share->next_hidden++);
     error= insert(buf);
   }
-  if (alone == &own)
+  if (own)
   {
     if (!error)
-      error= fail(own.commit());
+      error= fail(own->commit());
     alone= nullptr;
   }
   return error ? error : note_auto_increment(buf);
@@ -383,8 +384,7 @@ int ha_weir::last_value(uint index, Field *field, ulonglong *value)
   uchar *to= record.data();
   MY_BITMAP *kept_read= dbug_tmp_use_all_columns(table, &table->read_set);
   bool ok= position == WEIR_PRIMARY
-               ? rows.decode(table, last.at.value, all.row, to) &&
-                     key.decode_primary(table, last.at.key, all.primary, to)
+               ? decode_row(last.at.key, last.at.value, all, to)
                : key.decode(table, last.at.key, last.at.value, all.entries[index], to);
   if (ok)
     *value= value_at(table, field, to);

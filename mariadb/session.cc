@@ -59,7 +59,7 @@ std::unordered_map<uint64_t, my_thread_id> Session::connections()
   return of_transactions;
 }
 
-static bool in_transaction(THD *thd)
+bool in_transaction(THD *thd)
 {
   return thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN);
 }

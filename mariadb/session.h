@@ -136,6 +136,9 @@ private:
 void leave_table(const Bytes &name);
 size_t drop_left_tables();
 
+// Whether the connection's transaction goes on when its statement ends.
+bool in_transaction(THD *thd);
+
 // Whether the connection's statement is to end. `thd_killed` knows nothing of one that has taken too long, or is asked softly.
 inline bool is_killed(THD *thd)
 {
