@@ -194,9 +194,9 @@ impl Error {
     /// Whether what is stored is damaged, or lacks a part.
     pub fn is_corrupt(&self) -> bool {
         match self {
-            Error::Catalog(_)
-            | Error::UnfitRow(_)
-            | Error::Schema(SchemaError::Malformed(_)) => true,
+            Error::Catalog(_) | Error::UnfitRow(_) | Error::Schema(SchemaError::Malformed(_)) => {
+                true
+            }
             Error::Storage(fault) => fault.is_corrupt(),
             _ => false,
         }
