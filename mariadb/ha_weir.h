@@ -242,7 +242,9 @@ private:
   void encode_new(const std::vector<uint> &indexes, const uchar *record);
   size_t list_entries(const std::vector<uint> &indexes, const std::vector<Encoded> &entries, WeirEntry *out) const;
   int insert(const uchar *record);
-  int insert_or_lock(const WeirEntry *entries, size_t count);
+  int insert_or_lock(const uchar *record);
+  size_t encode_inserted(const uchar *record, WeirEntry *entries);
+  WeirResult lock_row(const Bytes &key);
   WeirResult lock_duplicate();
   WeirResult find_owner(Bytes &owner);
   int duplicate_error(WeirResult result);

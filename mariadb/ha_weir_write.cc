@@ -68,16 +68,20 @@ void ha_weir::note_write()
     Session::find(ha_thd())->written.note(share->last_write);
 }
 
-int ha_weir::insert(const uchar *record)
+// Encodes a row that is to be inserted; how many entries it has.
+size_t ha_weir::encode_inserted(const uchar *record, WeirEntry *entries)
 {
-  WeirEntry entries[MAX_KEY];
   encode_new(secondary, record);
-  size_t count= list_entries(secondary, new_entries, entries);
   row_bytes.clear();
   rows.encode(table, record, row_bytes);
   share->changes++;
-  if (changes_duplicates)
-    return insert_or_lock(entries, count);
+  return list_entries(secondary, new_entries, entries);
+}
+
+int ha_weir::insert(const uchar *record)
+{
+  WeirEntry entries[MAX_KEY];
+  size_t count= encode_inserted(record, entries);
   WeirResult result= weir_insert(transaction(), share->table, bytes_of(pk), bytes_of(row_bytes),
                                  entries, count);
   if (result == WEIR_RESULT_OK)
@@ -87,8 +91,10 @@ int ha_weir::insert(const uchar *record)
 
 // Inserts the row of `pk`, or locks the one that is in its way, which the server is to change or to replace: it must find that
 // one, and nobody else may be about to change it.
-int ha_weir::insert_or_lock(const WeirEntry *entries, size_t count)
+int ha_weir::insert_or_lock(const uchar *record)
 {
+  WeirEntry entries[MAX_KEY];
+  size_t count= encode_inserted(record, entries);
   for (;;)
   {
     WeirResult result= weir_try_insert(transaction(), share->table, bytes_of(pk), bytes_of(row_bytes), entries, count);
@@ -111,19 +117,28 @@ static WeirResult damaged(const Bytes &words)
   return WEIR_RESULT_CORRUPT;
 }
 
+WeirResult ha_weir::lock_row(const Bytes &key)
+{
+  // Not the handler's own: BLOBs of the server's records may lie there.
+  WeirRow *holder= weir_row_open();
+  WeirBytes found;
+  WeirResult result= weir_get(transaction(), share->table, bytes_of(key), WEIR_LOCK_EXCLUSIVE, holder, &found);
+  weir_row_close(holder);
+  return result;
+}
+
 // Locks the row that is in the way of the one of `pk` and `new_entries`. `NOT_FOUND`: it isn't any more.
 WeirResult ha_weir::lock_duplicate()
 {
-  WeirBytes found;
   // A number that the engine gave is nothing that the server asks for.
   if (duplicate == MAX_KEY)
     return WEIR_RESULT_OK;
   if (duplicate == table->s->primary_key)
-    return weir_get(transaction(), share->table, bytes_of(pk), WEIR_LOCK_EXCLUSIVE, row, &found);
+    return lock_row(pk);
   Bytes owner, owner_now;
   if (WeirResult result= find_owner(owner))
     return result;
-  WeirResult result= weir_get(transaction(), share->table, bytes_of(owner), WEIR_LOCK_EXCLUSIVE, row, &found);
+  WeirResult result= lock_row(owner);
   if (result != WEIR_RESULT_OK && result != WEIR_RESULT_NOT_FOUND)
     return result;
   // Who holds a row holds its entries.
@@ -184,13 +199,14 @@ int ha_weir::write_row(const uchar *buf)
   }
   else
     find_key_of(buf);
-  int error= transaction() ? insert(buf) : HA_ERR_INTERNAL_ERROR;
+  auto put= changes_duplicates ? &ha_weir::insert_or_lock : &ha_weir::insert;
+  int error= transaction() ? (this->*put)(buf) : HA_ERR_INTERNAL_ERROR;
   // A row that somebody had deleted when the numbers were asked for last, and who took that back.
   while (hidden && error == HA_ERR_FOUND_DUPP_KEY && duplicate == MAX_KEY)
   {
     pk.clear();
     append_number(pk, share->next_hidden++);
-    error= insert(buf);
+    error= (this->*put)(buf);
   }
   if (own)
   {

@@ -720,6 +720,17 @@ fn who_goes_on_with_a_duplicate_locks_it_alone() {
     let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
     txn.insert_raw(&table, b"k", &[0, 0], &[]).unwrap();
     txn.commit().unwrap();
+    let [mut one, mut two] = [(); 2].map(|()| {
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        txn.set_locks_ranges(true).unwrap();
+        let tried = txn.try_insert_raw(&table, b"k", &[0, 0], &[]);
+        assert!(matches!(tried, Err(Error::Duplicate { .. })), "{tried:?}");
+        txn
+    });
+    let (at_once, mut row) = (Lock::Exclusive(Wait::No), Vec::new());
+    assert!(one.get_raw(&table, b"k", at_once, &mut row).unwrap());
+    assert!(two.get_raw(&table, b"k", at_once, &mut row).is_err());
+    drop((one, two));
     let exclusive = Lock::Exclusive(Wait::ForTimeout);
     let add = || {
         for _ in 0..200 {
