@@ -226,7 +226,9 @@ int ha_weir::start(THD *thd, thr_lock_type type)
   Session *session= Session::of(thd);
   if (int error= session->begin_statement(thd, lock == WEIR_LOCK_NONE))
   {
-    thd->mark_transaction_to_rollback(false);
+    // Of a deadlock it is told already that all is rolled back.
+    if (!thd->transaction_rollback_request)
+      thd->mark_transaction_to_rollback(false);
     return tells_itself(thd) ? 0 : error;
   }
   if (writes && table->s->tmp_table == NO_TMP_TABLE)
@@ -287,9 +289,13 @@ int ha_weir::extra(enum ha_extra_function operation)
     only_index= false;
     break;
   case HA_EXTRA_IGNORE_DUP_KEY:
+    expects_duplicates= true;
+    // Where there are triggers for DELETE the server doesn't say that it replaces rows.
+    changes_duplicates|= ha_thd()->lex->duplicates == DUP_REPLACE;
+    break;
   case HA_EXTRA_WRITE_CAN_REPLACE:
   case HA_EXTRA_INSERT_WITH_UPDATE:
-    expects_duplicates= true;
+    expects_duplicates= changes_duplicates= true;
     break;
   default:
     break;
@@ -310,7 +316,7 @@ int ha_weir::reset()
   mrr.dsmrr_close();
   close_scan();
   range_end= nullptr;
-  only_index= semi_consistent= expects_duplicates= false;
+  only_index= semi_consistent= expects_duplicates= changes_duplicates= false;
   end_bulk(bulk);
   end_bulk(leaving);
   // What a large row needed isn't kept.

@@ -14,6 +14,7 @@
 namespace weir {
 struct Sum;
 } // namespace weir
+class Altered;
 
 class ha_weir final : public handler
 {
@@ -176,7 +177,7 @@ private:
   const key_range *range_end= nullptr;
   bool backward= false, exact= false, at_entry= false, at_end= false, has_place= false;
   bool ends_with_range= false; // the scan ends just where the server's range does
-  weir::Alone *alone= nullptr; // of a sequence
+  weir::Alone *alone= nullptr; // of a sequence, or of CHECK
 
   /* Room for what is encoded */
   Bytes key_bytes, row_bytes, low_bytes, high_bytes;
@@ -224,6 +225,7 @@ private:
   int read_entry(uchar *buf, bool &skip);
   int check_entry(uchar *buf, bool asks, bool &skip);
   int read_primary(uchar *buf, WeirBytes key, WeirBytes row);
+  bool decode_row(WeirBytes key, WeirBytes from, const Wanted &what, uchar *record) const;
   int get_row(uchar *buf);
   int get_row_at(uchar *buf, WeirBytes short_form);
   void read_anew_behind();
@@ -240,14 +242,20 @@ private:
   void encode_new(const std::vector<uint> &indexes, const uchar *record);
   size_t list_entries(const std::vector<uint> &indexes, const std::vector<Encoded> &entries, WeirEntry *out) const;
   int insert(const uchar *record);
+  int insert_or_lock(const uchar *record);
+  size_t encode_inserted(const uchar *record, WeirEntry *entries);
+  WeirResult lock_row(const Bytes &key);
+  WeirResult lock_duplicate();
+  WeirResult find_owner(Bytes &owner);
   int duplicate_error(WeirResult result);
   int update_same_key(const uchar *old_row, const uchar *new_row);
   int update_new_key(const uchar *old_row, const uchar *new_row, const Bytes &new_pk);
-  int delete_rows();
   std::vector<Bytes> to_be_emptied() const;
   int delete_encoded();
   int touch_stayed(const uchar *record);
   bool index_may_change(uint index) const;
+  bool place_columns(TABLE *altered, const Alter_inplace_info *info, Altered &out) const;
+  bool fits_meta(TABLE *altered, const Alter_inplace_info *info) const;
   bool drop_built(TABLE *altered, Alter_inplace_info *info);
 
   /* CHECK */
@@ -260,6 +268,7 @@ private:
   weir::Bulk *leaving= nullptr;    // the same, of rows to be deleted
   ulong first_collected= 0;        // number in its statement of the first of them
   bool expects_duplicates= false;  // the server deals with rows that are there already
+  bool changes_duplicates= false;  // and changes or replaces them
   bool is_alone(enum_sql_command statement) const;
   bool may_collect_inserted() const;
   bool may_collect_deleted() const;

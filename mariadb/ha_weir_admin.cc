@@ -117,19 +117,27 @@ int ha_weir::sum_entries(THD *thd, uint index, Sum &sum)
 
 /*
   Reads all rows and all entries of each index in one snapshot, and compares: each index must hold just the
-  entries that the rows have.
+  entries that the rows have. The connection's own transaction may see what isn't committed, or lock all that it reads.
 */
 int ha_weir::check(THD *thd, HA_CHECK_OPT *)
 {
   // A note says why.
   if (!transaction())
     return HA_ADMIN_FAILED;
+  Alone reader;
+  if (WeirResult result= reader.begin_repeatable())
+  {
+    fail(result);
+    return HA_ADMIN_FAILED;
+  }
   std::vector<Sum> expected(keys.size()), seen(keys.size());
   MY_BITMAP *kept_read= dbug_tmp_use_all_columns(table, &table->read_set);
   bool kept_all= reads_all;
   WeirLock kept_lock= lock;
   reads_all= true;
   lock= WEIR_LOCK_NONE;
+  close_scan();
+  alone= &reader;
   weir_error_set(WeirBytes{nullptr, 0});
   active_index= MAX_KEY;
   int error= sum_rows(thd, expected);
@@ -139,6 +147,7 @@ int ha_weir::check(THD *thd, HA_CHECK_OPT *)
     if (!error && (error= sum_entries(thd, i, seen[i])))
       complain_of_failure(thd, table, words_of_index(table, i));
   close_scan();
+  alone= nullptr;
   dbug_tmp_restore_column_map(&table->read_set, kept_read);
   reads_all= kept_all;
   lock= kept_lock;

@@ -205,6 +205,49 @@ static bool keeps_primary(const TABLE *table, const TABLE *altered, const Alter_
   return true;
 }
 
+// How far an ALTER of a table, or of a partition, has come.
+class Altered : public inplace_alter_handler_ctx
+{
+public:
+  Altered(Share *of) : share(of), places(of->places), added(of->added) {}
+
+  Share *share;
+  // As they are then.
+  Places places;
+  Bytes added;
+  bool has_built= false; // its indexes
+};
+
+// Finds the places that the altered table's columns will have, and the values that rows lack. True: it failed.
+bool ha_weir::place_columns(TABLE *altered, const Alter_inplace_info *info, Altered &out) const
+{
+  out.places= rows.places_of(altered, columns_before(info));
+  KeyFormat key;
+  if (!hidden)
+    key.init(altered, altered->s->primary_key, nullptr, share->keys_made);
+  Rows then;
+  if (!then.init(altered, hidden ? nullptr : &key, out.places))
+    return true;
+  // The server has put the columns' defaults there.
+  if (then.places() > rows.places())
+    out.added= then.added_row(altered, altered->record[0], share->added);
+  return false;
+}
+
+// Whether the engine has room for what it is to keep with the altered table.
+bool ha_weir::fits_meta(TABLE *altered, const Alter_inplace_info *info) const
+{
+  // For what comes later: a partition's other name.
+  static const size_t LEFT_FREE= 4096;
+  Altered then(share);
+  Meta meta;
+  if (place_columns(altered, info, then) || meta_of(share->table, share->name, &meta) != WEIR_RESULT_OK)
+    return false;
+  meta.added= then.added;
+  meta.places= then.places;
+  return meta.encode().size() + LEFT_FREE <= WEIR_META_BYTES_MAX;
+}
+
 enum_alter_inplace_result ha_weir::check_if_supported_inplace_alter(TABLE *altered,
                                                                     Alter_inplace_info *info)
 {
@@ -229,7 +272,7 @@ enum_alter_inplace_result ha_weir::check_if_supported_inplace_alter(TABLE *alter
   // A table that is given columns and loses them again and again is copied now and then.
   static const size_t PLACES_MAX= 2 * MAX_FIELDS;
   bool has_room= rows.places() + altered->s->fields <= PLACES_MAX;
-  if (info->handler_flags & COLUMNS && !(has_room && keeps_rows(altered, info)))
+  if (info->handler_flags & COLUMNS && !(has_room && keeps_rows(altered, info) && fits_meta(altered, info)))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (!(info->handler_flags & INDEXES))
     return HA_ALTER_INPLACE_INSTANT;
@@ -250,19 +293,6 @@ static WeirBytes bytes_of_name(const KEY *index)
 {
   return WeirBytes{reinterpret_cast<const uint8_t *>(index->name.str), index->name.length};
 }
-
-// How far an ALTER of a table, or of a partition, has come.
-class Altered : public inplace_alter_handler_ctx
-{
-public:
-  Altered(Share *of) : share(of), places(of->places), added(of->added) {}
-
-  Share *share;
-  // As they are then.
-  Places places;
-  Bytes added;
-  bool has_built= false; // its indexes
-};
 
 // Makes the entries that a table's rows have in its new indexes.
 struct Builder
@@ -459,17 +489,7 @@ bool ha_weir::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *in
   info->handler_ctx= own;
   if (!own || !(info->handler_flags & COLUMNS))
     return !own;
-  own->places= rows.places_of(altered, columns_before(info));
-  KeyFormat key;
-  if (!hidden)
-    key.init(altered, altered->s->primary_key, nullptr, share->keys_made);
-  Rows then;
-  if (!then.init(altered, hidden ? nullptr : &key, own->places))
-    return true;
-  // The server has put the columns' defaults there.
-  if (then.places() > rows.places())
-    own->added= then.added_row(altered, altered->record[0], share->added);
-  return false;
+  return place_columns(altered, info, *own);
 }
 
 bool ha_weir::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)

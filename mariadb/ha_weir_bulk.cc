@@ -135,8 +135,7 @@ void ha_weir::show_collected(size_t at)
   ha_thd()->get_stmt_da()->reset_current_row_for_warning(int(first_collected + at));
   WeirPair found= bulk->row(at);
   uchar *record= table->record[0];
-  if (!rows.decode(table, found.value, all.row, record) ||
-      !primary()->decode_primary(table, found.key, all.primary, record))
+  if (!decode_row(found.key, found.value, all, record))
     return;
   for (const Part &part : keys[duplicate].parts())
     if (!part.field->stored_in_db())

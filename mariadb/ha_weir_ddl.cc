@@ -113,19 +113,6 @@ int ha_weir::rename_table(const char *from, const char *to)
   return thd ? error_of(result, thd) : error_of(result);
 }
 
-// Deletes row by row: of a temporary table in a transaction that has used it before.
-int ha_weir::delete_rows()
-{
-  bool kept= reads_all;
-  reads_all= true;
-  int error= rnd_init(true);
-  while (!error && !(error= rnd_next(table->record[0])))
-    error= delete_row(table->record[0]);
-  rnd_end();
-  reads_all= kept;
-  return error == HA_ERR_END_OF_FILE ? 0 : error;
-}
-
 // Whether a statement that empties partitions empties this one, which can be a part of one with the name.
 static bool is_to_be_emptied(THD *thd, partition_info *partitions, const Bytes &name)
 {
@@ -155,12 +142,11 @@ std::vector<Bytes> ha_weir::to_be_emptied() const
   return names;
 }
 
+// The server has committed before, of temporary tables, too: the connection's own transaction doesn't use the table.
 int ha_weir::truncate()
 {
   close_scan();
   Session *session= Session::of(ha_thd());
-  if (session->uses(ha_thd(), share->name))
-    return delete_rows();
   // The server asks partition by partition: the first time it is done for all.
   if (!session->has_emptied(ha_thd()))
   {

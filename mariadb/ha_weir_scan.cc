@@ -327,12 +327,14 @@ int ha_weir::check_entry(uchar *buf, bool asks, bool &skip)
 // Puts a row into a record.
 int ha_weir::read_primary(uchar *buf, WeirBytes key, WeirBytes from)
 {
-  const Wanted &what= wanted();
-  if (!rows.decode(table, from, what.row, buf))
-    return HA_ERR_CRASHED;
-  if (!hidden && !primary()->decode_primary(table, key, what.primary, buf))
-    return HA_ERR_CRASHED;
-  return 0;
+  return decode_row(key, from, wanted(), buf) ? 0 : HA_ERR_CRASHED;
+}
+
+// Puts what is wanted of a row into a record. False: the bytes make no sense.
+bool ha_weir::decode_row(WeirBytes key, WeirBytes from, const Wanted &what, uchar *record) const
+{
+  return rows.decode(table, from, what.row, record) &&
+         (hidden || primary()->decode_primary(table, key, what.primary, record));
 }
 
 // Whether the row in `buf` has the entry at hand.

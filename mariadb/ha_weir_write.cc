@@ -68,19 +68,106 @@ void ha_weir::note_write()
     Session::find(ha_thd())->written.note(share->last_write);
 }
 
-int ha_weir::insert(const uchar *record)
+// Encodes a row that is to be inserted; how many entries it has.
+size_t ha_weir::encode_inserted(const uchar *record, WeirEntry *entries)
 {
-  WeirEntry entries[MAX_KEY];
   encode_new(secondary, record);
-  size_t count= list_entries(secondary, new_entries, entries);
   row_bytes.clear();
   rows.encode(table, record, row_bytes);
   share->changes++;
+  return list_entries(secondary, new_entries, entries);
+}
+
+int ha_weir::insert(const uchar *record)
+{
+  WeirEntry entries[MAX_KEY];
+  size_t count= encode_inserted(record, entries);
   WeirResult result= weir_insert(transaction(), share->table, bytes_of(pk), bytes_of(row_bytes),
                                  entries, count);
   if (result == WEIR_RESULT_OK)
     note_write();
   return result == WEIR_RESULT_DUPLICATE ? duplicate_error(result) : fail(result);
+}
+
+// Inserts the row of `pk`, or locks the one that is in its way, which the server is to change or to replace: it must find that
+// one, and nobody else may be about to change it.
+int ha_weir::insert_or_lock(const uchar *record)
+{
+  WeirEntry entries[MAX_KEY];
+  size_t count= encode_inserted(record, entries);
+  for (;;)
+  {
+    WeirResult result= weir_try_insert(transaction(), share->table, bytes_of(pk), bytes_of(row_bytes), entries, count);
+    if (result == WEIR_RESULT_OK)
+      note_write();
+    if (result != WEIR_RESULT_DUPLICATE)
+      return fail(result);
+    int error= duplicate_error(result);
+    result= lock_duplicate();
+    if (result != WEIR_RESULT_NOT_FOUND)
+      return result == WEIR_RESULT_OK ? error : fail(result);
+    if (is_killed(ha_thd()))
+      return HA_ERR_ABORTED_BY_USER;
+  }
+}
+
+static WeirResult damaged(const Bytes &words)
+{
+  weir_error_set(bytes_of(words));
+  return WEIR_RESULT_CORRUPT;
+}
+
+WeirResult ha_weir::lock_row(const Bytes &key)
+{
+  // Not the handler's own: BLOBs of the server's records may lie there.
+  WeirRow *holder= weir_row_open();
+  WeirBytes found;
+  WeirResult result= weir_get(transaction(), share->table, bytes_of(key), WEIR_LOCK_EXCLUSIVE, holder, &found);
+  weir_row_close(holder);
+  return result;
+}
+
+// Locks the row that is in the way of the one of `pk` and `new_entries`. `NOT_FOUND`: it isn't any more.
+WeirResult ha_weir::lock_duplicate()
+{
+  // A number that the engine gave is nothing that the server asks for.
+  if (duplicate == MAX_KEY)
+    return WEIR_RESULT_OK;
+  if (duplicate == table->s->primary_key)
+    return lock_row(pk);
+  Bytes owner, owner_now;
+  if (WeirResult result= find_owner(owner))
+    return result;
+  WeirResult result= lock_row(owner);
+  if (result != WEIR_RESULT_OK && result != WEIR_RESULT_NOT_FOUND)
+    return result;
+  // Who holds a row holds its entries.
+  bool is_there= result == WEIR_RESULT_OK;
+  result= find_owner(owner_now);
+  if (result == WEIR_RESULT_OK && owner == owner_now)
+    return is_there ? WEIR_RESULT_OK : damaged("an index has an entry of a row that the table lacks");
+  if (result != WEIR_RESULT_OK && result != WEIR_RESULT_NOT_FOUND)
+    return result;
+  weir_unlock(transaction(), share->table, bytes_of(owner));
+  return WEIR_RESULT_NOT_FOUND;
+}
+
+// The primary key of the row that has the entry which is in the way. As the server's own reads do, it locks the entry's range, where
+// ranges are locked, before the row.
+WeirResult ha_weir::find_owner(Bytes &owner)
+{
+  WeirScan *finds= nullptr;
+  WeirScanned entry= {};
+  WeirBound key= bound(WEIR_BOUND_KIND_INCLUDED, new_entries[duplicate].key);
+  WeirResult result= weir_scan_open(transaction(), share->table, index_position(duplicate), key, key, false,
+                                    WEIR_LOCK_EXCLUSIVE, &finds);
+  if (result == WEIR_RESULT_OK)
+    result= weir_scan_next(finds, transaction(), &entry, nullptr);
+  owner.clear();
+  if (result == WEIR_RESULT_OK && !keys[duplicate].primary_of(entry.key, entry.value, owner))
+    result= damaged("an index has an entry that makes no sense");
+  weir_scan_close(finds);
+  return result;
 }
 
 int ha_weir::write_row(const uchar *buf)
@@ -96,12 +183,13 @@ int ha_weir::write_row(const uchar *buf)
   if (hidden)
     if (int error= know_next_hidden())
       return error;
-  Alone own;
+  std::unique_ptr<Alone> own;
   if (sequence && !alone)
   {
-    if (WeirResult result= own.begin())
+    own= std::make_unique<Alone>();
+    if (WeirResult result= own->begin())
       return fail(result);
-    alone= &own;
+    alone= own.get();
   }
   if (hidden)
   {
@@ -111,18 +199,19 @@ int ha_weir::write_row(const uchar *buf)
   }
   else
     find_key_of(buf);
-  int error= transaction() ? insert(buf) : HA_ERR_INTERNAL_ERROR;
+  auto put= changes_duplicates ? &ha_weir::insert_or_lock : &ha_weir::insert;
+  int error= transaction() ? (this->*put)(buf) : HA_ERR_INTERNAL_ERROR;
   // A row that somebody had deleted when the numbers were asked for last, and who took that back.
   while (hidden && error == HA_ERR_FOUND_DUPP_KEY && duplicate == MAX_KEY)
   {
     pk.clear();
     append_number(pk, share->next_hidden++);
-    error= insert(buf);
+    error= (this->*put)(buf);
   }
-  if (alone == &own)
+  if (own)
   {
     if (!error)
-      error= fail(own.commit());
+      error= fail(own->commit());
     alone= nullptr;
   }
   return error ? error : note_auto_increment(buf);
@@ -311,8 +400,7 @@ int ha_weir::last_value(uint index, Field *field, ulonglong *value)
   uchar *to= record.data();
   MY_BITMAP *kept_read= dbug_tmp_use_all_columns(table, &table->read_set);
   bool ok= position == WEIR_PRIMARY
-               ? rows.decode(table, last.at.value, all.row, to) &&
-                     key.decode_primary(table, last.at.key, all.primary, to)
+               ? decode_row(last.at.key, last.at.value, all, to)
                : key.decode(table, last.at.key, last.at.value, all.entries[index], to);
   if (ok)
     *value= value_at(table, field, to);

@@ -36,7 +36,7 @@ static handler *create_handler(handlerton *hton, TABLE_SHARE *table, MEM_ROOT *r
 // Whether the transaction ends, not only a statement of it.
 static bool ends(THD *thd, bool all)
 {
-  return all || !thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN);
+  return all || !in_transaction(thd);
 }
 
 static int commit(handlerton *, THD *thd, bool all)

@@ -59,7 +59,7 @@ std::unordered_map<uint64_t, my_thread_id> Session::connections()
   return of_transactions;
 }
 
-static bool in_transaction(THD *thd)
+bool in_transaction(THD *thd)
 {
   return thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN);
 }
@@ -129,7 +129,7 @@ int Session::begin_statement(THD *thd, bool reads_only)
     WeirResult result= weir_statement_begin(transaction, lock_wait_timeout_ms(thd),
                                             may_be_repeated(thd) || checks_before_writing(thd));
     if (result != WEIR_RESULT_OK)
-      return error_of(result);
+      return error_of(result, thd);
     in_statement= true;
   }
   trans_register_ha(thd, false, hton, 0);
@@ -361,6 +361,11 @@ WeirResult Alone::begin()
 WeirResult Alone::begin_dirty()
 {
   return weir_begin(database, WEIR_ISOLATION_READ_UNCOMMITTED, canceller, &transaction);
+}
+
+WeirResult Alone::begin_repeatable()
+{
+  return weir_begin(database, WEIR_ISOLATION_REPEATABLE_READ, canceller, &transaction);
 }
 
 WeirResult Scanner::open(const WeirTable *table, uint32_t index, bool backward)

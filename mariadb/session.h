@@ -100,7 +100,7 @@ private:
   void leave_prepared_if_reset(THD *thd);
 };
 
-// A transaction of its own for one statement, whatever becomes of the connection's: for sequences.
+// A transaction of its own for one statement, or a part of it, whatever becomes of the connection's.
 class Alone
 {
 public:
@@ -109,6 +109,8 @@ public:
   WeirResult begin();
   // Reads what isn't committed, too.
   WeirResult begin_dirty();
+  // Reads one snapshot.
+  WeirResult begin_repeatable();
   WeirResult commit();
   WeirTransaction *transaction= nullptr;
 
@@ -133,6 +135,9 @@ private:
 // nobody uses any more are dropped, and counted.
 void leave_table(const Bytes &name);
 size_t drop_left_tables();
+
+// Whether the connection's transaction goes on when its statement ends.
+bool in_transaction(THD *thd);
 
 // Whether the connection's statement is to end. `thd_killed` knows nothing of one that has taken too long, or is asked softly.
 inline bool is_killed(THD *thd)

@@ -10,6 +10,9 @@
 // Stands for the primary key where an index is named by its position.
 #define WEIR_PRIMARY UINT32_MAX
 
+// Most bytes that the caller may keep with a table.
+#define WEIR_META_BYTES_MAX 65536
+
 // Room for any short form, in bytes.
 #define WEIR_SHORT_FORM_BYTES_MAX 3532
 
@@ -736,7 +739,7 @@ enum WeirResult weir_statement_begin(struct WeirTransaction *transaction,
                                      uint64_t lock_wait_timeout_ms,
                                      bool locks_ranges);
 
-// Takes back what the statement has done; locks are kept.
+// Takes back what the statement has done; locks are kept. If the transaction has ended, all has been taken back.
 //
 // # Safety
 // `transaction` is a handle.
@@ -840,6 +843,18 @@ enum WeirResult weir_insert(struct WeirTransaction *transaction,
                             struct WeirBytes row,
                             const struct WeirEntry *entries,
                             size_t count);
+
+// As `weir_insert`, for a caller who goes on with the row that is in the way: that isn't locked. The caller locks it,
+// and inserts again if it is gone by then.
+//
+// # Safety
+// As [`weir_insert`].
+enum WeirResult weir_try_insert(struct WeirTransaction *transaction,
+                                const struct WeirTable *table,
+                                struct WeirBytes key,
+                                struct WeirBytes row,
+                                const struct WeirEntry *entries,
+                                size_t count);
 
 // Replaces a row that keeps its primary key, and those of its index entries that change. If `unseen`
 // comes back true, pass the entries that stayed to `weir_touch`.

@@ -11,7 +11,7 @@ use weir::{Direction, RawPlace, RawRange, RawScan};
 /// A scan. It stands on its own: rows may be read and written between its steps.
 pub struct WeirScan {
     scan: RawScan,
-    locks: bool,
+    lock: WeirLock,
 }
 
 /// What kind of bound.
@@ -121,11 +121,10 @@ pub unsafe extern "C" fn weir_scan_open(
     let range = unsafe { RawRange::prefixes(bound(low), bound(high)) };
     let direction = if backward { Direction::Backward } else { Direction::Forward };
     let scan = transaction
-        .running()
+        .reading(lock)
         .and_then(|txn| txn.scan_raw(&table.table, key_of(index), range, direction, lock.into()));
-    let locks = lock != WeirLock::None;
     // SAFETY: the caller's promise.
-    unsafe { handle(scan.map(|scan| WeirScan { scan, locks }), out) }
+    unsafe { handle(scan.map(|scan| WeirScan { scan, lock }), out) }
 }
 
 /// The next entry, and those behind it that were read with it, which count as given; `rest` may be null.
@@ -143,8 +142,7 @@ pub unsafe extern "C" fn weir_scan_next(
 ) -> WeirResult {
     // SAFETY: the caller's promises.
     let (scan, transaction) = unsafe { (&mut *scan, &mut *transaction) };
-    let txn = if scan.locks { transaction.waiting() } else { transaction.running() };
-    match txn.and_then(|txn| scan.scan.next(txn)) {
+    match transaction.reading(scan.lock).and_then(|txn| scan.scan.next(txn)) {
         Ok(Some(entry)) => {
             let (key, value) = (entry.key.into(), entry.value.into());
             // SAFETY: the caller's promise.

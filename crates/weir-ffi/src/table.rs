@@ -226,6 +226,10 @@ pub unsafe extern "C" fn weir_table_meta(
     }
 }
 
+/// Most bytes that the caller may keep with a table.
+pub const WEIR_META_BYTES_MAX: usize = 65536;
+const _: () = assert!(WEIR_META_BYTES_MAX == weir::schema::MAX_META);
+
 /// Replaces the bytes that the caller keeps with the table.
 ///
 /// # Safety
@@ -366,7 +370,7 @@ pub unsafe extern "C" fn weir_tables_alter(
                 Ok(())
             }
             WeirResult::Cancelled => Err(Error::Cancelled),
-            _ => Err(Error::Catalog("a row doesn't fit the table's definition".to_string())),
+            _ => Err(Error::UnfitRow(all[nth].table.table.name())),
         }
     };
     let database = &all.first().expect("a change of one table at least").table.database;

@@ -146,6 +146,16 @@ impl WeirTransaction {
         Ok(txn)
     }
 
+    /// The transaction, for a read, which may have to wait for a lock if it takes any: at `Serializable` each does.
+    pub(crate) fn reading(&mut self, lock: WeirLock) -> weir::Result<&mut Transaction> {
+        let isolation = self.txn.as_ref().map(Transaction::isolation);
+        match (lock, isolation) {
+            (WeirLock::None, Some(Isolation::Serializable)) => self.waiting(),
+            (WeirLock::None, _) => self.running(),
+            _ => self.waiting(),
+        }
+    }
+
     /// Makes a commit visible, and keeps what may begin again.
     fn commit(&mut self, durability: WeirDurability) -> weir::Result<Committed> {
         self.leave();
@@ -351,7 +361,7 @@ pub unsafe extern "C" fn weir_statement_begin(
     result(begin(transaction))
 }
 
-/// Takes back what the statement has done; locks are kept.
+/// Takes back what the statement has done; locks are kept. If the transaction has ended, all has been taken back.
 ///
 /// # Safety
 /// `transaction` is a handle.
@@ -359,9 +369,9 @@ pub unsafe extern "C" fn weir_statement_begin(
 pub unsafe extern "C" fn weir_statement_rollback(transaction: *mut WeirTransaction) -> WeirResult {
     // SAFETY: the caller's promise.
     let transaction = unsafe { &mut *transaction };
-    match transaction.statement {
-        None => WeirResult::Ok,
-        Some(savepoint) => result(transaction.running().and_then(|txn| txn.rollback_to(savepoint))),
+    match (&mut transaction.txn, transaction.statement) {
+        (Some(txn), Some(savepoint)) if !txn.has_ended() => result(txn.rollback_to(savepoint)),
+        _ => WeirResult::Ok,
     }
 }
 

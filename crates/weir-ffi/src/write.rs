@@ -4,7 +4,7 @@ use crate::bytes::WeirBytes;
 use crate::error::{failed, result, WeirResult};
 use crate::table::WeirTable;
 use crate::transaction::{WeirLock, WeirTransaction};
-use weir::Entry;
+use weir::{Entry, Transaction};
 
 /// An index entry of a row.
 #[repr(C)]
@@ -90,6 +90,31 @@ pub unsafe extern "C" fn weir_insert(
         let (key, row) = (key.slice(), row.slice());
         let insert = |entries: &[Entry<'_>]| {
             transaction.waiting()?.insert_raw(&table.table, key, row, entries)
+        };
+        result(with_entries(entries, count, insert))
+    }
+}
+
+/// As `weir_insert`, for a caller who goes on with the row that is in the way: that isn't locked. The caller locks it,
+/// and inserts again if it is gone by then.
+///
+/// # Safety
+/// As [`weir_insert`].
+#[no_mangle]
+pub unsafe extern "C" fn weir_try_insert(
+    transaction: *mut WeirTransaction,
+    table: *const WeirTable,
+    key: WeirBytes,
+    row: WeirBytes,
+    entries: *const WeirEntry,
+    count: usize,
+) -> WeirResult {
+    // SAFETY: the caller's promises.
+    unsafe {
+        let (transaction, table) = (&mut *transaction, &*table);
+        let (key, row) = (key.slice(), row.slice());
+        let insert = |entries: &[Entry<'_>]| {
+            transaction.waiting()?.try_insert_raw(&table.table, key, row, entries)
         };
         result(with_entries(entries, count, insert))
     }
@@ -221,11 +246,8 @@ pub unsafe extern "C" fn weir_get(
     // SAFETY: the caller's promises.
     let (transaction, table, key, row) =
         unsafe { (&mut *transaction, &*table, key.slice(), &mut (*row).row) };
-    let txn = match lock {
-        WeirLock::None => transaction.running(),
-        _ => transaction.waiting(),
-    };
-    match txn.and_then(|txn| txn.get_raw(&table.table, key, lock.into(), row)) {
+    let read = |txn: &mut Transaction| txn.get_raw(&table.table, key, lock.into(), row);
+    match transaction.reading(lock).and_then(read) {
         Ok(true) => {
             // SAFETY: the caller's promise.
             unsafe { *out = row.as_slice().into() };
@@ -270,14 +292,11 @@ pub unsafe extern "C" fn weir_get_by_short_form(
     // SAFETY: the caller's promises.
     let (transaction, table, short, holder) =
         unsafe { (&mut *transaction, &*table, short_form.slice(), &mut *row) };
-    let txn = match lock {
-        WeirLock::None => transaction.running(),
-        _ => transaction.waiting(),
-    };
     let WeirRow { row, key: whole } = holder;
-    let found =
-        txn.and_then(|txn| txn.get_raw_by_short_form(&table.table, short, lock.into(), whole, row));
-    match found {
+    let read = |txn: &mut Transaction| {
+        txn.get_raw_by_short_form(&table.table, short, lock.into(), whole, row)
+    };
+    match transaction.reading(lock).and_then(read) {
         Ok(true) => {
             // SAFETY: the caller's promises.
             unsafe {

@@ -140,6 +140,45 @@ fn a_transaction_dropped_on_a_full_device_is_rolled_back_later() {
     assert!(left > 0, "no rollback was kept from its end");
 }
 
+/// It has ended, and says so: its user is to begin it again, though others wait for its rows until there is space.
+#[test]
+fn a_deadlock_is_told_though_its_rollback_finds_no_space() {
+    let mut left = 0;
+    for spare in [0, 300_000, 900_000] {
+        let (disk, db, table) = open_thin();
+        // The younger one goes.
+        db.prefer_victims(|one, other| other.cmp(&one));
+        let mut insert = inserts(&table);
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        (0..2).for_each(|id| insert(&mut txn, id).unwrap());
+        txn.commit().unwrap();
+        let mut older = db.begin(Isolation::RepeatableRead).unwrap();
+        older.get_for_update(&table, &[Value::U64(0)]).unwrap();
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        txn.get_for_update(&table, &[Value::U64(1)]).unwrap();
+        (2..400).for_each(|id| insert(&mut txn, id).unwrap());
+        disk.set_capacity(Some(disk.used_bytes() + spare));
+        let error = (400..100_000).find_map(|id| insert(&mut txn, id).err());
+        assert!(error.expect("the device is full").is_no_space());
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| older.get_for_update(&table, &[Value::U64(1)]).map(drop));
+            while db.locks().iter().all(|lock| lock.wait.is_none()) {
+                std::thread::yield_now();
+            }
+            let lost = txn.get_for_update(&table, &[Value::U64(0)]).map(drop);
+            assert!(matches!(lost, Err(Error::Deadlock)), "{lost:?}");
+            assert!(txn.has_ended());
+            // The older one has written nothing.
+            left += db.transactions().len();
+            disk.set_capacity(None);
+            drop(db.begin(Isolation::RepeatableRead).unwrap());
+            waits.join().unwrap().unwrap();
+        });
+        assert_sound(&db, &format!("with {spare} bytes"));
+    }
+    assert!(left > 0, "no rollback was kept from its end");
+}
+
 /// It may go on then: it sees what it saw before.
 #[test]
 fn a_transaction_that_could_not_commit_keeps_its_snapshot() {

@@ -161,6 +161,9 @@ pub enum Error {
     /// What the catalog says makes no sense.
     #[error("the catalog is damaged: {0}")]
     Catalog(String),
+    /// The caller of an `ALTER` of a raw table, who has made its rows, can't make an index's entry of one. Nothing changed.
+    #[error("table `{0}` has a row that doesn't fit its definition: no index can be made of it")]
+    UnfitRow(String),
     /// The schema makes no sense.
     #[error(transparent)]
     Schema(#[from] SchemaError),
@@ -191,7 +194,9 @@ impl Error {
     /// Whether what is stored is damaged, or lacks a part.
     pub fn is_corrupt(&self) -> bool {
         match self {
-            Error::Catalog(_) | Error::Schema(SchemaError::Malformed(_)) => true,
+            Error::Catalog(_) | Error::UnfitRow(_) | Error::Schema(SchemaError::Malformed(_)) => {
+                true
+            }
             Error::Storage(fault) => fault.is_corrupt(),
             _ => false,
         }

@@ -104,6 +104,43 @@ impl Transaction {
         self.statement(|t| t.writer(table, &def)?.0.insert(key, row, entries.iter().copied()))
     }
 
+    /// As [`Transaction::insert_raw`], for a caller who goes on with the row that is in the way: that isn't locked,
+    /// whatever [`Transaction::set_locks_ranges`] says. The caller locks it, and inserts again if it is gone by then.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// use weir::{Database, Error, Isolation, Lock, Options, Schema, Wait};
+    /// let db = Database::open(dir.path(), Options::default().memory_bytes(8 << 20))?;
+    /// let counters = db.create_table("counters", Schema::raw(vec![], Vec::new())?)?;
+    /// let mut txn = db.begin(Isolation::RepeatableRead)?;
+    /// let mut count = Vec::new();
+    /// for _ in 0..2 {
+    ///     while let Err(error) = txn.try_insert_raw(&counters, b"visits", &[1], &[]) {
+    ///         let Error::Duplicate { .. } = error else { return Err(error.into()) };
+    ///         let exclusive = Lock::Exclusive(Wait::ForTimeout);
+    ///         if txn.get_raw(&counters, b"visits", exclusive, &mut count)? {
+    ///             txn.update_raw(&counters, b"visits", &[count[0] + 1], &[], &[])?;
+    ///             break;
+    ///         }
+    ///     }
+    /// }
+    /// assert!(txn.get_raw(&counters, b"visits", Lock::None, &mut count)?);
+    /// assert_eq!(count, [2]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Transaction::insert_raw`].
+    pub fn try_insert_raw(
+        &mut self,
+        table: &Table,
+        key: &[u8],
+        row: &[u8],
+        entries: &[Entry<'_>],
+    ) -> Result<()> {
+        self.without_locks_on_duplicates(|t| t.insert_raw(table, key, row, entries))
+    }
+
     /// Inserts many rows of a raw table at once, which costs less than one after the other. `entries`: by the
     /// position of each index, those that the rows have there. All are put into the order of their keys.
     ///

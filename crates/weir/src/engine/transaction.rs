@@ -145,6 +145,11 @@ impl Transaction {
         self.durability = durability;
     }
 
+    /// What its reads see.
+    pub fn isolation(&self) -> Isolation {
+        self.isolation
+    }
+
     /// When its commit returns.
     pub fn durability(&self) -> Durability {
         self.durability
@@ -258,6 +263,19 @@ impl Transaction {
         Ok(())
     }
 
+    /// Runs what does something about rows that are in an insert's way, and locks them itself.
+    pub(super) fn without_locks_on_duplicates<T>(
+        &mut self,
+        run: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<T> {
+        self.txn()?.locks_duplicates = false;
+        let result = run(self);
+        if let Some(txn) = &mut self.txn {
+            txn.locks_duplicates = self.locks_ranges;
+        }
+        result
+    }
+
     /// Begins a statement of several raw reads: under [`Isolation::ReadCommitted`] they see what is
     /// committed now. A typed read is a statement of its own.
     ///
@@ -316,8 +334,11 @@ impl Transaction {
         let error = match result {
             Ok(done) => return Ok(done),
             Err(Error::Deadlock) => {
-                self.roll_back()?;
-                return Err(Error::Deadlock);
+                return match self.roll_back() {
+                    // It has ended all the same, and waits for nobody: the rest is taken back later.
+                    Err(error) if !error.is_no_space() => Err(error),
+                    _ => Err(Error::Deadlock),
+                };
             }
             Err(error) => error,
         };

@@ -139,7 +139,7 @@ impl Txn {
     ) -> Result<Outcome, TxnError> {
         let _room = matches!(op, Op::Delete).then(to_make_room);
         let mut next = self.next_undo()?;
-        let (mut hint, mut is_locked) = (Some(hint), false);
+        let (mut hint, mut is_locked, mut intends) = (Some(hint), false, false);
         loop {
             match retry(self.storage(), || {
                 self.attempt(tree, key, op, value, next, hint.take().unwrap_or_default())
@@ -154,12 +154,23 @@ impl Txn {
                     self.lock_row(tree.id, key, Mode::Shared, None, true)?;
                     is_locked = true;
                 }
-                Attempt::Exists => return Ok(Outcome::Exists),
-                Attempt::Absent => return Ok(Outcome::Absent),
+                refused @ (Attempt::Exists | Attempt::Absent) => {
+                    // Who was told to wait for it to write there mustn't: it may come to read there itself.
+                    if intends {
+                        self.shared.locks.ranges.give_up(self.id, tree.id);
+                    }
+                    return Ok(match refused {
+                        Attempt::Exists => Outcome::Exists,
+                        _ => Outcome::Absent,
+                    });
+                }
                 Attempt::Held(owner) => {
                     self.lock_row(tree.id, key, Mode::Exclusive, owner, true)?;
                 }
-                Attempt::InRangeOf(holder) => self.wait_for_range(tree, key, holder, true)?,
+                Attempt::InRangeOf(holder) => {
+                    intends = true;
+                    self.wait_for_range(tree, key, holder, true)?;
+                }
                 Attempt::LeafFull => {
                     self.shared.advance_horizon();
                     tree.make_room(self.storage(), key, self.shared.horizon())?;
