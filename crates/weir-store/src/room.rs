@@ -46,6 +46,8 @@ impl Store {
         let units_for = |wanted: u64| u64::from(UNITS_MAX) * wanted.saturating_sub(places);
         let wanted = units_for(needed + more);
         if wanted == 0 {
+            // There is room, in the file or on the device: who needs more may ask for a step again.
+            self.short.store(false, Ordering::Relaxed);
             return Ok(());
         }
         match self.grow(units, units_for(needed), wanted) {

@@ -133,7 +133,7 @@ pub struct Store {
     /// Held while the data file changes its length.
     pub(crate) growth: Mutex<()>,
     pub(crate) map_io: Mutex<MapIo>,
-    /// Whether the data file could not grow when it was to the last time.
+    /// Whether the data file could not grow by a step when it was to the last time: small holes are filled then.
     pub(crate) short: AtomicBool,
     /// Places for pages that trimming leaves: see [`Store::keep_room`].
     pub(crate) kept_places: AtomicU64,
@@ -287,6 +287,8 @@ impl Store {
     pub fn lower_ceiling(&self) -> Option<Vec<PageId>> {
         self.assert_recovered();
         let ceiling = self.space.lock().lower_ceiling()?;
+        // Small holes behind the ceiling are not what images are to go to.
+        self.short.store(false, Ordering::Relaxed);
         let behind = self.map.stored().filter_map(|(page, entry)| Some((entry.extent()?, page)));
         let mut behind: Vec<(Extent, PageId)> =
             behind.filter(|(extent, _)| extent.end_unit() > ceiling).collect();

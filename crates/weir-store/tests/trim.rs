@@ -121,3 +121,35 @@ fn a_hole_that_needs_space_of_its_own_is_punched_later() {
     assert!(disk.used_bytes() < before / 3, "{} of {before}", disk.used_bytes());
     toy.verify();
 }
+
+/// Small holes are filled while the file can't grow, and not for ever.
+#[test]
+fn a_device_that_is_full_no_more_takes_images_side_by_side() {
+    let writes = |was_full: bool, looks: bool| {
+        let (disk, mut toy) = mostly_dropped(|page| page % 8 != 0);
+        if was_full {
+            disk.set_capacity(Some(disk.used_bytes()));
+            toy.write(&(1..20).map(PageId).collect::<Vec<_>>()).unwrap();
+            disk.set_capacity(None);
+        }
+        if looks {
+            toy.store.keep_room(0, 0, 0).unwrap();
+        }
+        let before = toy.store.stats().writes;
+        toy.write(&(2000..2100).map(PageId).collect::<Vec<_>>()).unwrap();
+        toy.verify();
+        toy.store.stats().writes - before
+    };
+    assert!(
+        writes(true, false) > 4 * writes(false, false),
+        "{} {}",
+        writes(true, false),
+        writes(false, false)
+    );
+    assert!(
+        writes(true, true) < 2 * writes(false, true),
+        "{} {}",
+        writes(true, true),
+        writes(false, true)
+    );
+}

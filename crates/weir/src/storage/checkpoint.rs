@@ -7,12 +7,6 @@ use weir_page::{Lsn, PageId, TxnId};
 use weir_store::Control;
 
 impl Storage {
-    /// Frames, at most `limit`, whose pages have been changed very often since they were written.
-    fn hot_dirty(&self, limit: usize) -> Vec<u32> {
-        let hot = &mut self.pool.flush.lock().hot;
-        hot.split_off(hot.len().saturating_sub(limit))
-    }
-
     /// Oldest dirty frames, at most `limit`.
     fn oldest_dirty(&self, limit: usize, below: Lsn) -> Vec<u32> {
         let mut list = self.pool.flush.lock();
@@ -67,7 +61,7 @@ impl Storage {
         let frames = match reason {
             Reason::DirtyLimit => self.cold_dirty(pages),
             _ => {
-                let mut frames = self.hot_dirty(pages);
+                let mut frames = self.pool.flush.lock().take_hot(pages);
                 frames.extend(self.oldest_dirty(pages - frames.len(), Lsn(u64::MAX)));
                 frames
             }

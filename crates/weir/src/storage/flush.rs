@@ -24,7 +24,7 @@ pub struct FlushList {
     most: u64,
     guards: Vec<Lsn>,
     /// Frames whose pages have been changed very often since they were written ([`super::pool::LINKS_MAX`]): they come first.
-    pub hot: Vec<u32>,
+    hot: Vec<u32>,
 }
 
 impl FlushList {
@@ -139,6 +139,23 @@ impl FlushList {
     /// Dirty pages by recovery LSN.
     pub fn histogram(&self) -> &DirtyHistogram {
         &self.histogram
+    }
+
+    /// A frame's page has been changed very often since it was written.
+    pub fn push_hot(&mut self, frame: u32) {
+        if !self.hot.contains(&frame) {
+            self.hot.push(frame);
+        }
+    }
+
+    /// How many such pages wait.
+    pub fn hot(&self) -> usize {
+        self.hot.len()
+    }
+
+    /// Takes up to `limit` of them.
+    pub fn take_hot(&mut self, limit: usize) -> Vec<u32> {
+        self.hot.split_off(self.hot.len().saturating_sub(limit))
     }
 
     /// Holds the checkpoint at `lsn` until [`FlushList::unguard`].

@@ -344,7 +344,8 @@ impl Storage {
     /// governor lets it.
     ///
     /// # Errors
-    /// Those of [`Redo::set_capacity`], and of writing pages.
+    /// Those of [`Redo::set_capacity`], of writing pages, and of the log and the control file, where it is noted: the database
+    /// has stopped then.
     pub fn set_redo_capacity(&self, bytes: u64) -> Result<u64, Fault> {
         if self.inline {
             self.finish_recovery()?;

@@ -53,6 +53,8 @@ pub const FREEING: u32 = 8;
 /// A page that has been changed so often since it was written is written, though nothing else asks for it: whoever wants
 /// it first after a crash waits for as many groups to be read.
 pub const LINKS_MAX: u16 = 1 << 15;
+/// So many changes later it is asked for again: the page writer passes over what it finds latched.
+const LINKS_AGAIN: u16 = 1 << 10;
 
 /// Recent uses that count.
 const HITS_MAX: u32 = 3;
@@ -122,7 +124,7 @@ impl Frame {
         self.keep_sketch(Sketch::of(page, self.sketch()));
     }
 
-    /// The page is written as it is, or new.
+    /// The page is about to be written as it is, or new.
     pub fn cut_chain(&self) {
         self.links.store(0, Ordering::Relaxed);
     }
@@ -133,7 +135,7 @@ impl Frame {
     pub fn add_links(&self, groups: u16) -> bool {
         let links = self.links.load(Ordering::Relaxed).saturating_add(groups);
         let is_long = links >= LINKS_MAX;
-        self.links.store(if is_long { 0 } else { links }, Ordering::Relaxed);
+        self.links.store(if is_long { LINKS_MAX - LINKS_AGAIN } else { links }, Ordering::Relaxed);
         is_long
     }
 

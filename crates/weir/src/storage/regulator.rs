@@ -201,7 +201,8 @@ impl Regulator {
         // At its limit nothing grows, and what follows growth alone would wait with those who wait for it.
         let pressed = storage.pressed.swap(false, Relaxed);
         let rate = if pressed { rate.max(depth as f64 / seconds) } else { rate };
-        let hot = storage.pool.flush.lock().hot.len();
+        let hot = storage.pool.flush.lock().hot();
+        let hot = hot.saturating_sub(writers.in_flight().0);
         let few = (rate * BATCH_SECONDS_MAX).min(BATCH_PAGES_MIN as f64);
         let batch = (rate * BATCH_SECONDS).max(few).clamp(1.0, most as f64);
         if self.owed < 1.0 {

@@ -71,7 +71,7 @@ impl Storage {
     /// Has the page of a frame written soon: it has been changed very often since it was.
     #[cold]
     pub(super) fn cut_chain_of(&self, frame: u32) {
-        self.pool.flush.lock().hot.push(frame);
+        self.pool.flush.lock().push_hot(frame);
         self.flusher.raise();
     }
 

@@ -88,15 +88,18 @@ impl Storage {
         self.redo.wait_durable(changed_to)?;
         let durable = self.redo.durable();
         let table = Table { at, durable, next_txn, pages };
-        match table.write(&*self.disk, self.database_id) {
-            // Nothing counts on the file, which is not the one that is there.
-            Err(error) if error.kind() == ErrorKind::StorageFull || error.operation == "open" => {
-                let _ = self.disk.remove(NEW);
-                self.untabled.store(at.0, Ordering::Relaxed);
-                return Ok(false);
+        if let Err(error) = table.write_new(&*self.disk, self.database_id) {
+            let full = error.kind() == ErrorKind::StorageFull;
+            // A failed sync is never passed over, whatever its reason.
+            if !(error.operation == "open" || full && !error.operation.contains("sync")) {
+                return Err(error.into());
             }
-            written => written?,
+            let _ = self.disk.remove(NEW);
+            self.untabled.store(at.0, Ordering::Relaxed);
+            return Ok(false);
         }
+        self.disk.rename(NEW, NAME)?;
+        self.disk.sync_dir()?;
         self.tabled.store(at.0, Ordering::Relaxed);
         // It counts from here on: a table that was left behind, say beside files from a backup, doesn't.
         self.store.write_control(&self.control(self.redo.checkpoint(), durable, false))?;
@@ -125,8 +128,8 @@ impl Storage {
 }
 
 impl Table {
-    /// Writes the table in place of an older one.
-    fn write(&self, disk: &dyn Disk, database_id: u64) -> Result<(), DiskError> {
+    /// Writes the table into a file of its own.
+    fn write_new(&self, disk: &dyn Disk, database_id: u64) -> Result<(), DiskError> {
         let file = disk.open(NEW, Create::IfAbsent, Mode::Cached)?;
         file.set_len(0)?;
         let mut crc = 0;
@@ -153,9 +156,7 @@ impl Table {
         let of_head = crc32c::crc32c(&head);
         head[8..12].copy_from_slice(&of_head.to_le_bytes());
         file.write(0, head)?;
-        file.sync()?;
-        disk.rename(NEW, NAME)?;
-        disk.sync_dir()
+        file.sync()
     }
 
     /// The table of this database, if there is a whole one that can be read: without it recovery takes longer.
@@ -237,12 +238,17 @@ mod tests {
         Table { at: Lsn(4096), durable: Lsn(8192), next_txn: TxnId(17), pages }
     }
 
+    fn write(table: &Table, disk: &SimDisk) {
+        table.write_new(disk, 7).unwrap();
+        disk.rename(NEW, NAME).unwrap();
+    }
+
     #[test]
     fn what_was_written_is_read() {
         let disk = SimDisk::new(1);
         assert_eq!(Table::read(&disk, 7), None);
         for pages in [0, 1, 1000, 200_000] {
-            table(pages).write(&disk, 7).unwrap();
+            write(&table(pages), &disk);
             assert_eq!(Table::read(&disk, 7), Some(table(pages)), "{pages} pages");
         }
         assert_eq!(Table::read(&disk, 8), None, "another database's");
@@ -251,7 +257,7 @@ mod tests {
     #[test]
     fn a_damaged_table_is_none() {
         let disk = SimDisk::new(1);
-        table(500).write(&disk, 7).unwrap();
+        write(&table(500), &disk);
         let file = disk.open(NAME, Create::No, Mode::Cached).unwrap();
         for at in [0, 9, 13, 17, 30, 41, 49, 4096, 5000, 4096 + 499 * 12] {
             let block = at / BLOCK * BLOCK;
@@ -273,7 +279,7 @@ mod tests {
     #[test]
     fn a_table_that_can_not_be_read_is_none() {
         let disk = SimDisk::new(1);
-        table(500).write(&disk, 7).unwrap();
+        write(&table(500), &disk);
         for nth in 0.. {
             let (on, at, times) = (None, disk.operations() + nth, sim::Times::Once);
             disk.inject(sim::Fault::Io { on, at, times });
