@@ -32,6 +32,7 @@ class Replica:
         self.tables = {name: {} for name in TABLES}
         self.prepared = {}   # changes of prepared transactions, by xid
         self.statements = []
+        self.of_starts = []  # those of them that a start has written
 
     def read(self, files):
         """Applies files, oldest first."""
@@ -43,7 +44,7 @@ class Replica:
             ["mariadb-binlog", "--no-defaults", "--base64-output=decode-rows", "-v", str(file)],
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, errors="replace", check=False)
         # Of a group that isn't whole, nothing counts.
-        group = Group()
+        group, of_start = Group(), False
         for line in printed.stdout.splitlines():
             if line.startswith("###"):
                 group.take(line)
@@ -56,8 +57,12 @@ class Replica:
                 group = Group()
             elif step := XA.match(line):
                 group = self._two_phase(step[1].upper(), bytes.fromhex(step[2]).decode(), group)
+            elif line.startswith("SET TIMESTAMP="):
+                of_start = line.startswith("SET TIMESTAMP=0/")
             elif not line.startswith(QUIET):
                 self.statements.append(line)
+                if of_start:
+                    self.of_starts.append(line)
 
     def _two_phase(self, step, xid, group):
         """A step of a transaction in two phases; gives the group that goes on."""
