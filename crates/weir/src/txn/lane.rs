@@ -18,7 +18,7 @@ const REWIND_FROM: usize = BODY + 4096;
 
 /// It is made anew after so many records, too: recovery needs none of what the log has for it from before, and one that
 /// inserts alone uses the same bytes of the page again and again.
-const REWIND_AFTER: u32 = 4096;
+const REWIND_AFTER: u32 = 512;
 
 /// A place in a lane: an undo page, the end of its last record, and where that begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

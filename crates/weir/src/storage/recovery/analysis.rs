@@ -54,7 +54,7 @@ pub(super) fn analyse(
     let table = table.unwrap_or_else(|| Table { at: control.checkpoint, ..Table::default() });
     let (from, durable) = (table.at, control.durable.max(table.durable));
     let mut reader = Reader::open(disk.clone(), control.database_id, from)?.durable_hint(durable);
-    let mut lags = Lags { store, lags: Vec::new() };
+    let mut lags = Lags { store, lags: Vec::with_capacity(2 * table.pages.len()) };
     table.pages.iter().for_each(|&(page, last)| lags.add(page, last));
     let mut next_txn = control.next_txn_id.max(table.next_txn);
     let mut groups = 0u64;

@@ -10,7 +10,7 @@
 //!
 //! | offset | width | what |
 //! |---|---|---|
-//! | 0 | 8 | magic `WEIRDPT1` |
+//! | 0 | 8 | magic `WEIRDPT2` |
 //! | 8 | 4 | CRC-32C over this block with this field zero |
 //! | 12 | 4 | CRC-32C over the entries |
 //! | 16 | 8 | database id |
@@ -18,26 +18,32 @@
 //! | 32 | 8 | LSN that the log was durable up to: the table names none from here on |
 //! | 40 | 8 | next transaction id |
 //! | 48 | 8 | number of entries |
-//! | 56 | | 0 |
-//! | 4096 | 12 each | page id (4 bytes), LSN of its last change (8) |
+//! | 56 | 8 | bytes of entries |
+//! | 64 | | 0 |
+//! | 4096 | | entries, by page id, and zeros up to a whole block |
+//!
+//! An entry is two varints ([`weir_page::varint`]): how much higher its page id is than that of the entry before (of the
+//! first: the id), and how far its page's last LSN lies before the one at 32, in units of 8 bytes.
 
 use super::super::pool::{DIRTY, FREED, FREEING, WRITING};
 use super::super::{Fault, Storage};
 use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
-use weir_os::{AlignedBuf, BLOCK, Create, Disk, DiskError, File, Mode};
+use weir_os::{AlignedBuf, BLOCK, Create, Disk, DiskError, Mode};
+use weir_page::varint::{self, Input};
 use weir_page::{Lsn, PageId, TxnId};
 
 /// The table's file.
 pub(super) const NAME: &str = "dirty";
 const NEW: &str = "dirty.new";
-const MAGIC: [u8; 8] = *b"WEIRDPT1";
-const ENTRY: usize = 12;
+const MAGIC: [u8; 8] = *b"WEIRDPT2";
+/// Bytes of an entry, about.
+const ENTRY: u64 = 6;
 /// Bytes written or read at once.
 const CHUNK: usize = 1 << 20;
 
 /// The log grows by this much from one table to the next, at least, and so many times as much as the table has bytes.
-const EVERY_BYTES: u64 = 64 << 20;
+const EVERY_BYTES: u64 = 32 << 20;
 const TIMES_OWN_BYTES: u64 = 16;
 
 /// What is kept of the moment `at`.
@@ -46,7 +52,7 @@ pub(super) struct Table {
     pub at: Lsn,
     pub durable: Lsn,
     pub next_txn: TxnId,
-    /// Dirty pages and their last LSNs, in no order.
+    /// Dirty pages, by their ids, and their last LSNs.
     pub pages: Vec<(PageId, Lsn)>,
 }
 
@@ -59,7 +65,7 @@ impl Storage {
     pub(in crate::storage) fn note_dirty_pages_if_due(&self) -> Result<bool, Fault> {
         let tried = self.tabled.load(Ordering::Relaxed).max(self.untabled.load(Ordering::Relaxed));
         let last = tried.max(self.redo.checkpoint().0);
-        let own_bytes = self.pool.dirty_pages() * ENTRY as u64;
+        let own_bytes = self.pool.dirty_pages() * ENTRY;
         let every = EVERY_BYTES.max(TIMES_OWN_BYTES * own_bytes);
         if self.redo.reserved().0 - last < every {
             return Ok(false);
@@ -106,7 +112,7 @@ impl Storage {
         Ok(true)
     }
 
-    /// All dirty pages with their last LSNs. Whoever has appended to the log before this begins is waited for: he holds the
+    /// All dirty pages with their last LSNs, by their ids. Whoever has appended to the log before this begins is waited for: he holds the
     /// latches of what he has changed. `None` if a page is being freed whose image is just being written.
     fn dirty_pages(&self) -> Option<Vec<(PageId, Lsn)>> {
         let mut pages = Vec::with_capacity(self.pool.dirty_pages() as usize);
@@ -123,6 +129,7 @@ impl Storage {
                 pages.push((PageId(page), Lsn(lsn)));
             }
         }
+        pages.sort_unstable();
         Some(pages)
     }
 }
@@ -132,24 +139,17 @@ impl Table {
     fn write_new(&self, disk: &dyn Disk, database_id: u64) -> Result<(), DiskError> {
         let file = disk.open(NEW, Create::IfAbsent, Mode::Cached)?;
         file.set_len(0)?;
-        let mut crc = 0;
-        let mut offset = BLOCK as u64;
-        for part in self.pages.chunks(CHUNK / ENTRY) {
-            let mut buf = AlignedBuf::zeroed((part.len() * ENTRY).next_multiple_of(BLOCK));
-            for ((page, lsn), to) in part.iter().zip(buf.chunks_exact_mut(ENTRY)) {
-                to[..4].copy_from_slice(&page.0.to_le_bytes());
-                to[4..].copy_from_slice(&lsn.0.to_le_bytes());
-            }
-            crc = crc32c::crc32c_append(crc, &buf[..part.len() * ENTRY]);
-            let bytes = buf.len() as u64;
-            file.write(offset, buf)?;
-            offset += bytes;
+        let entries = self.entries();
+        for (nth, part) in entries.chunks(CHUNK).enumerate() {
+            let mut buf = AlignedBuf::zeroed(part.len().next_multiple_of(BLOCK));
+            buf[..part.len()].copy_from_slice(part);
+            file.write((BLOCK + nth * CHUNK) as u64, buf)?;
         }
         let mut head = AlignedBuf::zeroed(BLOCK);
         head[..8].copy_from_slice(&MAGIC);
-        head[12..16].copy_from_slice(&crc.to_le_bytes());
-        let fields =
-            [database_id, self.at.0, self.durable.0, self.next_txn.0, self.pages.len() as u64];
+        head[12..16].copy_from_slice(&crc32c::crc32c(&entries).to_le_bytes());
+        let (count, bytes) = (self.pages.len() as u64, entries.len() as u64);
+        let fields = [database_id, self.at.0, self.durable.0, self.next_txn.0, count, bytes];
         for (field, to) in fields.iter().zip(head[16..].chunks_exact_mut(8)) {
             to.copy_from_slice(&field.to_le_bytes());
         }
@@ -157,6 +157,34 @@ impl Table {
         head[8..12].copy_from_slice(&of_head.to_le_bytes());
         file.write(0, head)?;
         file.sync()
+    }
+
+    fn entries(&self) -> Vec<u8> {
+        let mut entries = Vec::with_capacity(self.pages.len() * ENTRY as usize);
+        let mut before = 0;
+        for &(page, last) in &self.pages {
+            varint::put(&mut entries, u64::from(page.0 - before));
+            varint::put(&mut entries, (self.durable.0 - last.0) / 8);
+            before = page.0;
+        }
+        entries
+    }
+
+    /// Takes over `count` entries; whether they are such.
+    fn take_entries(&mut self, count: u64, entries: &[u8]) -> bool {
+        let mut input = Input::new(entries);
+        let mut before = 0u32;
+        // Each has two bytes, at least.
+        self.pages.reserve(count.min(entries.len() as u64 / 2) as usize);
+        for _ in 0..count {
+            let page = input.varint().and_then(|by| before.checked_add(u32::try_from(by).ok()?));
+            let behind = input.varint().and_then(|units| units.checked_mul(8));
+            let last = behind.and_then(|bytes| self.durable.0.checked_sub(bytes));
+            let (Some(page), Some(last)) = (page, last) else { return false };
+            self.pages.push((PageId(page), Lsn(last)));
+            before = page;
+        }
+        input.rest().is_empty()
     }
 
     /// The table of this database, if there is a whole one that can be read: without it recovery takes longer.
@@ -183,39 +211,27 @@ impl Table {
         {
             return Ok(None);
         }
-        let count = u64_at(&head, 48);
-        // Each chunk is padded.
-        if count.saturating_mul(ENTRY as u64) > left {
+        let (count, bytes) = (u64_at(&head, 48), u64_at(&head, 56));
+        // The last block is padded.
+        if bytes > left {
             return Ok(None);
+        }
+        let mut entries = Vec::with_capacity(bytes as usize);
+        while (entries.len() as u64) < bytes {
+            let part = (bytes as usize - entries.len()).min(CHUNK);
+            let buf = AlignedBuf::zeroed(part.next_multiple_of(BLOCK));
+            let buf = file.read((BLOCK + entries.len()) as u64, buf)?;
+            entries.extend_from_slice(&buf[..part]);
         }
         let mut table = Table {
             at: Lsn(u64_at(&head, 24)),
             durable: Lsn(u64_at(&head, 32)),
             next_txn: TxnId(u64_at(&head, 40)),
-            pages: Vec::with_capacity(count as usize),
+            pages: Vec::new(),
         };
-        Ok(table.read_entries(&*file, count as usize, of_entries)?.then_some(table))
-    }
-
-    fn read_entries(&mut self, file: &dyn File, count: usize, wanted: u32) -> Result<bool, Fault> {
-        let (mut crc, mut offset) = (0, BLOCK as u64);
-        let length = file.len()?;
-        while self.pages.len() < count {
-            let entries = (count - self.pages.len()).min(CHUNK / ENTRY);
-            let bytes = (entries * ENTRY).next_multiple_of(BLOCK);
-            if offset + bytes as u64 > length {
-                return Ok(false);
-            }
-            let buf = file.read(offset, AlignedBuf::zeroed(bytes))?;
-            crc = crc32c::crc32c_append(crc, &buf[..entries * ENTRY]);
-            self.pages.extend(
-                buf.chunks_exact(ENTRY)
-                    .take(entries)
-                    .map(|entry| (PageId(u32_at(entry, 0)), Lsn(u64_at(entry, 4)))),
-            );
-            offset += bytes as u64;
-        }
-        Ok(crc == wanted)
+        let is_whole =
+            crc32c::crc32c(&entries) == of_entries && table.take_entries(count, &entries);
+        Ok(is_whole.then_some(table))
     }
 }
 
@@ -233,9 +249,9 @@ mod tests {
     use weir_os::{SimDisk, sim};
 
     fn table(pages: u32) -> Table {
-        let entry = |n| (PageId(n), Lsn(1000 + 8 * u64::from(n)));
+        let entry = |n| (PageId(3 * n), Lsn(1000 + 8 * u64::from(n)));
         let pages = (1..=pages).map(entry).collect();
-        Table { at: Lsn(4096), durable: Lsn(8192), next_txn: TxnId(17), pages }
+        Table { at: Lsn(4096), durable: Lsn(2_000_000), next_txn: TxnId(17), pages }
     }
 
     fn write(table: &Table, disk: &SimDisk) {
@@ -259,7 +275,7 @@ mod tests {
         let disk = SimDisk::new(1);
         write(&table(500), &disk);
         let file = disk.open(NAME, Create::No, Mode::Cached).unwrap();
-        for at in [0, 9, 13, 17, 30, 41, 49, 4096, 5000, 4096 + 499 * 12] {
+        for at in [0, 9, 13, 17, 30, 41, 49, 57, 4096, 4600, 4096 + 499 * 3] {
             let block = at / BLOCK * BLOCK;
             let whole = file.read(block as u64, AlignedBuf::zeroed(BLOCK)).unwrap();
             let mut damaged = AlignedBuf::copy_of(&whole);
