@@ -30,7 +30,7 @@ use table::Table;
 use weir_os::Disk;
 use weir_page::{Kind, Logged, Lsn, Page, PageId};
 use weir_redo::RedoOptions;
-use weir_store::{MapSlot, Store, StoreError, StoreOptions};
+use weir_store::{MapSlot, Store, StoreOptions};
 
 /// How far recovery is, for progress reports.
 #[derive(Debug, Clone, Copy)]
@@ -229,22 +229,15 @@ impl Storage {
 
     /// Brings a page that is behind and not in memory into a frame, as it is stored; blank if nothing of that is needed.
     fn bring_in(&self, lag: &Lag, slot: &MapSlot, claim: &Claim<'_>) -> Result<(), Fault> {
+        if !lag.blank.load(Ordering::Acquire) {
+            let is_stored = self.load_claimed(lag.page, slot, claim)?;
+            return if is_stored { Ok(()) } else { Err(self.lost_page(lag.page)) };
+        }
         let frame = self.take_frame()?;
         // SAFETY: the frame is free and ours alone until it is published.
         let page = unsafe { &mut *self.pool.ptr(frame) };
-        if lag.blank.load(Ordering::Acquire) {
-            page.set_lsn(Lsn(0));
-            page.reset(lag.page, Kind::Blank, 0);
-        } else {
-            if let Err(error) = self.store.read_page(lag.page, &mut page.0) {
-                self.return_frames(vec![frame]);
-                return Err(match error {
-                    StoreError::NotStored { .. } => self.lost_page(lag.page),
-                    error => error.into(),
-                });
-            }
-            self.figures.pages_loaded.fetch_add(1, Ordering::Relaxed);
-        }
+        page.set_lsn(Lsn(0));
+        page.reset(lag.page, Kind::Blank, 0);
         self.pool.publish(slot, claim, frame, 1);
         Ok(())
     }
