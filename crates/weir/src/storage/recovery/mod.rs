@@ -309,9 +309,8 @@ impl Latched<'_> {
 
     /// The page is up to date: from now on it is there for all.
     fn reveal(mut self, slot: &MapSlot) {
-        let page: *const Page = self.page();
-        // SAFETY: as above.
-        self.pool.frame(self.frame).renew_sketch(unsafe { &*page });
+        let state = self.pool.frame(self.frame);
+        state.renew_sketch(self.page());
         slot.frame.store(self.frame, Ordering::Release);
     }
 }
