@@ -578,6 +578,21 @@ mod tests {
         assert!(storage.note_dirty_pages().unwrap());
     }
 
+    /// The control file hadn't been told of it, and a log that ends in damage was taken for one that ends there.
+    #[test]
+    fn what_the_page_map_tells_of_was_in_the_log() {
+        let (disk, storage, _) = create();
+        let moved = storage.redo.reserved();
+        assert_eq!(storage.write_oldest(1, Reason::Checkpoint).unwrap(), 1);
+        storage.persist_map(storage.redo.reserved()).unwrap();
+        let segment = disk.list().unwrap().into_iter().find(|n| n.starts_with("redo-")).unwrap();
+        let start = storage.redo.segment_bytes();
+        disk.rot(&segment, 4096 + moved.0 - start + 16, 3).unwrap();
+        let (disk, options) = (Arc::new(disk.process_kill()), StorageOptions::small(64));
+        let fault = Storage::open(disk, &options, OnProgress::default()).err().unwrap();
+        assert!(matches!(fault, Fault::Redo(RedoError::Cut { .. })), "{fault}");
+    }
+
     /// With a dirty page table nobody reads it before the database is open.
     #[test]
     fn damage_of_the_log_before_the_table_is_told_with_its_place() {
