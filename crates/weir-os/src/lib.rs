@@ -64,6 +64,13 @@ impl DiskError {
     pub fn kind(&self) -> io::ErrorKind {
         kind_of(&self.source)
     }
+
+    /// Whether who makes a file for later may go on without it. One that can't be opened is there or not: the process may
+    /// have too many. A failed sync is never passed over, whatever its reason.
+    pub fn may_be_passed_over(&self) -> bool {
+        let is_full = self.kind() == io::ErrorKind::StorageFull;
+        self.operation == "open" || is_full && !self.operation.contains("sync")
+    }
 }
 
 fn kind_of(error: &io::Error) -> io::ErrorKind {

@@ -152,6 +152,20 @@ fn records_outside_the_used_part_are_not_there() {
     assert_eq!(undo::record(&p, u16::MAX), None);
 }
 
+/// Who went from it to the one before came to no end.
+#[test]
+fn a_record_that_is_not_behind_the_one_before_is_none() {
+    let mut p = page();
+    let undo = Undo::Prepare { xid: b"abc" };
+    let [first, second, third] = [0; 3].map(|_| undo::push(&mut p, &undo, None));
+    for prev in [second, third, u16::MAX] {
+        let at = usize::from(second) + 2;
+        p.0[at..at + 2].copy_from_slice(&prev.to_le_bytes());
+        assert_eq!(undo::record(&p, second), None, "{prev}");
+    }
+    assert!(undo::record(&p, first).is_some() && undo::record(&p, third).is_some());
+}
+
 #[test]
 fn a_page_is_filled_to_its_last_byte() {
     let mut p = page();

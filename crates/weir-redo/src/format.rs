@@ -3,6 +3,7 @@
 use weir_os::BLOCK;
 
 use crate::layout::Span;
+use crate::reader::EndReason;
 use crate::{RedoError, head};
 
 /// Format version written by this release.
@@ -59,6 +60,24 @@ pub(crate) fn group_crc(lsn: u64, word: u32, payload: &[u8]) -> u32 {
     let crc = crc32c::crc32c_append(crc32c::crc32c(&seed), payload);
     let padding = head::length(word) - GROUP_HEADER_BYTES - payload.len();
     if padding == 0 { crc } else { crc32c::crc32c_append(crc, &[0u8; GROUP_ALIGN][..padding]) }
+}
+
+/// Length of the group that begins with these bytes.
+pub(crate) fn group_len(bytes: &[u8]) -> Result<usize, EndReason> {
+    let word = u32_at(bytes, 0);
+    match head::length(word) {
+        _ if word == 0 => Err(EndReason::Unwritten),
+        len if head::is_length(len) => Ok(len),
+        len => Err(EndReason::BadLength { found: len as u32 }),
+    }
+}
+
+/// The payload of the group at `lsn`, with its padding; `group` is as long as [`group_len`] says.
+pub(crate) fn group_payload(lsn: u64, group: &[u8]) -> Result<&[u8], EndReason> {
+    let (word, found) = (u32_at(group, 0), u32_at(group, 4));
+    let payload = &group[GROUP_HEADER_BYTES..];
+    let expected = group_crc(lsn, word, payload);
+    if expected == found { Ok(payload) } else { Err(EndReason::BadChecksum { expected, found }) }
 }
 
 /// Header of a segment file.

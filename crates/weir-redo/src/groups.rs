@@ -6,8 +6,7 @@ use weir_os::{AlignedBuf, BLOCK};
 use weir_page::Lsn;
 
 use crate::RedoError;
-use crate::format::{GROUP_HEADER_BYTES, group_crc, u32_at};
-use crate::head;
+use crate::format::{GROUP_HEADER_BYTES, group_len, group_payload};
 use crate::reader::EndReason;
 use crate::segments::Segments;
 
@@ -40,25 +39,12 @@ impl<'a> Groups<'a> {
     /// # Errors
     /// [`RedoError::Cut`] if there is no whole group, which is so, too, once the checkpoint has passed it; the disk's.
     pub fn read(&mut self, lsn: Lsn) -> Result<&[u8], RedoError> {
-        if let Err(why) = self.fill(lsn.0, GROUP_HEADER_BYTES)? {
-            return Err(self.cut(lsn, why));
-        }
+        self.fill(lsn, GROUP_HEADER_BYTES)?;
         let first = (lsn.0 - self.start) as usize;
-        let (word, found) = (u32_at(&self.window, first), u32_at(&self.window, first + 4));
-        let bytes = head::length(word);
-        if !head::is_length(bytes) {
-            return Err(self.cut(lsn, EndReason::BadLength { found: bytes as u32 }));
-        }
-        if let Err(why) = self.fill(lsn.0, bytes)? {
-            return Err(self.cut(lsn, why));
-        }
+        let bytes = group_len(&self.window[first..]).map_err(|why| self.cut(lsn, why))?;
+        self.fill(lsn, bytes)?;
         let first = (lsn.0 - self.start) as usize;
-        let payload = first + GROUP_HEADER_BYTES..first + bytes;
-        let expected = group_crc(lsn.0, word, &self.window[payload.clone()]);
-        if expected != found {
-            return Err(self.cut(lsn, EndReason::BadChecksum { expected, found }));
-        }
-        Ok(&self.window[payload])
+        group_payload(lsn.0, &self.window[first..first + bytes]).map_err(|why| self.cut(lsn, why))
     }
 
     fn cut(&self, lsn: Lsn, why: EndReason) -> RedoError {
@@ -69,13 +55,14 @@ impl<'a> Groups<'a> {
         RedoError::Cut { file, offset, lsn, expected_at_least: Lsn(lsn.0 + 1), why }
     }
 
-    /// Sees to it that the window has `bytes` from `lsn` on.
-    fn fill(&mut self, lsn: u64, bytes: usize) -> Result<Result<(), EndReason>, RedoError> {
+    /// Sees to it that the window has `bytes` from `at` on.
+    fn fill(&mut self, at: Lsn, bytes: usize) -> Result<(), RedoError> {
+        let lsn = at.0;
         let has = |window: &[u8], start| {
             start <= lsn && lsn + bytes as u64 <= start + window.len() as u64
         };
         if has(&self.window, self.start) {
-            return Ok(Ok(()));
+            return Ok(());
         }
         let block = BLOCK as u64;
         let is_close = lsn < self.start && self.start - lsn <= (2 * self.before).max(16 * block);
@@ -92,6 +79,9 @@ impl<'a> Groups<'a> {
             let buf = segment.file.read(segment.span.file_offset(first), buf)?;
             self.window.extend_from_slice(&buf);
         }
-        Ok(if has(&self.window, self.start) { Ok(()) } else { Err(EndReason::Unwritten) })
+        match has(&self.window, self.start) {
+            true => Ok(()),
+            false => Err(self.cut(at, EndReason::Unwritten)),
+        }
     }
 }

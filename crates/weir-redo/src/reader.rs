@@ -9,10 +9,11 @@ use weir_page::Lsn;
 
 use crate::RedoError;
 use crate::format::{
-    GROUP_HEADER_BYTES, MAX_GROUP_BYTES, SEGMENT_HEADER_BYTES, group_crc, segment_name, u32_at,
+    GROUP_HEADER_BYTES, MAX_GROUP_BYTES, SEGMENT_HEADER_BYTES, group_len, group_payload,
+    segment_name, u32_at,
 };
 use crate::layout::{Layout, Span};
-use crate::{head, segments, witness};
+use crate::{segments, witness};
 
 /// Most bytes in one read.
 const READ_BYTES: usize = 1 << 20;
@@ -184,24 +185,15 @@ impl Reader {
             return Ok(Err(why));
         }
         let first = (self.at - self.window_start) as usize;
-        let (word, found) = (u32_at(&self.window, first), u32_at(&self.window, first + 4));
-        if word == 0 {
-            return Ok(Err(EndReason::Unwritten));
-        }
-        let bytes = head::length(word);
-        if !head::is_length(bytes) {
-            return Ok(Err(EndReason::BadLength { found: bytes as u32 }));
-        }
+        let bytes = match group_len(&self.window[first..]) {
+            Ok(bytes) => bytes,
+            Err(why) => return Ok(Err(why)),
+        };
         if let Err(why) = self.fill(bytes)? {
             return Ok(Err(why));
         }
         let first = (self.at - self.window_start) as usize;
-        let payload = &self.window[first + GROUP_HEADER_BYTES..first + bytes];
-        let expected = group_crc(self.at, word, payload);
-        if expected != found {
-            return Ok(Err(EndReason::BadChecksum { expected, found }));
-        }
-        Ok(Ok(bytes))
+        Ok(group_payload(self.at, &self.window[first..first + bytes]).map(|_| bytes))
     }
 
     /// Reads on until the window holds `bytes` from `at` on.

@@ -428,11 +428,7 @@ impl Redo {
         let arranged = self.segments.arrange(&wanted, GROWTH_SEGMENTS);
         if let Err(error) = arranged {
             self.growing_to.store(0, Relaxed);
-            let RedoError::Disk(cause) = &error else { return Err(self.fail(error)) };
-            // A file that can't be opened is there or not: the process may have too many. A failed sync is never
-            // passed over, whatever its reason.
-            let full = cause.kind() == std::io::ErrorKind::StorageFull;
-            if !(cause.operation == "open" || full && !cause.operation.contains("sync")) {
+            if !matches!(&error, RedoError::Disk(cause) if cause.may_be_passed_over()) {
                 return Err(self.fail(error));
             }
             self.segments.discard_unused().map_err(|e| self.fail(e))?;

@@ -13,7 +13,8 @@
 use weir_os::{AlignedBuf, Create, Disk, Mode};
 
 use crate::format::{
-    GROUP_ALIGN, GROUP_HEADER_BYTES, MAX_GROUP_BYTES, group_crc, segment_name, u32_at,
+    GROUP_ALIGN, GROUP_HEADER_BYTES, MAX_GROUP_BYTES, group_len, group_payload, segment_name,
+    u32_at,
 };
 use crate::layout::Layout;
 use crate::writer::UNSYNCED_BYTES_MAX;
@@ -76,19 +77,12 @@ pub(crate) fn durable_behind(
 
 /// The group at a place in `bytes`, which begin at `from`.
 fn group_at(bytes: &[u8], place: usize, from: u64) -> Option<Found> {
-    let (word, crc) = (u32_at(bytes, place), u32_at(bytes, place + 4));
-    let len = head::length(word);
-    if word == 0 || !head::is_length(len) || len > LENGTH_MAX || place + len > bytes.len() {
-        return None;
-    }
+    let len = group_len(&bytes[place..]).ok().filter(|&len| len <= LENGTH_MAX)?;
+    let group = bytes.get(place..place + len)?;
     let start = from + place as u64;
-    let payload = &bytes[place + GROUP_HEADER_BYTES..place + len];
-    let durable = head::durable(word, start);
-    (group_crc(start, word, payload) == crc).then_some(Found {
-        start,
-        end: start + len as u64,
-        durable,
-    })
+    group_payload(start, group).ok()?;
+    let durable = head::durable(u32_at(group, 0), start);
+    Some(Found { start, end: start + len as u64, durable })
 }
 
 /// The stream's bytes from `from` to `to`, as far as there are files; zeros elsewhere. Their headers may be what is

@@ -153,3 +153,21 @@ fn a_device_that_is_full_no_more_takes_images_side_by_side() {
         writes(false, true)
     );
 }
+
+/// It was made longer by the batch's length, with a sync each time, until nothing was left of the device, and only then
+/// looked through for places.
+#[test]
+fn a_batch_takes_no_more_of_a_nearly_full_device_than_it_needs() {
+    let (disk, mut toy) = mostly_dropped(|page| page % 8 != 0);
+    let before = toy.store.stats().file_bytes;
+    disk.set_capacity(Some(disk.used_bytes() + (512 << 10)));
+    for first in (2000..2080).step_by(4) {
+        toy.write(&[0, 1, 2, 3].map(|n| PageId(first + n))).unwrap();
+        let grown = toy.store.stats().file_bytes - before;
+        assert!(
+            grown <= 4 * weir_page::PAGE_SIZE as u64,
+            "{grown}: there are holes for the others"
+        );
+    }
+    toy.verify();
+}

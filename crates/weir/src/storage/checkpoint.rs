@@ -193,3 +193,33 @@ impl Storage {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::StorageOptions;
+    use super::super::mtr::tests::new_page;
+    use super::*;
+    use std::sync::Arc;
+    use weir_os::SimDisk;
+
+    /// Commits that wait for nothing were lost in a power cut for as long as a checkpoint had gone on.
+    #[test]
+    fn the_log_is_synced_beside_a_checkpoint_that_goes_on() {
+        let disk = Arc::new(SimDisk::new(1));
+        let storage = Storage::create(disk, &StorageOptions::small(64)).unwrap();
+        new_page(&storage);
+        let end = storage.redo.reserved();
+        let goes_on = storage.checkpointing.lock();
+        let is_synced = std::thread::scope(|scope| {
+            let notes = scope.spawn(|| storage.note_durable());
+            let is_synced = (0..1_000_000).any(|_| {
+                std::thread::yield_now();
+                storage.redo.durable() >= end
+            });
+            drop(goes_on);
+            notes.join().unwrap().unwrap();
+            is_synced
+        });
+        assert!(is_synced);
+    }
+}

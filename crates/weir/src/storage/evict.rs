@@ -180,6 +180,19 @@ mod tests {
         drop(knows);
     }
 
+    /// Each round took as many pages as the one before had, whose frames had yet to arrive.
+    #[test]
+    fn pages_that_somebody_may_know_are_evicted_in_no_greater_number() {
+        let storage = storage();
+        let pages: Vec<PageId> = (0..40).map(|_| new_page(&storage)).collect();
+        storage.flush_all(Reason::Checkpoint, &mut |_| {}).unwrap();
+        let resident = || pages.iter().filter(|page| is_resident(&storage, **page)).count();
+        let (before, knows) = (resident(), storage.pin());
+        assert!(!storage.evict_step(storage.pool.free_frames() + 5).unwrap());
+        assert_eq!(before - resident(), 5);
+        drop(knows);
+    }
+
     #[test]
     fn kept_pages_go_after_all_others_but_they_go() {
         let storage = storage();

@@ -4,13 +4,13 @@
 //! one evicts pages itself.
 
 use super::admission::Wait;
-use super::pool::{PageRead, Stop};
+use super::pool::{Claim, PageRead, Stop};
 use super::{Fault, Storage};
 use crossbeam_epoch as epoch;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use weir_page::PageId;
-use weir_store::StoreError;
+use weir_store::{MapSlot, StoreError};
 
 /// Frames that are left by those who make new pages, while recovery goes on: they may wait for space in the log, which comes
 /// free as recovery brings pages in.
@@ -89,26 +89,29 @@ impl Storage {
             return Ok(true);
         }
         let Some(claim) = self.pool.claim(slot, page) else { return Ok(true) };
-        if slot.extent().is_none() {
-            return Ok(false);
-        }
+        Ok(slot.extent().is_some() && self.load_claimed(page, slot, &claim)?)
+    }
+
+    /// Brings a page into a frame as it is stored; `false` if it isn't.
+    pub(super) fn load_claimed(
+        &self,
+        page: PageId,
+        slot: &MapSlot,
+        claim: &Claim<'_>,
+    ) -> Result<bool, Fault> {
         let frame = self.take_frame()?;
         // SAFETY: the frame is free and ours alone until it is published.
         let bytes = unsafe { &mut (*self.pool.ptr(frame)).0 };
-        match self.store.read_page(page, bytes) {
-            Ok(()) => {
-                self.figures.pages_loaded.fetch_add(1, Ordering::Relaxed);
-                self.pool.publish(slot, &claim, frame, 1);
-                Ok(true)
-            }
-            Err(error) => {
-                self.return_frames(vec![frame]);
-                match error {
-                    StoreError::NotStored { .. } => Ok(false),
-                    error => Err(error.into()),
-                }
-            }
+        if let Err(error) = self.store.read_page(page, bytes) {
+            self.return_frames(vec![frame]);
+            return match error {
+                StoreError::NotStored { .. } => Ok(false),
+                error => Err(error.into()),
+            };
         }
+        self.figures.pages_loaded.fetch_add(1, Ordering::Relaxed);
+        self.pool.publish(slot, claim, frame, 1);
+        Ok(true)
     }
 
     /// Brings pages into memory ahead of their use, as far as free frames go. Holds no latch.

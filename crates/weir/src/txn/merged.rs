@@ -296,3 +296,38 @@ impl Staged {
         Ok(true)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{commit, transactions, tree};
+    use super::super::{Durability, Op};
+    use super::*;
+
+    /// It had come past where the entry was put while it waited.
+    #[test]
+    fn what_is_staged_before_the_entry_that_a_scan_waits_for_is_found() {
+        for (direction, staged) in [(Direction::Forward, b"a"), (Direction::Backward, b"z")] {
+            let txns = transactions(64);
+            let (main, of_staging) = (tree(&txns), tree(&txns));
+            let staging = Arc::new(Staging::new(main, of_staging));
+            commit(&txns, of_staging, b"k", Op::Insert(b"there"));
+            let mut holder = txns.begin();
+            holder.write(of_staging, b"k", Op::Update(b"held")).unwrap();
+            let mut reader = txns.begin();
+            reader.write(tree(&txns), b"row", Op::Insert(b"written")).unwrap();
+            let look = Look::Newest { own: reader.id(), skip: false, ranges: None };
+            let scan = Scan::new(txns.clone(), main, Range::default(), direction, 10);
+            let mut scan = MergedScan::new(scan, Some(&staging), false);
+            assert!(matches!(scan.look(look), Err(ScanStop::Held(txn)) if txn == holder.id()));
+            let mut other = txns.begin();
+            other.insert_staged(&staging, staged, b"new").unwrap();
+            other.commit(Durability::Relaxed).unwrap();
+            holder.commit(Durability::Relaxed).unwrap();
+            let mut found = Vec::new();
+            while let Some(row) = scan.look(look).unwrap() {
+                found.push(row.key.to_vec());
+            }
+            assert_eq!(found, [staged.to_vec(), b"k".to_vec()], "{direction:?}");
+        }
+    }
+}

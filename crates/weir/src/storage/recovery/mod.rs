@@ -30,7 +30,7 @@ use table::Table;
 use weir_os::Disk;
 use weir_page::{Kind, Logged, Lsn, Page, PageId};
 use weir_redo::RedoOptions;
-use weir_store::{MapSlot, Store, StoreError, StoreOptions};
+use weir_store::{MapSlot, Store, StoreOptions};
 
 /// How far recovery is, for progress reports.
 #[derive(Debug, Clone, Copy)]
@@ -229,22 +229,15 @@ impl Storage {
 
     /// Brings a page that is behind and not in memory into a frame, as it is stored; blank if nothing of that is needed.
     fn bring_in(&self, lag: &Lag, slot: &MapSlot, claim: &Claim<'_>) -> Result<(), Fault> {
+        if !lag.blank.load(Ordering::Acquire) {
+            let is_stored = self.load_claimed(lag.page, slot, claim)?;
+            return if is_stored { Ok(()) } else { Err(self.lost_page(lag.page)) };
+        }
         let frame = self.take_frame()?;
         // SAFETY: the frame is free and ours alone until it is published.
         let page = unsafe { &mut *self.pool.ptr(frame) };
-        if lag.blank.load(Ordering::Acquire) {
-            page.set_lsn(Lsn(0));
-            page.reset(lag.page, Kind::Blank, 0);
-        } else {
-            if let Err(error) = self.store.read_page(lag.page, &mut page.0) {
-                self.return_frames(vec![frame]);
-                return Err(match error {
-                    StoreError::NotStored { .. } => self.lost_page(lag.page),
-                    error => error.into(),
-                });
-            }
-            self.figures.pages_loaded.fetch_add(1, Ordering::Relaxed);
-        }
+        page.set_lsn(Lsn(0));
+        page.reset(lag.page, Kind::Blank, 0);
         self.pool.publish(slot, claim, frame, 1);
         Ok(())
     }
@@ -316,9 +309,8 @@ impl Latched<'_> {
 
     /// The page is up to date: from now on it is there for all.
     fn reveal(mut self, slot: &MapSlot) {
-        let page: *const Page = self.page();
-        // SAFETY: as above.
-        self.pool.frame(self.frame).renew_sketch(unsafe { &*page });
+        let state = self.pool.frame(self.frame);
+        state.renew_sketch(self.page());
         slot.frame.store(self.frame, Ordering::Release);
     }
 }
@@ -576,6 +568,21 @@ mod tests {
         assert_eq!(storage.tabled.load(Ordering::Relaxed), before, "the one before counts");
         disk.set_capacity(None);
         assert!(storage.note_dirty_pages().unwrap());
+    }
+
+    /// The control file hadn't been told of it, and a log that ends in damage was taken for one that ends there.
+    #[test]
+    fn what_the_page_map_tells_of_was_in_the_log() {
+        let (disk, storage, _) = create();
+        let moved = storage.redo.reserved();
+        assert_eq!(storage.write_oldest(1, Reason::Checkpoint).unwrap(), 1);
+        storage.persist_map(storage.redo.reserved()).unwrap();
+        let segment = disk.list().unwrap().into_iter().find(|n| n.starts_with("redo-")).unwrap();
+        let start = storage.redo.segment_bytes();
+        disk.rot(&segment, 4096 + moved.0 - start + 16, 3).unwrap();
+        let (disk, options) = (Arc::new(disk.process_kill()), StorageOptions::small(64));
+        let fault = Storage::open(disk, &options, OnProgress::default()).err().unwrap();
+        assert!(matches!(fault, Fault::Redo(RedoError::Cut { .. })), "{fault}");
     }
 
     /// With a dirty page table nobody reads it before the database is open.

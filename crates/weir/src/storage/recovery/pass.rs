@@ -227,3 +227,41 @@ impl Storage {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::mtr::tests::new_page;
+    use super::super::super::{Need, Reason, Restart, StorageOptions, retry};
+    use super::*;
+    use std::sync::Arc;
+    use weir_os::SimDisk;
+    use weir_page::Redo;
+
+    /// Who closes the database waits for a step: it read all pages that its part of the log needs.
+    #[test]
+    fn a_step_reads_pages_together_once() {
+        let (disk, options) = (SimDisk::new(1), StorageOptions::small(64));
+        let storage = Storage::create(Arc::new(disk.clone()), &options).unwrap();
+        let pages: Vec<PageId> = (0..50).map(|_| new_page(&storage)).collect();
+        storage.flush_all(Reason::Checkpoint, &mut |_| {}).unwrap();
+        for page in pages {
+            let link = || {
+                let mut mtr = storage.mtr(Need::log(256))?;
+                mtr.latch(page)?;
+                mtr.log(&Redo::OverflowLink { page, next: PageId(9) });
+                mtr.commit();
+                Ok::<_, Restart<Fault>>(())
+            };
+            retry(&storage, link).unwrap();
+        }
+        storage.redo.write_step(true).unwrap();
+        let disk = Arc::new(disk.process_kill());
+        let storage = Storage::open(disk, &options, OnProgress::default()).unwrap();
+        let (mut reads, mut most) = (0, 0);
+        while storage.recovery_step(STEP_BYTES).unwrap() {
+            most = most.max(storage.pages_read() - reads);
+            reads = storage.pages_read();
+        }
+        assert!(reads > 20 && most <= storage.read_ahead_pages() as u64, "{most} of {reads}");
+    }
+}

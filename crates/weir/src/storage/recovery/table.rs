@@ -27,7 +27,6 @@
 
 use super::super::pool::{DIRTY, FREED, FREEING, WRITING};
 use super::super::{Fault, Storage};
-use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
 use weir_os::{AlignedBuf, BLOCK, Create, Disk, DiskError, Mode};
 use weir_page::varint::{self, Input};
@@ -95,9 +94,7 @@ impl Storage {
         let durable = self.redo.durable();
         let table = Table { at, durable, next_txn, pages };
         if let Err(error) = table.write_new(&*self.disk, self.database_id) {
-            let full = error.kind() == ErrorKind::StorageFull;
-            // A failed sync is never passed over, whatever its reason.
-            if !(error.operation == "open" || full && !error.operation.contains("sync")) {
+            if !error.may_be_passed_over() {
                 return Err(error.into());
             }
             let _ = self.disk.remove(NEW);
