@@ -6,7 +6,7 @@
 static ulonglong memory, redo_capacity;
 static double dirty_limit;
 static ulong durability_index;
-static my_bool clean;
+static my_bool clean, give_up_damaged;
 
 static const char *durability_names[]= {"sync", "write", "relaxed", NullS};
 static TYPELIB durability_list= {array_elements(durability_names) - 1, "", durability_names, nullptr};
@@ -68,11 +68,16 @@ static MYSQL_SYSVAR_BOOL(clean_shutdown, clean, PLUGIN_VAR_OPCMDARG,
     "Whether all pages are written at shutdown. Without that, the next start applies the log", nullptr,
     nullptr, false);
 
+static MYSQL_SYSVAR_BOOL(give_up_damaged, give_up_damaged, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
+    "Whether recovery empties pages that are damaged, for good, and goes on; without that it stops at them",
+    nullptr, nullptr, false);
+
 namespace weir {
 
 struct st_mysql_sys_var *system_variables[]= {
     MYSQL_SYSVAR(memory), MYSQL_SYSVAR(redo_capacity), MYSQL_SYSVAR(durability),
-    MYSQL_SYSVAR(dirty_limit), MYSQL_SYSVAR(lock_wait_timeout), MYSQL_SYSVAR(clean_shutdown), nullptr};
+    MYSQL_SYSVAR(dirty_limit), MYSQL_SYSVAR(lock_wait_timeout), MYSQL_SYSVAR(clean_shutdown),
+    MYSQL_SYSVAR(give_up_damaged), nullptr};
 
 WeirDurability durability()
 {
@@ -88,7 +93,7 @@ uint64_t lock_wait_timeout_ms(THD *thd)
 
 WeirOptions open_options()
 {
-  return WeirOptions{memory, redo_capacity, durability(), 50000, dirty_limit, nullptr};
+  return WeirOptions{memory, redo_capacity, durability(), 50000, dirty_limit, bool(give_up_damaged), nullptr};
 }
 
 // The log consists of whole files, a few at least: the variable shows what that comes to, as when it is set later.

@@ -162,6 +162,8 @@ typedef struct WeirOptions {
   uint64_t lock_wait_timeout_ms;
   // Share of memory, from 0.0 to 1.0, whose pages may have unwritten changes.
   double dirty_limit;
+  // Whether recovery empties pages that are damaged, for good, and goes on.
+  bool give_up_damaged;
   // Is told of the progress of recovery; may be null.
   WeirRecoveryCallback on_recovery;
 } WeirOptions;

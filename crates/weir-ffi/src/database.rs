@@ -51,6 +51,8 @@ pub struct WeirOptions {
     pub lock_wait_timeout_ms: u64,
     /// Share of memory, from 0.0 to 1.0, whose pages may have unwritten changes.
     pub dirty_limit: f64,
+    /// Whether recovery empties pages that are damaged, for good, and goes on.
+    pub give_up_damaged: bool,
     /// Is told of the progress of recovery; may be null.
     pub on_recovery: WeirRecoveryCallback,
 }
@@ -71,7 +73,8 @@ pub unsafe extern "C" fn weir_open(
         .memory_bytes(options.memory_bytes)
         .durability(options.durability.into())
         .lock_wait_timeout(Duration::from_millis(options.lock_wait_timeout_ms))
-        .dirty_limit(options.dirty_limit);
+        .dirty_limit(options.dirty_limit)
+        .give_up_damaged(options.give_up_damaged);
     if options.redo_capacity_bytes > 0 {
         with = with.redo_capacity_bytes(options.redo_capacity_bytes);
     }

@@ -32,6 +32,7 @@ pub struct Options {
     pub(super) compression: Compression,
     pub(super) backend: Backend,
     pub(super) create: bool,
+    pub(super) give_up_damaged: bool,
     pub(super) lock_wait_timeout: Duration,
     pub(super) inline: bool,
     pub(super) policy: PolicyMaker,
@@ -54,6 +55,7 @@ impl Default for Options {
             compression: Compression::Lz4,
             backend: Backend::Auto,
             create: true,
+            give_up_damaged: false,
             lock_wait_timeout: Duration::from_secs(50),
             inline: false,
             policy: PolicyMaker::default(),
@@ -132,6 +134,15 @@ impl Options {
     /// Whether a database is created where there is none; yes by default.
     pub fn create(self, create: bool) -> Self {
         Options { create, ..self }
+    }
+
+    /// Whether recovery gives damaged pages up, for good; no by default. A page that is damaged and that the log has
+    /// changes for stops the database otherwise, each time it is opened, for the sake of who can bring back the file. Given
+    /// up, the page is emptied: what was on it is lost, who needs it is told that it is damaged, and all else can be
+    /// read. A transaction that was running, and whose undo was there, is left as it is, half done.
+    /// [`super::Status::recovery_pages_given_up`] tells how many there were; [`super::Database::check`] finds them.
+    pub fn give_up_damaged(self, give_up_damaged: bool) -> Self {
+        Options { give_up_damaged, ..self }
     }
 
     /// How long to wait for a locked row; 50 s by default.
@@ -216,6 +227,7 @@ impl Options {
             dirty_limit: self.dirty_limit,
             keep_redo_capacity: self.keep_redo_capacity,
             compression: self.compression,
+            give_up_damaged: self.give_up_damaged,
             inline: self.inline,
             policy: self.policy.clone(),
         })

@@ -157,6 +157,8 @@ status! {
     recovered_records: counter count,
     /// Pages that recovery has brought up to date before their turn, because somebody wanted them.
     recovered_pages_on_demand: counter count,
+    /// Damaged pages that recovery has emptied, because it was told to.
+    recovery_pages_given_up: counter count,
 }
 
 fn figure(name: &'static str, help: &'static str, kind: Kind, unit: Unit, value: u64) -> Figure {
@@ -253,6 +255,7 @@ impl Status {
             recovery_transactions_left: shared.losers() as u64,
             recovered_records: recovery.applied.load(Relaxed),
             recovered_pages_on_demand: recovery.on_demand.load(Relaxed),
+            recovery_pages_given_up: recovery.given_up.load(Relaxed),
         }
     }
 }

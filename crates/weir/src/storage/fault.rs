@@ -67,9 +67,17 @@ pub enum Fault {
     Closed,
     /// A background thread failed; the database must be opened again.
     #[error(
-        "the database has stopped; what was durable is kept: remove the cause and open it again: {0}"
+        "the database has stopped; what was durable is kept: {remedy} and open it again: {0}",
+        remedy = remedy(.0)
     )]
     Stopped(Arc<Fault>),
+}
+
+fn remedy(cause: &Fault) -> &'static str {
+    match cause {
+        damage if damage.is_corrupt() => "restore the file, or have it give damaged pages up,",
+        _ => "remove the cause",
+    }
 }
 
 impl Fault {

@@ -95,6 +95,8 @@ pub struct StorageOptions {
     pub keep_redo_capacity: bool,
     /// Compression of page images.
     pub compression: Compression,
+    /// Whether recovery empties pages that are damaged and goes on.
+    pub give_up_damaged: bool,
     /// Whether whoever waits does the background work itself.
     pub inline: bool,
     /// Makes what decides when pages are written; the governor, but for experiments.
@@ -112,6 +114,7 @@ impl StorageOptions {
             dirty_limit: 0.9,
             keep_redo_capacity: false,
             compression: Compression::Lz4,
+            give_up_damaged: false,
             inline: false,
             policy: PolicyMaker::default(),
         }
@@ -140,6 +143,7 @@ pub struct Storage {
     pub next_txn: AtomicU64,
     database_id: u64,
     inline: bool,
+    give_up_damaged: bool,
     policy: PolicyMaker,
     /// Set while the data file can't grow.
     full: Mutex<Option<StoreError>>,
@@ -258,6 +262,7 @@ impl Storage {
             figures: Figures::default(),
             next_txn: AtomicU64::new(control.next_txn_id.0),
             database_id: control.database_id,
+            give_up_damaged: options.give_up_damaged,
             inline: options.inline,
             policy: options.policy.clone(),
             full: Mutex::default(),
@@ -291,6 +296,11 @@ impl Storage {
     pub fn lost_page(&self, page: PageId) -> Fault {
         let map = self.store.map_name();
         Fault::page(page, format!("is needed, but {map} says at no offset where it is stored"))
+    }
+
+    /// Whether what stands in recovery's way is damage, and the page that it is about is to be given up.
+    pub fn gives_up(&self, fault: &Fault) -> bool {
+        self.give_up_damaged && fault.is_corrupt()
     }
 
     /// Whether whoever waits does the background work itself.

@@ -259,7 +259,7 @@ impl Txn {
     }
 
     /// Notes the transaction's end and gives up what it holds.
-    fn end(&mut self, state: State) {
+    pub(super) fn end(&mut self, state: State) {
         if self.id.0 != 0 {
             self.shared.status.set(self.id, state);
         }
@@ -327,37 +327,51 @@ impl Txn {
             let undo = OwnedUndo::from(r.undo);
             Ok::<_, Restart<Fault>>(Taken { at, prev: r.prev, first: r.first.is_some(), undo })
         })?;
+        let tail = match self.take_back(&s, lane, &taken) {
+            // What it has changed is lost.
+            Err(TxnError::Fault(fault)) if s.gives_up(&fault) => {
+                self.pop_alone(&s, lane, &taken)?
+            }
+            tail => tail?,
+        };
+        self.lane = Some(LaneUse { tail, ..lane });
+        Ok(taken.first)
+    }
+
+    /// Takes back a write, and its record off the lane; returns the lane's last page.
+    fn take_back(&self, s: &Storage, lane: LaneUse, taken: &Taken) -> Result<PageId, TxnError> {
         let mut tail = lane.tail;
+        let mut pop = |mtr: &mut Mtr<'_>| {
+            tail = self.pop(mtr, lane, taken)?;
+            Ok(())
+        };
         match &taken.undo {
             OwnedUndo::Prepare | OwnedUndo::DropTree { .. } => {
-                retry(&s, || {
-                    let mut mtr = s.mtr(Need::log(256))?;
-                    tail = self.pop(&mut mtr, lane, &taken)?;
-                    mtr.commit();
-                    Ok::<_, Restart<Fault>>(())
-                })?;
+                return self.pop_alone(s, lane, taken);
             }
             OwnedUndo::Overflow { first } => {
-                overflow::free(&s, *first, &mut |mtr| {
-                    tail = self.pop(mtr, lane, &taken)?;
-                    Ok(())
-                })?;
+                overflow::free(s, *first, &mut pop)?;
             }
             OwnedUndo::CreateTree { root } => {
-                Tree::new(TreeId(root.0)).destroy(&s, &mut |mtr| {
-                    tail = self.pop(mtr, lane, &taken)?;
-                    Ok(())
-                })?;
+                Tree::new(TreeId(root.0)).destroy(s, &mut pop)?;
             }
             OwnedUndo::Insert { tree, key }
             | OwnedUndo::Update { tree, key, .. }
             | OwnedUndo::Delete { tree, key, .. } => {
-                let tree = Tree::new(*tree);
-                tail = self.restore(&s, lane, tree, key, &taken)?;
+                return self.restore(s, lane, Tree::new(*tree), key, taken);
             }
         }
-        self.lane = Some(LaneUse { tail, ..lane });
-        Ok(taken.first)
+        Ok(tail)
+    }
+
+    fn pop_alone(&self, s: &Storage, lane: LaneUse, taken: &Taken) -> Result<PageId, TxnError> {
+        let popped = retry(s, || {
+            let mut mtr = s.mtr(Need::log(256))?;
+            let tail = self.pop(&mut mtr, lane, taken)?;
+            mtr.commit();
+            Ok::<_, Restart<Fault>>(tail)
+        });
+        Ok(popped?)
     }
 
     /// Frees the lane's last page if nothing was written there since the lane was extended.

@@ -216,7 +216,8 @@ impl Transactions {
         Ok(LaneUse { lane, begin, tail })
     }
 
-    fn first_page(&self, lane: u16) -> Result<PageId, Fault> {
+    /// Begins a lane, with a page that nothing is before.
+    pub(super) fn first_page(&self, lane: u16) -> Result<PageId, Fault> {
         let s = &*self.storage;
         let page = retry(s, || {
             let mut mtr = s.mtr(Need::pages(128, 1))?;

@@ -5,6 +5,7 @@
 
 use super::lane::{LaneUse, UndoPlace};
 use super::recover::Found;
+use super::status::State;
 use super::{Transactions, Txn, TxnError};
 use crate::storage::{Step, on_reserve};
 use parking_lot::Mutex;
@@ -74,10 +75,21 @@ impl Transactions {
         txn.lane = Some(LaneUse { lane: loser.lane, begin, tail: loser.tail });
         // Dropped, it stays as it is: how many records are left isn't known, and what lies before them is others'.
         txn.prepared = true;
-        if !self.take_back_as(&mut txn, loser, writes)? {
-            return Ok(false);
+        match self.take_back_as(&mut txn, loser, writes) {
+            Err(TxnError::Fault(fault)) if self.storage.gives_up(&fault) => {
+                self.leave_half_done(&mut txn)?;
+                Ok(true)
+            }
+            taken => Ok(taken? && txn.rollback().map(|()| true)?),
         }
-        txn.rollback().map(|()| true)
+    }
+
+    /// Ends a loser whose undo is damaged: what it has written, and is not taken back yet, stays. Its lane begins anew.
+    fn leave_half_done(&self, txn: &mut Txn) -> Result<(), TxnError> {
+        let lane = txn.lane.expect("a loser has a lane");
+        txn.lane = Some(LaneUse { tail: self.first_page(lane.lane)?, ..lane });
+        txn.end(State::Committed(0));
+        Ok(())
     }
 
     fn take_back_as(

@@ -76,7 +76,7 @@ impl Transactions {
     pub fn recover(
         storage: Arc<Storage>,
     ) -> Result<(Arc<Transactions>, Vec<Resurrected>), TxnError> {
-        let found = find_lanes(&storage)?;
+        let (found, lost) = find_lanes(&storage)?;
         let mut tails = vec![PageId::NONE; LANES];
         for f in &found {
             tails[f.lane as usize] = f.tail;
@@ -85,6 +85,7 @@ impl Transactions {
         let taken: Vec<u16> = running.clone().map(|f| f.lane).collect();
         let active: Vec<TxnId> = running.map(|f| f.txn).collect();
         let shared = Transactions::assemble(storage, &tails, &taken, &active);
+        lost.into_iter().try_for_each(|lane| shared.first_page(lane).map(drop))?;
         let mut prepared = Vec::new();
         for f in found {
             match f.state {
@@ -134,7 +135,8 @@ impl Transactions {
     }
 }
 
-fn find_lanes(s: &Storage) -> Result<Vec<Found>, Fault> {
+/// What the lanes tell, and those whose last page is given up: nobody knows who was at work there.
+fn find_lanes(s: &Storage) -> Result<(Vec<Found>, Vec<u16>), Fault> {
     let ends = retry(s, || {
         let page = s.read(LANE_DIRECTORY, false)?;
         if page.kind() != Kind::Lanes {
@@ -154,5 +156,12 @@ fn find_lanes(s: &Storage) -> Result<Vec<Found>, Fault> {
             Ok::<_, Restart<Fault>>(Found { lane, head, tail, txn, state })
         })
     };
-    ends.into_iter().map(state).collect()
+    let (mut found, mut lost) = (Vec::new(), Vec::new());
+    for end in ends {
+        match state(end) {
+            Err(fault) if s.gives_up(&fault) => lost.push(end.0),
+            of_lane => found.push(of_lane?),
+        }
+    }
+    Ok((found, lost))
 }

@@ -48,6 +48,12 @@ impl Storage {
             match self.apply_links(&recovery, lag, slot, frame, have) {
                 // The pass has applied some meanwhile, and the checkpoint may have followed it past what was to be read.
                 Err(_) if self.is_past(lag, slot, frame, have) => {}
+                Err(fault) if self.gives_up(&fault) => {
+                    let credits = self.reserve_credits()?;
+                    if let Some(mut latched) = self.latch_behind(lag, slot, frame) {
+                        self.give_up(lag, &mut latched, credits);
+                    }
+                }
                 applied => applied?,
             }
         }

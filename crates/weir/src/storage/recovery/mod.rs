@@ -19,7 +19,7 @@ pub use pass::STEP_BYTES;
 
 use super::dirty::Reserved;
 use super::pool::{Behind, Claim, DIRTY, NOWHERE_BEHIND, Pool, WRITING};
-use super::{Fault, Storage, StorageOptions};
+use super::{Fault, Reason, Storage, StorageOptions};
 use analysis::Lag;
 use parking_lot::Mutex;
 use pass::Pass;
@@ -74,6 +74,8 @@ pub struct RecoveryFigures {
     pub applied: AtomicU64,
     /// Pages brought up to date because somebody wanted them.
     pub on_demand: AtomicU64,
+    /// Damaged pages that were emptied.
+    pub given_up: AtomicU64,
 }
 
 /// A recovery that goes on.
@@ -174,6 +176,11 @@ impl Storage {
         }
         if self.is_recovering() {
             self.end_recovery(&recovery)?;
+            drop(pass);
+            if self.recovery_figures.given_up.load(Ordering::Relaxed) > 0 {
+                // The log doesn't tell of it: as long as they are not written, the next start finds them damaged, too.
+                self.flush_all(Reason::Checkpoint, &mut |_| {})?;
+            }
         }
         Ok(false)
     }
@@ -197,7 +204,7 @@ impl Storage {
             while let Some(place) = self.pool.behind(slot) {
                 match place {
                     Behind::Nowhere if lag.blank.load(Ordering::Acquire) => {
-                        return Err(unmade(lag));
+                        self.end_unmade(lag, slot)?;
                     }
                     Behind::Nowhere => self.pool.forget_behind(slot),
                     Behind::In(frame) => {
@@ -205,7 +212,9 @@ impl Storage {
                             continue;
                         };
                         if latched.page().lsn() < lag.last {
-                            return Err(unmade(lag));
+                            drop(latched);
+                            self.end_unmade(lag, slot)?;
+                            continue;
                         }
                         latched.reveal(slot);
                     }
@@ -215,6 +224,12 @@ impl Storage {
         self.replayed.store(u64::MAX, Ordering::Release);
         *self.recovery.lock() = None;
         Ok(())
+    }
+
+    /// The log has ended, and the page is not what it makes of it.
+    fn end_unmade(&self, lag: &Lag, slot: &MapSlot) -> Result<(), Fault> {
+        let fault = unmade(lag);
+        if self.gives_up(&fault) { self.catch_up(lag.page, slot) } else { Err(fault) }
     }
 
     /// Latches a page that is behind, if it still is, and in this frame.
@@ -230,8 +245,14 @@ impl Storage {
     /// Brings a page that is behind and not in memory into a frame, as it is stored; blank if nothing of that is needed.
     fn bring_in(&self, lag: &Lag, slot: &MapSlot, claim: &Claim<'_>) -> Result<(), Fault> {
         if !lag.blank.load(Ordering::Acquire) {
-            let is_stored = self.load_claimed(lag.page, slot, claim)?;
-            return if is_stored { Ok(()) } else { Err(self.lost_page(lag.page)) };
+            let loaded = self.load_claimed(lag.page, slot, claim);
+            match loaded.and_then(
+                |is_stored| if is_stored { Ok(()) } else { Err(self.lost_page(lag.page)) },
+            ) {
+                // Records that don't make it anew then don't continue it.
+                Err(fault) if self.gives_up(&fault) => lag.blank.store(true, Ordering::Release),
+                loaded => return loaded,
+            }
         }
         let frame = self.take_frame()?;
         // SAFETY: the frame is free and ours alone until it is published.
@@ -255,24 +276,48 @@ impl Storage {
         groups: &[(Lsn, &[u8])],
     ) -> Result<bool, Fault> {
         let (mut applied, mut links, mut continues) = (0, 0u16, true);
-        let frame = latched.frame;
         let page = latched.page();
         let have = page.lsn();
         for &(lsn, payload) in groups.iter().filter(|group| group.0 > have) {
-            let of_group = apply_group(lag.page, lsn, payload, page)
-                .inspect_err(|fault| self.stop(fault.clone()))?;
-            let Some(of_group) = of_group else {
-                continues = false;
-                break;
+            let of_group = match apply_group(lag.page, lsn, payload, page) {
+                Ok(Some(of_group)) => of_group,
+                Ok(None) => {
+                    continues = false;
+                    break;
+                }
+                Err(fault) if self.gives_up(&fault) => {
+                    self.give_up(lag, latched, credits);
+                    return Ok(true);
+                }
+                Err(fault) => {
+                    self.stop(fault.clone());
+                    return Err(fault);
+                }
             };
             page.set_lsn(lsn);
             applied += of_group;
             links = links.saturating_add(1);
         }
-        if applied == 0 {
-            return Ok(continues);
+        if applied > 0 {
+            self.recovery_figures.applied.fetch_add(applied, Ordering::Relaxed);
+            self.note_change(lag, latched, credits, links);
         }
-        self.recovery_figures.applied.fetch_add(applied, Ordering::Relaxed);
+        Ok(continues)
+    }
+
+    /// Empties a page that can't be made what it was: whoever wants it finds that it is damaged.
+    fn give_up(&self, lag: &Lag, latched: &mut Latched<'_>, credits: Reserved<'_>) {
+        let page = latched.page();
+        page.reset(lag.page, Kind::Blank, 0);
+        page.set_lsn(lag.last);
+        self.recovery_figures.given_up.fetch_add(1, Ordering::Relaxed);
+        self.note_change(lag, latched, credits, 1);
+    }
+
+    /// Notes that `links` groups have changed a page.
+    fn note_change(&self, lag: &Lag, latched: &mut Latched<'_>, credits: Reserved<'_>, links: u16) {
+        let frame = latched.frame;
+        let page = latched.page();
         let state = self.pool.frame(frame);
         state.level.store(page.level(), Ordering::Release);
         state.lsn.store(page.lsn().0, Ordering::Relaxed);
@@ -291,7 +336,6 @@ impl Storage {
         if is_hot {
             self.cut_chain_of(frame);
         }
-        Ok(continues)
     }
 }
 

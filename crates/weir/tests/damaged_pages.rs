@@ -1,0 +1,155 @@
+//! A start after a crash for which a page is needed that is damaged.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Item, items, values};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use weir::{Database, Durability, Error, Isolation, Options, Shutdown, Transaction, Value};
+use weir_os::{Create, Disk, Mode, SimDisk};
+
+const ROWS: u64 = 300;
+const TABLES: [&str; 2] = ["one", "other"];
+
+fn open(disk: &SimDisk, give_up_damaged: bool) -> Result<Database, Error> {
+    let options = Options::default().memory_bytes(4 << 20).redo_capacity_bytes(4 << 20);
+    let options = options.durability(Durability::Relaxed).single_threaded();
+    Database::open_on(Arc::new(disk.clone()), options.give_up_damaged(give_up_damaged))
+}
+
+fn item(table: &str, id: u64, version: i64) -> Item {
+    let body = fastrand::Rng::with_seed(id).u8(..);
+    (version, format!("{table} {id:04}"), (0..200).map(|n| body.wrapping_mul(n)).collect())
+}
+
+/// Rows of two tables that have been changed since their pages were written, those below a third by a transaction that
+/// hasn't committed; half of its undo was written.
+fn crashed() -> SimDisk {
+    let disk = SimDisk::new(1);
+    let db = open(&disk, false).unwrap();
+    for name in TABLES {
+        let table = db.create_table(name, items()).unwrap();
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        for id in 0..ROWS {
+            txn.insert(&table, &values(id, &item(name, id, 0))).unwrap();
+        }
+        txn.commit().unwrap();
+    }
+    db.close(Shutdown::Clean, &mut |_| {}).unwrap();
+    let db = open(&disk, false).unwrap();
+    let update = |txn: &mut Transaction, ids: Range<u64>, version| {
+        for name in TABLES {
+            let table = db.table(name).unwrap();
+            ids.clone().for_each(|id| {
+                txn.update(&table, &values(id, &item(name, id, version))).unwrap();
+            });
+        }
+    };
+    let mut loser = db.begin(Isolation::RepeatableRead).unwrap();
+    update(&mut loser, 0..ROWS / 6, 2);
+    db.checkpoint().unwrap();
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    update(&mut txn, ROWS / 3..ROWS, 1);
+    txn.commit().unwrap();
+    update(&mut loser, ROWS / 6..ROWS / 3, 2);
+    db.sync().unwrap();
+    let crashed = disk.process_kill();
+    loser.rollback().unwrap();
+    crashed
+}
+
+/// The version of each row that can be read.
+fn versions(db: &Database) -> BTreeMap<(&'static str, u64), i64> {
+    let mut versions = BTreeMap::new();
+    for name in TABLES {
+        let table = db.table(name).unwrap();
+        for id in 0..ROWS {
+            let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+            match txn.get(&table, &[Value::U64(id)]) {
+                Ok(row) => {
+                    let (_, found) = common::item_of(&row.expect("no row is lost in silence"));
+                    assert_eq!(found, item(name, id, found.0));
+                    versions.insert((name, id), found.0);
+                }
+                Err(error) => assert!(error.is_corrupt(), "{error}"),
+            }
+            txn.rollback().unwrap();
+        }
+    }
+    versions
+}
+
+fn recovered(db: Database) -> Result<Database, Error> {
+    db.finish_recovery()?;
+    (0..)
+        .take_while(|_| db.status().recovery_transactions_left > 0)
+        .try_for_each(|step| db.background_step(step))?;
+    Ok(db)
+}
+
+#[test]
+fn any_one_damaged_page_given_up_leaves_the_rest_readable() {
+    let disk = crashed();
+    let data = disk.open("data", Create::No, Mode::Cached).unwrap().len().unwrap();
+    let (mut refused, mut without, mut emptied, mut half_done) = (0, 0, 0, 0);
+    for offset in (0..data).step_by(4096) {
+        let damaged = || {
+            let disk = disk.process_kill();
+            disk.rot("data", offset + 100, 3).unwrap();
+            disk
+        };
+        let stops = match open(&damaged(), false).and_then(recovered) {
+            Ok(db) if versions(&db).len() as u64 == 2 * ROWS => {
+                without += 1;
+                continue;
+            }
+            Ok(_) => false,
+            Err(error) => {
+                assert!(error.is_corrupt(), "{error}");
+                true
+            }
+        };
+        let disk = damaged();
+        let db = match open(&disk, true).and_then(recovered) {
+            Ok(db) => db,
+            // What all else hangs from.
+            Err(error) => {
+                assert!(stops && error.is_corrupt(), "{error}");
+                refused += 1;
+                continue;
+            }
+        };
+        let given_up = db.status().recovery_pages_given_up;
+        assert!(given_up <= u64::from(stops));
+        let found = versions(&db);
+        // One page has to do with one table.
+        let of_one = |name: &str| found.keys().filter(|(of, _)| *of == name).count() as u64;
+        assert!(TABLES.iter().any(|name| of_one(name) == ROWS), "offset {offset}");
+        let is_settled = |(&(_, id), &version): (&(_, u64), &i64)| match version {
+            2 => id < ROWS / 3 && stops,
+            version => version == i64::from(id >= ROWS / 3),
+        };
+        assert!(found.iter().all(is_settled), "offset {offset}: {found:?}");
+        half_done += u64::from(found.values().any(|&version| version == 2));
+        emptied += given_up;
+        if found.len() as u64 != 2 * ROWS {
+            let mut findings = 0;
+            db.check(&mut |_| findings += 1).unwrap();
+            assert!(findings > 0, "offset {offset}");
+        }
+        db.close(Shutdown::Fast, &mut |_| {}).unwrap();
+        // It is for good.
+        let db = open(&disk, false).and_then(recovered);
+        let db = db.unwrap_or_else(|error| panic!("offset {offset}: {error}"));
+        assert_eq!(versions(&db), found, "offset {offset}");
+        for name in TABLES {
+            db.drop_table(&db.table(name).unwrap()).unwrap();
+        }
+    }
+    eprintln!(
+        "{refused} refused, {without} without damage, {emptied} emptied, {half_done} half done"
+    );
+    assert!(emptied > 10 && half_done > 0 && refused < 4);
+}
