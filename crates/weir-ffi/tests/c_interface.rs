@@ -71,11 +71,13 @@ impl World {
     }
 
     fn begin(&self) -> *mut WeirTransaction {
+        self.begin_at(WeirIsolation::RepeatableRead)
+    }
+
+    fn begin_at(&self, isolation: WeirIsolation) -> *mut WeirTransaction {
         let mut txn = null_mut();
         // SAFETY: the handles are open, and `txn` may be written.
-        let begun = unsafe {
-            weir_begin(self.database, WeirIsolation::RepeatableRead, self.canceller, &mut txn)
-        };
+        let begun = unsafe { weir_begin(self.database, isolation, self.canceller, &mut txn) };
         assert_eq!(begun, WeirResult::Ok);
         txn
     }
@@ -252,16 +254,61 @@ fn the_progress_of_recovery_is_told_from_nothing_to_all() {
     assert_eq!(open_and_close(true), [], "all pages were written");
 }
 
-/// Reads and locks a row that another transaction has written: what the wait for it comes to.
-fn wait_for(world: &World, txn: *mut WeirTransaction, key: &[u8]) -> WeirResult {
+/// Reads a row that another transaction has written: what the wait for it comes to.
+fn get(world: &World, txn: *mut WeirTransaction, key: &[u8], lock: WeirLock) -> WeirResult {
     let row = weir_row_open();
     let mut found = WeirBytes { data: null(), len: 0 };
     // SAFETY: the handles are open, and `row` is given back once.
     unsafe {
-        let got = weir_get(txn, world.table, bytes(key), WeirLock::Shared, row, &mut found);
+        let got = weir_get(txn, world.table, bytes(key), lock, row, &mut found);
         weir_row_close(row);
         got
     }
+}
+
+fn wait_for(world: &World, txn: *mut WeirTransaction, key: &[u8]) -> WeirResult {
+    get(world, txn, key, WeirLock::Shared)
+}
+
+/// The first row of a scan that asks for no lock.
+fn first(world: &World, txn: *mut WeirTransaction) -> WeirResult {
+    let none = WeirBytes { data: null(), len: 0 };
+    let open = WeirBound { kind: WeirBoundKind::Open, key: none };
+    let mut scan = null_mut();
+    let mut at = WeirScanned { key: none, value: none, current: false };
+    // SAFETY: the handles are open, and what is written to may be.
+    unsafe {
+        let (table, lock) = (world.table, WeirLock::None);
+        let begun = weir_scan_open(txn, table, WEIR_PRIMARY, open, open, false, lock, &mut scan);
+        assert_eq!(begun, WeirResult::Ok);
+        let found = weir_scan_next(scan, txn, &mut at, null_mut());
+        weir_scan_close(scan);
+        found
+    }
+}
+
+/// It locks all the same; nobody could cancel its wait.
+#[test]
+fn a_serializable_read_that_asks_for_no_lock_can_be_cancelled() {
+    let world = World::new();
+    let writer = world.begin();
+    assert_eq!(world.insert(writer, b"1", b"Ada"), WeirResult::Ok);
+    let reads: [fn(&World, *mut WeirTransaction) -> WeirResult; 2] =
+        [|world, txn| get(world, txn, b"1", WeirLock::None), first];
+    for read in reads {
+        let txn = world.begin_at(WeirIsolation::Serializable);
+        // SAFETY: the handles are open, and the transaction is given back once.
+        unsafe {
+            weir_cancel(world.canceller);
+            assert_eq!(read(&world, txn), WeirResult::Cancelled);
+            weir_canceller_renew(world.canceller);
+            // The database's time for a wait is none.
+            assert_eq!(read(&world, txn), WeirResult::LockTimeout);
+            weir_transaction_close(txn);
+        }
+    }
+    // SAFETY: it is given back once; what runs is rolled back.
+    unsafe { weir_transaction_close(writer) };
 }
 
 #[test]

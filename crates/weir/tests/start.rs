@@ -589,3 +589,16 @@ fn a_long_transaction_that_was_running_is_rolled_back_while_the_database_is_open
         same(&expected, &all_items(&mut db.begin(Isolation::default()).unwrap(), &table), "all");
     }
 }
+
+/// The next checkpoint that moved told the control file of it, and none before.
+#[test]
+fn a_redo_capacity_that_was_set_outlives_a_kill() {
+    let disk = SimDisk::new(1);
+    let options = || Options::default().memory_bytes(2 << 20).single_threaded();
+    let open = |disk, options| Database::open_on(Arc::new(disk), options).unwrap();
+    let db = open(disk.clone(), options().redo_capacity_bytes(1 << 20));
+    for capacity in [4 << 20, 2 << 20] {
+        assert_eq!(db.set_redo_capacity(capacity).unwrap(), capacity);
+        assert_eq!(open(disk.process_kill(), options()).status().redo_capacity, capacity);
+    }
+}

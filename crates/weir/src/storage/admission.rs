@@ -267,6 +267,24 @@ mod tests {
         Storage::create(Arc::new(SimDisk::new(1)), &options).unwrap()
     }
 
+    /// Attempts were in vain for want of space that has been freed since.
+    #[test]
+    fn a_wait_that_saw_space_freed_begins_anew() {
+        let (vain, releases, mut wait) = (AtomicU64::new(7), AtomicU64::new(1), Wait::default());
+        for _ in 0..3 {
+            for _ in 0..=VAIN_MAX {
+                wait.turn();
+                assert!(!wait.is_in_vain(&vain, &releases));
+                vain.fetch_add(1, Ordering::Relaxed);
+            }
+            releases.fetch_add(1, Ordering::Relaxed);
+        }
+        wait.turn();
+        assert!(!wait.is_in_vain(&vain, &releases));
+        vain.fetch_add(VAIN_MAX + 1, Ordering::Relaxed);
+        assert!(wait.is_in_vain(&vain, &releases));
+    }
+
     /// There is room for pages in the data file, but on the device none for the map: the checkpoint can't move.
     #[test]
     fn who_waits_for_log_space_is_told_of_a_map_that_can_not_grow() {

@@ -163,15 +163,40 @@ mod tests {
     use crate::storage::Need;
     use crate::txn::tests::transactions;
 
+    /// A chain of so many pages whose last leads to its first.
+    fn ring(s: &Storage, pages: usize) -> PageId {
+        let mut mtr = s.mtr(Need::pages(1024, pages)).unwrap();
+        let ids: Vec<PageId> = (0..pages).map(|_| mtr.create()).collect();
+        for (at, &page) in ids.iter().enumerate() {
+            mtr.log(&Redo::OverflowInit { page, data: b"four" });
+            mtr.log(&Redo::OverflowLink { page, next: ids[(at + 1) % pages] });
+        }
+        mtr.commit();
+        ids[0]
+    }
+
+    #[test]
+    fn a_chain_that_leads_back_is_freed_as_far_as_it_goes() {
+        for pages in 1..4 {
+            let txns = transactions(64);
+            let (first, owner) = (ring(&txns.storage, pages), ring(&txns.storage, 1));
+            let mut ends = 0;
+            let mut finish = |mtr: &mut Mtr<'_>| {
+                mtr.latch(owner)?;
+                mtr.log(&Redo::OverflowLink { page: owner, next: PageId::NONE });
+                ends += 1;
+                Ok(())
+            };
+            free(&txns.storage, first, &mut finish).unwrap();
+            assert_eq!(ends, 1, "{pages}");
+        }
+    }
+
     #[test]
     fn a_chain_that_leads_nowhere_ends() {
         let txns = transactions(64);
         let s = &*txns.storage;
-        let mut mtr = s.mtr(Need::pages(1024, 1)).unwrap();
-        let page = mtr.create();
-        mtr.log(&Redo::OverflowInit { page, data: b"four" });
-        mtr.log(&Redo::OverflowLink { page, next: page });
-        mtr.commit();
+        let page = ring(s, 1);
         let error = read(s, Reference { first: page, len: 3 * CAPACITY as u64 }).unwrap_err();
         assert!(error.to_string().ends_with("chain holds 12 bytes, not 48960"), "{error}");
     }

@@ -106,11 +106,11 @@ impl Transactions {
     /// Gives a prepared transaction its lane and its locks back.
     pub(super) fn resurrect(self: &Arc<Self>, found: &Found) -> Result<Resurrected, TxnError> {
         let mut walk = Walk::default();
-        let mut page = found.tail;
+        let (mut page, mut behind) = (found.tail, PageId::NONE);
         let begin = loop {
-            match self.walk_page(page, &mut walk)? {
+            match self.walk_page(page, behind, &mut walk)? {
                 Ok(begin) => break begin,
-                Err(before) => page = before,
+                Err(before) => (page, behind) = (before, page),
             }
         };
         let damaged = || Fault::page(found.tail, "a prepared transaction has no name");
@@ -128,11 +128,22 @@ impl Transactions {
     }
 
     /// Goes through a page's records from the last one back to the transaction's first: where that
-    /// one is, or else the page before.
-    fn walk_page(&self, page: PageId, walk: &mut Walk) -> Result<Result<UndoPlace, PageId>, Fault> {
+    /// one is, or else the page before. `behind`: the one that the lane goes on with.
+    fn walk_page(
+        &self,
+        page: PageId,
+        behind: PageId,
+        walk: &mut Walk,
+    ) -> Result<Result<UndoPlace, PageId>, Fault> {
         let s = &*self.storage;
         retry(s, || {
             let p = s.read(page, false)?;
+            let next = undo::next(&p);
+            // So no damage of links leads round for ever.
+            if next != behind {
+                let what = format!("goes on with page {next} of its lane, not {behind}");
+                return Err(Fault::page(page, what).into());
+            }
             let mut at = undo::last(&p);
             while at != 0 {
                 let record = undo::record(&p, at)
@@ -150,5 +161,61 @@ impl Transactions {
                 before => Ok::<_, Restart<Fault>>(Err(before)),
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Op;
+    use super::super::tests::{transactions, tree};
+    use super::*;
+    use crate::storage::Need;
+    use weir_page::{Page, Redo};
+
+    /// What finds a prepared transaction whose undo is all on one page, once that has been changed by `damage`.
+    fn found_damaged(damage: impl Fn(&mut Page)) -> Fault {
+        let txns = transactions(64);
+        let rows = tree(&txns);
+        let mut txn = txns.begin();
+        for key in [b"one", b"two"] {
+            txn.write(rows, key, Op::Insert(b"value")).unwrap();
+        }
+        txn.prepare(b"xid", Durability::Relaxed).unwrap();
+        let tail = txn.lane.unwrap().tail;
+        txn.leave();
+        let mut mtr = txns.storage.mtr(Need::log(32 << 10)).unwrap();
+        mtr.latch(tail).unwrap();
+        let mut page = Page::boxed();
+        page.0.copy_from_slice(&mtr.page(tail).0);
+        damage(&mut page);
+        let mut body = Vec::new();
+        page.append_body(&mut body);
+        mtr.log(&Redo::Image { page: tail, body: &body });
+        mtr.commit();
+        match Transactions::recover(txns.storage.clone()) {
+            Err(TxnError::Fault(fault)) => fault,
+            other => panic!("{:?}", other.map(drop)),
+        }
+    }
+
+    /// The start of the database came to no end.
+    #[test]
+    fn records_of_a_prepared_transaction_that_lead_back_are_told() {
+        let fault = found_damaged(|page| {
+            let last = undo::last(page);
+            let at = usize::from(last) + 2;
+            page.0[at..at + 2].copy_from_slice(&last.to_le_bytes());
+        });
+        assert!(fault.is_corrupt(), "{fault}");
+    }
+
+    #[test]
+    fn pages_of_a_prepared_transaction_that_lead_back_are_told() {
+        let fault = found_damaged(|page| {
+            let (lane, id, (txn, state)) = (undo::lane(page), page.id(), undo::txn(page));
+            undo::init(page, id, lane, id, txn, state);
+            undo::push(page, &Undo::Prepare { xid: b"xid" }, None);
+        });
+        assert!(fault.is_corrupt(), "{fault}");
     }
 }

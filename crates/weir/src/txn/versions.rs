@@ -166,11 +166,35 @@ struct AsOf<'e> {
     flags: Flags,
     version: Option<Version>,
     value: Cow<'e, [u8]>,
+    trail: Trail,
 }
 
 impl AsOf<'_> {
     fn into_owned(self) -> AsOf<'static> {
         AsOf { value: Cow::Owned(self.value.into_owned()), ..self }
+    }
+}
+
+/// Tells a chain that leads back to where it has been, as damage may make it, by Brent's algorithm: one version is
+/// remembered, for twice as many steps each time.
+#[derive(Clone, Copy, Default)]
+struct Trail {
+    mark: Option<Version>,
+    steps: u64,
+    stride: u64,
+}
+
+impl Trail {
+    /// Whether a step to this version leads back.
+    fn leads_back(&mut self, to: Option<Version>) -> bool {
+        if to.is_some() && to == self.mark {
+            return true;
+        }
+        self.steps += 1;
+        if self.steps > self.stride {
+            *self = Trail { mark: to, steps: 0, stride: 2 * self.stride + 1 };
+        }
+        false
     }
 }
 
@@ -229,7 +253,8 @@ impl Transactions {
         mut is_it: impl FnMut(TxnId) -> bool,
     ) -> Result<Seen<'e>, Restart<Fault>> {
         let Entry { flags, version, value } = *entry;
-        let mut at = AsOf { flags, version, value: Cow::Borrowed(value) };
+        let (value, trail) = (Cow::Borrowed(value), Trail::default());
+        let mut at = AsOf { flags, version, value, trail };
         let mut part: Option<Part<'e>> = None;
         let s = &*self.storage;
         let end = loop {
@@ -291,17 +316,21 @@ fn before<'e>(
     state: &AsOf<'e>,
 ) -> Result<(AsOf<'e>, Lsn), Restart<Fault>> {
     let page = s.read(at.page, false)?;
-    let before = match record(&page, at)? {
-        Undo::Delete { flags, version, .. } => AsOf { flags, version, value: state.value.clone() },
+    let (flags, version, value) = match record(&page, at)? {
+        Undo::Delete { flags, version, .. } => (flags, version, state.value.clone()),
         Undo::Update { flags, version, delta, .. } => {
             if !delta.fits(state.value.len()) {
                 return Err(wrong(at, "keeps more bytes than there are").into());
             }
-            AsOf { flags, version, value: Cow::Owned(delta.apply(&state.value)) }
+            (flags, version, Cow::Owned(delta.apply(&state.value)))
         }
         _ => return Err(wrong(at, "is not of a version").into()),
     };
-    Ok((before, page.lsn()))
+    let mut trail = state.trail;
+    if trail.leads_back(version) {
+        return Err(wrong(at, "leads back to a newer version").into());
+    }
+    Ok((AsOf { flags, version, value, trail }, page.lsn()))
 }
 
 /// The key of the entry that a version is of.
@@ -316,11 +345,13 @@ fn key_of(s: &Storage, version: Version) -> Result<Vec<u8>, Restart<Fault>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::storage::{Need, retry};
     use crate::tree::{Target, Tree};
     use crate::txn::tests::{commit, transactions, tree};
-    use crate::txn::{Direction, Op, Range, Scan, Txn};
+    use crate::txn::{Direction, Op, Range, Scan, Txn, TxnError};
     use std::sync::Arc;
     use std::sync::atomic::Ordering;
+    use weir_page::{PageId, Redo};
 
     const ROWS: u8 = 100;
 
@@ -458,6 +489,47 @@ mod tests {
                 write(turn);
             }
         });
+    }
+
+    /// Damage of an undo page that its checksum doesn't tell: who read the row came to no end.
+    #[test]
+    fn a_version_that_leads_back_to_itself_is_told() {
+        let txns = transactions(64);
+        let (rows, reader, view) = seen_by_a_reader(&txns);
+        commit(&txns, rows, b"row", Op::Update(b"new"));
+        let newest = || {
+            let leaf = rows.leaf(&txns.storage, Target::At(b"row"), false)?;
+            Ok::<_, Restart<Fault>>(leaf.entry(0).version)
+        };
+        let version = retry(&txns.storage, newest).unwrap().unwrap();
+        let (UndoPtr { page, offset }, txn) = (version.undo, version.txn);
+        let (flags, state) = (Flags::default(), undo::State::Ended);
+        let undo = Undo::Delete { tree: rows.id, key: b"row", flags, version: Some(version) };
+        let mut mtr = txns.storage.mtr(Need::log(1 << 10)).unwrap();
+        mtr.latch(page).unwrap();
+        mtr.log(&Redo::UndoTail { page, used: offset, last: 0, txn, state });
+        mtr.log(&Redo::UndoPush { page, first: Some(txn), undo });
+        mtr.commit();
+        let error = reader.get_into(view, rows, b"row", &mut Vec::new()).unwrap_err();
+        assert!(matches!(&error, TxnError::Fault(fault) if fault.is_corrupt()), "{error}");
+    }
+
+    #[test]
+    fn a_trail_tells_each_way_back_and_no_other() {
+        let version = |n: u32| {
+            let undo = UndoPtr { page: PageId(1 + n), offset: 64 };
+            Some(Version { txn: TxnId(7), undo })
+        };
+        for (straight, round) in (0..40).flat_map(|n| (1..40).map(move |m| (n, m))) {
+            let mut trail = Trail::default();
+            let to = |step: u32| {
+                if step < straight { step } else { (step - straight) % round + straight }
+            };
+            let told = (0..1000).find(|step| trail.leads_back(version(to(*step))));
+            assert!(told.is_some_and(|step| step >= straight + round - 1), "{straight} {round}");
+        }
+        let mut trail = Trail::default();
+        assert!((0..10_000).all(|n| !trail.leads_back(version(n))));
     }
 
     /// The places of undo records that were taken back are others' then. What was reached before says nothing of them.
