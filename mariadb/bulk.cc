@@ -70,7 +70,8 @@ WeirResult Bulk::insert_one(WeirTransaction *transaction, const WeirTable *table
   WeirEntry of_row[MAX_KEY];
   for (size_t n= 0; n < positions.size(); n++)
     of_row[n]= WeirEntry{positions[n], entries[n][at].key, entries[n][at].value};
-  return weir_insert(transaction, table, rows[at].key, rows[at].value, of_row, positions.size());
+  return weir_insert(transaction, table, rows[at].key, rows[at].value, of_row, positions.size(),
+                     WEIR_IN_THE_WAY_LOCKED);
 }
 
 } // namespace weir

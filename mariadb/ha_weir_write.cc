@@ -83,7 +83,7 @@ int ha_weir::insert(const uchar *record)
   WeirEntry entries[MAX_KEY];
   size_t count= encode_inserted(record, entries);
   WeirResult result= weir_insert(transaction(), share->table, bytes_of(pk), bytes_of(row_bytes),
-                                 entries, count);
+                                 entries, count, WEIR_IN_THE_WAY_LOCKED);
   if (result == WEIR_RESULT_OK)
     note_write();
   return result == WEIR_RESULT_DUPLICATE ? duplicate_error(result) : fail(result);
@@ -97,7 +97,8 @@ int ha_weir::insert_or_lock(const uchar *record)
   size_t count= encode_inserted(record, entries);
   for (;;)
   {
-    WeirResult result= weir_try_insert(transaction(), share->table, bytes_of(pk), bytes_of(row_bytes), entries, count);
+    WeirResult result= weir_insert(transaction(), share->table, bytes_of(pk), bytes_of(row_bytes),
+                                   entries, count, WEIR_IN_THE_WAY_LEFT);
     if (result == WEIR_RESULT_OK)
       note_write();
     if (result != WEIR_RESULT_DUPLICATE)

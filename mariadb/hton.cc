@@ -150,20 +150,12 @@ static int xa_result(WeirResult result)
   }
 }
 
-static int commit_by_xid(handlerton *, XID *xid)
+// Ends a prepared transaction by its name.
+static int end_by_xid(XID *xid, decltype(weir_commit_prepared) end)
 {
   Bytes id= bytes_of_xid(xid);
   Session::let_go_of(id);
-  int result= xa_result(weir_commit_prepared(database, bytes_of(id), durability()));
-  drop_left_tables();
-  return result;
-}
-
-static int rollback_by_xid(handlerton *, XID *xid)
-{
-  Bytes id= bytes_of_xid(xid);
-  Session::let_go_of(id);
-  int result= xa_result(weir_rollback_prepared(database, bytes_of(id), durability()));
+  int result= xa_result(end(database, bytes_of(id), durability()));
   drop_left_tables();
   return result;
 }
@@ -439,8 +431,8 @@ static int init(void *p)
   hton->prepare= prepare;
   hton->commit_ordered= commit_ordered;
   hton->recover= recover;
-  hton->commit_by_xid= commit_by_xid;
-  hton->rollback_by_xid= rollback_by_xid;
+  hton->commit_by_xid= [](handlerton *, XID *xid) { return end_by_xid(xid, weir_commit_prepared); };
+  hton->rollback_by_xid= [](handlerton *, XID *xid) { return end_by_xid(xid, weir_rollback_prepared); };
   hton->commit_checkpoint_request= commit_checkpoint_request;
   hton->savepoint_set= savepoint_set;
   hton->savepoint_rollback= savepoint_rollback;

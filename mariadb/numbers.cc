@@ -85,7 +85,8 @@ WeirResult write_number(ulonglong number, ulonglong value)
   if (result == WEIR_RESULT_OK)
     result= read_in(writer.transaction, number, WEIR_LOCK_EXCLUSIVE, &before);
   if (result == WEIR_RESULT_NOT_FOUND)
-    result= weir_insert(writer.transaction, numbers, bytes_of(key), bytes_of(row), nullptr, 0);
+    result= weir_insert(writer.transaction, numbers, bytes_of(key), bytes_of(row), nullptr, 0,
+                        WEIR_IN_THE_WAY_LOCKED);
   else if (result == WEIR_RESULT_OK)
     result= update_in(writer.transaction, number, value);
   // The log has it before the commit of the rows that it is for.

@@ -226,34 +226,18 @@ static bool may_install()
   return false;
 }
 
-int init_transactions_table(void *p)
+static int init(void *p, ST_FIELD_INFO *fields, int (*fill)(THD *, TABLE_LIST *, Item *))
 {
   if (!may_install())
     return 1;
   auto schema= static_cast<ST_SCHEMA_TABLE *>(p);
-  schema->fields_info= Show::transactions_fields;
-  schema->fill_table= fill_transactions;
+  schema->fields_info= fields;
+  schema->fill_table= fill;
   return 0;
 }
 
-int init_index_table(void *p)
-{
-  if (!may_install())
-    return 1;
-  auto schema= static_cast<ST_SCHEMA_TABLE *>(p);
-  schema->fields_info= Show::index_fields;
-  schema->fill_table= fill_indexes;
-  return 0;
-}
-
-int init_locks_table(void *p)
-{
-  if (!may_install())
-    return 1;
-  auto schema= static_cast<ST_SCHEMA_TABLE *>(p);
-  schema->fields_info= Show::locks_fields;
-  schema->fill_table= fill_locks;
-  return 0;
-}
+int init_transactions_table(void *p) { return init(p, Show::transactions_fields, fill_transactions); }
+int init_index_table(void *p) { return init(p, Show::index_fields, fill_indexes); }
+int init_locks_table(void *p) { return init(p, Show::locks_fields, fill_locks); }
 
 } // namespace weir

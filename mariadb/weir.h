@@ -36,6 +36,14 @@ typedef enum WeirDurability {
   WEIR_DURABILITY_RELAXED,
 } WeirDurability;
 
+// What becomes of a row that is in an insert's way.
+typedef enum WeirInTheWay {
+  // It is locked as if it had been read, where ranges are locked.
+  WEIR_IN_THE_WAY_LOCKED = 0,
+  // It is left to the caller, who locks it, and inserts again if it is gone by then.
+  WEIR_IN_THE_WAY_LEFT,
+} WeirInTheWay;
+
 // What a transaction's reads see.
 typedef enum WeirIsolation {
   // The newest versions, committed or not.
@@ -844,19 +852,8 @@ enum WeirResult weir_insert(struct WeirTransaction *transaction,
                             struct WeirBytes key,
                             struct WeirBytes row,
                             const struct WeirEntry *entries,
-                            size_t count);
-
-// As `weir_insert`, for a caller who goes on with the row that is in the way: that isn't locked. The caller locks it,
-// and inserts again if it is gone by then.
-//
-// # Safety
-// As [`weir_insert`].
-enum WeirResult weir_try_insert(struct WeirTransaction *transaction,
-                                const struct WeirTable *table,
-                                struct WeirBytes key,
-                                struct WeirBytes row,
-                                const struct WeirEntry *entries,
-                                size_t count);
+                            size_t count,
+                            enum WeirInTheWay in_the_way);
 
 // Replaces a row that keeps its primary key, and those of its index entries that change. If `unseen`
 // comes back true, pass the entries that stayed to `weir_touch`.

@@ -71,6 +71,16 @@ unsafe fn with_room<const N: usize, T>(
     write(&out[..count])
 }
 
+/// What becomes of a row that is in an insert's way.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub enum WeirInTheWay {
+    /// It is locked as if it had been read, where ranges are locked.
+    Locked = 0,
+    /// It is left to the caller, who locks it, and inserts again if it is gone by then.
+    Left,
+}
+
 /// Inserts a row and its index entries.
 ///
 /// # Safety
@@ -83,38 +93,18 @@ pub unsafe extern "C" fn weir_insert(
     row: WeirBytes,
     entries: *const WeirEntry,
     count: usize,
+    in_the_way: WeirInTheWay,
 ) -> WeirResult {
     // SAFETY: the caller's promises.
     unsafe {
         let (transaction, table) = (&mut *transaction, &*table);
         let (key, row) = (key.slice(), row.slice());
         let insert = |entries: &[Entry<'_>]| {
-            transaction.waiting()?.insert_raw(&table.table, key, row, entries)
-        };
-        result(with_entries(entries, count, insert))
-    }
-}
-
-/// As `weir_insert`, for a caller who goes on with the row that is in the way: that isn't locked. The caller locks it,
-/// and inserts again if it is gone by then.
-///
-/// # Safety
-/// As [`weir_insert`].
-#[no_mangle]
-pub unsafe extern "C" fn weir_try_insert(
-    transaction: *mut WeirTransaction,
-    table: *const WeirTable,
-    key: WeirBytes,
-    row: WeirBytes,
-    entries: *const WeirEntry,
-    count: usize,
-) -> WeirResult {
-    // SAFETY: the caller's promises.
-    unsafe {
-        let (transaction, table) = (&mut *transaction, &*table);
-        let (key, row) = (key.slice(), row.slice());
-        let insert = |entries: &[Entry<'_>]| {
-            transaction.waiting()?.try_insert_raw(&table.table, key, row, entries)
+            let (transaction, table) = (transaction.waiting()?, &table.table);
+            match in_the_way {
+                WeirInTheWay::Locked => transaction.insert_raw(table, key, row, entries),
+                WeirInTheWay::Left => transaction.try_insert_raw(table, key, row, entries),
+            }
         };
         result(with_entries(entries, count, insert))
     }

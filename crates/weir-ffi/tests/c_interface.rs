@@ -25,7 +25,9 @@ use weir_ffi::transaction::{
     weir_commit, weir_is_running, weir_rollback, weir_savepoint, weir_savepoint_rollback,
     weir_transaction_close, WeirCanceller, WeirIsolation, WeirLock, WeirTransaction,
 };
-use weir_ffi::write::{weir_get, weir_insert, weir_row_close, weir_row_open, WeirEntry};
+use weir_ffi::write::{
+    weir_get, weir_insert, weir_row_close, weir_row_open, WeirEntry, WeirInTheWay,
+};
 
 fn bytes(of: &[u8]) -> WeirBytes {
     of.into()
@@ -85,7 +87,9 @@ impl World {
     fn insert(&self, txn: *mut WeirTransaction, key: &[u8], name: &[u8]) -> WeirResult {
         let entry = WeirEntry { index: 0, key: bytes(name), value: bytes(key) };
         // SAFETY: the handles are open, and the bytes live.
-        unsafe { weir_insert(txn, self.table, bytes(key), bytes(b"row"), &entry, 1) }
+        unsafe {
+            weir_insert(txn, self.table, bytes(key), bytes(b"row"), &entry, 1, WeirInTheWay::Locked)
+        }
     }
 
     fn names(&self, txn: *mut WeirTransaction) -> Vec<Vec<u8>> {

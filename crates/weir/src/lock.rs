@@ -37,14 +37,17 @@
 //! `waits` before a shard of queues before a shard of lists. None is held while a thread is parked.
 
 mod deadlock;
+mod info;
 mod queue;
 mod ranges;
 #[cfg(test)]
 mod tests;
+mod waiter;
 
 use deadlock::Wait;
 use hashbrown::HashTable;
-use parking_lot::{Condvar, Mutex};
+pub use info::{Extent, LockInfo, WaitInfo};
+use parking_lot::Mutex;
 use queue::{LockKey, Queue, Waiting};
 use ranges::RangeLocks;
 pub use ranges::RangeMode;
@@ -54,6 +57,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+use waiter::{Outcome, Waiter};
 use weir_page::types::{TreeId, TxnId};
 
 const SHARDS: usize = 64;
@@ -128,41 +132,6 @@ impl fmt::Debug for Request<'_> {
     }
 }
 
-/// One lock held or waited for, as [`LockTable::snapshot`] saw it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LockInfo {
-    /// Tree of the row.
-    pub tree: TreeId,
-    /// Key of the row; where a range begins.
-    pub key: Vec<u8>,
-    /// How much is locked.
-    pub extent: Extent,
-    /// Holder or waiter.
-    pub txn: TxnId,
-    /// Mode held or wanted.
-    pub mode: Mode,
-    /// The wait; `None` for a lock that is held.
-    pub wait: Option<WaitInfo>,
-}
-
-/// What a lock covers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Extent {
-    /// One key.
-    Key,
-    /// All keys up to this one, which is not covered; without one, to the end.
-    To(Option<Vec<u8>>),
-}
-
-/// A wait, as [`LockTable::snapshot`] saw it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WaitInfo {
-    /// When it began.
-    pub since: Instant,
-    /// The nearest transactions it waits for; these may wait in turn.
-    pub waits_for: Vec<TxnId>,
-}
-
 /// Figures since the table was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LockStats {
@@ -184,49 +153,6 @@ struct Counters {
     wait_time_us: AtomicU64,
     deadlocks: AtomicU64,
     timeouts: AtomicU64,
-}
-
-/// How a wait stands. Leaves `Parked` once, under the mutex of the queue's shard.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Outcome {
-    Parked,
-    Granted,
-    Failed(LockError),
-}
-
-/// What a waiting thread parks on.
-struct Waiter {
-    outcome: Mutex<Outcome>,
-    wake: Condvar,
-}
-
-impl Waiter {
-    fn new() -> Arc<Self> {
-        Arc::new(Waiter { outcome: Mutex::new(Outcome::Parked), wake: Condvar::new() })
-    }
-
-    fn finish(&self, outcome: Outcome) {
-        let mut current = self.outcome.lock();
-        assert_eq!(*current, Outcome::Parked, "a wait ends once");
-        *current = outcome;
-        self.wake.notify_one();
-    }
-
-    /// Parks until the wait ended or `deadline` passed; without a deadline until it ended.
-    fn park(&self, deadline: Option<Instant>) -> Outcome {
-        let mut outcome = self.outcome.lock();
-        while *outcome == Outcome::Parked {
-            match deadline {
-                None => self.wake.wait(&mut outcome),
-                Some(deadline) => {
-                    if self.wake.wait_until(&mut outcome, deadline).timed_out() {
-                        break;
-                    }
-                }
-            }
-        }
-        *outcome
-    }
 }
 
 /// What a request that could not be granted at once has come to; with whether the lock wasn't held before.

@@ -9,8 +9,12 @@
 //! | 0 | 1 | format version, [`FORMAT`] |
 //! | 1 | rest | columns (name, type, nullable), primary key, indexes (name, columns, unique) |
 
+mod builder;
+mod error;
 mod raw;
 
+pub use builder::SchemaBuilder;
+pub use error::SchemaError;
 pub use raw::{Layout, MAX_META, RawIndex, RawSchema};
 
 use crate::value::Type;
@@ -24,66 +28,6 @@ pub const MAX_COLUMNS: usize = 1024;
 pub const MAX_INDEXES: usize = 64;
 /// Bytes that a column's or index's name may have.
 pub const MAX_NAME: usize = 255;
-
-/// Why a schema is not one.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SchemaError {
-    /// A key names a column that the table does not have.
-    #[error("{key} names the unknown column `{column}`")]
-    UnknownColumn {
-        /// Which key: `primary key` or `index `name``.
-        key: String,
-        /// The column.
-        column: String,
-    },
-    /// Two columns have the same name.
-    #[error("two columns are named `{0}`")]
-    DuplicateColumn(String),
-    /// Two indexes have the same name.
-    #[error("two indexes are named `{0}`")]
-    DuplicateIndex(String),
-    /// A key names a column twice.
-    #[error("{key} names the column `{column}` twice")]
-    DuplicateKeyColumn {
-        /// Which key.
-        key: String,
-        /// The column.
-        column: String,
-    },
-    /// A key has no column.
-    #[error("{0} has no column")]
-    EmptyKey(String),
-    /// The table has no primary key.
-    #[error("the table has no primary key")]
-    NoPrimaryKey,
-    /// The primary key was given twice.
-    #[error("the primary key is given twice")]
-    TwoPrimaryKeys,
-    /// A column of the primary key may be NULL.
-    #[error("the column `{0}` is part of the primary key and must not be nullable")]
-    NullablePrimaryKey(String),
-    /// More than [`MAX_COLUMNS`].
-    #[error("the table has {0} columns; {MAX_COLUMNS} are allowed")]
-    TooManyColumns(usize),
-    /// More than [`MAX_INDEXES`].
-    #[error("the table has {0} indexes; {MAX_INDEXES} are allowed")]
-    TooManyIndexes(usize),
-    /// A name is empty or longer than [`MAX_NAME`] bytes.
-    #[error("`{0}` is not a name: 1 to {MAX_NAME} bytes are allowed")]
-    BadName(String),
-    /// [`RawSchema::meta`] is longer than [`MAX_META`].
-    #[error("{0} bytes of meta; {MAX_META} are allowed")]
-    MetaTooLong(usize),
-    /// The bytes were written by a later version.
-    #[error("the schema has format version {found}; this program reads up to {FORMAT}")]
-    UnknownFormat {
-        /// The version byte.
-        found: u8,
-    },
-    /// The bytes are not a schema.
-    #[error("the bytes are not a schema: {0}")]
-    Malformed(String),
-}
 
 /// A column of a table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -459,76 +403,6 @@ fn resolve(columns: &[Column], key: &str, names: &[&str]) -> Result<Vec<u16>, Sc
         at.map(|at| at as u16).ok_or_else(unknown)
     };
     names.iter().map(position).collect()
-}
-
-/// Collects a [`Schema`]; everything is checked by [`SchemaBuilder::build`].
-#[derive(Debug, Clone, Default)]
-pub struct SchemaBuilder {
-    columns: Vec<Column>,
-    primary_keys: Vec<Vec<String>>,
-    indexes: Vec<(String, Vec<String>, bool)>,
-}
-
-impl SchemaBuilder {
-    /// Adds a column that has a value in every row.
-    pub fn column(self, name: &str, column_type: Type) -> Self {
-        self.add_column(name, column_type, false)
-    }
-
-    /// Adds a column that may be NULL.
-    pub fn nullable_column(self, name: &str, column_type: Type) -> Self {
-        self.add_column(name, column_type, true)
-    }
-
-    fn add_column(mut self, name: &str, column_type: Type, nullable: bool) -> Self {
-        self.columns.push(Column { name: name.to_string(), column_type, nullable });
-        self
-    }
-
-    /// Names the primary key's columns, in the order in which rows are sorted.
-    pub fn primary_key(mut self, columns: &[&str]) -> Self {
-        self.primary_keys.push(columns.iter().map(ToString::to_string).collect());
-        self
-    }
-
-    /// Adds a secondary index.
-    pub fn index(self, name: &str, columns: &[&str]) -> Self {
-        self.add_index(name, columns, false)
-    }
-
-    /// Adds a secondary index in which two rows can't have the same values; NULL equals nothing.
-    pub fn unique_index(self, name: &str, columns: &[&str]) -> Self {
-        self.add_index(name, columns, true)
-    }
-
-    fn add_index(mut self, name: &str, columns: &[&str], unique: bool) -> Self {
-        let columns = columns.iter().map(ToString::to_string).collect();
-        self.indexes.push((name.to_string(), columns, unique));
-        self
-    }
-
-    /// Checks everything and makes the schema.
-    ///
-    /// # Errors
-    /// [`SchemaError`], the first one found.
-    pub fn build(self) -> Result<Schema, SchemaError> {
-        check_columns(&self.columns)?;
-        let resolve = |key: &str, names: &[String]| {
-            let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            resolve(&self.columns, key, &names)
-        };
-        let primary_key = match &self.primary_keys[..] {
-            [] => return Err(SchemaError::NoPrimaryKey),
-            [names] => resolve(&primary_name(), names)?,
-            _ => return Err(SchemaError::TwoPrimaryKeys),
-        };
-        let mut indexes = Vec::with_capacity(self.indexes.len());
-        for (name, columns, unique) in &self.indexes {
-            let columns = resolve(&index_name(name), columns)?;
-            indexes.push(StoredIndex { name: name.clone(), columns, unique: *unique });
-        }
-        Stored { columns: self.columns, primary_key, indexes }.try_into()
-    }
 }
 
 #[cfg(test)]

@@ -3,9 +3,10 @@
 use super::catalog::{Rows, TableDef};
 use super::error::{Error, Result};
 use super::lock::Lock;
+use super::read::{lacks_rest, without_rest};
 use super::scan::{RawRange, RawScan};
 use super::table::Table;
-use super::transaction::{Transaction, lacks_rest, without_rest};
+use super::transaction::Transaction;
 use super::write::{Entry, Writer};
 use crate::key::KEY_BYTES_MAX;
 use crate::key::long::{is_short_form, split_rest, whole_key};

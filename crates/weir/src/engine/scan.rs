@@ -182,7 +182,7 @@ impl RawScan {
         };
         let scan = MergedScan::new(rows, staging_of(&begin), settled);
         RawScan {
-            serial: txn.serial(),
+            serial: txn.serial,
             begin,
             held,
             scan,
@@ -205,7 +205,7 @@ impl RawScan {
     #[inline]
     pub fn next(&mut self, txn: &mut Transaction) -> Result<Option<RawEntry<'_>>> {
         txn.check_running()?;
-        if txn.serial() != self.serial {
+        if txn.serial != self.serial {
             return Err(Error::Ended);
         }
         loop {

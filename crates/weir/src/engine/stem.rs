@@ -8,8 +8,9 @@
 //! anything since.
 
 use super::error::Result;
+use super::read::lacks_rest;
 use super::scan::{Begin, RawEntry, RawScan, Reads, tree_of};
-use super::transaction::{Transaction, lacks_rest};
+use super::transaction::Transaction;
 use crate::key::after_prefix;
 use crate::key::long::{PLAIN, is_long, is_short_form, split_rest, whole_key};
 use crate::schema::KeyOf;

@@ -1,25 +1,17 @@
 //! Transactions as users see them. Their statements: [`super::typed`], [`super::raw`].
 
 use super::Inner;
-use super::catalog::{Rows, TableDef};
-use super::error::{Error, Result, inconsistent};
-use super::lock::{Lock, Wait};
+use super::catalog::TableDef;
+use super::error::{Error, Result};
 use super::prepared::Committed;
 use super::savepoint::{Rollbacks, Savepoint};
-use super::scan::{Begin, RawScan, Reads};
 use super::table::{Table, Use, Waits};
 use super::typed::Encoded;
 use super::write::Writer;
-use crate::key::long::{is_long, short_form, split_rest};
-use crate::lock::Mode;
-use crate::schema::KeyOf;
 use crate::storage::Fault;
-use crate::tree::{Hint, Tree};
-use crate::txn::{
-    self, Canceller, Direction, Durability, HeldSnapshot, Range, Txn, TxnError, View,
-};
+use crate::tree::Hint;
+use crate::txn::{self, Canceller, Durability, Txn, TxnError};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// What a transaction's reads see.
@@ -67,33 +59,17 @@ pub struct Transaction {
     /// What has committed, to begin anew.
     ended: Option<Txn>,
     isolation: Isolation,
-    locks_ranges: bool,
+    pub(super) locks_ranges: bool,
     durability: Durability,
     used: Vec<Use>,
     rollbacks: Rollbacks,
     /// Its name, once it is prepared.
     xid: Option<Vec<u8>>,
     /// Tells it from all others of the process; 0 until it begins a scan.
-    serial: u64,
+    pub(super) serial: u64,
     /// The row at hand.
     row: Encoded,
     hints: Vec<Hint>,
-}
-
-static SERIAL: AtomicU64 = AtomicU64::new(1);
-
-/// Takes the key's rest off what was read under a short form, if anything was found.
-pub(super) fn without_rest(tree: Tree, found: bool, value: &mut Vec<u8>) -> Result<bool> {
-    if found {
-        let len = split_rest(value).ok_or_else(|| lacks_rest(tree))?.0.len();
-        value.truncate(len);
-    }
-    Ok(found)
-}
-
-/// An entry under a short form isn't one.
-pub(super) fn lacks_rest(tree: Tree) -> Error {
-    inconsistent(tree, "an entry under a short form lacks the rest of its key")
 }
 
 /// A wait for a table has failed: if it was cancelled, later waits go on.
@@ -160,7 +136,7 @@ impl Transaction {
         self.used.iter().any(|used| used.is_of(table))
     }
 
-    fn txn(&mut self) -> Result<&mut Txn> {
+    pub(super) fn txn(&mut self) -> Result<&mut Txn> {
         self.check_running()?;
         self.txn.as_mut().ok_or(Error::Ended)
     }
@@ -276,59 +252,6 @@ impl Transaction {
         result
     }
 
-    /// Begins a statement of several raw reads: under [`Isolation::ReadCommitted`] they see what is
-    /// committed now. A typed read is a statement of its own.
-    ///
-    /// # Errors
-    /// [`Error::Ended`].
-    pub fn begin_statement(&mut self) -> Result<()> {
-        self.renew_snapshot()
-    }
-
-    /// Takes the snapshot now that the first read would take otherwise (CONSISTENT SNAPSHOT).
-    ///
-    /// # Errors
-    /// [`Error::Ended`].
-    pub fn take_snapshot(&mut self) -> Result<()> {
-        self.txn()?.take_snapshot();
-        Ok(())
-    }
-
-    pub(super) fn renew_snapshot(&mut self) -> Result<()> {
-        let isolation = self.isolation;
-        let txn = self.txn()?;
-        if isolation == Isolation::ReadCommitted {
-            txn.drop_snapshot();
-        }
-        Ok(())
-    }
-
-    /// Keeps what the statement sees.
-    pub(super) fn hold_snapshot(&mut self) -> Result<HeldSnapshot> {
-        Ok(self.txn()?.hold_snapshot())
-    }
-
-    /// What the statement sees.
-    pub(super) fn view(&mut self) -> Result<View> {
-        let isolation = self.isolation;
-        let txn = self.txn()?;
-        Ok(match isolation {
-            Isolation::ReadUncommitted => View { own: txn.id(), snapshot: View::EVERYTHING },
-            Isolation::ReadCommitted | Isolation::RepeatableRead | Isolation::Serializable => {
-                txn.view()
-            }
-        })
-    }
-
-    /// What the statement sees of a table.
-    fn view_of(&mut self, rows: Rows) -> Result<View> {
-        let view = self.view()?;
-        match rows.since {
-            Some(since) if view.snapshot < since => Err(Error::TableTooNew),
-            _ => Ok(view),
-        }
-    }
-
     /// Ends a statement: a failed one has done nothing; a deadlock has undone all.
     fn conclude<T>(&mut self, before: txn::Savepoint, result: Result<T>) -> Result<T> {
         let error = match result {
@@ -395,163 +318,14 @@ impl Transaction {
         (self.row.key, self.row.value) = (key, value);
     }
 
-    /// Reads a row by its key, in place of what is in `out`; whether there is one.
-    #[inline]
-    pub(super) fn read_row(
-        &mut self,
-        rows: Rows,
-        key: &[u8],
-        lock: Lock,
-        out: &mut Vec<u8>,
-    ) -> Result<bool> {
-        match is_long(key) {
-            false => self.read_stored(rows, key, lock, out),
-            true => {
-                let found = self.read_stored(rows, &short_form(key), lock, out)?;
-                without_rest(rows.tree, found, out)
-            }
-        }
-    }
-
-    /// As [`Transaction::read_row`], by the key that is stored; what is found is as it is stored.
-    pub(super) fn read_stored(
-        &mut self,
-        rows: Rows,
-        key: &[u8],
-        lock: Lock,
-        out: &mut Vec<u8>,
-    ) -> Result<bool> {
-        match lock.mode() {
-            Some((mode, wait)) => self.get_stored_locked(rows.tree, key, mode, wait, out),
-            None if self.isolation == Isolation::Serializable => {
-                self.get_stored_locked(rows.tree, key, Mode::Shared, Wait::ForTimeout, out)
-            }
-            None => {
-                let view = self.view_of(rows)?;
-                self.get_stored_in(view, rows.tree, key, out)
-            }
-        }
-    }
-
-    /// Reads what a view sees of a row.
-    pub(super) fn get_in(
-        &mut self,
-        view: View,
-        tree: Tree,
-        key: &[u8],
-        out: &mut Vec<u8>,
-    ) -> Result<bool> {
-        let found = self.get_stored_in(view, tree, &short_form(key), out)?;
-        if is_long(key) { without_rest(tree, found, out) } else { Ok(found) }
-    }
-
-    /// As [`Transaction::get_in`], by the key that is stored; what is found is as it is stored.
-    pub(super) fn get_stored_in(
-        &mut self,
-        view: View,
-        tree: Tree,
-        key: &[u8],
-        out: &mut Vec<u8>,
-    ) -> Result<bool> {
-        Ok(self.txn()?.get_into(view, tree, key, out)?)
-    }
-
-    /// Locks a row and reads its newest version; whether there is one, and it isn't passed over.
-    pub(super) fn get_locked(
-        &mut self,
-        tree: Tree,
-        key: &[u8],
-        mode: Mode,
-        wait: Wait,
-        out: &mut Vec<u8>,
-    ) -> Result<bool> {
-        let found = self.get_stored_locked(tree, &short_form(key), mode, wait, out)?;
-        if is_long(key) { without_rest(tree, found, out) } else { Ok(found) }
-    }
-
-    /// As [`Transaction::get_locked`], by the key that is stored; what is found is as it is stored.
-    pub(super) fn get_stored_locked(
-        &mut self,
-        tree: Tree,
-        key: &[u8],
-        mode: Mode,
-        wait: Wait,
-        out: &mut Vec<u8>,
-    ) -> Result<bool> {
-        let waits = wait == Wait::ForTimeout;
-        match self.waiting(|txn| txn.get_locked(tree, key, mode, waits, out)) {
-            Ok(found) => Ok(found),
-            Err(Error::LockWaitTimeout) if wait == Wait::Skip => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
     /// Grows with each of its changes.
     pub(super) fn changes(&mut self) -> Result<u64> {
         Ok(self.txn()?.changes())
     }
 
-    pub(super) fn unlock_key(&mut self, tree: Tree, key: &[u8]) -> Result<()> {
-        self.txn()?.unlock(tree, &short_form(key));
-        Ok(())
-    }
-
-    /// Begins a scan of a table that it has entered.
-    pub(super) fn begin_scan(
-        &mut self,
-        table: &Table,
-        def: Arc<TableDef>,
-        of: KeyOf,
-        range: Range,
-        direction: Direction,
-        lock: Lock,
-    ) -> Result<RawScan> {
-        if self.serial == 0 {
-            self.serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-        }
-        let serializable = self.isolation == Isolation::Serializable;
-        let (reads, ranges) = match lock.mode() {
-            Some((mode, Wait::Skip)) => (Reads::Locked(mode, Wait::Skip), None),
-            Some((mode, wait)) => (Reads::Locked(mode, wait), self.locks_ranges.then_some(mode)),
-            None if serializable => (Reads::Newest, Some(Mode::Shared)),
-            None => (Reads::View(self.view_of(def.rows())?), None),
-        };
-        if let (KeyOf::Index(n), Reads::View(view)) = (of, reads)
-            && view.snapshot < def.indexes[n].since
-        {
-            let index = def.layout.index_name(n).to_string();
-            return Err(Error::IndexTooNew { table: table.name(), index });
-        }
-        // Under the other levels the transaction keeps its snapshot as long as the scan can go on.
-        let held = match reads {
-            Reads::View(_) if self.isolation == Isolation::ReadCommitted => {
-                Some(self.hold_snapshot()?)
-            }
-            _ => None,
-        };
-        let widens = (self.isolation == Isolation::RepeatableRead || ranges.is_some())
-            && of == KeyOf::Primary
-            && matches!(reads, Reads::Locked(_, Wait::ForTimeout | Wait::No));
-        Ok(RawScan::new(self, Begin { def, of, reads, ranges, widens }, range, direction, held))
-    }
-
-    pub(super) fn serial(&self) -> u64 {
-        self.serial
-    }
-
     /// Its number.
     pub(super) fn own_id(&mut self) -> Result<weir_page::TxnId> {
         Ok(self.txn()?.ensure_id())
-    }
-
-    /// A statement depends on whether there is a row with this key: where ranges are locked that mustn't change.
-    pub(super) fn lock_for_write(&mut self, tree: Tree, key: &[u8]) -> Result<()> {
-        if !self.locks_ranges {
-            return Ok(());
-        }
-        let mut old = Vec::new();
-        self.get_locked(tree, key, Mode::Exclusive, Wait::ForTimeout, &mut old)?;
-        Ok(())
     }
 
     /// Whether it has ended: a deadlock ends the one that is rolled back for it.
@@ -692,74 +466,5 @@ impl Drop for Transaction {
             // Whatever fails: its rows stay locked until it has been taken back.
             None => drop(self.roll_back()),
         }
-    }
-}
-
-/// A transaction whose user has left it, or a change of definitions, that could not be rolled back for want
-/// of space.
-pub(super) struct Orphan {
-    txn: Txn,
-    /// Their definitions must not change before.
-    _used: Vec<Use>,
-    /// Its name, if it was prepared: nobody else may have it before the log says that this one isn't any more.
-    xid: Option<Vec<u8>>,
-}
-
-impl Inner {
-    /// Takes everything back that a transaction has done; what can't be for want of space, later. `used`: its
-    /// tables; `xid`: its name, if it was prepared.
-    ///
-    /// # Errors
-    /// Faults of the storage.
-    pub(super) fn take_back(
-        &self,
-        mut txn: Txn,
-        used: Vec<Use>,
-        xid: Option<Vec<u8>>,
-    ) -> std::result::Result<(), TxnError> {
-        let result = txn.roll_back();
-        let orphan = Orphan { txn, _used: used, xid };
-        match &result {
-            Err(TxnError::Fault(fault)) if fault.is_no_space() => {
-                self.orphans.lock().push(orphan);
-                self.has_orphans.store(true, Ordering::Release);
-            }
-            _ => self.forget(orphan),
-        }
-        result
-    }
-
-    /// It has ended: its tables and its name are free. If it has not, that stops the storage.
-    fn forget(&self, orphan: Orphan) {
-        let Orphan { txn, _used, xid } = orphan;
-        drop((txn, _used));
-        if let Some(xid) = xid {
-            self.prepared.remove(&xid);
-        }
-    }
-
-    /// Leaves what could not be rolled back to the next opening.
-    pub(super) fn leave_orphans(&self) {
-        self.orphans.lock().drain(..).for_each(|orphan| orphan.txn.leave());
-    }
-
-    /// Rolls back what could not be before, as far as there is space now.
-    #[inline]
-    pub(super) fn roll_back_orphans(&self) {
-        if self.has_orphans.load(Ordering::Acquire) {
-            self.try_orphans();
-        }
-    }
-
-    #[cold]
-    fn try_orphans(&self) {
-        let Some(mut orphans) = self.orphans.try_lock() else { return };
-        while let Some(mut orphan) = orphans.pop() {
-            match orphan.txn.roll_back() {
-                Err(TxnError::Fault(fault)) if fault.is_no_space() => return orphans.push(orphan),
-                _ => self.forget(orphan),
-            }
-        }
-        self.has_orphans.store(false, Ordering::Release);
     }
 }

@@ -6,8 +6,8 @@
 
 use super::catalog::{IndexDef, TableDef};
 use super::error::{Error, Result, inconsistent};
+use super::read::without_rest;
 use super::table::Table;
-use super::transaction::without_rest;
 use crate::key::long::{Stored, is_long, short_form};
 use crate::storage::Storage;
 use crate::tree::Hint;

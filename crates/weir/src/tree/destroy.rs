@@ -4,8 +4,9 @@
 //! together with the change that says that the tree is no more. What a damaged tree leads to and isn't its own stays,
 //! and pages that can't be read are lost, with what only they lead to: they stay allocated, and the check tells of them.
 
+use super::descent::LEVELS;
 use super::overflow::{self, Left};
-use super::{LEVELS, Tree, past_damage};
+use super::{Tree, past_damage};
 use crate::storage::{Fault, Mtr, Need, Restart, Storage};
 use weir_page::overflow::Reference;
 use weir_page::{Page, PageId, Redo, node};

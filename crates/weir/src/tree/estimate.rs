@@ -8,10 +8,9 @@
 //! leaf counts as many times as there are leaves for each walk.
 
 use super::cursor::LeafRead;
-use super::{LEVELS, Target, Tree};
+use super::{Target, Tree};
 use crate::storage::{Fault, Restart, Stop, Storage, retry};
 use smallvec::SmallVec;
-use std::sync::atomic::Ordering;
 use weir_page::SharedPage;
 
 /// A slot of an inner page on a way, and the number of slots.
@@ -40,49 +39,20 @@ impl Tree {
         choose: &mut dyn FnMut(&SharedPage<'_>) -> usize,
     ) -> Result<(Steps, LeafRead<'s>), Stop> {
         let _pin = s.pin();
-        let (mut page, mut steps, mut parent) = (self.root(), Steps::new(), None);
-        let mut above = LEVELS;
-        loop {
-            let frame = s.pool.find(&s.store, page)?;
-            let state = s.pool.frame(frame);
-            let seen = s.pool.optimistic(frame, page)?;
-            let level = u32::from(state.level.load(Ordering::Acquire));
-            let still_child =
-                || parent.is_none_or(|(frame, seen)| s.pool.frame(frame).latch.validate(seen));
-            if level == 0 {
-                let leaf = s.pool.read_frame(frame, page, true).ok_or(Stop::Retry)?;
-                if !still_child() {
-                    return Err(Stop::Retry);
-                }
-                if !self.owns(&leaf, 0) {
-                    return Err(Stop::Astray(page));
-                }
-                return Ok((steps, LeafRead(leaf)));
-            }
-            let shared = s.pool.shared_page(frame);
-            let (slot, count) = (choose(&shared), shared.count());
-            let child = shared.child(slot);
-            if !still_child() || !state.latch.validate(seen) {
-                return Err(Stop::Retry);
-            }
-            if level >= above {
-                return Err(Stop::Astray(page));
-            }
-            above = level;
-            steps.push(Step { slot, count });
-            (page, parent) = (child, Some((frame, seen)));
-        }
+        let mut steps = Steps::new();
+        let at = self.descend_by(s, 0, |page| {
+            let slot = choose(page);
+            steps.push(Step { slot, count: page.count() });
+            slot
+        })?;
+        Ok((steps, LeafRead(self.read_leaf_at(s, &at, true)?)))
     }
 
     /// The place of a key; without one, the end.
     fn place(&self, s: &Storage, key: Option<&[u8]>) -> Result<Place, Fault> {
         let target = key.map_or(Target::Last, Target::At);
         retry(s, || {
-            let mut choose = |page: &SharedPage<'_>| match target {
-                Target::At(key) => page.child_slot(key),
-                _ => page.count().max(1) - 1,
-            };
-            let (steps, leaf) = self.walk(s, &mut choose)?;
+            let (steps, leaf) = self.walk(s, &mut |page| target.slot(page))?;
             let slot = key.map_or(leaf.len(), |key| leaf.seek(key).0);
             let before = leaf.alive(0..slot);
             let all = before + leaf.alive(slot..leaf.len());

@@ -12,6 +12,7 @@
 pub mod bulk;
 pub mod cursor;
 mod damage;
+mod descent;
 pub mod destroy;
 mod estimate;
 pub mod overflow;
@@ -20,11 +21,11 @@ pub mod run;
 mod transfer;
 
 pub use damage::past_damage;
+pub use descent::Target;
 pub use transfer::{Fate, Moved, Mover};
 
-use crate::storage::latch::Seen;
 use crate::storage::{Mtr, Need, PageRead, Stop, Storage};
-use std::sync::atomic::Ordering;
+use descent::{Approach, Position};
 use weir_page::record::empty_leaf;
 use weir_page::{Kind, Page, PageId, Redo, TreeId, node};
 
@@ -35,34 +36,6 @@ pub struct Tree {
     pub id: TreeId,
     /// Leaves that are changed are kept in memory before others.
     stays: bool,
-}
-
-/// Where a descent goes.
-#[derive(Debug, Clone, Copy)]
-pub enum Target<'a> {
-    /// The leaf that covers the key.
-    At(&'a [u8]),
-    /// The leaf that covers the keys just below the key.
-    Below(&'a [u8]),
-    /// The last leaf.
-    Last,
-}
-
-/// The inner page that a descent came through, as it was.
-#[derive(Debug, Clone, Copy)]
-struct Parent {
-    page: PageId,
-    frame: u32,
-    seen: Seen,
-    slot: usize,
-}
-
-/// A page that a descent arrived at; not latched.
-#[derive(Debug, Clone, Copy)]
-struct Position {
-    page: PageId,
-    frame: u32,
-    parent: Option<Parent>,
 }
 
 /// Where a key's leaf was a moment ago. Whether it still is there is found out when it is latched: a
@@ -122,66 +95,6 @@ impl Hint {
     }
 }
 
-/// A leaf that its parent names.
-#[derive(Debug, Clone, Copy)]
-struct Approach {
-    page: PageId,
-    parent: Option<Parent>,
-}
-
-/// Where a descent goes on.
-struct WayOn {
-    parent: Parent,
-    child: PageId,
-}
-
-/// Looks at a page on the way down: its level, and what it has been seen as. Fails if `parent` no longer
-/// says that this is the page, and if it isn't `above` it, the level that becomes this page's.
-#[inline]
-fn look(
-    s: &Storage,
-    page: PageId,
-    frame: u32,
-    parent: Option<Parent>,
-    above: &mut u32,
-) -> Result<(u32, Seen), Stop> {
-    let seen = s.pool.optimistic(frame, page)?;
-    let level = u32::from(s.pool.frame(frame).level.load(Ordering::Acquire));
-    if parent.is_some_and(|p| !s.pool.frame(p.frame).latch.validate(p.seen)) {
-        return Err(Stop::Retry);
-    }
-    if level >= *above {
-        return Err(Stop::Astray(page));
-    }
-    *above = level;
-    Ok((level, seen))
-}
-
-/// Finds the child of an inner page that `target` says.
-#[inline]
-fn way_on(
-    s: &Storage,
-    page: PageId,
-    frame: u32,
-    seen: Seen,
-    target: Target<'_>,
-) -> Result<WayOn, Stop> {
-    let shared = s.pool.shared_page(frame);
-    let slot = match target {
-        Target::At(key) => shared.child_slot(key),
-        Target::Below(key) => shared.child_slot_below(key),
-        Target::Last => shared.count().max(1) - 1,
-    };
-    let child = shared.child(slot);
-    if !s.pool.frame(frame).latch.validate(seen) {
-        return Err(Stop::Retry);
-    }
-    Ok(WayOn { parent: Parent { page, frame, seen, slot }, child })
-}
-
-/// A level above all that there are.
-const LEVELS: u32 = 1 << 8;
-
 /// Redo that splitting, merging or filling pages takes at most.
 const RESTRUCTURE_BYTES: usize = 64 << 10;
 
@@ -214,48 +127,6 @@ impl Tree {
         Tree::new(id)
     }
 
-    /// Goes down to the page of `level` that `target` says. The caller has the storage pinned.
-    #[inline]
-    fn descend(&self, s: &Storage, target: Target<'_>, level: u32) -> Result<Position, Stop> {
-        let mut page = self.root();
-        let mut parent: Option<Parent> = None;
-        let mut above = LEVELS;
-        loop {
-            let frame = s.pool.find(&s.store, page)?;
-            let (here, seen) = look(s, page, frame, parent, &mut above)?;
-            if here == level {
-                return Ok(Position { page, frame, parent });
-            }
-            if here < level {
-                return Err(Stop::Astray(page));
-            }
-            let from = way_on(s, page, frame, seen, target)?;
-            page = from.child;
-            parent = Some(from.parent);
-        }
-    }
-
-    /// Goes down to where a leaf is known by number. The caller has the storage pinned.
-    #[inline]
-    fn approach_leaf(&self, s: &Storage, target: Target<'_>) -> Result<Approach, Stop> {
-        let mut page = self.root();
-        let mut parent: Option<Parent> = None;
-        let mut above = LEVELS;
-        loop {
-            let frame = s.pool.find(&s.store, page)?;
-            let (here, seen) = look(s, page, frame, parent, &mut above)?;
-            if here == 0 {
-                return Ok(Approach { page, parent });
-            }
-            let from = way_on(s, page, frame, seen, target)?;
-            if here == 1 {
-                return Ok(Approach { page: from.child, parent: Some(from.parent) });
-            }
-            page = from.child;
-            parent = Some(from.parent);
-        }
-    }
-
     /// Latches a leaf for reading. `scan` leaves its standing for replacement as it is.
     ///
     /// # Errors
@@ -274,8 +145,19 @@ impl Tree {
             Target::At(key) | Target::Below(key) if !scan => s.pool.prefetch_search(at.frame, key),
             _ => s.pool.prefetch_slots(at.frame),
         }
+        self.read_leaf_at(s, &at, scan)
+    }
+
+    /// Latches the leaf that a descent arrived at for reading.
+    #[inline]
+    fn read_leaf_at<'s>(
+        &self,
+        s: &'s Storage,
+        at: &Position,
+        scan: bool,
+    ) -> Result<PageRead<'s>, Stop> {
         let leaf = s.pool.read_frame(at.frame, at.page, scan).ok_or(Stop::Retry)?;
-        if !self.still_child(s, &at) {
+        if !at.is_still_child(s) {
             return Err(Stop::Retry);
         }
         if !self.owns(&leaf, 0) {
@@ -300,7 +182,7 @@ impl Tree {
             }
         };
         mtr.latch_frame(at.frame, at.page)?;
-        if !self.still_child(s, &at) {
+        if !at.is_still_child(s) {
             return Err(Stop::Retry);
         }
         if !self.owns(mtr.page(at.page), 0) {
@@ -322,7 +204,7 @@ impl Tree {
     pub fn latch_leaf_beside(&self, mtr: &mut Mtr<'_>, hint: Hint) -> Result<PageId, Stop> {
         let at = hint.at.ok_or(Stop::Retry)?;
         mtr.try_latch_frame(at.frame, at.page)?;
-        if !self.owns(mtr.page(at.page), 0) || !self.still_child(mtr.storage(), &at) {
+        if !self.owns(mtr.page(at.page), 0) || !at.is_still_child(mtr.storage()) {
             return Err(Stop::Retry);
         }
         Ok(at.page)
@@ -333,11 +215,6 @@ impl Tree {
     fn owns(&self, page: &Page, level: u32) -> bool {
         let kind = if level == 0 { Kind::Leaf } else { Kind::Inner };
         page.kind() == kind && u32::from(page.level()) == level && node::tree(page) == self.id
-    }
-
-    #[inline]
-    fn still_child(&self, s: &Storage, at: &Position) -> bool {
-        at.parent.is_none_or(|p| s.pool.frame(p.frame).latch.validate(p.seen))
     }
 
     /// Finds the number of `key`'s leaf and tells the CPU that it is about to be looked up. With
@@ -378,7 +255,7 @@ impl Tree {
             Target::Below(_) | Target::Last => (to.unwrap_or(0)..=first).rev().take(most).collect(),
         };
         let pages = slots.into_iter().map(|slot| shared.child(slot)).collect();
-        if s.pool.frame(parent.frame).latch.validate(parent.seen) { pages } else { Vec::new() }
+        if parent.is_unchanged(s) { pages } else { Vec::new() }
     }
 
     fn restructure_need(pages: usize) -> Need {

@@ -1,6 +1,7 @@
 //! Splits and merges.
 
-use super::{Parent, Position, Target, Tree};
+use super::descent::{Parent, Position};
+use super::{Target, Tree};
 use crate::storage::{Fault, Mtr, Restart, Stop, Storage, retry};
 use weir_page::node::{self, Builder, Split};
 use weir_page::{PAGE_SIZE, Page, PageId, Redo, TxnId};

@@ -106,7 +106,7 @@ impl Tree {
             let _pin = s.pin();
             let Some(at) = self.approach_leaf(s, Target::At(key))?.parent else { return Ok(None) };
             let parent = s.pool.read_frame(at.frame, at.page, true).ok_or(Stop::Retry)?;
-            if !s.pool.frame(at.frame).latch.validate(at.seen) {
+            if !at.is_unchanged(s) {
                 return Err(Stop::Retry.into());
             }
             Ok::<_, Restart<Fault>>(match at.slot + 1 < node::count(&parent) {
@@ -189,7 +189,7 @@ impl Tree {
         let _pin = s.pin();
         let at = self.descend(s, Target::At(key), 1)?;
         let page = s.pool.read_frame(at.frame, at.page, true).ok_or(Stop::Retry)?;
-        if page.level() != 1 || !self.still_child(s, &at) {
+        if page.level() != 1 || !at.is_still_child(s) {
             return Err(Stop::Retry.into());
         }
         Ok((node::count(&page), node::upper(&page).map(<[u8]>::to_vec)))

@@ -201,15 +201,7 @@ impl Transactions {
         let oldest = self.oldest_snapshot();
         let from = self.horizon.load(Ordering::Relaxed);
         let next = self.storage.next_txn.load(Ordering::Acquire);
-        let mut at = from;
-        while at < next {
-            match self.status.get(TxnId(at)) {
-                State::Aborted => {}
-                State::Committed(stamp) if stamp <= oldest => {}
-                _ => break,
-            }
-            at += 1;
-        }
+        let at = self.status.settled_up_to(from, next, oldest);
         self.horizon.store(at, Ordering::Release);
         // Where one transaction keeps the horizon, the table is looked through once in a while only.
         let grown = self.trimmed.swap(next / 4096, Ordering::Relaxed) != next / 4096;

@@ -97,6 +97,17 @@ impl StatusTable {
         }
     }
 
+    /// The first from `from` on and before `next` that has not ended or is newer than the snapshot `oldest`; `next` if there
+    /// is none.
+    pub fn settled_up_to(&self, from: u64, next: u64, oldest: u64) -> u64 {
+        let is_settled = |txn: &u64| match self.get(TxnId(*txn)) {
+            State::Active => false,
+            State::Committed(stamp) => stamp <= oldest,
+            State::Aborted => true,
+        };
+        (from..next).find(|txn| !is_settled(txn)).unwrap_or(next)
+    }
+
     /// Notes a transaction's end.
     pub fn set(&self, txn: TxnId, state: State) {
         let inner = self.chunks.read();

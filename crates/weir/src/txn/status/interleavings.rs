@@ -57,16 +57,9 @@ impl Order {
     /// The horizon moves, and the table is trimmed every time.
     fn advance(&self) {
         let oldest = self.snapshots.oldest(|| self.now());
-        let mut at = self.horizon.load(Ordering::Relaxed);
+        let from = self.horizon.load(Ordering::Relaxed);
         let next = self.next.load(Ordering::Acquire);
-        while at < next {
-            match self.status.get(TxnId(at)) {
-                State::Aborted => {}
-                State::Committed(stamp) if stamp <= oldest => {}
-                _ => break,
-            }
-            at += 1;
-        }
+        let at = self.status.settled_up_to(from, next, oldest);
         self.horizon.store(at, Ordering::Release);
         let (live, now) = self.snapshots.all(|| self.now());
         self.status.trim(TxnId(at), &live, now);

@@ -1,0 +1,64 @@
+//! Why a schema is not one.
+
+use super::raw::MAX_META;
+use super::{FORMAT, MAX_COLUMNS, MAX_INDEXES, MAX_NAME};
+
+/// Why a schema is not one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SchemaError {
+    /// A key names a column that the table does not have.
+    #[error("{key} names the unknown column `{column}`")]
+    UnknownColumn {
+        /// Which key: `primary key` or `index `name``.
+        key: String,
+        /// The column.
+        column: String,
+    },
+    /// Two columns have the same name.
+    #[error("two columns are named `{0}`")]
+    DuplicateColumn(String),
+    /// Two indexes have the same name.
+    #[error("two indexes are named `{0}`")]
+    DuplicateIndex(String),
+    /// A key names a column twice.
+    #[error("{key} names the column `{column}` twice")]
+    DuplicateKeyColumn {
+        /// Which key.
+        key: String,
+        /// The column.
+        column: String,
+    },
+    /// A key has no column.
+    #[error("{0} has no column")]
+    EmptyKey(String),
+    /// The table has no primary key.
+    #[error("the table has no primary key")]
+    NoPrimaryKey,
+    /// The primary key was given twice.
+    #[error("the primary key is given twice")]
+    TwoPrimaryKeys,
+    /// A column of the primary key may be NULL.
+    #[error("the column `{0}` is part of the primary key and must not be nullable")]
+    NullablePrimaryKey(String),
+    /// More than [`MAX_COLUMNS`].
+    #[error("the table has {0} columns; {MAX_COLUMNS} are allowed")]
+    TooManyColumns(usize),
+    /// More than [`MAX_INDEXES`].
+    #[error("the table has {0} indexes; {MAX_INDEXES} are allowed")]
+    TooManyIndexes(usize),
+    /// A name is empty or longer than [`MAX_NAME`] bytes.
+    #[error("`{0}` is not a name: 1 to {MAX_NAME} bytes are allowed")]
+    BadName(String),
+    /// [`RawSchema::meta`] is longer than [`MAX_META`].
+    #[error("{0} bytes of meta; {MAX_META} are allowed")]
+    MetaTooLong(usize),
+    /// The bytes were written by a later version.
+    #[error("the schema has format version {found}; this program reads up to {FORMAT}")]
+    UnknownFormat {
+        /// The version byte.
+        found: u8,
+    },
+    /// The bytes are not a schema.
+    #[error("the bytes are not a schema: {0}")]
+    Malformed(String),
+}
