@@ -47,6 +47,7 @@ const SMALL: WeirOptions = WeirOptions {
     durability: WeirDurability::Relaxed,
     lock_wait_timeout_ms: 0,
     dirty_limit: 0.9,
+    give_up_damaged: false,
     on_recovery: None,
 };
 
