@@ -5,7 +5,7 @@
 //! (`gate`): with background threads by waiting for them, without by doing their steps itself.
 
 use super::dirty::Reserved;
-use super::{Cause, Fault, Mtr, Need, STEP_BYTES, Storage, gate, interrupt, write};
+use super::{Cause, Fault, Mtr, Need, Storage, gate, interrupt, write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use weir_redo::{Admission, Credit, Refused};
@@ -176,7 +176,7 @@ impl Storage {
     fn relieve_log(&self, wait: &mut Wait) -> Result<(), Fault> {
         let turns = wait.turn();
         if self.inline {
-            self.recovery_step(STEP_BYTES)?;
+            self.recovery_step(self.stretch_bytes())?;
             self.flush_step(self.batch_pages())?;
             self.checkpoint()?;
             if turns > 1000 {

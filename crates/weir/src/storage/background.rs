@@ -5,7 +5,7 @@ use super::free::Supply;
 use super::gate::Rates;
 use super::regulator::{LONGEST_TURN, Regulator, TURN};
 use super::writers::{THREADS, Writers};
-use super::{Fault, Rests, STEP_BYTES, Signal, Storage};
+use super::{Fault, Rests, Signal, Storage};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
@@ -156,7 +156,7 @@ fn evictor(storage: &Storage, shared: &Shared) {
 fn recoverer(storage: &Storage, shared: &Shared) {
     let goes_on = || !shared.recovery_ending.load(Ordering::Acquire) && storage.check().is_ok();
     while goes_on() && storage.is_recovering() {
-        survive(storage, storage.recovery_step(STEP_BYTES).map(drop));
+        survive(storage, storage.recovery_step(storage.stretch_bytes()).map(drop));
     }
 }
 

@@ -41,7 +41,7 @@ pub use gate::Cause;
 pub use interrupt::{Interruptible, Interrupts, interruptible};
 pub use mtr::{Mtr, Need, Restart, retry};
 pub use pool::{PageRead, Stop};
-pub use recovery::{OnProgress, Progress, RecoveryFigures, STEP_BYTES};
+pub use recovery::{OnProgress, Progress, RecoveryFigures};
 pub use reserve::{on_reserve, to_make_room};
 pub use signal::{Rests, Signal, Step};
 pub use write::Reason;

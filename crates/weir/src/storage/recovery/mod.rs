@@ -15,7 +15,6 @@ mod pass;
 mod table;
 
 pub use analysis::for_each_record;
-pub use pass::STEP_BYTES;
 
 use super::dirty::Reserved;
 use super::pool::{Behind, Claim, DIRTY, NOWHERE_BEHIND, Pool, WRITING};
@@ -192,7 +191,7 @@ impl Storage {
     pub fn finish_recovery(&self) -> Result<(), Fault> {
         while self.is_recovering() {
             self.check()?;
-            self.recovery_step(STEP_BYTES)?;
+            self.recovery_step(self.stretch_bytes())?;
         }
         Ok(())
     }

@@ -1,20 +1,22 @@
 //! The pass: the log is applied in order, from the checkpoint to where it ended when the database was opened.
 //!
-//! Pages that are up to date already are passed over. The pages that the next stretch of the log needs are read
-//! together. The checkpoint follows the pass.
+//! It goes stretch by stretch: of each, the groups of one page are applied together, page after page, so that a page is
+//! brought in and latched once. Pages that are up to date already are passed over; those that have to be read are read together.
+//! The checkpoint follows the pass.
 
 use super::super::pool::Behind;
 use super::super::{Fault, Storage};
 use super::analysis::for_each_record;
 use super::{OnProgress, Progress, Recovery};
-use std::collections::HashSet;
-use std::ops::Range;
+use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
-use weir_page::{Lsn, PageId};
+use weir_page::{Lsn, PAGE_SIZE, PageId};
 use weir_redo::Reader;
 
-/// Bytes of log that are looked at for the pages that they need before they are applied, about.
-pub const STEP_BYTES: usize = 256 << 10;
+/// Longest stretch, and the parts of log and memory that one may take.
+const STRETCH_BYTES: usize = 8 << 20;
+const PART_OF_LOG: u64 = 32;
+const PART_OF_MEMORY: usize = 8;
 
 /// Pages that are read together, at most.
 const READ_TOGETHER: usize = 128;
@@ -23,48 +25,86 @@ const READ_TOGETHER: usize = 128;
 pub(super) struct Pass {
     reader: Reader,
     stretch: Stretch,
-    /// The next group of the stretch, and the first whose pages have not been asked for.
-    next: usize,
-    asked: usize,
-    /// Where the last stretch needed no page, nobody looks ahead for nothing.
-    looks: bool,
-    pages: Vec<PageId>,
     on_progress: OnProgress,
 }
 
-/// Some groups of the log, copied out of its reader.
+/// Some groups of the log, copied out of its reader, and what they change.
 #[derive(Default)]
 struct Stretch {
     bytes: Vec<u8>,
-    groups: Vec<Ahead>,
+    /// By page and LSN.
+    changes: Vec<Change>,
+    /// The first change that has not been applied.
+    next: usize,
+    end: Lsn,
 }
 
-/// A group that is about to be applied: where it begins and ends in the log, and where its records are in
-/// [`Stretch::bytes`].
-struct Ahead {
-    start: Lsn,
-    end: Lsn,
-    at: Range<usize>,
+/// A group that a page lacks, and where its records are in [`Stretch::bytes`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Change {
+    page: PageId,
+    lsn: Lsn,
+    from: u32,
+    to: u32,
 }
 
 impl Stretch {
-    /// Reads on by `bytes`, not past `end`.
-    fn fill(&mut self, reader: &mut Reader, bytes: usize, end: Lsn) -> Result<(), Fault> {
+    /// Reads on by `bytes` of what pages lack, about. What was read before an error is there.
+    fn fill(
+        &mut self,
+        storage: &Storage,
+        recovery: &Recovery,
+        reader: &mut Reader,
+        bytes: usize,
+    ) -> Result<(), Fault> {
+        (self.next, self.end) = (0, reader.position());
         self.bytes.clear();
-        self.groups.clear();
-        while self.bytes.len() < bytes && reader.position() < end {
-            let group =
-                reader.next()?.expect("a reader that knows how far the log goes fails before");
-            let from = self.bytes.len();
+        self.changes.clear();
+        let mut read = Ok(());
+        while read.is_ok() && self.bytes.len() < bytes && self.end < recovery.end {
+            read = self.take_next(storage, recovery, reader);
+        }
+        self.changes.sort_unstable();
+        self.changes.dedup();
+        read
+    }
+
+    fn take_next(
+        &mut self,
+        storage: &Storage,
+        recovery: &Recovery,
+        reader: &mut Reader,
+    ) -> Result<(), Fault> {
+        let group = reader.next()?.expect("a reader that knows how far the log goes fails before");
+        let (before, from) = (self.changes.len(), self.bytes.len() as u32);
+        let (lsn, to) = (group.start, from + group.payload.len() as u32);
+        for_each_record(group.start, group.payload, &mut |logged| {
+            let redo = &logged.redo;
+            for page in redo.page().into_iter().chain(redo.second_page()) {
+                let slot = storage.store.map().slot(page);
+                if storage.pool.behind(slot).is_some() && recovery.lag(slot).done < lsn {
+                    self.changes.push(Change { page, lsn, from, to });
+                }
+            }
+            Ok(())
+        })?;
+        self.end = group.end;
+        if self.changes.len() > before {
             self.bytes.extend_from_slice(group.payload);
-            let at = from..self.bytes.len();
-            self.groups.push(Ahead { start: group.start, end: group.end, at });
         }
         Ok(())
     }
 
-    fn payload(&self, group: &Ahead) -> &[u8] {
-        &self.bytes[group.at.clone()]
+    /// The changes of one page, from that number on.
+    fn of_page(&self, at: usize) -> &[Change] {
+        let page = self.changes[at].page;
+        let rest = &self.changes[at..];
+        &rest[..rest.iter().take_while(|change| change.page == page).count()]
+    }
+
+    /// LSN and payload of its group.
+    fn group(&self, change: &Change) -> (Lsn, &[u8]) {
+        (change.lsn, &self.bytes[change.from as usize..change.to as usize])
     }
 }
 
@@ -78,8 +118,7 @@ impl Pass {
     ) -> Result<Pass, Fault> {
         let reader = Reader::open(storage.disk.clone(), storage.database_id, from)?;
         let reader = reader.durable_hint(end);
-        let (stretch, pages) = (Stretch::default(), Vec::new());
-        Ok(Pass { reader, stretch, next: 0, asked: 0, looks: true, pages, on_progress })
+        Ok(Pass { reader, stretch: Stretch::default(), on_progress })
     }
 
     /// Tells how far it is.
@@ -89,76 +128,63 @@ impl Pass {
 }
 
 impl Storage {
+    /// Bytes of log that one step of the pass is best given.
+    pub fn stretch_bytes(&self) -> usize {
+        let of_log = (self.redo.capacity() / PART_OF_LOG) as usize;
+        let of_memory = self.pool.frames() * PAGE_SIZE / PART_OF_MEMORY;
+        STRETCH_BYTES.min(of_log).min(of_memory)
+    }
+
     /// Applies the next `bytes` of the log, about, or as much as pages have been read for; whether there was any.
     ///
     /// # Errors
-    /// Where it could not go on. The next step tries the same group again.
+    /// Where it could not go on. The next step tries the same page again.
     pub(super) fn pass_on(
         &self,
         recovery: &Recovery,
         pass: &mut Pass,
         bytes: usize,
     ) -> Result<bool, Fault> {
-        if pass.next == pass.stretch.groups.len() {
-            (pass.next, pass.asked) = (0, 0);
-            pass.stretch.fill(&mut pass.reader, bytes, recovery.end)?;
-        }
-        if pass.stretch.groups.is_empty() {
-            return Ok(false);
-        }
-        let (before, first) = (self.pages_read(), pass.next);
-        while let Some(group) = pass.stretch.groups.get(pass.next) {
-            if pass.looks && pass.next >= pass.asked {
-                if pass.next > first {
-                    break;
-                }
-                let groups = &pass.stretch.groups[pass.next..];
-                pass.asked = pass.next + self.read_for(recovery, &pass.stretch, groups)?;
+        let stretch = &mut pass.stretch;
+        if stretch.next == stretch.changes.len() {
+            if pass.reader.position() >= recovery.end {
+                return Ok(false);
             }
-            self.apply_to_all(recovery, group.start, pass.stretch.payload(group), &mut pass.pages)?;
-            self.replayed.store(group.end.0, Ordering::Release);
-            pass.next += 1;
+            stretch.fill(self, recovery, &mut pass.reader, bytes)?;
         }
-        pass.looks = self.pages_read() > before;
+        let read_to = self.read_for(recovery, stretch)?;
+        while stretch.next < read_to {
+            let changes = stretch.of_page(stretch.next);
+            let groups = changes.iter().map(|change| stretch.group(change));
+            let groups: SmallVec<[_; 16]> = groups.collect();
+            self.apply_to(recovery, changes[0].page, &groups)?;
+            let applied = groups.len();
+            drop(groups);
+            stretch.next += applied;
+        }
+        if stretch.next == stretch.changes.len() {
+            self.replayed.store(stretch.end.0, Ordering::Release);
+        }
         let at = Lsn(self.replayed.load(Ordering::Relaxed));
         self.recovery_figures.left_bytes.store(recovery.end.0 - at.0, Ordering::Relaxed);
         pass.tell(recovery.from, recovery.end, at);
         Ok(true)
     }
 
-    fn pages_read(&self) -> u64 {
-        let (loaded, ahead) = (&self.figures.pages_loaded, &self.figures.pages_read_ahead);
-        loaded.load(Ordering::Relaxed) + ahead.load(Ordering::Relaxed)
-    }
-
-    /// Reads the pages that the first of `groups` need; returns how many groups these are.
-    fn read_for(
-        &self,
-        recovery: &Recovery,
-        stretch: &Stretch,
-        groups: &[Ahead],
-    ) -> Result<usize, Fault> {
+    /// Reads the next pages that a stretch changes; returns up to which of its changes they are there.
+    fn read_for(&self, recovery: &Recovery, stretch: &Stretch) -> Result<usize, Fault> {
         let most = self.read_ahead_pages().min(READ_TOGETHER);
-        let (mut missing, mut seen) = (Vec::new(), HashSet::new());
-        let mut covered = 0;
-        while covered < groups.len() && missing.len() < most {
-            let group = &groups[covered];
-            for_each_record(group.start, stretch.payload(group), &mut |logged| {
-                let redo = &logged.redo;
-                for page in redo.page().into_iter().chain(redo.second_page()) {
-                    let slot = self.store.map().slot(page);
-                    if self.pool.behind(slot) != Some(Behind::Nowhere) {
-                        continue;
-                    }
-                    let lag = recovery.lag(slot);
-                    let needs_image = !lag.blank.load(Ordering::Relaxed);
-                    if lag.done < group.start && needs_image && seen.insert(page) {
-                        missing.push(page);
-                    }
-                }
-                Ok(())
-            })?;
-            covered += 1;
+        let (mut missing, mut at) = (Vec::new(), stretch.next);
+        while at < stretch.changes.len() && missing.len() < most {
+            let changes = stretch.of_page(at);
+            let (page, count) = (changes[0].page, changes.len());
+            let slot = self.store.map().slot(page);
+            if self.pool.behind(slot) == Some(Behind::Nowhere)
+                && !recovery.lag(slot).blank.load(Ordering::Relaxed)
+            {
+                missing.push(page);
+            }
+            at += count;
         }
         if !missing.is_empty() && self.pool.free_frames() < self.frame_reserve() {
             match self.evict_step(self.frame_reserve()) {
@@ -168,33 +194,10 @@ impl Storage {
             }
         }
         self.prefetch(&missing);
-        Ok(covered)
+        Ok(at)
     }
 
-    /// Applies a group to all pages that lack it. `pages`: of use to nobody else.
-    fn apply_to_all(
-        &self,
-        recovery: &Recovery,
-        lsn: Lsn,
-        payload: &[u8],
-        pages: &mut Vec<PageId>,
-    ) -> Result<(), Fault> {
-        pages.clear();
-        for_each_record(lsn, payload, &mut |logged| {
-            let redo = &logged.redo;
-            for page in redo.page().into_iter().chain(redo.second_page()) {
-                let slot = self.store.map().slot(page);
-                let lacks = || recovery.lag(slot).done < lsn && !pages.contains(&page);
-                if self.pool.behind(slot).is_some() && lacks() {
-                    pages.push(page);
-                }
-            }
-            Ok(())
-        })?;
-        pages.iter().try_for_each(|&page| self.apply_to(recovery, page, lsn, payload))
-    }
-
-    /// One page after the other: nobody waits for a page with another one latched.
+    /// Applies these groups, in order, to a page, as far as it lacks them. Nobody waits for a page with another one latched.
     ///
     /// What the log has for a page from before it was made anew may not continue what is stored of it. Its own chain, which
     /// goes no further back than it must, tells.
@@ -202,8 +205,7 @@ impl Storage {
         &self,
         recovery: &Recovery,
         page: PageId,
-        lsn: Lsn,
-        payload: &[u8],
+        groups: &[(Lsn, &[u8])],
     ) -> Result<(), Fault> {
         let slot = self.store.map().slot(page);
         let lag = recovery.lag(slot);
@@ -218,7 +220,7 @@ impl Storage {
             };
             let credits = self.reserve_credits()?;
             let Some(mut latched) = self.latch_behind(lag, slot, frame) else { continue };
-            if self.apply(lag, &mut latched, credits, &[(lsn, payload)])? {
+            if self.apply(lag, &mut latched, credits, groups)? {
                 return Ok(());
             }
             drop(latched);
@@ -258,9 +260,11 @@ mod tests {
         let disk = Arc::new(disk.process_kill());
         let storage = Storage::open(disk, &options, OnProgress::default()).unwrap();
         let (mut reads, mut most) = (0, 0);
-        while storage.recovery_step(STEP_BYTES).unwrap() {
-            most = most.max(storage.pages_read() - reads);
-            reads = storage.pages_read();
+        let (loaded, ahead) = (&storage.figures.pages_loaded, &storage.figures.pages_read_ahead);
+        while storage.recovery_step(storage.stretch_bytes()).unwrap() {
+            let read = loaded.load(Ordering::Relaxed) + ahead.load(Ordering::Relaxed);
+            most = most.max(read - reads);
+            reads = read;
         }
         assert!(reads > 20 && most <= storage.read_ahead_pages() as u64, "{most} of {reads}");
     }
