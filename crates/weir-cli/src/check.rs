@@ -20,7 +20,7 @@ pub struct Check {
     /// Memory to use
     #[arg(long, default_value = "256M", value_parser = weir_bench::quantity::parse_bytes)]
     memory: u64,
-    /// Empties pages that are damaged and that recovery needs, for good: without this the database isn't opened
+    /// Empties pages that are damaged and that a recovery needs, for good: without this the database isn't opened
     #[arg(long)]
     give_up_damaged: bool,
 }
@@ -31,14 +31,17 @@ impl Check {
         let options = Options::default().memory_bytes(self.memory).single_threaded();
         let options = options.give_up_damaged(self.give_up_damaged);
         let db = open(&self.dir, "checking", options)?;
+        if self.give_up_damaged {
+            let status = db.status();
+            output::print(&format!(
+                "damaged pages given up: {}; transactions left half done: {}\n",
+                status.recovery_pages_given_up, status.recovery_transactions_half_done
+            ))?;
+        }
         let mut findings = String::new();
         let checked = watched(&db, || db.check(&mut |finding| findings += &format!("{finding}\n")));
         // What was found before the check had to stop counts as well.
         output::print(&findings)?;
-        let given_up = db.status().recovery_pages_given_up;
-        if given_up > 0 {
-            output::print(&format!("{given_up} damaged pages were given up\n"))?;
-        }
         let summary = checked.with_context(|| format!("checking {dir}"))?;
         output::print(&format!("{summary}\n"))?;
         if summary.uncompared_indexes > 0 {

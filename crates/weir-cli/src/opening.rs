@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use weir::{Database, Options, Progress};
 
 use crate::output::ProgressLine;
@@ -21,7 +21,13 @@ pub fn open(dir: &Path, doing: &str, options: Options) -> Result<Database> {
     let opened = Database::open(dir, options);
     let opened = opened.and_then(|db| db.finish_recovery().map(|()| db));
     line.lock().expect("nobody panicked while showing").end();
-    opened.with_context(|| format!("opening {}", dir.display()))
+    opened.map_err(|error| {
+        let hint = match error.is_damaged_page() {
+            true => " (where the file can't be brought back: `weir check --give-up-damaged`)",
+            false => "",
+        };
+        anyhow::Error::new(error).context(format!("opening {}{hint}", dir.display()))
+    })
 }
 
 /// How far recovery has come.

@@ -201,6 +201,17 @@ impl Error {
             _ => false,
         }
     }
+
+    /// Whether it is a page that is damaged, or what the log has for it: what [`Options::give_up_damaged`] gives up.
+    ///
+    /// [`Options::give_up_damaged`]: super::Options::give_up_damaged
+    pub fn is_damaged_page(&self) -> bool {
+        match self {
+            Error::Storage(Fault::Stopped(cause)) => cause.is_of_page(),
+            Error::Storage(fault) => fault.is_of_page(),
+            _ => false,
+        }
+    }
 }
 
 impl From<TxnError> for Error {

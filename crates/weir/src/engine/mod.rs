@@ -179,6 +179,12 @@ impl Database {
             && !options.inline
             && began.elapsed() < LOSERS_TIME_AT_OPEN
         {}
+        if shared.storage.is_giving_up() {
+            // All of it now: nobody works with a database whose damage isn't known yet.
+            shared.storage.finish_recovery()?;
+            while shared.roll_back_losers(LOSERS_STEP_WRITES)? {}
+            shared.storage.end_giving_up()?;
+        }
         let most = options.staging_leaves.unwrap_or(shared.storage.pool.frames() / 4);
         shared.staging.configure(most, options.staging);
         if options.staging_eager {

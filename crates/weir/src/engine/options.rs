@@ -139,8 +139,10 @@ impl Options {
     /// Whether recovery gives damaged pages up, for good; no by default. A page that is damaged and that the log has
     /// changes for stops the database otherwise, each time it is opened, for the sake of who can bring back the file. Given
     /// up, the page is emptied: what was on it is lost, who needs it is told that it is damaged, and all else can be
-    /// read. A transaction that was running, and whose undo was there, is left as it is, half done.
-    /// [`super::Status::recovery_pages_given_up`] tells how many there were; [`super::Database::check`] finds them.
+    /// read. A transaction that was running, or prepared, and that can't be taken back whole, is left as it is: half done.
+    /// [`super::Status::recovery_pages_given_up`] and `recovery_transactions_half_done` tell how many there were;
+    /// [`super::Database::check`] finds the pages. The open returns when all of the log is applied and written; cut short, it is
+    /// to be repeated.
     pub fn give_up_damaged(self, give_up_damaged: bool) -> Self {
         Options { give_up_damaged, ..self }
     }

@@ -159,6 +159,8 @@ status! {
     recovered_pages_on_demand: counter count,
     /// Damaged pages that recovery has emptied, because it was told to.
     recovery_pages_given_up: counter count,
+    /// Transactions that were left half done because of damage, which recovery was told to pass over.
+    recovery_transactions_half_done: counter count,
 }
 
 fn figure(name: &'static str, help: &'static str, kind: Kind, unit: Unit, value: u64) -> Figure {
@@ -256,6 +258,7 @@ impl Status {
             recovered_records: recovery.applied.load(Relaxed),
             recovered_pages_on_demand: recovery.on_demand.load(Relaxed),
             recovery_pages_given_up: recovery.given_up.load(Relaxed),
+            recovery_transactions_half_done: recovery.half_done.load(Relaxed),
         }
     }
 }

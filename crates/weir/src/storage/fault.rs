@@ -75,7 +75,7 @@ pub enum Fault {
 
 fn remedy(cause: &Fault) -> &'static str {
     match cause {
-        damage if damage.is_corrupt() => "restore the file, or have it give damaged pages up,",
+        damage if damage.is_of_page() => "restore the file, or have it give damaged pages up,",
         _ => "remove the cause",
     }
 }
@@ -120,6 +120,15 @@ impl Fault {
                 Some(page)
             }
             _ => None,
+        }
+    }
+
+    /// Whether it is a page that stands in the way: its image, or what the log has for it.
+    pub fn is_of_page(&self) -> bool {
+        match self {
+            Fault::Record { .. } => true,
+            Fault::Store(StoreError::Disk(error)) => error.operation == "read",
+            fault => fault.damaged_page().is_some(),
         }
     }
 

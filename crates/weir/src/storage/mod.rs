@@ -57,7 +57,7 @@ use recovery::Recovery;
 use room::Room;
 use spare::Spare;
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::atomic::{AtomicBool, AtomicU64, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use weir_governor::{Governor, Policy};
 use weir_os::{Create, Disk};
@@ -143,7 +143,7 @@ pub struct Storage {
     pub next_txn: AtomicU64,
     database_id: u64,
     inline: bool,
-    give_up_damaged: bool,
+    giving_up: AtomicBool,
     policy: PolicyMaker,
     /// Set while the data file can't grow.
     full: Mutex<Option<StoreError>>,
@@ -262,7 +262,7 @@ impl Storage {
             figures: Figures::default(),
             next_txn: AtomicU64::new(control.next_txn_id.0),
             database_id: control.database_id,
-            give_up_damaged: options.give_up_damaged,
+            giving_up: AtomicBool::new(options.give_up_damaged),
             inline: options.inline,
             policy: options.policy.clone(),
             full: Mutex::default(),
@@ -298,9 +298,24 @@ impl Storage {
         Fault::page(page, format!("is needed, but {map} says at no offset where it is stored"))
     }
 
-    /// Whether what stands in recovery's way is damage, and the page that it is about is to be given up.
+    /// Whether damaged pages are given up: until recovery has ended, if that was asked for.
+    pub fn is_giving_up(&self) -> bool {
+        self.giving_up.load(Ordering::Acquire)
+    }
+
+    /// Whether it is a damaged page that stands in recovery's way, and it is to be given up.
     pub fn gives_up(&self, fault: &Fault) -> bool {
-        self.give_up_damaged && fault.is_corrupt()
+        self.is_giving_up() && fault.is_of_page()
+    }
+
+    /// Makes durable what was given up, and gives up no more. Nothing is left to recover.
+    ///
+    /// # Errors
+    /// Those of writing pages.
+    pub fn end_giving_up(&self) -> Result<(), Fault> {
+        self.flush_all(Reason::Checkpoint, &mut |_| {})?;
+        self.giving_up.store(false, Ordering::Release);
+        Ok(())
     }
 
     /// Whether whoever waits does the background work itself.

@@ -330,6 +330,7 @@ impl Txn {
         let tail = match self.take_back(&s, lane, &taken) {
             // What it has changed is lost.
             Err(TxnError::Fault(fault)) if s.gives_up(&fault) => {
+                self.half_done = true;
                 self.pop_alone(&s, lane, &taken)?
             }
             tail => tail?,

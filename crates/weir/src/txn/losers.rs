@@ -75,21 +75,20 @@ impl Transactions {
         txn.lane = Some(LaneUse { lane: loser.lane, begin, tail: loser.tail });
         // Dropped, it stays as it is: how many records are left isn't known, and what lies before them is others'.
         txn.prepared = true;
+        txn.half_done = loser.half_done;
         match self.take_back_as(&mut txn, loser, writes) {
+            Ok(false) => return Ok(false),
+            // What could not be taken back stays, so nobody may look for what was before it.
+            Ok(true) if txn.half_done => txn.end(State::Committed(0)),
+            Ok(true) => txn.rollback()?,
             Err(TxnError::Fault(fault)) if self.storage.gives_up(&fault) => {
-                self.leave_half_done(&mut txn)?;
-                Ok(true)
+                let lane = txn.lane.expect("a loser has a lane");
+                txn.lane = Some(LaneUse { tail: self.begin_lane_anew(lane.lane)?, ..lane });
+                txn.end(State::Committed(0));
             }
-            taken => Ok(taken? && txn.rollback().map(|()| true)?),
+            Err(error) => return Err(error),
         }
-    }
-
-    /// Ends a loser whose undo is damaged: what it has written, and is not taken back yet, stays. Its lane begins anew.
-    fn leave_half_done(&self, txn: &mut Txn) -> Result<(), TxnError> {
-        let lane = txn.lane.expect("a loser has a lane");
-        txn.lane = Some(LaneUse { tail: self.first_page(lane.lane)?, ..lane });
-        txn.end(State::Committed(0));
-        Ok(())
+        Ok(true)
     }
 
     fn take_back_as(
@@ -105,6 +104,10 @@ impl Transactions {
             *writes -= 1;
             let was_first = txn.undo_last();
             loser.tail = txn.lane.expect("a loser has a lane").tail;
+            if txn.half_done && !loser.half_done {
+                loser.half_done = true;
+                self.storage.recovery_figures.half_done.fetch_add(1, Ordering::Relaxed);
+            }
             if was_first? {
                 loser.state = LaneState::Ended;
             }

@@ -226,6 +226,7 @@ impl Transactions {
             newest_lock: NewestLock::default(),
             locks_duplicates: false,
             prepared: false,
+            half_done: false,
             lock_timeout: Duration::from_secs(50),
             lock_waits: 0,
             interrupts: Interrupts::default(),
@@ -257,6 +258,8 @@ pub struct Txn {
     pub locks_duplicates: bool,
     /// Only its coordinator may end it.
     prepared: bool,
+    /// Recovery has passed over something that it had to take back, because of damage.
+    half_done: bool,
     /// How long to wait for a row lock.
     pub lock_timeout: Duration,
     /// How often it has waited for a row lock and got it.

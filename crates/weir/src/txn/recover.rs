@@ -6,7 +6,7 @@ use super::lane::{LANE_DIRECTORY, Lanes, UndoPlace};
 use super::losers::Losers;
 use super::pace::Pace;
 use super::snapshots::Snapshots;
-use super::status::StatusTable;
+use super::status::{State, StatusTable};
 use super::{Resurrected, Stagings, Transactions, TxnError, TxnFigures};
 use crate::lock::LockTable;
 use crate::storage::{Fault, Mtr, Restart, Storage, retry};
@@ -24,6 +24,8 @@ pub(super) struct Found {
     pub tail: PageId,
     pub txn: TxnId,
     pub state: LaneState,
+    /// Something that it wrote could not be taken back, because of damage.
+    pub half_done: bool,
 }
 
 impl Transactions {
@@ -85,21 +87,34 @@ impl Transactions {
         let taken: Vec<u16> = running.clone().map(|f| f.lane).collect();
         let active: Vec<TxnId> = running.map(|f| f.txn).collect();
         let shared = Transactions::assemble(storage, &tails, &taken, &active);
-        lost.into_iter().try_for_each(|lane| shared.first_page(lane).map(drop))?;
+        lost.into_iter().try_for_each(|lane| shared.begin_lane_anew(lane).map(drop))?;
         let mut prepared = Vec::new();
         for f in found {
             match f.state {
                 LaneState::Active => shared.add_loser(f),
-                LaneState::Prepared => {
-                    let txn = shared.resurrect(&f)?;
-                    let begin = txn.txn.lane.expect("a prepared transaction has a lane").begin;
-                    prepared.push(txn);
-                    shared.queue_history(&f, begin)?;
-                }
+                LaneState::Prepared => match shared.resurrect(&f) {
+                    Err(TxnError::Fault(fault)) if shared.storage.gives_up(&fault) => {
+                        let tail = shared.begin_lane_anew(f.lane)?;
+                        shared.status.set(f.txn, State::Committed(0));
+                        shared.lanes.give_back(f.lane, tail);
+                    }
+                    txn => {
+                        let txn = txn?;
+                        let begin = txn.txn.lane.expect("a prepared transaction has a lane").begin;
+                        prepared.push(txn);
+                        shared.queue_history(&f, begin)?;
+                    }
+                },
                 LaneState::Ended => shared.queue_history(&f, shared.end_of(f.tail)?)?,
             }
         }
         Ok((shared, prepared))
+    }
+
+    /// Makes a lane usable whose undo is damaged: what was written there, and isn't taken back, stays. Returns its page.
+    pub(super) fn begin_lane_anew(&self, lane: u16) -> Result<PageId, Fault> {
+        self.storage.recovery_figures.half_done.fetch_add(1, Ordering::Relaxed);
+        self.first_page(lane)
     }
 
     /// The end of a lane, whose last page that is.
@@ -153,7 +168,7 @@ fn find_lanes(s: &Storage) -> Result<(Vec<Found>, Vec<u16>), Fault> {
                 return Err(Fault::page(tail, format!("is not an undo page of lane {lane}")).into());
             }
             let (txn, state) = undo::txn(&page);
-            Ok::<_, Restart<Fault>>(Found { lane, head, tail, txn, state })
+            Ok::<_, Restart<Fault>>(Found { lane, head, tail, txn, state, half_done: false })
         })
     };
     let (mut found, mut lost) = (Vec::new(), Vec::new());

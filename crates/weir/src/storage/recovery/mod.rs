@@ -18,7 +18,7 @@ pub use analysis::for_each_record;
 
 use super::dirty::Reserved;
 use super::pool::{Behind, Claim, DIRTY, NOWHERE_BEHIND, Pool, WRITING};
-use super::{Fault, Reason, Storage, StorageOptions};
+use super::{Fault, Storage, StorageOptions};
 use analysis::Lag;
 use parking_lot::Mutex;
 use pass::Pass;
@@ -75,6 +75,8 @@ pub struct RecoveryFigures {
     pub on_demand: AtomicU64,
     /// Damaged pages that were emptied.
     pub given_up: AtomicU64,
+    /// Transactions of which nobody knows, or that could not be taken back whole, because of damage.
+    pub half_done: AtomicU64,
 }
 
 /// A recovery that goes on.
@@ -175,11 +177,6 @@ impl Storage {
         }
         if self.is_recovering() {
             self.end_recovery(&recovery)?;
-            drop(pass);
-            if self.recovery_figures.given_up.load(Ordering::Relaxed) > 0 {
-                // The log doesn't tell of it: as long as they are not written, the next start finds them damaged, too.
-                self.flush_all(Reason::Checkpoint, &mut |_| {})?;
-            }
         }
         Ok(false)
     }
@@ -425,7 +422,7 @@ mod tests {
     use super::super::pool::LINKS_MAX;
     use super::super::{Background, Need, Reason, Restart, retry};
     use super::*;
-    use weir_os::SimDisk;
+    use weir_os::{Create, Mode, SimDisk};
     use weir_page::{Before, Redo};
     use weir_redo::{Admission, RedoError};
 
@@ -539,6 +536,36 @@ mod tests {
         assert!(storage.check().is_err());
         assert_eq!(storage.pool.dirty_pages(), 1, "as of the group before");
         assert_eq!(storage.write_oldest(1, Reason::Checkpoint).unwrap(), 0);
+    }
+
+    /// Its image is damaged, and the pass had passed over the record that makes it anew when the checkpoint moved.
+    #[test]
+    fn a_page_made_anew_instead_of_its_damaged_image_outlives_a_crash() {
+        let (disk, storage, page) = create();
+        assert!(storage.write_oldest(8, Reason::Checkpoint).unwrap() >= 1);
+        storage.redo.write_step(true).unwrap();
+        let images = disk.open("data", Create::No, Mode::Cached).unwrap().len().unwrap();
+        let other = new_page(&storage);
+        (0..40).for_each(|_| {
+            change(&storage, other, &[Redo::OverflowInit { page: other, data: &[1; 900] }]);
+        });
+        change(&storage, page, &[Redo::OverflowLink { page, next: PageId(9) }]);
+        storage.redo.write_step(true).unwrap();
+        let mut disk = disk.process_kill();
+        (0..images).step_by(4096).for_each(|at| disk.rot("data", at + 40, 3).unwrap());
+        let options = StorageOptions { give_up_damaged: true, ..StorageOptions::small(64) };
+        for _ in 0..2 {
+            let disk_now = Arc::new(disk.clone());
+            let storage = Storage::open(disk_now, &options, OnProgress::default()).unwrap();
+            while storage.recovery_step(1024).unwrap() {
+                storage.checkpoint().unwrap();
+            }
+            assert_eq!(storage.recovery_figures.given_up.load(Ordering::Relaxed), 0);
+            storage.checkpoint().unwrap();
+            storage.redo.write_step(true).unwrap();
+            assert!(storage.load(page).unwrap());
+            disk = disk.process_kill();
+        }
     }
 
     /// Who waited for space in the log, which recovery was to free, had all the frames that it needed.

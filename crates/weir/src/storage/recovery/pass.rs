@@ -49,7 +49,7 @@ struct Change {
 }
 
 impl Stretch {
-    /// Reads on by `bytes` of what pages lack, about. What was read before an error is there.
+    /// Reads on by `bytes` of log, about. What was read before an error is there.
     fn fill(
         &mut self,
         storage: &Storage,
@@ -61,7 +61,8 @@ impl Stretch {
         self.bytes.clear();
         self.changes.clear();
         let mut read = Ok(());
-        while read.is_ok() && self.bytes.len() < bytes && self.end < recovery.end {
+        let to = recovery.end.min(Lsn(self.end.0 + bytes as u64));
+        while read.is_ok() && self.end < to {
             read = self.take_next(storage, recovery, reader);
         }
         self.changes.sort_unstable();
@@ -162,7 +163,8 @@ impl Storage {
             drop(groups);
             stretch.next += applied;
         }
-        if stretch.next == stretch.changes.len() {
+        // A page whose image is damaged may be made anew from a record that the pass has passed over.
+        if stretch.next == stretch.changes.len() && !self.is_giving_up() {
             self.replayed.store(stretch.end.0, Ordering::Release);
         }
         let at = Lsn(self.replayed.load(Ordering::Relaxed));
