@@ -163,13 +163,15 @@ impl Storage {
             drop(groups);
             stretch.next += applied;
         }
-        // A page whose image is damaged may be made anew from a record that the pass has passed over.
-        if stretch.next == stretch.changes.len() && !self.is_giving_up() {
-            self.replayed.store(stretch.end.0, Ordering::Release);
+        if stretch.next == stretch.changes.len() {
+            let at = stretch.end;
+            // A page whose image is damaged may be made anew from a record that the pass has passed over.
+            if !self.is_giving_up() {
+                self.replayed.store(at.0, Ordering::Release);
+            }
+            self.recovery_figures.left_bytes.store(recovery.end.0 - at.0, Ordering::Relaxed);
+            pass.tell(recovery.from, recovery.end, at);
         }
-        let at = Lsn(self.replayed.load(Ordering::Relaxed));
-        self.recovery_figures.left_bytes.store(recovery.end.0 - at.0, Ordering::Relaxed);
-        pass.tell(recovery.from, recovery.end, at);
         Ok(true)
     }
 
