@@ -78,16 +78,17 @@ impl Transactions {
         txn.half_done = loser.half_done;
         match self.take_back_as(&mut txn, loser, writes) {
             Ok(false) => return Ok(false),
-            // What could not be taken back stays, so nobody may look for what was before it.
-            Ok(true) if txn.half_done => txn.end(State::Committed(0)),
-            Ok(true) => txn.rollback()?,
+            Ok(true) if !txn.half_done => return txn.rollback().map(|()| true),
+            Ok(true) => {}
             Err(TxnError::Fault(fault)) if self.storage.gives_up(&fault) => {
                 let lane = txn.lane.expect("a loser has a lane");
-                txn.lane = Some(LaneUse { tail: self.begin_lane_anew(lane.lane)?, ..lane });
-                txn.end(State::Committed(0));
+                txn.lane = Some(LaneUse { tail: self.first_page(lane.lane)?, ..lane });
             }
             Err(error) => return Err(error),
         }
+        // What could not be taken back stays, so nobody may look for what was before it.
+        txn.end(State::Committed(0));
+        self.storage.recovery_figures.half_done.fetch_add(1, Ordering::Relaxed);
         Ok(true)
     }
 
@@ -104,10 +105,7 @@ impl Transactions {
             *writes -= 1;
             let was_first = txn.undo_last();
             loser.tail = txn.lane.expect("a loser has a lane").tail;
-            if txn.half_done && !loser.half_done {
-                loser.half_done = true;
-                self.storage.recovery_figures.half_done.fetch_add(1, Ordering::Relaxed);
-            }
+            loser.half_done = txn.half_done;
             if was_first? {
                 loser.state = LaneState::Ended;
             }
