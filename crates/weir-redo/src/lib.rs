@@ -94,6 +94,7 @@
 //! committers that of the latter.
 
 mod commit;
+mod copy;
 mod error;
 mod format;
 mod groups;

@@ -39,20 +39,23 @@ impl Store {
         self.assert_recovered();
         self.map_ahead(pages)?;
         self.kept_places.store(needed + more, Ordering::Relaxed);
-        let (units, places) = {
-            let space = self.space.lock();
-            (space.units(), space.places())
-        };
-        let units_for = |wanted: u64| u64::from(UNITS_MAX) * wanted.saturating_sub(places);
-        let wanted = units_for(needed + more);
-        if wanted == 0 {
-            // There is room, in the file or on the device: who needs more may ask for a step again.
-            self.short.store(false, Ordering::Relaxed);
-            return Ok(());
-        }
-        match self.grow(units, units_for(needed), wanted) {
-            Err(StoreError::NoSpace { .. }) if units_for(needed) == 0 => Ok(()),
-            grown => grown,
+        loop {
+            let (units, places) = {
+                let space = self.space.lock();
+                (space.units(), space.places())
+            };
+            let units_for = |wanted: u64| u64::from(UNITS_MAX) * wanted.saturating_sub(places);
+            let wanted = units_for(needed + more);
+            if wanted == 0 {
+                // There is room, in the file or on the device: who needs more may ask for a step again.
+                self.short.store(false, Ordering::Relaxed);
+                return Ok(());
+            }
+            match self.grow(units, units_for(needed), wanted) {
+                Err(StoreError::NoSpace { .. }) if units_for(needed) == 0 => return Ok(()),
+                Ok(()) if self.space.lock().places() < needed => {}
+                grown => return grown,
+            }
         }
     }
 

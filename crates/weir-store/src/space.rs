@@ -48,6 +48,41 @@ pub(crate) struct Space {
     placed_units: u64,
     /// While the file is compacted: images go below this unit as long as there is room.
     ceiling: Option<u64>,
+    /// While somebody copies the file.
+    held: Option<Held>,
+}
+
+/// What was given up but stays as it is, for who copies the file.
+struct Held {
+    /// All that is given up from here on.
+    from: Lsn,
+    /// A bit per unit.
+    words: Vec<u64>,
+}
+
+impl Held {
+    fn keep(&mut self, extent: Extent) {
+        for (word, mask) in masks(extent.start_unit, u64::from(extent.units)) {
+            if self.words.len() <= word {
+                self.words.resize(word + 1, 0);
+            }
+            self.words[word] |= mask;
+        }
+    }
+
+    /// Runs of units, each within one word.
+    fn runs(&self) -> impl Iterator<Item = (u64, u64)> {
+        let words = (0..).step_by(64).zip(&self.words);
+        words.flat_map(|(first, &word)| {
+            let mut rest = word;
+            std::iter::from_fn(move || {
+                let start = rest.trailing_zeros();
+                let units = rest.checked_shr(start)?.trailing_ones();
+                rest &= !(u64::MAX.unbounded_shr(64 - units) << start);
+                Some((first + u64::from(start), u64::from(units)))
+            })
+        })
+    }
 }
 
 #[derive(PartialEq, Eq)]
@@ -88,6 +123,7 @@ impl Space {
             pending_units: 0,
             placed_units: 0,
             ceiling: None,
+            held: None,
         };
         space.extend(units);
         space
@@ -303,15 +339,48 @@ impl Space {
         self.pending.push(Reverse(Pending { lsn, extent }));
     }
 
-    /// The log is durable up to `durable`: pending extents of before are free. Returns their units.
+    /// The log is durable up to `durable`: pending extents of before are free, unless they are held. Returns their units.
     pub fn release(&mut self, durable: Lsn) -> u64 {
         let before = self.pending_units;
         while self.pending.peek().is_some_and(|Reverse(p)| p.lsn < durable) {
-            let Reverse(Pending { extent, .. }) = self.pending.pop().expect("peeked");
-            self.pending_units -= u64::from(extent.units);
-            self.set_free(extent.start_unit, u64::from(extent.units));
+            let Reverse(Pending { extent, lsn }) = self.pending.pop().expect("peeked");
+            match self.held.as_mut().filter(|held| held.from <= lsn) {
+                Some(held) => held.keep(extent),
+                None => self.free_pending(extent.start_unit, u64::from(extent.units)),
+            }
         }
         before - self.pending_units
+    }
+
+    fn free_pending(&mut self, start: u64, units: u64) {
+        self.pending_units -= units;
+        self.set_free(start, units);
+    }
+
+    /// From now on extents that are given up at `from` or later stay pending.
+    pub fn hold(&mut self, from: Lsn) {
+        assert!(self.held.is_none(), "space is held already");
+        self.held = Some(Held { from, words: Vec::new() });
+    }
+
+    /// Whether nothing that was to be held has become free.
+    pub fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// Frees what was held; whether anything was to be.
+    pub fn let_go(&mut self) -> bool {
+        let Some(held) = self.held.take() else { return false };
+        held.runs().for_each(|(start, units)| self.free_pending(start, units));
+        true
+    }
+
+    /// The first run of used units in `from..end`: start and length.
+    pub fn next_used(&self, from: u64, end: u64) -> Option<(u64, u64)> {
+        let end = end.min(self.units);
+        let start = self.next_with(from, end, u64::MAX)?;
+        let stop = self.next_with(start, end, 0).unwrap_or(end);
+        Some((start, stop - start))
     }
 
     pub fn is_used(&self, extent: Extent) -> bool {

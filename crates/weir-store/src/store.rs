@@ -3,6 +3,7 @@
 use crate::block::{self, BlockTable};
 use crate::buffers::Buffers;
 use crate::control::{self, Control};
+use crate::copy::{has_control, write_first_control};
 use crate::error::{Result, StoreError};
 use crate::extent::{Entry, Extent, Relocation, UNIT};
 use crate::ids::IdSet;
@@ -16,10 +17,10 @@ use std::sync::{Arc, OnceLock};
 use weir_os::{AlignedBuf, Create, Disk, DiskError, File, Mode};
 use weir_page::{Lsn, PageId};
 
-const DATA: &str = "data";
-const MAP: &str = "map";
-const CONTROL: &str = "control";
-const CONTROL_NEW: &str = "control.new";
+pub(crate) const DATA: &str = "data";
+pub(crate) const MAP: &str = "map";
+pub(crate) const CONTROL: &str = "control";
+pub(crate) const CONTROL_NEW: &str = "control.new";
 
 /// How a store works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -154,7 +155,7 @@ impl Store {
     /// `Disk` with `AlreadyExists` when there is a database already; nothing changed. After any
     /// other error there is none, or a whole empty one: call `create` again, or `open`.
     pub fn create(disk: Arc<dyn Disk>, options: StoreOptions, control: &Control) -> Result<Store> {
-        if disk.list()?.iter().any(|name| name == CONTROL) {
+        if has_control(&*disk)? {
             let source = io::Error::new(io::ErrorKind::AlreadyExists, "a database exists here");
             return Err(DiskError::new("create", CONTROL, 0, source).into());
         }
@@ -163,16 +164,7 @@ impl Store {
             file.set_len(0)?;
             file.sync()?;
         }
-        let fresh = disk.open(CONTROL_NEW, Create::IfAbsent, Mode::Direct)?;
-        let mut slots = AlignedBuf::zeroed(2 * control::SLOT);
-        control::encode(control, 1, &mut slots[control::SLOT..]);
-        fresh.set_len(slots.len() as u64)?;
-        fresh.write(0, slots)?;
-        fresh.sync()?;
-        disk.sync_dir()?;
-        drop(fresh);
-        disk.rename(CONTROL_NEW, CONTROL)?;
-        disk.sync_dir()?;
+        write_first_control(&*disk, control)?;
         let (store, _) = Store::open(disk, options)?;
         store.finish_recovery()?;
         Ok(store)

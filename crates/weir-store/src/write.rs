@@ -158,6 +158,7 @@ impl Store {
             return self.poisoned(error);
         }
         self.give_back(extents);
+        self.let_go();
         StoreError::NoSpace { needed, file: self.data.name().to_string() }
     }
 
@@ -204,7 +205,7 @@ impl Store {
     }
 
     /// Grows the data file, durably, by what is wanted, a step or more, or else by what is needed, unless somebody has
-    /// done so since it had `units`.
+    /// done so since it had `units`; or frees what is held in it.
     pub(crate) fn grow(&self, units: u64, needed: u64, wanted: u64) -> Result<()> {
         let _growth = self.growth.lock();
         self.check_poison()?;
@@ -232,6 +233,10 @@ impl Store {
             }
         }
         self.short.store(true, Ordering::Relaxed);
+        // Whoever goes on is more than a copy.
+        if self.space.lock().let_go() {
+            return Ok(());
+        }
         no_space(self.data.name(), needed)
     }
 }

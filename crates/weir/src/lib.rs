@@ -43,10 +43,10 @@ mod txn;
 pub mod value;
 
 pub use engine::{
-    Bounds, Changes, Committed, Compacted, Cursor, Database, Entry, EntryOf, EntryOfOne, Error,
-    IndexFigures, IndexRef, Isolation, Lock, MAX_XID, Options, Patience, RawBatch, RawEntry,
-    RawPlace, RawRange, RawScan, Result, Savepoint, Shutdown, Status, Table, TableChange,
-    Transaction, TransactionInfo, TransactionState, Wait,
+    Backup, BackupProgress, Bounds, Changes, Committed, Compacted, Cursor, Database, Entry,
+    EntryOf, EntryOfOne, Error, IndexFigures, IndexRef, Isolation, Lock, MAX_XID, Options,
+    Patience, RawBatch, RawEntry, RawPlace, RawRange, RawScan, Result, Savepoint, Shutdown, Status,
+    Table, TableChange, Transaction, TransactionInfo, TransactionState, Wait,
 };
 pub use key::long::{SHORT_FORM_BYTES_MAX, short_form};
 pub use lock::{Extent as LockExtent, LockInfo, Mode as LockMode, WaitInfo};

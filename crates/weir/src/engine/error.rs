@@ -115,6 +115,15 @@ pub enum Error {
         /// The index.
         index: String,
     },
+    /// A backup is being made. Nothing changed.
+    #[error("a backup is being made: one at a time")]
+    BackupRunning,
+    /// There is something in the directory that a backup was to be made in. Nothing changed.
+    #[error("{directory}: not empty; a backup goes into a new directory, or an empty one")]
+    BackupTarget {
+        /// The directory.
+        directory: String,
+    },
     /// Others have used the table for too long for it to be changed. Nothing changed.
     #[error("table `{0}` is in use by other transactions; nothing was changed")]
     TableInUse(String),

@@ -1,6 +1,7 @@
 //! The embedded database: tables and their indexes, the catalog, opening and closing, status.
 
 mod alter;
+mod backup;
 mod catalog;
 mod change;
 mod check;
@@ -27,6 +28,7 @@ mod typed;
 mod write;
 
 pub use alter::{EntryOf, EntryOfOne, TableChange};
+pub use backup::{Backup, BackupProgress};
 pub use cursor::{Bounds, Cursor, IndexRef};
 pub use ddl::Changes;
 pub use error::{Error, Result};
@@ -106,6 +108,8 @@ pub(crate) struct Inner {
     prepared: Registry,
     /// Sorts begun so far: each has a name of its own.
     sorts: AtomicU64,
+    /// Whether a backup is being made.
+    backing_up: AtomicBool,
     /// The file is compacted by one at a time.
     compacting: Mutex<()>,
     orphans: Mutex<Vec<Orphan>>,
@@ -201,6 +205,7 @@ impl Database {
             shared,
             prepared,
             sorts: AtomicU64::new(0),
+            backing_up: AtomicBool::new(false),
             compacting: Mutex::default(),
             orphans: Mutex::default(),
             has_orphans: AtomicBool::new(false),

@@ -83,6 +83,12 @@ status! {
     page_bytes_written: counter bytes,
     /// Checkpoints.
     checkpoints: counter count,
+    /// Bytes that a backup has still to copy, about; 0 while there is none.
+    backup_bytes_left: gauge bytes,
+    /// Backups that were made.
+    backups_made: counter count,
+    /// Backups that failed or were given up.
+    backups_failed: counter count,
     /// How often a writer waited for log space.
     log_waits: counter count,
     /// Time that writers waited for log space.
@@ -218,6 +224,9 @@ impl Status {
             pages_evicted: f.evicted.load(Relaxed),
             page_bytes_uncompressed: store.page_bytes_in,
             page_bytes_written: store.page_bytes_out,
+            backup_bytes_left: f.backup_bytes_left.load(Relaxed),
+            backups_made: f.backups_made.load(Relaxed),
+            backups_failed: f.backups_failed.load(Relaxed),
             checkpoints: f.checkpoints.load(Relaxed),
             log_waits: f.log_waits.count(),
             log_wait_us: f.log_waits.us(),

@@ -80,12 +80,13 @@ impl Storage {
         Ok(())
     }
 
-    /// How far dirty pages would let the checkpoint go.
+    /// How far dirty pages would let the checkpoint go, and a backup.
     fn checkpoint_bound(&self) -> Lsn {
         let mut list = self.pool.flush.lock();
         let end = self.redo.reserved();
         list.trim(|lsn, frame| self.pool.is_current(lsn, frame));
         let bound = list.bound().unwrap_or(end).min(end);
+        let bound = bound.min(Lsn(self.backed_up.load(Ordering::SeqCst)));
         // The list is locked: recovery, which dirties pages before it goes on, doesn't pass any that are not on it.
         bound.min(Lsn(self.replayed.load(Ordering::Acquire)))
     }

@@ -53,6 +53,12 @@ pub struct Figures {
     pub evicted: AtomicU64,
     /// Checkpoints.
     pub checkpoints: AtomicU64,
+    /// Bytes that a backup has still to copy, about.
+    pub backup_bytes_left: AtomicU64,
+    /// Backups that were made.
+    pub backups_made: AtomicU64,
+    /// Backups that failed or were given up.
+    pub backups_failed: AtomicU64,
     /// Writers that had to wait for log space.
     pub log_waits: Waits,
     /// Writers that were paced.

@@ -147,6 +147,7 @@ impl World {
             self.verify();
             self.some_work();
         }
+        self.backup = None;
         self.open.clear();
         self.attached.clear();
         self.db = None;
@@ -194,6 +195,7 @@ impl World {
     /// Writes are acknowledged and not done, or done elsewhere. Not all of that can be found; but
     /// whatever is, is said in an error.
     fn lying_device(&mut self) {
+        (self.backup, self.backs_up) = (None, false);
         self.weather = Weather::Faults;
         let at = self.disk.operations() + self.rng.u64(..200);
         let fault = match self.rng.bool() {

@@ -13,6 +13,7 @@
 //! - a failure prints its last operations and the command that repeats it; with `WEIR_CRASH_VERBOSE=1`
 //!   that prints all operations.
 
+mod backup;
 mod definitions;
 mod faults;
 mod model;
@@ -109,6 +110,7 @@ fn crashes_lose_nothing() {
     assert!(counts.crashes() > 0 && counts.recoveries > 0);
     assert!(seeds < 60 || (counts.staged > 0 && counts.moved > 0), "entries are staged and moved");
     assert!(seeds < 60 || counts.prepared_found > 0, "prepared transactions survive crashes");
+    assert!(seeds < 60 || counts.backups > 0, "backups are made");
 }
 
 #[test]

@@ -46,6 +46,9 @@ impl World {
         if kind == 6 {
             return self.background();
         }
+        if self.backs_up && self.rng.u8(..if self.backup.is_some() { 12 } else { 250 }) == 0 {
+            return self.back_up();
+        }
         if self.model.prepared().next().is_some() && self.rng.u8(..16) == 0 {
             return self.decide();
         }
@@ -638,6 +641,7 @@ impl World {
         }
         let db = self.db.take().expect("the database is open");
         let result = db.close(how, &mut |_| {});
+        self.backup = None;
         self.open.clear();
         self.attached.clear();
         self.note(|| format!("close {how:?}: {result:?}"));

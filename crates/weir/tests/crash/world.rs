@@ -1,5 +1,6 @@
 //! One simulated database, its disk, and what the model knows of both.
 
+use crate::backup::UnderWay;
 use crate::model::{Change, Def, Key, Model, Row, TableId};
 use crate::profile::Profile;
 use fastrand::Rng;
@@ -44,6 +45,7 @@ pub struct Counts {
     pub prepared: u64,
     pub decided: u64,
     pub prepared_found: u64,
+    pub backups: u64,
 }
 
 impl Counts {
@@ -79,6 +81,7 @@ impl Counts {
         self.prepared += o.prepared;
         self.decided += o.decided;
         self.prepared_found += o.prepared_found;
+        self.backups += o.backups;
     }
 
     /// Simulated crashes: power cuts and killed processes.
@@ -141,6 +144,9 @@ pub struct World {
     pub open: Vec<Open>,
     /// Prepared transactions whose handle is kept, by name.
     pub attached: BTreeMap<Vec<u8>, Transaction>,
+    pub backup: Option<UnderWay>,
+    /// Whether backups are made: not of a disk that lies.
+    pub backs_up: bool,
     pub weather: Weather,
     /// A transaction was dropped when the power had failed or while it did; it may not have been rolled back.
     pub dropped_in_cut: bool,
@@ -167,6 +173,7 @@ impl Drop for World {
             );
         }
         self.disk.power_off();
+        self.backup = None;
         self.open.clear();
         self.attached.clear();
         self.db = None;
@@ -177,7 +184,7 @@ impl Drop for World {
 pub fn says_full(error: &Error) -> bool {
     let text = error.to_string();
     // Of the device, of the quota, of the file.
-    let reasons = ["no space", "os error 28", "os error 122", "os error 27"];
+    let reasons = ["no space", "no room", "os error 28", "os error 122", "os error 27"];
     reasons.iter().any(|reason| text.contains(reason))
 }
 
@@ -220,6 +227,8 @@ impl World {
             model: Model::new(),
             open: Vec::new(),
             attached: BTreeMap::new(),
+            backup: None,
+            backs_up: true,
             weather: Weather::Fair,
             dropped_in_cut: false,
             counts: Counts::default(),
@@ -271,6 +280,7 @@ impl World {
             self.counts.purged_records += status.purged_records;
         }
         self.disk.power_off();
+        self.backup = None;
         self.open.clear();
         self.attached.clear();
         self.db = None;

@@ -1,0 +1,142 @@
+//! A copy of the store as it is at one moment, taken while it goes on.
+//!
+//! Images are never written over, so all that is needed for it is that those which are current at that moment stay
+//! where they are until they are copied: [`Store::hold_space`]. The map file is copied whole ([`Store::copy_map`]); what has
+//! changed since it was written the log tells, as after a crash. Then the data file is copied place by place
+//! ([`Store::copy_data`]). Images of later come along where they are found: nothing in the copy names them.
+
+use crate::control::{self, Control};
+use crate::error::{Result, StoreError};
+use crate::extent::UNIT;
+use crate::store::{CONTROL, CONTROL_NEW, DATA, MAP, Store};
+use std::sync::Arc;
+use weir_os::{AlignedBuf, Create, Disk, DiskError, File, Io, Mode};
+use weir_page::Lsn;
+
+/// What is copied of the data file in one step.
+const STEP_UNITS: u64 = (4 << 20) / UNIT as u64;
+/// Operations in flight.
+const STEP_RUNS: usize = 64;
+const MAP_STEP_BYTES: u64 = 4 << 20;
+
+impl Store {
+    /// Extents that are given up by records at `from` or later keep what is stored there, until [`Store::let_go`]. If the
+    /// device has no room left, they are taken all the same, and [`Store::check_held`] fails from then on.
+    ///
+    /// # Panics
+    /// If they are held already.
+    pub fn hold_space(&self, from: Lsn) {
+        self.assert_recovered();
+        self.space.lock().hold(from);
+    }
+
+    /// Frees what was held.
+    pub fn let_go(&self) {
+        self.space.lock().let_go();
+    }
+
+    /// Whether all that was to be held is as it was.
+    ///
+    /// # Errors
+    /// `Reclaimed`.
+    pub fn check_held(&self) -> Result<()> {
+        match self.space.lock().is_held() {
+            true => Ok(()),
+            false => Err(StoreError::Reclaimed { file: self.data.name().to_string() }),
+        }
+    }
+
+    /// Copies the map file as it is, durably but for its name, and makes an empty data file beside it. Returns the
+    /// length of the map file in bytes and of the data file in units.
+    ///
+    /// # Errors
+    /// `Disk`, of one side or the other; nothing here has changed.
+    pub fn copy_map(&self, to: &dyn Disk) -> Result<(u64, u64)> {
+        // No block is being written meanwhile.
+        let io = self.map_io.lock();
+        let copy = to.open(MAP, Create::New, Mode::Direct)?;
+        copy.set_len(io.map_bytes)?;
+        let mut offset = 0;
+        while offset < io.map_bytes {
+            let bytes = MAP_STEP_BYTES.min(io.map_bytes - offset);
+            let buf = self.map_file.read(offset, AlignedBuf::zeroed(bytes as usize))?;
+            copy.write(offset, buf)?;
+            offset += bytes;
+        }
+        copy.sync()?;
+        to.open(DATA, Create::New, Mode::Direct)?;
+        Ok((io.map_bytes, self.space.lock().units()))
+    }
+
+    /// Copies some of what is used of the data file in the units `from..end`; returns up to where that is done. `copy` is
+    /// long enough for it afterwards.
+    ///
+    /// # Errors
+    /// `Disk`, of one side or the other; nothing here has changed.
+    pub fn copy_data(&self, copy: &dyn File, from: u64, end: u64) -> Result<u64> {
+        let mut reads = Vec::new();
+        let mut to = from;
+        // Nobody cuts the file off before this is read.
+        let growth = self.growth.lock();
+        {
+            let space = self.space.lock();
+            let stop = end.min(from + STEP_UNITS);
+            while reads.len() < STEP_RUNS && to < stop {
+                let Some((start, units)) = space.next_used(to, stop) else {
+                    to = space.next_used(stop, end).map_or(end, |(start, _)| start);
+                    break;
+                };
+                let buf = AlignedBuf::zeroed(units as usize * UNIT);
+                reads.push(Io::Read { offset: start * UNIT as u64, buf });
+                to = start + units;
+            }
+        }
+        let offsets: Vec<u64> = reads.iter().map(Io::offset).collect();
+        let bufs = self.data.run(reads)?;
+        drop(growth);
+        let writes = offsets.into_iter().zip(bufs).map(|(offset, buf)| Io::Write { offset, buf });
+        copy.run(writes.collect())?;
+        Ok(to)
+    }
+
+    /// What of the data file is in use, in bytes.
+    pub fn used_bytes(&self) -> u64 {
+        self.space.lock().used() * UNIT as u64
+    }
+}
+
+/// Opens the data file that [`Store::copy_map`] has made, `units` long.
+///
+/// # Errors
+/// `Disk`.
+pub fn open_data_copy(disk: &dyn Disk, units: u64) -> Result<Arc<dyn File>> {
+    let data = disk.open(DATA, Create::No, Mode::Direct)?;
+    data.set_len(units * UNIT as u64)?;
+    Ok(data)
+}
+
+/// Whether there is a database.
+///
+/// # Errors
+/// The disk's.
+pub fn has_control(disk: &dyn Disk) -> std::result::Result<bool, DiskError> {
+    Ok(disk.list()?.iter().any(|name| name == CONTROL))
+}
+
+/// Makes the files in `disk` a database, durably: its control file comes last. They are synced themselves.
+///
+/// # Errors
+/// `Disk`: there is a database or none.
+pub fn write_first_control(disk: &dyn Disk, control: &Control) -> Result<()> {
+    let fresh = disk.open(CONTROL_NEW, Create::IfAbsent, Mode::Direct)?;
+    let mut slots = AlignedBuf::zeroed(2 * control::SLOT);
+    control::encode(control, 1, &mut slots[control::SLOT..]);
+    fresh.set_len(slots.len() as u64)?;
+    fresh.write(0, slots)?;
+    fresh.sync()?;
+    disk.sync_dir()?;
+    drop(fresh);
+    disk.rename(CONTROL_NEW, CONTROL)?;
+    disk.sync_dir()?;
+    Ok(())
+}

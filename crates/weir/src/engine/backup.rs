@@ -1,0 +1,157 @@
+//! Backups of a database that is in use.
+
+use super::error::{Error, Result};
+use super::{Database, Inner};
+use crate::storage::{Copying, Storage};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
+use weir_os::{Disk, open_directory};
+
+impl Database {
+    /// Copies the database to a new directory while it is in use. The copy is a database like any other, as this one is at a
+    /// moment soon after the call: what was committed before is in it.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let (here, there) = (dir.path().join("here"), dir.path().join("there"));
+    /// # use weir::{Database, Options};
+    /// let db = Database::open(&here, Options::default().memory_bytes(8 << 20))?;
+    /// db.backup(&there)?;
+    /// let copy = Database::open(&there, Options::default().memory_bytes(8 << 20))?;
+    /// assert_eq!(copy.table_names(), db.table_names());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Database::begin_backup`] and [`Backup::step`]; what was copied is removed.
+    pub fn backup(&self, to: impl AsRef<Path>) -> Result<BackupProgress> {
+        self.begin_backup(to)?.finish()
+    }
+
+    /// Settles the moment of a backup: what has been committed before the call is in it, what begins to be committed after
+    /// the return isn't. [`Backup::step`] then makes it. `to` is an empty directory, or is made. One backup at a time.
+    ///
+    /// Until it has ended, the files of this database grow by what is written meanwhile, for nothing is written over what is still to be copied;
+    /// and of the redo log is needed again only what has been copied, so a log that is full and a slow `to` hold writers
+    /// back in the first part of the copy.
+    ///
+    /// # Errors
+    /// [`Error::BackupRunning`]; [`Error::BackupTarget`] when there is something in `to`; of files, on one side or the other.
+    pub fn begin_backup(&self, to: impl AsRef<Path>) -> Result<Backup> {
+        self.begin_backup_on(open_directory(to, self.0.options.backend)?)
+    }
+
+    /// As [`Database::begin_backup`], to any disk.
+    ///
+    /// # Errors
+    /// As [`Database::begin_backup`].
+    pub fn begin_backup_on(&self, to: Arc<dyn Disk>) -> Result<Backup> {
+        self.0.running()?;
+        if self.0.backing_up.swap(true, AcqRel) {
+            return Err(Error::BackupRunning);
+        }
+        let turn = Turn(self.0.clone());
+        let lock = to.lock()?;
+        if !to.list()?.is_empty() {
+            return Err(Error::BackupTarget { directory: to.describe() });
+        }
+        let begun = Begun { turn, to, _lock: lock };
+        let copying = begun.storage().begin_backup(begun.to.clone())?;
+        Ok(Backup { begun, copying })
+    }
+}
+
+/// How far a backup is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BackupProgress {
+    /// Bytes that were copied.
+    pub bytes_copied: u64,
+    /// Bytes that there are to copy, about.
+    pub bytes_total: u64,
+}
+
+/// A backup whose moment is settled: see [`Database::begin_backup`]. Dropped before it is done, it is given up, and what was
+/// copied is removed. Until it is dropped the database isn't closed.
+#[must_use = "a backup is made by `step` or `finish`"]
+pub struct Backup {
+    copying: Copying,
+    begun: Begun,
+}
+
+impl Backup {
+    /// Copies some more, some MiB at most or a file of the redo log, durably at the end; whether something is left. Once nothing is,
+    /// the copy is a database.
+    ///
+    /// # Errors
+    /// Of files; when this database has stopped or been closed, or its device is full, so that it needs the space that it has
+    /// held back. The backup is then good for nothing, and can only be dropped.
+    pub fn step(&mut self) -> Result<bool> {
+        let storage = self.begun.storage();
+        storage.backup_step(&mut self.copying)?;
+        let left = self.progress().bytes_total - self.progress().bytes_copied;
+        storage.figures.backup_bytes_left.store(left, Relaxed);
+        Ok(!self.copying.is_done())
+    }
+
+    /// How far it is.
+    pub fn progress(&self) -> BackupProgress {
+        let (bytes_copied, bytes_total) = self.copying.bytes();
+        BackupProgress { bytes_copied, bytes_total }
+    }
+
+    /// Copies all that is left; how much it was in all.
+    ///
+    /// # Errors
+    /// As [`Backup::step`].
+    pub fn finish(mut self) -> Result<BackupProgress> {
+        while self.step()? {}
+        Ok(self.progress())
+    }
+}
+
+/// Whose turn it is: another backup can begin when it is dropped.
+struct Turn(Arc<Inner>);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.backing_up.store(false, Release);
+    }
+}
+
+/// What is to be undone of a backup, however it ends.
+struct Begun {
+    to: Arc<dyn Disk>,
+    turn: Turn,
+    /// Nobody opens what is half made.
+    _lock: Box<dyn Send + Sync>,
+}
+
+impl Begun {
+    fn storage(&self) -> &Storage {
+        &self.turn.0.shared.storage
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        let storage = self.storage();
+        storage.end_backup();
+        let figures = &storage.figures;
+        figures.backup_bytes_left.store(0, Relaxed);
+        let ended =
+            if discard(&*self.to) { &figures.backups_failed } else { &figures.backups_made };
+        ended.fetch_add(1, Relaxed);
+    }
+}
+
+/// Removes what is no database yet; whether it was none.
+fn discard(to: &dyn Disk) -> bool {
+    let Ok(names) = to.list() else { return true };
+    if names.iter().any(|name| name == "control") {
+        return false;
+    }
+    // As far as it can be: without a control file nobody takes it for a database.
+    names.iter().for_each(|name| drop(to.remove(name)));
+    true
+}
