@@ -19,7 +19,7 @@ flags=(-std=gnu++17 -O2 -g -fPIC -fno-omit-frame-pointer -Wall -Wextra -Wno-unus
 # Packages that must all be of one version with the headers.
 packages=(mariadb-server mariadb-server-core mariadb-client mariadb-client-core mariadb-common
     libmariadb3 libmariadb-dev libmariadbd19 libmariadbd-dev mariadb-test mariadb-test-data
-    mariadb-plugin-rocksdb mariadb-plugin-spider)
+    mariadb-plugin-rocksdb mariadb-plugin-spider mariadb-backup)
 
 fail() {
     echo "${0##*/}: $*" >&2

@@ -1,6 +1,7 @@
 /* The engine as the server sees it: transactions, two-phase commit, start and end. */
 
 #include "ha_weir.h"
+#include "backup.h"
 #include "errors.h"
 #include "files.h"
 #include "numbers.h"
@@ -297,21 +298,6 @@ static int check_version(handlerton *, const char *path, const LEX_CUSTRING *ver
   return meta.version == wanted ? 0 : 1;
 }
 
-/* Backup */
-
-// mariabackup passes over what it doesn't know, and ends well: who relies on it must learn that here. Tables that go
-// when the server ends aren't asked for.
-static void prepare_for_backup()
-{
-  for (const Bytes &name : table_names(""))
-    if (!is_temporary(name))
-    {
-      sql_print_warning("WEIR: a backup begins: the tables of WEIR are in %sweir; a snapshot of the file system has them, "
-                        "mariabackup doesn't copy them", mysql_real_data_home);
-      return;
-    }
-}
-
 /* What a crash leaves behind */
 
 // Drops tables that nobody can name any more; `what` they are.
@@ -411,6 +397,7 @@ extern "C" void make_known(void *, WeirBytes bytes)
 
 static int deinit(void *)
 {
+  stop_backup();
   close_numbers();
   WeirDatabase *closing= take_database();
   if (closing && weir_close(closing, clean_shutdown()) != WEIR_RESULT_OK)
@@ -442,6 +429,7 @@ static int init(void *p)
   hton->kill_query= kill_query;
   hton->flush_logs= flush_logs;
   hton->prepare_for_backup= prepare_for_backup;
+  hton->end_backup= end_backup;
   hton->show_status= show_status;
   hton->drop_database= drop_database;
   hton->check_version= check_version;

@@ -1,4 +1,5 @@
 #include "status.h"
+#include "backup.h"
 #include "session.h"
 
 namespace weir {
@@ -45,11 +46,20 @@ static int show_figures(MYSQL_THD thd, struct st_mysql_show_var *var, void *, st
   return 0;
 }
 
+static int show_backup(MYSQL_THD thd, struct st_mysql_show_var *var, void *, struct system_status_var *, enum enum_var_type)
+{
+  Bytes text= backup_text();
+  var->type= SHOW_CHAR;
+  var->value= thd_strmake(thd, text.data(), text.size());
+  return 0;
+}
+
 // mariadb/build makes it of what git says.
 extern const char build_text[];
 
 struct st_mysql_show_var status_variables[]= {
     {"Weir", reinterpret_cast<void *>(show_figures), SHOW_FUNC},
+    {"Weir_backup", reinterpret_cast<void *>(show_backup), SHOW_FUNC},
     {"Weir_build", const_cast<char *>(build_text), SHOW_CHAR},
     {nullptr, nullptr, SHOW_UNDEF}};
 

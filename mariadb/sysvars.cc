@@ -52,6 +52,25 @@ static void set_dirty_limit(THD *thd, struct st_mysql_sys_var *, void *to, const
                       "WEIR: the limit of dirty pages stays as it is: %s", weir_error_message());
 }
 
+static char *backup_dir;
+
+static int check_backup_dir(THD *thd, struct st_mysql_sys_var *, void *save, struct st_mysql_value *value)
+{
+  int length= 0;
+  const char *wanted= value->val_str(value, nullptr, &length);
+  if (wanted && length > 0 && (length >= FN_REFLEN || !test_if_hard_path(wanted)))
+  {
+    my_printf_error(ER_WRONG_VALUE_FOR_VAR, "WEIR: weir_backup_dir is the path of a directory, from / on", MYF(0));
+    return 1;
+  }
+  *static_cast<const char **>(save)= wanted ? thd_strmake(thd, wanted, size_t(length)) : nullptr;
+  return 0;
+}
+
+static MYSQL_SYSVAR_STR(backup_dir, backup_dir, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_NOCMDOPT | PLUGIN_VAR_MEMALLOC,
+    "A new directory, into which the next BACKUP STAGE END copies the database while the server goes on; the status variable "
+    "Weir_backup tells what becomes of it", check_backup_dir, nullptr, nullptr);
+
 static MYSQL_SYSVAR_DOUBLE(dirty_limit, dirty_limit, PLUGIN_VAR_RQCMDARG,
     "Share of memory whose pages may have unwritten changes: at the limit, which is never exceeded, writers "
     "wait for pages to be written", nullptr, set_dirty_limit, 0.9, 0.0, 1.0, 0);
@@ -77,7 +96,7 @@ namespace weir {
 struct st_mysql_sys_var *system_variables[]= {
     MYSQL_SYSVAR(memory), MYSQL_SYSVAR(redo_capacity), MYSQL_SYSVAR(durability),
     MYSQL_SYSVAR(dirty_limit), MYSQL_SYSVAR(lock_wait_timeout), MYSQL_SYSVAR(clean_shutdown),
-    MYSQL_SYSVAR(give_up_damaged), nullptr};
+    MYSQL_SYSVAR(give_up_damaged), MYSQL_SYSVAR(backup_dir), nullptr};
 
 WeirDurability durability()
 {
@@ -102,6 +121,24 @@ void show_redo_capacity()
   uint64_t actual;
   if (weir_set_redo_capacity(database, redo_capacity, &actual) == WEIR_RESULT_OK)
     redo_capacity= actual;
+}
+
+Bytes take_backup_dir()
+{
+  mysql_mutex_lock(&LOCK_global_system_variables);
+  Bytes directory= backup_dir ? backup_dir : "";
+  my_free(backup_dir);
+  backup_dir= nullptr;
+  mysql_mutex_unlock(&LOCK_global_system_variables);
+  return directory;
+}
+
+bool has_backup_dir()
+{
+  mysql_mutex_lock(&LOCK_global_system_variables);
+  bool has= backup_dir && *backup_dir;
+  mysql_mutex_unlock(&LOCK_global_system_variables);
+  return has;
 }
 
 bool clean_shutdown()

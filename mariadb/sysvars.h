@@ -1,11 +1,15 @@
 /* Settings `weir_*`. */
 #pragma once
 
-#include "server.h"
+#include "keys.h"
 
 namespace weir {
 extern struct st_mysql_sys_var *system_variables[];
 WeirOptions open_options();
 void show_redo_capacity();
 bool clean_shutdown();
+
+// Where the next BACKUP STAGE puts a copy of the database; empty: it makes none.
+bool has_backup_dir();
+Bytes take_backup_dir();
 } // namespace weir

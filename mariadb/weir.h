@@ -126,6 +126,9 @@ typedef enum WeirState {
   WEIR_STATE_PREPARED,
 } WeirState;
 
+// A backup that is being made.
+typedef struct WeirBackup WeirBackup;
+
 // Ends waits of a connection from other threads: of its transactions for locks, and of its changes of
 // definitions. One serves all of a connection, one after the other.
 typedef struct WeirCanceller WeirCanceller;
@@ -373,6 +376,32 @@ typedef int32_t (*WeirVictimCallback)(void *one, void *other);
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
+
+// Settles the moment of a backup, and begins it. `directory` is empty, or is made.
+//
+// # Safety
+// `database` is a handle; `directory` is readable; `out` may be written.
+enum WeirResult weir_backup_begin(const struct WeirDatabase *database,
+                                  struct WeirBytes directory,
+                                  struct WeirBackup **out);
+
+// Copies some more; `more`: whether something is left. Once nothing is, the copy is a database.
+//
+// # Safety
+// `backup` is a handle; `more` may be written.
+enum WeirResult weir_backup_step(struct WeirBackup *backup, bool *more);
+
+// Bytes that were copied so far.
+//
+// # Safety
+// `backup` is a handle.
+uint64_t weir_backup_bytes(const struct WeirBackup *backup);
+
+// Ends a backup. Before it is done, it is given up: what was copied is removed.
+//
+// # Safety
+// `backup` is a handle, given back by this.
+void weir_backup_end(struct WeirBackup *backup);
 
 // Opens the database in a directory, or creates one there.
 //

@@ -98,11 +98,6 @@ impl Store {
         copy.run(writes.collect())?;
         Ok(to)
     }
-
-    /// What of the data file is in use, in bytes.
-    pub fn used_bytes(&self) -> u64 {
-        self.space.lock().used() * UNIT as u64
-    }
 }
 
 /// Opens the data file that [`Store::copy_map`] has made, `units` long.

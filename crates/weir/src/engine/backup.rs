@@ -39,7 +39,11 @@ impl Database {
     /// # Errors
     /// [`Error::BackupRunning`]; [`Error::BackupTarget`] when there is something in `to`; of files, on one side or the other.
     pub fn begin_backup(&self, to: impl AsRef<Path>) -> Result<Backup> {
-        self.begin_backup_on(open_directory(to, self.0.options.backend)?)
+        let to = to.as_ref();
+        self.begin_backup_named(
+            || open_directory(to, self.0.options.backend),
+            &to.display().to_string(),
+        )
     }
 
     /// As [`Database::begin_backup`], to any disk.
@@ -47,27 +51,35 @@ impl Database {
     /// # Errors
     /// As [`Database::begin_backup`].
     pub fn begin_backup_on(&self, to: Arc<dyn Disk>) -> Result<Backup> {
-        self.0.running()?;
+        let name = to.describe();
+        self.begin_backup_named(|| Ok(to), &name)
+    }
+
+    fn begin_backup_named(
+        &self,
+        open: impl FnOnce() -> weir_os::Result<Arc<dyn Disk>>,
+        name: &str,
+    ) -> Result<Backup> {
+        let storage = self.0.running()?;
         if self.0.backing_up.swap(true, AcqRel) {
             return Err(Error::BackupRunning);
         }
         let turn = Turn(self.0.clone());
-        let lock = to.lock()?;
-        if !to.list()?.is_empty() {
-            return Err(Error::BackupTarget { directory: to.describe() });
-        }
-        let begun = Begun { turn, to, _lock: lock };
-        let copying = begun.storage().begin_backup(begun.to.clone())?;
-        Ok(Backup { begun, copying })
+        let begun = open().map_err(Error::from).and_then(|to| Begun::new(turn, to, name));
+        let begun = begun.inspect_err(|_| {
+            storage.figures.backups_failed.fetch_add(1, Relaxed);
+        })?;
+        let copying = storage.begin_backup(begun.to.clone())?;
+        Ok(Backup { copying, begun })
     }
 }
 
 /// How far a backup is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BackupProgress {
-    /// Bytes that were copied.
-    pub bytes_copied: u64,
-    /// Bytes that there are to copy, about.
+    /// Bytes of files that are done with.
+    pub bytes_done: u64,
+    /// Bytes of files that there are; free space in them is passed over.
     pub bytes_total: u64,
 }
 
@@ -89,15 +101,16 @@ impl Backup {
     pub fn step(&mut self) -> Result<bool> {
         let storage = self.begun.storage();
         storage.backup_step(&mut self.copying)?;
-        let left = self.progress().bytes_total - self.progress().bytes_copied;
+        let BackupProgress { bytes_done, bytes_total } = self.progress();
+        let left = bytes_total - bytes_done;
         storage.figures.backup_bytes_left.store(left, Relaxed);
         Ok(!self.copying.is_done())
     }
 
     /// How far it is.
     pub fn progress(&self) -> BackupProgress {
-        let (bytes_copied, bytes_total) = self.copying.bytes();
-        BackupProgress { bytes_copied, bytes_total }
+        let (bytes_done, bytes_total) = self.copying.bytes();
+        BackupProgress { bytes_done, bytes_total }
     }
 
     /// Copies all that is left; how much it was in all.
@@ -128,6 +141,14 @@ struct Begun {
 }
 
 impl Begun {
+    fn new(turn: Turn, to: Arc<dyn Disk>, name: &str) -> Result<Begun> {
+        let lock = to.lock()?;
+        if !to.list()?.is_empty() {
+            return Err(Error::BackupTarget { directory: name.to_string() });
+        }
+        Ok(Begun { to, turn, _lock: lock })
+    }
+
     fn storage(&self) -> &Storage {
         &self.turn.0.shared.storage
     }

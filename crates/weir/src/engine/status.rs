@@ -83,7 +83,7 @@ status! {
     page_bytes_written: counter bytes,
     /// Checkpoints.
     checkpoints: counter count,
-    /// Bytes that a backup has still to copy, about; 0 while there is none.
+    /// Bytes of files that a backup has still to go through; 0 while there is none.
     backup_bytes_left: gauge bytes,
     /// Backups that were made.
     backups_made: counter count,

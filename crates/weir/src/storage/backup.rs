@@ -27,8 +27,8 @@ pub struct Copying {
     data: Arc<dyn File>,
     units: u64,
     stage: Stage,
-    /// Bytes that were copied, and those that there are, about.
-    copied_bytes: u64,
+    /// Bytes of files that are done with, and those that there are, free space among them.
+    done_bytes: u64,
     all_bytes: u64,
 }
 
@@ -40,9 +40,9 @@ enum Stage {
 }
 
 impl Copying {
-    /// Bytes that were copied, and those that there are, about.
+    /// Bytes of files that are done with, and those that there are, free space among them.
     pub fn bytes(&self) -> (u64, u64) {
-        (self.copied_bytes, self.all_bytes.max(self.copied_bytes))
+        (self.done_bytes, self.all_bytes)
     }
 
     /// Whether the copy is a database.
@@ -67,7 +67,7 @@ impl Storage {
         let end = self.redo.durable();
         let data = open_data_copy(&*to, units)?;
         let control = self.control(checkpoint, end, false);
-        let all_bytes = map_bytes + (end.0 - checkpoint.0) + self.store.used_bytes();
+        let all_bytes = map_bytes + (end.0 - checkpoint.0) + units * UNIT as u64;
         let mut copying = Copying {
             to,
             // The table of dirty pages isn't copied: all of the log is read.
@@ -75,7 +75,7 @@ impl Storage {
             data,
             units,
             stage: Stage::Log(checkpoint),
-            copied_bytes: map_bytes,
+            done_bytes: map_bytes,
             all_bytes,
         };
         // A writer with one thread can't wait until the log is copied.
@@ -95,7 +95,7 @@ impl Storage {
         copying.stage = match copying.stage {
             Stage::Log(at) => {
                 let copied = self.redo.copy_segment(at, end, &*copying.to)?;
-                copying.copied_bytes += copied.0 - at.0;
+                copying.done_bytes += copied.0 - at.0;
                 if copied < end {
                     self.backed_up.store(copied.0, SeqCst);
                     Stage::Log(copied)
@@ -107,7 +107,7 @@ impl Storage {
             Stage::Data(from) if from < copying.units => {
                 let to = self.store.copy_data(&*copying.data, from, copying.units)?;
                 self.store.check_held()?;
-                copying.copied_bytes += (to - from) * UNIT as u64;
+                copying.done_bytes += (to - from) * UNIT as u64;
                 Stage::Data(to)
             }
             Stage::Data(_) => {

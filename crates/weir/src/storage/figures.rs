@@ -53,7 +53,7 @@ pub struct Figures {
     pub evicted: AtomicU64,
     /// Checkpoints.
     pub checkpoints: AtomicU64,
-    /// Bytes that a backup has still to copy, about.
+    /// Bytes of files that a backup has still to go through.
     pub backup_bytes_left: AtomicU64,
     /// Backups that were made.
     pub backups_made: AtomicU64,
