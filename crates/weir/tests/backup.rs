@@ -11,7 +11,8 @@ use weir::{Database, Error, Isolation, Options, Shutdown, Table};
 use weir_os::{Disk, SimDisk};
 
 fn item(id: u64) -> Item {
-    (id as i64 % 100, format!("{id}"), vec![id as u8; 300])
+    let mut rng = fastrand::Rng::with_seed(id);
+    (id as i64 % 100, format!("{id}"), (0..300).map(|_| rng.u8(..)).collect())
 }
 
 fn insert(db: &Database, table: &Table, ids: impl Iterator<Item = u64>) {
