@@ -1,4 +1,4 @@
-//! Private servers for comparisons, one at a time.
+//! Private servers for comparisons, one at work at a time.
 //!
 //! A server is started by the script `mariadb/run`, which knows how each storage engine is set so that all have
 //! the same memory, redo log and promise of a commit. It has a directory of its own and is reached by a socket
@@ -248,14 +248,34 @@ impl PrivateServer {
         }
     }
 
+    /// Stops all of its threads where they are, until [`PrivateServer::resume`].
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub fn pause(&self) -> Result<()> {
+        self.send(Signal::STOP, "pausing a server")
+    }
+
+    /// Has it go on.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub fn resume(&self) -> Result<()> {
+        self.send(Signal::CONT, "resuming a server")
+    }
+
+    fn send(&self, signal: Signal, what: &str) -> Result<()> {
+        kill_process(Pid::from_child(&self.child), signal)
+            .map_err(|error| Error::io(what, error.into()))
+    }
+
     /// Ends it as an administrator would, and removes its files.
     ///
     /// # Errors
     /// When it doesn't end in time, or not in order; it is gone all the same.
     pub fn stop(mut self) -> Result<()> {
         let began = Instant::now();
-        let sent = kill_process(Pid::from_child(&self.child), Signal::TERM);
-        sent.map_err(|error| Error::io("stopping a server", error.into()))?;
+        self.send(Signal::TERM, "stopping a server")?;
         while began.elapsed() < STOP_LIMIT {
             let ended = self.child.try_wait();
             match ended.map_err(|error| Error::io("waiting for a server", error))? {

@@ -48,6 +48,12 @@ pub struct Sysbench {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
 
+    /// All servers at once, one of them at work while the others are stopped: each case runs on all of
+    /// them, in all rounds, before the next, on the same tables. A machine that does more in one minute
+    /// than in the next does it for all
+    #[arg(long)]
+    side_by_side: bool,
+
     /// Length of each run
     #[arg(long, default_value_t = 30)]
     seconds: u32,
@@ -114,6 +120,7 @@ impl Sysbench {
             tables: self.tables,
             table_rows: self.table_size,
             rounds: self.rounds,
+            side_by_side: self.side_by_side,
             seconds: self.seconds,
             dropped_seconds: self.drop.unwrap_or(self.seconds / 5),
             iops: self.iops,

@@ -112,3 +112,24 @@ fn rounds_of_sysbench_give_one_line_for_each_server() {
         assert!(range.contains('-') && range.len() > 1, "{out}");
     }
 }
+
+#[test]
+#[ignore = "needs MariaDB and sysbench; mariadb/test runs it"]
+fn servers_side_by_side_have_their_turn_in_each_case() {
+    let dir = tempfile::tempdir().unwrap();
+    let arguments = "bench sysbench --servers weir,innodb --side-by-side --threads 1,2 --rounds 2 \
+                     --tests oltp_update_index --tables 1 --table-size 1000 --seconds 2 --drop 1 \
+                     --memory 64M --redo 48M --json run.json";
+    let arguments: Vec<_> = arguments.split_whitespace().collect();
+    let output = weir(&arguments, dir.path());
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{out}{err}");
+    let ran: Vec<_> = err
+        .lines()
+        .filter_map(|line| line.strip_prefix("oltp_update_index ")?.split_once(':'))
+        .map(|(case, _)| case)
+        .collect();
+    let of = |threads| ["weir", "innodb", "innodb", "weir"].map(|name| format!("{threads} {name}"));
+    assert_eq!(ran, [of(1), of(2)].concat(), "{err}");
+    assert_eq!(names(dir.path()), ["run.json"]);
+}

@@ -19,6 +19,8 @@ pub struct Settings {
     pub table_rows: u64,
     #[serde(default = "one_round")]
     pub rounds: u32,
+    #[serde(default)]
+    pub side_by_side: bool,
     pub seconds: u32,
     pub dropped_seconds: u32,
     pub iops: Option<u32>,

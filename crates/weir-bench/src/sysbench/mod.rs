@@ -2,7 +2,9 @@
 //!
 //! For each server: start it, fill the tables, and run each test with each number of threads, the tests in
 //! the same order on the same tables. Rounds of all that can be repeated, the servers in turn, each time on new
-//! tables ([`crate::rounds`]). Each second's transactions are kept, with the engine's figures; the first seconds of each run, while
+//! tables ([`crate::rounds`]). Or the servers stand side by side, and each case runs on all of them, in rounds, before
+//! the next: what a minute of the machine is like, all share then. Each second's transactions are kept, with the
+//! engine's figures; the first seconds of each run, while
 //! caches fill and logs are new, are dropped. With a limit of I/O ([`crate::io_limit`]), which is set after the
 //! tables are filled, this is the experiment that shows waves of page writing.
 
@@ -61,6 +63,9 @@ pub struct Plan {
     pub table_rows: u64,
     /// How often: all servers in turn, then all again.
     pub rounds: u32,
+    /// Whether all servers are there at once, one of them at work while the others are stopped, and each case runs on
+    /// all of them before the next, instead of all cases on a server before the next server.
+    pub side_by_side: bool,
     /// Length of each run.
     pub seconds: u32,
     /// Seconds of its beginning that don't count.
@@ -71,11 +76,45 @@ pub struct Plan {
     pub rate: Option<u64>,
 }
 
-/// A server's turn: it is started, and does all tests.
+/// A server's turn in a round.
 #[derive(Debug, Clone, Copy)]
 struct Turn<'a> {
     round: u32,
     spec: &'a ServerSpec,
+}
+
+/// One test with one number of threads.
+#[derive(Debug, Clone, Copy)]
+struct Case<'a> {
+    test: &'a str,
+    threads: u32,
+}
+
+/// A server with its tables filled.
+struct Filled {
+    /// Before the server: a limited one would take long to end.
+    limit: Option<IoLimit>,
+    server: PrivateServer,
+}
+
+impl Filled {
+    fn stop(self) -> Result<()> {
+        drop(self.limit);
+        self.server.stop()
+    }
+}
+
+/// A run that is under way: what it goes by, and what came of it.
+struct Running<'a, F> {
+    stop: &'a AtomicBool,
+    document: Document,
+    tell: F,
+}
+
+impl<F> Running<'_, F> {
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
 }
 
 impl Plan {
@@ -139,43 +178,91 @@ impl Plan {
         turns(self.rounds, &self.servers).map(|(round, spec)| Turn { round, spec })
     }
 
+    /// All cases, in order.
+    fn cases(&self) -> impl Iterator<Item = Case<'_>> {
+        let of_test = |test| self.threads.iter().map(move |&threads| Case { test, threads });
+        self.tests.iter().flat_map(move |test| of_test(test))
+    }
+
     /// Runs everything, until `stop` is set. What fails does not keep the rest from running.
     ///
     /// # Errors
     /// Of this program's own surroundings.
-    pub fn run(&self, stop: &AtomicBool, mut tell: impl FnMut(&str)) -> Result<Document> {
+    pub fn run(&self, stop: &AtomicBool, tell: impl FnMut(&str)) -> Result<Document> {
         self.check()?;
         let place = self.setup.place()?;
-        let mut document = Document {
+        let document = Document {
             format: FORMAT,
             settings: self.settings(),
             environment: Environment::look(Some(place.path())),
             servers: Vec::new(),
             runs: Vec::new(),
         };
-        for turn in self.turns() {
-            if stop.load(Ordering::Relaxed) {
-                break;
-            }
-            let filling = format!("starting and filling {}", counted(self.tables, "table"));
-            tell(&announcement(&turn.spec.label, turn.round, self.rounds, &filling));
-            // Nobody pays for what the one before has left to be written.
-            rustix::fs::sync();
-            let done = self.on_server(turn, stop, &mut document, &mut tell);
-            // An interrupt ends sysbench, too: that is no failure of a server.
-            if let (Err(error), false) = (done, stop.load(Ordering::Relaxed)) {
-                let missing = self.missing(turn, &document.runs, &error);
-                document.runs.extend(missing);
-            }
+        let mut running = Running { stop, document, tell };
+        if self.side_by_side {
+            self.run_side_by_side(&mut running);
+        } else {
+            self.run_one_after_the_other(&mut running);
         }
-        Ok(document)
+        Ok(running.document)
     }
 
-    /// A turn's runs that `error` kept from being made.
-    fn missing(&self, turn: Turn, made: &[Run], error: &Error) -> Vec<Run> {
-        let all = self.tests.iter().flat_map(|t| self.threads.iter().map(move |n| (t, *n)));
-        let all = all.map(|(test, threads)| self.failed(turn, test, threads, error));
-        missing(all, made, Run::is_same)
+    fn run_one_after_the_other(&self, running: &mut Running<impl FnMut(&str)>) {
+        for turn in self.turns() {
+            let done = self.prepare(turn, running).and_then(|filled| {
+                for case in self.cases() {
+                    self.case(&filled.server, turn, case, running);
+                }
+                filled.stop()
+            });
+            self.tell_missing(done, &[turn], running);
+        }
+    }
+
+    fn run_side_by_side(&self, running: &mut Running<impl FnMut(&str)>) {
+        let mut servers = Vec::new();
+        for spec in &self.servers {
+            let filled = self.prepare(Turn { round: 1, spec }, running);
+            let paused = filled.and_then(|filled| filled.server.pause().map(|()| filled));
+            let turns: Vec<_> = self.turns().filter(|turn| turn.spec == spec).collect();
+            servers.extend(self.tell_missing(paused, &turns, running).map(|filled| (spec, filled)));
+        }
+        for case in self.cases() {
+            for turn in self.turns() {
+                let Some((_, filled)) = servers.iter().find(|(spec, _)| *spec == turn.spec) else {
+                    continue;
+                };
+                let done = filled.server.resume().and_then(|()| {
+                    self.case(&filled.server, turn, case, running);
+                    filled.server.pause()
+                });
+                self.tell_missing(done, &[turn], running);
+            }
+        }
+        for (spec, filled) in servers {
+            let done = filled.server.resume().and_then(|()| filled.stop());
+            self.tell_missing(done, &[Turn { round: 1, spec }], running);
+        }
+    }
+
+    /// What was done; if that is an error, it stands in the runs of `turns` that it kept from being made.
+    fn tell_missing<T>(
+        &self,
+        done: Result<T>,
+        turns: &[Turn],
+        running: &mut Running<impl FnMut(&str)>,
+    ) -> Option<T> {
+        let error = match done {
+            Ok(done) => return Some(done),
+            // An interrupt ends sysbench, too: that is no failure of a server.
+            Err(_) if running.is_stopped() => return None,
+            Err(error) => error,
+        };
+        let runs = &mut running.document.runs;
+        let all = turns.iter().flat_map(|turn| self.cases().map(move |case| (*turn, case)));
+        let all = all.map(|(turn, case)| failed(turn, case, &error));
+        runs.extend(missing(all, runs, Run::is_same));
+        None
     }
 
     fn settings(&self) -> Settings {
@@ -183,6 +270,7 @@ impl Plan {
             tables: self.tables,
             table_rows: self.table_rows,
             rounds: self.rounds,
+            side_by_side: self.side_by_side,
             seconds: self.seconds,
             dropped_seconds: self.dropped_seconds,
             iops: self.iops,
@@ -194,39 +282,47 @@ impl Plan {
         }
     }
 
-    fn on_server(
-        &self,
-        turn: Turn,
-        stop: &AtomicBool,
-        document: &mut Document,
-        tell: &mut impl FnMut(&str),
-    ) -> Result<()> {
-        let spec = turn.spec;
-        let server = self.setup.start(spec, stop)?;
-        if document.servers.iter().all(|server| server.name != spec.label) {
-            document.servers.push(info(&server, spec)?);
+    /// Starts a turn's server and fills its tables.
+    fn prepare(&self, turn: Turn, running: &mut Running<impl FnMut(&str)>) -> Result<Filled> {
+        let Turn { round, spec } = turn;
+        if running.is_stopped() {
+            return Err(Error::engine("server", format!("start {}", spec.label), "interrupted"));
         }
-        self.fill(&server, spec, stop)?;
+        let filling = format!("starting and filling {}", counted(self.tables, "table"));
+        let rounds = if self.side_by_side { 1 } else { self.rounds };
+        (running.tell)(&announcement(&spec.label, round, rounds, &filling));
+        // Nobody pays for what the one before has left to be written.
+        rustix::fs::sync();
+        let server = self.setup.start(spec, running.stop)?;
+        let servers = &mut running.document.servers;
+        if servers.iter().all(|server| server.name != spec.label) {
+            servers.push(info(&server, spec)?);
+        }
+        self.fill(&server, spec, running.stop)?;
         let pid = server.pid();
         let limit =
             self.iops.map(|iops| IoLimit::new(pid, &server.data_dir(), iops)).transpose()?;
-        for test in &self.tests {
-            for &threads in &self.threads {
-                if stop.load(Ordering::Relaxed) {
-                    break;
-                }
-                let run = match self.one(&server, turn, test, threads, stop) {
-                    Ok(run) => run,
-                    Err(_) if stop.load(Ordering::Relaxed) => break,
-                    Err(error) => self.failed(turn, test, threads, &error),
-                };
-                tell(&report::line(&run));
-                document.runs.push(run);
-            }
+        Ok(Filled { limit, server })
+    }
+
+    /// Runs a case and keeps what came of it, unless an interrupt comes first.
+    fn case(
+        &self,
+        server: &PrivateServer,
+        turn: Turn,
+        case: Case,
+        running: &mut Running<impl FnMut(&str)>,
+    ) {
+        if running.is_stopped() {
+            return;
         }
-        // A limited server would take long to end.
-        drop(limit);
-        server.stop()
+        let run = match self.one(server, turn, case, running.stop) {
+            Ok(run) => run,
+            Err(_) if running.is_stopped() => return,
+            Err(error) => failed(turn, case, &error),
+        };
+        (running.tell)(&report::line(&run));
+        running.document.runs.push(run);
     }
 
     fn fill(&self, server: &PrivateServer, spec: &ServerSpec, stop: &AtomicBool) -> Result<()> {
@@ -256,11 +352,10 @@ impl Plan {
         &self,
         server: &PrivateServer,
         turn: Turn,
-        test: &str,
-        threads: u32,
+        case: Case,
         stop: &AtomicBool,
     ) -> Result<Run> {
-        let spec = turn.spec;
+        let (spec, Case { test, threads }) = (turn.spec, case);
         let (pid, dir) = (server.pid(), server.data_dir());
         let place = Place::Process { pid, dir, except: None };
         let mut command = self.sysbench(server, spec, test);
@@ -274,7 +369,7 @@ impl Plan {
         let output = output_of(command, stop)?;
         let usage = place.usage()?.since(&before);
         let own_cpu_us = (place.clients_cpu() - clients).as_micros() as u64;
-        let mut run = self.empty(turn, test, threads);
+        let mut run = empty(turn, case);
         run.server_cpu_us = usage.cpu_us.saturating_sub(own_cpu_us);
         run.usage = usage;
         run.resident_bytes = place.resident_bytes()?;
@@ -285,15 +380,15 @@ impl Plan {
         run.summarize(self.dropped_seconds);
         Ok(run)
     }
+}
 
-    fn empty(&self, turn: Turn, test: &str, threads: u32) -> Run {
-        let Turn { round, spec } = turn;
-        Run { server: spec.label.clone(), round, test: test.into(), threads, ..Run::default() }
-    }
+fn empty(turn: Turn, case: Case) -> Run {
+    let (Turn { round, spec }, Case { test, threads }) = (turn, case);
+    Run { server: spec.label.clone(), round, test: test.into(), threads, ..Run::default() }
+}
 
-    fn failed(&self, turn: Turn, test: &str, threads: u32, error: &Error) -> Run {
-        Run { failure: Some(error.to_string()), ..self.empty(turn, test, threads) }
-    }
+fn failed(turn: Turn, case: Case, error: &Error) -> Run {
+    Run { failure: Some(error.to_string()), ..empty(turn, case) }
 }
 
 /// Version and settings of a server, under the name that it has here.
@@ -343,6 +438,7 @@ mod tests {
             tables: 1,
             table_rows: 1,
             rounds: 1,
+            side_by_side: false,
             seconds: 2,
             dropped_seconds: 1,
             iops: None,
@@ -358,10 +454,22 @@ mod tests {
         assert_eq!(order, [(1, "weir"), (1, "innodb"), (2, "innodb"), (2, "weir")]);
         let turn = |number: usize| plan.turns().nth(number).unwrap();
         // What the first round has measured is not there for the second.
-        let made = [plan.empty(turn(0), "oltp_read_write", 1)];
-        let error = Error::Usage("gone".into());
-        let missing = |number| plan.missing(turn(number), &made, &error).len();
-        assert_eq!((missing(0), missing(1), missing(3)), (1, 2, 2));
+        let made = empty(turn(0), Case { test: "oltp_read_write", threads: 1 });
+        let missing = |turns: &[Turn]| {
+            let document = Document {
+                format: FORMAT,
+                settings: plan.settings(),
+                environment: Environment::look(None),
+                servers: Vec::new(),
+                runs: vec![made.clone()],
+            };
+            let mut running =
+                Running { stop: &AtomicBool::new(false), document, tell: |_: &str| () };
+            plan.tell_missing(Err::<(), _>(Error::Usage("gone".into())), turns, &mut running);
+            running.document.runs.len() - 1
+        };
+        assert_eq!([missing(&[turn(0)]), missing(&[turn(1)]), missing(&[turn(3)])], [1, 2, 2]);
+        assert_eq!(missing(&[turn(0), turn(3)]), 3);
     }
 
     #[test]

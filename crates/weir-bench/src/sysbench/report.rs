@@ -150,6 +150,7 @@ mod tests {
             tables: 1,
             table_rows: 1,
             rounds: 1,
+            side_by_side: false,
             seconds: 2,
             dropped_seconds: 1,
             iops: None,
