@@ -38,7 +38,10 @@ impl World {
             Ok(true) if self.rng.u8(..200) == 0 => {
                 let UnderWay { backup, to, .. } = under_way;
                 drop(backup);
-                assert!(to.list().unwrap().is_empty(), "a backup that is given up leaves nothing");
+                assert!(
+                    to.list().expect("a list").is_empty(),
+                    "a backup that is given up leaves nothing"
+                );
             }
             Ok(true) => self.backup = Some(under_way),
             Ok(false) => {
@@ -60,7 +63,10 @@ impl World {
         let text = error.to_string();
         self.note(|| format!("the backup failed: {text}"));
         let full = says_full(&error);
-        assert!(to.list().unwrap().is_empty(), "a backup that failed leaves nothing: {text}");
+        assert!(
+            to.list().expect("a list").is_empty(),
+            "a backup that failed leaves nothing: {text}"
+        );
         match self.weather {
             Weather::Fair if !full => Err(self.down("backup", error)),
             _ => Ok(()),
