@@ -1,5 +1,5 @@
 //! What an embedding program does every day: a table with indexes, transactions of several threads that may have
-//! to be tried again, ranges, duplicates, an index added later, figures for Prometheus.
+//! to be tried again, ranges, duplicates, an index added later, a backup, figures for Prometheus.
 //!
 //! `cargo run --release -p weir --example accounts -- [DIR]`; without a directory a temporary one is used and removed.
 
@@ -36,6 +36,7 @@ fn main() -> Result<()> {
     print_owner(&db, &accounts, "Ada")?;
     print_richest(&db, &accounts)?;
     println!("all together: {}", sum(&db, &accounts)?);
+    back_up(&db)?;
     if let Some(address) = db.status_address() {
         println!("figures: curl http://{address}/metrics, or weir top {address}");
     }
@@ -152,6 +153,21 @@ fn print_richest(db: &Database, accounts: &Table) -> Result<()> {
         let Some(key) = keys.next()? else { break };
         println!("account {:?} has {:?} cents", key.get(ID)?, key.get(CENTS)?);
     }
+    Ok(())
+}
+
+/// A copy of the database while it is in use: others may write meanwhile.
+fn back_up(db: &Database) -> Result<()> {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut backup = db.begin_backup(dir.path())?;
+    while backup.step()? {
+        let progress = backup.progress();
+        println!("backup: {} of {} bytes", progress.bytes_done, progress.bytes_total);
+    }
+    drop(backup);
+    // It is a database like any other.
+    let copy = open(dir.path())?;
+    println!("all together in the backup: {}", sum(&copy, &accounts(&copy)?)?);
     Ok(())
 }
 
