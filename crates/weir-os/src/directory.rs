@@ -372,6 +372,12 @@ impl File for RealFile {
     fn name(&self) -> &str {
         &self.path
     }
+
+    fn renamed(&self, name: &str) -> Arc<dyn File> {
+        let path = Path::new(&self.path).with_file_name(name).display().to_string();
+        let (open, shared) = (self.open.clone(), self.shared.clone());
+        Arc::new(RealFile { open, mode: self.mode, path, shared })
+    }
 }
 
 /// Allocates space past the end without changing the length; nothing where the file system can't.

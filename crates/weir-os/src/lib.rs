@@ -207,6 +207,8 @@ pub trait File: Send + Sync {
     fn sync(&self) -> Result<()>;
     /// The name, as an operator would know it (with directory).
     fn name(&self) -> &str;
+    /// The same open file, once [`Disk::rename`] has given it that name: what it says names it so.
+    fn renamed(&self, name: &str) -> Arc<dyn File>;
 
     /// Reads `buf.len()` bytes at `offset`.
     fn read(&self, offset: u64, buf: AlignedBuf) -> Result<AlignedBuf> {

@@ -182,7 +182,7 @@ impl Disk for ThrottledDisk {
     fn open(&self, name: &str, create: Create, mode: Mode) -> Result<Arc<dyn File>> {
         let file = self.disk.open(name, create, mode)?;
         let id = self.device.file_next.fetch_add(1, Ordering::Relaxed);
-        let cached = (mode == Mode::Cached).then(Mutex::default);
+        let cached = (mode == Mode::Cached).then(Arc::default);
         Ok(Arc::new(ThrottledFile { file, id, cached, device: self.device.clone() }))
     }
 
@@ -232,7 +232,7 @@ struct ThrottledFile {
     file: Arc<dyn File>,
     id: u64,
     /// What the page cache holds, for files that go through it.
-    cached: Option<Mutex<Unsynced>>,
+    cached: Option<Arc<Mutex<Unsynced>>>,
     device: Arc<Device>,
 }
 
@@ -325,6 +325,11 @@ impl File for ThrottledFile {
 
     fn name(&self) -> &str {
         self.file.name()
+    }
+
+    fn renamed(&self, name: &str) -> Arc<dyn File> {
+        let (file, cached) = (self.file.renamed(name), self.cached.clone());
+        Arc::new(ThrottledFile { file, id: self.id, cached, device: self.device.clone() })
     }
 }
 

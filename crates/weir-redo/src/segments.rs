@@ -250,22 +250,27 @@ impl Segments {
     /// The disk's. The table then still holds every segment from the checkpoint's on that it held before, short
     /// of those that were too many.
     pub fn arrange(&self, wanted: &Wanted, most: usize) -> Result<bool, RedoError> {
-        let mut plan = {
+        let (mut plan, recycled) = {
             let mut table = self.table.lock();
             let (mut spans, mut next) = (table.spans(), table.next);
             let plan = Plan::of(&mut spans, &mut next, wanted);
+            let recycled = plan.recycled.iter().map(|(old, span)| {
+                let old = table.segments.iter().find(|segment| segment.span.number == *old);
+                (old.expect("a segment that is recycled is in use").clone(), *span)
+            });
+            let recycled: Vec<_> = recycled.collect();
             let start = spans.front().map_or(next.1, |first| first.start);
             table.segments.retain(|segment| (start..next.1).contains(&segment.span.start));
             table.next = next;
-            plan
+            (plan, recycled)
         };
         if plan.is_empty() {
             return Ok(true);
         }
         let is_done = plan.created.len() <= most;
         plan.created.truncate(most);
-        let mut made = Vec::with_capacity(plan.recycled.len() + plan.created.len());
-        for (old, span) in plan.recycled {
+        let mut made = Vec::with_capacity(recycled.len() + plan.created.len());
+        for (old, span) in recycled {
             made.push(Segment { span, file: self.recycle(old, span)? });
         }
         for span in plan.created {
@@ -287,11 +292,12 @@ impl Segments {
         Ok(is_done)
     }
 
-    fn recycle(&self, from: u64, to: Span) -> Result<Arc<dyn File>, RedoError> {
+    /// The file stays open: a process that may open no more goes on.
+    fn recycle(&self, old: Segment, to: Span) -> Result<Arc<dyn File>, RedoError> {
+        let from = old.span.number;
         assert!(from < to.number, "segment {from} recycled as {}", to.number);
         self.disk.rename(&segment_name(from), &segment_name(to.number))?;
-        let file = self.disk.open(&segment_name(to.number), Create::No, Mode::Cached)?;
-        self.prepare(file, to)
+        self.prepare(old.file.renamed(&segment_name(to.number)), to)
     }
 
     fn create(&self, span: Span) -> Result<Arc<dyn File>, RedoError> {

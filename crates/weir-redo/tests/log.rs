@@ -293,6 +293,29 @@ fn growth_without_a_descriptor_left_changes_nothing() {
     assert_eq!(redo.set_capacity(12 * SEGMENT).expect("grown"), 12 * SEGMENT);
 }
 
+/// It is renamed as it is open; it was opened anew, and the log failed without a descriptor for that.
+#[test]
+fn a_segment_is_recycled_without_a_descriptor_left() {
+    let disk = SimDisk::new(1);
+    let limited = Arc::new(Descriptors(disk.clone(), AtomicUsize::new(usize::MAX)));
+    let redo = Redo::create(limited.clone(), &options()).expect("created");
+    limited.1.store(0, Relaxed);
+    let first = disk.list().expect("listed");
+    let mut all = Vec::new();
+    while redo.reserved().0 < 12 * SEGMENT {
+        let end = append(&redo, &[all.len() as u8; 3000]);
+        all.push(end);
+        redo.wait_durable(end).expect("the log goes on");
+        redo.set_checkpoint(end).expect("recycled");
+    }
+    assert!(disk.list().expect("listed").iter().all(|name| !first.contains(name)));
+    // What it says names it as it is called now.
+    disk.inject(Fault::Io { on: Some(OpKind::Write), at: disk.operations(), times: Times::Once });
+    let error = redo.wait_durable(append(&redo, &[1; 100])).expect_err("the disk fails");
+    let name = error.to_string();
+    assert!(disk.list().expect("listed").iter().any(|now| name.contains(now)), "{name}");
+}
+
 #[test]
 fn a_log_that_does_not_fit_is_neither_made_nor_made_longer_at_an_open() {
     let disk = SimDisk::new(1);

@@ -6,6 +6,7 @@ use crate::{
     AlignedBuf, BLOCK, DiskError, File, Io, Mode, Result, check_aligned, check_punch, kind_of,
 };
 use std::io;
+use std::sync::Arc;
 
 /// A handle; the file lives at least as long as it.
 pub(super) struct SimFile {
@@ -168,6 +169,11 @@ impl File for SimFile {
 
     fn name(&self) -> &str {
         &self.path
+    }
+
+    fn renamed(&self, name: &str) -> Arc<dyn File> {
+        self.disk.shared.state.lock().inode(self.id).open += 1;
+        Arc::new(SimFile::new(self.disk.clone(), self.id, SimDisk::path(name), self.mode))
     }
 }
 

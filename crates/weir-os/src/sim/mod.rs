@@ -344,7 +344,7 @@ impl SimDisk {
         None
     }
 
-    fn path(name: &str) -> String {
+    pub(super) fn path(name: &str) -> String {
         format!("sim/{name}")
     }
 }
