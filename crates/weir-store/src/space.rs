@@ -56,12 +56,14 @@ pub(crate) struct Space {
 struct Held {
     /// All that is given up from here on.
     from: Lsn,
-    /// A bit per unit.
+    /// A bit per unit whose record is durable.
     words: Vec<u64>,
+    units: u64,
 }
 
 impl Held {
     fn keep(&mut self, extent: Extent) {
+        self.units += u64::from(extent.units);
         for (word, mask) in masks(extent.start_unit, u64::from(extent.units)) {
             if self.words.len() <= word {
                 self.words.resize(word + 1, 0);
@@ -360,7 +362,12 @@ impl Space {
     /// From now on extents that are given up at `from` or later stay pending.
     pub fn hold(&mut self, from: Lsn) {
         assert!(self.held.is_none(), "space is held already");
-        self.held = Some(Held { from, words: Vec::new() });
+        self.held = Some(Held { from, words: Vec::new(), units: 0 });
+    }
+
+    /// Pending units that would be free by now.
+    pub fn held_units(&self) -> u64 {
+        self.held.as_ref().map_or(0, |held| held.units)
     }
 
     /// Whether nothing that was to be held has become free.

@@ -38,6 +38,8 @@ pub struct StoreStats {
     pub used_units: u64,
     /// Units given up but not yet free.
     pub pending_units: u64,
+    /// Those of them that would be free if no copy were being made.
+    pub held_units: u64,
     /// Pages that have an image.
     pub pages_stored: u64,
     /// Page ids handed out.
@@ -306,9 +308,10 @@ impl Store {
 
     /// Current figures.
     pub fn stats(&self) -> StoreStats {
-        let (file_bytes, used_units, pending_units) = {
+        let (file_bytes, used_units, pending_units, held_units) = {
             let space = self.space.lock();
-            (space.units() * UNIT as u64, space.used(), space.pending_units())
+            let pending = (space.pending_units(), space.held_units());
+            (space.units() * UNIT as u64, space.used(), pending.0, pending.1)
         };
         let pages_allocated = self.ids.lock().len();
         let map_blocks_dirty = self.blocks.lock().dirty_len() as u64;
@@ -318,6 +321,7 @@ impl Store {
             file_bytes,
             used_units,
             pending_units,
+            held_units,
             pages_stored: get(&c.pages_stored),
             pages_allocated,
             map_blocks_dirty,

@@ -7,6 +7,8 @@ struct Model {
     used: BTreeSet<u64>,
     held: Vec<Extent>,
     pending: Vec<(Lsn, Extent)>,
+    /// What is given up from here on stays.
+    kept_from: Option<Lsn>,
 }
 
 impl Model {
@@ -84,11 +86,23 @@ fn space_agrees_with_a_model() {
                     }
                 }
             }
+            if step % 90 == 20 {
+                let from = Lsn(step + rng.u64(..10));
+                space.hold(from);
+                model.kept_from = Some(from);
+            } else if step % 90 == 70 {
+                assert!(space.is_held() && space.let_go() && !space.let_go());
+                model.kept_from = None;
+            }
             space.release(Lsn(step));
-            let (free, left) = model.pending.drain(..).partition(|&(lsn, _)| lsn < Lsn(step));
+            let stays = |lsn| lsn >= Lsn(step) || model.kept_from.is_some_and(|from| lsn >= from);
+            let (left, free) = model.pending.drain(..).partition(|&(lsn, _)| stays(lsn));
             model.pending = left;
             let free: Vec<_> = free;
             free.into_iter().for_each(|(_, extent)| model.drop(extent));
+            let durable = model.pending.iter().filter(|(lsn, _)| *lsn < Lsn(step));
+            let held: u64 = durable.map(|(_, extent)| u64::from(extent.units)).sum();
+            assert_eq!(space.held_units(), held);
             if step % 50 == 7 {
                 space.cut_tail(0);
                 let mut walk = space.punch_walk(0);

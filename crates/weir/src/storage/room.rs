@@ -160,7 +160,7 @@ impl Storage {
     pub(super) fn release_much_pending(&self) -> Result<(), Fault> {
         let stats = self.store.stats();
         let live = stats.used_units - stats.pending_units;
-        match stats.pending_units > live.min(PENDING_MAX) {
+        match stats.pending_units - stats.held_units > live.min(PENDING_MAX) {
             true => self.release_pending(),
             false => Ok(()),
         }
@@ -168,7 +168,8 @@ impl Storage {
 
     /// Frees what was given up, if there is any.
     pub(super) fn release_pending(&self) -> Result<(), Fault> {
-        if self.store.stats().pending_units > 0 {
+        let stats = self.store.stats();
+        if stats.pending_units > stats.held_units {
             self.release(self.redo.write_step(true)?);
         }
         Ok(())
