@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use weir::{Database, Durability, Error, Isolation, Options, Shutdown, Transaction, Value};
+use weir_os::sim::{Fault, OpKind, Times};
 use weir_os::{Create, Disk, Mode, SimDisk};
 
 const ROWS: u64 = 300;
@@ -200,4 +201,56 @@ fn no_page_is_given_up_for_a_damaged_log() {
         let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
         assert_eq!(common::all_items(&mut txn, &table).len() as u64, ROWS);
     }
+}
+
+/// An image that the device can't read is as good as damaged; what fails otherwise is no reason to give up pages.
+#[test]
+fn pages_that_the_device_fails_to_read_are_given_up() {
+    let disk = crashed();
+    let (mut given_up, mut refused, mut is_reached) = (0, 0, true);
+    for operation in 0.. {
+        if !is_reached {
+            break;
+        }
+        let failing = disk.process_kill();
+        let (on, at) = (Some(OpKind::Read), failing.operations() + operation);
+        failing.inject(Fault::Io { on, at, times: Times::Once });
+        let opened = open(&failing, true).and_then(recovered);
+        is_reached = failing.operations() > at;
+        failing.clear_faults();
+        match opened {
+            Ok(db) => {
+                let emptied = db.status().recovery_pages_given_up;
+                assert!(emptied <= 1, "operation {operation}: {emptied} pages");
+                let found = versions(&db);
+                let of_one = |name: &str| found.keys().filter(|(of, _)| *of == name).count() as u64;
+                assert!(TABLES.iter().any(|name| of_one(name) == ROWS), "operation {operation}");
+                given_up += emptied;
+            }
+            // It was something else. Nothing has changed.
+            Err(error) => {
+                assert!(matches!(error, Error::Storage(_)), "operation {operation}: {error}");
+                drop(error);
+                let db = open(&failing.process_kill(), false).and_then(recovered).unwrap();
+                assert_eq!(versions(&db).len() as u64, 2 * ROWS, "operation {operation}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(given_up > 1 && refused > 5, "{given_up} given up, {refused} refused");
+}
+
+#[test]
+fn a_data_file_that_was_cut_short_is_refused_and_not_given_up() {
+    let disk = crashed();
+    let cut = disk.process_kill();
+    let data = cut.open("data", Create::No, Mode::Cached).unwrap();
+    data.set_len(16 << 10).unwrap();
+    for give_up_damaged in [false, true] {
+        let error = open(&cut, give_up_damaged).map(drop).unwrap_err();
+        let text = error.to_string();
+        assert!(error.is_corrupt() && text.contains("extent beyond the file"), "{text}");
+    }
+    let db = open(&disk, true).and_then(recovered).unwrap();
+    assert_eq!((db.status().recovery_pages_given_up, versions(&db).len() as u64), (0, 2 * ROWS));
 }
