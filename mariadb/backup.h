@@ -5,15 +5,18 @@
 
 namespace weir {
 
-// BACKUP STAGE START and END. Commits are blocked at the end, so the moment of the copy is that of all else that is backed
-// up then; the copying itself is done by a thread of its own.
+// BACKUP STAGE START and END. A copy that was asked for before the start is begun at the end, if commits are blocked then: so its
+// moment is that of all else that is backed up. A thread of its own makes it.
 void prepare_for_backup();
 void end_backup();
 
-// How it stands with the last one.
+// How it stands with the last copy; and how many BACKUP STAGEs have begun: whoever asked for the copy knows by that whether it
+// went to his own.
 Bytes backup_text();
+ulonglong backup_stages();
 
-// Gives up one that is being made.
+// Gives up the copy that is being made, and doesn't wait for that; does.
+void give_up_backup();
 void stop_backup();
 
 } // namespace weir

@@ -54,12 +54,25 @@ static int show_backup(MYSQL_THD thd, struct st_mysql_show_var *var, void *, str
   return 0;
 }
 
+static int show_backup_stages(MYSQL_THD thd, struct st_mysql_show_var *var, void *, struct system_status_var *,
+                              enum enum_var_type)
+{
+  auto value= static_cast<ulonglong *>(thd_alloc(thd, sizeof(ulonglong)));
+  if (!value)
+    return 1;
+  *value= backup_stages();
+  var->type= SHOW_ULONGLONG;
+  var->value= value;
+  return 0;
+}
+
 // mariadb/build makes it of what git says.
 extern const char build_text[];
 
 struct st_mysql_show_var status_variables[]= {
     {"Weir", reinterpret_cast<void *>(show_figures), SHOW_FUNC},
     {"Weir_backup", reinterpret_cast<void *>(show_backup), SHOW_FUNC},
+    {"Weir_backup_stages", reinterpret_cast<void *>(show_backup_stages), SHOW_FUNC},
     {"Weir_build", const_cast<char *>(build_text), SHOW_CHAR},
     {nullptr, nullptr, SHOW_UNDEF}};
 

@@ -1,4 +1,5 @@
 #include "sysvars.h"
+#include "backup.h"
 #include "session.h"
 #include "errors.h"
 #include <mutex>
@@ -54,22 +55,49 @@ static void set_dirty_limit(THD *thd, struct st_mysql_sys_var *, void *to, const
 
 static char *backup_dir;
 
-static int check_backup_dir(THD *thd, struct st_mysql_sys_var *, void *save, struct st_mysql_value *value)
+// That nothing can be written there is to be known before all else is copied.
+static bool may_hold_backup(const char *directory, size_t length)
+{
+  if (length >= FN_REFLEN || *directory != FN_LIBCHAR)
+  {
+    my_printf_error(ER_WRONG_VALUE_FOR_VAR, "WEIR: weir_backup_dir is the path of a directory, from / on", MYF(0));
+    return false;
+  }
+  weir::Bytes parent(directory, length);
+  while (parent.size() > 1 && parent.back() == FN_LIBCHAR)
+    parent.pop_back();
+  parent.resize(parent.rfind(FN_LIBCHAR) + 1);
+  if (!access(parent.c_str(), W_OK | X_OK))
+    return true;
+  my_printf_error(ER_WRONG_VALUE_FOR_VAR, "WEIR: the server can't make weir_backup_dir in %s: %s", MYF(0), parent.c_str(),
+                  strerror(errno));
+  return false;
+}
+
+static int check_backup_dir(THD *, struct st_mysql_sys_var *, void *save, struct st_mysql_value *value)
 {
   int length= 0;
   const char *wanted= value->val_str(value, nullptr, &length);
-  if (wanted && length > 0 && (length >= FN_REFLEN || !test_if_hard_path(wanted)))
-  {
-    my_printf_error(ER_WRONG_VALUE_FOR_VAR, "WEIR: weir_backup_dir is the path of a directory, from / on", MYF(0));
+  if (wanted && length > 0 && !may_hold_backup(wanted, size_t(length)))
     return 1;
-  }
-  *static_cast<const char **>(save)= wanted ? thd_strmake(thd, wanted, size_t(length)) : nullptr;
+  *static_cast<const char **>(save)= wanted;
   return 0;
 }
 
+static void set_backup_dir(THD *, struct st_mysql_sys_var *, void *to, const void *from)
+{
+  const char *wanted= *static_cast<const char *const *>(from);
+  bool is_empty= !wanted || !*wanted;
+  my_free(backup_dir);
+  *static_cast<char **>(to)= is_empty ? nullptr : my_strdup(PSI_NOT_INSTRUMENTED, wanted, MYF(0));
+  if (is_empty)
+    weir::give_up_backup();
+}
+
 static MYSQL_SYSVAR_STR(backup_dir, backup_dir, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_NOCMDOPT | PLUGIN_VAR_MEMALLOC,
-    "A new directory, into which the next BACKUP STAGE END copies the database while the server goes on; the status variable "
-    "Weir_backup tells what becomes of it", check_backup_dir, nullptr, nullptr);
+    "A new directory, into which the next BACKUP STAGE copies the database at its end, while the server goes on; the status "
+    "variable Weir_backup tells what becomes of it. Set to '' while that is done, it is given up",
+    check_backup_dir, set_backup_dir, nullptr);
 
 static MYSQL_SYSVAR_DOUBLE(dirty_limit, dirty_limit, PLUGIN_VAR_RQCMDARG,
     "Share of memory whose pages may have unwritten changes: at the limit, which is never exceeded, writers "
@@ -131,14 +159,6 @@ Bytes take_backup_dir()
   backup_dir= nullptr;
   mysql_mutex_unlock(&LOCK_global_system_variables);
   return directory;
-}
-
-bool has_backup_dir()
-{
-  mysql_mutex_lock(&LOCK_global_system_variables);
-  bool has= backup_dir && *backup_dir;
-  mysql_mutex_unlock(&LOCK_global_system_variables);
-  return has;
 }
 
 bool clean_shutdown()

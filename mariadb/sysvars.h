@@ -9,7 +9,6 @@ WeirOptions open_options();
 void show_redo_capacity();
 bool clean_shutdown();
 
-// Where the next BACKUP STAGE puts a copy of the database; empty: it makes none.
-bool has_backup_dir();
+// Where the BACKUP STAGE that begins puts a copy of the database; empty: it makes none.
 Bytes take_backup_dir();
 } // namespace weir

@@ -391,7 +391,7 @@ enum WeirResult weir_backup_begin(const struct WeirDatabase *database,
 // `backup` is a handle; `more` may be written.
 enum WeirResult weir_backup_step(struct WeirBackup *backup, bool *more);
 
-// Bytes that were copied so far.
+// Bytes of files that are done with so far.
 //
 // # Safety
 // `backup` is a handle.

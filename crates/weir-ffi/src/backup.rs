@@ -3,6 +3,8 @@
 use crate::bytes::WeirBytes;
 use crate::database::WeirDatabase;
 use crate::error::{failed, handle, WeirResult};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use weir::Backup;
 
 /// A backup that is being made.
@@ -19,8 +21,8 @@ pub unsafe extern "C" fn weir_backup_begin(
     out: *mut *mut WeirBackup,
 ) -> WeirResult {
     // SAFETY: the caller's promises.
-    let (database, directory) = unsafe { (&*database, directory.text()) };
-    let begun = database.0.begin_backup(directory);
+    let (database, directory) = unsafe { (&*database, directory.slice()) };
+    let begun = database.0.begin_backup(OsStr::from_bytes(directory));
     // SAFETY: the caller's promise.
     unsafe { handle(begun.map(WeirBackup), out) }
 }

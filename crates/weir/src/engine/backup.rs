@@ -70,7 +70,9 @@ impl Database {
             storage.figures.backups_failed.fetch_add(1, Relaxed);
         })?;
         let copying = storage.begin_backup(begun.to.clone())?;
-        Ok(Backup { copying, begun })
+        let backup = Backup { copying, begun };
+        backup.tell();
+        Ok(backup)
     }
 }
 
@@ -101,10 +103,14 @@ impl Backup {
     pub fn step(&mut self) -> Result<bool> {
         let storage = self.begun.storage();
         storage.backup_step(&mut self.copying)?;
-        let BackupProgress { bytes_done, bytes_total } = self.progress();
-        let left = bytes_total - bytes_done;
-        storage.figures.backup_bytes_left.store(left, Relaxed);
+        self.tell();
         Ok(!self.copying.is_done())
+    }
+
+    fn tell(&self) {
+        let BackupProgress { bytes_done, bytes_total } = self.progress();
+        let left = &self.begun.storage().figures.backup_bytes_left;
+        left.store(bytes_total - bytes_done, Relaxed);
     }
 
     /// How far it is.
@@ -173,6 +179,6 @@ fn discard(to: &dyn Disk) -> bool {
         return false;
     }
     // As far as it can be: without a control file nobody takes it for a database.
-    names.iter().for_each(|name| drop(to.remove(name)));
+    names.iter().map(String::as_str).chain(["lock"]).for_each(|name| drop(to.remove(name)));
     true
 }
