@@ -205,6 +205,12 @@ impl Segments {
         (segment.clone(), before)
     }
 
+    /// The segment that holds a position, if it is in use.
+    pub fn find(&self, lsn: u64) -> Option<Segment> {
+        let table = self.table.lock();
+        table.segments.iter().find(|segment| segment.span.holds(lsn)).cloned()
+    }
+
     /// The segments that hold `from .. to`.
     pub fn between(&self, from: u64, to: u64) -> Vec<Segment> {
         let table = self.table.lock();

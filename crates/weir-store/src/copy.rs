@@ -46,30 +46,37 @@ impl Store {
         }
     }
 
-    /// Copies the map file as it is, durably but for its name, and makes an empty data file beside it. Returns the
-    /// length of the map file in bytes and of the data file in units.
+    /// Copies the map file as it is, durably but for its name; returns its length in bytes. No block is written meanwhile:
+    /// the caller sees to that.
     ///
     /// # Errors
     /// `Disk`, of one side or the other; nothing here has changed.
-    pub fn copy_map(&self, to: &dyn Disk) -> Result<(u64, u64)> {
-        // No block is being written meanwhile.
-        let io = self.map_io.lock();
+    pub fn copy_map(&self, to: &dyn Disk) -> Result<u64> {
+        let map_bytes = self.map_io.lock().map_bytes;
         let copy = to.open(MAP, Create::New, Mode::Direct)?;
-        copy.set_len(io.map_bytes)?;
+        copy.set_len(map_bytes)?;
         let mut offset = 0;
-        while offset < io.map_bytes {
-            let bytes = MAP_STEP_BYTES.min(io.map_bytes - offset);
+        while offset < map_bytes {
+            let bytes = MAP_STEP_BYTES.min(map_bytes - offset);
             let buf = self.map_file.read(offset, AlignedBuf::zeroed(bytes as usize))?;
             copy.write(offset, buf)?;
             offset += bytes;
         }
         copy.sync()?;
-        to.open(DATA, Create::New, Mode::Direct)?;
-        Ok((io.map_bytes, self.space.lock().units()))
+        Ok(map_bytes)
     }
 
-    /// Copies some of what is used of the data file in the units `from..end`; returns up to where that is done. `copy` is
-    /// long enough for it afterwards.
+    /// Makes an empty file for a copy of the data file, and says how long that is now, in units.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn begin_data_copy(&self, to: &dyn Disk) -> Result<(Arc<dyn File>, u64)> {
+        let copy = to.open(DATA, Create::New, Mode::Direct)?;
+        Ok((copy, self.space.lock().units()))
+    }
+
+    /// Copies some of what is used of the data file in the units `from..end`; returns up to where that is done. Free space
+    /// is left out: it takes none there.
     ///
     /// # Errors
     /// `Disk`, of one side or the other; nothing here has changed.
@@ -100,21 +107,23 @@ impl Store {
     }
 }
 
-/// Opens the data file that [`Store::copy_map`] has made, `units` long.
+/// Gives a copy of the data file its length, `units`, and makes it durable.
 ///
 /// # Errors
 /// `Disk`.
-pub fn open_data_copy(disk: &dyn Disk, units: u64) -> Result<Arc<dyn File>> {
-    let data = disk.open(DATA, Create::No, Mode::Direct)?;
-    data.set_len(units * UNIT as u64)?;
-    Ok(data)
+pub fn end_data_copy(copy: &dyn File, units: u64) -> Result<()> {
+    let (written, bytes) = (copy.len()?, units * UNIT as u64);
+    copy.set_len(bytes)?;
+    copy.punch(written, bytes.saturating_sub(written))?;
+    copy.sync()?;
+    Ok(())
 }
 
 /// Whether there is a database.
 ///
 /// # Errors
 /// The disk's.
-pub fn has_control(disk: &dyn Disk) -> std::result::Result<bool, DiskError> {
+pub(crate) fn has_control(disk: &dyn Disk) -> std::result::Result<bool, DiskError> {
     Ok(disk.list()?.iter().any(|name| name == CONTROL))
 }
 

@@ -7,8 +7,9 @@ mod common;
 use common::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use weir::{Database, Error, Isolation, Options, Shutdown, Table};
-use weir_os::{Disk, SimDisk};
+use std::time::Duration;
+use weir::{Database, Error, Isolation, Options, Shutdown, Table, Value};
+use weir_os::{AlignedBuf, Create, Disk, File, Io, Mode, SimDisk};
 
 fn item(id: u64) -> Item {
     let mut rng = fastrand::Rng::with_seed(id);
@@ -29,67 +30,290 @@ fn ids(db: &Database) -> Vec<u64> {
     items.into_iter().map(|(id, _)| id).collect()
 }
 
-/// Writers that insert rows in order, each with the rows that its transaction takes back: a backup has all rows up to one of
-/// each writer, at least those that were there when it began.
+const WRITERS: u64 = 3;
+/// Rows of a transaction.
+const BLOCK: u64 = 20;
+/// Blocks of each writer that there are.
+const LIVE: u64 = 200;
+
+/// What writers have committed: blocks, by their numbers.
+struct Committed([AtomicU64; WRITERS as usize]);
+
+impl Committed {
+    fn now(&self) -> Vec<u64> {
+        self.0.iter().map(|blocks| blocks.load(Ordering::Acquire)).collect()
+    }
+}
+
+fn ids_of(writer: u64, block: u64) -> impl Iterator<Item = u64> {
+    (block * BLOCK..(block + 1) * BLOCK).map(move |n| n * WRITERS + writer)
+}
+
+/// Inserts blocks of rows and deletes the oldest ones, and takes back what it has done now and then.
+fn write(db: &Database, table: &Table, writer: u64, committed: &Committed, stop: &AtomicBool) {
+    for block in 0.. {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        ids_of(writer, block).for_each(|id| txn.insert(table, &values(id, &item(id))).unwrap());
+        let oldest = block.checked_sub(LIVE).into_iter().flat_map(|old| ids_of(writer, old));
+        oldest.for_each(|id| assert!(txn.delete(table, &[Value::U64(id)]).unwrap()));
+        txn.commit().unwrap();
+        committed.0[writer as usize].store(block + 1, Ordering::Release);
+        if block % 7 == 0 {
+            let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+            ids_of(writer, block).for_each(|id| {
+                txn.delete(table, &[Value::U64(id)]).unwrap();
+            });
+            txn.rollback().unwrap();
+        }
+    }
+}
+
+/// A copy has all blocks of each writer up to one that was its last between `before` and `after`, and no part of another.
+fn assert_one_moment(copy: &Database, before: &[u64], after: &[u64]) {
+    let found = ids(copy);
+    for writer in 0..WRITERS {
+        let of_writer: Vec<u64> =
+            found.iter().copied().filter(|id| id % WRITERS == writer).collect();
+        let last = of_writer.last().map_or(0, |id| id / WRITERS / BLOCK + 1);
+        let range = before[writer as usize]..=after[writer as usize] + 1;
+        assert!(range.contains(&last), "{last} of {range:?}");
+        let blocks = last.saturating_sub(LIVE)..last;
+        assert_eq!(of_writer, blocks.flat_map(|b| ids_of(writer, b)).collect::<Vec<_>>());
+    }
+    check_quiet(copy);
+}
+
+/// Beside writers, and a log that becomes longer and shorter, and is full all the time.
 #[test]
 fn a_backup_beside_writers_is_the_database_at_one_moment() {
     let _watchdog = Watchdog::new("a backup beside writers");
-    const WRITERS: u64 = 3;
-    const ROWS: u64 = 5;
     let dir = tempfile::tempdir().unwrap();
-    // A log that is full all the time, and memory for a part of the data.
-    let with = || options(8 << 20, 4 << 20);
-    let db = Database::open(dir.path().join("db"), with()).unwrap();
+    let db = Database::open(dir.path().join("db"), options(8 << 20, 4 << 20)).unwrap();
     let table = db.create_table("items", items()).unwrap();
-    let stop = AtomicBool::new(false);
-    let committed: Vec<AtomicU64> = (0..WRITERS).map(|_| AtomicU64::new(0)).collect();
+    let (stop, committed) = (AtomicBool::new(false), Committed(Default::default()));
+    let backups = 8 * factor();
     std::thread::scope(|scope| {
+        let (db, table, committed) = (&db, &table, &committed);
+        let stopped = &stop;
         for writer in 0..WRITERS {
-            let (db, table, stop, committed) = (&db, &table, &stop, &committed);
-            scope.spawn(move || {
-                for turn in 0.. {
-                    if stop.load(Ordering::Relaxed) {
-                        break;
-                    }
-                    let ids = (turn * ROWS..(turn + 1) * ROWS).map(|n| n * WRITERS + writer);
-                    insert(db, table, ids.clone());
-                    committed[writer as usize].store(turn + 1, Ordering::Release);
-                    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
-                    for id in ids {
-                        assert!(txn.delete(table, &[weir::Value::U64(id)]).unwrap());
-                    }
-                    txn.rollback().unwrap();
-                }
-            });
+            scope.spawn(move || write(db, table, writer, committed, stopped));
         }
-        for number in 0..3 * factor() {
-            while committed[0].load(Ordering::Acquire) < 300 * (number + 1) {
+        scope.spawn(move || {
+            for capacity in [2, 16, 1, 6, 32, 3].into_iter().cycle() {
+                if stopped.load(Ordering::Relaxed) {
+                    break;
+                }
+                db.set_redo_capacity(capacity << 20).unwrap();
+                std::thread::sleep(Duration::from_millis(40));
+            }
+        });
+        // The others end, too, if this fails.
+        let _stop = Stop(&stop);
+        let mut rng = fastrand::Rng::with_seed(seed());
+        for number in 0..backups {
+            while committed.now().iter().any(|&blocks| blocks < 50 * (number + 1)) {
                 std::thread::yield_now();
             }
             let to = dir.path().join(format!("backup-{number}"));
-            let turns = || committed.iter().map(|turns| turns.load(Ordering::Acquire));
-            let before: Vec<u64> = turns().collect();
-            let backup = db.begin_backup(&to).unwrap();
-            let after: Vec<u64> = turns().map(|turns| turns + 1).collect();
-            let progress = backup.finish().unwrap();
-            assert_eq!(progress.bytes_done, progress.bytes_total);
-            let copy = Database::open(&to, options(64 << 20, 4 << 20)).unwrap();
-            let found = ids(&copy);
-            for writer in 0..WRITERS {
-                let of_writer = found.iter().filter(|&&id| id % WRITERS == writer);
-                let numbers: Vec<u64> = of_writer.map(|id| id / WRITERS).collect();
-                let turns = numbers.len() as u64 / ROWS;
-                let range = before[writer as usize]..=after[writer as usize];
-                assert!(range.contains(&turns), "{turns} of {range:?}");
-                assert_eq!(numbers, (0..turns * ROWS).collect::<Vec<_>>());
+            let before = committed.now();
+            let mut backup = db.begin_backup(&to).unwrap();
+            let after = committed.now();
+            let pause = Duration::from_millis(rng.u64(..20));
+            while backup.step().unwrap() {
+                std::thread::sleep(pause);
             }
-            check_quiet(&copy);
+            let progress = backup.progress();
+            assert_eq!(progress.bytes_done, progress.bytes_total);
+            drop(backup);
+            let copy = Database::open(&to, options(64 << 20, 4 << 20)).unwrap();
+            assert_one_moment(&copy, &before, &after);
             copy.close(Shutdown::Fast, &mut |_| {}).unwrap();
         }
-        stop.store(true, Ordering::Relaxed);
     });
-    assert_eq!(db.status().backups_made, 3 * factor());
+    assert_eq!(db.status().backups_made, backups);
     check_quiet(&db);
+}
+
+/// Has others stop, however its owner ends.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Holds up a sync of the log while it is closed.
+#[derive(Default)]
+struct Gate {
+    closed: AtomicBool,
+    /// Whether somebody waits.
+    waiting: AtomicBool,
+}
+
+/// The disk of a database whose log has the gate.
+struct Gated(SimDisk, Arc<Gate>);
+
+/// The disk of a backup: once its map is open, the gate is closed, and a sync of the log waits there.
+struct Closing(SimDisk, Arc<Gate>);
+
+struct GatedFile(Arc<dyn File>, Arc<Gate>);
+
+fn until(is_so: impl Fn() -> bool) {
+    while !is_so() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+macro_rules! as_disk_0 {
+    () => {
+        fn remove(&self, name: &str) -> weir_os::Result<()> {
+            self.0.remove(name)
+        }
+        fn rename(&self, from: &str, to: &str) -> weir_os::Result<()> {
+            self.0.rename(from, to)
+        }
+        fn list(&self) -> weir_os::Result<Vec<String>> {
+            self.0.list()
+        }
+        fn sync_dir(&self) -> weir_os::Result<()> {
+            self.0.sync_dir()
+        }
+        fn free_bytes(&self) -> weir_os::Result<u64> {
+            self.0.free_bytes()
+        }
+        fn lock(&self) -> weir_os::Result<Box<dyn Send + Sync>> {
+            self.0.lock()
+        }
+        fn describe(&self) -> String {
+            self.0.describe()
+        }
+    };
+}
+
+impl Disk for Gated {
+    fn open(&self, name: &str, create: Create, mode: Mode) -> weir_os::Result<Arc<dyn File>> {
+        let file = self.0.open(name, create, mode)?;
+        let is_log = name.starts_with("redo-");
+        Ok(if is_log { Arc::new(GatedFile(file, self.1.clone())) } else { file })
+    }
+    as_disk_0!();
+}
+
+impl Disk for Closing {
+    fn open(&self, name: &str, create: Create, mode: Mode) -> weir_os::Result<Arc<dyn File>> {
+        if name == "map" && create == Create::New {
+            self.1.closed.store(true, Ordering::SeqCst);
+            until(|| self.1.waiting.load(Ordering::SeqCst));
+        }
+        self.0.open(name, create, mode)
+    }
+    as_disk_0!();
+}
+
+impl File for GatedFile {
+    fn run(&self, batch: Vec<Io>) -> weir_os::Result<Vec<AlignedBuf>> {
+        self.0.run(batch)
+    }
+    fn len(&self) -> weir_os::Result<u64> {
+        self.0.len()
+    }
+    fn set_len(&self, bytes: u64) -> weir_os::Result<()> {
+        self.0.set_len(bytes)
+    }
+    fn punch(&self, offset: u64, bytes: u64) -> weir_os::Result<()> {
+        self.0.punch(offset, bytes)
+    }
+    fn sync(&self) -> weir_os::Result<()> {
+        if self.1.closed.load(Ordering::SeqCst) {
+            self.1.waiting.store(true, Ordering::SeqCst);
+            until(|| !self.1.closed.load(Ordering::SeqCst));
+        }
+        self.0.sync()
+    }
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+    fn renamed(&self, name: &str) -> Arc<dyn File> {
+        Arc::new(GatedFile(self.0.renamed(name), self.1.clone()))
+    }
+}
+
+/// The copy's data file was as long as this one's before the moment, and lacked images of just then.
+#[test]
+fn a_data_file_that_grows_while_the_moment_is_settled_is_copied_to_its_end() {
+    let _watchdog = Watchdog::new("a data file that grows");
+    let gate = Arc::new(Gate::default());
+    let with = || options(8 << 20, 64 << 20);
+    let db = Database::open_on(Arc::new(Gated(SimDisk::new(1), gate.clone())), with()).unwrap();
+    let table = db.create_table("items", items()).unwrap();
+    insert(&db, &table, 0..20_000);
+    db.checkpoint().unwrap();
+    let (to, stop) = (SimDisk::new(2), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let (db, table, stopped, gate) = (&db, &table, &stop, &gate);
+        scope.spawn(move || {
+            for first in (20_000..).step_by(100).take_while(|_| !stopped.load(Ordering::Relaxed)) {
+                insert(db, table, first..first + 100);
+            }
+        });
+        scope.spawn(move || {
+            until(|| gate.waiting.load(Ordering::SeqCst));
+            let before = db.status();
+            until(|| {
+                let now = db.status();
+                let written = now.page_bytes_written - before.page_bytes_written;
+                now.data_file_bytes > before.data_file_bytes && written > 3 << 20
+            });
+            gate.closed.store(false, Ordering::SeqCst);
+        });
+        let _stop = Stop(&stop);
+        let backup = db.begin_backup_on(Arc::new(Closing(to.clone(), gate.clone()))).unwrap();
+        backup.finish().unwrap();
+    });
+    check_quiet(&Database::open_on(Arc::new(to), with()).unwrap());
+}
+
+/// A thread that writes more than the log holds, instead of going on with its backup, waited for itself.
+#[test]
+fn a_backup_that_is_not_gone_on_with_is_given_up() {
+    let _watchdog = Watchdog::new("a backup that is not gone on with");
+    let db = Database::open_on(Arc::new(SimDisk::new(1)), options(8 << 20, 1 << 20)).unwrap();
+    let table = db.create_table("items", items()).unwrap();
+    let to = SimDisk::new(2);
+    let mut backup = db.begin_backup_on(Arc::new(to.clone())).unwrap();
+    (0..50).for_each(|n| insert(&db, &table, n * 100..(n + 1) * 100));
+    for _ in 0..2 {
+        let error = backup.step().unwrap_err().to_string();
+        assert!(error.contains("given up"), "{error}");
+    }
+    drop(backup);
+    assert_eq!(to.list().unwrap(), Vec::<String>::new());
+    assert_eq!(db.status().backups_failed, 1);
+}
+
+/// A step that failed kept the log, and writers waited until the backup was dropped.
+#[test]
+fn a_step_that_failed_keeps_nothing_and_its_directory_keeps_what_others_put_there() {
+    let _watchdog = Watchdog::new("a step that failed");
+    let db = Database::open_on(Arc::new(SimDisk::new(1)), options(8 << 20, 1 << 20)).unwrap();
+    let table = db.create_table("items", items()).unwrap();
+    insert(&db, &table, 0..500);
+    let to = SimDisk::new(2);
+    let mut backup = db.begin_backup_on(Arc::new(to.clone())).unwrap();
+    to.open("notes", Create::New, Mode::Cached).unwrap();
+    to.set_capacity(Some(0));
+    let error = backup.step().unwrap_err().to_string();
+    assert!(error.contains("sim/redo-"), "{error}");
+    let before = db.status().lsn_last_checkpoint;
+    insert(&db, &table, 500..600);
+    db.checkpoint().unwrap();
+    assert!(db.status().lsn_last_checkpoint > before);
+    drop(backup);
+    assert_eq!(to.list().unwrap(), ["notes"]);
 }
 
 fn small() -> Options {

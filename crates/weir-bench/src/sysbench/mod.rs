@@ -232,6 +232,8 @@ impl Plan {
                 let Some((_, filled)) = servers.iter().find(|(spec, _)| *spec == turn.spec) else {
                     continue;
                 };
+                // Nobody pays for what another one has left to be written.
+                rustix::fs::sync();
                 let done = filled.server.resume().and_then(|()| {
                     self.case(&filled.server, turn, case, running);
                     filled.server.pause()

@@ -32,9 +32,9 @@ impl Database {
     /// Settles the moment of a backup: what has been committed before the call is in it, what begins to be committed after
     /// the return isn't. [`Backup::step`] then makes it. `to` is an empty directory, or is made. One backup at a time.
     ///
-    /// Until it has ended, the files of this database grow by what is written meanwhile, for nothing is written over what is still to be copied;
-    /// and of the redo log is needed again only what has been copied, so a log that is full and a slow `to` hold writers
-    /// back in the first part of the copy.
+    /// Until it has ended, the data file grows by what is written meanwhile, for nothing is written over what is to be
+    /// copied. The redo log, which is copied first, is used again only where it has been: writers wait for that when it is full. So call `step` soon, and not in
+    /// a thread that writes in between. A backup that keeps others from writing for ten seconds is given up.
     ///
     /// # Errors
     /// [`Error::BackupRunning`]; [`Error::BackupTarget`] when there is something in `to`; of files, on one side or the other.
@@ -94,8 +94,7 @@ pub struct Backup {
 }
 
 impl Backup {
-    /// Copies some more, some MiB at most or a file of the redo log, durably at the end; whether something is left. Once nothing is,
-    /// the copy is a database.
+    /// Copies some more, some MiB at most; whether something is left. Once nothing is, the copy is a database, durably.
     ///
     /// # Errors
     /// Of files; when this database has stopped or been closed, or its device is full, so that it needs the space that it has
@@ -104,7 +103,8 @@ impl Backup {
         let storage = self.begun.storage();
         storage.backup_step(&mut self.copying)?;
         self.tell();
-        Ok(!self.copying.is_done())
+        self.begun.is_done = self.copying.is_done();
+        Ok(!self.begun.is_done)
     }
 
     fn tell(&self) {
@@ -142,6 +142,8 @@ impl Drop for Turn {
 struct Begun {
     to: Arc<dyn Disk>,
     turn: Turn,
+    /// Whether the copy is a database.
+    is_done: bool,
     /// Nobody opens what is half made.
     _lock: Box<dyn Send + Sync>,
 }
@@ -152,7 +154,7 @@ impl Begun {
         if !to.list()?.is_empty() {
             return Err(Error::BackupTarget { directory: name.to_string() });
         }
-        Ok(Begun { to, turn, _lock: lock })
+        Ok(Begun { to, turn, is_done: false, _lock: lock })
     }
 
     fn storage(&self) -> &Storage {
@@ -166,19 +168,18 @@ impl Drop for Begun {
         storage.end_backup();
         let figures = &storage.figures;
         figures.backup_bytes_left.store(0, Relaxed);
-        let ended =
-            if discard(&*self.to) { &figures.backups_failed } else { &figures.backups_made };
+        let ended = if self.is_done { &figures.backups_made } else { &figures.backups_failed };
         ended.fetch_add(1, Relaxed);
+        if !self.is_done {
+            discard(&*self.to);
+        }
     }
 }
 
-/// Removes what is no database yet; whether it was none.
-fn discard(to: &dyn Disk) -> bool {
-    let Ok(names) = to.list() else { return true };
-    if names.iter().any(|name| name == "control") {
-        return false;
-    }
-    // As far as it can be: without a control file nobody takes it for a database.
-    names.iter().map(String::as_str).chain(["lock"]).for_each(|name| drop(to.remove(name)));
-    true
+/// Removes what was copied, as far as it can be, and so that nobody takes it for a database.
+fn discard(to: &dyn Disk) {
+    let names = to.list().unwrap_or_default();
+    let of_log = names.iter().map(String::as_str).filter(|name| name.starts_with("redo-"));
+    let others = ["control", "control.new", "map", "data", "lock"];
+    others.into_iter().chain(of_log).for_each(|name| drop(to.remove(name)));
 }

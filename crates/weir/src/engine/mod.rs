@@ -55,7 +55,7 @@ use prepared::Registry;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire};
 use std::time::{Duration, Instant};
 use table::{Home, Shared};
 use threads::Threads;
@@ -358,9 +358,12 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// Storage errors; what was moved stays moved.
+    /// [`Error::BackupRunning`]: what is moved then leaves its old place in use. Storage errors; what was moved stays moved.
     pub fn compact(&self, progress: &mut dyn FnMut(u64)) -> Result<Compacted> {
         let _one = self.0.compacting.lock();
+        if self.0.backing_up.load(Acquire) {
+            return Err(Error::BackupRunning);
+        }
         let storage = self.0.running()?;
         let bytes_before = storage.store.stats().file_bytes;
         let pages_moved = storage.compact(progress)?;

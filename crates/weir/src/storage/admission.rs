@@ -158,6 +158,12 @@ impl Storage {
                     self.check()?;
                     self.redo.wait_for_space(Duration::from_millis(1));
                 }
+                // Whoever goes on is more than a copy.
+                Err(Refused::Capacity)
+                    if checkpoints == CHECKPOINTS_MAX && self.kept_log.give_up() =>
+                {
+                    checkpoints = 0;
+                }
                 Err(Refused::Capacity) if checkpoints == CHECKPOINTS_MAX => {
                     return Err(Fault::LogFull { capacity_bytes: self.redo.capacity() });
                 }
@@ -184,6 +190,7 @@ impl Storage {
             }
             return Ok(());
         }
+        self.kept_log.give_up_if_stalled();
         self.press();
         self.redo.wait_for_space(Duration::from_millis(5));
         self.fail_if_full(wait.is_in_vain(&self.vain.writes, &self.vain.releases))

@@ -12,11 +12,61 @@
 //! 4. The control file is written: from then on the copy is a database. Before, nobody takes it for one.
 
 use super::{Fault, Storage};
+use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
 use weir_os::{Disk, File};
 use weir_page::Lsn;
-use weir_store::{Control, UNIT, open_data_copy, write_first_control};
+use weir_store::{Control, UNIT, end_data_copy, write_first_control};
+
+/// A backup that has copied nothing of the log for that long is given up for a writer who waits for the log.
+const STALLED: Duration = Duration::from_secs(10);
+
+/// What a backup keeps of the log until it is copied: the checkpoint doesn't pass it.
+#[derive(Default)]
+pub struct KeptLog(Mutex<Option<Kept>>);
+
+struct Kept {
+    from: Lsn,
+    /// When it came there.
+    since: Instant,
+}
+
+impl KeptLog {
+    /// How far the checkpoint may go.
+    pub(super) fn bound(&self) -> Lsn {
+        self.0.lock().as_ref().map_or(Lsn(u64::MAX), |kept| kept.from)
+    }
+
+    fn keep(&self, from: Lsn) {
+        *self.0.lock() = Some(Kept { from, since: Instant::now() });
+    }
+
+    /// Keeps no more than what is from `copied` on.
+    ///
+    /// # Errors
+    /// `BackupGivenUp`.
+    fn advance(&self, copied: Lsn) -> Result<(), Fault> {
+        match &mut *self.0.lock() {
+            Some(kept) => *kept = Kept { from: copied, since: Instant::now() },
+            None => return Err(Fault::BackupGivenUp),
+        }
+        Ok(())
+    }
+
+    /// Keeps nothing any more; whether it did.
+    pub(super) fn give_up(&self) -> bool {
+        self.0.lock().take().is_some()
+    }
+
+    /// A writer waits for the log, and can't for ever.
+    pub(super) fn give_up_if_stalled(&self) {
+        let mut kept = self.0.lock();
+        if kept.as_ref().is_some_and(|kept| kept.since.elapsed() > STALLED) {
+            *kept = None;
+        }
+    }
+}
 
 /// A backup that is being made.
 pub struct Copying {
@@ -33,10 +83,12 @@ pub struct Copying {
 }
 
 /// What is copied next.
+#[derive(Clone, Copy)]
 enum Stage {
     Log(Lsn),
     Data(u64),
     Done,
+    Failed,
 }
 
 impl Copying {
@@ -57,17 +109,17 @@ impl Storage {
     /// # Errors
     /// Those of the log, and of copying the page map.
     pub fn begin_backup(&self, to: Arc<dyn Disk>) -> Result<Copying, Fault> {
+        // No checkpoint moves, and nobody writes to the map.
         let _one = self.checkpointing.lock();
         self.store.hold_space(self.redo.reserved());
         let checkpoint = self.redo.checkpoint();
-        self.backed_up.store(checkpoint.0, SeqCst);
-        let (map_bytes, units) = self.store.copy_map(&*to)?;
-        // The log is the newer one: it tells what the map lacks.
+        self.kept_log.keep(checkpoint);
+        let map_bytes = self.store.copy_map(&*to)?;
         self.redo.wait_durable(self.redo.reserved())?;
         let end = self.redo.durable();
-        let data = open_data_copy(&*to, units)?;
+        // Where images lie whose places the log tells up to its end, the file has been that long before.
+        let (data, units) = self.store.begin_data_copy(&*to)?;
         let control = self.control(checkpoint, end, false);
-        let all_bytes = map_bytes + (end.0 - checkpoint.0) + units * UNIT as u64;
         let mut copying = Copying {
             to,
             // The table of dirty pages isn't copied: all of the log is read.
@@ -76,7 +128,7 @@ impl Storage {
             units,
             stage: Stage::Log(checkpoint),
             done_bytes: map_bytes,
-            all_bytes,
+            all_bytes: map_bytes + (end.0 - checkpoint.0) + units * UNIT as u64,
         };
         // A writer with one thread can't wait until the log is copied.
         while self.inline && matches!(copying.stage, Stage::Log(_)) {
@@ -85,46 +137,82 @@ impl Storage {
         Ok(copying)
     }
 
-    /// Copies some more.
+    /// Copies some more. After an error nothing is held any more, and the copy is of no use.
     ///
     /// # Errors
-    /// Of one side or the other; of this one when it has stopped, or needs what is held for the backup: the copy is of no use.
+    /// Of one side or the other; of this one when it has stopped, or needs what is kept or held for the backup.
     pub fn backup_step(&self, copying: &mut Copying) -> Result<(), Fault> {
+        let next = self.next_stage(copying);
+        copying.stage = *next.as_ref().unwrap_or(&Stage::Failed);
+        if !matches!(copying.stage, Stage::Log(_) | Stage::Data(_)) {
+            self.end_backup();
+        }
+        next.map(drop)
+    }
+
+    fn next_stage(&self, copying: &mut Copying) -> Result<Stage, Fault> {
         self.check()?;
-        let end = copying.control.durable;
-        copying.stage = match copying.stage {
+        match copying.stage {
             Stage::Log(at) => {
-                let copied = self.redo.copy_segment(at, end, &*copying.to)?;
+                let end = copying.control.durable;
+                let copied = self.redo.copy_log(at, end, &*copying.to);
+                // What was given up meanwhile may be another part of the log by now.
+                self.kept_log.advance(*copied.as_ref().unwrap_or(&at))?;
+                let copied = copied?;
                 copying.done_bytes += copied.0 - at.0;
                 if copied < end {
-                    self.backed_up.store(copied.0, SeqCst);
-                    Stage::Log(copied)
-                } else {
-                    self.backed_up.store(u64::MAX, SeqCst);
-                    Stage::Data(0)
+                    return Ok(Stage::Log(copied));
                 }
+                self.kept_log.give_up();
+                Ok(Stage::Data(0))
             }
             Stage::Data(from) if from < copying.units => {
                 let to = self.store.copy_data(&*copying.data, from, copying.units)?;
                 self.store.check_held()?;
                 copying.done_bytes += (to - from) * UNIT as u64;
-                Stage::Data(to)
+                Ok(Stage::Data(to))
             }
             Stage::Data(_) => {
                 self.store.check_held()?;
-                self.store.let_go();
-                copying.data.sync()?;
+                end_data_copy(&*copying.data, copying.units)?;
                 write_first_control(&*copying.to, &copying.control)?;
-                Stage::Done
+                Ok(Stage::Done)
             }
-            Stage::Done => Stage::Done,
-        };
-        Ok(())
+            Stage::Done => Ok(Stage::Done),
+            Stage::Failed => Err(Fault::BackupGivenUp),
+        }
     }
 
     /// Lets go what is held for a backup.
     pub fn end_backup(&self) {
-        self.backed_up.store(u64::MAX, SeqCst);
+        self.kept_log.give_up();
         self.store.let_go();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::StorageOptions;
+    use super::super::mtr::tests::new_page;
+    use super::*;
+    use weir_os::SimDisk;
+
+    /// The page writer can't do without the log: it stopped the database.
+    #[test]
+    fn a_page_writer_without_space_in_the_log_takes_what_is_kept() {
+        let storage =
+            Storage::create(Arc::new(SimDisk::new(1)), &StorageOptions::small(64)).unwrap();
+        new_page(&storage);
+        storage.flush_all(super::super::Reason::Checkpoint, &mut |_| {}).unwrap();
+        let mut copying = storage.begin_backup(Arc::new(SimDisk::new(2))).unwrap();
+        while storage.kept_log.bound() < Lsn(u64::MAX) {
+            let credit = storage.admit_writer(64 << 10).unwrap();
+            storage.redo.append(credit, &[0; 64 << 10]);
+            storage.redo.write_step(true).unwrap();
+        }
+        let step = storage.backup_step(&mut copying);
+        assert!(matches!(step, Err(Fault::BackupGivenUp)), "{step:?}");
+        drop(storage.admit_writer(64 << 10).unwrap());
+        storage.check().unwrap();
     }
 }

@@ -86,7 +86,7 @@ impl Storage {
         let end = self.redo.reserved();
         list.trim(|lsn, frame| self.pool.is_current(lsn, frame));
         let bound = list.bound().unwrap_or(end).min(end);
-        let bound = bound.min(Lsn(self.backed_up.load(Ordering::SeqCst)));
+        let bound = bound.min(self.kept_log.bound());
         // The list is locked: recovery, which dirties pages before it goes on, doesn't pass any that are not on it.
         bound.min(Lsn(self.replayed.load(Ordering::Acquire)))
     }

@@ -47,6 +47,11 @@ pub enum Fault {
         /// Their number.
         frames: usize,
     },
+    /// A backup can't be made: an earlier step has failed, or writers needed space in the log that it kept.
+    #[error(
+        "the backup was given up: the redo log was full, and it didn't copy what it kept of it; or an earlier step failed"
+    )]
+    BackupGivenUp,
     /// Somebody else has ended the wait for log space, for pages to be written or for a frame.
     #[error("the wait was ended before its time")]
     Interrupted,

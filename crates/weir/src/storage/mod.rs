@@ -36,6 +36,7 @@ mod writers;
 pub use admission::Admitted;
 pub use background::{Background, StopsWhenPanicking};
 pub use backup::Copying;
+use backup::KeptLog;
 pub use dirty::PER_MTR;
 pub use fault::Fault;
 pub use figures::{Figures, Waits};
@@ -161,8 +162,8 @@ pub struct Storage {
     tabled: AtomicU64,
     /// Where there was no room for one.
     untabled: AtomicU64,
-    /// While a backup is made: how far the log is copied, which the checkpoint may not pass.
-    backed_up: AtomicU64,
+    /// What a backup keeps of the log.
+    kept_log: KeptLog,
     /// While recovery goes on: how far its pass is, which the checkpoint may not pass.
     replayed: AtomicU64,
     recovery: Mutex<Option<Arc<Recovery>>>,
@@ -277,7 +278,7 @@ impl Storage {
             installing: RwLock::default(),
             tabled: AtomicU64::new(0),
             untabled: AtomicU64::new(0),
-            backed_up: AtomicU64::new(u64::MAX),
+            kept_log: KeptLog::default(),
             replayed: AtomicU64::new(u64::MAX),
             recovery: Mutex::default(),
             recovery_figures: RecoveryFigures::default(),
