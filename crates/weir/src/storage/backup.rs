@@ -3,13 +3,10 @@
 //! What a crash at that moment would leave is a whole database, so that is what is copied: the control file, the page map, the log
 //! from the checkpoint to the moment, and the images that are current then. While that is done,
 //! - images that are current stay where they are (`weir-store/src/copy.rs`): what is written meanwhile goes to other places;
-//! - the checkpoint doesn't pass what of the log is not copied yet. Writers are held back for it only if the log is at its
-//!   limit and the copy slower than they are.
+//! - the checkpoint doesn't pass what of the log is not copied yet ([`KeptLog`]).
 //!
-//! 1. Under the lock of checkpoints: space is held, the map file copied, the log synced. Its end is the moment of the backup.
-//! 2. The log is copied, oldest part first, and free for the checkpoint part by part.
-//! 3. The data file is copied, space is let go.
-//! 4. The control file is written: from then on the copy is a database. Before, nobody takes it for one.
+//! Whoever would have to wait for long takes back what is held or kept, and the backup fails. `docs/backup.md` tells the
+//! steps, and why they are enough.
 
 use super::{Fault, Storage};
 use parking_lot::Mutex;
