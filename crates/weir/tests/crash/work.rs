@@ -609,6 +609,9 @@ impl World {
         if kind == 56 {
             let result = self.db().compact(&mut |_| {});
             self.note(|| format!("compact: {result:?}"));
+            if matches!(result, Err(Error::BackupRunning)) && self.backup.is_some() {
+                return Ok(());
+            }
             result.map_err(|error| self.down("compact", error))?;
             self.model.all_durable();
             return Ok(());
