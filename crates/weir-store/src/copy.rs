@@ -5,12 +5,11 @@
 //! changed since it was written the log tells, as after a crash. Then the data file is copied place by place
 //! ([`Store::copy_data`]). Images of later come along where they are found: nothing in the copy names them.
 
-use crate::control::{self, Control};
 use crate::error::{Result, StoreError};
 use crate::extent::UNIT;
-use crate::store::{CONTROL, CONTROL_NEW, DATA, MAP, Store};
+use crate::store::{DATA, MAP, Store};
 use std::sync::Arc;
-use weir_os::{AlignedBuf, Create, Disk, DiskError, File, Io, Mode};
+use weir_os::{AlignedBuf, Create, Disk, File, Io, Mode};
 use weir_page::Lsn;
 
 /// What is copied of the data file in one step.
@@ -116,31 +115,5 @@ pub fn end_data_copy(copy: &dyn File, units: u64) -> Result<()> {
     copy.set_len(bytes)?;
     copy.punch(written, bytes.saturating_sub(written))?;
     copy.sync()?;
-    Ok(())
-}
-
-/// Whether there is a database.
-///
-/// # Errors
-/// The disk's.
-pub(crate) fn has_control(disk: &dyn Disk) -> std::result::Result<bool, DiskError> {
-    Ok(disk.list()?.iter().any(|name| name == CONTROL))
-}
-
-/// Makes the files in `disk` a database, durably: its control file comes last. They are synced themselves.
-///
-/// # Errors
-/// `Disk`: there is a database or none.
-pub fn write_first_control(disk: &dyn Disk, control: &Control) -> Result<()> {
-    let fresh = disk.open(CONTROL_NEW, Create::IfAbsent, Mode::Direct)?;
-    let mut slots = AlignedBuf::zeroed(2 * control::SLOT);
-    control::encode(control, 1, &mut slots[control::SLOT..]);
-    fresh.set_len(slots.len() as u64)?;
-    fresh.write(0, slots)?;
-    fresh.sync()?;
-    disk.sync_dir()?;
-    drop(fresh);
-    disk.rename(CONTROL_NEW, CONTROL)?;
-    disk.sync_dir()?;
     Ok(())
 }

@@ -56,7 +56,7 @@ mod write;
 
 pub use block::BLOCK_PAGES;
 pub use control::{CONTROL_FORMAT, Control};
-pub use copy::{end_data_copy, write_first_control};
+pub use copy::end_data_copy;
 pub use error::{Result, StoreError};
 pub use extent::{Extent, FILE_UNITS_MAX, Relocation, UNIT, UNITS_MAX};
 pub use image::{Compression, IMAGE_HEADER, PageCopy};
@@ -64,5 +64,5 @@ pub use map::{MapSlot, PageMap};
 pub use mapfile::MapDraft;
 pub use relocation::{decode_relocations, encode_relocations};
 pub use room::Room;
-pub use store::{Store, StoreOptions, StoreStats};
+pub use store::{Store, StoreOptions, StoreStats, write_first_control};
 pub use write::BATCH_PAGES_MAX;

@@ -3,7 +3,6 @@
 use crate::block::{self, BlockTable};
 use crate::buffers::Buffers;
 use crate::control::{self, Control};
-use crate::copy::{has_control, write_first_control};
 use crate::error::{Result, StoreError};
 use crate::extent::{Entry, Extent, Relocation, UNIT};
 use crate::ids::IdSet;
@@ -19,8 +18,8 @@ use weir_page::{Lsn, PageId};
 
 pub(crate) const DATA: &str = "data";
 pub(crate) const MAP: &str = "map";
-pub(crate) const CONTROL: &str = "control";
-pub(crate) const CONTROL_NEW: &str = "control.new";
+const CONTROL: &str = "control";
+const CONTROL_NEW: &str = "control.new";
 
 /// How a store works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -157,7 +156,7 @@ impl Store {
     /// `Disk` with `AlreadyExists` when there is a database already; nothing changed. After any
     /// other error there is none, or a whole empty one: call `create` again, or `open`.
     pub fn create(disk: Arc<dyn Disk>, options: StoreOptions, control: &Control) -> Result<Store> {
-        if has_control(&*disk)? {
+        if disk.list()?.iter().any(|name| name == CONTROL) {
             let source = io::Error::new(io::ErrorKind::AlreadyExists, "a database exists here");
             return Err(DiskError::new("create", CONTROL, 0, source).into());
         }
@@ -369,6 +368,24 @@ impl Store {
         let _ = self.poison.set(error.to_string());
         error.into()
     }
+}
+
+/// Makes the files in `disk` a database, durably: its control file comes last. They are synced themselves.
+///
+/// # Errors
+/// `Disk`: there is a database or none.
+pub fn write_first_control(disk: &dyn Disk, control: &Control) -> Result<()> {
+    let fresh = disk.open(CONTROL_NEW, Create::IfAbsent, Mode::Direct)?;
+    let mut slots = AlignedBuf::zeroed(2 * control::SLOT);
+    control::encode(control, 1, &mut slots[control::SLOT..]);
+    fresh.set_len(slots.len() as u64)?;
+    fresh.write(0, slots)?;
+    fresh.sync()?;
+    disk.sync_dir()?;
+    drop(fresh);
+    disk.rename(CONTROL_NEW, CONTROL)?;
+    disk.sync_dir()?;
+    Ok(())
 }
 
 fn read_control(file: &dyn File) -> Result<(Control, u64, u32)> {

@@ -233,8 +233,8 @@ impl Store {
             }
         }
         self.short.store(true, Ordering::Relaxed);
-        // Whoever goes on is more than a copy.
-        if self.space.lock().let_go() {
+        // Whoever needs it is more than a copy.
+        if needed > 0 && self.space.lock().let_go() {
             return Ok(());
         }
         no_space(self.data.name(), needed)
