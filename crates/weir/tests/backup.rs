@@ -331,6 +331,9 @@ fn filled(disk: &SimDisk, rows: u64) -> Database {
 #[test]
 fn a_backup_goes_into_an_empty_directory_and_one_is_made_at_a_time() {
     let db = filled(&SimDisk::new(1), 100);
+    // With a table of dirty pages, which comes along.
+    insert(&db, &db.table("items").unwrap(), 100..200);
+    db.background_step(8).unwrap();
     let to = SimDisk::new(2);
     let backup = db.begin_backup_on(Arc::new(to.clone())).unwrap();
     let other = db.begin_backup_on(Arc::new(SimDisk::new(3)));
@@ -339,10 +342,11 @@ fn a_backup_goes_into_an_empty_directory_and_one_is_made_at_a_time() {
     let opened = Database::open_on(Arc::new(to.clone()), small());
     assert!(matches!(opened, Err(Error::Storage(_))), "{:?}", opened.err());
     backup.finish().unwrap();
+    assert!(to.list().unwrap().contains(&"dirty".to_string()));
     let again = db.begin_backup_on(Arc::new(to.clone()));
     assert!(matches!(again, Err(Error::BackupTarget { .. })), "{:?}", again.err());
     assert_eq!((db.status().backups_made, db.status().backups_failed), (1, 1));
-    assert_eq!(ids(&Database::open_on(Arc::new(to), small()).unwrap()).len(), 100);
+    assert_eq!(ids(&Database::open_on(Arc::new(to), small()).unwrap()).len(), 200);
 }
 
 #[test]

@@ -180,6 +180,6 @@ impl Drop for Begun {
 fn discard(to: &dyn Disk) {
     let names = to.list().unwrap_or_default();
     let of_log = names.iter().map(String::as_str).filter(|name| name.starts_with("redo-"));
-    let others = ["control", "control.new", "map", "data", "lock"];
+    let others = ["control", "control.new", "map", "data", "dirty", "dirty.new", "lock"];
     others.into_iter().chain(of_log).for_each(|name| drop(to.remove(name)));
 }

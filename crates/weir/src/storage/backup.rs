@@ -116,11 +116,11 @@ impl Storage {
         let end = self.redo.durable();
         // Where images lie whose places the log tells up to its end, the file has been that long before.
         let (data, units) = self.store.begin_data_copy(&*to)?;
+        let dirty_table = self.copy_dirty_table(&*to)?;
         let control = self.control(checkpoint, end, false);
         let mut copying = Copying {
             to,
-            // The table of dirty pages isn't copied: all of the log is read.
-            control: Control { map_bytes, dirty_table: Lsn(0), ..control },
+            control: Control { map_bytes, dirty_table, ..control },
             data,
             units,
             stage: Stage::Log(checkpoint),

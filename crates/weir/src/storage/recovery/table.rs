@@ -109,6 +109,20 @@ impl Storage {
         Ok(true)
     }
 
+    /// Copies the table that counts to another disk, if there is one; returns its LSN, else 0. No other is made meanwhile: the caller sees
+    /// to that.
+    ///
+    /// # Errors
+    /// The other disk's.
+    pub(in crate::storage) fn copy_dirty_table(&self, to: &dyn Disk) -> Result<Lsn, Fault> {
+        let at = Lsn(self.tabled.load(Ordering::Relaxed));
+        let table = Table::read(&*self.disk, self.database_id).filter(|table| table.at == at);
+        let Some(table) = table else { return Ok(Lsn(0)) };
+        table.write_new(to, self.database_id)?;
+        to.rename(NEW, NAME)?;
+        Ok(at)
+    }
+
     /// All dirty pages with their last LSNs, by their ids. Whoever has appended to the log before this begins is waited for: he holds the
     /// latches of what he has changed. `None` if a page is being freed whose image is just being written.
     fn dirty_pages(&self) -> Option<Vec<(PageId, Lsn)>> {
