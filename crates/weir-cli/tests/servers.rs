@@ -118,7 +118,7 @@ fn rounds_of_sysbench_give_one_line_for_each_server() {
 fn servers_side_by_side_have_their_turn_in_each_case() {
     let dir = tempfile::tempdir().unwrap();
     let arguments = "bench sysbench --servers weir,innodb --side-by-side --threads 1,2 --rounds 2 \
-                     --tests oltp_update_index --tables 1 --table-size 1000 --seconds 2 --drop 1 \
+                     --tests oltp_update_index --tables 1 --table-size 1000 --seconds 3 --drop 1 \
                      --memory 64M --redo 48M --json run.json";
     let arguments: Vec<_> = arguments.split_whitespace().collect();
     let output = weir(&arguments, dir.path());
