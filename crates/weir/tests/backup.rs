@@ -277,6 +277,17 @@ fn a_data_file_that_grows_while_the_moment_is_settled_is_copied_to_its_end() {
     check_quiet(&Database::open_on(Arc::new(to), with()).unwrap());
 }
 
+#[test]
+fn a_directory_that_is_in_use_for_something_else_stays_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("notes"), "mine").unwrap();
+    let db = filled(&SimDisk::new(1), 100);
+    let error = db.backup(dir.path()).unwrap_err();
+    assert!(matches!(error, Error::BackupTarget { .. }), "{error}");
+    let names = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(names.collect::<Vec<_>>(), ["notes"]);
+}
+
 /// A thread that writes more than the log holds, instead of going on with its backup, waited for itself.
 #[test]
 fn a_backup_that_is_not_gone_on_with_is_given_up() {

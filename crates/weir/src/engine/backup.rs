@@ -150,10 +150,14 @@ struct Begun {
 
 impl Begun {
     fn new(turn: Turn, to: Arc<dyn Disk>, name: &str) -> Result<Begun> {
+        let check = || match to.list()?.is_empty() {
+            true => Ok(()),
+            false => Err(Error::BackupTarget { directory: name.to_string() }),
+        };
+        // A lock is a file: a directory that is in use for something else gets none.
+        check()?;
         let lock = to.lock()?;
-        if !to.list()?.is_empty() {
-            return Err(Error::BackupTarget { directory: name.to_string() });
-        }
+        check()?;
         Ok(Begun { to, turn, is_done: false, _lock: lock })
     }
 
