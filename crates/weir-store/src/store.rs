@@ -180,6 +180,9 @@ impl Store {
         let open = |name| disk.open(name, Create::No, Mode::Direct);
         let (control_file, data, map_file) = (open(CONTROL)?, open(DATA)?, open(MAP)?);
         // What a killed process left in the system's cache is made durable before it counts.
+        for file in [&data, &map_file] {
+            renew_length(&**file)?;
+        }
         for file in [&control_file, &data, &map_file] {
             file.sync()?;
         }
@@ -386,6 +389,17 @@ pub fn write_first_control(disk: &dyn Disk, control: &Control) -> Result<()> {
     disk.rename(CONTROL_NEW, CONTROL)?;
     disk.sync_dir()?;
     Ok(())
+}
+
+/// Gives a file the length that it has, so that the next sync makes it durable: the sync after it got that may have failed, and
+/// the system takes it for done then.
+fn renew_length(file: &dyn File) -> Result<()> {
+    let bytes = file.len()?;
+    match file.set_len(bytes + 2 * UNIT as u64) {
+        // Where there is no room for that, it is left as it is.
+        Err(error) if error.kind() == io::ErrorKind::StorageFull => Ok(()),
+        longer => Ok(longer.and_then(|()| file.set_len(bytes))?),
+    }
 }
 
 fn read_control(file: &dyn File) -> Result<(Control, u64, u32)> {
