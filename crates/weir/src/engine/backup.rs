@@ -97,8 +97,8 @@ impl Backup {
     /// Copies some more, some MiB at most; whether something is left. Once nothing is, the copy is a database, durably.
     ///
     /// # Errors
-    /// Of files; when this database has stopped or been closed, or its device is full, so that it needs the space that it has
-    /// held back. The backup is then good for nothing, and can only be dropped.
+    /// Of files; when this database has stopped or been closed, or needs the space that is held back for the backup, on its
+    /// device or in its log. The backup is then good for nothing, and can only be dropped.
     pub fn step(&mut self) -> Result<bool> {
         let storage = self.begun.storage();
         storage.backup_step(&mut self.copying)?;
