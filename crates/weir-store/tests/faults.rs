@@ -298,3 +298,26 @@ fn overlapping_extents_and_a_short_file_are_found_by_recovery() {
     let error = again.finish_recovery().unwrap_err().to_string();
     assert!(error.contains("extent beyond the file"), "{error}");
 }
+
+/// The process is killed after the sync of a length has failed; the system takes it for done, and a power cut takes it away.
+#[test]
+fn a_length_whose_sync_failed_is_durable_after_the_next_open() {
+    let disk = SimDisk::new(1);
+    Store::create(Arc::new(disk.clone()), StoreOptions::default(), &Control::default()).unwrap();
+    for name in ["data", "map"] {
+        let file = disk.open(name, Create::No, Mode::Direct).unwrap();
+        file.set_len(1 << 20).unwrap();
+        let (on, at) = (Some(OpKind::Sync), disk.operations());
+        disk.inject(Fault::Io { on, at, times: Times::Once });
+        file.sync().unwrap_err();
+    }
+    let killed = disk.process_kill();
+    Store::open(Arc::new(killed.clone()), StoreOptions::default()).unwrap();
+    for seed in 0..20 {
+        let found = killed.crash(seed);
+        for name in ["data", "map"] {
+            let file = found.open(name, Create::No, Mode::Direct).unwrap();
+            assert_eq!(file.len().unwrap(), 1 << 20, "{name}");
+        }
+    }
+}
