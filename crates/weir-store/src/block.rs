@@ -18,7 +18,9 @@
 //! not hold the current version, and is current only after the sync. So at every crash the valid
 //! slot with the higher version, with the log replayed from the checkpoint, is the whole truth. A
 //! block with both slots zero or past the end of the file was never written: it is empty. One slot
-//! zero and the other broken is a torn first write: empty too. Both broken is corruption.
+//! zero and the other broken is a torn first write: empty too. Both broken is corruption. What a
+//! killed process wrote counts, but may be lost at a later power cut, if the sync of it failed: so
+//! slots with changes since the checkpoint are written again, as they are, before it may matter.
 //!
 //! A lone broken slot is damage rather than a torn write in two cases. After a clean shutdown,
 //! because recovery zeroes torn slots before it finishes. And when its header claims a version

@@ -66,6 +66,11 @@ pub struct Control {
     pub map_bytes: u64,
 }
 
+/// Byte offset of the slot that holds `version`.
+pub(crate) fn slot_offset(version: u64) -> u64 {
+    version % 2 * SLOT as u64
+}
+
 /// Writes a slot.
 pub(crate) fn encode(control: &Control, version: u64, out: &mut [u8]) {
     assert_eq!(out.len(), SLOT, "a control slot is 4 KiB");

@@ -109,6 +109,9 @@ impl Store {
             io.broken_slots.push(offset);
         }
         let Some((version, newest, parity)) = newest_slot else { return Ok(()) };
+        if newest >= last.checkpoint && !last.clean {
+            io.doubtful_slots.push(block::slot_offset(block, version));
+        }
         let entries = block::entries(&slots[parity * SLOT..][..SLOT]);
         for (page, entry) in block::pages_of(block).zip(entries) {
             // Looking at an empty slot would allocate its chunk.
@@ -153,6 +156,25 @@ impl Store {
         self.map_file.sync().map_err(|e| self.poisoned(e))
     }
 
+    /// Writes slots again that a killed process may have written and not synced: if a sync of them failed, the system
+    /// may take them for clean. To be done before a block's other slot is written over, or the checkpoint passes its
+    /// changes. The bytes are those that are there, so it can't be torn.
+    fn rewrite_doubtful_slots(&self, io: &mut MapIo) -> Result<()> {
+        if io.doubtful_slots.is_empty() {
+            return Ok(());
+        }
+        for part in io.doubtful_slots.chunks(BLOCKS_PER_DRAFT) {
+            let read = |&offset| Io::Read { offset, buf: AlignedBuf::zeroed(SLOT) };
+            let found = self.map_file.run(part.iter().map(read).collect());
+            let write = |(&offset, buf)| Io::Write { offset, buf };
+            let batch = part.iter().zip(found.map_err(|e| self.poisoned(e))?).map(write).collect();
+            self.map_file.run(batch).map_err(|e| self.poisoned(e))?;
+        }
+        self.map_file.sync().map_err(|e| self.poisoned(e))?;
+        io.doubtful_slots.clear();
+        Ok(())
+    }
+
     /// Copies map blocks whose first unpersisted change is before `below`, the oldest first, to be
     /// written when the log is durable past [`MapDraft::newest`]; `None` if there is no such block. Changes
     /// from now on are for a later draft: they don't hold up this one.
@@ -169,6 +191,7 @@ impl Store {
         let dirty = self.blocks.lock().dirty_below(below, BLOCKS_PER_DRAFT);
         let Some(&last) = dirty.last() else { return Ok(None) };
         self.grow_map(&mut io, last)?;
+        self.rewrite_doubtful_slots(&mut io)?;
         let mut draft = MapDraft::default();
         for &block in &dirty {
             let mut buf = AlignedBuf::zeroed(SLOT);
@@ -233,11 +256,14 @@ impl Store {
     pub fn write_control(&self, control: &Control) -> Result<()> {
         let mut io = self.map_io.lock();
         self.check_poison()?;
+        if control.checkpoint > io.opened_checkpoint {
+            self.rewrite_doubtful_slots(&mut io)?;
+        }
         let version = io.control_version + 1;
         let mut slot = AlignedBuf::zeroed(control::SLOT);
         let control = Control { map_bytes: io.synced_bytes, ..control.clone() };
         control::encode(&control, version, &mut slot);
-        let offset = version % 2 * control::SLOT as u64;
+        let offset = control::slot_offset(version);
         self.control.write(offset, slot).map_err(|e| self.poisoned(e))?;
         self.control.sync().map_err(|e| self.poisoned(e))?;
         io.control_version = version;

@@ -89,6 +89,10 @@ pub(crate) struct MapIo {
     pub control_version: u64,
     /// Offsets of broken slots, to be zeroed when recovery finishes.
     pub broken_slots: Vec<u64>,
+    /// Offsets of slots that count and may not be durable, although they were synced when the store was opened.
+    pub doubtful_slots: Vec<u64>,
+    /// The checkpoint when the store was opened.
+    pub opened_checkpoint: Lsn,
     /// A control file that no longer holds once recovery finishes: of an older format, or of a clean shutdown.
     pub outdated: Option<Control>,
 }
@@ -182,16 +186,16 @@ impl Store {
         // What a killed process left in the system's cache is made durable before it counts.
         for file in [&data, &map_file] {
             renew_length(&**file)?;
-        }
-        for file in [&control_file, &data, &map_file] {
             file.sync()?;
         }
-        let (mut control, control_version, format) = read_control(&*control_file)?;
+        let (mut control, control_version, format) = renew_control(&*control_file)?;
         let map_io = MapIo {
             map_bytes: 0,
             synced_bytes: 0,
             control_version,
             broken_slots: Vec::new(),
+            doubtful_slots: Vec::new(),
+            opened_checkpoint: control.checkpoint,
             outdated: (format < control::CONTROL_FORMAT || control.clean).then(|| control.clone()),
         };
         let store = Store {
@@ -402,11 +406,19 @@ fn renew_length(file: &dyn File) -> Result<()> {
     }
 }
 
-fn read_control(file: &dyn File) -> Result<(Control, u64, u32)> {
+/// Reads the control file and makes it durable. The slot that counts is written again, as it is: if the sync of it failed, the system
+/// may take it for clean.
+fn renew_control(file: &dyn File) -> Result<(Control, u64, u32)> {
     let mut slots = AlignedBuf::zeroed(2 * control::SLOT);
     if file.len()? >= slots.len() as u64 {
         slots = file.read(0, slots)?;
     }
     let (first, second) = slots.split_at(control::SLOT);
-    control::decode([first, second], file.name())
+    let found = control::decode([first, second], file.name())?;
+    let offset = control::slot_offset(found.1);
+    let mut newest = AlignedBuf::zeroed(control::SLOT);
+    newest.copy_from_slice(&slots[offset as usize..][..control::SLOT]);
+    file.write(offset, newest)?;
+    file.sync()?;
+    Ok(found)
 }

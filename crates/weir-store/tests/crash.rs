@@ -10,6 +10,7 @@ mod common;
 
 use common::{Log, Toy, is_missing, operations, run};
 use weir_os::SimDisk;
+use weir_os::sim::{Fault, OpKind, Times};
 
 const STEPS: usize = 40;
 
@@ -96,6 +97,31 @@ fn a_killed_process_then_a_power_cut_lose_nothing_durable() {
         for _ in 0..8 {
             disk.crash_at(disk.operations() + rng.u64(1..120));
             let _ = run(&mut toy, &mut rng, 40);
+            let mut log = toy.log.clone();
+            log.cut(&mut rng);
+            disk = if rng.bool() { disk.process_kill() } else { disk.crash(rng.u64(..)) };
+            toy = Toy::recover(&disk, &log, seed).unwrap();
+            toy.verify();
+        }
+    }
+}
+
+/// The system takes for clean what a sync failed to write; the next process finds it, and a power cut takes it away.
+#[test]
+fn a_failed_sync_then_a_kill_then_a_power_cut_lose_nothing_durable() {
+    for seed in seeds(200) {
+        let _trace = Trace(format!("seed {seed}"));
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut disk = SimDisk::new(seed);
+        let mut toy = Toy::create(&disk, seed).unwrap();
+        for _ in 0..8 {
+            let at = disk.operations() + rng.u64(..40);
+            disk.inject(Fault::Io { on: Some(OpKind::Sync), at, times: Times::Once });
+            if rng.bool() {
+                let _ = toy.checkpoint(false);
+            }
+            let steps = rng.usize(..20);
+            let _ = run(&mut toy, &mut rng, steps);
             let mut log = toy.log.clone();
             log.cut(&mut rng);
             disk = if rng.bool() { disk.process_kill() } else { disk.crash(rng.u64(..)) };

@@ -145,6 +145,8 @@ impl Toy {
             }
         }
         store.finish_recovery()?;
+        // The log before this one is given up from now on.
+        let log = Log { checkpoint: control.checkpoint, ..log.clone() };
         Ok(Toy::over(store, log.clone(), log.model()))
     }
 
