@@ -59,6 +59,7 @@ mod stopping;
 pub mod stored;
 pub mod sysbench;
 pub mod tpcc;
+pub mod turns;
 
 pub use engine::{Durability, EngineKind};
 pub use error::{Error, Result};

@@ -2,29 +2,6 @@
 //! one minute than in the next. Every second round goes backwards: nobody always comes first, or after the
 //! same other. What counts is the median, and how far the rounds lie apart says how much.
 
-/// Everybody's turns, in order: all in each round, backwards in every second one, with the round's number,
-/// from 1.
-pub fn turns<T>(rounds: u32, of: &[T]) -> impl Iterator<Item = (u32, &T)> {
-    let place = |round: u32, turn| if round.is_multiple_of(2) { of.len() - 1 - turn } else { turn };
-    let round = move |round| (0..of.len()).map(move |turn| (round, &of[place(round, turn)]));
-    (1..=rounds).flat_map(round)
-}
-
-/// What is told when a turn begins: whose it is, in which of several rounds, and what comes first.
-pub fn announcement(name: &str, round: u32, rounds: u32, first: &str) -> String {
-    let of_rounds = if rounds > 1 { format!(", round {round} of {rounds}") } else { String::new() };
-    format!("--- {name}{of_rounds}: {first}")
-}
-
-/// Those of `all` runs that were not made.
-pub fn missing<T>(
-    all: impl Iterator<Item = T>,
-    made: &[T],
-    is_same: impl Fn(&T, &T) -> bool,
-) -> Vec<T> {
-    all.filter(|run| !made.iter().any(|other| is_same(run, other))).collect()
-}
-
 /// What the rounds gave of one of those that are compared.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Median<T> {
@@ -99,26 +76,6 @@ mod tests {
         assert_eq!(of(&[3.0, 1.0, 2.0, 4.0]), median(2.0, Some((1.0, 4.0))), "the slower one");
         assert_eq!(of(&[7.0]), median(7.0, None));
         assert_eq!(of(&[]), []);
-    }
-
-    #[test]
-    fn all_have_their_turn_before_the_next_round() {
-        let turns: Vec<_> = turns(3, &["weir", "innodb"]).collect();
-        let backwards = [(2, &"innodb"), (2, &"weir")];
-        assert_eq!(turns[..2], [(1, &"weir"), (1, &"innodb")]);
-        assert_eq!(turns[2..4], backwards);
-        assert_eq!(turns[4..], [(3, &"weir"), (3, &"innodb")]);
-    }
-
-    #[test]
-    fn a_turn_tells_its_round_where_there_are_several() {
-        assert_eq!(announcement("weir", 2, 3, "filling"), "--- weir, round 2 of 3: filling");
-        assert_eq!(announcement("weir", 1, 1, "filling"), "--- weir: filling");
-    }
-
-    #[test]
-    fn what_was_made_is_not_missing() {
-        assert_eq!(missing([1, 2, 3].into_iter(), &[2], |a, b| a == b), [1, 3]);
     }
 
     #[test]

@@ -37,6 +37,7 @@ fn plan(dir: &Path) -> Plan {
         size: Size { warehouses: 2, customers: 30, items: 200 },
         clients: vec![1, 4],
         rounds: 1,
+        side_by_side: false,
         seconds: 2,
         warmup_seconds: 0,
         seed: 7,

@@ -67,6 +67,11 @@ pub struct Tpcc {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
 
+    /// All servers at once, one of them at work while the others are stopped: each number of clients works on
+    /// all of them, in all rounds, before the next, on the same tables
+    #[arg(long, requires = "servers")]
+    side_by_side: bool,
+
     #[command(flatten)]
     limits: LimitArgs,
 
@@ -165,6 +170,7 @@ impl Tpcc {
             size: Size::standard(self.warehouses),
             clients: self.clients,
             rounds: self.rounds,
+            side_by_side: self.side_by_side,
             seconds: self.seconds,
             warmup_seconds: self.warmup,
             seed: self.seed,

@@ -155,6 +155,7 @@ fn tpcc(dir: &Path, name: &str) -> Document {
         size: Size { warehouses: 2, customers: 30, items: 200 },
         clients: vec![1, 2],
         rounds: 1,
+        side_by_side: false,
         seconds: 2,
         warmup_seconds: 0,
         seed: 7,

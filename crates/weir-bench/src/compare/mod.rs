@@ -26,8 +26,8 @@ use crate::engine::{EngineKind, Statements};
 use crate::error::{Error, Result};
 use crate::quantity::counted;
 use crate::result::Run;
-use crate::rounds::{announcement, turns};
 use crate::server::{PrivateServer, ServerSetup, ServerSpec};
+use crate::turns::{announcement, turns};
 
 /// The exit code of a child that an interrupt ended.
 const INTERRUPTED: i32 = 130;

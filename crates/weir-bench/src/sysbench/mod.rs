@@ -2,8 +2,7 @@
 //!
 //! For each server: start it, fill the tables, and run each test with each number of threads, the tests in
 //! the same order on the same tables. Rounds of all that can be repeated, the servers in turn, each time on new
-//! tables ([`crate::rounds`]). Or the servers stand side by side, and each case runs on all of them, in rounds, before
-//! the next: what a minute of the machine is like, all share then. Each second's transactions are kept, with the
+//! tables; or servers stand side by side ([`crate::turns`]). Each second's transactions are kept, with the
 //! engine's figures; the first seconds of each run, while
 //! caches fill and logs are new, are dropped. With a limit of I/O ([`crate::io_limit`]), which is set after the
 //! tables are filled, this is the experiment that shows waves of page writing.
@@ -26,8 +25,9 @@ use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::io_limit::IoLimit;
 use crate::quantity::counted;
-use crate::rounds::{announcement, missing, turns};
+
 use crate::server::{PrivateServer, ServerSetup, ServerSpec};
+use crate::turns::{self, Comparison, Order, announcement, missing};
 use document::{Document, FORMAT, Run, Settings};
 use figures::Sampler;
 
@@ -76,12 +76,7 @@ pub struct Plan {
     pub rate: Option<u64>,
 }
 
-/// A server's turn in a round.
-#[derive(Debug, Clone, Copy)]
-struct Turn<'a> {
-    round: u32,
-    spec: &'a ServerSpec,
-}
+type Turn<'a> = turns::Turn<'a, ServerSpec>;
 
 /// One test with one number of threads.
 #[derive(Debug, Clone, Copy)]
@@ -97,24 +92,12 @@ struct Filled {
     server: PrivateServer,
 }
 
-impl Filled {
-    fn stop(self) -> Result<()> {
-        drop(self.limit);
-        self.server.stop()
-    }
-}
-
-/// A run that is under way: what it goes by, and what came of it.
+/// A plan that is being carried out, and what came of it so far.
 struct Running<'a, F> {
+    plan: &'a Plan,
     stop: &'a AtomicBool,
     document: Document,
     tell: F,
-}
-
-impl<F> Running<'_, F> {
-    fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
-    }
 }
 
 impl Plan {
@@ -173,11 +156,6 @@ impl Plan {
         }
     }
 
-    /// All turns, in order.
-    fn turns(&self) -> impl Iterator<Item = Turn<'_>> {
-        turns(self.rounds, &self.servers).map(|(round, spec)| Turn { round, spec })
-    }
-
     /// All cases, in order.
     fn cases(&self) -> impl Iterator<Item = Case<'_>> {
         let of_test = |test| self.threads.iter().map(move |&threads| Case { test, threads });
@@ -198,73 +176,14 @@ impl Plan {
             servers: Vec::new(),
             runs: Vec::new(),
         };
-        let mut running = Running { stop, document, tell };
-        if self.side_by_side {
-            self.run_side_by_side(&mut running);
-        } else {
-            self.run_one_after_the_other(&mut running);
-        }
+        let mut running = Running { plan: self, stop, document, tell };
+        let cases: Vec<_> = self.cases().collect();
+        turns::compare(&mut running, &self.servers, &cases, self.order())?;
         Ok(running.document)
     }
 
-    fn run_one_after_the_other(&self, running: &mut Running<impl FnMut(&str)>) {
-        for turn in self.turns() {
-            let done = self.prepare(turn, running).and_then(|filled| {
-                for case in self.cases() {
-                    self.case(&filled.server, turn, case, running);
-                }
-                filled.stop()
-            });
-            self.tell_missing(done, &[turn], running);
-        }
-    }
-
-    fn run_side_by_side(&self, running: &mut Running<impl FnMut(&str)>) {
-        let mut servers = Vec::new();
-        for spec in &self.servers {
-            let filled = self.prepare(Turn { round: 1, spec }, running);
-            let paused = filled.and_then(|filled| filled.server.pause().map(|()| filled));
-            let turns: Vec<_> = self.turns().filter(|turn| turn.spec == spec).collect();
-            servers.extend(self.tell_missing(paused, &turns, running).map(|filled| (spec, filled)));
-        }
-        for case in self.cases() {
-            for turn in self.turns() {
-                let Some((_, filled)) = servers.iter().find(|(spec, _)| *spec == turn.spec) else {
-                    continue;
-                };
-                // Nobody pays for what another one has left to be written.
-                rustix::fs::sync();
-                let done = filled.server.resume().and_then(|()| {
-                    self.case(&filled.server, turn, case, running);
-                    filled.server.pause()
-                });
-                self.tell_missing(done, &[turn], running);
-            }
-        }
-        for (spec, filled) in servers {
-            let done = filled.server.resume().and_then(|()| filled.stop());
-            self.tell_missing(done, &[Turn { round: 1, spec }], running);
-        }
-    }
-
-    /// What was done; if that is an error, it stands in the runs of `turns` that it kept from being made.
-    fn tell_missing<T>(
-        &self,
-        done: Result<T>,
-        turns: &[Turn],
-        running: &mut Running<impl FnMut(&str)>,
-    ) -> Option<T> {
-        let error = match done {
-            Ok(done) => return Some(done),
-            // An interrupt ends sysbench, too: that is no failure of a server.
-            Err(_) if running.is_stopped() => return None,
-            Err(error) => error,
-        };
-        let runs = &mut running.document.runs;
-        let all = turns.iter().flat_map(|turn| self.cases().map(move |case| (*turn, case)));
-        let all = all.map(|(turn, case)| failed(turn, case, &error));
-        runs.extend(missing(all, runs, Run::is_same));
-        None
+    fn order(&self) -> Order {
+        Order { rounds: self.rounds, side_by_side: self.side_by_side }
     }
 
     fn settings(&self) -> Settings {
@@ -282,49 +201,6 @@ impl Plan {
             redo_bytes: self.setup.limits.redo_bytes,
             durability: self.setup.limits.durability.to_string(),
         }
-    }
-
-    /// Starts a turn's server and fills its tables.
-    fn prepare(&self, turn: Turn, running: &mut Running<impl FnMut(&str)>) -> Result<Filled> {
-        let Turn { round, spec } = turn;
-        if running.is_stopped() {
-            return Err(Error::engine("server", format!("start {}", spec.label), "interrupted"));
-        }
-        let filling = format!("starting and filling {}", counted(self.tables, "table"));
-        let rounds = if self.side_by_side { 1 } else { self.rounds };
-        (running.tell)(&announcement(&spec.label, round, rounds, &filling));
-        // Nobody pays for what the one before has left to be written.
-        rustix::fs::sync();
-        let server = self.setup.start(spec, running.stop)?;
-        let servers = &mut running.document.servers;
-        if servers.iter().all(|server| server.name != spec.label) {
-            servers.push(info(&server, spec)?);
-        }
-        self.fill(&server, spec, running.stop)?;
-        let pid = server.pid();
-        let limit =
-            self.iops.map(|iops| IoLimit::new(pid, &server.data_dir(), iops)).transpose()?;
-        Ok(Filled { limit, server })
-    }
-
-    /// Runs a case and keeps what came of it, unless an interrupt comes first.
-    fn case(
-        &self,
-        server: &PrivateServer,
-        turn: Turn,
-        case: Case,
-        running: &mut Running<impl FnMut(&str)>,
-    ) {
-        if running.is_stopped() {
-            return;
-        }
-        let run = match self.one(server, turn, case, running.stop) {
-            Ok(run) => run,
-            Err(_) if running.is_stopped() => return,
-            Err(error) => failed(turn, case, &error),
-        };
-        (running.tell)(&report::line(&run));
-        running.document.runs.push(run);
     }
 
     fn fill(&self, server: &PrivateServer, spec: &ServerSpec, stop: &AtomicBool) -> Result<()> {
@@ -357,7 +233,7 @@ impl Plan {
         case: Case,
         stop: &AtomicBool,
     ) -> Result<Run> {
-        let (spec, Case { test, threads }) = (turn.spec, case);
+        let (spec, Case { test, threads }) = (turn.subject, case);
         let (pid, dir) = (server.pid(), server.data_dir());
         let place = Place::Process { pid, dir, except: None };
         let mut command = self.sysbench(server, spec, test);
@@ -384,9 +260,73 @@ impl Plan {
     }
 }
 
+impl<'a, F: FnMut(&str)> Comparison for Running<'a, F> {
+    type Subject = ServerSpec;
+    type Case = Case<'a>;
+    type Ready = Filled;
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Starts a turn's server and fills its tables.
+    fn prepare(&mut self, turn: Turn) -> Result<Filled> {
+        let (plan, Turn { round, subject: spec }) = (self.plan, turn);
+        let filling = format!("starting and filling {}", counted(plan.tables, "table"));
+        (self.tell)(&announcement(&spec.label, round, plan.order().preparations(), &filling));
+        let server = plan.setup.start(spec, self.stop)?;
+        let servers = &mut self.document.servers;
+        if servers.iter().all(|server| server.name != spec.label) {
+            servers.push(info(&server, spec)?);
+        }
+        plan.fill(&server, spec, self.stop)?;
+        let pid = server.pid();
+        let limit =
+            plan.iops.map(|iops| IoLimit::new(pid, &server.data_dir(), iops)).transpose()?;
+        Ok(Filled { limit, server })
+    }
+
+    fn case(&mut self, filled: &mut Filled, turn: Turn, case: Case) -> Result<()> {
+        if self.is_stopped() {
+            return Ok(());
+        }
+        let run = match self.plan.one(&filled.server, turn, case, self.stop) {
+            Ok(run) => run,
+            // An interrupt ends sysbench, too: that is no failure of a server.
+            Err(_) if self.is_stopped() => return Ok(()),
+            Err(error) => failed(turn, case, &error),
+        };
+        (self.tell)(&report::line(&run));
+        self.document.runs.push(run);
+        Ok(())
+    }
+
+    fn pause(&self, filled: &Filled) -> Result<()> {
+        filled.server.pause()
+    }
+
+    fn resume(&self, filled: &Filled) -> Result<()> {
+        filled.server.resume()
+    }
+
+    fn end(&mut self, filled: Filled) -> Result<()> {
+        drop(filled.limit);
+        filled.server.stop()
+    }
+
+    fn failed(&mut self, turns: &[Turn], error: Error) -> Result<()> {
+        let plan = self.plan;
+        let all = turns.iter().flat_map(|turn| plan.cases().map(move |case| (*turn, case)));
+        let all = all.map(|(turn, case)| failed(turn, case, &error));
+        let missing = missing(all, &self.document.runs, Run::is_same);
+        self.document.runs.extend(missing);
+        Ok(())
+    }
+}
+
 fn empty(turn: Turn, case: Case) -> Run {
-    let (Turn { round, spec }, Case { test, threads }) = (turn, case);
-    Run { server: spec.label.clone(), round, test: test.into(), threads, ..Run::default() }
+    let (Turn { round, subject }, Case { test, threads }) = (turn, case);
+    Run { server: subject.label.clone(), round, test: test.into(), threads, ..Run::default() }
 }
 
 fn failed(turn: Turn, case: Case, error: &Error) -> Run {
@@ -449,14 +389,12 @@ mod tests {
     }
 
     #[test]
-    fn rounds_take_turns_and_keep_every_run() {
+    fn a_failure_stands_in_the_runs_that_were_not_made() {
         let servers = ["weir", "innodb"].map(|name| name.parse().unwrap()).to_vec();
         let plan = Plan { servers, rounds: 2, threads: vec![1, 4], ..plan() };
-        let order: Vec<_> = plan.turns().map(|turn| (turn.round, &*turn.spec.label)).collect();
-        assert_eq!(order, [(1, "weir"), (1, "innodb"), (2, "innodb"), (2, "weir")]);
-        let turn = |number: usize| plan.turns().nth(number).unwrap();
+        let turn = |round, server: usize| Turn { round, subject: &plan.servers[server] };
         // What the first round has measured is not there for the second.
-        let made = empty(turn(0), Case { test: "oltp_read_write", threads: 1 });
+        let made = empty(turn(1, 0), Case { test: "oltp_read_write", threads: 1 });
         let missing = |turns: &[Turn]| {
             let document = Document {
                 format: FORMAT,
@@ -465,13 +403,14 @@ mod tests {
                 servers: Vec::new(),
                 runs: vec![made.clone()],
             };
-            let mut running =
-                Running { stop: &AtomicBool::new(false), document, tell: |_: &str| () };
-            plan.tell_missing(Err::<(), _>(Error::Usage("gone".into())), turns, &mut running);
+            let stop = AtomicBool::new(false);
+            let mut running = Running { plan: &plan, stop: &stop, document, tell: |_: &str| () };
+            running.failed(turns, Error::Usage("gone".into())).unwrap();
             running.document.runs.len() - 1
         };
-        assert_eq!([missing(&[turn(0)]), missing(&[turn(1)]), missing(&[turn(3)])], [1, 2, 2]);
-        assert_eq!(missing(&[turn(0), turn(3)]), 3);
+        let turns = [turn(1, 0), turn(1, 1), turn(2, 0)];
+        assert_eq!(turns.map(|turn| missing(&[turn])), [1, 2, 2]);
+        assert_eq!(missing(&[turns[0], turns[2]]), 3);
     }
 
     #[test]

@@ -1,19 +1,19 @@
 //! One open engine: its tables are filled, clients run, the books are checked.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::Plan;
 use super::client::{Client, Worked};
 use super::document::{Run, Second};
 use super::population::{Filler, first_history_number, rows_of};
 use super::random::DISTRICTS;
 use super::store::Store;
 use super::transactions::{Deck, Kind};
-use crate::error::Result;
+use super::{Listener, Opened, Plan};
+use crate::error::{Error, Result};
 use crate::percentile::rate_99;
-use crate::phase::{self, Context, Done, Job, Live, Phase};
+use crate::phase::{self, Context, Done, Job, Live, Phase, Progress};
 use crate::quantity::counted;
 use crate::result::Measured;
 use crate::series::{Recorder, Series};
@@ -22,9 +22,8 @@ use crate::series::{Recorder, Series};
 pub struct Bench<'a> {
     plan: &'a Plan,
     /// For the progress line.
-    label: &'a str,
-    store: &'a dyn Store,
-    context: Context<'a>,
+    label: String,
+    pub opened: Opened,
     /// Orders that there must be.
     orders: u64,
     /// The next history row's number.
@@ -33,64 +32,98 @@ pub struct Bench<'a> {
     sequences: u64,
 }
 
+/// Who may end the work with an interrupt, and who is told of it.
+pub struct Watch<'a> {
+    pub stop: &'a AtomicBool,
+    pub listener: &'a mut dyn Listener,
+}
+
+impl Watch<'_> {
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
 impl<'a> Bench<'a> {
     /// An engine without tables yet.
-    pub fn new(plan: &'a Plan, label: &'a str, store: &'a dyn Store, context: Context<'a>) -> Self {
+    ///
+    /// # Errors
+    /// When it can't do TPC-C.
+    pub fn new(plan: &'a Plan, label: &str, opened: Opened) -> Result<Self> {
+        if opened.engine.tpcc().is_none() {
+            return Err(Error::Usage(format!("{label} can't do TPC-C")));
+        }
         let size = plan.size;
         let orders = u64::from(size.warehouses) * u64::from(DISTRICTS) * u64::from(size.customers);
-        Bench {
-            plan,
-            label,
-            store,
-            context,
-            orders,
-            history: first_history_number(size).into(),
-            sequences: 0,
-        }
+        let history = first_history_number(size).into();
+        Ok(Bench { plan, label: label.into(), opened, orders, history, sequences: 0 })
     }
 
-    /// A seed that no other sequence of random values has.
-    fn seed(&mut self) -> u64 {
-        self.sequences += 1;
-        self.plan.seed << 32 | self.sequences
+    fn store(&self) -> &dyn Store {
+        self.opened.engine.tpcc().expect("it can do TPC-C")
     }
 
-    fn is_stopped(&self) -> bool {
-        self.context.stop.load(Ordering::Relaxed)
+    /// Seeds that no other sequence of random values has.
+    fn seeds(&mut self, count: u32) -> Vec<u64> {
+        let first = self.sequences + 1;
+        self.sequences += u64::from(count);
+        (first..=self.sequences).map(|sequence| self.plan.seed << 32 | sequence).collect()
+    }
+
+    /// Has clients do `jobs`, which end when `ended` is set: by an interrupt, or by a client that fails.
+    fn phase<S, T: Send>(
+        &self,
+        watch: &mut Watch,
+        title: &str,
+        (live, ended): (&Live, &AtomicBool),
+        jobs: Vec<Job<S, T>>,
+    ) -> Result<Phase<T>> {
+        let Watch { stop, listener } = watch;
+        ended.store(stop.load(Ordering::Relaxed), Ordering::Relaxed);
+        let mut progress = |progress: &Progress| {
+            listener.progress(progress);
+            ended.fetch_or(stop.load(Ordering::Relaxed), Ordering::Relaxed);
+        };
+        let mut context = Context {
+            engine: self.opened.engine.as_ref(),
+            place: &self.opened.place,
+            stop: ended,
+            progress: &mut progress,
+        };
+        phase::run(&mut context, title, live, jobs)
     }
 
     /// Makes the tables and fills them; `None` if an interrupt leaves them half filled.
     ///
     /// # Errors
     /// The engine's.
-    pub fn fill(&mut self) -> Result<Option<Measured>> {
-        let (store, size) = (self.store, self.plan.size);
-        store.create()?;
-        let live = Live { inserts_expected: rows_of(size), ..Live::default() };
-        let stop = self.context.stop;
+    pub fn fill(&mut self, watch: &mut Watch) -> Result<Option<Measured>> {
+        let size = self.plan.size;
         let threads = thread::available_parallelism().map_or(1, usize::from) as u32;
         let threads = threads.min(size.warehouses);
-        let mut jobs = Vec::new();
-        for thread in 0..threads {
-            let (seed, live) = (self.seed(), &live);
-            jobs.push(Job {
-                connect: Box::new(move || store.loader()),
-                work: Box::new(move |loader, _| {
-                    let mut filler = Filler::new(loader, size, seed, live, stop);
-                    if thread == 0 {
-                        filler.items()?;
-                    }
-                    let warehouses = (1..=size.warehouses).skip(thread as usize);
-                    for warehouse in warehouses.step_by(threads as usize) {
-                        filler.warehouse(warehouse)?;
-                    }
-                    Ok(Done { value: (), client_cpu: filler.own_cpu() })
-                }),
-            });
-        }
+        let seeds = self.seeds(threads);
+        let store = self.store();
+        store.create()?;
+        let live = Live { inserts_expected: rows_of(size), ..Live::default() };
+        let ended = AtomicBool::new(false);
+        let (all, stop) = (&live, &ended);
+        let jobs = (0..).zip(seeds).map(|(thread, seed)| Job {
+            connect: Box::new(move || store.loader()),
+            work: Box::new(move |loader, _| {
+                let mut filler = Filler::new(loader, size, seed, all, stop);
+                if thread == 0 {
+                    filler.items()?;
+                }
+                let warehouses = (1..=size.warehouses).skip(thread);
+                for warehouse in warehouses.step_by(threads as usize) {
+                    filler.warehouse(warehouse)?;
+                }
+                Ok(Done { value: (), client_cpu: filler.own_cpu() })
+            }),
+        });
         let title = format!("{}: load", self.label);
-        let measured = phase::run(&mut self.context, &title, &live, jobs)?.measured;
-        if self.is_stopped() {
+        let measured = self.phase(watch, &title, (&live, &ended), jobs.collect())?.measured;
+        if watch.is_stopped() {
             return Ok(None);
         }
         self.check_books()?;
@@ -102,26 +135,33 @@ impl<'a> Bench<'a> {
     ///
     /// # Errors
     /// The engine's, and books that don't agree.
-    pub fn run(&mut self, run: Run) -> Result<Option<Run>> {
+    pub fn run(&mut self, run: Run, watch: &mut Watch) -> Result<Option<Run>> {
         let clients = run.clients;
-        self.work("warm-up", clients, self.plan.warmup_seconds)?;
-        if self.is_stopped() {
+        self.work("warm-up", clients, self.plan.warmup_seconds, watch)?;
+        if watch.is_stopped() {
             return Ok(None);
         }
-        let done = self.work("run", clients, self.plan.seconds)?;
-        if !self.is_stopped() {
+        let done = self.work("run", clients, self.plan.seconds, watch)?;
+        if !watch.is_stopped() {
             self.check_books()?;
         }
         Ok(Some(summary(run, done)))
     }
 
-    fn work(&mut self, what: &str, clients: u32, seconds: u32) -> Result<Phase<Worked>> {
-        let (store, size, live) = (self.store, self.plan.size, Live::default());
-        let seeds: Vec<u64> = (0..clients).map(|_| self.seed()).collect();
+    fn work(
+        &mut self,
+        what: &str,
+        clients: u32,
+        seconds: u32,
+        watch: &mut Watch,
+    ) -> Result<Phase<Worked>> {
+        let seeds = self.seeds(clients);
+        let (store, size, live) = (self.store(), self.plan.size, Live::default());
+        let ended = AtomicBool::new(false);
         let client = Client {
             history: &self.history,
             live: &live,
-            stop: self.context.stop,
+            stop: &ended,
             time: Duration::from_secs(seconds.into()),
         };
         let jobs = seeds.into_iter().map(|seed| Job {
@@ -130,15 +170,14 @@ impl<'a> Bench<'a> {
                 client.work(terminal.as_mut(), &mut Deck::new(size, seed), start)
             }),
         });
-        let jobs = jobs.collect();
         let title = format!("{}, {}: {what}", self.label, counted(clients, "client"));
-        let phase = phase::run(&mut self.context, &title, &live, jobs)?;
+        let phase = self.phase(watch, &title, (&live, &ended), jobs.collect())?;
         self.orders += phase.results.iter().map(|worked| worked.ordered).sum::<u64>();
         Ok(phase)
     }
 
     fn check_books(&self) -> Result<()> {
-        self.store.books()?.check("tpcc", self.orders)
+        self.store().books()?.check("tpcc", self.orders)
     }
 }
 

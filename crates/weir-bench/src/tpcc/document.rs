@@ -20,6 +20,8 @@ pub const FORMAT: u32 = 1;
 pub struct Settings {
     pub warehouses: u32,
     pub rounds: u32,
+    #[serde(default)]
+    pub side_by_side: bool,
     pub seconds: u32,
     pub warmup_seconds: u32,
     pub binlog: bool,

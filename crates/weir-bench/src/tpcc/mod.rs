@@ -36,7 +36,7 @@ pub use store::Store;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use tempfile::{Builder, TempDir};
 
@@ -48,11 +48,12 @@ use crate::engine::{
 use crate::engines;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
-use crate::phase::{Context, Progress};
+use crate::phase::Progress;
 use crate::quantity::counted;
-use crate::rounds::{announcement, missing, turns};
+
 use crate::server::{PrivateServer, ServerSetup, ServerSpec};
-use bench::Bench;
+use crate::turns::{self, Comparison, Order, announcement, missing};
+use bench::{Bench, Watch};
 use document::{Document, FORMAT, Load, Run, Settings};
 use population::rows_of;
 use random::Size;
@@ -100,6 +101,9 @@ pub struct Plan {
     pub clients: Vec<u32>,
     /// How often: all in turn, then all again.
     pub rounds: u32,
+    /// Whether all are there at once, and each number of clients works on all of them before the next: see [`crate::turns`].
+    /// Of private servers the others are stopped meanwhile.
+    pub side_by_side: bool,
     /// Length of each run.
     pub seconds: u32,
     /// How long clients work before each run.
@@ -111,6 +115,8 @@ pub struct Plan {
     /// Where the embedded engine tells its figures.
     pub status_listen: Option<String>,
 }
+
+type Turn<'a> = turns::Turn<'a, Subject>;
 
 /// Called with the progress of whatever is at work, and with lines that stay.
 pub trait Listener {
@@ -135,6 +141,13 @@ enum Home {
 }
 
 impl Opened {
+    fn server(&self) -> Option<&PrivateServer> {
+        match &self.home {
+            Home::Server(server) => Some(server),
+            Home::Dir(_) | Home::Elsewhere => None,
+        }
+    }
+
     fn end(self) -> Result<()> {
         self.engine.close()?;
         match self.home {
@@ -192,7 +205,7 @@ impl Plan {
         self.check()?;
         // Here until all is done, and not just from one subject to the next.
         let _place = self.setup.place()?;
-        let mut document = Document {
+        let document = Document {
             format: FORMAT,
             settings: self.settings(),
             environment: Environment::look(None),
@@ -200,36 +213,20 @@ impl Plan {
             loads: Vec::new(),
             runs: Vec::new(),
         };
-        for (round, subject) in turns(self.rounds, &self.subjects) {
-            if stop.load(Ordering::Relaxed) {
-                break;
-            }
-            let filling = format!("filling {}", counted(self.size.warehouses, "warehouse"));
-            listener.line(&announcement(subject.label(), round, self.rounds, &filling));
-            // Nobody pays for what the one before has left to be written.
-            rustix::fs::sync();
-            let done = self.one(subject, round, stop, &mut document, listener);
-            if let Err(error @ Error::Usage(_)) = done {
-                return Err(error);
-            }
-            // An interrupt ends what is starting, too: that is no failure.
-            if let (Err(error), false) = (done, stop.load(Ordering::Relaxed)) {
-                listener.line(&format!("{}: failed: {error}", subject.label()));
-                let failed = self.clients.iter().map(|&clients| Run {
-                    failure: Some(error.to_string()),
-                    ..empty(subject, round, clients)
-                });
-                let missing = missing(failed, &document.runs, Run::is_same);
-                document.runs.extend(missing);
-            }
-        }
-        Ok(document)
+        let mut running = Running { plan: self, watch: Watch { stop, listener }, document };
+        turns::compare(&mut running, &self.subjects, &self.clients, self.order())?;
+        Ok(running.document)
+    }
+
+    fn order(&self) -> Order {
+        Order { rounds: self.rounds, side_by_side: self.side_by_side }
     }
 
     fn settings(&self) -> Settings {
         Settings {
             warehouses: self.size.warehouses,
             rounds: self.rounds,
+            side_by_side: self.side_by_side,
             seconds: self.seconds,
             warmup_seconds: self.warmup_seconds,
             binlog: self.setup.binlog,
@@ -275,53 +272,86 @@ impl Plan {
         let place = engine.place().unwrap_or(Place::Here { dir });
         Ok(Opened { engine, place, home })
     }
+}
 
-    /// One subject's turn: it is opened and filled, and does all numbers of clients.
-    fn one(
-        &self,
-        subject: &Subject,
-        round: u32,
-        stop: &AtomicBool,
-        document: &mut Document,
-        listener: &mut dyn Listener,
-    ) -> Result<()> {
-        let opened = self.open(subject, stop)?;
-        let label = subject.label().to_string();
-        document.tell_of(subject, &opened);
-        if document.engines.iter().all(|info| info.name != label) {
-            document.engines.push(EngineInfo { name: label.clone(), ..opened.engine.info() });
+/// A plan that is being carried out, and what came of it so far.
+struct Running<'a> {
+    plan: &'a Plan,
+    watch: Watch<'a>,
+    document: Document,
+}
+
+impl<'a> Comparison for Running<'a> {
+    type Subject = Subject;
+    /// A number of clients.
+    type Case = u32;
+    type Ready = Bench<'a>;
+
+    fn is_stopped(&self) -> bool {
+        self.watch.is_stopped()
+    }
+
+    /// Opens a subject and fills its tables.
+    fn prepare(&mut self, turn: Turn) -> Result<Bench<'a>> {
+        let (plan, Turn { round, subject }) = (self.plan, turn);
+        let label = subject.label();
+        let filling = format!("filling {}", counted(plan.size.warehouses, "warehouse"));
+        let rounds = plan.order().preparations();
+        self.watch.listener.line(&announcement(label, round, rounds, &filling));
+        let opened = plan.open(subject, self.watch.stop)?;
+        self.document.tell_of(subject, &opened);
+        let engines = &mut self.document.engines;
+        if engines.iter().all(|info| info.name != label) {
+            engines.push(EngineInfo { name: label.into(), ..opened.engine.info() });
         }
-        let Some(store) = opened.engine.tpcc() else {
-            return Err(Error::Usage(format!("{label} can't do TPC-C")));
+        let mut bench = Bench::new(plan, label, opened)?;
+        let Some(measured) = bench.fill(&mut self.watch)? else {
+            bench.opened.end()?;
+            return Err(Error::Interrupted);
         };
-        // A client that fails stops the others: that is no interrupt.
-        let ended = AtomicBool::new(false);
-        let mut progress = |progress: &Progress| {
-            listener.progress(progress);
-            ended.fetch_or(stop.load(Ordering::Relaxed), Ordering::Relaxed);
-        };
-        let context = Context {
-            engine: opened.engine.as_ref(),
-            place: &opened.place,
-            stop: &ended,
-            progress: &mut progress,
-        };
-        let mut bench = Bench::new(self, &label, store, context);
-        let Some(measured) = bench.fill()? else { return opened.end() };
-        document.loads.push(Load {
-            engine: label.clone(),
-            round,
-            rows: rows_of(self.size),
-            measured,
-        });
-        for &clients in &self.clients {
-            if stop.load(Ordering::Relaxed) {
-                break;
-            }
-            let Some(run) = bench.run(empty(subject, round, clients))? else { break };
-            document.runs.push(run);
+        let (engine, rows) = (label.into(), rows_of(plan.size));
+        self.document.loads.push(Load { engine, round, rows, measured });
+        Ok(bench)
+    }
+
+    fn case(&mut self, bench: &mut Bench<'a>, turn: Turn, clients: u32) -> Result<()> {
+        if self.is_stopped() {
+            return Ok(());
         }
-        opened.end()
+        let run = bench.run(empty(turn, clients), &mut self.watch)?;
+        self.document.runs.extend(run);
+        Ok(())
+    }
+
+    fn pause(&self, bench: &Bench) -> Result<()> {
+        bench.opened.server().map_or(Ok(()), PrivateServer::pause)
+    }
+
+    fn resume(&self, bench: &Bench) -> Result<()> {
+        bench.opened.server().map_or(Ok(()), PrivateServer::resume)
+    }
+
+    fn end(&mut self, bench: Bench) -> Result<()> {
+        bench.opened.end()
+    }
+
+    fn failed(&mut self, turns: &[Turn], error: Error) -> Result<()> {
+        if let Error::Usage(_) = error {
+            return Err(error);
+        }
+        let label = turns.first().map_or("", |turn| turn.subject.label());
+        self.watch.listener.line(&format!("{label}: failed: {error}"));
+        let of_turn = |turn| {
+            let failure = Some(error.to_string());
+            self.plan
+                .clients
+                .iter()
+                .map(move |&clients| Run { failure: failure.clone(), ..empty(turn, clients) })
+        };
+        let failed = turns.iter().flat_map(|&turn| of_turn(turn));
+        let missing = missing(failed, &self.document.runs, Run::is_same);
+        self.document.runs.extend(missing);
+        Ok(())
     }
 }
 
@@ -339,6 +369,6 @@ impl Document {
     }
 }
 
-fn empty(subject: &Subject, round: u32, clients: u32) -> Run {
-    Run { engine: subject.label().into(), round, clients, ..Run::default() }
+fn empty(turn: Turn, clients: u32) -> Run {
+    Run { engine: turn.subject.label().into(), round: turn.round, clients, ..Run::default() }
 }
