@@ -1,8 +1,8 @@
 //! A copy of the store as it is at one moment, taken while it goes on.
 //!
 //! Images are never written over, so all that is needed for it is that those which are current at that moment stay
-//! where they are until they are copied: [`Store::hold_space`]. The map file is copied whole ([`Store::copy_map`]); what has
-//! changed since it was written the log tells, as after a crash. Then the data file is copied place by place
+//! where they are until they are copied: [`Store::hold_space`]. The map file is copied first ([`Store::copy_map`]); what has
+//! changed since a block was written the log tells, as after a crash. Then the data file is copied place by place
 //! ([`Store::copy_data`]). Images of later come along where they are found: nothing in the copy names them.
 
 use crate::error::{Result, StoreError};
@@ -45,24 +45,32 @@ impl Store {
         }
     }
 
-    /// Copies the map file as it is, durably but for its name; returns its length in bytes. No block is written meanwhile:
-    /// the caller sees to that.
+    /// Makes a file for a copy of the map file, and says how long that is now, in bytes.
+    ///
+    /// # Errors
+    /// The other disk's.
+    pub fn begin_map_copy(&self, to: &dyn Disk) -> Result<(Arc<dyn File>, u64)> {
+        let bytes = self.map_io.lock().map_bytes;
+        let copy = to.open(MAP, Create::New, Mode::Direct)?;
+        copy.set_len(bytes)?;
+        Ok((copy, bytes))
+    }
+
+    /// Copies some of the first `end` bytes of the map file, from `from` on; returns up to where that is done. Each block is
+    /// copied as it was last persisted: it may be written again meanwhile.
     ///
     /// # Errors
     /// `Disk`, of one side or the other; nothing here has changed.
-    pub fn copy_map(&self, to: &dyn Disk) -> Result<u64> {
-        let map_bytes = self.map_io.lock().map_bytes;
-        let copy = to.open(MAP, Create::New, Mode::Direct)?;
-        copy.set_len(map_bytes)?;
-        let mut offset = 0;
-        while offset < map_bytes {
-            let bytes = MAP_STEP_BYTES.min(map_bytes - offset);
-            let buf = self.map_file.read(offset, AlignedBuf::zeroed(bytes as usize))?;
-            copy.write(offset, buf)?;
-            offset += bytes;
-        }
-        copy.sync()?;
-        Ok(map_bytes)
+    pub fn copy_map(&self, copy: &dyn File, from: u64, end: u64) -> Result<u64> {
+        let buf = AlignedBuf::zeroed(MAP_STEP_BYTES.min(end - from) as usize);
+        let to = from + buf.len() as u64;
+        let buf = {
+            // No block is half written.
+            let _io = self.map_io.lock();
+            self.map_file.read(from, buf)?
+        };
+        copy.write(from, buf)?;
+        Ok(to)
     }
 
     /// Makes an empty file for a copy of the data file, and says how long that is now, in units.

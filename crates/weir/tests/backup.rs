@@ -146,7 +146,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Holds up a sync of the log while it is closed.
+/// Holds up operations of a file while it is closed.
 #[derive(Default)]
 struct Gate {
     closed: AtomicBool,
@@ -154,13 +154,30 @@ struct Gate {
     waiting: AtomicBool,
 }
 
-/// The disk of a database whose log has the gate.
+impl Gate {
+    fn pass(&self) {
+        if self.closed.load(Ordering::SeqCst) {
+            self.waiting.store(true, Ordering::SeqCst);
+            until(|| !self.closed.load(Ordering::SeqCst));
+        }
+    }
+}
+
+/// The disk of a database whose log has the gate before its syncs.
 struct Gated(SimDisk, Arc<Gate>);
 
 /// The disk of a backup: once its map is open, the gate is closed, and a sync of the log waits there.
 struct Closing(SimDisk, Arc<Gate>);
 
-struct GatedFile(Arc<dyn File>, Arc<Gate>);
+/// The disk of a backup whose map has the gate before its writes.
+struct Hanging(SimDisk, Arc<Gate>);
+
+struct GatedFile {
+    file: Arc<dyn File>,
+    gate: Arc<Gate>,
+    /// Whether it is before syncs, and not before reads and writes.
+    of_syncs: bool,
+}
 
 fn until(is_so: impl Fn() -> bool) {
     while !is_so() {
@@ -197,8 +214,21 @@ macro_rules! as_disk_0 {
 impl Disk for Gated {
     fn open(&self, name: &str, create: Create, mode: Mode) -> weir_os::Result<Arc<dyn File>> {
         let file = self.0.open(name, create, mode)?;
-        let is_log = name.starts_with("redo-");
-        Ok(if is_log { Arc::new(GatedFile(file, self.1.clone())) } else { file })
+        if !name.starts_with("redo-") {
+            return Ok(file);
+        }
+        Ok(Arc::new(GatedFile { file, gate: self.1.clone(), of_syncs: true }))
+    }
+    as_disk_0!();
+}
+
+impl Disk for Hanging {
+    fn open(&self, name: &str, create: Create, mode: Mode) -> weir_os::Result<Arc<dyn File>> {
+        let file = self.0.open(name, create, mode)?;
+        if name != "map" {
+            return Ok(file);
+        }
+        Ok(Arc::new(GatedFile { file, gate: self.1.clone(), of_syncs: false }))
     }
     as_disk_0!();
 }
@@ -216,30 +246,59 @@ impl Disk for Closing {
 
 impl File for GatedFile {
     fn run(&self, batch: Vec<Io>) -> weir_os::Result<Vec<AlignedBuf>> {
-        self.0.run(batch)
+        if !self.of_syncs {
+            self.gate.pass();
+        }
+        self.file.run(batch)
     }
     fn len(&self) -> weir_os::Result<u64> {
-        self.0.len()
+        self.file.len()
     }
     fn set_len(&self, bytes: u64) -> weir_os::Result<()> {
-        self.0.set_len(bytes)
+        self.file.set_len(bytes)
     }
     fn punch(&self, offset: u64, bytes: u64) -> weir_os::Result<()> {
-        self.0.punch(offset, bytes)
+        self.file.punch(offset, bytes)
     }
     fn sync(&self) -> weir_os::Result<()> {
-        if self.1.closed.load(Ordering::SeqCst) {
-            self.1.waiting.store(true, Ordering::SeqCst);
-            until(|| !self.1.closed.load(Ordering::SeqCst));
+        if self.of_syncs {
+            self.gate.pass();
         }
-        self.0.sync()
+        self.file.sync()
     }
     fn name(&self) -> &str {
-        self.0.name()
+        self.file.name()
     }
     fn renamed(&self, name: &str) -> Arc<dyn File> {
-        Arc::new(GatedFile(self.0.renamed(name), self.1.clone()))
+        Arc::new(GatedFile { file: self.file.renamed(name), gate: self.gate.clone(), ..*self })
     }
+}
+
+/// Checkpoints waited for it, and commits that only they sync.
+#[test]
+fn a_target_that_hangs_while_the_map_is_copied_holds_nobody_up() {
+    let _watchdog = Watchdog::new("a target that hangs");
+    let db = Database::open_on(Arc::new(SimDisk::new(1)), options(8 << 20, 64 << 20)).unwrap();
+    let table = db.create_table("items", items()).unwrap();
+    insert(&db, &table, 0..1000);
+    db.checkpoint().unwrap();
+    let gate = Arc::new(Gate { closed: AtomicBool::new(true), ..Gate::default() });
+    let to = SimDisk::new(2);
+    std::thread::scope(|scope| {
+        let hanging = Arc::new(Hanging(to.clone(), gate.clone()));
+        let backup = scope.spawn(|| db.begin_backup_on(hanging).unwrap().finish().unwrap());
+        until(|| gate.waiting.load(Ordering::SeqCst));
+        for first in (1000..20_000).step_by(1000) {
+            insert(&db, &table, first..first + 1000);
+            db.checkpoint().unwrap();
+            db.sync().unwrap();
+        }
+        gate.closed.store(false, Ordering::SeqCst);
+        backup.join().unwrap();
+    });
+    let copy = Database::open_on(Arc::new(to), options(8 << 20, 64 << 20)).unwrap();
+    assert_eq!(ids(&copy), (0..20_000).collect::<Vec<_>>());
+    check_quiet(&copy);
 }
 
 /// The copy's data file was as long as this one's before the moment, and lacked images of just then.

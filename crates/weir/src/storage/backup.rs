@@ -106,17 +106,24 @@ impl Storage {
     /// # Errors
     /// Those of the log, and of copying the page map.
     pub fn begin_backup(&self, to: Arc<dyn Disk>) -> Result<Copying, Fault> {
-        // No checkpoint moves, and nobody writes to the map.
-        let _one = self.checkpointing.lock();
-        self.store.hold_space(self.redo.reserved());
-        let checkpoint = self.redo.checkpoint();
-        self.kept_log.keep(checkpoint);
-        let map_bytes = self.store.copy_map(&*to)?;
+        let (checkpoint, table) = {
+            // No checkpoint moves, and no other table is made.
+            let _one = self.checkpointing.lock();
+            self.store.hold_space(self.redo.reserved());
+            let checkpoint = self.redo.checkpoint();
+            self.kept_log.keep(checkpoint);
+            (checkpoint, self.current_dirty_table())
+        };
+        // What a block of the map lacks when it is copied, the log tells from the checkpoint on.
+        let map_bytes = self.copy_map(&*to, checkpoint)?;
+        if let Some(table) = &table {
+            table.copy_to(&*to, self.database_id)?;
+        }
         self.redo.wait_durable(self.redo.reserved())?;
         let end = self.redo.durable();
         // Where images lie whose places the log tells up to its end, the file has been that long before.
         let (data, units) = self.store.begin_data_copy(&*to)?;
-        let dirty_table = self.copy_dirty_table(&*to)?;
+        let dirty_table = table.map_or(Lsn(0), |table| table.at);
         let control = self.control(checkpoint, end, false);
         let mut copying = Copying {
             to,
@@ -132,6 +139,19 @@ impl Storage {
             self.backup_step(&mut copying)?;
         }
         Ok(copying)
+    }
+
+    /// Copies the page map, durably but for its name, while the log is kept from `checkpoint` on; returns the length of its file.
+    fn copy_map(&self, to: &dyn Disk, checkpoint: Lsn) -> Result<u64, Fault> {
+        let (copy, bytes) = self.store.begin_map_copy(to)?;
+        let mut copied = 0;
+        while copied < bytes {
+            self.check()?;
+            copied = self.store.copy_map(&*copy, copied, bytes)?;
+            self.kept_log.advance(checkpoint)?;
+        }
+        copy.sync()?;
+        Ok(bytes)
     }
 
     /// Copies some more. After an error nothing is held any more, and the copy is of no use.

@@ -47,7 +47,7 @@ const TIMES_OWN_BYTES: u64 = 16;
 
 /// What is kept of the moment `at`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Table {
+pub(in crate::storage) struct Table {
     pub at: Lsn,
     pub durable: Lsn,
     pub next_txn: TxnId,
@@ -109,18 +109,10 @@ impl Storage {
         Ok(true)
     }
 
-    /// Copies the table that counts to another disk, if there is one; returns its LSN, else 0. No other is made meanwhile: the caller sees
-    /// to that.
-    ///
-    /// # Errors
-    /// The other disk's.
-    pub(in crate::storage) fn copy_dirty_table(&self, to: &dyn Disk) -> Result<Lsn, Fault> {
+    /// The table that counts, if there is one. No other is made meanwhile: the caller sees to that.
+    pub(in crate::storage) fn current_dirty_table(&self) -> Option<Table> {
         let at = Lsn(self.tabled.load(Ordering::Relaxed));
-        let table = Table::read(&*self.disk, self.database_id).filter(|table| table.at == at);
-        let Some(table) = table else { return Ok(Lsn(0)) };
-        table.write_new(to, self.database_id)?;
-        to.rename(NEW, NAME)?;
-        Ok(at)
+        Table::read(&*self.disk, self.database_id).filter(|table| table.at == at)
     }
 
     /// All dirty pages with their last LSNs, by their ids. Whoever has appended to the log before this begins is waited for: he holds the
@@ -146,6 +138,16 @@ impl Storage {
 }
 
 impl Table {
+    /// Writes the table to the disk of another database, durably but for its name.
+    pub(in crate::storage) fn copy_to(
+        &self,
+        disk: &dyn Disk,
+        database_id: u64,
+    ) -> Result<(), DiskError> {
+        self.write_new(disk, database_id)?;
+        disk.rename(NEW, NAME)
+    }
+
     /// Writes the table into a file of its own.
     fn write_new(&self, disk: &dyn Disk, database_id: u64) -> Result<(), DiskError> {
         let file = disk.open(NEW, Create::IfAbsent, Mode::Cached)?;
