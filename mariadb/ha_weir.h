@@ -256,7 +256,6 @@ private:
   bool index_may_change(uint index) const;
   bool place_columns(TABLE *altered, const Alter_inplace_info *info, Altered &out) const;
   bool fits_meta(TABLE *altered, const Alter_inplace_info *info) const;
-  bool drop_built(TABLE *altered, Alter_inplace_info *info);
 
   /* CHECK */
   int sum_rows(THD *thd, std::vector<weir::Sum> &sums);

@@ -2,10 +2,10 @@
   ALTER TABLE in place.
 
   What the engine needn't know of is done at once. New indexes are built from sorted entries while others
-  read; dropped ones go with the change of the definition, when nobody else has the table open. The
+  read and write; what they have written meanwhile is caught up with, the rest of it when nobody else has the table
+  open. Then all of the definition changes at once. The
   table's version (`Meta`) changes with that: after a crash the server asks for it (`check_version`) and
-  keeps the definition that fits. An index that was built for a change that never came to its end is
-  dropped when the table is next opened (`Share::open`).
+  keeps the definition that fits.
 
   Each partition is a table of the engine. Their indexes are built one partition after the other, and then all
   their definitions change as one.
@@ -205,17 +205,35 @@ static bool keeps_primary(const TABLE *table, const TABLE *altered, const Alter_
   return true;
 }
 
+// What the engine has built for an ALTER, of all partitions; null if there is nothing.
+class weir::Alteration
+{
+public:
+  ~Alteration() { give_up(); }
+  void give_up()
+  {
+    if (WeirAlteration *given_up= take())
+      weir_alteration_drop(given_up);
+  }
+  WeirAlteration *take() { return std::exchange(built, nullptr); }
+
+  WeirAlteration *built= nullptr;
+};
+
 // How far an ALTER of a table, or of a partition, has come.
 class Altered : public inplace_alter_handler_ctx
 {
 public:
-  Altered(Share *of) : share(of), places(of->places), added(of->added) {}
+  Altered(Share *of, const std::shared_ptr<Alteration> &with)
+      : share(of), alteration(with), places(of->places), added(of->added)
+  {
+  }
 
   Share *share;
+  std::shared_ptr<Alteration> alteration;
   // As they are then.
   Places places;
   Bytes added;
-  bool has_built= false; // its indexes
 };
 
 // Finds the places that the altered table's columns will have, and the values that rows lack. True: it failed.
@@ -239,7 +257,7 @@ bool ha_weir::fits_meta(TABLE *altered, const Alter_inplace_info *info) const
 {
   // For what comes later: a partition's other name.
   static const size_t LEFT_FREE= 4096;
-  Altered then(share);
+  Altered then(share, nullptr);
   Meta meta;
   if (place_columns(altered, info, then) || meta_of(share->table, share->name, &meta) != WEIR_RESULT_OK)
     return false;
@@ -284,9 +302,9 @@ enum_alter_inplace_result ha_weir::check_if_supported_inplace_alter(TABLE *alter
   }
   if (info->index_add_count == 0)
     return HA_ALTER_INPLACE_NO_LOCK;
-  // The server lets a change with a shared lock pass as an instant one, which building an index isn't.
+  // The server lets what takes no lock pass as instant, which building an index isn't.
   bool is_to_be_instant= info->alter_info->algorithm(ha_thd()) == Alter_info::ALTER_TABLE_ALGORITHM_INSTANT;
-  return is_to_be_instant ? HA_ALTER_INPLACE_NOCOPY_LOCK : HA_ALTER_INPLACE_SHARED_LOCK;
+  return is_to_be_instant ? HA_ALTER_INPLACE_NOCOPY_NO_LOCK : HA_ALTER_INPLACE_NO_LOCK;
 }
 
 static WeirBytes bytes_of_name(const KEY *index)
@@ -372,19 +390,6 @@ static std::vector<WeirRename> renamed(const Alter_inplace_info *info)
   return names;
 }
 
-// Whether a new index takes the name of one that goes or gets another: then all happens at once, at the end.
-static bool replaces(const Builder &builder, const Alter_inplace_info *info)
-{
-  std::vector<WeirBytes> names= dropped(info);
-  for (const WeirRename &rename : renamed(info))
-    names.push_back(rename.from);
-  for (const WeirIndex &index : builder.indexes)
-    for (const WeirBytes &name : names)
-      if (index.name.len == name.len && !memcmp(index.name.data, name.data, name.len))
-        return true;
-  return false;
-}
-
 // What happens to a table of the engine, and what that is made of.
 struct Change
 {
@@ -392,14 +397,13 @@ struct Change
   Builder builder;
   std::vector<WeirBytes> drops;
   std::vector<WeirRename> renames;
-  bool adds= false;
   bool numbers_begin_anew= false;
   Meta meta;
   Bytes encoded_meta;
   WeirBytes meta_bytes= {nullptr, 0};
 
   Change(const Altered *of, TABLE *altered, const Alter_inplace_info *info)
-      : share(of->share), builder(altered, info, of)
+      : share(of->share), builder(altered, info, of), drops(dropped(info)), renames(renamed(info))
   {
   }
 
@@ -411,7 +415,7 @@ struct Change
                            renames.data(),
                            renames.size(),
                            builder.indexes.data(),
-                           adds ? builder.indexes.size() : 0,
+                           builder.indexes.size(),
                            meta_bytes.data ? &meta_bytes : nullptr,
                            &builder};
   }
@@ -426,12 +430,12 @@ struct Change
 // In one place: the engine is given pointers to them.
 using Changes= std::deque<Change>;
 
-static WeirResult carry_out(THD *thd, Changes &changes)
+static WeirResult carry_out(THD *thd, Alteration &alteration, Changes &changes)
 {
   std::vector<WeirTableChange> all;
   for (Change &change : changes)
     all.push_back(change.of_engine());
-  return weir_tables_alter(patience_of(thd), all.data(), all.size(), build_entry);
+  return weir_tables_alter(patience_of(thd), alteration.take(), all.data(), all.size(), build_entry);
 }
 
 // Puts the first row with that key in a new index into the record; false if none was found.
@@ -485,7 +489,12 @@ static bool report(handler *file, TABLE *altered, Changes &changes, WeirResult r
 
 bool ha_weir::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
 {
-  auto own= new (ha_thd()->mem_root) Altered(share);
+  // Of a partitioned table the first partition's is all partitions'.
+  Session *session= Session::of(ha_thd());
+  std::shared_ptr<Alteration> alteration= session->alteration.lock();
+  if (!alteration)
+    session->alteration= alteration= std::make_shared<Alteration>();
+  auto own= new (ha_thd()->mem_root) Altered(share, alteration);
   info->handler_ctx= own;
   if (!own || !(info->handler_flags & COLUMNS))
     return !own;
@@ -498,36 +507,10 @@ bool ha_weir::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
     return false;
   Changes changes;
   auto own= static_cast<Altered *>(info->handler_ctx);
-  Change &change= changes.emplace_back(own, altered, info);
-  if (replaces(change.builder, info))
-    return false;
-  change.adds= true;
-  WeirResult result= carry_out(ha_thd(), changes);
-  own->has_built= result == WEIR_RESULT_OK;
+  WeirTableChange change= changes.emplace_back(own, altered, info).of_engine();
+  WeirResult result=
+      weir_alteration_build(patience_of(ha_thd()), &own->alteration->built, &change, build_entry);
   return report(this, altered, changes, result);
-}
-
-/*
-  Whether an index that was built has gone since: somebody opened the table anew and saw that its definition
-  doesn't name it. Then what is left of them is dropped, too, and all are built again.
-*/
-static bool drop_rest_of_built(const WeirTable *table, const Builder &builder,
-                               std::vector<WeirBytes> &names)
-{
-  std::vector<Bytes> there;
-  std::vector<WeirBytes> left;
-  if (weir_table_indexes(table, collect_name, &there) != WEIR_RESULT_OK)
-    return false;
-  for (const WeirIndex &index : builder.indexes)
-  {
-    Bytes name(reinterpret_cast<const char *>(index.name.data), index.name.len);
-    if (std::find(there.begin(), there.end(), name) != there.end())
-      left.push_back(index.name);
-  }
-  if (left.size() == builder.indexes.size())
-    return false;
-  names.insert(names.end(), left.begin(), left.end());
-  return true;
 }
 
 // Makes a change of what has yet to happen to a table.
@@ -549,22 +532,7 @@ static WeirResult complete(Change &change, const Altered *of, TABLE *altered, co
   meta.added= of->added;
   meta.places= of->places;
   change.set_meta();
-  change.drops= dropped(info);
-  change.renames= renamed(info);
-  change.adds= info->index_add_count > 0 && !of->has_built;
-  if (of->has_built)
-    change.adds= drop_rest_of_built(change.share->table, change.builder, change.drops);
   return WEIR_RESULT_OK;
-}
-
-// Takes back what was built.
-bool ha_weir::drop_built(TABLE *altered, Alter_inplace_info *info)
-{
-  Changes changes;
-  Change &change= changes.emplace_back(static_cast<Altered *>(info->handler_ctx), altered, info);
-  for (const WeirIndex &index : change.builder.indexes)
-    change.drops.push_back(index.name);
-  return report(this, altered, changes, carry_out(ha_thd(), changes));
 }
 
 bool ha_weir::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *info, bool commit)
@@ -572,7 +540,11 @@ bool ha_weir::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *inf
   // There is none if the server gave up before it was made.
   auto own= static_cast<Altered *>(info->handler_ctx);
   if (!commit)
-    return own && own->has_built && drop_built(altered, info);
+  {
+    if (own)
+      own->alteration->give_up();
+    return false;
+  }
   // All partitions at once, if there are any; which is then said to the server.
   inplace_alter_handler_ctx *alone[]= {own, nullptr};
   Changes changes;
@@ -584,7 +556,7 @@ bool ha_weir::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *inf
       return report(this, altered, changes, result);
   }
   info->group_commit_ctx= nullptr;
-  WeirResult result= carry_out(ha_thd(), changes);
+  WeirResult result= carry_out(ha_thd(), *own->alteration, changes);
   if (result == WEIR_RESULT_OK)
     for (Change &change : changes)
       if (change.numbers_begin_anew)

@@ -9,6 +9,7 @@
 #include "bulk.h"
 #include "keys.h"
 #include "last_write.h"
+#include <memory>
 #include <shared_mutex>
 #include <unordered_map>
 
@@ -32,6 +33,8 @@ private:
 
 // Waits for those who look, and takes the database out of sight; null if there is none.
 WeirDatabase *take_database();
+
+class Alteration;
 
 class Session
 {
@@ -72,6 +75,8 @@ public:
   WeirTransaction *transaction= nullptr;
   Bulk bulk;
   Written written;
+  // That of the ALTER that is on.
+  std::weak_ptr<Alteration> alteration;
   // Index of the last duplicate. Of a partitioned table the server doesn't always ask the partition that found it.
   uint duplicate= MAX_KEY;
 

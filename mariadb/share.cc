@@ -58,9 +58,9 @@ static bool knows(const TABLE *form, const Bytes &name)
 }
 
 /*
-  Indexes that the server doesn't know: a crash came between building them and changing the definition. They
-  would not be kept from now on, so they go. While an ALTER is on, nobody opens the table anew but for
-  reading, and a table in use isn't changed.
+  Indexes that the server doesn't know: a crash came between the change of the engine's definition and that of
+  the server's, which stayed as it was. They would not be kept from now on, so they go. But for the connection whose
+  ALTER is about to end, which has the table to itself.
 */
 int Share::drop_unknown(std::vector<Bytes> &names, const TABLE *form)
 {
@@ -76,7 +76,7 @@ int Share::drop_unknown(std::vector<Bytes> &names, const TABLE *form)
   sql_print_warning("WEIR: table %s has %zu indexes that its definition doesn't name; they are dropped",
                     name.c_str(), unknown.size());
   WeirTableChange drops= {table, unknown.data(), unknown.size(), nullptr, 0, nullptr, 0, nullptr, nullptr};
-  WeirResult result= weir_tables_alter(patience_of(current_thd), &drops, 1, no_entry);
+  WeirResult result= weir_tables_alter(patience_of(current_thd), nullptr, &drops, 1, no_entry);
   if (result != WEIR_RESULT_OK)
     return error_of(result);
   names.clear();

@@ -126,6 +126,9 @@ typedef enum WeirState {
   WEIR_STATE_PREPARED,
 } WeirState;
 
+// A change of tables' definitions of which some of the work is done.
+typedef struct WeirAlteration WeirAlteration;
+
 // A backup that is being made.
 typedef struct WeirBackup WeirBackup;
 
@@ -148,6 +151,14 @@ typedef struct WeirTable WeirTable;
 // A transaction.
 typedef struct WeirTransaction WeirTransaction;
 
+// How a change of definitions waits for those who use the table.
+typedef struct WeirPatience {
+  // May end the wait; null if nobody does.
+  const struct WeirCanceller *canceller;
+  // How long to wait.
+  uint64_t timeout_ms;
+} WeirPatience;
+
 // Bytes that belong to somebody else.
 typedef struct WeirBytes {
   // Where they begin; may be null if there are none.
@@ -155,6 +166,58 @@ typedef struct WeirBytes {
   // How many.
   size_t len;
 } WeirBytes;
+
+// An index that gets another name.
+typedef struct WeirRename {
+  // What it is called now.
+  struct WeirBytes from;
+  // What it is called then.
+  struct WeirBytes to;
+} WeirRename;
+
+// An index of a table that is made.
+typedef struct WeirIndex {
+  // Its name.
+  struct WeirBytes name;
+  // Whether a key may occur once only.
+  bool unique;
+} WeirIndex;
+
+// What is to happen to a table.
+typedef struct WeirTableChange {
+  // The table.
+  const struct WeirTable *table;
+  // Names of indexes that go.
+  const struct WeirBytes *drop;
+  // How many.
+  size_t drop_count;
+  // Indexes that get other names, all at once.
+  const struct WeirRename *rename;
+  // How many.
+  size_t rename_count;
+  // New indexes; they come behind those that stay.
+  const struct WeirIndex *add;
+  // How many.
+  size_t add_count;
+  // What is kept with the table from now on; null: what was.
+  const struct WeirBytes *meta;
+  // What the callback is given for rows of this table.
+  void *context;
+} WeirTableChange;
+
+// An index entry of a row.
+typedef struct WeirEntry {
+  // Position of the index in its table.
+  uint32_t index;
+  // Its key.
+  struct WeirBytes key;
+  // What it holds.
+  struct WeirBytes value;
+} WeirEntry;
+
+// Makes the entry of a row, whose primary key is `key`, in the new index number `which`. What `out` points to is
+// valid until the next call.
+typedef enum WeirResult (*WeirEntryCallback)(void *context, uint32_t which, struct WeirBytes key, struct WeirBytes row, struct WeirEntry *out);
 
 // Called while a database is recovered. While the log is read for its end, by whoever opens it: `all_bytes` is 0 and
 // `done_bytes` is what was read. Then, once by whoever opens it and from then on by a thread of its own while the database is
@@ -285,66 +348,6 @@ typedef struct WeirBatch {
 // Called with a figure and its name, which is valid for ever. `context` is what the caller handed over.
 typedef void (*WeirFigureCallback)(void *context, struct WeirBytes name, uint64_t value);
 
-// An index of a table that is made.
-typedef struct WeirIndex {
-  // Its name.
-  struct WeirBytes name;
-  // Whether a key may occur once only.
-  bool unique;
-} WeirIndex;
-
-// How a change of definitions waits for those who use the table.
-typedef struct WeirPatience {
-  // May end the wait; null if nobody does.
-  const struct WeirCanceller *canceller;
-  // How long to wait.
-  uint64_t timeout_ms;
-} WeirPatience;
-
-// An index that gets another name.
-typedef struct WeirRename {
-  // What it is called now.
-  struct WeirBytes from;
-  // What it is called then.
-  struct WeirBytes to;
-} WeirRename;
-
-// What is to happen to a table.
-typedef struct WeirTableChange {
-  // The table.
-  const struct WeirTable *table;
-  // Names of indexes that go.
-  const struct WeirBytes *drop;
-  // How many.
-  size_t drop_count;
-  // Indexes that get other names, all at once.
-  const struct WeirRename *rename;
-  // How many.
-  size_t rename_count;
-  // New indexes; they come behind those that stay.
-  const struct WeirIndex *add;
-  // How many.
-  size_t add_count;
-  // What is kept with the table from now on; null: what was.
-  const struct WeirBytes *meta;
-  // What the callback is given for rows of this table.
-  void *context;
-} WeirTableChange;
-
-// An index entry of a row.
-typedef struct WeirEntry {
-  // Position of the index in its table.
-  uint32_t index;
-  // Its key.
-  struct WeirBytes key;
-  // What it holds.
-  struct WeirBytes value;
-} WeirEntry;
-
-// Makes the entry of a row, whose primary key is `key`, in the new index number `which`. What `out` points to is
-// valid until the next call.
-typedef enum WeirResult (*WeirEntryCallback)(void *context, uint32_t which, struct WeirBytes key, struct WeirBytes row, struct WeirEntry *out);
-
 // About how large an index is, or a table's rows.
 typedef struct WeirIndexFigures {
   // Entries that are not dead.
@@ -376,6 +379,37 @@ typedef int32_t (*WeirVictimCallback)(void *one, void *other);
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
+
+// Builds the new indexes of a table while others read and write it, for `weir_tables_alter`, which is given the same change
+// then. `alteration`: of a null pointer one is made; after an error it is given back, and null.
+//
+// # Safety
+// `alteration` points to a handle or null, and may be written; `change` is one as for `weir_tables_alter`; `callback`
+// may be called with its context; the canceller is a handle or null.
+enum WeirResult weir_alteration_build(struct WeirPatience patience,
+                                      struct WeirAlteration **alteration,
+                                      const struct WeirTableChange *change,
+                                      WeirEntryCallback callback);
+
+// Gives up an alteration: it has changed nothing.
+//
+// # Safety
+// `alteration` is a handle, given back by this.
+void weir_alteration_drop(struct WeirAlteration *alteration);
+
+// Drops, renames and adds indexes of tables and replaces what the caller keeps with them, all at once or not at all.
+// Indexes that an alteration, if there is one, has built aren't built here; others may read while that is done. Each
+// table is named once; there is one at least.
+//
+// # Safety
+// `alteration` is a handle, given back by this, or null; `changes` points to `count` changes, whose tables are
+// handles and whose names, indexes and metas are readable; `callback` may be called with their contexts; the canceller is a
+// handle or null.
+enum WeirResult weir_tables_alter(struct WeirPatience patience,
+                                  struct WeirAlteration *alteration,
+                                  const struct WeirTableChange *changes,
+                                  size_t count,
+                                  WeirEntryCallback callback);
 
 // Settles the moment of a backup, and begins it. `directory` is empty, or is made.
 //
@@ -655,17 +689,6 @@ enum WeirResult weir_table_meta(const struct WeirTable *table,
 // # Safety
 // `table` is a handle; `meta` is readable.
 enum WeirResult weir_table_set_meta(const struct WeirTable *table, struct WeirBytes meta);
-
-// Drops, renames and adds indexes of tables and replaces what the caller keeps with them, all at once or not at all.
-// Others may read meanwhile. Each table is named once; there is one at least.
-//
-// # Safety
-// `changes` points to `count` changes, whose tables are handles and whose names, indexes and metas are
-// readable; `callback` may be called with their contexts; the canceller is a handle or null.
-enum WeirResult weir_tables_alter(struct WeirPatience patience,
-                                  const struct WeirTableChange *changes,
-                                  size_t count,
-                                  WeirEntryCallback callback);
 
 // Hands out the names of a table's indexes, in their order.
 //

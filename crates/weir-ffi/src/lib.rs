@@ -13,6 +13,7 @@
 //!
 //! Nothing unwinds into the caller: a bug of the engine ends the process (`panic = "abort"`).
 
+pub mod alter;
 pub mod backup;
 pub mod bytes;
 pub mod database;

@@ -5,9 +5,8 @@ use crate::database::WeirDatabase;
 use crate::error::{failed, handle, result, WeirResult};
 use crate::patience::{patiently, WeirPatience};
 use crate::scan::{bound, WeirBound};
-use crate::write::WeirEntry;
 use std::ffi::c_void;
-use weir::{Changes, Database, Error, KeyOf, RawIndex, RawRange, Schema, Table, TableChange};
+use weir::{Changes, Database, Error, KeyOf, RawIndex, RawRange, Schema, Table};
 
 /// A table.
 pub struct WeirTable {
@@ -38,7 +37,7 @@ pub(crate) fn key_of(index: u32) -> KeyOf {
 
 /// # Safety
 /// `indexes` points to `count` indexes whose names are readable.
-unsafe fn indexes(indexes: *const WeirIndex, count: usize) -> Vec<RawIndex> {
+pub(crate) unsafe fn indexes(indexes: *const WeirIndex, count: usize) -> Vec<RawIndex> {
     if count == 0 {
         return Vec::new();
     }
@@ -242,141 +241,6 @@ pub unsafe extern "C" fn weir_table_set_meta(
     // SAFETY: the caller's promises.
     let (table, meta) = unsafe { (&*table, meta.slice()) };
     result(table.database.set_meta(&table.table, meta))
-}
-
-/// Makes the entry of a row, whose primary key is `key`, in the new index number `which`. What `out` points to is
-/// valid until the next call.
-pub type WeirEntryCallback = extern "C" fn(
-    context: *mut c_void,
-    which: u32,
-    key: WeirBytes,
-    row: WeirBytes,
-    out: *mut WeirEntry,
-) -> WeirResult;
-
-/// An index that gets another name.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct WeirRename {
-    /// What it is called now.
-    pub from: WeirBytes,
-    /// What it is called then.
-    pub to: WeirBytes,
-}
-
-/// What is to happen to a table.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct WeirTableChange {
-    /// The table.
-    pub table: *const WeirTable,
-    /// Names of indexes that go.
-    pub drop: *const WeirBytes,
-    /// How many.
-    pub drop_count: usize,
-    /// Indexes that get other names, all at once.
-    pub rename: *const WeirRename,
-    /// How many.
-    pub rename_count: usize,
-    /// New indexes; they come behind those that stay.
-    pub add: *const WeirIndex,
-    /// How many.
-    pub add_count: usize,
-    /// What is kept with the table from now on; null: what was.
-    pub meta: *const WeirBytes,
-    /// What the callback is given for rows of this table.
-    pub context: *mut c_void,
-}
-
-/// A change's parts as the engine wants them.
-struct OwnedChange<'a> {
-    table: &'a WeirTable,
-    drop: Vec<String>,
-    rename: Vec<(String, String)>,
-    add: Vec<RawIndex>,
-    meta: Option<&'a [u8]>,
-    context: *mut c_void,
-}
-
-impl<'a> OwnedChange<'a> {
-    /// # Safety
-    /// The table is a handle; the names, indexes and the meta are readable during `'a`.
-    unsafe fn of(change: &'a WeirTableChange) -> OwnedChange<'a> {
-        // SAFETY: the caller's promises.
-        unsafe {
-            let name = |n: usize| (*change.drop.add(n)).text();
-            let rename = |n: usize| {
-                let WeirRename { from, to } = *change.rename.add(n);
-                (from.text(), to.text())
-            };
-            OwnedChange {
-                table: &*change.table,
-                drop: (0..change.drop_count).map(name).collect(),
-                rename: (0..change.rename_count).map(rename).collect(),
-                add: indexes(change.add, change.add_count),
-                meta: change.meta.as_ref().map(|meta| meta.slice()),
-                context: change.context,
-            }
-        }
-    }
-}
-
-/// Drops, renames and adds indexes of tables and replaces what the caller keeps with them, all at once or not at all.
-/// Others may read meanwhile. Each table is named once; there is one at least.
-///
-/// # Safety
-/// `changes` points to `count` changes, whose tables are handles and whose names, indexes and metas are
-/// readable; `callback` may be called with their contexts; the canceller is a handle or null.
-#[no_mangle]
-pub unsafe extern "C" fn weir_tables_alter(
-    patience: WeirPatience,
-    changes: *const WeirTableChange,
-    count: usize,
-    callback: WeirEntryCallback,
-) -> WeirResult {
-    // SAFETY: the caller's promises.
-    let all: Vec<OwnedChange<'_>> = unsafe {
-        std::slice::from_raw_parts(changes, count).iter().map(|c| OwnedChange::of(c)).collect()
-    };
-    let drops: Vec<Vec<&str>> =
-        all.iter().map(|one| one.drop.iter().map(String::as_str).collect()).collect();
-    let renames: Vec<Vec<(&str, &str)>> = all
-        .iter()
-        .map(|one| one.rename.iter().map(|(from, to)| (from.as_str(), to.as_str())).collect())
-        .collect();
-    let changes = all.iter().zip(&drops).zip(&renames).map(|((one, drop), rename)| TableChange {
-        table: &one.table.table,
-        drop,
-        rename,
-        add: &one.add,
-        meta: one.meta,
-    });
-    let changes: Vec<TableChange<'_>> = changes.collect();
-    let mut entry_of = |nth: usize,
-                        which: usize,
-                        key: &[u8],
-                        row: &[u8],
-                        to: &mut Vec<u8>,
-                        value: &mut Vec<u8>| {
-        let none = WeirBytes { data: std::ptr::null(), len: 0 };
-        let mut out = WeirEntry { index: 0, key: none, value: none };
-        match callback(all[nth].context, which as u32, key.into(), row.into(), &mut out) {
-            WeirResult::Ok => {
-                // SAFETY: the callback's promise.
-                unsafe {
-                    to.extend_from_slice(out.key.slice());
-                    value.extend_from_slice(out.value.slice());
-                }
-                Ok(())
-            }
-            WeirResult::Cancelled => Err(Error::Cancelled),
-            _ => Err(Error::UnfitRow(all[nth].table.table.name())),
-        }
-    };
-    let database = &all.first().expect("a change of one table at least").table.database;
-    let alter = |with: Changes<'_>| with.alter_tables(&changes, &mut entry_of);
-    // SAFETY: the caller's promise.
-    result(unsafe { patiently(database, patience, alter) })
 }
 
 /// Hands out the names of a table's indexes, in their order.

@@ -43,8 +43,8 @@ mod txn;
 pub mod value;
 
 pub use engine::{
-    Backup, BackupProgress, Bounds, Changes, Committed, Compacted, Cursor, Database, Entry,
-    EntryOf, EntryOfOne, Error, IndexFigures, IndexRef, Isolation, Lock, MAX_XID, Options,
+    Alteration, Backup, BackupProgress, Bounds, Changes, Committed, Compacted, Cursor, Database,
+    Entry, EntryOf, EntryOfOne, Error, IndexFigures, IndexRef, Isolation, Lock, MAX_XID, Options,
     Patience, RawBatch, RawEntry, RawPlace, RawRange, RawScan, Result, Savepoint, Shutdown, Status,
     Table, TableChange, Transaction, TransactionInfo, TransactionState, Wait,
 };

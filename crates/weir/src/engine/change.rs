@@ -8,16 +8,17 @@ use super::Inner;
 use super::error::Result;
 use crate::txn::{Durability, Txn};
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A transaction that changes definitions; see the module.
-pub(super) struct Change<'d> {
-    db: &'d Inner,
+pub(super) struct Change {
+    db: Arc<Inner>,
     /// `None` once it has ended.
     txn: Option<Txn>,
 }
 
-impl Change<'_> {
+impl Change {
     /// Commits, durably.
     ///
     /// # Errors
@@ -32,7 +33,7 @@ impl Change<'_> {
     }
 }
 
-impl Deref for Change<'_> {
+impl Deref for Change {
     type Target = Txn;
 
     fn deref(&self) -> &Txn {
@@ -40,13 +41,13 @@ impl Deref for Change<'_> {
     }
 }
 
-impl DerefMut for Change<'_> {
+impl DerefMut for Change {
     fn deref_mut(&mut self) -> &mut Txn {
         self.txn.as_mut().expect("a change that has ended isn't used")
     }
 }
 
-impl Drop for Change<'_> {
+impl Drop for Change {
     fn drop(&mut self) {
         if let Some(txn) = self.txn.take() {
             // Its error has been told already, or it stops the storage.
@@ -57,10 +58,10 @@ impl Drop for Change<'_> {
 
 impl Inner {
     /// Begins a change. The catalog's mutex, or a hold on the table, is the caller's.
-    pub(super) fn change(&self) -> Change<'_> {
+    pub(super) fn change(self: &Arc<Self>) -> Change {
         let mut txn = self.shared.begin();
         // One change writes to the catalog at a time: only one that can't be taken back yet is in the way.
         txn.lock_timeout = Duration::ZERO;
-        Change { db: self, txn: Some(txn) }
+        Change { db: self.clone(), txn: Some(txn) }
     }
 }

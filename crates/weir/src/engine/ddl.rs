@@ -8,7 +8,7 @@ use super::Database;
 use super::catalog::{self, IndexDef, PutOp, TableDef};
 use super::error::{Error, Result};
 use super::patience::Patience;
-use super::table::{self, Hold, Shared, Table};
+use super::table::{self, Shared, Table};
 use crate::schema::{Layout, RawSchema, Schema};
 use crate::tree::Tree;
 use crate::txn::{HeldStaging, Staging, Txn};
@@ -161,7 +161,7 @@ impl Changes<'_> {
         tables.iter().try_for_each(|table| self.db.0.home.check(table))?;
         self.db.0.prepare_for_change(self.patience)?;
         let mut holds = table::change_all(tables, self.patience)?;
-        holds.iter_mut().try_for_each(Hold::wait_for_all)?;
+        holds.iter_mut().try_for_each(|hold| hold.wait_for_all(self.patience))?;
         let _one = self.db.0.ddl.lock();
         let old = tables.iter().map(|table| table.0.def()).collect::<Result<Vec<_>>>()?;
         let held: Vec<_> = old.iter().flat_map(|def| hold_stagings(&def.indexes)).collect();

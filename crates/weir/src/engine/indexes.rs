@@ -1,15 +1,15 @@
 //! Indexes added to filled tables, and dropped, in one atomic change. That of raw tables: [`super::alter`].
 //!
-//! Entries are made from the rows of a snapshot, sorted, and built into new trees. Writers are kept
-//! out meanwhile. Beside a change of a raw table, whose caller sees to it that nobody who reads then
-//! wants to write, readers go on with the indexes that they know, and the table's users are waited for
-//! only when the definition is exchanged. Of a typed table all users are waited for first.
+//! Entries are made from the rows of a snapshot, sorted, and built into new trees. Others go on meanwhile with the indexes that
+//! they know, and the table's users are waited for only when the definition is exchanged. What is written meanwhile is
+//! caught up with ([`super::online`]), or writers are kept out.
 
 use super::Database;
 use super::catalog::{self, IndexDef, PutOp, TableDef};
 use super::change::Change;
 use super::ddl::{Changes, create_trees, drop_trees, hold_stagings, typed};
 use super::error::{Error, Result};
+use super::online::Online;
 use super::patience::Patience;
 use super::read::lacks_rest;
 use super::table::{Hold, Table};
@@ -25,7 +25,7 @@ use std::sync::atomic::Ordering;
 use weir_page::node::MAX_INLINE;
 
 /// Memory for sorting an index's entries that are too long for a leaf: one may take an eighth of it.
-const LONG_SORT_BYTES: usize = 8 * 2 * KEY_BYTES_MAX;
+pub(super) const LONG_SORT_BYTES: usize = 8 * 2 * KEY_BYTES_MAX;
 
 /// What a table is to have.
 pub(super) struct Wanted {
@@ -37,19 +37,21 @@ pub(super) struct Wanted {
 }
 
 /// A table whose definition is about to be exchanged.
-pub(super) struct Changing<'t> {
-    table: &'t Table,
-    hold: Hold<'t>,
+pub(super) struct Changing {
+    pub table: Table,
+    hold: Hold,
     /// What it will be; indexes from `first` on are new.
-    def: TableDef,
+    pub def: TableDef,
     pub first: usize,
     gone: Vec<IndexDef>,
+    /// If others write while indexes are built.
+    pub online: Option<Online>,
 }
 
 /// Who may use the table while indexes are built.
 pub(super) enum Beside {
-    Nobody,
     Readers,
+    Writers,
 }
 
 /// Sorted entries of a new index.
@@ -60,8 +62,9 @@ struct Entries {
 }
 
 impl Database {
-    /// Creates an index on a typed table, which may be filled, after waiting for those who use the
-    /// table. Others wait meanwhile.
+    /// Creates an index on a typed table, which may be filled. Others read and write meanwhile; at the beginning those who
+    /// write are waited for, in the end all who use the table. Who then begins to use it waits for the end. Snapshots from before
+    /// can't use the index ([`Error::IndexTooNew`]).
     ///
     /// # Errors
     /// [`Error::IndexExists`], [`Error::Duplicate`] if `unique` doesn't hold, [`Error::TableInUse`],
@@ -102,18 +105,19 @@ impl Database {
         let hold = table.0.change(patience)?;
         let mut txn = self.0.change();
         let mut one = self.begin_change(&mut txn, table, hold, change)?;
-        self.build_added(&mut txn, &mut one, Beside::Nobody, patience, entry_of)?;
+        self.build_added(&mut txn, &mut one, Beside::Writers, patience, entry_of)?;
+        self.finish_added(&mut txn, &mut one, patience, entry_of)?;
         self.exchange(txn, vec![one])
     }
 
     /// Makes trees for the indexes that a table is to get.
-    pub(super) fn begin_change<'t>(
+    pub(super) fn begin_change(
         &self,
         txn: &mut Txn,
-        table: &'t Table,
-        hold: Hold<'t>,
+        table: &Table,
+        hold: Hold,
         change: impl FnOnce(&TableDef, &str) -> Result<Wanted>,
-    ) -> Result<Changing<'t>> {
+    ) -> Result<Changing> {
         let old = table.0.def()?;
         let Wanted { layout, dropped, added } = change(&old, &table.name())?;
         let first = layout.index_count() - added;
@@ -124,14 +128,14 @@ impl Database {
         }
         let gone = dropped.iter().map(|&n| old.indexes[n].clone()).collect();
         let def = TableDef { layout, primary: old.primary, indexes, since: old.since };
-        Ok(Changing { table, hold, def, gone, first })
+        Ok(Changing { table: table.clone(), hold, def, first, gone, online: None })
     }
 
     /// Fills the indexes that a table is to get.
     pub(super) fn build_added(
         &self,
         txn: &mut Txn,
-        one: &mut Changing<'_>,
+        one: &mut Changing,
         beside: Beside,
         patience: &Patience,
         entry_of: &mut OfIndex<'_>,
@@ -140,21 +144,34 @@ impl Database {
             return Ok(());
         }
         match beside {
-            Beside::Nobody => one.hold.wait_for_all()?,
-            Beside::Readers => one.hold.wait_for_writers()?,
+            Beside::Readers => one.hold.wait_for_writers(patience)?,
+            Beside::Writers => {
+                let notes = self.new_notes();
+                one.hold.note_writes(&notes, patience)?;
+                one.online = Some(self.begin_online(txn, notes));
+            }
         }
-        let entries = self.sort_entries(txn, &one.def, one.first, patience, entry_of)?;
+        let entries = self.sort_entries(txn, one, patience, entry_of)?;
         for (n, entries) in (one.first..).zip(entries) {
-            self.build(txn, one.table, &one.def, n, patience, entries)?;
+            self.build(txn, &one.table, &one.def, n, patience, entries)?;
         }
-        Ok(())
+        self.catch_up(txn, one, patience, entry_of)
     }
 
-    /// Exchanges the definitions of tables, all or none, once nobody uses them.
-    pub(super) fn exchange(&self, txn: Change<'_>, mut all: Vec<Changing<'_>>) -> Result<()> {
-        for one in &mut all {
-            one.hold.wait_for_all()?;
-        }
+    /// Ends the building of indexes, once nobody uses the table, nor can.
+    pub(super) fn finish_added(
+        &self,
+        txn: &mut Txn,
+        one: &mut Changing,
+        patience: &Patience,
+        entry_of: &mut OfIndex<'_>,
+    ) -> Result<()> {
+        one.hold.wait_for_all(patience)?;
+        self.catch_up_once(txn, one, patience, entry_of).map(drop)
+    }
+
+    /// Exchanges the definitions of tables, all or none, of which each is finished.
+    pub(super) fn exchange(&self, txn: Change, mut all: Vec<Changing>) -> Result<()> {
         let _one = self.0.ddl.lock();
         // If it fails it is taken back before others can change the tables: they would find its entries locked.
         let mut txn = txn;
@@ -177,29 +194,30 @@ impl Database {
         Ok(())
     }
 
-    /// All entries that the table's indexes from `first` on have, sorted. Nobody writes to the table.
+    /// A sort with that much memory, or the least that there is.
+    pub(super) fn sorter(&self, memory_bytes: usize) -> Sorter {
+        // Other indexes are being built, too: of this table and of others.
+        let name = format!("index-{}", self.0.sorts.fetch_add(1, Ordering::Relaxed));
+        Sorter::new(self.0.shared.storage.disk.clone(), &name, memory_bytes)
+    }
+
+    /// All entries that the table's new indexes have, sorted: of the rows that are seen by who builds beside writers, or of those of now,
+    /// where nobody writes.
     fn sort_entries(
         &self,
         txn: &mut Txn,
-        def: &TableDef,
-        first: usize,
+        one: &Changing,
         patience: &Patience,
         entry_of: &mut OfIndex<'_>,
     ) -> Result<Vec<Entries>> {
-        let shared = &self.0.shared;
+        let (shared, def, first) = (&self.0.shared, &one.def, one.first);
         let count = def.indexes.len() - first;
         let memory = (self.0.options.memory_bytes / 16).min(64 << 20) as usize / count;
-        let disk = &shared.storage.disk;
-        // Other indexes are being built, too: of this table and of others.
-        let sorter = |memory: usize| {
-            let name = format!("index-{}", self.0.sorts.fetch_add(1, Ordering::Relaxed));
-            Sorter::new(disk.clone(), &name, memory.max(1 << 20))
-        };
         let mut sorters: Vec<_> =
-            (0..count).map(|_| (sorter(memory), sorter(LONG_SORT_BYTES))).collect();
+            (0..count).map(|_| (self.sorter(memory), self.sorter(LONG_SORT_BYTES))).collect();
         // Of this table all have committed by now; an older snapshot may be of a table before it.
         txn.drop_snapshot();
-        let view = txn.view();
+        let view = one.online.as_ref().map_or_else(|| txn.view(), |online| online.seen.view());
         let (all, forward) = (Range::default(), Direction::Forward);
         let mut scan = Scan::new(shared.clone(), def.primary, all, forward, 1 << 14);
         let (mut key, mut value, mut whole_row_key) = (Vec::new(), Vec::new(), Vec::new());
@@ -242,17 +260,6 @@ impl Database {
         entries: Entries,
     ) -> Result<()> {
         let tree = def.indexes[n].tree;
-        let duplicate = |key: &[u8], value: &[u8]| {
-            let key = match is_short_form(key) {
-                false => key.to_vec(),
-                true => match split_rest(value) {
-                    Some((_, rest)) => whole_key(key, rest),
-                    None => return lacks_rest(tree),
-                },
-            };
-            let index = def.layout.index_name(n).to_string();
-            Error::Duplicate { table: table.name(), index, key }
-        };
         let Entries { mut sorted, mut long } = entries;
         // What order rows have by their keys, they will mostly have been inserted in, and will be.
         let fill = if sorted.came_ascending { Fill::Whole } else { Fill::Spread };
@@ -261,7 +268,7 @@ impl Database {
         while let Some((key, value)) = sorted.next()? {
             patience.check()?;
             if last.as_deref() == Some(key) {
-                return Err(duplicate(key, value));
+                return Err(duplicate(table, def, n, key, value));
             }
             builder.push(key, value, false)?;
             let last = last.get_or_insert_default();
@@ -273,7 +280,7 @@ impl Database {
         while let Some((key, value)) = long.next()? {
             patience.check()?;
             if txn.write(tree, key, Op::Insert(value))? == Outcome::Exists {
-                return Err(duplicate(key, value));
+                return Err(duplicate(table, def, n, key, value));
             }
         }
         Ok(())
@@ -306,8 +313,27 @@ impl Changes<'_> {
     }
 }
 
+/// The error for an entry, as it is stored, that a new index has already for another row.
+pub(super) fn duplicate(
+    table: &Table,
+    def: &TableDef,
+    n: usize,
+    key: &[u8],
+    value: &[u8],
+) -> Error {
+    let key = match is_short_form(key) {
+        false => key.to_vec(),
+        true => match split_rest(value) {
+            Some((_, rest)) => whole_key(key, rest),
+            None => return lacks_rest(def.indexes[n].tree),
+        },
+    };
+    let index = def.layout.index_name(n).to_string();
+    Error::Duplicate { table: table.name(), index, key }
+}
+
 /// Key and value of a stored row as their writer gave them.
-fn as_given<'r>(
+pub(super) fn as_given<'r>(
     tree: Tree,
     key: &'r [u8],
     value: &'r [u8],

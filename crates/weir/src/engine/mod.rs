@@ -10,6 +10,7 @@ mod ddl;
 mod error;
 mod indexes;
 mod lock;
+mod online;
 mod options;
 mod orphans;
 mod patience;
@@ -27,7 +28,7 @@ mod transaction;
 mod typed;
 mod write;
 
-pub use alter::{EntryOf, EntryOfOne, TableChange};
+pub use alter::{Alteration, EntryOf, EntryOfOne, TableChange};
 pub use backup::{Backup, BackupProgress};
 pub use cursor::{Bounds, Cursor, IndexRef};
 pub use ddl::Changes;

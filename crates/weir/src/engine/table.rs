@@ -2,6 +2,7 @@
 
 use super::catalog::TableDef;
 use super::error::{Error, Result};
+use super::online::Notes;
 use super::patience::Patience;
 use crate::schema::{Layout, Schema};
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
@@ -57,20 +58,22 @@ pub(super) struct Use {
     pub def: Arc<TableDef>,
     /// Whether it may have written to the table.
     writes: bool,
+    /// Where it notes which rows it writes, for an index that is being built.
+    pub notes: Option<Arc<Notes>>,
 }
 
 impl Use {
     /// Begins to use a table, after waiting for whoever changes it.
     pub fn of(table: &Table, waits: Waits<'_>) -> Result<Use> {
         let def = table.0.enter(waits)?;
-        Ok(Use { shared: table.0.clone(), def, writes: false })
+        Ok(Use { shared: table.0.clone(), def, writes: false, notes: None })
     }
 
     /// Begins to write to it, after waiting for whoever is about to change its definition.
     #[inline]
     pub fn begin_writing(&mut self, waits: Waits<'_>) -> Result<()> {
         if !self.writes {
-            self.shared.enter_to_write(waits)?;
+            self.notes = self.shared.enter_to_write(waits)?;
             self.writes = true;
         }
         Ok(())
@@ -84,7 +87,7 @@ impl Use {
 
 impl Drop for Use {
     fn drop(&mut self) {
-        self.shared.leave(self.writes);
+        self.shared.leave(self.writes, self.notes.as_ref());
     }
 }
 
@@ -104,6 +107,10 @@ struct Users {
     shared: usize,
     /// Those of them that may have written to it.
     writers: usize,
+    /// Where those who begin to write note what they do.
+    notes: Option<Arc<Notes>>,
+    /// Writers who don't: they began before.
+    unnoted: usize,
     /// Whether somebody is about to change its definition.
     changing: bool,
     /// Whether nobody new may write to it.
@@ -113,36 +120,45 @@ struct Users {
 }
 
 /// A hold on a table's definition: nobody else changes it.
-pub(super) struct Hold<'a> {
-    shared: &'a Arc<Shared>,
-    patience: &'a Patience,
+pub(super) struct Hold {
+    shared: Arc<Shared>,
 }
 
-impl Hold<'_> {
+impl Hold {
+    /// Has all who begin to write from now on note it, and waits until nobody writes who doesn't.
+    pub fn note_writes(&mut self, notes: &Arc<Notes>, patience: &Patience) -> Result<()> {
+        patience.begin(&self.shared);
+        let mut users = self.shared.users.lock();
+        users.notes = Some(notes.clone());
+        users.unnoted = users.writers;
+        self.shared.wait_while(&mut users, patience, |users| users.unnoted > 0)
+    }
+
     /// Waits until nobody has written to the table who still may take it back, and lets nobody begin to
     /// write. A transaction that reads the table before it writes to it then waits for the change, which
     /// will wait for it: one of the two times out.
-    pub fn wait_for_writers(&mut self) -> Result<()> {
-        self.patience.begin(self.shared);
+    pub fn wait_for_writers(&mut self, patience: &Patience) -> Result<()> {
+        patience.begin(&self.shared);
         let mut users = self.shared.users.lock();
         users.closed = true;
-        self.shared.wait_while(&mut users, self.patience, |users| users.writers > 0)
+        self.shared.wait_while(&mut users, patience, |users| users.writers > 0)
     }
 
     /// Waits until nobody uses the table, and keeps others out. New users wait meanwhile.
-    pub fn wait_for_all(&mut self) -> Result<()> {
+    pub fn wait_for_all(&mut self, patience: &Patience) -> Result<()> {
         // Of several tables that change together, this one is waited for now.
-        self.patience.begin(self.shared);
+        patience.begin(&self.shared);
         let mut users = self.shared.users.lock();
         users.exclusive = true;
-        self.shared.wait_while(&mut users, self.patience, |users| users.shared > 0)
+        self.shared.wait_while(&mut users, patience, |users| users.shared > 0)
     }
 }
 
-impl Drop for Hold<'_> {
+impl Drop for Hold {
     fn drop(&mut self) {
         let mut users = self.shared.users.lock();
         (users.changing, users.closed, users.exclusive) = (false, false, false);
+        users.notes = None;
         drop(users);
         self.shared.changed.notify_all();
     }
@@ -150,13 +166,9 @@ impl Drop for Hold<'_> {
 
 /// Holds on the definitions of several tables, each named once. All who take several do so in one order, whatever
 /// theirs is: no two wait for each other.
-pub(super) fn change_all<'a>(
-    tables: &[&'a Table],
-    patience: &'a Patience,
-) -> Result<Vec<Hold<'a>>> {
+pub(super) fn change_all(tables: &[&Table], patience: &Patience) -> Result<Vec<Hold>> {
     let hold = |n: usize| Ok((n, tables[n].0.change(patience)?));
-    let mut holds: Vec<(usize, Hold<'_>)> =
-        in_one_order(tables).map(hold).collect::<Result<_>>()?;
+    let mut holds: Vec<(usize, Hold)> = in_one_order(tables).map(hold).collect::<Result<_>>()?;
     holds.sort_by_key(|(n, _)| *n);
     Ok(holds.into_iter().map(|(_, hold)| hold).collect())
 }
@@ -203,10 +215,11 @@ impl Shared {
         Ok(def)
     }
 
-    /// A user begins to write.
-    fn enter_to_write(&self, waits: Waits<'_>) -> Result<()> {
-        self.users_once(waits, |users| !users.closed)?.writers += 1;
-        Ok(())
+    /// A user begins to write; where it notes what, if that is to be.
+    fn enter_to_write(&self, waits: Waits<'_>) -> Result<Option<Arc<Notes>>> {
+        let mut users = self.users_once(waits, |users| !users.closed)?;
+        users.writers += 1;
+        Ok(users.notes.clone())
     }
 
     /// The users, once nobody keeps others from joining them. Mostly nobody does, and the clock isn't asked.
@@ -236,29 +249,35 @@ impl Shared {
     }
 
     /// Ends a use.
-    fn leave(&self, writes: bool) {
+    fn leave(&self, writes: bool, notes: Option<&Arc<Notes>>) {
         let mut users = self.users.lock();
         users.shared -= 1;
         users.writers -= usize::from(writes);
-        let matters = users.shared == 0 || (writes && users.writers == 0);
+        if let (true, Some(wanted)) = (writes, &users.notes)
+            && !notes.is_some_and(|notes| Arc::ptr_eq(notes, wanted))
+        {
+            users.unnoted -= 1;
+        }
+        let waited_for = users.writers == 0 || (users.notes.is_some() && users.unnoted == 0);
+        let matters = users.shared == 0 || (writes && waited_for);
         if matters && users.changing {
             self.changed.notify_all();
         }
     }
 
     /// Keeps others from changing the definition; waits for nobody else.
-    pub fn change<'a>(self: &'a Arc<Self>, patience: &'a Patience) -> Result<Hold<'a>> {
+    pub fn change(self: &Arc<Self>, patience: &Patience) -> Result<Hold> {
         patience.begin(self);
         let mut users = self.users.lock();
         self.wait_while(&mut users, patience, |users| users.changing)?;
         users.changing = true;
-        Ok(Hold { shared: self, patience })
+        Ok(Hold { shared: self.clone() })
     }
 
     /// Waits until nobody uses the table, and keeps others out. New users wait meanwhile.
-    pub fn exclusive<'a>(self: &'a Arc<Self>, patience: &'a Patience) -> Result<Hold<'a>> {
+    pub fn exclusive(self: &Arc<Self>, patience: &Patience) -> Result<Hold> {
         let mut hold = self.change(patience)?;
-        hold.wait_for_all()?;
+        hold.wait_for_all(patience)?;
         Ok(hold)
     }
 

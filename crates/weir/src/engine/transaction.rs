@@ -302,7 +302,9 @@ impl Transaction {
     ) -> Result<(Writer<'a>, &'a Encoded)> {
         let txn = self.txn.as_mut().ok_or(Error::Ended)?;
         let (storage, hints) = (&*self.db.shared.storage, &mut self.hints);
-        Ok((Writer { txn, storage, table, def, hints }, &self.row))
+        let used = self.used.iter().rfind(|used| used.is_of(table));
+        let notes = used.and_then(|used| used.notes.as_deref());
+        Ok((Writer { txn, storage, table, def, hints, notes }, &self.row))
     }
 
     pub(super) fn encoded(&mut self) -> &mut Encoded {

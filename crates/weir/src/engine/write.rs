@@ -6,6 +6,7 @@
 
 use super::catalog::{IndexDef, TableDef};
 use super::error::{Error, Result, inconsistent};
+use super::online::Notes;
 use super::read::without_rest;
 use super::table::Table;
 use crate::key::long::{Stored, is_long, short_form};
@@ -90,9 +91,19 @@ pub(super) struct Writer<'a> {
     pub def: &'a TableDef,
     /// Where entries go, found before anything is written so that the CPU can fetch the leaves.
     pub hints: &'a mut Vec<Hint>,
+    /// Where it is noted which rows are written.
+    pub notes: Option<&'a Notes>,
 }
 
 impl Writer<'_> {
+    /// To be called before a row is written.
+    #[inline]
+    fn note(&mut self, key: &[u8]) {
+        if let Some(notes) = self.notes {
+            notes.note(self.txn.ensure_id(), key);
+        }
+    }
+
     /// Inserts a row and its entries.
     pub fn insert<'e>(
         &mut self,
@@ -127,6 +138,7 @@ impl Writer<'_> {
         entries: &mut [(usize, Vec<Pair<'_>>)],
     ) -> Result<()> {
         let tree = self.def.primary;
+        rows.iter().for_each(|row| self.note(row.key));
         let twice = write_run(rows, |run| self.txn.insert_run(tree, run, &[]))?;
         if let Some(key) = twice {
             return Err(self.duplicate("primary", &key));
@@ -149,6 +161,7 @@ impl Writer<'_> {
         entries: &mut [(usize, Vec<Pair<'_>>)],
     ) -> Result<()> {
         let tree = self.def.primary;
+        rows.iter().for_each(|row| self.note(row.key));
         if write_run(rows, |run| self.txn.delete_run(tree, run, &[]))?.is_some() {
             return Err(Error::NoSuchRow(self.table.name()));
         }
@@ -170,6 +183,7 @@ impl Writer<'_> {
     /// Writes the row alone.
     #[inline]
     pub fn put_row(&mut self, key: &[u8], op: Op<'_>) -> Result<Outcome> {
+        self.note(key);
         match is_long(key) {
             false => Ok(self.txn.write(self.def.primary, key, op)?),
             true => self.put_long_row(key, op),

@@ -132,6 +132,13 @@ pub struct HeldSnapshot {
     snapshot: Snapshot,
 }
 
+impl HeldSnapshot {
+    /// What it sees.
+    pub fn view(&self) -> View {
+        View { own: TxnId(0), snapshot: self.snapshot.at }
+    }
+}
+
 impl Drop for HeldSnapshot {
     fn drop(&mut self) {
         self.shared.snapshots.end(self.snapshot);
@@ -167,6 +174,11 @@ impl Transactions {
     /// Whether a transaction has not ended.
     pub fn is_active(&self, txn: TxnId) -> bool {
         txn.0 >= self.horizon.load(Ordering::Acquire) && self.status.get(txn) == State::Active
+    }
+
+    /// What has become of a transaction; of one before the horizon that may not be told any more.
+    pub fn state(&self, txn: TxnId) -> State {
+        self.status.get(txn)
     }
 
     /// Transactions before this one are seen by everybody.
