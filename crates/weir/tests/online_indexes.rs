@@ -458,3 +458,30 @@ fn who_writes_already_is_waited_for_and_who_reads_is_not() {
     assert_eq!(scan.next(&mut txn).unwrap().unwrap().key, b"row1");
     assert!(scan.next(&mut txn).unwrap().is_none());
 }
+
+#[test]
+fn an_index_that_is_half_built_does_not_outlive_its_database() {
+    let disk = SimDisk::new(1);
+    let db = Database::open_on(Arc::new(disk.clone()), simulated()).unwrap();
+    let table = db.create_table("t", Schema::raw(vec![], vec![0]).unwrap()).unwrap();
+    let patience = patience();
+    let add = [RawIndex::new("by_row", false)];
+    let change = TableChange { table: &table, drop: &[], rename: &[], add: &add, meta: None };
+    let mut alteration = db.changes(&patience).begin_alter().unwrap();
+    db.changes(&patience)
+        .build_indexes(&mut alteration, &change, &mut |_, key, _, of_key, _| {
+            of_key.extend(key);
+            Ok(())
+        })
+        .unwrap();
+    let other = db.clone();
+    other.close(weir::Shutdown::Fast, &mut |_| {}).unwrap();
+    let finished =
+        db.changes(&patience).finish_alter(alteration, &[change], &mut |_, _, _, _, _, _| Ok(()));
+    assert!(finished.is_err());
+    drop((table, db));
+    let db = Database::open_on(Arc::new(disk), simulated()).unwrap();
+    db.finish_recovery().unwrap();
+    db.check(&mut |finding| panic!("{finding}")).unwrap();
+    assert!(db.table("t").unwrap().raw_schema().unwrap().indexes().is_empty());
+}
