@@ -98,6 +98,7 @@ mod tests {
             warehouses: 4,
             rounds: 2,
             seconds: 30,
+            side_by_side: false,
             warmup_seconds: 5,
             binlog: false,
             memory_bytes: 1 << 30,
