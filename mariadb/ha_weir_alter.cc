@@ -205,21 +205,6 @@ static bool keeps_primary(const TABLE *table, const TABLE *altered, const Alter_
   return true;
 }
 
-// What the engine has built for an ALTER, of all partitions; null if there is nothing.
-class weir::Alteration
-{
-public:
-  ~Alteration() { give_up(); }
-  void give_up()
-  {
-    if (WeirAlteration *given_up= take())
-      weir_alteration_drop(given_up);
-  }
-  WeirAlteration *take() { return std::exchange(built, nullptr); }
-
-  WeirAlteration *built= nullptr;
-};
-
 // How far an ALTER of a table, or of a partition, has come.
 class Altered : public inplace_alter_handler_ctx
 {
@@ -302,9 +287,8 @@ enum_alter_inplace_result ha_weir::check_if_supported_inplace_alter(TABLE *alter
   }
   if (info->index_add_count == 0)
     return HA_ALTER_INPLACE_NO_LOCK;
-  // The server lets what takes no lock pass as instant, which building an index isn't.
-  bool is_to_be_instant= info->alter_info->algorithm(ha_thd()) == Alter_info::ALTER_TABLE_ALGORITHM_INSTANT;
-  return is_to_be_instant ? HA_ALTER_INPLACE_NOCOPY_NO_LOCK : HA_ALTER_INPLACE_NO_LOCK;
+  // For a moment, to begin with, nobody else uses the table: the server waits for them, and sees who waits for whom.
+  return HA_ALTER_INPLACE_NOCOPY_NO_LOCK;
 }
 
 static WeirBytes bytes_of_name(const KEY *index)
@@ -398,12 +382,13 @@ struct Change
   std::vector<WeirBytes> drops;
   std::vector<WeirRename> renames;
   bool numbers_begin_anew= false;
+  const Altered *of;
   Meta meta;
   Bytes encoded_meta;
-  WeirBytes meta_bytes= {nullptr, 0};
 
-  Change(const Altered *of, TABLE *altered, const Alter_inplace_info *info)
-      : share(of->share), builder(altered, info, of), drops(dropped(info)), renames(renamed(info))
+  Change(const Altered *altered_of, TABLE *altered, const Alter_inplace_info *info)
+      : share(altered_of->share), builder(altered, info, altered_of), drops(dropped(info)), renames(renamed(info)),
+        of(altered_of)
   {
   }
 
@@ -416,27 +401,56 @@ struct Change
                            renames.size(),
                            builder.indexes.data(),
                            builder.indexes.size(),
-                           meta_bytes.data ? &meta_bytes : nullptr,
+                           nullptr,
                            &builder};
-  }
-
-  void set_meta()
-  {
-    encoded_meta= meta.encode();
-    meta_bytes= bytes_of(encoded_meta);
   }
 };
 
 // In one place: the engine is given pointers to them.
 using Changes= std::deque<Change>;
 
-static WeirResult carry_out(THD *thd, Alteration &alteration, Changes &changes)
+// An ALTER in place, of a table or of all partitions of one.
+class weir::Alteration
 {
-  std::vector<WeirTableChange> all;
-  for (Change &change : changes)
-    all.push_back(change.of_engine());
-  return weir_tables_alter(patience_of(thd), alteration.take(), all.data(), all.size(), build_entry);
-}
+public:
+  ~Alteration() { give_up(); }
+
+  WeirResult begin(THD *thd) { return weir_alteration_begin(database, patience_of(thd), &begun); }
+
+  WeirResult add(THD *thd, Change &change)
+  {
+    WeirTableChange of_engine= change.of_engine();
+    return weir_alteration_add(begun, patience_of(thd), &of_engine);
+  }
+
+  // Builds the indexes of all partitions, unless that has been done.
+  WeirResult build(THD *thd)
+  {
+    if (std::exchange(is_built, true))
+      return WEIR_RESULT_OK;
+    return weir_alteration_build(begun, patience_of(thd), build_entry);
+  }
+
+  WeirResult finish(THD *thd)
+  {
+    for (size_t nth= 0; nth < changes.size(); nth++)
+      if (WeirResult result= weir_alteration_set_meta(begun, nth, bytes_of(changes[nth].encoded_meta)))
+        return result;
+    return weir_alteration_finish(std::exchange(begun, nullptr), patience_of(thd), build_entry);
+  }
+
+  void give_up()
+  {
+    if (WeirAlteration *given_up= std::exchange(begun, nullptr))
+      weir_alteration_drop(given_up);
+  }
+
+  Changes changes;
+
+private:
+  WeirAlteration *begun= nullptr;
+  bool is_built= false;
+};
 
 // Puts the first row with that key in a new index into the record; false if none was found.
 static bool find_duplicate(Change &change, uint32_t which, const Bytes &key)
@@ -490,31 +504,33 @@ static bool report(handler *file, TABLE *altered, Changes &changes, WeirResult r
 bool ha_weir::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
 {
   // Of a partitioned table the first partition's is all partitions'.
-  Session *session= Session::of(ha_thd());
+  THD *thd= ha_thd();
+  Session *session= Session::of(thd);
   std::shared_ptr<Alteration> alteration= session->alteration.lock();
   if (!alteration)
+  {
     session->alteration= alteration= std::make_shared<Alteration>();
-  auto own= new (ha_thd()->mem_root) Altered(share, alteration);
+    if (WeirResult result= alteration->begin(thd))
+      return report(this, altered, alteration->changes, result);
+  }
+  auto own= new (thd->mem_root) Altered(share, alteration);
   info->handler_ctx= own;
-  if (!own || !(info->handler_flags & COLUMNS))
-    return !own;
-  return place_columns(altered, info, *own);
+  if (!own || (info->handler_flags & COLUMNS && place_columns(altered, info, *own)))
+    return true;
+  Change &change= alteration->changes.emplace_back(own, altered, info);
+  return report(this, altered, alteration->changes, alteration->add(thd, change));
 }
 
 bool ha_weir::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
 {
   if (info->index_add_count == 0)
     return false;
-  Changes changes;
-  auto own= static_cast<Altered *>(info->handler_ctx);
-  WeirTableChange change= changes.emplace_back(own, altered, info).of_engine();
-  WeirResult result=
-      weir_alteration_build(patience_of(ha_thd()), &own->alteration->built, &change, build_entry);
-  return report(this, altered, changes, result);
+  Alteration &alteration= *static_cast<Altered *>(info->handler_ctx)->alteration;
+  return report(this, altered, alteration.changes, alteration.build(ha_thd()));
 }
 
-// Makes a change of what has yet to happen to a table.
-static WeirResult complete(Change &change, const Altered *of, TABLE *altered, const Alter_inplace_info *info)
+// Says what is kept with a table from then on.
+static WeirResult complete(Change &change, TABLE *altered, const Alter_inplace_info *info)
 {
   Meta &meta= change.meta;
   if (WeirResult result= meta_of(change.share->table, change.share->name, &meta))
@@ -529,9 +545,9 @@ static WeirResult complete(Change &change, const Altered *of, TABLE *altered, co
   }
   meta.version.assign(reinterpret_cast<const char *>(altered->s->tabledef_version.str),
                       altered->s->tabledef_version.length);
-  meta.added= of->added;
-  meta.places= of->places;
-  change.set_meta();
+  meta.added= change.of->added;
+  meta.places= change.of->places;
+  change.encoded_meta= meta.encode();
   return WEIR_RESULT_OK;
 }
 
@@ -545,18 +561,13 @@ bool ha_weir::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *inf
       own->alteration->give_up();
     return false;
   }
-  // All partitions at once, if there are any; which is then said to the server.
-  inplace_alter_handler_ctx *alone[]= {own, nullptr};
-  Changes changes;
-  for (auto next= info->group_commit_ctx ? info->group_commit_ctx : alone; *next; next++)
-  {
-    auto one= static_cast<Altered *>(*next);
-    Change &change= changes.emplace_back(one, altered, info);
-    if (WeirResult result= complete(change, one, altered, info))
+  Changes &changes= own->alteration->changes;
+  for (Change &change : changes)
+    if (WeirResult result= complete(change, altered, info))
       return report(this, altered, changes, result);
-  }
+  // All partitions at once, if there are any.
   info->group_commit_ctx= nullptr;
-  WeirResult result= carry_out(ha_thd(), *own->alteration, changes);
+  WeirResult result= own->alteration->finish(ha_thd());
   if (result == WEIR_RESULT_OK)
     for (Change &change : changes)
       if (change.numbers_begin_anew)

@@ -76,7 +76,16 @@ int Share::drop_unknown(std::vector<Bytes> &names, const TABLE *form)
   sql_print_warning("WEIR: table %s has %zu indexes that its definition doesn't name; they are dropped",
                     name.c_str(), unknown.size());
   WeirTableChange drops= {table, unknown.data(), unknown.size(), nullptr, 0, nullptr, 0, nullptr, nullptr};
-  WeirResult result= weir_tables_alter(patience_of(current_thd), nullptr, &drops, 1, no_entry);
+  WeirPatience patience= patience_of(current_thd);
+  WeirAlteration *alteration;
+  WeirResult result= weir_alteration_begin(database, patience, &alteration);
+  if (result != WEIR_RESULT_OK)
+    return error_of(result);
+  result= weir_alteration_add(alteration, patience, &drops);
+  if (result == WEIR_RESULT_OK)
+    result= weir_alteration_finish(alteration, patience, no_entry);
+  else
+    weir_alteration_drop(alteration);
   if (result != WEIR_RESULT_OK)
     return error_of(result);
   names.clear();

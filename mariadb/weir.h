@@ -126,7 +126,7 @@ typedef enum WeirState {
   WEIR_STATE_PREPARED,
 } WeirState;
 
-// A change of tables' definitions of which some of the work is done.
+// A change of tables' definitions that is made in steps: all of it happens or nothing.
 typedef struct WeirAlteration WeirAlteration;
 
 // A backup that is being made.
@@ -380,36 +380,54 @@ typedef int32_t (*WeirVictimCallback)(void *one, void *other);
 extern "C" {
 #endif // __cplusplus
 
-// Builds the new indexes of a table while others read and write it, for `weir_tables_alter`, which is given the same change
-// then. `alteration`: of a null pointer one is made; after an error it is given back, and null.
+// Begins a change of tables' definitions.
 //
 // # Safety
-// `alteration` points to a handle or null, and may be written; `change` is one as for `weir_tables_alter`; `callback`
-// may be called with its context; the canceller is a handle or null.
-enum WeirResult weir_alteration_build(struct WeirPatience patience,
-                                      struct WeirAlteration **alteration,
-                                      const struct WeirTableChange *change,
+// `database` is a handle; `out` may be written; the canceller is a handle or null.
+enum WeirResult weir_alteration_begin(const struct WeirDatabase *database,
+                                      struct WeirPatience patience,
+                                      struct WeirAlteration **out);
+
+// Adds a table, and what is to happen to it. If it is to get indexes, those who are writing to it are waited for. After an error the
+// alteration can only be dropped, here and below.
+//
+// # Safety
+// `alteration` is a handle; the change's table is a handle, and its names, indexes and meta are readable; the canceller
+// is a handle or null.
+enum WeirResult weir_alteration_add(struct WeirAlteration *alteration,
+                                    struct WeirPatience patience,
+                                    const struct WeirTableChange *change);
+
+// Builds the new indexes of all tables, while others read and write them.
+//
+// # Safety
+// `alteration` is a handle; `callback` may be called with the tables' contexts; the canceller is a handle or null.
+enum WeirResult weir_alteration_build(struct WeirAlteration *alteration,
+                                      struct WeirPatience patience,
                                       WeirEntryCallback callback);
+
+// What is kept with the `nth` table that was added from then on.
+//
+// # Safety
+// `alteration` is a handle with so many tables; `meta` is readable.
+enum WeirResult weir_alteration_set_meta(struct WeirAlteration *alteration,
+                                         size_t nth,
+                                         struct WeirBytes meta);
+
+// Does all of it, or nothing, after waiting for those who use the tables.
+//
+// # Safety
+// `alteration` is a handle, given back by this; `callback` may be called with the tables' contexts; the canceller is a
+// handle or null.
+enum WeirResult weir_alteration_finish(struct WeirAlteration *alteration,
+                                       struct WeirPatience patience,
+                                       WeirEntryCallback callback);
 
 // Gives up an alteration: it has changed nothing.
 //
 // # Safety
 // `alteration` is a handle, given back by this.
 void weir_alteration_drop(struct WeirAlteration *alteration);
-
-// Drops, renames and adds indexes of tables and replaces what the caller keeps with them, all at once or not at all.
-// Indexes that an alteration, if there is one, has built aren't built here; others may read while that is done. Each
-// table is named once; there is one at least.
-//
-// # Safety
-// `alteration` is a handle, given back by this, or null; `changes` points to `count` changes, whose tables are
-// handles and whose names, indexes and metas are readable; `callback` may be called with their contexts; the canceller is a
-// handle or null.
-enum WeirResult weir_tables_alter(struct WeirPatience patience,
-                                  struct WeirAlteration *alteration,
-                                  const struct WeirTableChange *changes,
-                                  size_t count,
-                                  WeirEntryCallback callback);
 
 // Settles the moment of a backup, and begins it. `directory` is empty, or is made.
 //

@@ -1,12 +1,13 @@
 //! Changes of tables' definitions.
 
 use crate::bytes::WeirBytes;
-use crate::error::{failed, result, WeirResult};
+use crate::database::WeirDatabase;
+use crate::error::{handle, result, WeirResult};
 use crate::patience::{patiently, WeirPatience};
 use crate::table::{indexes, WeirIndex, WeirTable};
 use crate::write::WeirEntry;
 use std::ffi::c_void;
-use weir::{Alteration, Changes, Error, RawIndex, TableChange};
+use weir::{Alteration, Changes, Database, Error, TableChange};
 
 /// Makes the entry of a row, whose primary key is `key`, in the new index number `which`. What `out` points to is
 /// valid until the next call.
@@ -52,118 +53,153 @@ pub struct WeirTableChange {
     pub context: *mut c_void,
 }
 
-/// A change's parts as the engine wants them.
-struct OwnedChange<'a> {
-    table: &'a WeirTable,
-    drop: Vec<String>,
-    rename: Vec<(String, String)>,
-    add: Vec<RawIndex>,
-    meta: Option<&'a [u8]>,
-    context: *mut c_void,
+/// A change of tables' definitions that is made in steps: all of it happens or nothing.
+pub struct WeirAlteration {
+    database: Database,
+    begun: Alteration,
+    /// What callbacks are given, and the name, of each table.
+    tables: Vec<(*mut c_void, String)>,
 }
 
-impl<'a> OwnedChange<'a> {
-    /// # Safety
-    /// The table is a handle; the names, indexes and the meta are readable during `'a`.
-    unsafe fn of(change: &'a WeirTableChange) -> OwnedChange<'a> {
-        // SAFETY: the caller's promises.
-        unsafe {
-            let name = |n: usize| (*change.drop.add(n)).text();
-            let rename = |n: usize| {
-                let WeirRename { from, to } = *change.rename.add(n);
-                (from.text(), to.text())
-            };
-            OwnedChange {
-                table: &*change.table,
-                drop: (0..change.drop_count).map(name).collect(),
-                rename: (0..change.rename_count).map(rename).collect(),
-                add: indexes(change.add, change.add_count),
-                meta: change.meta.as_ref().map(|meta| meta.slice()),
-                context: change.context,
-            }
-        }
-    }
-}
-
-/// A change of tables' definitions of which some of the work is done.
-pub struct WeirAlteration(Alteration);
-
-impl<'a> OwnedChange<'a> {
-    fn drops(&self) -> Vec<&str> {
-        self.drop.iter().map(String::as_str).collect()
-    }
-
-    fn renames(&self) -> Vec<(&str, &str)> {
-        self.rename.iter().map(|(from, to)| (from.as_str(), to.as_str())).collect()
-    }
-
-    fn change(&'a self, drop: &'a [&'a str], rename: &'a [(&'a str, &'a str)]) -> TableChange<'a> {
-        TableChange { table: &self.table.table, drop, rename, add: &self.add, meta: self.meta }
-    }
-
-    /// The entry that a row has in new index number `which`.
+impl WeirAlteration {
     fn entry(
         &self,
         callback: WeirEntryCallback,
-        which: usize,
-        (key, row): (&[u8], &[u8]),
-        (to, value): (&mut Vec<u8>, &mut Vec<u8>),
-    ) -> weir::Result<()> {
-        let none = WeirBytes { data: std::ptr::null(), len: 0 };
-        let mut out = WeirEntry { index: 0, key: none, value: none };
-        match callback(self.context, which as u32, key.into(), row.into(), &mut out) {
-            WeirResult::Ok => {
-                // SAFETY: the callback's promise.
-                unsafe {
-                    to.extend_from_slice(out.key.slice());
-                    value.extend_from_slice(out.value.slice());
+    ) -> impl FnMut(usize, usize, &[u8], &[u8], &mut Vec<u8>, &mut Vec<u8>) -> weir::Result<()>
+    {
+        let tables = self.tables.clone();
+        move |nth, which, key, row, of_key, value| {
+            let none = WeirBytes { data: std::ptr::null(), len: 0 };
+            let mut out = WeirEntry { index: 0, key: none, value: none };
+            let (context, table) = &tables[nth];
+            match callback(*context, which as u32, key.into(), row.into(), &mut out) {
+                WeirResult::Ok => {
+                    // SAFETY: the callback's promise.
+                    unsafe {
+                        of_key.extend_from_slice(out.key.slice());
+                        value.extend_from_slice(out.value.slice());
+                    }
+                    Ok(())
                 }
-                Ok(())
+                WeirResult::Cancelled => Err(Error::Cancelled),
+                _ => Err(Error::UnfitRow(table.clone())),
             }
-            WeirResult::Cancelled => Err(Error::Cancelled),
-            _ => Err(Error::UnfitRow(self.table.table.name())),
         }
     }
 }
 
-/// Builds the new indexes of a table while others read and write it, for `weir_tables_alter`, which is given the same change
-/// then. `alteration`: of a null pointer one is made; after an error it is given back, and null.
+/// Begins a change of tables' definitions.
 ///
 /// # Safety
-/// `alteration` points to a handle or null, and may be written; `change` is one as for `weir_tables_alter`; `callback`
-/// may be called with its context; the canceller is a handle or null.
+/// `database` is a handle; `out` may be written; the canceller is a handle or null.
 #[no_mangle]
-pub unsafe extern "C" fn weir_alteration_build(
+pub unsafe extern "C" fn weir_alteration_begin(
+    database: *const WeirDatabase,
     patience: WeirPatience,
-    alteration: *mut *mut WeirAlteration,
+    out: *mut *mut WeirAlteration,
+) -> WeirResult {
+    // SAFETY: the caller's promise.
+    let database = &unsafe { &*database }.0;
+    // SAFETY: the caller's promise.
+    let begun = unsafe { patiently(database, patience, |with| with.begin_alter()) };
+    let made =
+        begun.map(|begun| WeirAlteration { database: database.clone(), begun, tables: Vec::new() });
+    // SAFETY: the caller's promise.
+    unsafe { handle(made, out) }
+}
+
+/// Adds a table, and what is to happen to it. If it is to get indexes, those who are writing to it are waited for. After an error the
+/// alteration can only be dropped, here and below.
+///
+/// # Safety
+/// `alteration` is a handle; the change's table is a handle, and its names, indexes and meta are readable; the canceller
+/// is a handle or null.
+#[no_mangle]
+pub unsafe extern "C" fn weir_alteration_add(
+    alteration: *mut WeirAlteration,
+    patience: WeirPatience,
     change: *const WeirTableChange,
-    callback: WeirEntryCallback,
 ) -> WeirResult {
     // SAFETY: the caller's promises.
-    let (one, alteration) = unsafe { (OwnedChange::of(&*change), &mut *alteration) };
-    let (drops, renames) = (one.drops(), one.renames());
-    // SAFETY: a handle came from a box.
-    let begun = (!alteration.is_null()).then(|| unsafe { Box::from_raw(*alteration) });
-    *alteration = std::ptr::null_mut();
-    let build = |with: Changes<'_>| {
-        let mut begun = match begun {
-            Some(begun) => *begun,
-            None => WeirAlteration(with.begin_alter()?),
+    let (alteration, change) = unsafe { (&mut *alteration, &*change) };
+    // SAFETY: the caller's promises.
+    let (table, drop, rename, add, meta) = unsafe {
+        let name = |n: usize| (*change.drop.add(n)).text();
+        let rename = |n: usize| {
+            let WeirRename { from, to } = *change.rename.add(n);
+            (from.text(), to.text())
         };
-        let entry_of = &mut |which: usize, key: &[u8], row: &[u8], to: &mut _, value: &mut _| {
-            one.entry(callback, which, (key, row), (to, value))
-        };
-        with.build_indexes(&mut begun.0, &one.change(&drops, &renames), entry_of)?;
-        Ok(begun)
+        (
+            &(*change.table).table,
+            (0..change.drop_count).map(name).collect::<Vec<_>>(),
+            (0..change.rename_count).map(rename).collect::<Vec<_>>(),
+            indexes(change.add, change.add_count),
+            change.meta.as_ref().map(|meta| meta.slice()),
+        )
     };
+    let drop: Vec<&str> = drop.iter().map(String::as_str).collect();
+    let rename: Vec<(&str, &str)> =
+        rename.iter().map(|(from, to)| (from.as_str(), to.as_str())).collect();
+    let wanted = TableChange { table, drop: &drop, rename: &rename, add: &add, meta };
+    alteration.tables.push((change.context, table.name()));
+    let WeirAlteration { database, begun, .. } = alteration;
+    let add = |with: Changes<'_>| with.add_change(begun, &wanted);
     // SAFETY: the caller's promise.
-    match unsafe { patiently(&one.table.database, patience, build) } {
-        Ok(built) => {
-            *alteration = Box::into_raw(Box::new(built));
-            WeirResult::Ok
-        }
-        Err(error) => failed(&error),
-    }
+    result(unsafe { patiently(database, patience, add) })
+}
+
+/// Builds the new indexes of all tables, while others read and write them.
+///
+/// # Safety
+/// `alteration` is a handle; `callback` may be called with the tables' contexts; the canceller is a handle or null.
+#[no_mangle]
+pub unsafe extern "C" fn weir_alteration_build(
+    alteration: *mut WeirAlteration,
+    patience: WeirPatience,
+    callback: WeirEntryCallback,
+) -> WeirResult {
+    // SAFETY: the caller's promise.
+    let alteration = unsafe { &mut *alteration };
+    let entry_of = &mut alteration.entry(callback);
+    let WeirAlteration { database, begun, .. } = alteration;
+    let build = |with: Changes<'_>| with.build_indexes(begun, entry_of);
+    // SAFETY: the caller's promise.
+    result(unsafe { patiently(database, patience, build) })
+}
+
+/// What is kept with the `nth` table that was added from then on.
+///
+/// # Safety
+/// `alteration` is a handle with so many tables; `meta` is readable.
+#[no_mangle]
+pub unsafe extern "C" fn weir_alteration_set_meta(
+    alteration: *mut WeirAlteration,
+    nth: usize,
+    meta: WeirBytes,
+) -> WeirResult {
+    // SAFETY: the caller's promises.
+    let (alteration, meta) = unsafe { (&mut *alteration, meta.slice()) };
+    result(alteration.begun.set_meta(nth, meta))
+}
+
+/// Does all of it, or nothing, after waiting for those who use the tables.
+///
+/// # Safety
+/// `alteration` is a handle, given back by this; `callback` may be called with the tables' contexts; the canceller is a
+/// handle or null.
+#[no_mangle]
+pub unsafe extern "C" fn weir_alteration_finish(
+    alteration: *mut WeirAlteration,
+    patience: WeirPatience,
+    callback: WeirEntryCallback,
+) -> WeirResult {
+    // SAFETY: a handle came from a box.
+    let alteration = unsafe { Box::from_raw(alteration) };
+    let entry_of = &mut alteration.entry(callback);
+    let WeirAlteration { database, begun, .. } = *alteration;
+    let finish = |with: Changes<'_>| with.finish_alter(begun, entry_of);
+    // SAFETY: the caller's promise.
+    result(unsafe { patiently(&database, patience, finish) })
 }
 
 /// Gives up an alteration: it has changed nothing.
@@ -174,42 +210,4 @@ pub unsafe extern "C" fn weir_alteration_build(
 pub unsafe extern "C" fn weir_alteration_drop(alteration: *mut WeirAlteration) {
     // SAFETY: the caller's promise.
     drop(unsafe { Box::from_raw(alteration) });
-}
-
-/// Drops, renames and adds indexes of tables and replaces what the caller keeps with them, all at once or not at all.
-/// Indexes that an alteration, if there is one, has built aren't built here; others may read while that is done. Each
-/// table is named once; there is one at least.
-///
-/// # Safety
-/// `alteration` is a handle, given back by this, or null; `changes` points to `count` changes, whose tables are
-/// handles and whose names, indexes and metas are readable; `callback` may be called with their contexts; the canceller is a
-/// handle or null.
-#[no_mangle]
-pub unsafe extern "C" fn weir_tables_alter(
-    patience: WeirPatience,
-    alteration: *mut WeirAlteration,
-    changes: *const WeirTableChange,
-    count: usize,
-    callback: WeirEntryCallback,
-) -> WeirResult {
-    // SAFETY: the caller's promises; a handle came from a box.
-    let (all, begun): (Vec<OwnedChange<'_>>, _) = unsafe {
-        let all = std::slice::from_raw_parts(changes, count);
-        let begun = (!alteration.is_null()).then(|| Box::from_raw(alteration));
-        (all.iter().map(|change| OwnedChange::of(change)).collect(), begun)
-    };
-    let names: Vec<_> = all.iter().map(|one| (one.drops(), one.renames())).collect();
-    let changes: Vec<TableChange<'_>> =
-        all.iter().zip(&names).map(|(one, (drop, rename))| one.change(drop, rename)).collect();
-    let entry_of =
-        &mut |nth: usize, which: usize, key: &[u8], row: &[u8], to: &mut _, value: &mut _| {
-            all[nth].entry(callback, which, (key, row), (to, value))
-        };
-    let alter = |with: Changes<'_>| match begun {
-        Some(begun) => with.finish_alter(begun.0, &changes, entry_of),
-        None => with.alter_tables(&changes, entry_of),
-    };
-    let database = &all.first().expect("a change of one table at least").table.database;
-    // SAFETY: the caller's promise.
-    result(unsafe { patiently(database, patience, alter) })
 }

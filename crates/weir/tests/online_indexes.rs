@@ -143,6 +143,18 @@ fn entry_value(index: &str, key: u32, row: &[u8]) -> Vec<u8> {
     }
 }
 
+/// Makes the entries of the one new index.
+fn entry_of(
+    index: &'static str,
+) -> impl FnMut(usize, usize, &[u8], &[u8], &mut Vec<u8>, &mut Vec<u8>) -> Result<(), Error> {
+    move |_, _, key, row, of_key, value| {
+        let key = u32::from_be_bytes(key.try_into().unwrap());
+        *of_key = entry_key(index, key, row);
+        *value = entry_value(index, key, row);
+        Ok(())
+    }
+}
+
 struct Open {
     txn: Transaction,
     writes: BTreeMap<u32, Option<[u8; 4]>>,
@@ -294,12 +306,12 @@ impl World {
         let adds = [RawIndex::new(add, is_unique(add))];
         let change =
             TableChange { table: &self.table, drop: &drop, rename: &[], add: &adds, meta: None };
-        let result =
-            changes.build_indexes(&mut alteration, &change, &mut |_, key, row, of_key, value| {
-                let key = u32::from_be_bytes(key.try_into().unwrap());
-                *of_key = entry_key(add, key, row);
-                *value = entry_value(add, key, row);
-                Ok(())
+        let result = changes
+            .add_change(&mut alteration, &change)
+            // It is built in the end, or now.
+            .and_then(|()| match self.rng.u8(..4) {
+                0 => Ok(()),
+                _ => changes.build_indexes(&mut alteration, &mut entry_of(add)),
             });
         match result {
             Ok(()) => self.alteration = Some((alteration, add, drop)),
@@ -309,36 +321,24 @@ impl World {
         }
     }
 
-    fn finish_alter(&mut self, alteration: Alteration, add: &'static str, drop: Vec<&'static str>) {
-        let adds = [RawIndex::new(add, is_unique(add))];
-        let change = TableChange {
-            table: &self.table,
-            drop: &drop,
-            rename: &[],
-            add: &adds,
-            meta: Some(&[1]),
-        };
+    fn finish_alter(
+        &mut self,
+        mut alteration: Alteration,
+        add: &'static str,
+        drop: Vec<&'static str>,
+    ) {
+        alteration.set_meta(0, b"1").unwrap();
         let patience = patience();
-        let result = self.db.changes(&patience).finish_alter(
-            alteration,
-            &[change],
-            &mut |_, _, key, row, of_key, value| {
-                let key = u32::from_be_bytes(key.try_into().unwrap());
-                *of_key = entry_key(add, key, row);
-                *value = entry_value(add, key, row);
-                Ok(())
-            },
-        );
+        let result = self.db.changes(&patience).finish_alter(alteration, &mut entry_of(add));
         match result {
             Ok(()) => {
                 self.model.indexes.retain(|index| !drop.contains(index));
                 self.model.indexes.push(add);
                 self.built += 1;
+                assert_eq!(self.table.meta().unwrap(), b"1");
                 self.verify();
             }
-            Err(Error::TableInUse(_)) => {
-                self.is_in_use();
-            }
+            Err(Error::TableInUse(_)) => self.is_in_use(),
             Err(Error::Duplicate { .. }) => self.has_duplicates(add),
             Err(error) => panic!("{error}"),
         }
@@ -427,30 +427,27 @@ fn who_writes_already_is_waited_for_and_who_reads_is_not() {
     let changes = db.changes(&patience);
     let add = [RawIndex::new("by_row", false)];
     let change = TableChange { table: &table, drop: &[], rename: &[], add: &add, meta: None };
-    let mut by_row = |_: usize, key: &[u8], row: &[u8], of_key: &mut Vec<u8>, _: &mut Vec<u8>| {
+    let by_row = &mut |_, _, key: &[u8], row: &[u8], of_key: &mut Vec<u8>, _: &mut Vec<u8>| {
         of_key.extend([row, key].concat());
         Ok(())
     };
     let mut alteration = changes.begin_alter().unwrap();
-    let result = changes.build_indexes(&mut alteration, &change, &mut by_row);
+    let result = changes.add_change(&mut alteration, &change);
     assert!(matches!(result, Err(Error::TableInUse(_))), "{result:?}");
     writer.commit().unwrap();
     let mut reader = db.begin(Isolation::RepeatableRead).unwrap();
     let mut row = Vec::new();
     assert!(reader.get_raw(&table, b"1", Lock::None, &mut row).unwrap());
     let mut alteration = changes.begin_alter().unwrap();
-    changes.build_indexes(&mut alteration, &change, &mut by_row).unwrap();
+    changes.add_change(&mut alteration, &change).unwrap();
+    changes.build_indexes(&mut alteration, by_row).unwrap();
     // Nobody else changes the table meanwhile.
     assert!(matches!(db.set_meta(&table, b"1"), Err(Error::TableInUse(_))));
     let mut writer = db.begin(Isolation::RepeatableRead).unwrap();
     writer.insert_raw(&table, b"2", b"another", &[]).unwrap();
     writer.commit().unwrap();
     reader.rollback().unwrap();
-    changes
-        .finish_alter(alteration, &[change], &mut |_, n, key, row, of_key, value| {
-            by_row(n, key, row, of_key, value)
-        })
-        .unwrap();
+    changes.finish_alter(alteration, by_row).unwrap();
     let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
     let (all, forward) = (RawRange::all(), Direction::Forward);
     let mut scan = txn.scan_raw(&table, KeyOf::Index(0), all, forward, Lock::None).unwrap();
@@ -467,21 +464,64 @@ fn an_index_that_is_half_built_does_not_outlive_its_database() {
     let patience = patience();
     let add = [RawIndex::new("by_row", false)];
     let change = TableChange { table: &table, drop: &[], rename: &[], add: &add, meta: None };
-    let mut alteration = db.changes(&patience).begin_alter().unwrap();
-    db.changes(&patience)
-        .build_indexes(&mut alteration, &change, &mut |_, key, _, of_key, _| {
-            of_key.extend(key);
-            Ok(())
-        })
-        .unwrap();
+    let changes = db.changes(&patience);
+    let by_key = &mut |_, _, key: &[u8], _: &[u8], of_key: &mut Vec<u8>, _: &mut Vec<u8>| {
+        of_key.extend(key);
+        Ok(())
+    };
+    let mut alteration = changes.begin_alter().unwrap();
+    changes.add_change(&mut alteration, &change).unwrap();
+    changes.build_indexes(&mut alteration, by_key).unwrap();
     let other = db.clone();
     other.close(weir::Shutdown::Fast, &mut |_| {}).unwrap();
-    let finished =
-        db.changes(&patience).finish_alter(alteration, &[change], &mut |_, _, _, _, _, _| Ok(()));
+    let finished = changes.finish_alter(alteration, by_key);
     assert!(finished.is_err());
     drop((table, db));
     let db = Database::open_on(Arc::new(disk), simulated()).unwrap();
     db.finish_recovery().unwrap();
     db.check(&mut |finding| panic!("{finding}")).unwrap();
     assert!(db.table("t").unwrap().raw_schema().unwrap().indexes().is_empty());
+}
+
+/// The first of several tables was closed while the indexes of the others were built.
+#[test]
+fn tables_are_read_and_written_while_the_indexes_of_all_of_them_are_built() {
+    let db = Database::open_on(Arc::new(SimDisk::new(1)), simulated()).unwrap();
+    let insert = |table: &Table, key: &[u8]| {
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        txn.insert_raw(table, key, b"row", &[]).unwrap();
+        txn.commit().unwrap();
+    };
+    let tables = ["a", "b"].map(|name| {
+        let table = db.create_table(name, Schema::raw(vec![], vec![0]).unwrap()).unwrap();
+        insert(&table, b"1");
+        table
+    });
+    let add = [RawIndex::new("by_key", false)];
+    let changes = [0, 1].map(|n| TableChange {
+        table: &tables[n],
+        drop: &[],
+        rename: &[],
+        add: &add,
+        meta: None,
+    });
+    let mut left = 2;
+    db.alter_tables(&changes, &mut |_, _, key, _, of_key, _| {
+        if key == b"1" && left > 0 {
+            left -= 1;
+            tables.iter().for_each(|table| insert(table, &[b'9', left]));
+        }
+        of_key.extend(key);
+        Ok(())
+    })
+    .unwrap();
+    for table in &tables {
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        let (all, forward) = (RawRange::all(), Direction::Forward);
+        let mut scan = txn.scan_raw(table, KeyOf::Index(0), all, forward, Lock::None).unwrap();
+        for key in [&b"1"[..], &[b'9', 0], &[b'9', 1]] {
+            assert_eq!(scan.next(&mut txn).unwrap().unwrap().key, key);
+        }
+        assert!(scan.next(&mut txn).unwrap().is_none());
+    }
 }

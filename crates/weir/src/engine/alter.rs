@@ -3,13 +3,12 @@
 use super::Database;
 use super::catalog::TableDef;
 use super::change::Change;
-use super::ddl::{Changes, raw};
+use super::ddl::{Changes, raw, with_meta};
 use super::error::{Error, Result};
-use super::indexes::{Beside, Changing, Entry, Wanted, position};
+use super::indexes::{Changing, Entry, Wanted, position};
 use super::raw::check_key;
-use super::table::{self, Table};
+use super::table::{self, Hold, Table};
 use crate::schema::{Layout, RawIndex, Schema};
-use std::sync::Arc;
 
 /// Makes the entry that a new index has for a row: `(which of the new ones, key, row, entry's key,
 /// entry's value)`; the last two are empty before.
@@ -60,10 +59,9 @@ impl TableChange<'_> {
 
 impl Database {
     /// Drops and adds indexes of a raw table, and replaces its meta if another is given, all or nothing.
-    /// New indexes come after those that stay; `entry_of` makes their entries from rows. Readers go on
-    /// meanwhile; the transactions that use the table are waited for in the end. One that reads and then
-    /// wants to write waits for the change, which waits for it: one of the two times out. A snapshot from
-    /// before can't use a new index ([`Error::IndexTooNew`]).
+    /// New indexes come after those that stay; `entry_of` makes their entries from rows. Others read and write
+    /// meanwhile, without entries for them; in the beginning those who are writing are waited for, in the end all who use the
+    /// table. A snapshot from before can't use a new index ([`Error::IndexTooNew`]).
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -118,12 +116,24 @@ impl Database {
     }
 }
 
-/// A change of raw tables' definitions of which some of the work is done while others write to them: [`Changes::begin_alter`].
-/// Dropped, it has changed nothing.
+/// A change of raw tables' definitions that is made in steps: [`Changes::begin_alter`]. Dropped, it has changed nothing.
 #[must_use = "it changes nothing until it is finished"]
 pub struct Alteration {
     txn: Change,
     tables: Vec<Changing>,
+    is_built: bool,
+}
+
+impl Alteration {
+    /// What is kept with its `nth` table from then on.
+    ///
+    /// # Errors
+    /// [`Error::Schema`] if it is too long.
+    pub fn set_meta(&mut self, nth: usize, meta: &[u8]) -> Result<()> {
+        let one = &mut self.tables[nth];
+        one.def.layout = with_meta(&one.def, &one.table.name(), meta)?;
+        Ok(())
+    }
 }
 
 impl Changes<'_> {
@@ -136,11 +146,17 @@ impl Changes<'_> {
         changes: &[TableChange<'_>],
         entry_of: &mut EntryOfOne<'_>,
     ) -> Result<()> {
-        self.finish_alter(self.begin_alter()?, changes, entry_of)
+        let tables: Vec<&Table> = changes.iter().map(|change| change.table).collect();
+        tables.iter().try_for_each(|table| self.db.0.home.check(table))?;
+        let mut alteration = self.begin_alter()?;
+        let holds = table::change_all(&tables, self.patience)?;
+        for (change, hold) in changes.iter().zip(holds) {
+            self.add(&mut alteration, change, hold)?;
+        }
+        self.finish_alter(alteration, entry_of)
     }
 
-    /// Begins a change whose indexes are built, by [`Changes::build_indexes`], while others read and write the tables; see
-    /// [`Changes::finish_alter`]. Nobody else changes these tables' definitions meanwhile.
+    /// Begins a change that is made in steps: tables are added to it ([`Changes::add_change`]), their new indexes built, and all is finished.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -149,23 +165,22 @@ impl Changes<'_> {
     /// let table = db.create_table("t", Schema::raw(vec![], vec![])?)?;
     /// let add = [RawIndex::new("by_row", false)];
     /// let change = TableChange { table: &table, drop: &[], rename: &[], add: &add, meta: None };
-    /// let by_row = |key: &[u8], row: &[u8], of_key: &mut Vec<u8>| of_key.extend([row, key].concat());
+    /// let by_row = &mut |_, _, key: &[u8], row: &[u8], of_key: &mut Vec<u8>, _: &mut Vec<u8>| {
+    ///     of_key.extend([row, key].concat());
+    ///     Ok(())
+    /// };
     ///
     /// let patience = Patience::new(std::time::Duration::from_secs(10));
-    /// let mut alteration = db.changes(&patience).begin_alter()?;
-    /// db.changes(&patience).build_indexes(&mut alteration, &change, &mut |_, key, row, of_key, _| {
-    ///     by_row(key, row, of_key);
-    ///     Ok(())
-    /// })?;
-    /// // Others have written rows meanwhile, and gone on after that, without entries for the new index.
+    /// let changes = db.changes(&patience);
+    /// let mut alteration = changes.begin_alter()?;
+    /// changes.add_change(&mut alteration, &change)?;
+    /// changes.build_indexes(&mut alteration, by_row)?;
+    /// // Others have written rows meanwhile, and go on, without entries for the new index.
     /// let mut txn = db.begin(Isolation::RepeatableRead)?;
     /// txn.insert_raw(&table, b"key", b"row", &[])?;
     /// txn.commit()?;
-    /// db.changes(&patience).finish_alter(alteration, &[change], &mut |_, _, key, row, of_key, _| {
-    ///     by_row(key, row, of_key);
-    ///     Ok(())
-    /// })?;
-    /// let found = db.check(&mut |finding| panic!("{finding}"))?;
+    /// changes.finish_alter(alteration, by_row)?;
+    /// # db.check(&mut |finding| panic!("{finding}"))?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -173,90 +188,92 @@ impl Changes<'_> {
     /// Storage errors; [`Error::Cancelled`] if patience ends.
     pub fn begin_alter(&self) -> Result<Alteration> {
         self.db.0.prepare_for_change(self.patience)?;
-        Ok(Alteration { txn: self.db.0.change(), tables: Vec::new() })
+        Ok(Alteration { txn: self.db.0.change(), tables: Vec::new(), is_built: false })
     }
 
-    /// Builds the new indexes of a table beside those who read and write it; who is writing at the beginning is waited for. What is
-    /// written from then on is added, the rest of it by [`Changes::finish_alter`], which is given the same change.
+    /// Adds a table and what is to happen to it. Nobody else changes its definition from now on. If it is to get indexes, those who are
+    /// writing to it are waited for; others write meanwhile.
+    ///
+    /// # Errors
+    /// As [`Database::alter_tables`]; [`Error::Cancelled`] if patience ends. The alteration can only be dropped then.
+    pub fn add_change(&self, alteration: &mut Alteration, change: &TableChange<'_>) -> Result<()> {
+        self.db.0.home.check(change.table)?;
+        let hold = change.table.0.change(self.patience)?;
+        self.add(alteration, change, hold)
+    }
+
+    fn add(&self, alteration: &mut Alteration, change: &TableChange<'_>, hold: Hold) -> Result<()> {
+        let apply = |old: &TableDef, _: &str| change.apply(old);
+        let txn = &mut alteration.txn;
+        let one = self.db.begin_change(txn, change.table, hold, self.patience, apply)?;
+        alteration.tables.push(one);
+        Ok(())
+    }
+
+    /// Builds the new indexes of all tables beside those who read and write them.
     ///
     /// # Errors
     /// As [`Database::alter_tables`]; [`Error::Cancelled`] if patience ends. The alteration can only be dropped then.
     pub fn build_indexes(
         &self,
         alteration: &mut Alteration,
-        change: &TableChange<'_>,
-        entry_of: &mut EntryOf<'_>,
+        entry_of: &mut EntryOfOne<'_>,
     ) -> Result<()> {
-        self.db.0.home.check(change.table)?;
-        let hold = change.table.0.change(self.patience)?;
-        let apply = |old: &TableDef, _: &str| change.apply(old);
-        let txn = &mut alteration.txn;
-        let mut one = self.db.begin_change(txn, change.table, hold, apply)?;
-        let of_index = &mut of_raw_index(one.first, entry_of);
-        self.db.build_added(txn, &mut one, Beside::Writers, self.patience, of_index)?;
-        alteration.tables.push(one);
+        let Alteration { txn, tables, is_built } = alteration;
+        for (nth, one) in tables.iter_mut().enumerate() {
+            let of_index = &mut of_raw_index(nth, one.first, entry_of);
+            self.db.build_added(txn, one, self.patience, of_index)?;
+        }
+        *is_built = true;
+        self.catch_up(alteration, entry_of)
+    }
+
+    /// Others have written while the indexes of the last tables were built, and since.
+    fn catch_up(&self, alteration: &mut Alteration, entry_of: &mut EntryOfOne<'_>) -> Result<()> {
+        let Alteration { txn, tables, .. } = alteration;
+        for (nth, one) in tables.iter_mut().enumerate() {
+            let of_index = &mut of_raw_index(nth, one.first, entry_of);
+            self.db.catch_up(txn, one, self.patience, of_index)?;
+        }
         Ok(())
     }
 
-    /// Does all of `changes`, or nothing. Of tables whose indexes have been built already what is left to be done is so once those who use
-    /// the table have been waited for; of others they are built first, beside readers.
+    /// Does all of it, or nothing, after waiting for those who use the tables. What has been written since the indexes were built, if
+    /// they were, is added to them.
     ///
     /// # Errors
     /// As [`Changes::alter_tables`]. Nothing changed then.
     pub fn finish_alter(
         &self,
-        alteration: Alteration,
-        changes: &[TableChange<'_>],
+        mut alteration: Alteration,
         entry_of: &mut EntryOfOne<'_>,
     ) -> Result<()> {
         let (db, patience) = (self.db, self.patience);
-        let Alteration { mut txn, tables: mut built } = alteration;
-        changes.iter().try_for_each(|change| db.0.home.check(change.table))?;
-        let is_built = |change: &&TableChange<'_>| {
-            built.iter().any(|one| Arc::ptr_eq(&one.table.0, &change.table.0))
-        };
-        let others: Vec<&Table> =
-            changes.iter().filter(|c| !is_built(c)).map(|change| change.table).collect();
-        let mut holds = table::change_all(&others, patience)?.into_iter();
-        let mut all = Vec::with_capacity(changes.len());
-        for (nth, change) in changes.iter().enumerate() {
-            let of_table =
-                &mut |n: usize, key: &[u8], row: &[u8], of_key: &mut _, value: &mut _| {
-                    entry_of(nth, n, key, row, of_key, value)
-                };
-            let at = built.iter().position(|one| Arc::ptr_eq(&one.table.0, &change.table.0));
-            let mut one = match at {
-                Some(at) => built.swap_remove(at),
-                None => {
-                    // There is one for each of the others, if none is named twice.
-                    let twice = || Error::TableInUse(change.table.name());
-                    let hold = holds.next().ok_or_else(twice)?;
-                    let apply = |old: &TableDef, _: &str| change.apply(old);
-                    let mut one = db.begin_change(&mut txn, change.table, hold, apply)?;
-                    let of_index = &mut of_raw_index(one.first, of_table);
-                    db.build_added(&mut txn, &mut one, Beside::Readers, patience, of_index)?;
-                    one
-                }
-            };
-            let of_index = &mut of_raw_index(one.first, of_table);
-            db.finish_added(&mut txn, &mut one, patience, of_index)?;
-            if let Some(meta) = change.meta {
-                let indexes = raw(&one.def, &change.table.name())?.indexes().to_vec();
-                one.def.layout = Layout::Raw(Schema::raw(indexes, meta.to_vec())?);
-            }
-            all.push(one);
+        match alteration.is_built {
+            true => self.catch_up(&mut alteration, entry_of)?,
+            false => self.build_indexes(&mut alteration, entry_of)?,
         }
-        db.exchange(txn, all)
+        for one in &mut alteration.tables {
+            one.hold.wait_for_all(patience)?;
+        }
+        let Alteration { txn, tables, .. } = &mut alteration;
+        for (nth, one) in tables.iter_mut().enumerate() {
+            let of_index = &mut of_raw_index(nth, one.first, entry_of);
+            db.catch_up_last(txn, one, patience, of_index)?;
+        }
+        let Alteration { txn, tables, .. } = alteration;
+        db.exchange(txn, tables)
     }
 }
 
-/// Entries of new indexes, of which the first is `first` of all.
+/// Entries of the new indexes of the `nth` table, of which the first is `first` of all.
 fn of_raw_index<'f, 'c>(
+    nth: usize,
     first: usize,
-    entry_of: &'f mut EntryOf<'c>,
+    entry_of: &'f mut EntryOfOne<'c>,
 ) -> impl FnMut(&TableDef, usize, &[u8], &[u8], Entry<'_>) -> Result<()> + use<'f, 'c> {
     move |def, n, key, row, out| {
-        entry_of(n - first, key, row, out.0, out.1)?;
+        entry_of(nth, n - first, key, row, out.0, out.1)?;
         check_key(def.layout.index_name(n), out.0)
     }
 }

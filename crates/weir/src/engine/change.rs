@@ -57,7 +57,7 @@ impl Drop for Change {
 }
 
 impl Inner {
-    /// Begins a change. The catalog's mutex, or a hold on the table, is the caller's.
+    /// Begins a change. Who writes to the catalog with it has the catalog's mutex.
     pub(super) fn change(self: &Arc<Self>) -> Change {
         let mut txn = self.shared.begin();
         // One change writes to the catalog at a time: only one that can't be taken back yet is in the way.

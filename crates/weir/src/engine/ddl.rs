@@ -100,8 +100,7 @@ impl Database {
         let _hold = table.0.change(&patience)?;
         let _one = self.0.ddl.lock();
         let old = table.0.def()?;
-        let indexes = raw(&old, &table.name())?.indexes().to_vec();
-        let layout = Layout::Raw(Schema::raw(indexes, meta.to_vec())?);
+        let layout = with_meta(&old, &table.name(), meta)?;
         let def = TableDef { layout, ..TableDef::clone(&old) };
         let mut txn = self.0.change();
         catalog::put(&mut txn, &table.name(), &def, PutOp::Changed)?;
@@ -231,8 +230,7 @@ impl Changes<'_> {
         let from = table.name();
         let mut def = TableDef::clone(&*table.0.def()?);
         if let Some(meta) = meta {
-            let indexes = raw(&def, &from)?.indexes().to_vec();
-            def.layout = Layout::Raw(Schema::raw(indexes, meta.to_vec())?);
+            def.layout = with_meta(&def, &from, meta)?;
         }
         let mut txn = self.db.0.change();
         catalog::remove(&mut txn, &from)?;
@@ -261,6 +259,12 @@ pub(super) fn raw<'a>(def: &'a TableDef, name: &str) -> Result<&'a RawSchema> {
         Layout::Raw(schema) => Ok(schema),
         Layout::Typed(_) => Err(Error::NotRaw(name.to_string())),
     }
+}
+
+/// A raw table's layout with other bytes of its caller's.
+pub(super) fn with_meta(def: &TableDef, name: &str, meta: &[u8]) -> Result<Layout> {
+    let indexes = raw(def, name)?.indexes().to_vec();
+    Ok(Layout::Raw(Schema::raw(indexes, meta.to_vec())?))
 }
 
 fn create_all_trees(txn: &mut Txn, layout: Layout) -> Result<TableDef> {

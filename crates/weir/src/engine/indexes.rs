@@ -1,8 +1,8 @@
 //! Indexes added to filled tables, and dropped, in one atomic change. That of raw tables: [`super::alter`].
 //!
 //! Entries are made from the rows of a snapshot, sorted, and built into new trees. Others go on meanwhile with the indexes that
-//! they know, and the table's users are waited for only when the definition is exchanged. What is written meanwhile is
-//! caught up with ([`super::online`]), or writers are kept out.
+//! they know; what they write is caught up with ([`super::online`]). The table's users are waited for when the definition
+//! is exchanged.
 
 use super::Database;
 use super::catalog::{self, IndexDef, PutOp, TableDef};
@@ -20,7 +20,7 @@ use crate::schema::Layout;
 use crate::sort::{Sorted, Sorter};
 use crate::tree::Tree;
 use crate::tree::bulk::{BulkBuilder, Fill};
-use crate::txn::{Direction, HeldStaging, Op, Outcome, Range, Scan, Txn, whole};
+use crate::txn::{Direction, HeldStaging, Op, Outcome, Range, Scan, Txn, View, whole};
 use std::sync::atomic::Ordering;
 use weir_page::node::MAX_INLINE;
 
@@ -39,19 +39,13 @@ pub(super) struct Wanted {
 /// A table whose definition is about to be exchanged.
 pub(super) struct Changing {
     pub table: Table,
-    hold: Hold,
+    pub hold: Hold,
     /// What it will be; indexes from `first` on are new.
     pub def: TableDef,
     pub first: usize,
     gone: Vec<IndexDef>,
-    /// If others write while indexes are built.
+    /// If there are new indexes.
     pub online: Option<Online>,
-}
-
-/// Who may use the table while indexes are built.
-pub(super) enum Beside {
-    Readers,
-    Writers,
 }
 
 /// Sorted entries of a new index.
@@ -104,18 +98,21 @@ impl Database {
         self.0.prepare_for_change(patience)?;
         let hold = table.0.change(patience)?;
         let mut txn = self.0.change();
-        let mut one = self.begin_change(&mut txn, table, hold, change)?;
-        self.build_added(&mut txn, &mut one, Beside::Writers, patience, entry_of)?;
-        self.finish_added(&mut txn, &mut one, patience, entry_of)?;
+        let mut one = self.begin_change(&mut txn, table, hold, patience, change)?;
+        self.build_added(&mut txn, &mut one, patience, entry_of)?;
+        self.catch_up(&mut txn, &mut one, patience, entry_of)?;
+        one.hold.wait_for_all(patience)?;
+        self.catch_up_last(&mut txn, &mut one, patience, entry_of)?;
         self.exchange(txn, vec![one])
     }
 
-    /// Makes trees for the indexes that a table is to get.
+    /// Makes trees for the indexes that a table is to get; from now on others note what they write.
     pub(super) fn begin_change(
         &self,
         txn: &mut Txn,
         table: &Table,
-        hold: Hold,
+        mut hold: Hold,
+        patience: &Patience,
         change: impl FnOnce(&TableDef, &str) -> Result<Wanted>,
     ) -> Result<Changing> {
         let old = table.0.def()?;
@@ -128,49 +125,30 @@ impl Database {
         }
         let gone = dropped.iter().map(|&n| old.indexes[n].clone()).collect();
         let def = TableDef { layout, primary: old.primary, indexes, since: old.since };
-        Ok(Changing { table: table.clone(), hold, def, first, gone, online: None })
+        let online = match added {
+            0 => None,
+            _ => Some(self.begin_online(txn, &mut hold, patience)?),
+        };
+        Ok(Changing { table: table.clone(), hold, def, first, gone, online })
     }
 
-    /// Fills the indexes that a table is to get.
+    /// Fills the indexes that a table is to get, from the rows that were there when the change began.
     pub(super) fn build_added(
         &self,
         txn: &mut Txn,
         one: &mut Changing,
-        beside: Beside,
         patience: &Patience,
         entry_of: &mut OfIndex<'_>,
     ) -> Result<()> {
-        if one.first == one.def.indexes.len() {
-            return Ok(());
-        }
-        match beside {
-            Beside::Readers => one.hold.wait_for_writers(patience)?,
-            Beside::Writers => {
-                let notes = self.new_notes();
-                one.hold.note_writes(&notes, patience)?;
-                one.online = Some(self.begin_online(txn, notes));
-            }
-        }
-        let entries = self.sort_entries(txn, one, patience, entry_of)?;
+        let Some(online) = &one.online else { return Ok(()) };
+        let entries = self.sort_entries(online.seen.view(), one, patience, entry_of)?;
         for (n, entries) in (one.first..).zip(entries) {
             self.build(txn, &one.table, &one.def, n, patience, entries)?;
         }
-        self.catch_up(txn, one, patience, entry_of)
+        Ok(())
     }
 
-    /// Ends the building of indexes, once nobody uses the table, nor can.
-    pub(super) fn finish_added(
-        &self,
-        txn: &mut Txn,
-        one: &mut Changing,
-        patience: &Patience,
-        entry_of: &mut OfIndex<'_>,
-    ) -> Result<()> {
-        one.hold.wait_for_all(patience)?;
-        self.catch_up_once(txn, one, patience, entry_of).map(drop)
-    }
-
-    /// Exchanges the definitions of tables, all or none, of which each is finished.
+    /// Exchanges the definitions of tables, all or none; nobody uses them, and each has all that its new indexes are to have.
     pub(super) fn exchange(&self, txn: Change, mut all: Vec<Changing>) -> Result<()> {
         let _one = self.0.ddl.lock();
         // If it fails it is taken back before others can change the tables: they would find its entries locked.
@@ -201,11 +179,10 @@ impl Database {
         Sorter::new(self.0.shared.storage.disk.clone(), &name, memory_bytes)
     }
 
-    /// All entries that the table's new indexes have, sorted: of the rows that are seen by who builds beside writers, or of those of now,
-    /// where nobody writes.
+    /// All entries that the table's new indexes have for the rows that `view` sees, sorted.
     fn sort_entries(
         &self,
-        txn: &mut Txn,
+        view: View,
         one: &Changing,
         patience: &Patience,
         entry_of: &mut OfIndex<'_>,
@@ -215,9 +192,6 @@ impl Database {
         let memory = (self.0.options.memory_bytes / 16).min(64 << 20) as usize / count;
         let mut sorters: Vec<_> =
             (0..count).map(|_| (self.sorter(memory), self.sorter(LONG_SORT_BYTES))).collect();
-        // Of this table all have committed by now; an older snapshot may be of a table before it.
-        txn.drop_snapshot();
-        let view = one.online.as_ref().map_or_else(|| txn.view(), |online| online.seen.view());
         let (all, forward) = (Range::default(), Direction::Forward);
         let mut scan = Scan::new(shared.clone(), def.primary, all, forward, 1 << 14);
         let (mut key, mut value, mut whole_row_key) = (Vec::new(), Vec::new(), Vec::new());

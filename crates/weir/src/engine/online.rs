@@ -13,13 +13,12 @@
 //!
 //! As in Mohan and Narang (1992), "Algorithms for creating indexes for very large tables without quiescing updates", without a side
 //! file: that of InnoDB holds entries, and is replayed.
-//!
-//! [`Hold::note_writes`]: super::table::Hold::note_writes
 
 use super::Database;
-use super::error::{Error, Result};
+use super::error::{Error, Result, inconsistent};
 use super::indexes::{Changing, LONG_SORT_BYTES, OfIndex, as_given, duplicate};
 use super::patience::Patience;
+use super::table::Hold;
 use crate::key::long::{Stored, is_long, short_form};
 use crate::sort::{SortError, Sorter};
 use crate::txn::{HeldSnapshot, Op, Outcome, State, Txn};
@@ -38,21 +37,23 @@ const ROUNDS_MAX: u32 = 20;
 pub(super) struct Notes(Mutex<Noted>);
 
 struct Noted {
-    /// Keys, and the numbers of the transactions; or why something could not be noted.
-    rows: std::result::Result<Sorter, SortError>,
+    /// Keys, and the numbers of the transactions; none once nobody wants to know.
+    rows: Option<Sorter>,
+    /// Why something could not be noted.
+    failed: Option<SortError>,
     /// The last one.
     last: (TxnId, Vec<u8>),
 }
 
 impl Notes {
     fn new(rows: Sorter) -> Notes {
-        Notes(Mutex::new(Noted { rows: Ok(rows), last: Default::default() }))
+        Notes(Mutex::new(Noted { rows: Some(rows), failed: None, last: Default::default() }))
     }
 
     /// Notes that a transaction writes a row. If that can't be done, whoever builds the index is told, and nobody else.
     pub fn note(&self, txn: TxnId, key: &[u8]) {
         let mut noted = self.0.lock();
-        let Noted { rows: Ok(rows), last } = &mut *noted else { return };
+        let Noted { rows: Some(rows), failed, last } = &mut *noted else { return };
         if last.0 == txn && last.1 == key {
             return;
         }
@@ -60,15 +61,24 @@ impl Notes {
         last.1.clear();
         last.1.extend_from_slice(key);
         if let Err(error) = rows.push(key, &txn.0.to_le_bytes()) {
-            noted.rows = Err(error);
+            *failed = Some(error);
+            noted.rows = None;
         }
+    }
+
+    /// Nothing is noted any more, though writers go on.
+    pub fn close(&self) {
+        self.0.lock().rows = None;
     }
 
     /// Takes out what was noted.
     fn take(&self, fresh: Sorter) -> Result<Sorter> {
         let mut noted = self.0.lock();
         noted.last = Default::default();
-        Ok(std::mem::replace(&mut noted.rows, Ok(fresh))?)
+        if let Some(error) = noted.failed.take() {
+            return Err(error.into());
+        }
+        Ok(noted.rows.replace(fresh).expect("notes are taken before they are closed"))
     }
 }
 
@@ -88,13 +98,16 @@ fn snapshot_of_now(txn: &mut Txn) -> HeldSnapshot {
 }
 
 impl Database {
-    pub(super) fn new_notes(&self) -> Arc<Notes> {
-        Arc::new(Notes::new(self.sorter(NOTES_BYTES)))
-    }
-
-    /// Begins to build from the rows of now; everybody who writes notes it.
-    pub(super) fn begin_online(&self, txn: &mut Txn, notes: Arc<Notes>) -> Online {
-        Online { notes, seen: snapshot_of_now(txn) }
+    /// From now on everybody who writes to the table notes it; what is built is to have the entries of the rows of now.
+    pub(super) fn begin_online(
+        &self,
+        txn: &mut Txn,
+        hold: &mut Hold,
+        patience: &Patience,
+    ) -> Result<Online> {
+        let notes = Arc::new(Notes::new(self.sorter(NOTES_BYTES)));
+        hold.note_writes(&notes, patience)?;
+        Ok(Online { notes, seen: snapshot_of_now(txn) })
     }
 
     /// Catches up with those who write, until little is left to be done, or they are faster.
@@ -107,7 +120,7 @@ impl Database {
     ) -> Result<()> {
         let mut before = u64::MAX;
         for _ in 0..ROUNDS_MAX {
-            let rows = self.catch_up_once(txn, one, patience, entry_of)?;
+            let (rows, _) = self.catch_up_once(txn, one, patience, entry_of)?;
             if rows <= FEW || rows >= before {
                 break;
             }
@@ -116,22 +129,39 @@ impl Database {
         Ok(())
     }
 
-    /// Brings what is built to what the table is now, for those who have committed; returns how many rows had changed. Nothing to do unless
-    /// it was built beside writers.
-    pub(super) fn catch_up_once(
+    /// Catches up for the last time: nobody uses the table.
+    pub(super) fn catch_up_last(
         &self,
         txn: &mut Txn,
         one: &mut Changing,
         patience: &Patience,
         entry_of: &mut OfIndex<'_>,
-    ) -> Result<u64> {
-        let Some(online) = &one.online else { return Ok(0) };
+    ) -> Result<()> {
+        match self.catch_up_once(txn, one, patience, entry_of)? {
+            (_, 0) => Ok(()),
+            (_, left) => {
+                let what = format!("{left} rows are written by somebody who doesn't use the table");
+                Err(inconsistent(one.def.primary, &what))
+            }
+        }
+    }
+
+    /// Brings what is built to what the table is now, for those who have committed; returns how many rows had changed, and how many notes are
+    /// of others. Nothing to do if nothing is built.
+    fn catch_up_once(
+        &self,
+        txn: &mut Txn,
+        one: &mut Changing,
+        patience: &Patience,
+        entry_of: &mut OfIndex<'_>,
+    ) -> Result<(u64, u64)> {
+        let Some(online) = &one.online else { return Ok((0, 0)) };
         let (seen, notes) = (&online.seen, online.notes.clone());
         let now = snapshot_of_now(txn);
         let mut noted = notes.take(self.sorter(NOTES_BYTES))?.finish()?;
         let count = one.def.indexes.len() - one.first;
         let mut inserts: Vec<_> = (0..count).map(|_| self.sorter(LONG_SORT_BYTES)).collect();
-        let (mut rows, mut last) = (0, None::<Vec<u8>>);
+        let (mut rows, mut left, mut last) = (0, 0, None::<Vec<u8>>);
         let (mut before, mut after) = (Row::default(), Row::default());
         while let Some((key, writer)) = noted.next()? {
             patience.check()?;
@@ -140,6 +170,7 @@ impl Database {
             if !self.0.shared.sees(now.view(), writer) {
                 if self.0.shared.state(writer) != State::Aborted {
                     notes.note(writer, key);
+                    left += 1;
                 }
                 continue;
             }
@@ -174,7 +205,7 @@ impl Database {
         if let Some(online) = &mut one.online {
             online.seen = now;
         }
-        Ok(rows)
+        Ok((rows, left))
     }
 }
 

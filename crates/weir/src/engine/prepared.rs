@@ -44,7 +44,7 @@ impl Registry {
                 let def = table.0.def()?;
                 if def.trees().any(|tree| trees.contains(&tree.id)) {
                     let mut of_table = Use::of(table, Waits::of(Duration::ZERO))?;
-                    of_table.begin_writing(Waits::of(Duration::ZERO))?;
+                    of_table.begin_writing();
                     used.push(of_table);
                 }
             }

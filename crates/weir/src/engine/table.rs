@@ -69,14 +69,13 @@ impl Use {
         Ok(Use { shared: table.0.clone(), def, writes: false, notes: None })
     }
 
-    /// Begins to write to it, after waiting for whoever is about to change its definition.
+    /// Begins to write to it.
     #[inline]
-    pub fn begin_writing(&mut self, waits: Waits<'_>) -> Result<()> {
+    pub fn begin_writing(&mut self) {
         if !self.writes {
-            self.notes = self.shared.enter_to_write(waits)?;
+            self.notes = self.shared.enter_to_write();
             self.writes = true;
         }
-        Ok(())
     }
 
     #[inline]
@@ -113,8 +112,6 @@ struct Users {
     unnoted: usize,
     /// Whether somebody is about to change its definition.
     changing: bool,
-    /// Whether nobody new may write to it.
-    closed: bool,
     /// Whether nobody new may use it: its definition changes.
     exclusive: bool,
 }
@@ -134,16 +131,6 @@ impl Hold {
         self.shared.wait_while(&mut users, patience, |users| users.unnoted > 0)
     }
 
-    /// Waits until nobody has written to the table who still may take it back, and lets nobody begin to
-    /// write. A transaction that reads the table before it writes to it then waits for the change, which
-    /// will wait for it: one of the two times out.
-    pub fn wait_for_writers(&mut self, patience: &Patience) -> Result<()> {
-        patience.begin(&self.shared);
-        let mut users = self.shared.users.lock();
-        users.closed = true;
-        self.shared.wait_while(&mut users, patience, |users| users.writers > 0)
-    }
-
     /// Waits until nobody uses the table, and keeps others out. New users wait meanwhile.
     pub fn wait_for_all(&mut self, patience: &Patience) -> Result<()> {
         // Of several tables that change together, this one is waited for now.
@@ -157,8 +144,10 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         let mut users = self.shared.users.lock();
-        (users.changing, users.closed, users.exclusive) = (false, false, false);
-        users.notes = None;
+        (users.changing, users.exclusive) = (false, false);
+        if let Some(notes) = users.notes.take() {
+            notes.close();
+        }
         drop(users);
         self.shared.changed.notify_all();
     }
@@ -209,31 +198,27 @@ impl Shared {
 
     /// Begins to use the table: its definition stays as it is until [`Shared::leave`].
     fn enter(&self, waits: Waits<'_>) -> Result<Arc<TableDef>> {
-        let mut users = self.users_once(waits, |users| !users.exclusive)?;
+        let mut users = self.users_once(waits)?;
         let def = self.def_of(&users)?;
         users.shared += 1;
         Ok(def)
     }
 
     /// A user begins to write; where it notes what, if that is to be.
-    fn enter_to_write(&self, waits: Waits<'_>) -> Result<Option<Arc<Notes>>> {
-        let mut users = self.users_once(waits, |users| !users.closed)?;
+    fn enter_to_write(&self) -> Option<Arc<Notes>> {
+        let mut users = self.users.lock();
         users.writers += 1;
-        Ok(users.notes.clone())
+        users.notes.clone()
     }
 
     /// The users, once nobody keeps others from joining them. Mostly nobody does, and the clock isn't asked.
-    fn users_once(
-        &self,
-        waits: Waits<'_>,
-        may_join: impl Fn(&Users) -> bool,
-    ) -> Result<MutexGuard<'_, Users>> {
+    fn users_once(&self, waits: Waits<'_>) -> Result<MutexGuard<'_, Users>> {
         let mut users = self.users.lock();
-        if may_join(&users) {
+        if !users.exclusive {
             return Ok(users);
         }
         let deadline = Instant::now().checked_add(waits.timeout);
-        while !may_join(&users) {
+        while users.exclusive {
             if (waits.is_cancelled)() {
                 return Err(Error::Cancelled);
             }
@@ -258,8 +243,7 @@ impl Shared {
         {
             users.unnoted -= 1;
         }
-        let waited_for = users.writers == 0 || (users.notes.is_some() && users.unnoted == 0);
-        let matters = users.shared == 0 || (writes && waited_for);
+        let matters = users.shared == 0 || (writes && users.unnoted == 0);
         if matters && users.changing {
             self.changed.notify_all();
         }

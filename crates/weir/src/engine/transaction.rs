@@ -186,13 +186,8 @@ impl Transaction {
     #[inline]
     pub(super) fn enter_to_write(&mut self, table: &Table) -> Result<Arc<TableDef>> {
         let at = self.used_at(table)?;
-        let txn = self.txn.as_ref().ok_or(Error::Ended)?;
-        let waits = Waits {
-            timeout: self.db.options.lock_wait_timeout,
-            is_cancelled: &|| txn.is_cancelled(),
-        };
         let used = &mut self.used[at];
-        used.begin_writing(waits).inspect_err(|error| note_cancelled(txn, error))?;
+        used.begin_writing();
         Ok(used.def.clone())
     }
 
