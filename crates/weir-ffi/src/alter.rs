@@ -7,7 +7,7 @@ use crate::patience::{patiently, WeirPatience};
 use crate::table::{indexes, WeirIndex, WeirTable};
 use crate::write::WeirEntry;
 use std::ffi::c_void;
-use weir::{Alteration, Changes, Database, Error, TableChange};
+use weir::{Alteration, Changes, Database, EntryOfOne, Error, TableChange};
 
 /// Makes the entry of a row, whose primary key is `key`, in the new index number `which`. What `out` points to is
 /// valid until the next call.
@@ -62,13 +62,9 @@ pub struct WeirAlteration {
 }
 
 impl WeirAlteration {
-    fn entry(
-        &self,
-        callback: WeirEntryCallback,
-    ) -> impl FnMut(usize, usize, &[u8], &[u8], &mut Vec<u8>, &mut Vec<u8>) -> weir::Result<()>
-    {
+    fn entry(&self, callback: WeirEntryCallback) -> Box<EntryOfOne<'static>> {
         let tables = self.tables.clone();
-        move |nth, which, key, row, of_key, value| {
+        Box::new(move |nth, which, key, row, of_key, value| {
             let none = WeirBytes { data: std::ptr::null(), len: 0 };
             let mut out = WeirEntry { index: 0, key: none, value: none };
             let (context, table) = &tables[nth];
@@ -84,7 +80,7 @@ impl WeirAlteration {
                 WeirResult::Cancelled => Err(Error::Cancelled),
                 _ => Err(Error::UnfitRow(table.clone())),
             }
-        }
+        })
     }
 }
 
@@ -160,9 +156,9 @@ pub unsafe extern "C" fn weir_alteration_build(
 ) -> WeirResult {
     // SAFETY: the caller's promise.
     let alteration = unsafe { &mut *alteration };
-    let entry_of = &mut alteration.entry(callback);
+    let mut entry_of = alteration.entry(callback);
     let WeirAlteration { database, begun, .. } = alteration;
-    let build = |with: Changes<'_>| with.build_indexes(begun, entry_of);
+    let build = |with: Changes<'_>| with.build_indexes(begun, &mut entry_of);
     // SAFETY: the caller's promise.
     result(unsafe { patiently(database, patience, build) })
 }
@@ -195,9 +191,9 @@ pub unsafe extern "C" fn weir_alteration_finish(
 ) -> WeirResult {
     // SAFETY: a handle came from a box.
     let alteration = unsafe { Box::from_raw(alteration) };
-    let entry_of = &mut alteration.entry(callback);
+    let mut entry_of = alteration.entry(callback);
     let WeirAlteration { database, begun, .. } = *alteration;
-    let finish = |with: Changes<'_>| with.finish_alter(begun, entry_of);
+    let finish = |with: Changes<'_>| with.finish_alter(begun, &mut entry_of);
     // SAFETY: the caller's promise.
     result(unsafe { patiently(&database, patience, finish) })
 }

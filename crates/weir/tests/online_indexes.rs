@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use weir::{
-    Alteration, Database, Direction, Entry, Error, Isolation, KeyOf, Lock, Options, Patience,
-    RawIndex, RawRange, Schema, Table, TableChange, Transaction, Type, Value,
+    Alteration, Database, Direction, Entry, EntryOfOne, Error, Isolation, KeyOf, Lock, Options,
+    Patience, RawIndex, RawRange, Schema, Table, TableChange, Transaction, Type, Value,
 };
 use weir_os::SimDisk;
 
@@ -144,15 +144,13 @@ fn entry_value(index: &str, key: u32, row: &[u8]) -> Vec<u8> {
 }
 
 /// Makes the entries of the one new index.
-fn entry_of(
-    index: &'static str,
-) -> impl FnMut(usize, usize, &[u8], &[u8], &mut Vec<u8>, &mut Vec<u8>) -> Result<(), Error> {
-    move |_, _, key, row, of_key, value| {
+fn entry_of(index: &'static str) -> Box<EntryOfOne<'static>> {
+    Box::new(move |_, _, key, row, of_key, value| {
         let key = u32::from_be_bytes(key.try_into().unwrap());
         *of_key = entry_key(index, key, row);
         *value = entry_value(index, key, row);
         Ok(())
-    }
+    })
 }
 
 struct Open {
