@@ -4,7 +4,8 @@
 //! the higher version counts. A write goes to the other slot and counts after its sync; the file
 //! gets its name only when it is complete, so its presence means that a database was created. A
 //! broken newer slot can't be told from a torn write: the older one then counts, and the redo log
-//! says so if it no longer reaches back to the older checkpoint. Little endian; magic, format and
+//! says so if it no longer reaches back to the older checkpoint. The slot that counts is written again, as
+//! it is, at each open: its sync may have failed. Little endian; magic, format and
 //! checksum keep their places in every format.
 //!
 //! | offset | width | what                                              |

@@ -269,10 +269,7 @@ fn change(
         (None, _) => Outcome::Done(None),
     };
     if !matches!(outcome, Outcome::Done(_)) {
-        return Err(super::error::inconsistent(
-            tree,
-            "an index that is being built lacks an entry",
-        ));
+        return Err(inconsistent(tree, "an index that is being built lacks an entry"));
     }
     match (before, after) {
         (Some(old), Some(new)) if stays(old, new) => Ok(()),
