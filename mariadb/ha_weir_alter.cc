@@ -401,7 +401,6 @@ struct Change
                            renames.size(),
                            builder.indexes.data(),
                            builder.indexes.size(),
-                           nullptr,
                            &builder};
   }
 };

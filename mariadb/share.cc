@@ -75,7 +75,7 @@ int Share::drop_unknown(std::vector<Bytes> &names, const TABLE *form)
     return 0;
   sql_print_warning("WEIR: table %s has %zu indexes that its definition doesn't name; they are dropped",
                     name.c_str(), unknown.size());
-  WeirTableChange drops= {table, unknown.data(), unknown.size(), nullptr, 0, nullptr, 0, nullptr, nullptr};
+  WeirTableChange drops= {table, unknown.data(), unknown.size(), nullptr, 0, nullptr, 0, nullptr};
   WeirPatience patience= patience_of(current_thd);
   WeirAlteration *alteration;
   WeirResult result= weir_alteration_begin(database, patience, &alteration);

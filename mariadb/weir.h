@@ -199,8 +199,6 @@ typedef struct WeirTableChange {
   const struct WeirIndex *add;
   // How many.
   size_t add_count;
-  // What is kept with the table from now on; null: what was.
-  const struct WeirBytes *meta;
   // What the callback is given for rows of this table.
   void *context;
 } WeirTableChange;
@@ -392,7 +390,7 @@ enum WeirResult weir_alteration_begin(const struct WeirDatabase *database,
 // alteration can only be dropped, here and below.
 //
 // # Safety
-// `alteration` is a handle; the change's table is a handle, and its names, indexes and meta are readable; the canceller
+// `alteration` is a handle; the change's table is a handle, and its names and indexes are readable; the canceller
 // is a handle or null.
 enum WeirResult weir_alteration_add(struct WeirAlteration *alteration,
                                     struct WeirPatience patience,

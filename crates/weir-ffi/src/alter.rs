@@ -47,8 +47,6 @@ pub struct WeirTableChange {
     pub add: *const WeirIndex,
     /// How many.
     pub add_count: usize,
-    /// What is kept with the table from now on; null: what was.
-    pub meta: *const WeirBytes,
     /// What the callback is given for rows of this table.
     pub context: *mut c_void,
 }
@@ -108,7 +106,7 @@ pub unsafe extern "C" fn weir_alteration_begin(
 /// alteration can only be dropped, here and below.
 ///
 /// # Safety
-/// `alteration` is a handle; the change's table is a handle, and its names, indexes and meta are readable; the canceller
+/// `alteration` is a handle; the change's table is a handle, and its names and indexes are readable; the canceller
 /// is a handle or null.
 #[no_mangle]
 pub unsafe extern "C" fn weir_alteration_add(
@@ -119,7 +117,7 @@ pub unsafe extern "C" fn weir_alteration_add(
     // SAFETY: the caller's promises.
     let (alteration, change) = unsafe { (&mut *alteration, &*change) };
     // SAFETY: the caller's promises.
-    let (table, drop, rename, add, meta) = unsafe {
+    let (table, drop, rename, add) = unsafe {
         let name = |n: usize| (*change.drop.add(n)).text();
         let rename = |n: usize| {
             let WeirRename { from, to } = *change.rename.add(n);
@@ -130,13 +128,12 @@ pub unsafe extern "C" fn weir_alteration_add(
             (0..change.drop_count).map(name).collect::<Vec<_>>(),
             (0..change.rename_count).map(rename).collect::<Vec<_>>(),
             indexes(change.add, change.add_count),
-            change.meta.as_ref().map(|meta| meta.slice()),
         )
     };
     let drop: Vec<&str> = drop.iter().map(String::as_str).collect();
     let rename: Vec<(&str, &str)> =
         rename.iter().map(|(from, to)| (from.as_str(), to.as_str())).collect();
-    let wanted = TableChange { table, drop: &drop, rename: &rename, add: &add, meta };
+    let wanted = TableChange { table, drop: &drop, rename: &rename, add: &add, meta: None };
     alteration.tables.push((change.context, table.name()));
     let WeirAlteration { database, begun, .. } = alteration;
     let add = |with: Changes<'_>| with.add_change(begun, &wanted);
