@@ -296,10 +296,28 @@ static WeirBytes bytes_of_name(const KEY *index)
   return WeirBytes{reinterpret_cast<const uint8_t *>(index->name.str), index->name.length};
 }
 
+// How many entries have been made of all that new indexes are expected to have: SHOW PROCESSLIST tells.
+class Progress
+{
+public:
+  void expect(ulonglong entries) { all+= entries; }
+
+  void made_one(THD *thd)
+  {
+    static const ulonglong REPORT_EVERY= 1024;
+    if (++made % REPORT_EVERY == 0)
+      thd_progress_report(thd, std::min(made, all), all);
+  }
+
+private:
+  ulonglong made= 0, all= 0;
+};
+
 // Makes the entries that a table's rows have in its new indexes.
 struct Builder
 {
   TABLE *table;
+  Progress *progress;
   KeyFormat primary;
   Rows rows;
   std::vector<KeyFormat> keys;
@@ -310,8 +328,8 @@ struct Builder
   std::vector<uchar> all_columns;
   Bytes pk, key, value;
 
-  Builder(TABLE *altered, const Alter_inplace_info *info, const Altered *of)
-      : table(altered), is_lenient(info->ignore || !altered->in_use->is_strict_mode())
+  Builder(TABLE *altered, const Alter_inplace_info *info, const Altered *of, Progress *of_all)
+      : table(altered), progress(of_all), is_lenient(info->ignore || !altered->in_use->is_strict_mode())
   {
     bool hidden= altered->s->primary_key == MAX_KEY;
     if (!hidden)
@@ -335,6 +353,7 @@ struct Builder
   {
     if (is_killed(table->in_use))
       return WEIR_RESULT_CANCELLED;
+    progress->made_one(table->in_use);
     uchar *record= table->record[0];
     if (!rows.decode(table, row, all_columns, record) ||
         (table->s->primary_key != MAX_KEY &&
@@ -386,8 +405,8 @@ struct Change
   Meta meta;
   Bytes encoded_meta;
 
-  Change(const Altered *altered_of, TABLE *altered, const Alter_inplace_info *info)
-      : share(altered_of->share), builder(altered, info, altered_of), drops(dropped(info)), renames(renamed(info)),
+  Change(const Altered *altered_of, TABLE *altered, const Alter_inplace_info *info, Progress *progress)
+      : share(altered_of->share), builder(altered, info, altered_of, progress), drops(dropped(info)), renames(renamed(info)),
         of(altered_of)
   {
   }
@@ -416,8 +435,10 @@ public:
 
   WeirResult begin(THD *thd) { return weir_alteration_begin(database, patience_of(thd), &begun); }
 
-  WeirResult add(THD *thd, Change &change)
+  WeirResult add(THD *thd, const Altered *altered_of, TABLE *altered, const Alter_inplace_info *info)
   {
+    Change &change= changes.emplace_back(altered_of, altered, info, &progress);
+    progress.expect(change.share->rows * info->index_add_count);
     WeirTableChange of_engine= change.of_engine();
     return weir_alteration_add(begun, patience_of(thd), &of_engine);
   }
@@ -427,7 +448,10 @@ public:
   {
     if (std::exchange(is_built, true))
       return WEIR_RESULT_OK;
-    return weir_alteration_build(begun, patience_of(thd), build_entry);
+    thd_progress_init(thd, 1);
+    WeirResult result= weir_alteration_build(begun, patience_of(thd), build_entry);
+    thd_progress_end(thd);
+    return result;
   }
 
   WeirResult finish(THD *thd)
@@ -448,6 +472,7 @@ public:
 
 private:
   WeirAlteration *begun= nullptr;
+  Progress progress;
   bool is_built= false;
 };
 
@@ -500,6 +525,17 @@ static bool report(handler *file, TABLE *altered, Changes &changes, WeirResult r
   return true;
 }
 
+// Tells the user of defaults of new columns that don't fit as they are, a time of day taken from a moment for example: a
+// copy would, row by row.
+static void note_cut_defaults(TABLE *altered, const Alter_inplace_info *info)
+{
+  Check_level_instant_set tells(altered->in_use, CHECK_FIELD_WARN);
+  std::vector<const Field *> before= columns_before(info);
+  for (uint i= 0; i < altered->s->fields; i++)
+    if (!before[i] && altered->field[i]->default_value)
+      altered->field[i]->set_default();
+}
+
 bool ha_weir::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
 {
   // Of a partitioned table the first partition's is all partitions'.
@@ -508,6 +544,8 @@ bool ha_weir::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *in
   std::shared_ptr<Alteration> alteration= session->alteration.lock();
   if (!alteration)
   {
+    if (info->handler_flags & COLUMNS)
+      note_cut_defaults(altered, info);
     session->alteration= alteration= std::make_shared<Alteration>();
     if (WeirResult result= alteration->begin(thd))
       return report(this, altered, alteration->changes, result);
@@ -516,8 +554,7 @@ bool ha_weir::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *in
   info->handler_ctx= own;
   if (!own || (info->handler_flags & COLUMNS && place_columns(altered, info, *own)))
     return true;
-  Change &change= alteration->changes.emplace_back(own, altered, info);
-  return report(this, altered, alteration->changes, alteration->add(thd, change));
+  return report(this, altered, alteration->changes, alteration->add(thd, own, altered, info));
 }
 
 bool ha_weir::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)

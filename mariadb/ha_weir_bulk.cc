@@ -151,10 +151,11 @@ bool ha_weir::may_collect_deleted() const
   return is_alone(SQLCOM_DELETE) && !lex->ignore && !sequence && !table->versioned() && !lex->query_tables->has_period();
 }
 
-// Whether the server is to tell them one by one, as if there were no such statements.
+// Whether the server is to tell them one by one, as if there were no such statements. It asks partitions, too, that it has
+// not opened, since the statement leaves them out.
 bool ha_weir::start_bulk_delete()
 {
-  if (may_collect_deleted())
+  if (table && may_collect_deleted())
     leaving= begin_bulk();
   return !leaving;
 }

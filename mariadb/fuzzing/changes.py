@@ -2,7 +2,7 @@
 
 from . import columns
 from .queries import pairs
-from .statements import assignments, condition, in_order, names, row, where
+from .statements import assignments, condition, in_order, names, parts_of, row, where
 
 
 def joined(rng, table, tables):
@@ -89,7 +89,7 @@ def delete_by_subquery(rng, table, tables):
 
 
 def delete_returning(rng, table, _tables):
-    return f"DELETE FROM {table.name}{where(rng, table, always=True)} RETURNING *"
+    return f"DELETE FROM {parts_of(rng, table)}{where(rng, table, always=True)} RETURNING *"
 
 
 def replace_returning(rng, table, _tables):

@@ -67,13 +67,21 @@ def assignments(rng, table):
     return ", ".join(parts)
 
 
+def parts_of(rng, table):
+    """The table, or some of its partitions."""
+    if not table.partitions or rng.random() < 0.8:
+        return table.name
+    some = rng.sample(table.partitions, rng.randrange(1, len(table.partitions) + 1))
+    return f"{table.name} PARTITION ({', '.join(some)})"
+
+
 def insert(rng, table, tables):
     rows = ", ".join(row(rng, table) for _ in range(rng.choices((1, 2, 5, 40), (5, 3, 2, 1))[0]))
     shape = rng.randrange(0, 10)
     if shape == 0 and not table.temporary:
-        return f"REPLACE INTO {table.name} ({names(table)}) VALUES {rows}"
+        return f"REPLACE INTO {parts_of(rng, table)} ({names(table)}) VALUES {rows}"
     if shape == 1:
-        return f"INSERT IGNORE INTO {table.name} ({names(table)}) VALUES {rows}"
+        return f"INSERT IGNORE INTO {parts_of(rng, table)} ({names(table)}) VALUES {rows}"
     if shape == 2 and one_unique(table):
         return (f"INSERT INTO {table.name} ({names(table)}) VALUES {rows} "
                 f"ON DUPLICATE KEY UPDATE {assignments(rng, table)}")
@@ -90,7 +98,7 @@ def insert(rng, table, tables):
                 f"FROM seq_1_to_{rng.choice((20, 300, 1500))}")
     if shape == 5:
         return f"INSERT INTO {table.name} ({names(table)}) VALUES {rows} RETURNING *"
-    return f"INSERT INTO {table.name} ({names(table)}) VALUES {rows}"
+    return f"INSERT INTO {parts_of(rng, table)} ({names(table)}) VALUES {rows}"
 
 
 def one_unique(table):
@@ -106,7 +114,7 @@ def update(rng, table, tables):
                 f"SET {table.name}.{column.name} = {columns.value(rng, column)}{where_of(rng, table)}")
     limit = f" LIMIT {rng.randrange(1, 8)}" if rng.random() < 0.2 else ""
     ignore = "IGNORE " if rng.random() < 0.15 else ""
-    return f"UPDATE {ignore}{table.name} SET {assignments(rng, table)}{where(rng, table)}{in_order(table)}{limit}"
+    return f"UPDATE {ignore}{parts_of(rng, table)} SET {assignments(rng, table)}{where(rng, table)}{in_order(table)}{limit}"
 
 
 def delete(rng, table, tables):
@@ -115,7 +123,7 @@ def delete(rng, table, tables):
         if other is not table and other.has_id and table.has_id:
             return f"DELETE {table.name} FROM {table.name} JOIN {other.name} USING (id){where_of(rng, table)}"
     limit = f" LIMIT {rng.randrange(1, 8)}" if rng.random() < 0.3 else ""
-    return f"DELETE FROM {table.name}{where(rng, table, always=rng.random() < 0.97)}{in_order(table)}{limit}"
+    return f"DELETE FROM {parts_of(rng, table)}{where(rng, table, always=rng.random() < 0.97)}{in_order(table)}{limit}"
 
 
 def where_of(rng, table):
@@ -137,7 +145,7 @@ def comparable(one, other):
 
 def select(rng, table, tables):
     shape = rng.randrange(0, 12)
-    source = f"{table.name}{hint(rng, table)}"
+    source = f"{parts_of(rng, table)}{hint(rng, table)}"
     lock = rng.choice(("", "", "", " FOR UPDATE", " LOCK IN SHARE MODE"))
     if shape == 0:
         return f"SELECT COUNT(*) FROM {source}{where(rng, table)}{lock}"

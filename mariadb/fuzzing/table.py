@@ -1,8 +1,16 @@
 """A random table: its columns and keys, and how they are changed."""
 
+import re
+
 from . import columns
 
 PARTS_MAX = 3
+
+
+def partition_names(text):
+    """What the partitions are called that a definition makes."""
+    count = re.search(r"PARTITIONS (\d+)", text)
+    return [f"p{n}" for n in range(int(count[1]))] if count else re.findall(r"PARTITION (p\d)", text)
 
 
 class Table:
@@ -24,6 +32,7 @@ class Table:
         self.counter = ""             # a stored function
         self.is_counted = False       # by a trigger of another table
         self.indexes = {}
+        self.partitions = []
 
     def fresh(self, letter):
         self.names += 1
@@ -109,6 +118,7 @@ class Table:
             partitions = self.rng.choice((" PARTITION BY HASH (id) PARTITIONS 3", " PARTITION BY KEY (id) PARTITIONS 2",
                                           " PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (20), "
                                           "PARTITION p1 VALUES LESS THAN (60), PARTITION p2 VALUES LESS THAN MAXVALUE)"))
+        self.partitions = partition_names(partitions)
         return f"CREATE TABLE {self.name} ({', '.join(definitions)})", partitions
 
     def alter(self):
@@ -144,9 +154,13 @@ class Table:
             at = {"": len(self.columns), " FIRST": 0}.get(place, len(self.columns))
             return f"ADD COLUMN {new.definition()}{default}{place}", lambda: self.columns.insert(at, new)
         if kind == "partitions":
-            return rng.choice(("COALESCE PARTITION 1", "ADD PARTITION PARTITIONS 1", "REBUILD PARTITION ALL", "REMOVE PARTITIONING",
-                               "TRUNCATE PARTITION p1", "DROP PARTITION p1",
-                               "PARTITION BY KEY () PARTITIONS 3")), lambda: None
+            change, then = rng.choice((("COALESCE PARTITION 1", self.partitions[:-1]),
+                                       ("ADD PARTITION PARTITIONS 1", [*self.partitions, f"p{len(self.partitions)}"]),
+                                       ("REBUILD PARTITION ALL", self.partitions), ("REMOVE PARTITIONING", []),
+                                       ("TRUNCATE PARTITION p1", self.partitions),
+                                       ("DROP PARTITION p1", [p for p in self.partitions if p != "p1"]),
+                                       ("PARTITION BY KEY () PARTITIONS 3", partition_names("PARTITIONS 3"))))
+            return change, lambda: setattr(self, "partitions", then)
         if kind == "default":
             some = rng.choice(self.filled)
             return f"ALTER COLUMN {some.name} SET DEFAULT {columns.value(rng, some)}", lambda: None

@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a failure of a test's own step is a failed test")]
 
 use std::sync::Arc;
+use std::time::Duration;
 use weir::{
-    Database, Durability, Error, Isolation, Options, Schema, Table, Transaction, Type, Value,
+    Database, Durability, Error, Isolation, Options, Patience, RawIndex, Schema, Table, TableChange,
+    Transaction, Type, Value,
 };
 use weir_os::{Disk, SimDisk};
 
@@ -290,6 +292,49 @@ fn a_sort_without_space_is_a_full_device() {
     disk.set_capacity(Some(disk.used_bytes() + 100_000));
     let error = db.create_index(&table, "by_body", &["body"], false).unwrap_err();
     assert!(matches!(error, Error::Sort(_)) && error.is_no_space(), "{error}");
+}
+
+/// Those who write note which rows while an index is built, more than memory has, and the device has no more: they go on,
+/// and the build fails.
+#[test]
+fn rows_that_can_not_be_noted_for_an_index_fail_its_build_alone() {
+    let disk = SimDisk::new(1);
+    disk.set_thin("data");
+    let options = options().memory_bytes(64 << 20).redo_capacity_bytes(64 << 20);
+    let db = Database::open_on(Arc::new(disk.clone()), options).unwrap();
+    let table = db.create_table("t", Schema::raw(vec![], vec![]).unwrap()).unwrap();
+    let key = |id: u32| [&id.to_be_bytes()[..], &[7; 2000]].concat();
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    (0..500).for_each(|id| txn.insert_raw(&table, &key(id), b"before", &[]).unwrap());
+    txn.commit().unwrap();
+    let update = |row: &[u8]| {
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        for id in 0..500 {
+            txn.update_raw(&table, &key(id), row, &[], &[]).unwrap();
+        }
+        txn.commit().unwrap();
+    };
+    let add = [RawIndex::new("by_row", false)];
+    let change = TableChange { table: &table, drop: &[], rename: &[], add: &add, meta: None };
+    let by_row = &mut |_, _, key: &[u8], row: &[u8], of_key: &mut Vec<u8>, _: &mut Vec<u8>| {
+        of_key.extend([row, &key[..4]].concat());
+        Ok(())
+    };
+    let patience = Patience::new(Duration::ZERO);
+    let changes = db.changes(&patience);
+    let mut alteration = changes.begin_alter().unwrap();
+    changes.add_change(&mut alteration, &change).unwrap();
+    changes.build_indexes(&mut alteration, by_row).unwrap();
+    disk.set_capacity(Some(disk.used_bytes() + 100_000));
+    (0..20u8).for_each(|n| update(&[n]));
+    let error = changes.finish_alter(alteration, by_row).unwrap_err();
+    assert!(matches!(error, Error::Sort(_)) && error.is_no_space(), "{error}");
+    update(b"after");
+    disk.set_capacity(None);
+    assert!(!disk.list().unwrap().iter().any(|name| name.starts_with("tmp-")));
+    assert!(table.raw_schema().unwrap().indexes().is_empty());
+    changes.alter_tables(&[change], by_row).unwrap();
+    assert_sound(&db, "the index is built once there is space");
 }
 
 /// The log says still that it is prepared: two of one name would be found after a crash.
