@@ -2,6 +2,7 @@
 
 #include "ha_weir.h"
 #include "backup.h"
+#include "binlog_writeback.h"
 #include "errors.h"
 #include "files.h"
 #include "numbers.h"
@@ -397,6 +398,7 @@ extern "C" void make_known(void *, WeirBytes bytes)
 
 static int deinit(void *)
 {
+  stop_binlog_writeback();
   stop_backup();
   close_numbers();
   WeirDatabase *closing= take_database();
@@ -464,6 +466,7 @@ static int init(void *p)
   drop_temporary_tables();
   if (mysqld_server_started)
     weir_prepared(database, make_known, nullptr);
+  start_binlog_writeback();
   return 0;
 }
 

@@ -1,5 +1,6 @@
 #include "status.h"
 #include "backup.h"
+#include "binlog_writeback.h"
 #include "session.h"
 
 namespace weir {
@@ -54,16 +55,27 @@ static int show_backup(MYSQL_THD thd, struct st_mysql_show_var *var, void *, str
   return 0;
 }
 
-static int show_backup_stages(MYSQL_THD thd, struct st_mysql_show_var *var, void *, struct system_status_var *,
-                              enum enum_var_type)
+static int show_number(MYSQL_THD thd, struct st_mysql_show_var *var, ulonglong number)
 {
   auto value= static_cast<ulonglong *>(thd_alloc(thd, sizeof(ulonglong)));
   if (!value)
     return 1;
-  *value= backup_stages();
+  *value= number;
   var->type= SHOW_ULONGLONG;
   var->value= value;
   return 0;
+}
+
+static int show_backup_stages(MYSQL_THD thd, struct st_mysql_show_var *var, void *, struct system_status_var *,
+                              enum enum_var_type)
+{
+  return show_number(thd, var, backup_stages());
+}
+
+static int show_binlog_writeback(MYSQL_THD thd, struct st_mysql_show_var *var, void *, struct system_status_var *,
+                                 enum enum_var_type)
+{
+  return show_number(thd, var, binlog_writeback_bytes());
 }
 
 // mariadb/build makes it of what git says.
@@ -73,6 +85,7 @@ struct st_mysql_show_var status_variables[]= {
     {"Weir", reinterpret_cast<void *>(show_figures), SHOW_FUNC},
     {"Weir_backup", reinterpret_cast<void *>(show_backup), SHOW_FUNC},
     {"Weir_backup_stages", reinterpret_cast<void *>(show_backup_stages), SHOW_FUNC},
+    {"Weir_binlog_writeback_bytes", reinterpret_cast<void *>(show_binlog_writeback), SHOW_FUNC},
     {"Weir_build", const_cast<char *>(build_text), SHOW_CHAR},
     {nullptr, nullptr, SHOW_UNDEF}};
 

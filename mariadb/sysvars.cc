@@ -7,7 +7,7 @@
 static ulonglong memory, redo_capacity;
 static double dirty_limit;
 static ulong durability_index;
-static my_bool clean, give_up_damaged;
+static my_bool clean, give_up_damaged, write_back_binlog;
 
 static const char *durability_names[]= {"sync", "write", "relaxed", NullS};
 static TYPELIB durability_list= {array_elements(durability_names) - 1, "", durability_names, nullptr};
@@ -119,12 +119,16 @@ static MYSQL_SYSVAR_BOOL(give_up_damaged, give_up_damaged, PLUGIN_VAR_OPCMDARG |
     "Whether recovery empties pages that are damaged, for good, and goes on; without that it stops at them",
     nullptr, nullptr, false);
 
+static MYSQL_SYSVAR_BOOL(binlog_writeback, write_back_binlog, PLUGIN_VAR_OPCMDARG,
+    "Whether the writing of the binary log to its device is begun as it grows, a MB at a time. Without that the page cache "
+    "writes it in bursts where sync_binlog doesn't have it synced", nullptr, nullptr, true);
+
 namespace weir {
 
 struct st_mysql_sys_var *system_variables[]= {
     MYSQL_SYSVAR(memory), MYSQL_SYSVAR(redo_capacity), MYSQL_SYSVAR(durability),
     MYSQL_SYSVAR(dirty_limit), MYSQL_SYSVAR(lock_wait_timeout), MYSQL_SYSVAR(clean_shutdown),
-    MYSQL_SYSVAR(give_up_damaged), MYSQL_SYSVAR(backup_dir), nullptr};
+    MYSQL_SYSVAR(give_up_damaged), MYSQL_SYSVAR(backup_dir), MYSQL_SYSVAR(binlog_writeback), nullptr};
 
 WeirDurability durability()
 {
@@ -159,6 +163,11 @@ Bytes take_backup_dir()
   backup_dir= nullptr;
   mysql_mutex_unlock(&LOCK_global_system_variables);
   return directory;
+}
+
+bool binlog_writeback()
+{
+  return write_back_binlog;
 }
 
 bool clean_shutdown()

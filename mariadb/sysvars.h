@@ -8,6 +8,7 @@ extern struct st_mysql_sys_var *system_variables[];
 WeirOptions open_options();
 void show_redo_capacity();
 bool clean_shutdown();
+bool binlog_writeback();
 
 // Where the BACKUP STAGE that begins puts a copy of the database; empty: it makes none.
 Bytes take_backup_dir();
