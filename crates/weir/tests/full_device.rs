@@ -5,8 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 use weir::{
-    Database, Durability, Error, Isolation, Options, Patience, RawIndex, Schema, Table, TableChange,
-    Transaction, Type, Value,
+    Database, Durability, Error, Isolation, Options, Patience, RawIndex, Schema, Table,
+    TableChange, Transaction, Type, Value,
 };
 use weir_os::{Disk, SimDisk};
 
