@@ -5,13 +5,14 @@
 #include <condition_variable>
 #include <fcntl.h>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <unistd.h>
 
 namespace weir {
 
 static const std::chrono::milliseconds REST(200);
-static const my_off_t PIECE= 1 << 20;
+static const my_off_t PIECE= 1 << 20, TO_END= 0;
 
 static std::atomic<ulonglong> begun_bytes;
 static std::thread worker;
@@ -19,15 +20,16 @@ static std::mutex mutex;
 static std::condition_variable wake;
 static bool ends;
 
-// Begins to write what lies between two places of a file, of which `end` 0 is the file's end.
-static void begin_writing(const Bytes &name, my_off_t from, my_off_t end)
+// Begins to write `length` bytes of a file from a place on, or, if that is TO_END, all that follow. Whether it did: the file may
+// have been removed.
+static bool begin_writing(const Bytes &name, my_off_t from, my_off_t length)
 {
-  // It may have been removed.
   int file= open(name.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0)
-    return;
-  sync_file_range(file, off64_t(from), end ? off64_t(end - from) : 0, SYNC_FILE_RANGE_WRITE);
+    return false;
+  bool has_begun= !sync_file_range(file, off64_t(from), off64_t(length), SYNC_FILE_RANGE_WRITE);
   close(file);
+  return has_begun;
 }
 
 // Follows the binary log from where it is found.
@@ -41,18 +43,20 @@ public:
     my_off_t end= mysql_bin_log.get_binlog_end_pos(now);
     mysql_bin_log.unlock_binlog_end_pos();
     end-= end % PIECE;
-    bool is_next= !name.empty() && name != now;
-    if (is_next)
-      begin_writing(name, begun, 0);
-    if (is_next || end < begun)
-      begun= 0;
-    else if (name.empty())
+    if (name.empty())
       begun= end;
+    else if (name != now)
+    {
+      begin_writing(name, begun, TO_END);
+      begun= 0;
+    }
+    else if (end < begun) // RESET MASTER
+      begun= 0;
     name= now;
     if (end == begun)
       return;
-    begin_writing(name, begun, end);
-    begun_bytes+= end - begun;
+    if (begin_writing(name, begun, end - begun))
+      begun_bytes+= end - begun;
     begun= end;
   }
 
@@ -65,10 +69,12 @@ private:
 
 static void follow()
 {
+  pthread_setname_np(pthread_self(), "weir-binlog");
   Follower follower;
   std::unique_lock<std::mutex> guard(mutex);
   while (!wake.wait_for(guard, REST, [] { return ends; }))
-    if (binlog_writeback() && mysql_bin_log.is_open())
+    // A start that fails closes the log without a word.
+    if (binlog_writeback() && mysqld_server_started && mysql_bin_log.is_open())
       follower.step();
     else
       follower.forget();
@@ -76,8 +82,16 @@ static void follow()
 
 void start_binlog_writeback()
 {
-  if (opt_bin_log)
+  if (!opt_bin_log)
+    return;
+  try
+  {
     worker= std::thread(follow);
+  }
+  catch (const std::system_error &error)
+  {
+    sql_print_warning("WEIR: the binary log is written when the page cache sees to it: no thread for that: %s", error.what());
+  }
 }
 
 void stop_binlog_writeback()

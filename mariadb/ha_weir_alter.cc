@@ -135,7 +135,14 @@ static bool is_constant(Field *field)
   if (field->vcol_info || field->unireg_check == Field::NEXT_NUMBER || !is_allowed(field))
     return false;
   const Virtual_column_info *value= field->default_value;
-  return !value || !(value->flags & ~(VCOL_SESSION_FUNC | VCOL_TIME_FUNC) || value->expr->used_tables() & RAND_TABLE_BIT);
+  if (!value)
+    return true;
+  if (value->flags & ~(VCOL_SESSION_FUNC | VCOL_TIME_FUNC) || value->expr->used_tables() & RAND_TABLE_BIT)
+    return false;
+  // Of one that doesn't fit a copy says what is to be said, and whether it may be cut.
+  static const int FITS= 0, MOMENT_CUT= 3; // to a TIME or DATE
+  int stored= field->set_default();
+  return (stored == FITS || stored == MOMENT_CUT) && !field->table->in_use->is_error();
 }
 
 // Whether a column is in an index, which holds a byte for each column that can be NULL.
@@ -296,7 +303,8 @@ static WeirBytes bytes_of_name(const KEY *index)
   return WeirBytes{reinterpret_cast<const uint8_t *>(index->name.str), index->name.length};
 }
 
-// How many entries have been made of all that new indexes are expected to have: SHOW PROCESSLIST tells.
+// How many entries have been made of all that new indexes are expected to have: SHOW PROCESSLIST tells. Those of a table are
+// then merged, and written, which it doesn't tell.
 class Progress
 {
 public:
@@ -353,7 +361,6 @@ struct Builder
   {
     if (is_killed(table->in_use))
       return WEIR_RESULT_CANCELLED;
-    progress->made_one(table->in_use);
     uchar *record= table->record[0];
     if (!rows.decode(table, row, all_columns, record) ||
         (table->s->primary_key != MAX_KEY &&
@@ -374,7 +381,9 @@ struct Builder
 extern "C" WeirResult build_entry(void *context, uint32_t which, WeirBytes key, WeirBytes row,
                                   WeirEntry *out)
 {
-  return static_cast<Builder *>(context)->entry(which, key, row, out);
+  Builder *builder= static_cast<Builder *>(context);
+  builder->progress->made_one(builder->table->in_use);
+  return builder->entry(which, key, row, out);
 }
 
 static std::vector<WeirBytes> dropped(const Alter_inplace_info *info)
@@ -435,10 +444,11 @@ public:
 
   WeirResult begin(THD *thd) { return weir_alteration_begin(database, patience_of(thd), &begun); }
 
-  WeirResult add(THD *thd, const Altered *altered_of, TABLE *altered, const Alter_inplace_info *info)
+  // `rows`: about how many the table has.
+  WeirResult add(THD *thd, const Altered *altered_of, TABLE *altered, const Alter_inplace_info *info, ha_rows rows)
   {
     Change &change= changes.emplace_back(altered_of, altered, info, &progress);
-    progress.expect(change.share->rows * info->index_add_count);
+    progress.expect(rows * info->index_add_count);
     WeirTableChange of_engine= change.of_engine();
     return weir_alteration_add(begun, patience_of(thd), &of_engine);
   }
@@ -525,17 +535,6 @@ static bool report(handler *file, TABLE *altered, Changes &changes, WeirResult r
   return true;
 }
 
-// Tells the user of defaults of new columns that don't fit as they are, a time of day taken from a moment for example: a
-// copy would, row by row.
-static void note_cut_defaults(TABLE *altered, const Alter_inplace_info *info)
-{
-  Check_level_instant_set tells(altered->in_use, CHECK_FIELD_WARN);
-  std::vector<const Field *> before= columns_before(info);
-  for (uint i= 0; i < altered->s->fields; i++)
-    if (!before[i] && altered->field[i]->default_value)
-      altered->field[i]->set_default();
-}
-
 bool ha_weir::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
 {
   // Of a partitioned table the first partition's is all partitions'.
@@ -544,8 +543,6 @@ bool ha_weir::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *in
   std::shared_ptr<Alteration> alteration= session->alteration.lock();
   if (!alteration)
   {
-    if (info->handler_flags & COLUMNS)
-      note_cut_defaults(altered, info);
     session->alteration= alteration= std::make_shared<Alteration>();
     if (WeirResult result= alteration->begin(thd))
       return report(this, altered, alteration->changes, result);
@@ -554,7 +551,8 @@ bool ha_weir::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *in
   info->handler_ctx= own;
   if (!own || (info->handler_flags & COLUMNS && place_columns(altered, info, *own)))
     return true;
-  return report(this, altered, alteration->changes, alteration->add(thd, own, altered, info));
+  refresh_figures();
+  return report(this, altered, alteration->changes, alteration->add(thd, own, altered, info, stats.records));
 }
 
 bool ha_weir::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)

@@ -432,6 +432,7 @@ static int init(void *p)
   hton->flush_logs= flush_logs;
   hton->prepare_for_backup= prepare_for_backup;
   hton->end_backup= end_backup;
+  hton->pre_shutdown= stop_binlog_writeback;
   hton->show_status= show_status;
   hton->drop_database= drop_database;
   hton->check_version= check_version;

@@ -130,6 +130,15 @@ def value(rng, of):
     return word(rng)
 
 
+def expression(rng, of):
+    """One that has the same value within a connection, which may be none, or not fit: a copy cuts it, or fails."""
+    if rng.random() < 0.1:
+        return "(EXP(CONNECTION_ID() + 1000))"
+    if of.kind == "number":
+        return f"(LENGTH(USER()) * {rng.choice((0, 1, 90, 10_000_000))})"
+    return f"(REPEAT(USER(), {rng.choice((0, 1, 30))}))"
+
+
 def series(rng, of):
     """An expression of the number `seq`, for many rows at once."""
     n = rng.choice((3, 7, 100, 10_000))

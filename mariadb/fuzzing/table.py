@@ -149,7 +149,8 @@ class Table:
             new = columns.column(rng, self.fresh("c"))
             # What rows get must be JSON: InnoDB doesn't look.
             must = new.type == "JSON" and not new.nullable
-            default = f" DEFAULT {columns.value(rng, new)}" if rng.random() < 0.5 or must else ""
+            value = columns.expression(rng, new) if rng.random() < 0.2 and not must else columns.value(rng, new)
+            default = f" DEFAULT {value}" if rng.random() < 0.5 or must else ""
             place = rng.choice(("", "", " FIRST", f" AFTER {rng.choice(self.columns).name}"))
             at = {"": len(self.columns), " FIRST": 0}.get(place, len(self.columns))
             return f"ADD COLUMN {new.definition()}{default}{place}", lambda: self.columns.insert(at, new)
