@@ -222,7 +222,7 @@ static bool may_install()
   if (!hton || !database || hton2plugin[hton->slot]->state != PLUGIN_IS_DELETED)
     return true;
   my_printf_error(ER_PLUGIN_INSTALLED, "WEIR was uninstalled, but is still in use: it can be installed again when the "
-                  "transactions and connections that use it have ended", MYF(0));
+                  "transactions and connections that use it have ended, and FLUSH TABLES has closed its tables", MYF(0));
   return false;
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use weir_os::sim::{CrashProfile, Fault, OpKind, Times};
-use weir_os::{AlignedBuf, Create, Disk, DiskError, File, Mode, SimDisk};
+use weir_os::sim::{CrashProfile, Fault, ObservedDisk, OpKind, Times};
+use weir_os::{AlignedBuf, Create, Disk, Mode, SimDisk};
 use weir_page::Lsn;
 use weir_redo::{
     Admission, EndReason, MIN_SEGMENTS, Reader, Redo, RedoError, RedoOptions, Refused,
@@ -236,60 +236,37 @@ fn growth_that_can_not_open_its_files_changes_nothing() {
 }
 
 /// A disk whose process may open so many files more; to list them takes one for a moment.
-struct Descriptors(SimDisk, AtomicUsize);
-
-impl Descriptors {
-    fn one(&self, operation: &'static str) -> Result<(), DiskError> {
-        let none = |_| DiskError::new(operation, "sim", 0, io::Error::other("too many open files"));
-        self.1.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).map(drop).map_err(none)
-    }
-}
-
-impl Disk for Descriptors {
-    fn open(&self, name: &str, create: Create, mode: Mode) -> Result<Arc<dyn File>, DiskError> {
-        self.one("open")?;
-        self.0.open(name, create, mode)
-    }
-    fn remove(&self, name: &str) -> Result<(), DiskError> {
-        self.0.remove(name)
-    }
-    fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
-        self.0.rename(from, to)
-    }
-    fn list(&self) -> Result<Vec<String>, DiskError> {
-        self.one("list")?;
-        self.1.fetch_add(1, Relaxed);
-        self.0.list()
-    }
-    fn sync_dir(&self) -> Result<(), DiskError> {
-        self.0.sync_dir()
-    }
-    fn free_bytes(&self) -> Result<u64, DiskError> {
-        self.0.free_bytes()
-    }
-    fn lock(&self) -> Result<Box<dyn Send + Sync>, DiskError> {
-        self.0.lock()
-    }
-    fn describe(&self) -> String {
-        self.0.describe()
-    }
+fn limited(disk: &SimDisk, left: &Arc<AtomicUsize>) -> Arc<ObservedDisk> {
+    let left = left.clone();
+    Arc::new(ObservedDisk::new(disk.clone(), move |operation| {
+        let none = |_| io::Error::other("too many open files");
+        let take = || left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1));
+        match (operation.name, operation.is_done) {
+            ("open" | "list", false) => take().map(drop).map_err(none),
+            ("list", true) => {
+                left.fetch_add(1, Relaxed);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }))
 }
 
 /// To find the files that were in vain it wanted a descriptor, too, and stopped the database without.
 #[test]
 fn growth_without_a_descriptor_left_changes_nothing() {
     let disk = SimDisk::new(1);
-    let limited = Arc::new(Descriptors(disk.clone(), AtomicUsize::new(usize::MAX)));
-    let redo = Redo::create(limited.clone(), &options()).expect("created");
+    let descriptors = Arc::new(AtomicUsize::new(usize::MAX));
+    let redo = Redo::create(limited(&disk, &descriptors), &options()).expect("created");
     let used = disk.used_bytes();
     for left in 0..8 {
-        limited.1.store(left, Relaxed);
+        descriptors.store(left, Relaxed);
         let error = redo.set_capacity(12 * SEGMENT).expect_err("a file can't be opened");
         assert!(matches!(&error, RedoError::Disk(e) if e.operation == "open"), "{left}: {error}");
         assert_eq!((redo.capacity(), disk.used_bytes()), (4 * SEGMENT, used), "{left}");
         redo.wait_durable(append(&redo, &[1; 100])).expect("the log goes on");
     }
-    limited.1.store(8, Relaxed);
+    descriptors.store(8, Relaxed);
     assert_eq!(redo.set_capacity(12 * SEGMENT).expect("grown"), 12 * SEGMENT);
 }
 
@@ -297,9 +274,9 @@ fn growth_without_a_descriptor_left_changes_nothing() {
 #[test]
 fn a_segment_is_recycled_without_a_descriptor_left() {
     let disk = SimDisk::new(1);
-    let limited = Arc::new(Descriptors(disk.clone(), AtomicUsize::new(usize::MAX)));
-    let redo = Redo::create(limited.clone(), &options()).expect("created");
-    limited.1.store(0, Relaxed);
+    let descriptors = Arc::new(AtomicUsize::new(usize::MAX));
+    let redo = Redo::create(limited(&disk, &descriptors), &options()).expect("created");
+    descriptors.store(0, Relaxed);
     let first = disk.list().expect("listed");
     let mut all = Vec::new();
     while redo.reserved().0 < 12 * SEGMENT {

@@ -8,7 +8,8 @@ use common::{Toy, options, page_bytes};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use weir_os::{AlignedBuf, Create, Disk, File, Io, Mode, SimDisk};
+use weir_os::SimDisk;
+use weir_os::sim::ObservedDisk;
 use weir_page::{Lsn, PageId};
 use weir_store::{Control, PageCopy, Store, StoreError};
 
@@ -43,9 +44,6 @@ fn a_hole_that_a_full_device_can_not_fill_frees_what_is_held() {
     toy.verify();
 }
 
-/// A disk whose file `data` tells of being cut short while it is read.
-struct Watched(SimDisk, Arc<Watch>);
-
 #[derive(Default)]
 struct Watch {
     reading: AtomicBool,
@@ -54,85 +52,39 @@ struct Watch {
     trimming: AtomicBool,
 }
 
-struct WatchedFile(Arc<dyn File>, Arc<Watch>);
-
-impl Disk for Watched {
-    fn open(&self, name: &str, create: Create, mode: Mode) -> weir_os::Result<Arc<dyn File>> {
-        let file = self.0.open(name, create, mode)?;
-        Ok(if name == "data" { Arc::new(WatchedFile(file, self.1.clone())) } else { file })
-    }
-    fn remove(&self, name: &str) -> weir_os::Result<()> {
-        self.0.remove(name)
-    }
-    fn rename(&self, from: &str, to: &str) -> weir_os::Result<()> {
-        self.0.rename(from, to)
-    }
-    fn list(&self) -> weir_os::Result<Vec<String>> {
-        self.0.list()
-    }
-    fn sync_dir(&self) -> weir_os::Result<()> {
-        self.0.sync_dir()
-    }
-    fn free_bytes(&self) -> weir_os::Result<u64> {
-        self.0.free_bytes()
-    }
-    fn lock(&self) -> weir_os::Result<Box<dyn Send + Sync>> {
-        self.0.lock()
-    }
-    fn describe(&self) -> String {
-        self.0.describe()
-    }
-}
-
-impl File for WatchedFile {
-    fn run(&self, batch: Vec<Io>) -> weir_os::Result<Vec<AlignedBuf>> {
-        if !matches!(batch.first(), Some(Io::Read { .. })) {
-            return self.0.run(batch);
+/// Waits, before `data` is read, for somebody who is about to cut it short.
+fn watched(watch: &Arc<Watch>) -> Arc<ObservedDisk> {
+    let watch = watch.clone();
+    Arc::new(ObservedDisk::new(SimDisk::new(1), move |operation| {
+        match (operation.file, operation.name, operation.is_done) {
+            ("data", "read", false) => {
+                watch.reading.store(true, Ordering::SeqCst);
+                while !watch.trimming.load(Ordering::SeqCst) {
+                    std::thread::yield_now();
+                }
+                // Time enough to do it, if nothing keeps it from that.
+                let began = Instant::now();
+                while began.elapsed() < Duration::from_millis(200)
+                    && !watch.cut_short.load(Ordering::SeqCst)
+                {
+                    std::thread::yield_now();
+                }
+            }
+            ("data", "read", true) => watch.reading.store(false, Ordering::SeqCst),
+            ("data", "set_len", false) if watch.reading.load(Ordering::SeqCst) => {
+                watch.cut_short.store(true, Ordering::SeqCst);
+            }
+            _ => {}
         }
-        self.1.reading.store(true, Ordering::SeqCst);
-        while !self.1.trimming.load(Ordering::SeqCst) {
-            std::thread::yield_now();
-        }
-        // Time enough to do it, if nothing keeps it from that.
-        let began = Instant::now();
-        while began.elapsed() < Duration::from_millis(200)
-            && !self.1.cut_short.load(Ordering::SeqCst)
-        {
-            std::thread::yield_now();
-        }
-        let done = self.0.run(batch);
-        self.1.reading.store(false, Ordering::SeqCst);
-        done
-    }
-    fn len(&self) -> weir_os::Result<u64> {
-        self.0.len()
-    }
-    fn set_len(&self, bytes: u64) -> weir_os::Result<()> {
-        if self.1.reading.load(Ordering::SeqCst) {
-            self.1.cut_short.store(true, Ordering::SeqCst);
-        }
-        self.0.set_len(bytes)
-    }
-    fn punch(&self, offset: u64, bytes: u64) -> weir_os::Result<()> {
-        self.0.punch(offset, bytes)
-    }
-    fn sync(&self) -> weir_os::Result<()> {
-        self.0.sync()
-    }
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-    fn renamed(&self, name: &str) -> Arc<dyn File> {
-        Arc::new(WatchedFile(self.0.renamed(name), self.1.clone()))
-    }
+        Ok(())
+    }))
 }
 
 /// What is free by the time that it is read would otherwise be behind the end of the file.
 #[test]
 fn the_data_file_is_not_cut_short_while_it_is_read() {
     let watch = Arc::new(Watch::default());
-    let disk = Arc::new(Watched(SimDisk::new(1), watch.clone()));
-    let store = Store::create(disk, options(SEED), &Control::default()).unwrap();
+    let store = Store::create(watched(&watch), options(SEED), &Control::default()).unwrap();
     let written: Vec<_> =
         pages(1..1000).into_iter().map(|page| (page, page_bytes(page, Lsn(10)))).collect();
     let mut images = written.iter().map(|(page, bytes)| PageCopy::whole(*page, Lsn(10), bytes));

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use weir::{Database, Error, Isolation, Options, Shutdown, Table, Value};
-use weir_os::{AlignedBuf, Create, Disk, File, Io, Mode, SimDisk};
+use weir_os::sim::{ObservedDisk, Operation};
+use weir_os::{Create, Disk, Mode, SimDisk};
 
 fn item(id: u64) -> Item {
     let mut rng = fastrand::Rng::with_seed(id);
@@ -163,115 +164,25 @@ impl Gate {
     }
 }
 
-/// The disk of a database whose log has the gate before its syncs.
-struct Gated(SimDisk, Arc<Gate>);
-
-/// The disk of a backup: once its map is open, the gate is closed, and a sync of the log waits there.
-struct Closing(SimDisk, Arc<Gate>);
-
-/// The disk of a backup whose map has the gate before its writes.
-struct Hanging(SimDisk, Arc<Gate>);
-
-struct GatedFile {
-    file: Arc<dyn File>,
-    gate: Arc<Gate>,
-    /// Whether it is before syncs, and not before reads and writes.
-    of_syncs: bool,
-}
-
 fn until(is_so: impl Fn() -> bool) {
     while !is_so() {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-macro_rules! as_disk_0 {
-    () => {
-        fn remove(&self, name: &str) -> weir_os::Result<()> {
-            self.0.remove(name)
+/// A disk that has the gate before some operations.
+fn gated(
+    disk: &SimDisk,
+    gate: &Arc<Gate>,
+    is_before: impl Fn(&Operation<'_>) -> bool + Send + Sync + 'static,
+) -> Arc<ObservedDisk> {
+    let gate = gate.clone();
+    Arc::new(ObservedDisk::new(disk.clone(), move |operation| {
+        if !operation.is_done && is_before(operation) {
+            gate.pass();
         }
-        fn rename(&self, from: &str, to: &str) -> weir_os::Result<()> {
-            self.0.rename(from, to)
-        }
-        fn list(&self) -> weir_os::Result<Vec<String>> {
-            self.0.list()
-        }
-        fn sync_dir(&self) -> weir_os::Result<()> {
-            self.0.sync_dir()
-        }
-        fn free_bytes(&self) -> weir_os::Result<u64> {
-            self.0.free_bytes()
-        }
-        fn lock(&self) -> weir_os::Result<Box<dyn Send + Sync>> {
-            self.0.lock()
-        }
-        fn describe(&self) -> String {
-            self.0.describe()
-        }
-    };
-}
-
-impl Disk for Gated {
-    fn open(&self, name: &str, create: Create, mode: Mode) -> weir_os::Result<Arc<dyn File>> {
-        let file = self.0.open(name, create, mode)?;
-        if !name.starts_with("redo-") {
-            return Ok(file);
-        }
-        Ok(Arc::new(GatedFile { file, gate: self.1.clone(), of_syncs: true }))
-    }
-    as_disk_0!();
-}
-
-impl Disk for Hanging {
-    fn open(&self, name: &str, create: Create, mode: Mode) -> weir_os::Result<Arc<dyn File>> {
-        let file = self.0.open(name, create, mode)?;
-        if name != "map" {
-            return Ok(file);
-        }
-        Ok(Arc::new(GatedFile { file, gate: self.1.clone(), of_syncs: false }))
-    }
-    as_disk_0!();
-}
-
-impl Disk for Closing {
-    fn open(&self, name: &str, create: Create, mode: Mode) -> weir_os::Result<Arc<dyn File>> {
-        if name == "map" && create == Create::New {
-            self.1.closed.store(true, Ordering::SeqCst);
-            until(|| self.1.waiting.load(Ordering::SeqCst));
-        }
-        self.0.open(name, create, mode)
-    }
-    as_disk_0!();
-}
-
-impl File for GatedFile {
-    fn run(&self, batch: Vec<Io>) -> weir_os::Result<Vec<AlignedBuf>> {
-        if !self.of_syncs {
-            self.gate.pass();
-        }
-        self.file.run(batch)
-    }
-    fn len(&self) -> weir_os::Result<u64> {
-        self.file.len()
-    }
-    fn set_len(&self, bytes: u64) -> weir_os::Result<()> {
-        self.file.set_len(bytes)
-    }
-    fn punch(&self, offset: u64, bytes: u64) -> weir_os::Result<()> {
-        self.file.punch(offset, bytes)
-    }
-    fn sync(&self) -> weir_os::Result<()> {
-        if self.of_syncs {
-            self.gate.pass();
-        }
-        self.file.sync()
-    }
-    fn name(&self) -> &str {
-        self.file.name()
-    }
-    fn renamed(&self, name: &str) -> Arc<dyn File> {
-        Arc::new(GatedFile { file: self.file.renamed(name), gate: self.gate.clone(), ..*self })
-    }
+        Ok(())
+    }))
 }
 
 /// Checkpoints waited for it, and commits that only they sync.
@@ -285,7 +196,9 @@ fn a_target_that_hangs_while_the_map_is_copied_holds_nobody_up() {
     let gate = Arc::new(Gate { closed: AtomicBool::new(true), ..Gate::default() });
     let to = SimDisk::new(2);
     std::thread::scope(|scope| {
-        let hanging = Arc::new(Hanging(to.clone(), gate.clone()));
+        let hanging = gated(&to, &gate, |operation| {
+            operation.file == "map" && matches!(operation.name, "read" | "write")
+        });
         let backup = scope.spawn(|| db.begin_backup_on(hanging).unwrap().finish().unwrap());
         until(|| gate.waiting.load(Ordering::SeqCst));
         for first in (1000..20_000).step_by(1000) {
@@ -307,7 +220,10 @@ fn a_data_file_that_grows_while_the_moment_is_settled_is_copied_to_its_end() {
     let _watchdog = Watchdog::new("a data file that grows");
     let gate = Arc::new(Gate::default());
     let with = || options(8 << 20, 64 << 20);
-    let db = Database::open_on(Arc::new(Gated(SimDisk::new(1), gate.clone())), with()).unwrap();
+    let disk = gated(&SimDisk::new(1), &gate, |operation| {
+        operation.file.starts_with("redo-") && operation.name == "sync"
+    });
+    let db = Database::open_on(disk, with()).unwrap();
     let table = db.create_table("items", items()).unwrap();
     insert(&db, &table, 0..20_000);
     db.checkpoint().unwrap();
@@ -330,7 +246,16 @@ fn a_data_file_that_grows_while_the_moment_is_settled_is_copied_to_its_end() {
             gate.closed.store(false, Ordering::SeqCst);
         });
         let _stop = Stop(&stop);
-        let backup = db.begin_backup_on(Arc::new(Closing(to.clone(), gate.clone()))).unwrap();
+        // Once the copy's map is open, a sync of the log waits.
+        let closing = gate.clone();
+        let target = ObservedDisk::new(to.clone(), move |operation| {
+            if !operation.is_done && (operation.file, operation.name) == ("map", "open") {
+                closing.closed.store(true, Ordering::SeqCst);
+                until(|| closing.waiting.load(Ordering::SeqCst));
+            }
+            Ok(())
+        });
+        let backup = db.begin_backup_on(Arc::new(target)).unwrap();
         backup.finish().unwrap();
     });
     check_quiet(&Database::open_on(Arc::new(to), with()).unwrap());

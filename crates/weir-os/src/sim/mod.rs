@@ -19,12 +19,14 @@ mod fault;
 mod file;
 mod inode;
 mod names;
+mod observed;
 
 #[cfg(test)]
 mod tests;
 
 pub use crash::{CrashProfile, SECTOR};
 pub use fault::{Fault, OpKind, Times};
+pub use observed::{ObservedDisk, Operation};
 
 use crate::stats::DiskStats;
 use crate::{BLOCK, Create, Disk, DiskError, File, Mode, Result, check_name};
