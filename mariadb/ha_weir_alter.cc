@@ -129,7 +129,7 @@ static bool is_allowed(Field *field)
   return bitmap_is_clear_all(&altered->tmp_set) && (check->val_bool() || check->null_value);
 }
 
-// Whether a new column's value is the same for all rows that are there.
+// Whether a new column's value is the same for all rows that are there, and fits. Leaves it in the record.
 static bool is_constant(Field *field)
 {
   if (field->vcol_info || field->unireg_check == Field::NEXT_NUMBER || !is_allowed(field))
