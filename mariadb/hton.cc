@@ -255,6 +255,17 @@ extern "C" int prefer_victim(void *one, void *other)
   return thd_deadlock_victim_preference(static_cast<THD *>(one), static_cast<THD *>(other));
 }
 
+// The server's pool of threads lets another one work meanwhile: who holds what this one waits for may have none.
+extern "C" void thread_blocks()
+{
+  thd_wait_begin(nullptr, THD_WAIT_ROW_LOCK);
+}
+
+extern "C" void thread_goes_on()
+{
+  thd_wait_end(nullptr);
+}
+
 static bool flush_logs(handlerton *)
 {
   return error_of(weir_sync(database)) != 0;
@@ -451,6 +462,7 @@ static int init(void *p)
   }
   show_redo_capacity();
   weir_observe_waits(database, report_wait);
+  weir_observe_blocking(thread_blocks, thread_goes_on);
   weir_prefer_victims(database, prefer_victim);
   // One that was ever open has the table of numbers.
   if (table_names("").empty())

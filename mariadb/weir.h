@@ -374,6 +374,9 @@ typedef void (*WeirWaitCallback)(void *const *owners, size_t count);
 // other, 0 either. It must not call the engine.
 typedef int32_t (*WeirVictimCallback)(void *one, void *other);
 
+// Called in a thread that is about to block, or goes on. It must not call the engine.
+typedef void (*WeirBlockingCallback)(void);
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -910,6 +913,11 @@ void weir_observe_waits(const struct WeirDatabase *database, WeirWaitCallback ca
 // `database` is a handle; `callback` may be called until it is closed.
 void weir_prefer_victims(const struct WeirDatabase *database,
                          WeirVictimCallback callback);
+
+// Has each thread of the process that blocks in the engine, for a read of the device or longer, call `begins` before and
+// `ends` after. Once for a process.
+void weir_observe_blocking(WeirBlockingCallback begins,
+                           WeirBlockingCallback ends);
 
 // Inserts a row and its index entries.
 //

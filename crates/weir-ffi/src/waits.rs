@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::c_void;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use weir::TxnId;
+use weir::{BlockingObserver, TxnId};
 
 /// Called in the thread of a transaction that begins to wait for a lock, with the owners of those in its way
 /// that have one. It must not call the engine.
@@ -110,4 +110,17 @@ pub unsafe extern "C" fn weir_prefer_victims(
     let database = unsafe { &*database };
     let owners = database.1.clone();
     database.0.prefer_victims(move |one, other| owners.prefer(one, other, callback));
+}
+
+/// Called in a thread that is about to block, or goes on. It must not call the engine.
+pub type WeirBlockingCallback = extern "C" fn();
+
+/// Has each thread of the process that blocks in the engine, for a read of the device or longer, call `begins` before and
+/// `ends` after. Once for a process.
+#[no_mangle]
+pub extern "C" fn weir_observe_blocking(begins: WeirBlockingCallback, ends: WeirBlockingCallback) {
+    let observer =
+        BlockingObserver { begins: Box::new(move || begins()), ends: Box::new(move || ends()) };
+    // A plugin that was uninstalled and is installed again has the same callbacks.
+    weir::observe_blocking(observer);
 }

@@ -12,6 +12,7 @@
 //! Beside them: [`Clock`]s real and simulated, [`Region`]s of memory for the buffer pool, and what
 //! the [`process`] uses.
 
+mod blocking;
 mod buf;
 mod check;
 mod clock;
@@ -27,6 +28,7 @@ mod uring;
 use std::io;
 use std::sync::Arc;
 
+pub use blocking::{Blocked, BlockingObserver, observe_blocking};
 pub use buf::AlignedBuf;
 use check::{LOCK_NAME, check_aligned, check_name, check_punch};
 pub use clock::{Clock, RealClock, SimClock};

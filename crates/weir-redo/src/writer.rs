@@ -13,7 +13,7 @@
 use std::io;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-use weir_os::{AlignedBuf, BLOCK, DiskError};
+use weir_os::{AlignedBuf, BLOCK, Blocked, DiskError};
 use weir_page::Lsn;
 
 use crate::RedoError;
@@ -125,6 +125,7 @@ impl Redo {
         assert!(end <= self.reserved(), "waiting for {end}, which nobody reserved");
         let served = || self.durable() >= end || self.check().is_err();
         while self.durable() < end {
+            let _blocked = Blocked::begin();
             self.check()?;
             if self.commits.enter(end.0, served) == Role::Leader {
                 let mut lead = Lead { redo: self, has_ended: false };

@@ -11,6 +11,7 @@ use crate::txn::{Durability, Resurrected, Txn};
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+use weir_os::Blocked;
 use weir_page::Lsn;
 
 /// Bytes that a prepared transaction's name may have.
@@ -163,6 +164,7 @@ impl Database {
         let registry = &self.0.prepared;
         let mut all = registry.all.lock();
         while all.get(xid).is_some_and(Option::is_none) {
+            let _blocked = Blocked::begin();
             match deadline {
                 None => registry.changed.wait(&mut all),
                 Some(at) if registry.changed.wait_until(&mut all, at).timed_out() => return false,

@@ -9,6 +9,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use weir_os::Blocked;
 
 /// An opening of a database: its tables are no other's, whatever their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -217,6 +218,7 @@ impl Shared {
         if !users.exclusive {
             return Ok(users);
         }
+        let _blocked = Blocked::begin();
         let deadline = Instant::now().checked_add(waits.timeout);
         while users.exclusive {
             if (waits.is_cancelled)() {
@@ -291,6 +293,7 @@ impl Shared {
 
     /// Waits for a change; without a deadline as long as it takes.
     fn wait(&self, users: &mut MutexGuard<'_, Users>, deadline: Option<Instant>) -> Result<()> {
+        let _blocked = Blocked::begin();
         match deadline {
             None => self.changed.wait(users),
             Some(deadline) => {

@@ -4,6 +4,7 @@ use super::LockError;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::time::Instant;
+use weir_os::Blocked;
 
 /// How a wait stands. Leaves `Parked` once, under the mutex of the queue's shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +34,7 @@ impl Waiter {
 
     /// Parks until the wait ended or `deadline` passed; without a deadline until it ended.
     pub fn park(&self, deadline: Option<Instant>) -> Outcome {
+        let _blocked = Blocked::begin();
         let mut outcome = self.outcome.lock();
         while *outcome == Outcome::Parked {
             match deadline {

@@ -8,6 +8,7 @@ use super::dirty::Reserved;
 use super::{Cause, Fault, Mtr, Need, Storage, gate, interrupt, write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use weir_os::Blocked;
 use weir_redo::{Admission, Credit, Refused};
 use weir_store::StoreError;
 
@@ -105,6 +106,7 @@ impl Storage {
     /// Waits at the gate for what an mtr needs.
     #[cold]
     fn admit_in_turn(&self, need: Need) -> Result<Admitted<'_>, Fault> {
+        let _blocked = Blocked::begin();
         let started = Instant::now();
         let turn = self.gate.queue_up(interrupt::is_set).ok_or(Fault::Interrupted)?;
         let mut cause = turn.queued.then(|| self.gate.last_cause());

@@ -9,6 +9,7 @@ use super::{Fault, Storage};
 use crossbeam_epoch as epoch;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use weir_os::Blocked;
 use weir_page::PageId;
 use weir_store::{MapSlot, StoreError};
 
@@ -67,6 +68,7 @@ impl Storage {
         self.figures.frame_waits.fetch_add(1, Ordering::Relaxed);
         self.evictor.raise();
         self.pool.reclaim();
+        let _blocked = Blocked::begin();
         std::thread::sleep(Duration::from_micros(100));
         self.fail_if_full(wait.is_in_vain(&self.vain.evictions, &self.vain.releases))
     }
@@ -102,7 +104,11 @@ impl Storage {
         let frame = self.take_frame()?;
         // SAFETY: the frame is free and ours alone until it is published.
         let bytes = unsafe { &mut (*self.pool.ptr(frame)).0 };
-        if let Err(error) = self.store.read_page(page, bytes) {
+        let read = {
+            let _blocked = Blocked::begin();
+            self.store.read_page(page, bytes)
+        };
+        if let Err(error) = read {
             self.return_frames(vec![frame]);
             return match error {
                 StoreError::NotStored { .. } => Ok(false),
@@ -127,6 +133,7 @@ impl Storage {
             }
         }
         let wanted: Vec<PageId> = claims.iter().map(|c| c.0).collect();
+        let _blocked = (!wanted.is_empty()).then(Blocked::begin);
         self.store.read_pages(&wanted, &mut |page, read| {
             let Some(at) = claims.iter().position(|c| c.0 == page) else { return };
             let (_, claim) = claims.swap_remove(at);

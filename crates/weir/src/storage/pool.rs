@@ -13,12 +13,12 @@ use super::flush::FlushList;
 use super::free::{FreeFrames, Supply};
 use super::latch::{Latch, Seen};
 use crossbeam_epoch as epoch;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::HashSet;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use weir_os::Region;
+use weir_os::{Blocked, Region};
 use weir_page::node::Sketch;
 use weir_page::{Lsn, PAGE_SIZE, Page, PageId, SharedPage};
 use weir_store::{MapSlot, Store};
@@ -480,6 +480,7 @@ impl Pool {
 
     /// Keeps others from loading `page`; waits for those who do. `None` if it is resident, for all.
     pub fn claim(&self, slot: &MapSlot, page: PageId) -> Option<Claim<'_>> {
+        let mut blocked = None;
         let mut loading = self.loading.lock();
         loop {
             if slot.frame.load(Ordering::Acquire) < BEHIND {
@@ -488,7 +489,10 @@ impl Pool {
             if loading.insert(page) {
                 return Some(Claim { pool: self, page });
             }
-            self.loaded.wait(&mut loading);
+            match blocked {
+                None => blocked = Some(MutexGuard::unlocked(&mut loading, Blocked::begin)),
+                Some(_) => self.loaded.wait(&mut loading),
+            }
         }
     }
 

@@ -19,6 +19,7 @@ use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize};
 use std::time::{Duration, Instant};
+use weir_os::Blocked;
 
 /// `begin` is at most this share of the dirty limit.
 const SHARE_OF_DIRTY: f64 = 0.3;
@@ -195,6 +196,7 @@ impl Backlog {
         is_cancelled: impl Fn() -> bool,
         goes_on: impl Fn() -> bool,
     ) -> Result<bool, LockError> {
+        let _blocked = Blocked::begin();
         let started = Instant::now();
         while goes_on() {
             if is_cancelled() {

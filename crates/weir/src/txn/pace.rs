@@ -9,6 +9,7 @@ use crate::storage::Waits;
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
+use weir_os::Blocked;
 
 /// Undo records that may wait for purge before writers are held back.
 const MOST: u64 = 1 << 16;
@@ -96,6 +97,7 @@ impl Pace {
 
     #[cold]
     fn hold_back(&self) {
+        let _blocked = Blocked::begin();
         let began = Instant::now();
         let mut turn = self.turn.lock();
         while !self.is_open() {
