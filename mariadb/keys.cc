@@ -63,22 +63,33 @@ static void append_run(Bytes &out, size_t n, bool less)
   out.push_back(static_cast<char>(less ? n : 255 - n));
 }
 
+// Where the next space begins, or the end. Weights of several bytes begin at a multiple of the width.
+static const uchar *next_space(const uchar *ptr, const uchar *end, const uchar *space, uint width)
+{
+  if (width == 1)
+  {
+    const void *found= memchr(ptr, *space, end - ptr);
+    return found ? static_cast<const uchar *>(found) : end;
+  }
+  for (; size_t(end - ptr) >= width; ptr+= width)
+    if (equals(ptr, space, width))
+      return ptr;
+  return end;
+}
+
 // Weights as if followed by endless spaces, `width` bytes each.
 static void append_padded(Bytes &out, const uchar *ptr, size_t len, const uchar *space, uint width)
 {
   while (len >= width && equals(ptr + len - width, space, width))
     len-= width;
   const uchar *end= ptr + len;
-  while (ptr < end)
+  for (;;)
   {
-    if (size_t(end - ptr) < width || !equals(ptr, space, width))
-    {
-      // Of weights of several bytes, all begin at a multiple of the width.
-      uint step= size_t(end - ptr) < width ? uint(end - ptr) : width;
-      append(out, ptr, step);
-      ptr+= step;
-      continue;
-    }
+    const uchar *run= next_space(ptr, end, space, width);
+    append(out, ptr, run - ptr);
+    ptr= run;
+    if (ptr == end)
+      break;
     size_t n= 0;
     while (size_t(end - ptr) >= width && equals(ptr, space, width))
     {
