@@ -210,8 +210,22 @@ static bool tells_itself(THD *thd)
   }
 }
 
+void ha_weir::account()
+{
+  WeirWork work= weir_take_work();
+  handler_stats->pages_accessed+= work.pages_accessed;
+  handler_stats->pages_updated+= work.pages_updated;
+  handler_stats->pages_read_count+= work.pages_read;
+  handler_stats->pages_read_time+= ulonglong(double(work.pages_read_ns) * timer_tracker_frequency() / 1e9);
+  handler_stats->pages_prefetched+= work.pages_prefetched;
+  handler_stats->undo_records_read+= work.undo_records_read;
+}
+
 int ha_weir::start(THD *thd, thr_lock_type type)
 {
+  // What this thread has done before was for others.
+  if (unlikely(handler_stats != nullptr))
+    weir_take_work();
   wanted_lock= type;
   writes= type >= TL_FIRST_WRITE;
   is_noted= false;
@@ -483,6 +497,7 @@ ha_rows ha_weir::estimate_rows_upper_bound()
 
 ha_rows ha_weir::records_in_range(uint index, const key_range *min, const key_range *max, page_range *)
 {
+  Accounted accounted(this);
   WeirBound low= no_bound(), high= no_bound();
   const KeyFormat &key= keys[index];
   if (min)

@@ -122,6 +122,22 @@ public:
   int optimize(THD *thd, HA_CHECK_OPT *options) override;
 
 private:
+  // Lives in what the server asks of the handler: adds the pages that it took to the statement's (ANALYZE, the slow log).
+  class Accounted
+  {
+  public:
+    explicit Accounted(ha_weir *whose) : whose(whose) {}
+    ~Accounted()
+    {
+      if (unlikely(whose->handler_stats != nullptr))
+        whose->account();
+    }
+
+  private:
+    ha_weir *whose;
+  };
+  void account();
+
   using Bytes= weir::Bytes;
 
   weir::Share *share= nullptr;

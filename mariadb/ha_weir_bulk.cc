@@ -53,6 +53,7 @@ void ha_weir::start_bulk_insert(ha_rows expected, uint)
 
 int ha_weir::end_bulk_insert()
 {
+  Accounted accounted(this);
   if (!bulk)
     return 0;
   // After the error of a row that came later, a duplicate among those before is the statement's first error.
@@ -162,6 +163,7 @@ bool ha_weir::start_bulk_delete()
 
 int ha_weir::end_bulk_delete()
 {
+  Accounted accounted(this);
   if (!leaving)
     return 0;
   THD *thd= ha_thd();

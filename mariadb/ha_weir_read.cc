@@ -30,6 +30,7 @@ WeirBound ha_weir::bound_of_end(uint index, const key_range *end)
 int ha_weir::index_read_map(uchar *buf, const uchar *key, key_part_map map,
                             enum ha_rkey_function flag)
 {
+  Accounted accounted(this);
   uint32_t index= index_position(active_index);
   const KeyFormat &of= keys[active_index];
   low_bytes.clear();
@@ -152,6 +153,7 @@ int ha_weir::turn(bool back, uchar *buf)
 
 int ha_weir::index_next(uchar *buf)
 {
+  Accounted accounted(this);
   if (!scan || backward)
     return turn(false, buf);
   int error= next_entry(buf);
@@ -161,6 +163,7 @@ int ha_weir::index_next(uchar *buf)
 
 int ha_weir::index_prev(uchar *buf)
 {
+  Accounted accounted(this);
   if (!scan || !backward)
     return turn(true, buf);
   return next_entry(buf);
@@ -168,6 +171,7 @@ int ha_weir::index_prev(uchar *buf)
 
 int ha_weir::index_next_same(uchar *buf, const uchar *key, uint length)
 {
+  Accounted accounted(this);
   if (!exact)
     return handler::index_next_same(buf, key, length);
   // A row read alone by its whole key is the only one.
@@ -176,6 +180,7 @@ int ha_weir::index_next_same(uchar *buf, const uchar *key, uint length)
 
 int ha_weir::index_first(uchar *buf)
 {
+  Accounted accounted(this);
   exact= false;
   WeirBound high= range_end ? bound_of_end(active_index, range_end) : no_bound();
   if (int error= open_scan(index_position(active_index), no_bound(), high, false))
@@ -186,6 +191,7 @@ int ha_weir::index_first(uchar *buf)
 
 int ha_weir::index_last(uchar *buf)
 {
+  Accounted accounted(this);
   exact= false;
   if (int error= open_scan(index_position(active_index), no_bound(), no_bound(), true))
     return error;
@@ -237,6 +243,7 @@ int ha_weir::rnd_end()
 
 int ha_weir::rnd_next(uchar *buf)
 {
+  Accounted accounted(this);
   if (scan)
     return next_entry(buf);
   exact= false;
@@ -277,6 +284,7 @@ void ha_weir::position(const uchar *record)
 
 int ha_weir::rnd_pos(uchar *buf, uchar *pos)
 {
+  Accounted accounted(this);
   close_scan();
   size_t len= key_is_fixed ? ref_length : uint2korr(pos + ref_length - 2);
   if (key_may_be_long)

@@ -173,6 +173,7 @@ WeirResult ha_weir::find_owner(Bytes &owner)
 
 int ha_weir::write_row(const uchar *buf)
 {
+  Accounted accounted(this);
   if (table->next_number_field && buf == table->record[0])
     if (int error= update_auto_increment())
       return error;
@@ -226,6 +227,7 @@ bool ha_weir::index_may_change(uint index) const
 
 int ha_weir::update_row(const uchar *old_row, const uchar *new_row)
 {
+  Accounted accounted(this);
   if (!transaction())
     return HA_ERR_INTERNAL_ERROR;
   DBUG_ASSERT(!is_unlocked);
@@ -306,6 +308,7 @@ int ha_weir::update_new_key(const uchar *old_row, const uchar *new_row, const By
 
 int ha_weir::delete_row(const uchar *buf)
 {
+  Accounted accounted(this);
   if (!transaction())
     return HA_ERR_INTERNAL_ERROR;
   if (!find_key_of(buf))

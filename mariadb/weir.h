@@ -346,6 +346,22 @@ typedef struct WeirBatch {
 // Called with a figure and its name, which is valid for ever. `context` is what the caller handed over.
 typedef void (*WeirFigureCallback)(void *context, struct WeirBytes name, uint64_t value);
 
+// What a thread has done to pages.
+typedef struct WeirWork {
+  // Pages looked at, in memory or not.
+  uint64_t pages_accessed;
+  // Pages changed.
+  uint64_t pages_updated;
+  // Pages read from the device while the thread waited.
+  uint64_t pages_read;
+  // How long it waited for them, in nanoseconds.
+  uint64_t pages_read_ns;
+  // Pages that it had others read ahead.
+  uint64_t pages_prefetched;
+  // Undo records gone through to older versions of rows.
+  uint64_t undo_records_read;
+} WeirWork;
+
 // About how large an index is, or a table's rows.
 typedef struct WeirIndexFigures {
   // Entries that are not dead.
@@ -632,6 +648,9 @@ void weir_scan_close(struct WeirScan *scan);
 // # Safety
 // `database` is a handle; `callback` may be called with `context`.
 void weir_status(const struct WeirDatabase *database, WeirFigureCallback callback, void *context);
+
+// What the calling thread has done, in all databases, since it last called this.
+struct WeirWork weir_take_work(void);
 
 // Creates a table. `meta` is kept for the caller. With `is_own` only the connection that makes it uses it: also in
 // a transaction whose snapshot is older.

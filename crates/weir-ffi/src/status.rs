@@ -22,3 +22,35 @@ pub unsafe extern "C" fn weir_status(
         callback(context, figure.name.as_bytes().into(), figure.value);
     }
 }
+
+/// What a thread has done to pages.
+#[repr(C)]
+#[derive(Debug)]
+pub struct WeirWork {
+    /// Pages looked at, in memory or not.
+    pub pages_accessed: u64,
+    /// Pages changed.
+    pub pages_updated: u64,
+    /// Pages read from the device while the thread waited.
+    pub pages_read: u64,
+    /// How long it waited for them, in nanoseconds.
+    pub pages_read_ns: u64,
+    /// Pages that it had others read ahead.
+    pub pages_prefetched: u64,
+    /// Undo records gone through to older versions of rows.
+    pub undo_records_read: u64,
+}
+
+/// What the calling thread has done, in all databases, since it last called this.
+#[no_mangle]
+pub extern "C" fn weir_take_work() -> WeirWork {
+    let work = weir::take_work();
+    WeirWork {
+        pages_accessed: work.pages_accessed,
+        pages_updated: work.pages_updated,
+        pages_read: work.pages_read,
+        pages_read_ns: work.pages_read_ns,
+        pages_prefetched: work.pages_prefetched,
+        undo_records_read: work.undo_records_read,
+    }
+}

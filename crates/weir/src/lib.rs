@@ -53,7 +53,7 @@ pub use lock::{Extent as LockExtent, LockInfo, Mode as LockMode, WaitInfo};
 pub use row::{Row, RowRef};
 pub use schema::{KeyOf, RawIndex, RawSchema, Schema};
 pub use storage::Fault;
-pub use storage::Progress;
+pub use storage::{Progress, Work, take_work};
 pub use txn::{Canceller, Direction, Durability, Pair};
 pub use value::{OwnedValue, Type, Value};
 pub use weir_os::{Backend, BlockingObserver, observe_blocking};

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use weir::{
-    Database, Error, FigureKind, Isolation, Options, Schema, Shutdown, Status, StatusAddress, Type,
-    Value,
+    Bounds, Database, Direction, Error, FigureKind, IndexRef, Isolation, Options, Schema, Shutdown,
+    Status, StatusAddress, Table, Transaction, Type, Value, Work, take_work,
 };
 use weir_status::{FetchError, Metrics, fetch};
 
@@ -84,4 +84,61 @@ fn an_address_in_use_is_refused_and_nothing_stays_open() {
     let Some(Error::Options { option: "status_listen", what }) = error else { panic!("{error:?}") };
     assert!(what.contains("127.0.0.1:"), "{what}");
     assert!(Database::open(dir.path(), options()).unwrap().status_address().is_none());
+}
+
+fn count(txn: &mut Transaction, table: &Table) -> u64 {
+    let mut rows = txn.scan(table, IndexRef::Primary, Bounds::all(), Direction::Forward).unwrap();
+    let mut count = 0;
+    while rows.next().unwrap().is_some() {
+        count += 1;
+    }
+    count
+}
+
+#[test]
+fn a_thread_knows_what_it_has_done_to_pages() {
+    const ROWS: u64 = 20_000;
+    let dir = tempfile::tempdir().unwrap();
+    let open = || Database::open(dir.path(), options()).unwrap();
+    let db = open();
+    let columns = Schema::builder().column("id", Type::U64).column("n", Type::U64);
+    let table = db.create_table("t", columns.primary_key(&["id"]).build().unwrap()).unwrap();
+    let begin = |db: &Database| db.begin(Isolation::RepeatableRead).unwrap();
+    let put = |n: u64| {
+        let mut txn = begin(&db);
+        (0..ROWS).for_each(|id| {
+            txn.upsert(&table, &[Value::U64(id), Value::U64(n)]).unwrap();
+        });
+        txn.commit().unwrap();
+    };
+    take_work();
+    put(1);
+    let inserted = take_work();
+    assert!(inserted.pages_accessed > 0 && inserted.pages_updated >= ROWS, "{inserted:?}");
+    assert_eq!(inserted.pages_read, 0, "{inserted:?}");
+    assert_eq!(take_work(), Work::default(), "nothing since");
+
+    // Another one changes all rows; who reads goes back to what they were.
+    let mut reader = begin(&db);
+    assert_eq!(count(&mut reader, &table), ROWS);
+    take_work();
+    std::thread::scope(|scope| {
+        scope.spawn(|| put(2));
+    });
+    assert_eq!(take_work(), Work::default(), "that was another thread's");
+    assert_eq!(count(&mut reader, &table), ROWS);
+    let read = take_work();
+    assert!(read.undo_records_read >= ROWS, "{read:?}");
+    assert_eq!((read.pages_updated, read.pages_read), (0, 0), "{read:?}");
+    reader.commit().unwrap();
+
+    drop(table);
+    db.close(Shutdown::Clean, &mut |_| {}).unwrap();
+    let db = open();
+    let table = db.table("t").unwrap();
+    take_work();
+    assert_eq!(count(&mut begin(&db), &table), ROWS);
+    let read = take_work();
+    assert!(read.pages_read > 0 && read.pages_read_ns > 0, "{read:?}");
+    assert_eq!(read.undo_records_read, 0, "{read:?}");
 }

@@ -3,7 +3,7 @@
 //! A scan names the pages that it will need next and goes on; it never waits for room in the queue. What has
 //! not been read when the scan comes to it, for whatever reason, the scan reads itself.
 
-use super::Storage;
+use super::{Storage, work};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use weir_page::PageId;
@@ -75,6 +75,7 @@ impl Storage {
         }
         pages.retain(|page| self.pool.find(&self.store, *page).is_err());
         if !pages.is_empty() {
+            work::note(|work| work.pages_prefetched += pages.len() as u64);
             self.ahead.ask(pages);
         }
     }

@@ -5,10 +5,10 @@
 
 use super::admission::Wait;
 use super::pool::{Claim, PageRead, Stop};
-use super::{Fault, Storage};
+use super::{Fault, Storage, work};
 use crossbeam_epoch as epoch;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weir_os::Blocked;
 use weir_page::PageId;
 use weir_store::{MapSlot, StoreError};
@@ -106,7 +106,10 @@ impl Storage {
         let bytes = unsafe { &mut (*self.pool.ptr(frame)).0 };
         let read = {
             let _blocked = Blocked::begin();
-            self.store.read_page(page, bytes)
+            let began = Instant::now();
+            let read = self.store.read_page(page, bytes);
+            work::note_read(1, began);
+            read
         };
         if let Err(error) = read {
             self.return_frames(vec![frame]);
@@ -133,7 +136,11 @@ impl Storage {
             }
         }
         let wanted: Vec<PageId> = claims.iter().map(|c| c.0).collect();
-        let _blocked = (!wanted.is_empty()).then(Blocked::begin);
+        if wanted.is_empty() {
+            return;
+        }
+        let _blocked = Blocked::begin();
+        let began = Instant::now();
         self.store.read_pages(&wanted, &mut |page, read| {
             let Some(at) = claims.iter().position(|c| c.0 == page) else { return };
             let (_, claim) = claims.swap_remove(at);
@@ -145,6 +152,7 @@ impl Storage {
             self.figures.pages_read_ahead.fetch_add(1, Ordering::Relaxed);
             self.pool.publish(self.store.map().slot(page), &claim, frame, 0);
         });
+        work::note_read(wanted.len(), began);
         self.ask_for_frames();
     }
 

@@ -11,7 +11,7 @@
 
 use super::dirty::Reserved;
 use super::pool::{DIRTY, FREED, FREEING, Pool, Stop, WRITING};
-use super::{Admitted, Fault, Storage};
+use super::{Admitted, Fault, Storage, work};
 use crate::storage::latch::Seen;
 use crossbeam_epoch as epoch;
 use std::cell::Cell;
@@ -271,11 +271,14 @@ impl<'s> Mtr<'s> {
         let guard = register(storage, &scratch.held, dirty);
         let credit = self.credit.take().expect("an mtr has its credit until it ends");
         let appended = storage.redo.append(credit, &scratch.group);
+        let mut updated = 0;
         for held in &scratch.held {
             if held.changed && !held.freed {
                 stamp(storage, held.frame, appended.start);
+                updated += 1;
             }
         }
+        work::note(|work| work.pages_updated += updated);
         if let Some(guard) = guard {
             for held in scratch.held.iter().filter(|h| h.freed) {
                 drop_page(storage, held, guard, appended.start);

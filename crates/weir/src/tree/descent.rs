@@ -2,7 +2,7 @@
 
 use super::Tree;
 use crate::storage::latch::Seen;
-use crate::storage::{Stop, Storage};
+use crate::storage::{Stop, Storage, work};
 use std::sync::atomic::Ordering;
 use weir_page::{PageId, SharedPage};
 
@@ -130,10 +130,12 @@ impl Tree {
         mut choose: impl FnMut(&SharedPage<'_>) -> usize,
     ) -> Result<Position, Stop> {
         let mut at = Approach { page: self.root(), parent: None };
-        let mut above = LEVELS;
+        let (mut above, mut pages) = (LEVELS, 0);
         loop {
             let (frame, here, seen) = at.look(s, &mut above)?;
+            pages += 1;
             if here == level {
+                work::note(|work| work.pages_accessed += pages);
                 return Ok(Position { page: at.page, frame, parent: at.parent });
             }
             if here < level {
@@ -147,14 +149,15 @@ impl Tree {
     #[inline]
     pub(super) fn approach_leaf(&self, s: &Storage, target: Target<'_>) -> Result<Approach, Stop> {
         let mut at = Approach { page: self.root(), parent: None };
-        let mut above = LEVELS;
+        let (mut above, mut pages) = (LEVELS, 0);
         loop {
             let (frame, here, seen) = at.look(s, &mut above)?;
-            if here == 0 {
-                return Ok(at);
+            pages += 1;
+            if here > 0 {
+                at = at.child(s, frame, seen, |page| target.slot(page))?;
             }
-            at = at.child(s, frame, seen, |page| target.slot(page))?;
-            if here == 1 {
+            if here <= 1 {
+                work::note(|work| work.pages_accessed += pages);
                 return Ok(at);
             }
         }

@@ -6,7 +6,7 @@
 //! the leaf.
 
 use super::{Transactions, View};
-use crate::storage::{Fault, Restart, Stop, Storage};
+use crate::storage::{Fault, Restart, Stop, Storage, work};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use weir_page::undo::{self, Undo};
@@ -316,6 +316,10 @@ fn before<'e>(
     state: &AsOf<'e>,
 ) -> Result<(AsOf<'e>, Lsn), Restart<Fault>> {
     let page = s.read(at.page, false)?;
+    work::note(|work| {
+        work.pages_accessed += 1;
+        work.undo_records_read += 1;
+    });
     let (flags, version, value) = match record(&page, at)? {
         Undo::Delete { flags, version, .. } => (flags, version, state.value.clone()),
         Undo::Update { flags, version, delta, .. } => {
