@@ -4,9 +4,13 @@
 //! where they are until they are copied: [`Store::hold_space`]. The map file is copied first ([`Store::copy_map`]); what has
 //! changed since a block was written the log tells, as after a crash. Then the data file is copied place by place
 //! ([`Store::copy_data`]). Images of later come along where they are found: nothing in the copy names them.
+//!
+//! Those that are current when the copy begins are looked at on their way, so that a copy has no damage that a reader would
+//! have found: [`Images`].
 
 use crate::error::{Result, StoreError};
-use crate::extent::UNIT;
+use crate::extent::{Entry, UNIT, UNITS_MAX};
+use crate::image;
 use crate::store::{DATA, MAP, Store};
 use std::sync::Arc;
 use weir_os::{AlignedBuf, Create, Disk, File, Io, Mode};
@@ -17,6 +21,48 @@ const STEP_UNITS: u64 = (4 << 20) / UNIT as u64;
 /// Operations in flight.
 const STEP_RUNS: usize = 64;
 const MAP_STEP_BYTES: u64 = 4 << 20;
+
+/// Where images begin: a bit per unit.
+struct Images(Vec<u64>);
+
+impl Images {
+    fn begins(&self, unit: u64) -> bool {
+        self.0.get((unit / 64) as usize).is_some_and(|word| word >> (unit % 64) & 1 == 1)
+    }
+
+    /// Where a step that may come to `most` ends, so that no image is cut: one that lies across it begins close before it.
+    fn whole_until(&self, from: u64, most: u64) -> u64 {
+        let close = (most.saturating_sub(u64::from(UNITS_MAX) - 1)).max(from + 1);
+        (close..most).rev().find(|&unit| self.begins(unit)).unwrap_or(most)
+    }
+}
+
+/// A copy of the data file that is being made.
+pub struct DataCopy {
+    file: Arc<dyn File>,
+    /// How long it is, in units.
+    units: u64,
+    images: Images,
+}
+
+impl DataCopy {
+    /// How long the file is, in units.
+    pub fn units(&self) -> u64 {
+        self.units
+    }
+
+    /// Gives the copy its length, and makes it durable.
+    ///
+    /// # Errors
+    /// `Disk`.
+    pub fn finish(&self) -> Result<()> {
+        let (written, bytes) = (self.file.len()?, self.units * UNIT as u64);
+        self.file.set_len(bytes)?;
+        self.file.punch(written, bytes.saturating_sub(written))?;
+        self.file.sync()?;
+        Ok(())
+    }
+}
 
 impl Store {
     /// Extents that are given up by records at `from` or later keep what is stored there, until [`Store::let_go`]. If the
@@ -73,28 +119,40 @@ impl Store {
         Ok(to)
     }
 
-    /// Makes an empty file for a copy of the data file, and says how long that is now, in units.
+    /// Makes an empty file for a copy of the data file. Space is held.
     ///
     /// # Errors
     /// The disk's.
-    pub fn begin_data_copy(&self, to: &dyn Disk) -> Result<(Arc<dyn File>, u64)> {
-        let copy = to.open(DATA, Create::New, Mode::Direct)?;
-        Ok((copy, self.space.lock().units()))
+    pub fn begin_data_copy(&self, to: &dyn Disk) -> Result<DataCopy> {
+        let mut begins = Vec::new();
+        for (_, entry) in self.map.stored() {
+            let unit = entry.extent().expect("a stored page has an extent").start_unit;
+            let word = (unit / 64) as usize;
+            if begins.len() <= word {
+                begins.resize(word + 1, 0);
+            }
+            begins[word] |= 1 << (unit % 64);
+        }
+        let file = to.open(DATA, Create::New, Mode::Direct)?;
+        Ok(DataCopy { file, units: self.space.lock().units(), images: Images(begins) })
     }
 
-    /// Copies some of what is used of the data file in the units `from..end`; returns up to where that is done. Free space
+    /// Copies some of what is used of the data file, from unit `from` on; returns up to where that is done. Free space
     /// is left out: it takes none there.
     ///
     /// # Errors
-    /// `Disk`, of one side or the other; nothing here has changed.
-    pub fn copy_data(&self, copy: &dyn File, from: u64, end: u64) -> Result<u64> {
+    /// `Corrupt` if an image is damaged; `Disk`, of one side or the other; nothing here has changed.
+    pub fn copy_data(&self, copy: &DataCopy, from: u64) -> Result<u64> {
         let mut reads = Vec::new();
-        let mut to = from;
+        let (mut to, end) = (from, copy.units);
         // Nobody cuts the file off before this is read.
         let growth = self.growth.lock();
         {
             let space = self.space.lock();
-            let stop = end.min(from + STEP_UNITS);
+            let stop = match from + STEP_UNITS {
+                most if most < end => copy.images.whole_until(from, most),
+                _ => end,
+            };
             while reads.len() < STEP_RUNS && to < stop {
                 let Some((start, units)) = space.next_used(to, stop) else {
                     to = space.next_used(stop, end).map_or(end, |(start, _)| start);
@@ -108,20 +166,39 @@ impl Store {
         let offsets: Vec<u64> = reads.iter().map(Io::offset).collect();
         let bufs = self.data.run(reads)?;
         drop(growth);
+        for (&offset, buf) in offsets.iter().zip(&bufs) {
+            self.look_at(&copy.images, offset / UNIT as u64, buf)?;
+        }
         let writes = offsets.into_iter().zip(bufs).map(|(offset, buf)| Io::Write { offset, buf });
-        copy.run(writes.collect())?;
+        copy.file.run(writes.collect())?;
         Ok(to)
     }
-}
 
-/// Gives a copy of the data file its length, `units`, and makes it durable.
-///
-/// # Errors
-/// `Disk`.
-pub fn end_data_copy(copy: &dyn File, units: u64) -> Result<()> {
-    let (written, bytes) = (copy.len()?, units * UNIT as u64);
-    copy.set_len(bytes)?;
-    copy.punch(written, bytes.saturating_sub(written))?;
-    copy.sync()?;
-    Ok(())
+    /// Looks at the images in what was read from unit `first` on.
+    fn look_at(&self, images: &Images, first: u64, bytes: &[u8]) -> Result<()> {
+        for (at, unit) in (0..bytes.len()).step_by(UNIT).zip(first..) {
+            if images.begins(unit)
+                && let Err(error) = self.look_at_image(unit, &bytes[at..])
+            {
+                // What is not held any more may have been written over.
+                self.check_held()?;
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at the image at `unit`; `bytes` begin with it.
+    fn look_at_image(&self, unit: u64, bytes: &[u8]) -> Result<()> {
+        let is_here = |entry: Entry| entry.extent().is_some_and(|at| at.start_unit == unit);
+        let said = image::page_of(bytes);
+        let entry = Some(self.map.entry(said)).filter(|&entry| is_here(entry));
+        let offset = unit * UNIT as u64;
+        let stored = &bytes[..bytes.len().min(image::bytes_of(bytes))];
+        image::verify(stored, &self.expected(offset, said, entry)).map_err(|error| {
+            // The image can't tell whose it is.
+            let page = self.map.stored().find(|&(_, entry)| is_here(entry)).map(|found| found.0);
+            error.of(page.unwrap_or(said))
+        })
+    }
 }

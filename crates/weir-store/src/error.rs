@@ -80,3 +80,15 @@ pub enum StoreError {
 
 /// Result of a store operation.
 pub type Result<T> = std::result::Result<T, StoreError>;
+
+impl StoreError {
+    /// The same of another page, if it is of one.
+    pub(crate) fn of(self, of: PageId) -> StoreError {
+        match self {
+            StoreError::Corrupt { file, offset, what, expected, found, .. } => {
+                StoreError::Corrupt { file, offset, page: of, what, expected, found }
+            }
+            other => other,
+        }
+    }
+}

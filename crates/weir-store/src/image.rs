@@ -180,8 +180,8 @@ pub(crate) struct Expected<'a> {
     pub offset: u64,
     pub database_id: u64,
     pub page: PageId,
-    /// The map's entry; its image check is compared.
-    pub entry: Entry,
+    /// The map's entry, if it is known; its image check is compared.
+    pub entry: Option<Entry>,
 }
 
 impl Expected<'_> {
@@ -197,6 +197,25 @@ impl Expected<'_> {
     }
 }
 
+/// Which page the image that `bytes` begin with says that it is of. Unchecked.
+pub(crate) fn page_of(bytes: &[u8]) -> PageId {
+    PageId(u32::from_le_bytes(field(bytes, 4)))
+}
+
+/// How long the image that `bytes` begin with says that it is: whole units. Unchecked.
+pub(crate) fn bytes_of(bytes: &[u8]) -> usize {
+    let payload_bytes = u16::from_le_bytes(field(bytes, 16)) as usize;
+    (IMAGE_HEADER + payload_bytes).next_multiple_of(UNIT)
+}
+
+/// Checks all of the image in `stored` (whole units) that needs no unpacking.
+///
+/// # Errors
+/// `Corrupt` when anything does not match.
+pub(crate) fn verify(stored: &[u8], expected: &Expected<'_>) -> Result<()> {
+    Header::read(stored, expected).map(drop)
+}
+
 /// Checks the image in `stored` (whole units) and writes the page to `out` (16 KiB).
 ///
 /// # Errors
@@ -206,11 +225,6 @@ pub(crate) fn decode(stored: &[u8], expected: &Expected<'_>, out: &mut [u8]) -> 
     let header = Header::read(stored, expected)?;
     let payload = &stored[IMAGE_HEADER..][..header.payload_bytes];
     let lsn = header.lsn;
-    if image_check(header.page, lsn) != expected.entry.check() {
-        let wanted = format!("an image with check {:05x}", expected.entry.check());
-        let found = format!("page LSN {lsn}, check {:05x}", image_check(header.page, lsn));
-        return Err(expected.corrupt("an older image (lost write)", wanted, found));
-    }
     let (head, body) = out.split_at_mut(IMAGE_HEADER);
     let unpacked = match header.compression {
         // No longer than the page: an image has four units at most.
@@ -266,12 +280,10 @@ impl Header {
             let (wanted, found) = (format!("{FORMAT:#06x}"), format!("{format:#06x}"));
             return Err(expected.corrupt("image format", wanted, found));
         }
-        let page = PageId(u32::from_le_bytes(field(stored, 4)));
+        let page = page_of(stored);
         let payload_bytes = u16::from_le_bytes(field(stored, 16)) as usize;
         let hole = u16::from_le_bytes(field(stored, 18)) as usize;
-        if payload_bytes > stored.len() - IMAGE_HEADER
-            || (IMAGE_HEADER + payload_bytes).div_ceil(UNIT) * UNIT != stored.len()
-        {
+        if payload_bytes > stored.len() - IMAGE_HEADER || bytes_of(stored) != stored.len() {
             let wanted = format!("a payload that fills {} units", stored.len() / UNIT);
             return Err(expected.corrupt("image size", wanted, format!("{payload_bytes} bytes")));
         }
@@ -292,6 +304,13 @@ impl Header {
             return Err(expected.corrupt("image of another page", wanted, format!("page {page}")));
         }
         let lsn = Lsn(u64::from_le_bytes(field(stored, 8)));
+        if let Some(entry) = expected.entry
+            && image_check(page, lsn) != entry.check()
+        {
+            let wanted = format!("an image with check {:05x}", entry.check());
+            let found = format!("page LSN {lsn}, check {:05x}", image_check(page, lsn));
+            return Err(expected.corrupt("an older image (lost write)", wanted, found));
+        }
         Ok(Header { compression: stored[2], hole, page, lsn, payload_bytes })
     }
 }

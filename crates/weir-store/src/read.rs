@@ -44,7 +44,7 @@ impl Store {
     fn read_extent(&self, page: PageId, entry: Entry, at: Extent, out: &mut [u8]) -> Result<()> {
         let buf = self.data.read(at.offset(), AlignedBuf::zeroed(at.bytes()))?;
         self.count_reads(1, 1, at.bytes());
-        let expected = self.expected(at.offset(), page, entry);
+        let expected = self.expected(at.offset(), page, Some(entry));
         image::decode(&buf, &expected, out).map(|_| ())
     }
 
@@ -103,11 +103,11 @@ impl Store {
     fn decode_from(&self, buf: &[u8], first: Extent, w: &Wanted, out: &mut [u8]) -> Result<()> {
         let offset = w.extent.offset();
         let at = (offset - first.offset()) as usize;
-        let expected = self.expected(offset, w.page, w.entry);
+        let expected = self.expected(offset, w.page, Some(w.entry));
         image::decode(&buf[at..][..w.extent.bytes()], &expected, out).map(|_| ())
     }
 
-    fn expected(&self, offset: u64, page: PageId, entry: Entry) -> Expected<'_> {
+    pub(crate) fn expected(&self, offset: u64, page: PageId, entry: Option<Entry>) -> Expected<'_> {
         let (file, database_id) = (self.data.name(), self.database_id);
         Expected { file, offset, database_id, page, entry }
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use weir_os::SimDisk;
 use weir_os::sim::ObservedDisk;
 use weir_page::{Lsn, PageId};
-use weir_store::{Control, PageCopy, Store, StoreError};
+use weir_store::{Control, DataCopy, PageCopy, Store, StoreError};
 
 /// Not compressed.
 const SEED: u64 = 2;
@@ -42,6 +42,66 @@ fn a_hole_that_a_full_device_can_not_fill_frees_what_is_held() {
     assert!(matches!(error, StoreError::Reclaimed { .. }), "{error}");
     assert_eq!(toy.store.stats().held_units, 0);
     toy.verify();
+}
+
+fn copy_rest(store: &Store, copy: &DataCopy) -> Result<(), StoreError> {
+    let mut at = 0;
+    while at < copy.units() {
+        at = store.copy_data(copy, at)?;
+    }
+    copy.finish()
+}
+
+/// Copies all of the data file.
+fn copy_data(store: &Store) -> Result<(), StoreError> {
+    copy_rest(store, &store.begin_data_copy(&SimDisk::new(2))?)
+}
+
+/// Wherever an image lies, and whatever of it is damaged; also if it is given up while the file is copied.
+#[test]
+fn damage_is_found_on_its_way_into_a_copy() {
+    for seed in 0..3 {
+        let disk = SimDisk::new(seed);
+        let mut toy = Toy::create(&disk, seed).unwrap();
+        let mut rng = fastrand::Rng::with_seed(seed);
+        toy.write(&pages(1..3000)).unwrap();
+        toy.sync_log();
+        let place = |toy: &Toy, page| toy.store.map().slot(page).extent().unwrap();
+        // What was given up before is nothing to a copy.
+        for page in pages(1..300) {
+            let at = place(&toy, page).offset();
+            toy.free(page);
+            disk.rot("data", at, 0).unwrap();
+        }
+        toy.sync_log();
+        toy.store.hold_space(toy.log.durable());
+        copy_data(&toy.store).unwrap();
+        let all: Vec<PageId> = pages(300..3000);
+        for &page in all.iter().step_by(40).chain(&all[all.len() - 8..]) {
+            let at = place(&toy, page);
+            let bytes = if at.units > 1 { 4096 } else { 32 };
+            let (damaged, bit) = (at.offset() + rng.u64(..bytes), rng.u8(..8));
+            disk.rot("data", damaged, bit).unwrap();
+            let error = copy_data(&toy.store).unwrap_err();
+            let StoreError::Corrupt { page: found, offset, .. } = &error else { panic!("{error}") };
+            assert_eq!((*found, *offset), (page, at.offset()), "seed {seed}, {at:?}: {error}");
+            disk.rot("data", damaged, bit).unwrap();
+        }
+        copy_data(&toy.store).unwrap();
+        // Images that were there when the copy began, and aren't current any more when it comes to them.
+        let last = *all.iter().max_by_key(|&&page| place(&toy, page)).unwrap();
+        let old = place(&toy, last);
+        let copy = toy.store.begin_data_copy(&SimDisk::new(2)).unwrap();
+        all.chunks(100).for_each(|some| toy.write(some).unwrap());
+        toy.sync_log();
+        assert_ne!(place(&toy, last), old);
+        copy_rest(&toy.store, &copy).unwrap();
+        disk.rot("data", old.offset(), 3).unwrap();
+        let error = copy_rest(&toy.store, &copy).unwrap_err();
+        let StoreError::Corrupt { offset, .. } = &error else { panic!("{error}") };
+        assert_eq!(*offset, old.offset(), "{error}");
+        copy_data(&toy.store).unwrap();
+    }
 }
 
 #[derive(Default)]
@@ -95,9 +155,9 @@ fn the_data_file_is_not_cut_short_while_it_is_read() {
     store.release(Lsn(30));
     let before = store.stats().file_bytes;
     let to = SimDisk::new(2);
-    let (copy, units) = store.begin_data_copy(&to).unwrap();
+    let copy = store.begin_data_copy(&to).unwrap();
     std::thread::scope(|scope| {
-        let copied = scope.spawn(|| store.copy_data(&*copy, 0, units).unwrap());
+        let copied = scope.spawn(|| store.copy_data(&copy, 0).unwrap());
         while !watch.reading.load(Ordering::SeqCst) {
             std::thread::yield_now();
         }

@@ -420,3 +420,31 @@ fn a_full_target_or_a_closed_database_ends_a_backup() {
     drop(backup);
     assert_eq!(to.list().unwrap(), Vec::<String>::new());
 }
+
+/// What is damaged would be damaged in each copy, and nobody might look before the last good one is gone.
+#[test]
+fn a_damaged_page_is_no_part_of_a_backup() {
+    let disk = SimDisk::new(1);
+    let db = filled(&disk, 2000);
+    let (mut failed, mut whole) = (0, 0);
+    for unit in 0..disk.open("data", Create::No, Mode::Direct).unwrap().len().unwrap() / 4096 {
+        let rot = || disk.rot("data", unit * 4096 + 16, 1).unwrap();
+        rot();
+        let to = SimDisk::new(2);
+        match db.begin_backup_on(Arc::new(to.clone())).and_then(|backup| backup.finish()) {
+            // The middle of an image, which may be free of payload, or free space.
+            Ok(_) => whole += 1,
+            Err(error) => {
+                failed += 1;
+                assert!(error.is_damaged_page(), "{error}");
+                let found = error.to_string();
+                assert!(found.contains("data is corrupt at offset"), "{found}");
+                assert!(to.list().unwrap().is_empty(), "nothing is left of it");
+            }
+        }
+        rot();
+    }
+    assert!(failed > 100 && whole > 0, "{failed} failed, {whole} whole");
+    assert_eq!(db.status().backups_failed, failed);
+    db.begin_backup_on(Arc::new(SimDisk::new(3))).unwrap().finish().unwrap();
+}

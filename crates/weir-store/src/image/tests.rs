@@ -11,7 +11,13 @@ fn entry(page: PageId, lsn: Lsn, units: u8) -> Entry {
 }
 
 fn expected(entry: Entry) -> Expected<'static> {
-    Expected { file: "dir/data", offset: 9 * 4096, database_id: DATABASE, page: PAGE, entry }
+    Expected {
+        file: "dir/data",
+        offset: 9 * 4096,
+        database_id: DATABASE,
+        page: PAGE,
+        entry: Some(entry),
+    }
 }
 
 fn noise(seed: u64) -> Vec<u8> {

@@ -97,7 +97,7 @@ impl Backup {
     /// Copies some more, some MiB at most; whether something is left. Once nothing is, the copy is a database, durably.
     ///
     /// # Errors
-    /// Of files; when this database has stopped or been closed, or needs the space that is held back for the backup, on its
+    /// Of files, on one side or the other; when a page is damaged ([`Error::is_damaged_page`]); when this database has stopped or been closed, or needs the space that is held back for the backup, on its
     /// device or in its log. The backup is then good for nothing, and can only be dropped.
     pub fn step(&mut self) -> Result<bool> {
         let storage = self.begun.storage();

@@ -12,9 +12,9 @@ use super::{Fault, Storage};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_os::{Disk, File};
+use weir_os::Disk;
 use weir_page::Lsn;
-use weir_store::{Control, UNIT, end_data_copy, write_first_control};
+use weir_store::{Control, DataCopy, UNIT, write_first_control};
 
 /// A backup that has copied nothing of the log for that long is given up for a writer who waits for the log.
 const STALLED: Duration = Duration::from_secs(10);
@@ -70,9 +70,7 @@ pub struct Copying {
     to: Arc<dyn Disk>,
     /// The contents of the control file.
     control: Control,
-    /// The data file, and how long it is in units.
-    data: Arc<dyn File>,
-    units: u64,
+    data: DataCopy,
     stage: Stage,
     /// Bytes of files that are done with, and those that there are, free space among them.
     done_bytes: u64,
@@ -122,17 +120,17 @@ impl Storage {
         self.redo.wait_durable(self.redo.reserved())?;
         let end = self.redo.durable();
         // Where images lie whose places the log tells up to its end, the file has been that long before.
-        let (data, units) = self.store.begin_data_copy(&*to)?;
+        let data = self.store.begin_data_copy(&*to)?;
         let dirty_table = table.map_or(Lsn(0), |table| table.at);
         let control = self.control(checkpoint, end, false);
+        let all_bytes = map_bytes + (end.0 - checkpoint.0) + data.units() * UNIT as u64;
         let mut copying = Copying {
             to,
             control: Control { map_bytes, dirty_table, ..control },
             data,
-            units,
             stage: Stage::Log(checkpoint),
             done_bytes: map_bytes,
-            all_bytes: map_bytes + (end.0 - checkpoint.0) + units * UNIT as u64,
+            all_bytes,
         };
         // A writer with one thread can't wait until the log is copied.
         while self.inline && matches!(copying.stage, Stage::Log(_)) {
@@ -183,15 +181,15 @@ impl Storage {
                 self.kept_log.give_up();
                 Ok(Stage::Data(0))
             }
-            Stage::Data(from) if from < copying.units => {
-                let to = self.store.copy_data(&*copying.data, from, copying.units)?;
+            Stage::Data(from) if from < copying.data.units() => {
+                let to = self.store.copy_data(&copying.data, from)?;
                 self.store.check_held()?;
                 copying.done_bytes += (to - from) * UNIT as u64;
                 Ok(Stage::Data(to))
             }
             Stage::Data(_) => {
                 self.store.check_held()?;
-                end_data_copy(&*copying.data, copying.units)?;
+                copying.data.finish()?;
                 write_first_control(&*copying.to, &copying.control)?;
                 Ok(Stage::Done)
             }
