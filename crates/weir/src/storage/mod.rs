@@ -48,6 +48,7 @@ pub use pool::{PageRead, Stop};
 pub use recovery::{OnProgress, Progress, RecoveryFigures};
 pub use reserve::{on_reserve, to_make_room};
 pub use signal::{Rests, Signal, Step};
+pub use weir_os::Blocked;
 pub use work::{Work, take_work};
 pub use write::Reason;
 

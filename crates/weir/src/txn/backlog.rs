@@ -14,12 +14,11 @@
 //! Leaves are counted now and then; between two counts the number of entries says how things go on.
 
 use crate::lock::LockError;
-use crate::storage::{Storage, Waits};
+use crate::storage::{Blocked, Storage, Waits};
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize};
 use std::time::{Duration, Instant};
-use weir_os::Blocked;
 
 /// `begin` is at most this share of the dirty limit.
 const SHARE_OF_DIRTY: f64 = 0.3;

@@ -5,11 +5,10 @@
 //! begins to write only when purge has got on by as much as writers have left since, and a little more: what waits
 //! becomes less, slowly, and nobody stands still. What a snapshot keeps holds nobody back.
 
-use crate::storage::Waits;
+use crate::storage::{Blocked, Waits};
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use weir_os::Blocked;
 
 /// Undo records that may wait for purge before writers are held back.
 const MOST: u64 = 1 << 16;
