@@ -148,6 +148,12 @@ int Session::consistent_snapshot(THD *thd)
   return error_of(weir_take_snapshot(transaction));
 }
 
+// Temporary tables end with the connection: nobody looks for what they had.
+WeirDurability Session::wanted_durability() const
+{
+  return may_write ? durability() : WEIR_DURABILITY_RELAXED;
+}
+
 int Session::commit(THD *thd)
 {
   WeirResult result= WEIR_RESULT_OK;
@@ -161,7 +167,15 @@ int Session::commit(THD *thd)
     thd_wakeup_subsequent_commits(thd, 0);
   }
   else if (transaction)
-    result= weir_commit(transaction, durability());
+  {
+    // A replica's next worker, which waits for its turn, goes on before the log has this: both may be one sync's.
+    result= weir_commit_in_order(transaction, wanted_durability());
+    if (result == WEIR_RESULT_OK)
+    {
+      thd_wakeup_subsequent_commits(thd, 0);
+      result= weir_commit_wait(transaction);
+    }
+  }
   if (result == WEIR_RESULT_OK)
     written.commit();
   ended();
@@ -214,7 +228,7 @@ int Session::prepare(THD *thd, const Bytes &xid, bool users_own)
   // What has changed nothing that outlives the connection is rolled back with it: nobody could look for it.
   if (users_own && !may_write)
     return 0;
-  int error= error_of(weir_prepare(transaction, bytes_of(xid), durability()), thd);
+  int error= error_of(weir_prepare(transaction, bytes_of(xid), wanted_durability()), thd);
   if (!error && users_own)
   {
     std::lock_guard<std::mutex> guard(listing);
@@ -227,7 +241,7 @@ void Session::commit_in_order()
 {
   if (!transaction)
     return;
-  ordered_result= weir_commit_in_order(transaction, durability());
+  ordered_result= weir_commit_in_order(transaction, wanted_durability());
   // It may be another thread that asks for the result, and has no words for it.
   if (ordered_result != WEIR_RESULT_OK)
     sql_print_error("WEIR: commit: %s", weir_error_message());
@@ -377,9 +391,9 @@ WeirResult Scanner::open(const WeirTable *table, uint32_t index, bool backward)
                                   : result;
 }
 
-WeirResult Alone::commit()
+WeirResult Alone::commit(WeirDurability how)
 {
-  return weir_commit(transaction, durability());
+  return weir_commit(transaction, how);
 }
 
 } // namespace weir

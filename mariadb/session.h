@@ -99,6 +99,7 @@ private:
   query_id_t emptied_by= 0;
 
   int begin(THD *thd, WeirIsolation isolation);
+  WeirDurability wanted_durability() const;
   void ended();
   void detach();
   void leave_prepared();
@@ -116,7 +117,7 @@ public:
   WeirResult begin_dirty();
   // Reads one snapshot.
   WeirResult begin_repeatable();
-  WeirResult commit();
+  WeirResult commit(WeirDurability how);
   WeirTransaction *transaction= nullptr;
 
 private:

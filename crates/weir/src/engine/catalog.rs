@@ -204,6 +204,11 @@ impl IndexDef {
 }
 
 impl TableDef {
+    /// Whether only its maker uses it.
+    pub fn is_own(&self) -> bool {
+        self.since.is_none()
+    }
+
     /// Where its rows are.
     #[inline]
     pub fn rows(&self) -> Rows {

@@ -23,11 +23,19 @@ impl Change {
     ///
     /// # Errors
     /// Storage errors: it is taken back, or the log has failed and the next opening tells.
-    pub fn commit(mut self) -> Result<()> {
+    pub fn commit(self) -> Result<()> {
+        self.commit_as(Durability::Sync)
+    }
+
+    /// Commits, as durably as is said.
+    ///
+    /// # Errors
+    /// As [`Change::commit`].
+    pub fn commit_as(mut self, durability: Durability) -> Result<()> {
         let end = self.commit_visibly()?;
         self.txn = None;
         if let Some(end) = end {
-            self.db.shared.wait_for_log(end, Durability::Sync)?;
+            self.db.shared.wait_for_log(end, durability)?;
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use super::patience::Patience;
 use super::table::{self, Shared, Table};
 use crate::schema::{Layout, RawSchema, Schema};
 use crate::tree::Tree;
-use crate::txn::{HeldStaging, Staging, Txn};
+use crate::txn::{Durability, HeldStaging, Staging, Txn};
 use std::sync::Arc;
 
 impl Database {
@@ -25,7 +25,8 @@ impl Database {
     }
 
     /// As [`Database::create_table`], of a table that only its maker uses: also in a transaction whose snapshot is
-    /// older.
+    /// older. That it was made, emptied or dropped is as durable as a [`Durability::Relaxed`] commit: its maker ends with the
+    /// process.
     ///
     /// # Errors
     /// As there. Nothing changed then.
@@ -43,7 +44,7 @@ impl Database {
         let mut txn = self.0.change();
         let mut def = create_all_trees(&mut txn, layout)?;
         catalog::put(&mut txn, name, &def, PutOp::New)?;
-        txn.commit()?;
+        txn.commit_as(durability_of_change(is_own))?;
         def.since = (!is_own).then(|| self.0.shared.now());
         self.add_stagings(&def.indexes);
         let table = Table(Arc::new(Shared::new(self.0.home, name.to_string(), def)));
@@ -137,7 +138,7 @@ impl Changes<'_> {
         let mut txn = self.db.0.change();
         catalog::remove(&mut txn, &name)?;
         drop_all_trees(&mut txn, &def)?;
-        txn.commit()?;
+        txn.commit_as(durability_of_change(def.is_own()))?;
         held.into_iter().for_each(HeldStaging::retire);
         table.0.set_def(None);
         self.db.0.tables.write().remove(&name);
@@ -172,7 +173,7 @@ impl Changes<'_> {
             drop_all_trees(&mut txn, old)?;
             new.push(def);
         }
-        txn.commit()?;
+        txn.commit_as(durability_of_change(old.iter().all(|def| def.is_own())))?;
         held.into_iter().for_each(HeldStaging::retire);
         let now = self.db.0.shared.now();
         for ((table, mut def), old) in tables.iter().zip(new).zip(&old) {
@@ -243,6 +244,11 @@ impl Changes<'_> {
         tables.insert(to.to_string(), table.clone());
         Ok(())
     }
+}
+
+/// How durable a change of definitions is to be: one of a maker's own table concerns nobody after the process has ended.
+fn durability_of_change(is_own: bool) -> Durability {
+    if is_own { Durability::Relaxed } else { Durability::Sync }
 }
 
 /// The columns of a table that has some.
