@@ -397,6 +397,7 @@ void ha_weir::ask_figures(ulonglong now)
 
 int ha_weir::info(uint flag)
 {
+  Accounted accounted(this);
   if (flag & (HA_STATUS_VARIABLE | HA_STATUS_CONST))
     refresh_figures();
   if (flag & HA_STATUS_VARIABLE)

@@ -235,11 +235,7 @@ int ha_weir::rnd_end()
   close_scan();
   if (!alone)
     return 0;
-  // Of NEXTVAL: who stores a number is later in the log, which so has this, too, once that is durable.
-  WeirDurability how= durability();
-  if (how == WEIR_DURABILITY_SYNC && thd_sql_command(ha_thd()) != SQLCOM_ALTER_SEQUENCE)
-    how= WEIR_DURABILITY_WRITE;
-  int error= fail(alone->commit(how));
+  int error= fail(alone->commit());
   delete alone;
   alone= nullptr;
   return error;

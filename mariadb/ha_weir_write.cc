@@ -213,7 +213,7 @@ int ha_weir::write_row(const uchar *buf)
   if (own)
   {
     if (!error)
-      error= fail(own->commit(durability()));
+      error= fail(own->commit());
     alone= nullptr;
   }
   return error ? error : note_auto_increment(buf);

@@ -148,7 +148,8 @@ int Session::consistent_snapshot(THD *thd)
   return error_of(weir_take_snapshot(transaction));
 }
 
-// Temporary tables end with the connection: nobody looks for what they had.
+// Temporary tables end with the connection: nobody looks for what they had. The copy that an ALTER makes is one until it gets
+// its name, which comes later in the log, durably.
 WeirDurability Session::wanted_durability() const
 {
   return may_write ? durability() : WEIR_DURABILITY_RELAXED;
@@ -391,9 +392,9 @@ WeirResult Scanner::open(const WeirTable *table, uint32_t index, bool backward)
                                   : result;
 }
 
-WeirResult Alone::commit(WeirDurability how)
+WeirResult Alone::commit()
 {
-  return weir_commit(transaction, how);
+  return weir_commit(transaction, durability());
 }
 
 } // namespace weir

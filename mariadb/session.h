@@ -117,7 +117,7 @@ public:
   WeirResult begin_dirty();
   // Reads one snapshot.
   WeirResult begin_repeatable();
-  WeirResult commit(WeirDurability how);
+  WeirResult commit();
   WeirTransaction *transaction= nullptr;
 
 private:

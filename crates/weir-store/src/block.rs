@@ -192,6 +192,11 @@ impl BlockTable {
         state.newest = newest.0;
     }
 
+    /// The version of a block that was last persisted; 0 if none was.
+    pub fn version(&self, block: u32) -> u64 {
+        self.states.get(block as usize).map_or(0, |state| state.version)
+    }
+
     /// The newest change of all blocks.
     pub fn newest(&self) -> Lsn {
         Lsn(self.states.iter().map(|state| state.newest).max().unwrap_or(0))

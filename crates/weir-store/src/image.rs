@@ -283,7 +283,7 @@ impl Header {
         let page = page_of(stored);
         let payload_bytes = u16::from_le_bytes(field(stored, 16)) as usize;
         let hole = u16::from_le_bytes(field(stored, 18)) as usize;
-        if payload_bytes > stored.len() - IMAGE_HEADER || bytes_of(stored) != stored.len() {
+        if bytes_of(stored) != stored.len() {
             let wanted = format!("a payload that fills {} units", stored.len() / UNIT);
             return Err(expected.corrupt("image size", wanted, format!("{payload_bytes} bytes")));
         }

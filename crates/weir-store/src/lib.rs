@@ -56,7 +56,7 @@ mod write;
 
 pub use block::BLOCK_PAGES;
 pub use control::{CONTROL_FORMAT, Control};
-pub use copy::DataCopy;
+pub use copy::{DataCopy, Images};
 pub use error::{Result, StoreError};
 pub use extent::{Extent, FILE_UNITS_MAX, Relocation, UNIT, UNITS_MAX};
 pub use image::{Compression, IMAGE_HEADER, PageCopy};

@@ -123,7 +123,7 @@ impl Store {
         Ok(())
     }
 
-    fn corrupt_block(
+    pub(crate) fn corrupt_block(
         &self,
         block: u32,
         parity: usize,

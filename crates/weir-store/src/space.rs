@@ -390,6 +390,18 @@ impl Space {
         Some((start, stop - start))
     }
 
+    /// Whether an image at this unit was given up and stays as it is for now.
+    pub fn is_given_up(&self, unit: u64) -> bool {
+        let is_held = |held: &Held| {
+            held.words.get((unit / 64) as usize).is_some_and(|word| word >> (unit % 64) & 1 == 1)
+        };
+        let is_pending = |pending: &Reverse<Pending>| {
+            let extent = pending.0.extent;
+            (extent.start_unit..extent.end_unit()).contains(&unit)
+        };
+        self.held.as_ref().is_some_and(is_held) || self.pending.iter().any(is_pending)
+    }
+
     pub fn is_used(&self, extent: Extent) -> bool {
         extent.end_unit() <= self.units
             && (extent.start_unit..extent.end_unit()).all(|unit| self.bit(unit))

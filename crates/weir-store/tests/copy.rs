@@ -8,8 +8,8 @@ use common::{Toy, options, page_bytes};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use weir_os::SimDisk;
 use weir_os::sim::ObservedDisk;
+use weir_os::{AlignedBuf, Create, Disk, Mode, SimDisk};
 use weir_page::{Lsn, PageId};
 use weir_store::{Control, DataCopy, PageCopy, Store, StoreError};
 
@@ -44,17 +44,21 @@ fn a_hole_that_a_full_device_can_not_fill_frees_what_is_held() {
     toy.verify();
 }
 
-fn copy_rest(store: &Store, copy: &DataCopy) -> Result<(), StoreError> {
+fn copy_rest(store: &Store, mut copy: DataCopy) -> Result<(), StoreError> {
     let mut at = 0;
     while at < copy.units() {
-        at = store.copy_data(copy, at)?;
+        at = store.copy_data(&mut copy, at)?;
     }
-    copy.finish()
+    store.finish_data_copy(&copy)
+}
+
+fn begin(store: &Store) -> DataCopy {
+    store.begin_data_copy(&SimDisk::new(2), store.images()).unwrap()
 }
 
 /// Copies all of the data file.
 fn copy_data(store: &Store) -> Result<(), StoreError> {
-    copy_rest(store, &store.begin_data_copy(&SimDisk::new(2))?)
+    copy_rest(store, begin(store))
 }
 
 /// Wherever an image lies, and whatever of it is damaged; also if it is given up while the file is copied.
@@ -91,17 +95,77 @@ fn damage_is_found_on_its_way_into_a_copy() {
         // Images that were there when the copy began, and aren't current any more when it comes to them.
         let last = *all.iter().max_by_key(|&&page| place(&toy, page)).unwrap();
         let old = place(&toy, last);
-        let copy = toy.store.begin_data_copy(&SimDisk::new(2)).unwrap();
+        let (copy, damaged) = (begin(&toy.store), begin(&toy.store));
         all.chunks(100).for_each(|some| toy.write(some).unwrap());
         toy.sync_log();
         assert_ne!(place(&toy, last), old);
-        copy_rest(&toy.store, &copy).unwrap();
+        copy_rest(&toy.store, copy).unwrap();
         disk.rot("data", old.offset(), 3).unwrap();
-        let error = copy_rest(&toy.store, &copy).unwrap_err();
+        let error = copy_rest(&toy.store, damaged).unwrap_err();
         let StoreError::Corrupt { offset, .. } = &error else { panic!("{error}") };
         assert_eq!(*offset, old.offset(), "{error}");
         copy_data(&toy.store).unwrap();
     }
+}
+
+/// Whole images, but not where they belong: of another page, as a lost write leaves one, or an older one of the same.
+#[test]
+fn an_image_of_another_page_is_found_on_its_way_into_a_copy() {
+    let disk = SimDisk::new(1);
+    let mut toy = Toy::create(&disk, SEED).unwrap();
+    toy.write(&pages(1..500)).unwrap();
+    toy.sync_log();
+    toy.store.hold_space(toy.log.durable());
+    copy_data(&toy.store).unwrap();
+    let place = |page| toy.store.map().slot(page).extent().unwrap();
+    let data = disk.open("data", Create::No, Mode::Direct).unwrap();
+    let image = |page| {
+        let at = place(page);
+        data.read(at.offset(), AlignedBuf::zeroed(at.bytes())).unwrap()
+    };
+    let (page, other) = (PageId(100), PageId(101));
+    assert_eq!(place(page).units, place(other).units, "of a length: nothing else tells them apart");
+    let own = image(page);
+    data.write(place(page).offset(), image(other)).unwrap();
+    let error = copy_data(&toy.store).unwrap_err();
+    assert!(matches!(error, StoreError::Corrupt { page: found, .. } if found == page), "{error}");
+    data.write(place(page).offset(), own).unwrap();
+    copy_data(&toy.store).unwrap();
+}
+
+/// In memory the map is as it should be; the next start would find that it isn't.
+#[test]
+fn damage_of_the_page_map_is_found_on_its_way_into_a_copy() {
+    let disk = SimDisk::new(1);
+    let mut toy = Toy::create(&disk, SEED).unwrap();
+    for _ in 0..3 {
+        toy.write(&pages(1..3000)).unwrap();
+        toy.checkpoint(false).unwrap();
+    }
+    let copy_map = || {
+        let (copy, bytes) = toy.store.begin_map_copy(&SimDisk::new(2)).unwrap();
+        let mut at = 0;
+        while at < bytes {
+            at = toy.store.copy_map(&*copy, at, bytes)?;
+        }
+        Ok::<u64, StoreError>(bytes)
+    };
+    let slots = copy_map().unwrap() / 4096;
+    let mut found = 0;
+    for slot in 0..slots {
+        disk.rot("map", slot * 4096 + 100, 2).unwrap();
+        match copy_map() {
+            Ok(_) => {}
+            Err(StoreError::Corrupt { offset, .. }) if offset == slot * 4096 => found += 1,
+            Err(error) => panic!("{error}"),
+        }
+        disk.rot("map", slot * 4096 + 100, 2).unwrap();
+    }
+    assert!(
+        found > 1 && found <= slots / 2,
+        "the current one of two slots each: {found} of {slots}"
+    );
+    copy_map().unwrap();
 }
 
 #[derive(Default)]
@@ -155,9 +219,9 @@ fn the_data_file_is_not_cut_short_while_it_is_read() {
     store.release(Lsn(30));
     let before = store.stats().file_bytes;
     let to = SimDisk::new(2);
-    let copy = store.begin_data_copy(&to).unwrap();
+    let mut copy = store.begin_data_copy(&to, store.images()).unwrap();
     std::thread::scope(|scope| {
-        let copied = scope.spawn(|| store.copy_data(&copy, 0).unwrap());
+        let copied = scope.spawn(|| store.copy_data(&mut copy, 0).unwrap());
         while !watch.reading.load(Ordering::SeqCst) {
             std::thread::yield_now();
         }

@@ -162,9 +162,9 @@ impl Database {
     pub fn wait_until_detached(&self, xid: &[u8], timeout: Duration) -> bool {
         let deadline = Instant::now().checked_add(timeout);
         let registry = &self.0.prepared;
+        let _blocked = Blocked::begin();
         let mut all = registry.all.lock();
         while all.get(xid).is_some_and(Option::is_none) {
-            let _blocked = Blocked::begin();
             match deadline {
                 None => registry.changed.wait(&mut all),
                 Some(at) if registry.changed.wait_until(&mut all, at).timed_out() => return false,

@@ -8,7 +8,7 @@
 //! Whoever would have to wait for long takes back what is held or kept, and the backup fails. `docs/backup.md` tells the
 //! steps, and why they are enough.
 
-use super::{Fault, Storage};
+use super::{Blocked, Fault, Storage};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -104,6 +104,7 @@ impl Storage {
     /// # Errors
     /// Those of the log, and of copying the page map.
     pub fn begin_backup(&self, to: Arc<dyn Disk>) -> Result<Copying, Fault> {
+        let _blocked = Blocked::begin();
         let (checkpoint, table) = {
             // No checkpoint moves, and no other table is made.
             let _one = self.checkpointing.lock();
@@ -117,10 +118,12 @@ impl Storage {
         if let Some(table) = &table {
             table.copy_to(&*to, self.database_id)?;
         }
+        // What comes to be until the end has just been written.
+        let images = self.store.images();
         self.redo.wait_durable(self.redo.reserved())?;
         let end = self.redo.durable();
         // Where images lie whose places the log tells up to its end, the file has been that long before.
-        let data = self.store.begin_data_copy(&*to)?;
+        let data = self.store.begin_data_copy(&*to, images)?;
         let dirty_table = table.map_or(Lsn(0), |table| table.at);
         let control = self.control(checkpoint, end, false);
         let all_bytes = map_bytes + (end.0 - checkpoint.0) + data.units() * UNIT as u64;
@@ -182,14 +185,14 @@ impl Storage {
                 Ok(Stage::Data(0))
             }
             Stage::Data(from) if from < copying.data.units() => {
-                let to = self.store.copy_data(&copying.data, from)?;
+                let to = self.store.copy_data(&mut copying.data, from)?;
                 self.store.check_held()?;
                 copying.done_bytes += (to - from) * UNIT as u64;
                 Ok(Stage::Data(to))
             }
             Stage::Data(_) => {
                 self.store.check_held()?;
-                copying.data.finish()?;
+                self.store.finish_data_copy(&copying.data)?;
                 write_first_control(&*copying.to, &copying.control)?;
                 Ok(Stage::Done)
             }
