@@ -245,7 +245,8 @@ int ha_weir::start(THD *thd, thr_lock_type type)
       thd->mark_transaction_to_rollback(false);
     return tells_itself(thd) ? 0 : error;
   }
-  if (writes && table->s->tmp_table == NO_TMP_TABLE)
+  // The copy that an ALTER makes lasts, though the server opens it as a temporary table.
+  if (writes && !weir::is_temporary(share->name))
     session->note_write();
   return 0;
 }

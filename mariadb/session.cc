@@ -148,8 +148,7 @@ int Session::consistent_snapshot(THD *thd)
   return error_of(weir_take_snapshot(transaction));
 }
 
-// Temporary tables end with the connection: nobody looks for what they had. The copy that an ALTER makes is one until it gets
-// its name, which comes later in the log, durably.
+// Temporary tables end with the connection: nobody looks for what they had.
 WeirDurability Session::wanted_durability() const
 {
   return may_write ? durability() : WEIR_DURABILITY_RELAXED;
