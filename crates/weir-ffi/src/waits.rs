@@ -4,6 +4,8 @@
 //! A connection may have an *owner*, the server's own handle of it. Whoever begins to wait for a lock has
 //! those owners told who are in its way. An owner is told only while its transaction runs, and doesn't end
 //! meanwhile: both happen under one mutex, its shard's. Who needs several takes them in their order.
+//!
+//! Whatever a thread waits for, the server's pool of threads is told that it blocks: [`weir_observe_blocking`].
 
 use crate::database::WeirDatabase;
 use std::cmp::Ordering;

@@ -10,7 +10,7 @@
 //! | [`ThrottledDisk`] | [`ThrottledDisk::new`] | measuring: any of them, made slow |
 //!
 //! Beside them: [`Clock`]s real and simulated, [`Region`]s of memory for the buffer pool, and what
-//! the [`process`] uses.
+//! the [`process`] uses; and [`Blocked`], for whoever runs threads.
 
 mod blocking;
 mod buf;
