@@ -211,3 +211,53 @@ fn merges_never_run_out_of_room() {
     }
     assert!(merges > 100, "{merges}");
 }
+
+/// As much as is planned to go from a page to its left neighbours' page fits there.
+#[test]
+fn pages_are_filled_from_their_neighbours_up_to_the_room_there_is() {
+    let mut filled = 0;
+    for seed in 0..3000 {
+        let rng = &mut Rng::with_seed(seed);
+        let sizes = Sizes::random(rng);
+        let mut fences: Vec<Vec<u8>> = (0..4).map(|_| random_key(rng, sizes)).collect();
+        fences.sort();
+        fences.dedup();
+        if fences.len() < 3 {
+            continue;
+        }
+        let models: Vec<Model> = fences
+            .windows(2)
+            .map(|fence| {
+                let first = PageId(rng.u32(1..));
+                let mut m = Model::new(fence[0].clone(), Some(fence[1].clone()), first);
+                for _ in 0..rng.usize(0..60) {
+                    let key = m.covered_key(rng, sizes);
+                    if !m.children.contains_key(&key) && node::fits_child(&m.page, key.len()) {
+                        m.put_splitting(&key, PageId(rng.u32(1..)));
+                    }
+                }
+                m
+            })
+            .collect();
+        let pages: Vec<&weir_page::Page> = models.iter().map(|m| &*m.page).collect();
+        let last = pages[pages.len() - 1];
+        let all = weir_page::PAGE_SIZE - weir_page::page::BODY;
+        let room = all - rng.usize(0..8000);
+        let (end, upper) = match node::fit_together(&pages, room) {
+            true => (node::count(last), node::upper(last).map(<[u8]>::to_vec)),
+            false => match node::plan_fill(&pages, room) {
+                Some(split) => (split.at, Some(split.separator)),
+                None => continue,
+            },
+        };
+        filled += 1;
+        let page = node::together(&pages, end, upper.as_deref());
+        let taken = all - node::free_bytes(&page);
+        assert!(taken <= room, "{taken} bytes of {room}");
+        let left = node::count(last) - end;
+        let children: Vec<_> = models.iter().flat_map(|m| m.children.clone()).collect();
+        let children = children[..children.len() - left].iter().cloned().collect();
+        Model { page, children, lower: fences[0].clone(), upper }.check(rng, sizes);
+    }
+    assert!(filled > 300, "{filled}");
+}

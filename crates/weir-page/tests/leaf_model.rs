@@ -318,6 +318,56 @@ fn merges_never_run_out_of_room() {
     assert!(merges > 100, "{merges}");
 }
 
+/// As much as is planned to go from a page to its left neighbours' page fits there, and nothing more would.
+#[test]
+fn pages_are_filled_from_their_neighbours_up_to_the_room_there_is() {
+    let mut filled = 0;
+    for seed in 0..3000 {
+        let rng = &mut Rng::with_seed(seed);
+        let sizes = Sizes::random(rng);
+        let mut fences: Vec<Vec<u8>> = (0..4).map(|_| random_key(rng, sizes)).collect();
+        fences.sort();
+        fences.dedup();
+        if fences.len() < 3 {
+            continue;
+        }
+        let models: Vec<Model> = fences
+            .windows(2)
+            .map(|fence| {
+                let mut m = Model::new(fence[0].clone(), Some(fence[1].clone()));
+                for _ in 0..rng.usize(0..60) {
+                    let key = random_covered_key(rng, &m, sizes);
+                    m.put(&key, &random_state(rng, key.len(), sizes));
+                }
+                m
+            })
+            .collect();
+        let pages: Vec<&weir_page::Page> = models.iter().map(|m| &*m.page).collect();
+        let last = pages[pages.len() - 1];
+        let all = || models.iter().flat_map(|m| m.entries.iter().map(own));
+        let room = weir_page::PAGE_SIZE - weir_page::page::BODY - rng.usize(0..8000);
+        let (end, upper) = match node::fit_together(&pages, room) {
+            true => (node::count(last), node::upper(last).map(<[u8]>::to_vec)),
+            false => match node::plan_fill(&pages, room) {
+                Some(split) => (split.at, Some(split.separator)),
+                None => continue,
+            },
+        };
+        filled += 1;
+        if end < node::count(last) {
+            let fence = upper.clone().unwrap();
+            assert!(node::key(last, end - 1) < fence && fence <= node::key(last, end));
+        }
+        let page = node::together(&pages, end, upper.as_deref());
+        let taken = weir_page::PAGE_SIZE - weir_page::page::BODY - node::free_bytes(&page);
+        assert!(taken <= room, "{taken} bytes of {room}");
+        let left = node::count(last) - end;
+        let entries = all().take(all().count() - left).collect();
+        Model { page, entries, lower: fences[0].clone(), upper }.check();
+    }
+    assert!(filled > 300, "{filled}");
+}
+
 #[test]
 fn keys_that_differ_by_trailing_zeros_are_told_apart() {
     let mut m = Model::new(Vec::new(), None);

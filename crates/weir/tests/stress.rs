@@ -366,6 +366,11 @@ fn churn(memory: u64, redo: u64, threads: u64, steps: u64, body: usize) {
                 }
             }
         });
+        scope.spawn(move || {
+            while running.load(Ordering::Relaxed) {
+                db.reorganize_table(table).unwrap();
+            }
+        });
         let threads: Vec<_> = (0..threads)
             .map(|thread| {
                 scope.spawn(move || {

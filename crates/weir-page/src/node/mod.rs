@@ -39,8 +39,8 @@ pub(crate) use find::{AROUND, evenly_spread};
 pub use find::{Ties, prefetch_ties, search, settle, ties};
 pub use sketch::Sketch;
 pub use split::{
-    Split, can_merge, can_truncate, common_prefix, differing, is_sparse, merged, plan_inner_split,
-    plan_leaf_split, separator, truncate,
+    Split, can_merge, can_truncate, common_prefix, differing, fit_together, is_sparse, merged,
+    plan_fill, plan_inner_split, plan_leaf_split, separator, together, truncate,
 };
 
 use crate::page::{BODY, Page};

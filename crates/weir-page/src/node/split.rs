@@ -172,20 +172,77 @@ pub fn plan_inner_split(p: &Page, slot: usize) -> Split {
 
 /// Whether the contents of `left` and its right neighbour fit one page and leave a quarter free.
 pub fn can_merge(left: &Page, right: &Page) -> bool {
-    let (l, u) = (lower(left), upper(right));
-    let fences = l.len() + u.map_or(0, <[u8]>::len);
-    // On an inner page the first slot of `right` takes its key again.
-    let separator = if left.level() > 0 { lower(right).len() } else { 0 };
-    let entries =
-        bytes_between(left, 0..count(left), l, u) + bytes_between(right, 0..count(right), l, u);
-    fences + separator + entries <= (PAGE_SIZE - BODY) * 3 / 4
+    fit_together(&[left, right], (PAGE_SIZE - BODY) * 3 / 4)
+}
+
+/// Whether all that neighbours hold, from left to right, fits `room` bytes of one page.
+pub fn fit_together(pages: &[&Page], room: usize) -> bool {
+    let last = pages[pages.len() - 1];
+    bytes_together(pages, count(last), upper(last)) <= room
+}
+
+/// How much of the last of `pages`, neighbours from left to right, fits `room` bytes of one page together with all the
+/// others: [`Split::at`] slots, with the separator behind them. `None`: nothing. Not all of it does.
+pub fn plan_fill(pages: &[&Page], room: usize) -> Option<Split> {
+    let last = pages[pages.len() - 1];
+    let split_at = |at: usize| {
+        let separator = match last.level() {
+            0 => separator(&key(last, at - 1), &key(last, at)).to_vec(),
+            _ => key(last, at),
+        };
+        Split { at, separator }
+    };
+    // Searched as if more never took less; a shorter separator may make it so, by a few bytes.
+    let (mut most, mut fitting) = (count(last), None);
+    let mut least = 1;
+    while least < most {
+        let split = split_at(least + (most - least) / 2);
+        match bytes_together(pages, split.at, Some(&split.separator)) <= room {
+            true => {
+                least = split.at + 1;
+                fitting = Some(split);
+            }
+            false => most = split.at,
+        }
+    }
+    fitting
+}
+
+/// Bytes that the contents of neighbours take on one page that ends with `upper`: all slots of all of `pages`, but of the last one
+/// the first `end`.
+fn bytes_together(pages: &[&Page], end: usize, upper: Option<&[u8]>) -> usize {
+    let lowest = lower(pages[0]);
+    let prefix = upper.map_or(0, |u| common_prefix(lowest, u));
+    let mut bytes = lowest.len() + upper.map_or(0, <[u8]>::len);
+    for (n, page) in pages.iter().enumerate() {
+        let slots = if n + 1 == pages.len() { end } else { count(page) };
+        let own_prefix = page.u16(PREFIX) as usize;
+        // The first child has no key, until another one comes before it.
+        let keyless = page.level() > 0 && slots > 0;
+        if keyless {
+            bytes += CHILD + SLOT + if n == 0 { 0 } else { lower(page).len() - prefix };
+        }
+        for slot in usize::from(keyless)..slots {
+            bytes += SLOT + heap_size(page, slot) + own_prefix - prefix;
+        }
+    }
+    bytes
 }
 
 /// One page with the contents of `left` and its right neighbour, under the left one's id.
 pub fn merged(left: &Page, right: &Page) -> Box<Page> {
-    let mut b = Builder::new(left.id(), tree(left), left.level(), lower(left), upper(right));
-    copy_slots(left, 0..count(left), &mut b);
-    copy_slots(right, 0..count(right), &mut b);
+    together(&[left, right], count(right), upper(right))
+}
+
+/// One page with the contents of neighbours, from left to right, under the first one's id, that ends with `upper`: of the
+/// last one the first `end` slots.
+pub fn together(pages: &[&Page], end: usize, upper: Option<&[u8]>) -> Box<Page> {
+    let first = pages[0];
+    let mut b = Builder::new(first.id(), tree(first), first.level(), lower(first), upper);
+    for (n, page) in pages.iter().enumerate() {
+        let slots = if n + 1 == pages.len() { end } else { count(page) };
+        copy_slots(page, 0..slots, &mut b);
+    }
     b.finish()
 }
 

@@ -17,7 +17,7 @@ use weir_page::{Entry, Flags, PAGE_SIZE, Page, PageId};
 /// Bytes of an entry beside key and value.
 const ENTRY: usize = 2 + SLOT;
 /// Bytes of a leaf for entries and fences.
-const ROOM: usize = PAGE_SIZE - BODY;
+pub(super) const ROOM: usize = PAGE_SIZE - BODY;
 
 /// How full leaves become, by the inserts that are to be expected.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -16,6 +16,7 @@ mod descent;
 pub mod destroy;
 mod estimate;
 pub mod overflow;
+pub mod reorganize;
 mod restructure;
 pub mod run;
 mod transfer;

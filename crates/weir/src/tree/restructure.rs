@@ -171,7 +171,7 @@ impl Tree {
     }
 
     /// A page of the tree with some of the slots of another.
-    fn part(
+    pub(super) fn part(
         &self,
         id: PageId,
         from: &Page,

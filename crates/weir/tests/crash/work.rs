@@ -590,7 +590,7 @@ impl World {
     }
 
     fn background(&mut self) -> Step {
-        let kind = self.rng.u32(..59);
+        let kind = self.rng.u32(..60);
         if self.rng.u8(..) < self.profile.resize {
             let most = self.profile.resize_to >> 20;
             let bytes = (1 << 20) + (self.rng.u64(..most) << 20);
@@ -615,6 +615,13 @@ impl World {
             result.map_err(|error| self.down("compact", error))?;
             self.model.all_durable();
             return Ok(());
+        }
+        if kind == 59 {
+            let names = self.db().table_names();
+            let Some(name) = self.rng.choice(&names) else { return Ok(()) };
+            let result = self.db().reorganize_table(&self.tables(name));
+            self.note(|| format!("reorganize {name}: {result:?}"));
+            return result.map(drop).map_err(|error| self.down("reorganize_table", error));
         }
         if kind == 57 {
             let result = self.db().purge_all();
