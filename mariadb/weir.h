@@ -714,6 +714,14 @@ enum WeirResult weir_tables_truncate(const struct WeirDatabase *database,
                                      size_t count,
                                      struct WeirPatience patience);
 
+// Fills the pages of a table and of its indexes anew, where that frees many; others go on meanwhile. What was done when patience
+// ends stays.
+//
+// # Safety
+// `table` is a handle; the canceller is a handle or null.
+enum WeirResult weir_table_reorganize(const struct WeirTable *table,
+                                      struct WeirPatience patience);
+
 // Hands out the bytes that the caller keeps with the table.
 //
 // # Safety

@@ -205,6 +205,23 @@ pub unsafe extern "C" fn weir_tables_truncate(
     result(unsafe { find_all(database, names, count) }.and_then(truncate))
 }
 
+/// Fills the pages of a table and of its indexes anew, where that frees many; others go on meanwhile. What was done when patience
+/// ends stays.
+///
+/// # Safety
+/// `table` is a handle; the canceller is a handle or null.
+#[no_mangle]
+pub unsafe extern "C" fn weir_table_reorganize(
+    table: *const WeirTable,
+    patience: WeirPatience,
+) -> WeirResult {
+    // SAFETY: the caller's promise.
+    let WeirTable { table, database } = unsafe { &*table };
+    // SAFETY: the caller's promise.
+    let done = unsafe { patiently(database, patience, |with| with.reorganize_table(table)) };
+    result(done.map(drop))
+}
+
 /// Hands out the bytes that the caller keeps with the table.
 ///
 /// # Safety

@@ -176,6 +176,11 @@ impl Space {
         self.ceiling
     }
 
+    /// Sets the ceiling higher.
+    pub fn raise_ceiling(&mut self, to: u64) {
+        self.ceiling = self.ceiling.map(|ceiling| ceiling.max(to));
+    }
+
     /// Lets images go anywhere again.
     pub fn lift_ceiling(&mut self) {
         self.ceiling = None;

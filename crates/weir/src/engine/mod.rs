@@ -363,15 +363,10 @@ impl Database {
     /// # Errors
     /// [`Error::BackupRunning`]: what is moved then leaves its old place in use. Storage errors; what was moved stays moved.
     pub fn compact(&self, progress: &mut dyn FnMut(u64)) -> Result<Compacted> {
-        let _one = self.0.compacting.lock();
-        if self.0.backing_up.load(Acquire) {
-            return Err(Error::BackupRunning);
-        }
-        let storage = self.0.running()?;
-        let bytes_before = storage.store.stats().file_bytes;
-        let pages_moved = storage.compact(progress)?;
-        let bytes_after = storage.store.stats().file_bytes;
-        Ok(Compacted { bytes_before, bytes_after, pages_moved })
+        self.0.compact(u64::MAX, &mut |moved| {
+            progress(moved);
+            Ok(())
+        })
     }
 
     /// One step of what threads do otherwise, by number, for a single-threaded database: 0 writes
@@ -471,6 +466,23 @@ impl Inner {
             self.shared.rollback_step()?;
         }
         Ok(())
+    }
+
+    /// Moves `most` pages at the most; `goes_on` is told how many were.
+    fn compact(
+        &self,
+        most: u64,
+        goes_on: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<Compacted> {
+        let _one = self.compacting.lock();
+        if self.backing_up.load(Acquire) {
+            return Err(Error::BackupRunning);
+        }
+        let storage = self.running()?;
+        let bytes_before = storage.store.stats().file_bytes;
+        let pages_moved = storage.compact(most, goes_on)?;
+        let bytes_after = storage.store.stats().file_bytes;
+        Ok(Compacted { bytes_before, bytes_after, pages_moved })
     }
 
     /// The storage, unless it has stopped.

@@ -1,7 +1,7 @@
 //! A table's pages filled anew, after much was deleted or has grown page by page.
 
 use super::ddl::Changes;
-use super::error::Result;
+use super::error::{Error, Result};
 use super::patience::Patience;
 use super::table::{Table, Use, Waits};
 use super::{Database, Inner};
@@ -21,7 +21,8 @@ pub struct Reorganized {
 impl Database {
     /// Fills the pages of a table and of its indexes anew, where that frees many: of rows to fifteen sixteenths, of indexes to three
     /// quarters or more. Others read and write meanwhile; changes of the table's definition wait. It may end at any point: what was
-    /// done stays. The file becomes shorter as [`Database::compact`] says.
+    /// done stays. Then, unless a backup is being made, the file is made shorter as [`Database::compact`] does, but no more pages are
+    /// moved for that than were freed.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -43,7 +44,7 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NoSuchTable`](super::Error::NoSuchTable), [`Error::TableInUse`](super::Error::TableInUse) while its definition
+    /// [`Error::NoSuchTable`], [`Error::TableInUse`] while its definition
     /// is exchanged; storage errors.
     pub fn reorganize_table(&self, table: &Table) -> Result<Reorganized> {
         self.changes(&self.patience()).reorganize_table(table)
@@ -54,7 +55,7 @@ impl Changes<'_> {
     /// As [`Database::reorganize_table`].
     ///
     /// # Errors
-    /// As there; [`Error::Cancelled`](super::Error::Cancelled) if patience ends.
+    /// As there; [`Error::Cancelled`] if patience ends.
     pub fn reorganize_table(&self, table: &Table) -> Result<Reorganized> {
         let (db, patience) = (&self.db.0, self.patience);
         db.home.check(table)?;
@@ -67,7 +68,11 @@ impl Changes<'_> {
             all.leaf_pages += one.leaf_pages;
             all.freed_pages += one.freed_pages;
         }
-        Ok(all)
+        drop(used);
+        match db.compact(all.freed_pages, &mut |_| patience.check()) {
+            Ok(_) | Err(Error::BackupRunning) => Ok(all),
+            Err(error) => Err(error),
+        }
     }
 }
 

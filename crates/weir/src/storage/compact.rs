@@ -27,23 +27,28 @@ impl Drop for Ceiling<'_> {
 }
 
 impl Storage {
-    /// Moves pages from the end of the data file to free places before, and cuts it off. `progress` is told how
-    /// many were moved; returns their number. Others go on meanwhile.
+    /// Moves pages, but no more than `most` or a few, from the end of the data file to free places before, and cuts it off.
+    /// `goes_on` is told how many were moved; returns their number. Others go on meanwhile.
     ///
     /// # Errors
-    /// Those of reading and writing pages and of checkpoints. What was moved stays moved.
-    pub fn compact(&self, progress: &mut dyn FnMut(u64)) -> Result<u64, Fault> {
+    /// Those of reading and writing pages and of checkpoints; what `goes_on` says. What was moved stays moved.
+    pub fn compact<E: From<Fault>>(
+        &self,
+        most: u64,
+        goes_on: &mut dyn FnMut(u64) -> Result<(), E>,
+    ) -> Result<u64, E> {
         let mut moved = 0;
         self.settle()?;
         for _ in 0..PASSES {
-            let Some(behind) = self.store.lower_ceiling() else { break };
+            let left = most.saturating_sub(moved) as usize;
+            let Some(behind) = self.store.lower_ceiling(left) else { break };
             let _lifted = Ceiling(&self.store);
             let before = self.store.stats().file_bytes;
             for pages in behind.chunks(self.batch_pages()) {
                 self.check()?;
                 moved += self.rewrite(pages)? as u64;
                 self.checkpoint_if_due()?;
-                progress(moved);
+                goes_on(moved)?;
             }
             self.settle()?;
             if self.store.stats().file_bytes >= before {
