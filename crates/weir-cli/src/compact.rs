@@ -1,4 +1,4 @@
-//! `weir compact`: a shorter data file.
+//! `weir compact`: a shorter data file. Pages that have become half empty are filled, then holes are.
 
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
@@ -34,6 +34,7 @@ impl Compact {
         let before = before?;
         // What was deleted last may still be there; and what recovery has changed leaves holes once it is written.
         db.purge_all().with_context(doing)?;
+        let pages_freed = reorganize(&db).with_context(doing)?;
         close(db).with_context(doing)?;
         let written = self.size()?;
         let (mut now, mut pages_moved) = (written, 0);
@@ -48,7 +49,8 @@ impl Compact {
         if written.file_bytes > before.file_bytes {
             text += &format!("with what only the redo log had: {written}\n");
         }
-        output::print(&format!("{text}now: {now}; {pages_moved} pages were moved\n"))?;
+        let done = format!("{pages_freed} pages were freed, {pages_moved} moved");
+        output::print(&format!("{text}now: {now}; {done}\n"))?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -77,6 +79,19 @@ impl Compact {
         let metadata = file.metadata().with_context(|| format!("reading {}", file.display()))?;
         Ok(Size { file_bytes: metadata.len(), device_bytes: metadata.blocks() * 512 })
     }
+}
+
+/// Fills the pages of all tables; returns how many were freed.
+fn reorganize(db: &Database) -> weir::Result<u64> {
+    let mut line = ProgressLine::new();
+    let mut freed = 0;
+    for name in db.table_names() {
+        line.show("compact", &format!("{freed} pages freed; table {name}"));
+        let Some(table) = db.table(&name) else { continue };
+        freed += db.reorganize_table(&table)?.freed_pages;
+    }
+    line.end();
+    Ok(freed)
 }
 
 /// How long a file is, and what it takes of the device: less, where it has holes.

@@ -16,8 +16,9 @@ const TREES: [KeyOf; 3] = [KeyOf::Primary, KeyOf::Index(0), KeyOf::Index(1)];
 fn item(id: u64) -> Item {
     let mut rng = fastrand::Rng::with_seed(id);
     // Some with chains of their own, some with separators that are long.
-    let body = if id % 97 == 0 { 9000 } else { rng.usize(..300) };
-    let text = format!("{}{id}", "x".repeat(if id % 50 == 0 { 900 } else { rng.usize(..20) }));
+    let body = if id.is_multiple_of(97) { 9000 } else { rng.usize(..300) };
+    let text =
+        format!("{}{id}", "x".repeat(if id.is_multiple_of(50) { 900 } else { rng.usize(..20) }));
     (rng.i64(..), text, (0..body).map(|_| rng.u8(..)).collect())
 }
 

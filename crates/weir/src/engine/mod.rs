@@ -469,11 +469,7 @@ impl Inner {
     }
 
     /// Moves `most` pages at the most; `goes_on` is told how many were.
-    fn compact(
-        &self,
-        most: u64,
-        goes_on: &mut dyn FnMut(u64) -> Result<()>,
-    ) -> Result<Compacted> {
+    fn compact(&self, most: u64, goes_on: &mut dyn FnMut(u64) -> Result<()>) -> Result<Compacted> {
         let _one = self.compacting.lock();
         if self.backing_up.load(Acquire) {
             return Err(Error::BackupRunning);

@@ -139,7 +139,7 @@ impl Tree {
         let mut at = key.to_vec();
         let most = s.read_ahead_pages();
         loop {
-            if level == 0 && siblings.pages % most == 0 {
+            if level == 0 && siblings.pages.is_multiple_of(most) {
                 s.prefetch(&self.leaves_between(s, Target::At(&at), Target::Last, most));
             }
             if level == 0 {
