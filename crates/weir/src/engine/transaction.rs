@@ -70,6 +70,7 @@ pub struct Transaction {
     /// The row at hand.
     row: Encoded,
     hints: Vec<Hint>,
+    met_duplicate: bool,
 }
 
 /// A wait for a table has failed: if it was cancelled, later waits go on.
@@ -96,6 +97,7 @@ impl Transaction {
             serial: 0,
             row: Encoded::default(),
             hints: Vec::new(),
+            met_duplicate: false,
         };
         transaction.start(txn, isolation);
         transaction
@@ -297,9 +299,10 @@ impl Transaction {
     ) -> Result<(Writer<'a>, &'a Encoded)> {
         let txn = self.txn.as_mut().ok_or(Error::Ended)?;
         let (storage, hints) = (&*self.db.shared.storage, &mut self.hints);
+        let met_duplicate = &mut self.met_duplicate;
         let used = self.used.iter().rfind(|used| used.is_of(table));
         let notes = used.and_then(|used| used.notes.as_deref());
-        Ok((Writer { txn, storage, table, def, hints, notes }, &self.row))
+        Ok((Writer { txn, storage, table, def, hints, met_duplicate, notes }, &self.row))
     }
 
     pub(super) fn encoded(&mut self) -> &mut Encoded {

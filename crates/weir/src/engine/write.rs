@@ -91,6 +91,8 @@ pub(super) struct Writer<'a> {
     pub def: &'a TableDef,
     /// Where entries go, found before anything is written so that the CPU can fetch the leaves.
     pub hints: &'a mut Vec<Hint>,
+    /// Whether the last row that was to be inserted was there already: then the next one may be, too.
+    pub met_duplicate: &'a mut bool,
     /// Where it is noted which rows are written.
     pub notes: Option<&'a Notes>,
 }
@@ -111,19 +113,16 @@ impl Writer<'_> {
         row: &[u8],
         entries: impl Iterator<Item = Entry<'e>> + Clone,
     ) -> Result<()> {
-        self.hints.clear();
-        for entry in entries.clone() {
-            let hint = self.approach(&entry);
-            self.hints.push(hint);
+        let row_first = *self.met_duplicate;
+        if !row_first {
+            self.approach_all(entries.clone());
         }
-        for hint in self.hints.iter_mut() {
-            hint.arrive(self.storage);
-        }
-        for (hint, entry) in self.hints.iter().zip(entries.clone()) {
-            hint.prefetch_insert(self.storage, entry.key);
-        }
-        if self.put_row(key, Op::Insert(row))? == Outcome::Exists {
+        *self.met_duplicate = self.put_row(key, Op::Insert(row))? == Outcome::Exists;
+        if *self.met_duplicate {
             return Err(self.duplicate("primary", key));
+        }
+        if row_first {
+            return self.insert_entries(entries);
         }
         for (n, entry) in entries.enumerate() {
             self.insert_entry(entry, self.hints[n])?;
@@ -198,6 +197,22 @@ impl Writer<'_> {
             without_rest(tree, true, old)?;
         }
         Ok(outcome)
+    }
+
+    /// Finds where the entries of a row go, for [`Writer::insert_entry`].
+    #[inline]
+    fn approach_all<'e>(&mut self, entries: impl Iterator<Item = Entry<'e>> + Clone) {
+        self.hints.clear();
+        for entry in entries.clone() {
+            let hint = self.approach(&entry);
+            self.hints.push(hint);
+        }
+        for hint in self.hints.iter_mut() {
+            hint.arrive(self.storage);
+        }
+        for (hint, entry) in self.hints.iter().zip(entries) {
+            hint.prefetch_insert(self.storage, entry.key);
+        }
     }
 
     /// Finds where an entry goes.
