@@ -29,9 +29,12 @@ void ha_weir::encode_old(const std::vector<uint> &indexes, const uchar *record)
     encode_entry(i, record, pk, old_entries[i]);
 }
 
+// Nor has anybody in a row that a row event inserts or changes, if the source's table lacks them.
 void ha_weir::encode_new(const std::vector<uint> &indexes, const uchar *record)
 {
-  Computed right(table, computed_blobs, record);
+  const THD *thd= table->in_use;
+  bool is_of_event= thd->rgi_slave || thd->rgi_fake;
+  Computed right(table, is_of_event ? computed : computed_blobs, record);
   for (uint i : indexes)
     encode_entry(i, record, pk, new_entries[i]);
 }

@@ -238,15 +238,18 @@ impl Store {
             return Ok(());
         }
         let step = GROWTH_BYTES.max(io.map_bytes / 16);
-        let bytes = needed.max(io.map_bytes + step).next_multiple_of(GROWTH_BYTES);
-        match self.map_file.set_len(bytes) {
-            Ok(()) => io.map_bytes = bytes,
-            Err(e) if e.kind() == ErrorKind::StorageFull => {
-                return no_space(self.map_file.name(), (bytes - io.map_bytes) / UNIT as u64);
+        let better = needed.max(io.map_bytes + step).next_multiple_of(GROWTH_BYTES);
+        for bytes in [better, needed] {
+            match self.map_file.set_len(bytes) {
+                Ok(()) => {
+                    io.map_bytes = bytes;
+                    return Ok(());
+                }
+                Err(e) if e.kind() == ErrorKind::StorageFull => {}
+                Err(e) => return Err(self.poisoned(e)),
             }
-            Err(e) => return Err(self.poisoned(e)),
         }
-        Ok(())
+        no_space(self.map_file.name(), (needed - io.map_bytes) / UNIT as u64)
     }
 
     /// Replaces the contents of the control file, durably.

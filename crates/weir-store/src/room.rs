@@ -18,16 +18,22 @@ pub struct Room {
     pub stored_pages: u64,
     /// Pages that have been handed out.
     pub pages: u64,
+    /// New pages that the map file has room for.
+    pub mapped: u64,
 }
 
 impl Store {
     /// What there is now.
     pub fn room(&self) -> Room {
-        let pages = self.ids.lock().len();
+        let (pages, fresh_from) = {
+            let ids = self.ids.lock();
+            (ids.len(), ids.fresh_from())
+        };
+        let mapped = self.mapped_pages.load(Ordering::Relaxed).saturating_sub(fresh_from);
         let stored_pages = self.counters.pages_stored.load(Ordering::Relaxed);
         let space = self.space.lock();
         let stored_units = space.used() - space.pending_units() - space.placed_units();
-        Room { places: space.places(), stored_units, stored_pages, pages }
+        Room { places: space.places(), stored_units, stored_pages, pages, mapped }
     }
 
     /// Makes the data file so long that it has `needed` free places for pages, or better `more` beyond that, and the map

@@ -450,6 +450,44 @@ fn a_rollback_of_more_than_memory_holds_ends_on_a_full_device() {
     }
 }
 
+/// The map file grows in steps, of this many pages. Without a block for each page no checkpoint moves: new pages were handed out
+/// where the data file alone had room for them, and their rollback found no room in the log.
+#[test]
+fn new_pages_end_with_the_map_and_their_rollback_does() {
+    const PAGES_OF_A_STEP: u64 = 32 * 508;
+    let (disk, db, table) = open();
+    let mut rng = fastrand::Rng::with_seed(7);
+    let mut body = vec![0; 3800];
+    // What doesn't compress, and gives way to what does, leaves free places in the data file.
+    for compresses in [false, true] {
+        for ids in (0..4000).collect::<Vec<u64>>().chunks(50) {
+            let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+            for &id in ids {
+                body.fill_with(|| if compresses { 1 } else { rng.u8(..) });
+                txn.upsert(&table, &[Value::U64(id), Value::Bytes(&body)]).unwrap();
+            }
+            txn.commit().unwrap();
+            db.background_step(2).unwrap();
+        }
+    }
+    db.purge_all().unwrap();
+    let mut rows = 4000..;
+    let mut insert = |txn: &mut Transaction| {
+        txn.insert(&table, &[Value::U64(rows.next().unwrap()), Value::Bytes(&body)])
+    };
+    while db.status().pages_allocated < PAGES_OF_A_STEP - 500 {
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        (0..50).for_each(|_| insert(&mut txn).unwrap());
+        txn.commit().unwrap();
+    }
+    disk.set_capacity(Some(disk.used_bytes()));
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    let refused = (0..20_000).find_map(|_| insert(&mut txn).err());
+    assert!(refused.expect("the device is full").is_no_space());
+    txn.rollback().unwrap();
+    assert_sound(&db, "after the rollback");
+}
+
 /// It was refused for ever before there was more space.
 #[test]
 fn a_database_that_ended_on_a_full_device_opens_there() {
@@ -493,4 +531,33 @@ fn on_a_full_device_rows_and_tables_go() {
     db.purge_all().unwrap();
     db.create_table("again", Schema::raw(vec![], vec![]).unwrap()).unwrap();
     assert_sound(&db, "after all");
+}
+
+/// New trees take pages, which none were left for.
+#[test]
+fn a_table_that_fills_the_device_is_emptied() {
+    for indexes in [0, 8] {
+        let disk = SimDisk::new(1);
+        let db = Database::open_on(Arc::new(disk.clone()), options()).unwrap();
+        let mut schema = Schema::builder().column("id", Type::U64).column("body", Type::Bytes);
+        for n in 0..indexes {
+            schema = schema.index(&format!("by_{n}"), &["id"]);
+        }
+        let table = db.create_table("t", schema.primary_key(&["id"]).build().unwrap()).unwrap();
+        disk.set_capacity(Some(disk.used_bytes() + (6 << 20)));
+        let mut insert = inserts(&table);
+        for id in 0.. {
+            let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+            if let Err(refused) = insert(&mut txn, id).and_then(|()| txn.commit()) {
+                assert!(refused.is_no_space(), "{refused}");
+                break;
+            }
+        }
+        db.truncate_table(&table).unwrap();
+        db.purge_all().unwrap();
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        (0..100).for_each(|id| insert(&mut txn, id).unwrap());
+        txn.commit().unwrap();
+        assert_sound(&db, "emptied and filled again");
+    }
 }

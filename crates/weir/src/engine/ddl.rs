@@ -10,6 +10,7 @@ use super::error::{Error, Result};
 use super::patience::Patience;
 use super::table::{self, Shared, Table};
 use crate::schema::{Layout, RawSchema, Schema};
+use crate::storage::to_make_room;
 use crate::tree::Tree;
 use crate::txn::{Durability, HeldStaging, Staging, Txn};
 use std::sync::Arc;
@@ -135,6 +136,7 @@ impl Changes<'_> {
         let _one = self.db.0.ddl.lock();
         let (def, name) = (table.0.def()?, table.name());
         let held = hold_stagings(&def.indexes);
+        let _room = to_make_room();
         let mut txn = self.db.0.change();
         catalog::remove(&mut txn, &name)?;
         drop_all_trees(&mut txn, &def)?;
@@ -165,6 +167,7 @@ impl Changes<'_> {
         let _one = self.db.0.ddl.lock();
         let old = tables.iter().map(|table| table.0.def()).collect::<Result<Vec<_>>>()?;
         let held: Vec<_> = old.iter().flat_map(|def| hold_stagings(&def.indexes)).collect();
+        let _room = to_make_room();
         let mut txn = self.db.0.change();
         let mut new = Vec::with_capacity(old.len());
         for (table, old) in tables.iter().zip(&old) {

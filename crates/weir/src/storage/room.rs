@@ -130,13 +130,17 @@ impl Storage {
         let ahead = (needed / 4).max(PAGES_AHEAD_MIN);
         let others_leave = self.disk.free_bytes()? / FREE_PART / PAGE_SIZE as u64;
         let apart = needed.saturating_sub(others_leave);
+        let new = ahead.max(pages as u64);
+        // A rollback makes new pages, too: were there none left in the map, no checkpoint would move.
+        let mapped = new + reserve;
         let (kept, left) = match apart {
-            0 => (self.store.keep_room(0, 0, ahead), ahead.max(pages as u64) as i64),
+            0 => (self.store.keep_room(0, 0, mapped), new as i64),
             _ => {
-                let kept = self.store.keep_room(apart + pages as u64, ahead, ahead);
+                let kept = self.store.keep_room(apart + pages as u64, ahead, mapped);
                 (kept, self.store.room().places as i64 - apart as i64)
             }
         };
+        let left = left.min(self.store.room().mapped as i64 - reserve as i64);
         self.room.left.store(left, Relaxed);
         self.room.reserve.store(reserve as i64, Relaxed);
         self.room.low.store(ahead as i64 / 2, Relaxed);
