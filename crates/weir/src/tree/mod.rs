@@ -15,6 +15,7 @@ mod damage;
 mod descent;
 pub mod destroy;
 mod estimate;
+mod near;
 pub mod overflow;
 pub mod reorganize;
 mod restructure;
@@ -23,6 +24,7 @@ mod transfer;
 
 pub use damage::past_damage;
 pub use descent::Target;
+pub use near::Near;
 pub use transfer::{Fate, Moved, Mover};
 
 use crate::storage::{Mtr, Need, PageRead, Stop, Storage};
@@ -62,6 +64,12 @@ impl Hint {
             }
             Err(_) => self.missing = true,
         }
+    }
+
+    /// Whether it names a leaf.
+    #[inline]
+    pub fn is_known(&self) -> bool {
+        self.at.is_some()
     }
 
     /// Whether a page on the way, or the leaf itself, was not in memory.
@@ -140,13 +148,25 @@ impl Tree {
         scan: bool,
     ) -> Result<PageRead<'s>, Stop> {
         let _pin = s.pin();
+        let at = self.descend_to_read(s, target, scan)?;
+        self.read_leaf_at(s, &at, scan)
+    }
+
+    /// Goes down to a leaf and tells the CPU that it is about to be read.
+    #[inline]
+    fn descend_to_read(
+        &self,
+        s: &Storage,
+        target: Target<'_>,
+        scan: bool,
+    ) -> Result<Position, Stop> {
         let at = self.descend(s, target, 0)?;
         s.pool.prefetch_frame(at.frame);
         match target {
             Target::At(key) | Target::Below(key) if !scan => s.pool.prefetch_search(at.frame, key),
             _ => s.pool.prefetch_slots(at.frame),
         }
-        self.read_leaf_at(s, &at, scan)
+        Ok(at)
     }
 
     /// Latches the leaf that a descent arrived at for reading.
@@ -173,27 +193,46 @@ impl Tree {
     /// [`Stop`].
     #[inline]
     pub fn latch_leaf(&self, mtr: &mut Mtr<'_>, key: &[u8], hint: Hint) -> Result<PageId, Stop> {
-        let s = mtr.storage();
         let at = match hint.at {
             Some(at) => at,
-            None => {
-                let at = self.descend(s, Target::At(key), 0)?;
-                s.pool.prefetch_insert(at.frame, key);
-                at
-            }
+            None => self.descend_to_change(mtr.storage(), key)?,
         };
+        match self.latch_leaf_at(mtr, &at) {
+            // A hint may be to a root that has grown since.
+            Err(Stop::Astray(_)) if hint.at.is_some() => Err(Stop::Retry),
+            latched => latched.map(|()| at.page),
+        }
+    }
+
+    /// Goes down to a key's leaf and tells the CPU that it is about to be changed.
+    #[inline]
+    fn descend_to_change(&self, s: &Storage, key: &[u8]) -> Result<Position, Stop> {
+        let at = self.descend(s, Target::At(key), 0)?;
+        s.pool.prefetch_insert(at.frame, key);
+        Ok(at)
+    }
+
+    /// Latches the leaf that a descent arrived at for a change.
+    #[inline]
+    fn latch_leaf_at(&self, mtr: &mut Mtr<'_>, at: &Position) -> Result<(), Stop> {
+        let s = mtr.storage();
         mtr.latch_frame(at.frame, at.page)?;
         if !at.is_still_child(s) {
             return Err(Stop::Retry);
         }
         if !self.owns(mtr.page(at.page), 0) {
-            // A hint may be to a root that has grown since.
-            return Err(if hint.at.is_some() { Stop::Retry } else { Stop::Astray(at.page) });
+            return Err(Stop::Astray(at.page));
         }
+        self.keep(s, at);
+        Ok(())
+    }
+
+    /// Has a leaf that is changed stay in memory, if that is for the tree.
+    #[inline]
+    fn keep(&self, s: &Storage, at: &Position) {
         if self.stays {
             s.pool.frame(at.frame).keep();
         }
-        Ok(at.page)
     }
 
     /// Latches the leaf that a hint names, in an mtr that holds others, if that needs no wait. There is no

@@ -48,7 +48,7 @@ use crate::lock::{LockError, LockTable, Mode, Request};
 use crate::storage::{
     Fault, Interruptible, Interrupts, Need, Storage, interruptible, retry, to_make_room,
 };
-use crate::tree::Tree;
+use crate::tree::{Near, Tree};
 use dead::DeadRanges;
 use history::Histories;
 use lane::{LaneUse, Lanes};
@@ -236,6 +236,7 @@ impl Transactions {
             purge_work: false,
             overwrote_unseen: false,
             newest_lock: NewestLock::default(),
+            near: Near::default(),
             locks_duplicates: false,
             prepared: false,
             half_done: false,
@@ -266,6 +267,8 @@ pub struct Txn {
     pub overwrote_unseen: bool,
     /// The lock that the last locking read took.
     newest_lock: NewestLock,
+    /// Where it has read and written last.
+    near: Near,
     /// Whether an insert locks what is there already, so that it stays.
     pub locks_duplicates: bool,
     /// Only its coordinator may end it.

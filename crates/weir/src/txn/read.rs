@@ -4,7 +4,7 @@ use super::versions::Walks;
 use super::{State, Transactions, Txn, TxnError};
 use crate::lock::{Mode, RangeMode};
 use crate::storage::{Fault, Restart, Storage, retry};
-use crate::tree::{Target, Tree, overflow};
+use crate::tree::{Tree, overflow};
 use weir_page::TxnId;
 use weir_page::overflow::Reference;
 
@@ -125,7 +125,7 @@ impl Txn {
     ) -> Result<Option<bool>, Fault> {
         let (s, mut walks) = (self.storage(), Walks::default());
         retry(s, || {
-            let leaf = tree.leaf(s, Target::At(key), false)?;
+            let leaf = tree.leaf_near(s, key, &self.near)?;
             walks.begin_turn();
             let (slot, found) = leaf.seek(key);
             if !found {
@@ -188,7 +188,7 @@ impl Txn {
         let s = self.storage();
         let ranges = &self.shared.locks.ranges;
         retry(s, || {
-            let leaf = tree.leaf(s, Target::At(key), false)?;
+            let leaf = tree.leaf_near(s, key, &self.near)?;
             if let Some(holder) = ranges.in_the_way(self.id, tree.id, key, mode) {
                 return Ok(Newest::InRangeOf(holder));
             }

@@ -214,7 +214,10 @@ impl Txn {
         // The old value goes into the log once (as a delta at worst), the new one at most twice.
         let log_bytes = 160 + key.len() + value.map_or(0, |v| v.bytes.len()) + MAX_INLINE;
         let mut mtr = s.mtr(Need::log(log_bytes))?;
-        let at = tree.slot_at(&mut mtr, key, hint)?;
+        let at = match hint.is_known() {
+            true => tree.slot_at(&mut mtr, key, hint)?,
+            false => tree.slot_near(&mut mtr, key, &self.near)?,
+        };
         if let Some(held) = self.held_by_other(tree, key, &at, &mtr) {
             return Ok(held);
         }
