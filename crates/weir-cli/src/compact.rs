@@ -34,7 +34,7 @@ impl Compact {
         let before = before?;
         // What was deleted last may still be there; and what recovery has changed leaves holes once it is written.
         db.purge_all().with_context(doing)?;
-        let pages_freed = reorganize(&db).with_context(doing)?;
+        let Reorganized { pages_freed, are_all_whole } = reorganize(&db).with_context(doing)?;
         close(db).with_context(doing)?;
         let written = self.size()?;
         let (mut now, mut pages_moved) = (written, 0);
@@ -51,7 +51,7 @@ impl Compact {
         }
         let done = format!("{pages_freed} pages were freed, {pages_moved} moved");
         output::print(&format!("{text}now: {now}; {done}\n"))?;
-        Ok(ExitCode::SUCCESS)
+        Ok(if are_all_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
     /// Compacts once, after `earlier` pages were moved; returns how many more were.
@@ -81,17 +81,32 @@ impl Compact {
     }
 }
 
-/// Fills the pages of all tables; returns how many were freed.
-fn reorganize(db: &Database) -> weir::Result<u64> {
+/// What filling the pages of all tables came to.
+struct Reorganized {
+    pages_freed: u64,
+    are_all_whole: bool,
+}
+
+/// Fills the pages of all tables; of one with damaged pages some stay as they are.
+fn reorganize(db: &Database) -> weir::Result<Reorganized> {
     let mut line = ProgressLine::new();
-    let mut freed = 0;
+    let mut all = Reorganized { pages_freed: 0, are_all_whole: true };
     for name in db.table_names() {
-        line.show("compact", &format!("{freed} pages freed; table {name}"));
+        line.show("compact", &format!("{} pages freed; table {name}", all.pages_freed));
         let Some(table) = db.table(&name) else { continue };
-        freed += db.reorganize_table(&table)?.freed_pages;
+        match db.reorganize_table(&table) {
+            Err(error) if error.is_damaged_page() => {
+                line.end();
+                output::tell(&format!(
+                    "table {name} is damaged (`weir check` tells more): {error}"
+                ));
+                all.are_all_whole = false;
+            }
+            reorganized => all.pages_freed += reorganized?.freed_pages,
+        }
     }
     line.end();
-    Ok(freed)
+    Ok(all)
 }
 
 /// How long a file is, and what it takes of the device: less, where it has holes.

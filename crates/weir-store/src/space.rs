@@ -170,15 +170,14 @@ impl Space {
     /// a step of the file.
     pub fn lower_ceiling(&mut self) -> Option<u64> {
         let used = self.used() - self.pending_units;
-        let ceiling = used + used / CEILING_SLACK + GROWTH_MIN;
+        self.set_ceiling(used + used / CEILING_SLACK + GROWTH_MIN)
+    }
+
+    /// Sets the ceiling, if that would cut off at least a step of the file.
+    pub fn set_ceiling(&mut self, ceiling: u64) -> Option<u64> {
         let worth = ceiling + 2 * self.step() <= self.units;
         self.ceiling = worth.then_some(ceiling);
         self.ceiling
-    }
-
-    /// Sets the ceiling higher.
-    pub fn raise_ceiling(&mut self, to: u64) {
-        self.ceiling = self.ceiling.map(|ceiling| ceiling.max(to));
     }
 
     /// Lets images go anywhere again.

@@ -283,8 +283,8 @@ impl Store {
     }
 
     /// Has images go to the front of the file from now on, if that can make it shorter by much, until
-    /// [`Store::lift_ceiling`]. Returns the pages that are stored behind, in order of their places: `most` of them, with the
-    /// file's end.
+    /// [`Store::lift_ceiling`]. Returns the pages that are stored behind, in order of their places: `most` of them at
+    /// the most, with so much less of the file.
     pub fn lower_ceiling(&self, most: usize) -> Option<Vec<PageId>> {
         self.assert_recovered();
         let ceiling = self.space.lock().lower_ceiling()?;
@@ -295,7 +295,7 @@ impl Store {
             behind.filter(|(extent, _)| extent.end_unit() > ceiling).collect();
         behind.sort_unstable();
         if let Some(last_before) = behind.len().checked_sub(most.saturating_add(1)) {
-            self.space.lock().raise_ceiling(behind[last_before].0.end_unit());
+            self.space.lock().set_ceiling(behind[last_before].0.end_unit())?;
             behind.drain(..=last_before);
         }
         Some(behind.into_iter().map(|(_, page)| page).collect())

@@ -8,8 +8,8 @@ use common::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use weir::{Database, Error, Isolation, KeyOf, Patience, Table, Value};
-use weir_os::SimDisk;
+use weir::{Database, Direction, Error, Isolation, KeyOf, Patience, Shutdown, Table, Value};
+use weir_os::{AlignedBuf, Create, Disk, Mode, SimDisk};
 
 const TREES: [KeyOf; 3] = [KeyOf::Primary, KeyOf::Index(0), KeyOf::Index(1)];
 
@@ -186,4 +186,73 @@ fn it_ends_when_patience_does_and_with_the_table() {
     db.drop_table(&table).unwrap();
     let gone = db.reorganize_table(&table);
     assert!(matches!(gone, Err(Error::NoSuchTable(_))), "{gone:?}");
+}
+
+/// The data file becomes shorter though pages of another table, at its end, can't be read.
+#[test]
+fn damage_elsewhere_is_passed_over() {
+    const ROWS: u64 = 30_000;
+    const MARK: &[u8] = b"to be damaged";
+    let disk = SimDisk::new(1);
+    let options = options(16 << 20, 16 << 20).single_threaded();
+    let open = |disk: &SimDisk| Database::open_on(Arc::new(disk.clone()), options.clone()).unwrap();
+    let db = open(&disk);
+    half_empty(&db, ROWS);
+    db.checkpoint().unwrap();
+    let other = db.create_table("other", items()).unwrap();
+    retried(&db, Isolation::ReadCommitted, |txn| {
+        (0..3000).try_for_each(|id| {
+            let (number, text, mut body) = item(id);
+            body.splice(..0, MARK.iter().copied());
+            txn.insert(&other, &values(id, &(number, text, body)))
+        })
+    });
+    db.close(Shutdown::Clean, &mut |_| {}).unwrap();
+    let data = disk.open("data", Create::No, Mode::Direct).unwrap();
+    let bytes = data.len().unwrap();
+    let mut damaged = 0;
+    for at in (0..bytes).step_by(4096) {
+        let mut unit = data.read(at, AlignedBuf::zeroed(4096)).unwrap();
+        let marked = unit.windows(MARK.len()).position(|bytes| bytes == MARK);
+        if let Some(marked) = marked {
+            unit[marked] ^= 1;
+            data.write(at, unit).unwrap();
+            damaged += 1;
+        }
+    }
+    assert!(damaged > 30, "{damaged}");
+    data.sync().unwrap();
+    let db = open(&disk);
+    let scanned = |name| {
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        rows(&mut txn, &db.table(name).unwrap(), weir::IndexRef::Primary, Direction::Forward)
+    };
+    assert!(scanned("other").is_err_and(|error| error.is_damaged_page()));
+    let reorganized = db.reorganize_table(&db.table("items").unwrap()).unwrap();
+    assert!(reorganized.freed_pages > reorganized.leaf_pages / 2, "{reorganized:?}");
+    assert_rows(&db, &db.table("items").unwrap(), ROWS);
+    let damaged = db.reorganize_table(&db.table("other").unwrap());
+    assert!(damaged.is_err_and(|error| error.is_damaged_page()));
+}
+
+/// No more is moved than was freed; the next time goes on from there.
+#[test]
+fn a_little_is_moved_for_a_little_that_is_freed() {
+    let options = options(32 << 20, 32 << 20).single_threaded();
+    let db = Database::open_on(Arc::new(SimDisk::new(1)), options).unwrap();
+    let table = half_empty(&db, 60_000);
+    let passing = db.create_table("passing", items()).unwrap();
+    insert(&db, &passing, 0..2000);
+    for id in (0..2000).filter(|id| id % 3 > 0) {
+        retried(&db, Isolation::ReadCommitted, |txn| txn.delete(&passing, &[Value::U64(id)]));
+    }
+    db.purge_all().unwrap();
+    db.checkpoint().unwrap();
+    let written = || db.status().pages_written_checkpoint;
+    let before = written();
+    let little = db.reorganize_table(&passing).unwrap().freed_pages;
+    assert!(little > 0 && written() - before <= 3 * little, "{little}, {}", written() - before);
+    let much = db.reorganize_table(&table).unwrap().freed_pages;
+    assert!(much > 10 * little, "{much}");
+    check_quiet(&db);
 }

@@ -182,7 +182,8 @@ pub fn fit_together(pages: &[&Page], room: usize) -> bool {
 }
 
 /// How much of the last of `pages`, neighbours from left to right, fits `room` bytes of one page together with all the
-/// others: [`Split::at`] slots, with the separator behind them. `None`: nothing. Not all of it does.
+/// others: [`Split::at`] slots, with the separator behind them; `None` if not even one does. All of it doesn't
+/// ([`fit_together`]).
 pub fn plan_fill(pages: &[&Page], room: usize) -> Option<Split> {
     let last = pages[pages.len() - 1];
     let split_at = |at: usize| {

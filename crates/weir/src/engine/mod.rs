@@ -53,7 +53,7 @@ use crate::sort;
 use crate::storage::{Background, Fault, Reason, Storage};
 use crate::txn::{Durability, Transactions, Txn};
 use orphans::Orphan;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use prepared::Registry;
 use std::collections::HashMap;
 use std::path::Path;
@@ -347,9 +347,9 @@ impl Database {
         Ok(self.0.running()?.flush_all(Reason::Checkpoint, &mut |_| {})?)
     }
 
-    /// Makes a data file with many holes shorter: moves what is stored at its end into free places before,
+    /// Makes a data file with many holes shorter, a fifth of it or more: moves what is stored at its end into free places before,
     /// and gives the end back to the file system. Costs a read and a write of each page that is moved, and
-    /// does nothing if little could be won. Others go on meanwhile. `progress` is told how many pages were moved.
+    /// does nothing if little could be won. Damaged pages stay where they are. Others go on meanwhile. `progress` is told how many pages were moved.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -363,7 +363,7 @@ impl Database {
     /// # Errors
     /// [`Error::BackupRunning`]: what is moved then leaves its old place in use. Storage errors; what was moved stays moved.
     pub fn compact(&self, progress: &mut dyn FnMut(u64)) -> Result<Compacted> {
-        self.0.compact(u64::MAX, &mut |moved| {
+        self.0.compact(self.0.compacting.lock(), u64::MAX, &mut |moved| {
             progress(moved);
             Ok(())
         })
@@ -469,8 +469,12 @@ impl Inner {
     }
 
     /// Moves `most` pages at the most; `goes_on` is told how many were.
-    fn compact(&self, most: u64, goes_on: &mut dyn FnMut(u64) -> Result<()>) -> Result<Compacted> {
-        let _one = self.compacting.lock();
+    fn compact(
+        &self,
+        _one: MutexGuard<'_, ()>,
+        most: u64,
+        goes_on: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<Compacted> {
         if self.backing_up.load(Acquire) {
             return Err(Error::BackupRunning);
         }

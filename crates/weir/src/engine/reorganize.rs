@@ -21,8 +21,8 @@ pub struct Reorganized {
 impl Database {
     /// Fills the pages of a table and of its indexes anew, where that frees many: of rows to fifteen sixteenths, of indexes to three
     /// quarters or more. Others read and write meanwhile; changes of the table's definition wait. It may end at any point: what was
-    /// done stays. Then, unless a backup is being made, the file is made shorter as [`Database::compact`] does, but no more pages are
-    /// moved for that than were freed.
+    /// done stays. Then the file is made shorter as [`Database::compact`] does where a fifth of it or more is free, unless that is being
+    /// done or a backup is being made; no more pages are moved for that than were freed.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -69,8 +69,10 @@ impl Changes<'_> {
             all.freed_pages += one.freed_pages;
         }
         drop(used);
-        match db.compact(all.freed_pages, &mut |_| patience.check()) {
+        let Some(one) = db.compacting.try_lock() else { return Ok(all) };
+        match db.compact(one, all.freed_pages, &mut |_| patience.check()) {
             Ok(_) | Err(Error::BackupRunning) => Ok(all),
+            Err(error) if error.is_no_space() => Ok(all),
             Err(error) => Err(error),
         }
     }

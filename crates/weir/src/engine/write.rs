@@ -122,7 +122,7 @@ impl Writer<'_> {
             return Err(self.duplicate("primary", key));
         }
         if row_first {
-            return self.insert_entries(entries);
+            self.approach_all(entries.clone());
         }
         for (n, entry) in entries.enumerate() {
             self.insert_entry(entry, self.hints[n])?;

@@ -27,8 +27,8 @@ impl Drop for Ceiling<'_> {
 }
 
 impl Storage {
-    /// Moves pages, but no more than `most` or a few, from the end of the data file to free places before, and cuts it off.
-    /// `goes_on` is told how many were moved; returns their number. Others go on meanwhile.
+    /// Moves `most` pages at the most from the end of the data file to free places before, and cuts it off. `goes_on` is told
+    /// how many were moved; returns their number. Others go on meanwhile. Damaged pages stay where they are.
     ///
     /// # Errors
     /// Those of reading and writing pages and of checkpoints; what `goes_on` says. What was moved stays moved.
@@ -40,8 +40,11 @@ impl Storage {
         let mut moved = 0;
         self.settle()?;
         for _ in 0..PASSES {
-            let left = most.saturating_sub(moved) as usize;
-            let Some(behind) = self.store.lower_ceiling(left) else { break };
+            let left = most - moved.min(most);
+            if left == 0 {
+                break;
+            }
+            let Some(behind) = self.store.lower_ceiling(left as usize) else { break };
             let _lifted = Ceiling(&self.store);
             let before = self.store.stats().file_bytes;
             for pages in behind.chunks(self.batch_pages()) {
@@ -69,7 +72,11 @@ impl Storage {
         self.prefetch(pages);
         let mut frames = Vec::with_capacity(pages.len());
         for &page in pages {
-            frames.extend(self.mark_dirty(page)?);
+            match self.mark_dirty(page) {
+                // Whoever needs it is told.
+                Err(fault) if fault.damaged_page().is_some() => {}
+                marked => frames.extend(marked?),
+            }
         }
         self.write_pages(&frames, Reason::Checkpoint)
     }

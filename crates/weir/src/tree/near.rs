@@ -61,12 +61,7 @@ impl Tree {
     /// # Errors
     /// [`Stop`].
     #[inline]
-    pub fn slot_near(
-        &self,
-        mtr: &mut Mtr<'_>,
-        key: &[u8],
-        near: &Near,
-    ) -> Result<LeafSlot, Stop> {
+    pub fn slot_near(&self, mtr: &mut Mtr<'_>, key: &[u8], near: &Near) -> Result<LeafSlot, Stop> {
         if let Some(at) = near.promising(*self) {
             if mtr.latch_frame(at.frame, at.page).is_ok() {
                 if self.is_leaf_at(mtr, &at) && covers(mtr.page(at.page), key) {

@@ -3,7 +3,8 @@
 //! Entries that were deleted here and there leave pages that are half empty, but not so sparse that two of them are merged
 //! ([`Tree::merge`]). Here each page takes what fits from its right neighbours of the same parent, in an mtr of its own: the tree
 //! is whole at every moment, others go on beside it, and no room is needed but that of the log. Where little would be
-//! won, all pages of a parent stay as they are.
+//! won, all pages of a parent stay as they are. Where keys are so long that a parent has few children, more is left for another
+//! time.
 
 use super::bulk::{Fill, ROOM};
 use super::descent::{Parent, Position};
@@ -11,7 +12,7 @@ use super::restructure::log_image;
 use super::{Target, Tree};
 use crate::storage::{Fault, Mtr, PageRead, Restart, Stop, Storage, retry};
 use weir_page::node::{self, Split};
-use weir_page::{PageId, Redo, TxnId};
+use weir_page::{Page, PageId, Redo, TxnId};
 
 /// Neighbours that a page takes what they hold from, at a time: all are latched.
 const NEIGHBOURS: usize = 4;
@@ -58,8 +59,9 @@ struct Step {
 
 /// The pages below one parent.
 struct Siblings {
-    pages: usize,
-    /// Of entries and fences.
+    /// Where each begins.
+    firsts: Vec<Vec<u8>>,
+    /// Of entries and fences, but for old versions.
     bytes: usize,
     /// Where the next parent's begin.
     next: Option<Vec<u8>>,
@@ -72,6 +74,12 @@ struct Take<'p> {
     pages: Vec<PageId>,
     /// One more, and what it takes of that.
     part: Option<(PageId, Split)>,
+}
+
+/// Bytes that a leaf gets from dropping versions before `below`, if they are worth it.
+fn freeze_gain(leaf: &Page, below: TxnId) -> usize {
+    let gain = node::freezable(leaf, below);
+    if gain >= ROOM / 16 { gain } else { 0 }
 }
 
 impl Tree {
@@ -108,10 +116,13 @@ impl Tree {
         freed: &mut u64,
         goes_on: &mut dyn FnMut() -> Result<(), E>,
     ) -> Result<Option<Vec<u8>>, E> {
-        goes_on()?;
-        let Siblings { pages, bytes, next } = self.look_at_siblings(s, plan, &key, level)?;
-        if !plan.is_worthwhile(pages, bytes) {
+        let Siblings { firsts, bytes, next } =
+            self.look_at_siblings(s, plan, &key, level, goes_on)?;
+        if !plan.is_worthwhile(firsts.len(), bytes) {
             return Ok(next);
+        }
+        if level == 0 {
+            firsts.iter().try_for_each(|first| self.freeze(s, first, plan.below))?;
         }
         let mut at = key;
         loop {
@@ -120,37 +131,36 @@ impl Tree {
             goes_on()?;
             match step.next {
                 Some(key) if next.as_ref().is_none_or(|next| key < *next) => at = key,
-                next => return Ok(next),
+                beyond => return Ok(beyond),
             }
         }
     }
 
-    /// Reads the pages of `level` that have the parent of the one that covers `key`, which begins there; of leaves, old versions are
-    /// dropped.
-    fn look_at_siblings(
+    /// Reads the pages of `level` that have the parent of the one that covers `key`, which begins there.
+    fn look_at_siblings<E: From<Fault>>(
         &self,
         s: &Storage,
         plan: Plan,
         key: &[u8],
         level: u32,
-    ) -> Result<Siblings, Fault> {
+        goes_on: &mut dyn FnMut() -> Result<(), E>,
+    ) -> Result<Siblings, E> {
         let end = retry(s, || self.end_of_parent(s, key, level))?;
-        let mut siblings = Siblings { pages: 0, bytes: 0, next: end };
+        let mut siblings = Siblings { firsts: Vec::new(), bytes: 0, next: end };
         let mut at = key.to_vec();
         let most = s.read_ahead_pages();
         loop {
-            if level == 0 && siblings.pages.is_multiple_of(most) {
+            goes_on()?;
+            if level == 0 && siblings.firsts.len().is_multiple_of(most) {
                 s.prefetch(&self.leaves_between(s, Target::At(&at), Target::Last, most));
-            }
-            if level == 0 {
-                self.freeze(s, &at, plan.below)?;
             }
             let (bytes, upper) = retry(s, || {
                 let page = self.page_at(s, &at, level)?;
+                let old = if level == 0 { freeze_gain(&page, plan.below) } else { 0 };
                 let upper = node::upper(&page).map(<[u8]>::to_vec);
-                Ok::<_, Restart<Fault>>((ROOM - node::free_bytes(&page), upper))
+                Ok::<_, Restart<Fault>>((ROOM - node::free_bytes(&page) - old, upper))
             })?;
-            siblings.pages += 1;
+            siblings.firsts.push(at);
             siblings.bytes += bytes;
             match upper {
                 Some(upper) if siblings.next.as_ref().is_none_or(|end| upper < *end) => at = upper,
@@ -187,15 +197,13 @@ impl Tree {
 
     /// Drops versions before `below` of the leaf that covers `key`, if that gives it much room.
     fn freeze(&self, s: &Storage, key: &[u8], below: TxnId) -> Result<(), Fault> {
-        let gains = |page: &weir_page::Page| node::freezable(page, below) >= ROOM / 16;
-        let is_due = retry(s, || Ok::<_, Restart<Fault>>(gains(&*self.page_at(s, key, 0)?)))?;
-        if !is_due {
-            return Ok(());
-        }
         retry(s, || {
+            if freeze_gain(&*self.page_at(s, key, 0)?, below) == 0 {
+                return Ok(());
+            }
             let mut mtr = s.mtr(Tree::restructure_need(0))?;
             let leaf = self.slot(&mut mtr, key)?.leaf;
-            if gains(mtr.page(leaf)) {
+            if freeze_gain(mtr.page(leaf), below) > 0 {
                 mtr.log(&Redo::Freeze { page: leaf, below });
                 mtr.commit();
             }
