@@ -436,7 +436,7 @@ impl Txn {
         lost: &[PageId],
     ) -> Result<Restored, Restart<Fault>> {
         let mut mtr = s.mtr(Need::log(256 + key.len() + 2 * weir_page::node::MAX_INLINE))?;
-        let at = tree.slot(&mut mtr, key)?;
+        let at = tree.slot_near(&mut mtr, key, &self.near)?;
         let place = UndoPtr { page: lane.tail, offset: taken.at };
         let undo = match &taken.undo {
             OwnedUndo::Insert { .. } => place.of_insert(),

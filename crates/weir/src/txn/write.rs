@@ -147,7 +147,10 @@ impl Txn {
                 Attempt::Done { old, purge_work, unseen } => {
                     self.undo_pushed(1, purge_work);
                     self.overwrote_unseen = unseen;
-                    let old = old.map(|(o, b)| super::read::whole(self.storage(), tree, o, &b));
+                    let old = old.map(|(overflows, bytes)| match overflows {
+                        true => super::read::whole(self.storage(), tree, true, &bytes),
+                        false => Ok(bytes),
+                    });
                     return Ok(Outcome::Done(old.transpose()?));
                 }
                 Attempt::Exists if self.locks_duplicates && !is_locked => {
