@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Sizes, random_key};
+use common::{Sizes, random_key, what_fits};
 use fastrand::Rng;
 use std::collections::BTreeMap;
 use weir_page::node::{self, Builder};
@@ -243,13 +243,7 @@ fn pages_are_filled_from_their_neighbours_up_to_the_room_there_is() {
         let last = pages[pages.len() - 1];
         let all = weir_page::PAGE_SIZE - weir_page::page::BODY;
         let room = all - rng.usize(0..8000);
-        let (end, upper) = match node::fit_together(&pages, room) {
-            true => (node::count(last), node::upper(last).map(<[u8]>::to_vec)),
-            false => match node::plan_fill(&pages, room) {
-                Some(split) => (split.at, Some(split.separator)),
-                None => continue,
-            },
-        };
+        let Some((end, upper)) = what_fits(&pages, room) else { continue };
         filled += 1;
         let page = node::together(&pages, end, upper.as_deref());
         let taken = all - node::free_bytes(&page);

@@ -2,8 +2,8 @@
 #![allow(dead_code)]
 
 use fastrand::Rng;
-use weir_page::node::{MAX_INLINE, MAX_KEY};
-use weir_page::{Entry, Flags, PageId, TxnId, UndoPtr, Version};
+use weir_page::node::{self, MAX_INLINE, MAX_KEY};
+use weir_page::{Entry, Flags, Page, PageId, TxnId, UndoPtr, Version};
 
 /// A leaf entry's state, owned.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,4 +104,13 @@ pub fn random_state(rng: &mut Rng, key_len: usize, sizes: Sizes) -> State {
     let flags = Flags { deleted: rng.u8(0..4) == 0, overflow: rng.u8(0..8) == 0 };
     let byte = rng.u8(..);
     State { flags, version: random_version(rng), value: vec![byte; len] }
+}
+
+/// How many slots of the last of neighbours fit one page with all of the others, and where that page ends.
+pub fn what_fits(pages: &[&Page], room: usize) -> Option<(usize, Option<Vec<u8>>)> {
+    let last = pages[pages.len() - 1];
+    match node::fit_together(pages, room) {
+        true => Some((node::count(last), node::upper(last).map(<[u8]>::to_vec))),
+        false => node::plan_fill(pages, room).map(|split| (split.at, Some(split.separator))),
+    }
 }
