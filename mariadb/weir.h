@@ -714,8 +714,8 @@ enum WeirResult weir_tables_truncate(const struct WeirDatabase *database,
                                      size_t count,
                                      struct WeirPatience patience);
 
-// Fills the pages of a table and of its indexes anew, where that frees many; others go on meanwhile. What was done when patience
-// ends stays.
+// Fills the pages of a table and of its indexes anew, where that frees many, and makes the data file shorter where much of it
+// is free; others go on meanwhile. What was done when patience ends stays.
 //
 // # Safety
 // `table` is a handle; the canceller is a handle or null.

@@ -205,8 +205,8 @@ pub unsafe extern "C" fn weir_tables_truncate(
     result(unsafe { find_all(database, names, count) }.and_then(truncate))
 }
 
-/// Fills the pages of a table and of its indexes anew, where that frees many; others go on meanwhile. What was done when patience
-/// ends stays.
+/// Fills the pages of a table and of its indexes anew, where that frees many, and makes the data file shorter where much of it
+/// is free; others go on meanwhile. What was done when patience ends stays.
 ///
 /// # Safety
 /// `table` is a handle; the canceller is a handle or null.

@@ -136,6 +136,20 @@ impl Tree {
         Tree::new(id)
     }
 
+    /// Latches the page of `level` that covers `key` for reading, as a scan does.
+    fn page_at<'s>(&self, s: &'s Storage, key: &[u8], level: u32) -> Result<PageRead<'s>, Stop> {
+        let _pin = s.pin();
+        let at = self.descend(s, Target::At(key), level)?;
+        let page = s.pool.read_frame(at.frame, at.page, true).ok_or(Stop::Retry)?;
+        if !at.is_still_child(s) {
+            return Err(Stop::Retry);
+        }
+        match self.owns(&page, level) {
+            true => Ok(page),
+            false => Err(Stop::Astray(at.page)),
+        }
+    }
+
     /// Latches a leaf for reading. `scan` leaves its standing for replacement as it is.
     ///
     /// # Errors

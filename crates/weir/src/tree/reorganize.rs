@@ -10,7 +10,7 @@ use super::bulk::{Fill, ROOM};
 use super::descent::{Parent, Position};
 use super::restructure::log_image;
 use super::{Target, Tree};
-use crate::storage::{Fault, Mtr, PageRead, Restart, Stop, Storage, retry};
+use crate::storage::{Fault, Mtr, Restart, Stop, Storage, retry};
 use weir_page::node::{self, Split};
 use weir_page::{Page, PageId, Redo, TxnId};
 
@@ -179,20 +179,6 @@ impl Tree {
     ) -> Result<Option<Vec<u8>>, Restart<Fault>> {
         let parent = self.page_at(s, key, level + 1)?;
         Ok(node::upper(&parent).map(<[u8]>::to_vec))
-    }
-
-    /// Latches the page of `level` that covers `key` for reading.
-    fn page_at<'s>(&self, s: &'s Storage, key: &[u8], level: u32) -> Result<PageRead<'s>, Stop> {
-        let _pin = s.pin();
-        let at = self.descend(s, Target::At(key), level)?;
-        let page = s.pool.read_frame(at.frame, at.page, true).ok_or(Stop::Retry)?;
-        if !at.is_still_child(s) {
-            return Err(Stop::Retry);
-        }
-        match self.owns(&page, level) {
-            true => Ok(page),
-            false => Err(Stop::Astray(at.page)),
-        }
     }
 
     /// Drops versions before `below` of the leaf that covers `key`, if that gives it much room.

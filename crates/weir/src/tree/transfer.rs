@@ -186,12 +186,7 @@ impl Tree {
             return Ok((1, None));
         }
         drop(root);
-        let _pin = s.pin();
-        let at = self.descend(s, Target::At(key), 1)?;
-        let page = s.pool.read_frame(at.frame, at.page, true).ok_or(Stop::Retry)?;
-        if page.level() != 1 || !at.is_still_child(s) {
-            return Err(Stop::Retry.into());
-        }
+        let page = self.page_at(s, key, 1)?;
         Ok((node::count(&page), node::upper(&page).map(<[u8]>::to_vec)))
     }
 }
