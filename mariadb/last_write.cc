@@ -61,7 +61,8 @@ void Written::commit()
     return;
   time_t now= time(nullptr);
   for (const LastWrite &table : before)
-    *table= now;
+    if (*table != now) // all who write to the table look, and one of them a second writes
+      *table= now;
   before.clear();
 }
 

@@ -10,6 +10,9 @@
 
 namespace weir {
 
+// Bytes of the cache lines that processors fetch together.
+constexpr size_t LINE= 128;
+
 class Share : public Handler_share
 {
 public:
@@ -27,8 +30,9 @@ public:
   Places places;
   uchar keys_made= KEYS_NOW;
   LastWrite last_write;
-  // Next key of a table without primary key, 0 if not known yet; next value of AUTO_INCREMENT.
-  std::atomic<ulonglong> next_hidden{0}, next_auto{0};
+  // Next key of a table without primary key, 0 if not known yet; next value of AUTO_INCREMENT. Like all that writers
+  // change they lie on other cache lines than what everybody reads.
+  alignas(LINE) std::atomic<ulonglong> next_hidden{0}, next_auto{0};
   std::atomic<bool> auto_is_known{false};
   // See numbers.h. Finds out what was written before; makes sure that what is written is above a value.
   WeirResult recall(ulonglong *value);
@@ -36,10 +40,10 @@ public:
   // From now on the table's numbers begin anew, under another name.
   void forget(ulonglong number);
   // Rows that came or went, roughly.
-  std::atomic<ulonglong> changes{0};
+  alignas(LINE) std::atomic<ulonglong> changes{0};
   // Figures of the table, when they were asked for last and how many changes there had been. Each statement reads
   // them: without LOCK_share, at which all connections would meet. They are estimates, and needn't be of one moment.
-  std::atomic<ulonglong> rows{0}, data_bytes{0}, index_bytes{0}, asked_at{0}, changes_before{0};
+  alignas(LINE) std::atomic<ulonglong> rows{0}, data_bytes{0}, index_bytes{0}, asked_at{0}, changes_before{0};
   std::atomic<bool> is_known{false};
   // Rows for each distinct value of each index's first parts, and how many rows there were when these were counted;
   // see `analyze`. Under LOCK_share.
@@ -52,7 +56,7 @@ private:
   std::mutex keeping; // for the following
   ulonglong number= 0, ahead= 0, kept_at= 0;
   // The highest value of a row; values below `kept` are written already.
-  std::atomic<ulonglong> highest{0}, kept{0};
+  alignas(LINE) std::atomic<ulonglong> highest{0}, kept{0};
 };
 
 // For callbacks that are told names: collects them in a vector of Bytes.

@@ -8,6 +8,7 @@
 //! Whatever a thread waits for, the server's pool of threads is told that it blocks: [`weir_observe_blocking`].
 
 use crate::database::WeirDatabase;
+use crossbeam_utils::CachePadded;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::c_void;
@@ -34,11 +35,11 @@ const SHARDS: usize = 64;
 type Shard = HashMap<TxnId, Owner>;
 
 /// Owners of running transactions.
-pub(crate) struct Owners(Box<[Mutex<Shard>]>);
+pub(crate) struct Owners(Box<[CachePadded<Mutex<Shard>>]>);
 
 impl Default for Owners {
     fn default() -> Owners {
-        Owners((0..SHARDS).map(|_| Mutex::default()).collect())
+        Owners((0..SHARDS).map(|_| CachePadded::default()).collect())
     }
 }
 

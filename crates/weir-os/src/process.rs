@@ -1,7 +1,7 @@
 //! What the process uses: block I/O, processor time, memory.
 //!
 //! Readers of `/proc` and of the kernel's clocks, for status and reports. Each call reads anew; none
-//! is meant for a hot path except [`thread_cpu_time`], which is one call to the kernel.
+//! is meant for a hot path except [`thread_cpu_time`], which is one call to the kernel, and [`processor`], which is none.
 
 use crate::{DiskError, Result};
 use rustix::time::{ClockId, clock_gettime};
@@ -36,6 +36,12 @@ pub struct MemoryUse {
     pub rss_bytes: u64,
     /// Most bytes that were ever resident.
     pub peak_rss_bytes: u64,
+}
+
+/// Number of the processor that this thread is on; it may be on another one already.
+#[inline]
+pub fn processor() -> usize {
+    rustix::thread::sched_getcpu()
 }
 
 /// Block I/O of this process, from `/proc/self/io`.

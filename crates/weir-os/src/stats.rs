@@ -19,8 +19,9 @@ pub struct DiskStats {
     pub busy_us: u64,
 }
 
-/// The counters behind [`DiskStats`], for disks without a lock of their own.
+/// The counters behind [`DiskStats`], for disks without a lock of their own; on cache lines of their own.
 #[derive(Default)]
+#[repr(align(128))]
 pub(crate) struct Counters {
     reads: AtomicU64,
     writes: AtomicU64,
@@ -45,10 +46,14 @@ impl Counters {
                 }
             }
         }
-        self.reads.fetch_add(sum.reads, Relaxed);
-        self.writes.fetch_add(sum.writes, Relaxed);
-        self.read_bytes.fetch_add(sum.read_bytes, Relaxed);
-        self.write_bytes.fetch_add(sum.write_bytes, Relaxed);
+        if sum.reads > 0 {
+            self.reads.fetch_add(sum.reads, Relaxed);
+            self.read_bytes.fetch_add(sum.read_bytes, Relaxed);
+        }
+        if sum.writes > 0 {
+            self.writes.fetch_add(sum.writes, Relaxed);
+            self.write_bytes.fetch_add(sum.write_bytes, Relaxed);
+        }
     }
 
     pub(crate) fn count_sync(&self) {

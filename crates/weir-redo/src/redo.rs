@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::time::Duration;
 
+use crossbeam_utils::CachePadded;
 use weir_os::{BLOCK, Disk, DiskError};
 use weir_page::Lsn;
 
@@ -17,7 +18,7 @@ use crate::groups::Groups;
 use crate::layout::{Layout, Wanted, file_bytes, missing, next_segment_bytes};
 use crate::ring::{Claim, Ring};
 use crate::segments::{self, Segments};
-use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Condvar, Line, Mutex, fence, wait_for};
+use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, fence, wait_for};
 use crate::writer::Writer;
 
 /// How to make or open a log.
@@ -125,19 +126,19 @@ pub struct Appended {
 pub struct Redo {
     pub(crate) ring: Ring,
     /// Everything before is in the files; the end of a group. Updated under `writer`.
-    pub(crate) written: Line<AtomicU64>,
+    pub(crate) written: CachePadded<AtomicU64>,
     /// Everything before is on the device; at or before `ring.written()`, and like it anywhere in a group.
     /// Updated under `syncing`.
-    pub(crate) synced: Line<AtomicU64>,
+    pub(crate) synced: CachePadded<AtomicU64>,
     /// Everything before is on the device; the end of a group. Updated under `syncing`.
-    pub(crate) durable: Line<AtomicU64>,
+    pub(crate) durable: CachePadded<AtomicU64>,
     /// Nothing before is needed any more. Updated under `maintenance`.
-    pub(crate) checkpoint: Line<AtomicU64>,
+    pub(crate) checkpoint: CachePadded<AtomicU64>,
     /// What `claimed - checkpoint` is to be at most. Updated under `maintenance`.
-    capacity: Line<AtomicU64>,
+    capacity: CachePadded<AtomicU64>,
     /// What it is at most: the capacity, or more while the log is longer than a reduced one. Updated
     /// under `maintenance`.
-    room: Line<AtomicU64>,
+    room: CachePadded<AtomicU64>,
     /// Payload of segments that are made. Updated under `maintenance`.
     segment_bytes: AtomicU64,
     pub(crate) poisoned: AtomicBool,
@@ -145,9 +146,9 @@ pub struct Redo {
     pub(crate) segments: Segments,
     /// Lock order: `resizing` before `maintenance`, both alone; `writer` before `syncing`; no other is held with them but
     /// the short ones inside `segments`, `commits` and `space`.
-    pub(crate) writer: Mutex<Writer>,
-    pub(crate) syncing: Mutex<()>,
-    pub(crate) commits: Commits,
+    pub(crate) writer: CachePadded<Mutex<Writer>>,
+    pub(crate) syncing: CachePadded<Mutex<()>>,
+    pub(crate) commits: CachePadded<Commits>,
     /// One change of the capacity at a time; before `maintenance`.
     resizing: Mutex<()>,
     maintenance: Mutex<()>,
@@ -233,7 +234,7 @@ impl Redo {
             let _ = segments.discard_unused();
         })?;
         let writer = Writer::at(&segments, end.0)?;
-        let line = |lsn: u64| Line(AtomicU64::new(lsn));
+        let line = |lsn: u64| CachePadded::new(AtomicU64::new(lsn));
         let redo = Redo {
             ring: Ring::new(o.buffer_bytes, end.0, notes_from),
             written: line(end.0),
@@ -246,9 +247,9 @@ impl Redo {
             poisoned: AtomicBool::new(false),
             cause: OnceLock::new(),
             segments,
-            writer: Mutex::new(writer),
-            syncing: Mutex::new(()),
-            commits: Commits::new(),
+            writer: Mutex::new(writer).into(),
+            syncing: Mutex::new(()).into(),
+            commits: Commits::new().into(),
             resizing: Mutex::new(()),
             maintenance: Mutex::new(()),
             growing_to: AtomicU64::new(0),

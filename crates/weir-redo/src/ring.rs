@@ -13,9 +13,11 @@
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
+use crossbeam_utils::CachePadded;
+
 use crate::format::{GROUP_ALIGN, group_bytes, group_crc};
 use crate::head;
-use crate::sync::{AtomicU64, Line};
+use crate::sync::AtomicU64;
 
 /// Bytes of the buffer never used: the word after the newest group is always a zero one.
 pub(crate) const SLACK_BYTES: u64 = 64;
@@ -23,14 +25,14 @@ pub(crate) const SLACK_BYTES: u64 = 64;
 /// The log buffer and the positions in it.
 pub(crate) struct Ring {
     /// Next position to be given out. Updated by appenders.
-    reserved: Line<AtomicU64>,
+    reserved: CachePadded<AtomicU64>,
     /// `reserved` plus outstanding credits. Updated by admission.
-    claimed: Line<AtomicU64>,
+    claimed: CachePadded<AtomicU64>,
     /// End of the contiguous filled prefix that the writer has seen. Updated by the writer.
-    filled: Line<AtomicU64>,
+    filled: CachePadded<AtomicU64>,
     /// Everything before is in the files; its words are free again. Anywhere in a group, as writes end
     /// where segments do. Updated by the writer.
-    written: Line<AtomicU64>,
+    written: CachePadded<AtomicU64>,
     words: Box<[AtomicU64]>,
     mask: u64,
     /// Groups from here on note how far the log is durable.
@@ -44,7 +46,7 @@ impl Ring {
         assert!(bytes.is_power_of_two() && bytes as u64 > SLACK_BYTES, "buffer of {bytes} bytes");
         assert!(start.is_multiple_of(GROUP_ALIGN as u64), "start {start} is not aligned");
         let words: Box<[AtomicU64]> = (0..bytes / 8).map(|_| AtomicU64::new(0)).collect();
-        let line = || Line(AtomicU64::new(start));
+        let line = || CachePadded::new(AtomicU64::new(start));
         let mask = words.len() as u64 - 1;
         Ring {
             reserved: line(),

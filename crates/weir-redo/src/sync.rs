@@ -74,14 +74,3 @@ mod real {
 }
 
 pub(crate) use real::*;
-
-/// A value on cache lines of its own (two, as processors fetch them in pairs).
-#[repr(align(128))]
-pub(crate) struct Line<T>(pub(crate) T);
-
-impl<T> std::ops::Deref for Line<T> {
-    type Target = T;
-    fn deref(&self) -> &T {
-        &self.0
-    }
-}

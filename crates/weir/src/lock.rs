@@ -3,7 +3,7 @@
 //! Writers lock a row *implicitly*: the version header names the writing transaction, and while that
 //! transaction is active nobody else may change the row. Only locking reads, and whoever has to wait,
 //! make an *explicit* entry here. The table is therefore empty in most workloads, and a writer's
-//! question ([`LockTable::conflicts`], asked under the leaf latch) costs one relaxed load then.
+//! question ([`LockTable::conflicts`], asked under the leaf latch) costs a hash and one relaxed load then.
 //!
 //! # Protocol for callers
 //! - A writer asks [`LockTable::conflicts`] under the leaf latch before it writes its header. It does
@@ -44,6 +44,7 @@ mod ranges;
 mod tests;
 mod waiter;
 
+use crossbeam_utils::CachePadded;
 use deadlock::Wait;
 use hashbrown::HashTable;
 pub use info::{Extent, LockInfo, WaitInfo};
@@ -53,7 +54,6 @@ use ranges::RangeLocks;
 pub use ranges::RangeMode;
 use std::collections::HashMap;
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -167,12 +167,32 @@ enum Begun {
 }
 
 #[derive(Default)]
-#[repr(align(64))]
-struct QueueShard(Mutex<HashTable<Queue>>);
+struct QueueShard {
+    queues: Mutex<HashTable<Queue>>,
+    /// How many there are: incremented before one is made, decremented after it is gone.
+    count: AtomicUsize,
+}
 
-#[derive(Default)]
-#[repr(align(64))]
-struct ListShard(Mutex<HashMap<TxnId, Vec<LockKey>>>);
+impl QueueShard {
+    /// The key's queue among those of this shard, made if absent; then it is empty and admits everybody.
+    fn queue<'q>(
+        &self,
+        queues: &'q mut HashTable<Queue>,
+        hash: u64,
+        req: &Request<'_>,
+    ) -> &'q mut Queue {
+        let is = |q: &Queue| q.is(req.tree, req.key);
+        queues
+            .entry(hash, is, |q| q.key().hash)
+            .or_insert_with(|| {
+                self.count.fetch_add(1, Ordering::Relaxed);
+                Queue::new(LockKey { hash, tree: req.tree, bytes: Arc::from(req.key) })
+            })
+            .into_mut()
+    }
+}
+
+type Lists = HashMap<TxnId, Vec<LockKey>>;
 
 /// What [`LockTable::lock`] has come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -192,14 +212,12 @@ pub type Preference = Box<dyn Fn(TxnId, TxnId) -> std::cmp::Ordering + Send + Sy
 
 /// The table of explicit row locks. See the module's head for the protocol.
 pub struct LockTable {
-    /// Keys with an entry: incremented before a queue is made, decremented after it is gone.
-    queue_count: AtomicUsize,
-    queues: Box<[QueueShard]>,
-    lists: Box<[ListShard]>,
+    queues: Box<[CachePadded<QueueShard>]>,
+    lists: Box<[CachePadded<Mutex<Lists>>]>,
     waits: Mutex<HashMap<TxnId, Wait>>,
     /// Range locks: [`ranges`] tells their protocol.
     pub ranges: RangeLocks,
-    hasher: RandomState,
+    hasher: ahash::RandomState,
     counters: Counters,
     observer: OnceLock<WaitObserver>,
     preference: OnceLock<Preference>,
@@ -215,12 +233,11 @@ impl LockTable {
     /// An empty table.
     pub fn new() -> Self {
         LockTable {
-            queue_count: AtomicUsize::new(0),
-            queues: (0..SHARDS).map(|_| QueueShard::default()).collect(),
-            lists: (0..SHARDS).map(|_| ListShard::default()).collect(),
+            queues: (0..SHARDS).map(|_| CachePadded::default()).collect(),
+            lists: (0..SHARDS).map(|_| CachePadded::default()).collect(),
             waits: Mutex::default(),
             ranges: RangeLocks::default(),
-            hasher: RandomState::new(),
+            hasher: ahash::RandomState::new(),
             counters: Counters::default(),
             observer: OnceLock::new(),
             preference: OnceLock::new(),
@@ -246,14 +263,14 @@ impl LockTable {
     /// Never waits; meant to be called under the leaf latch.
     #[inline]
     pub fn conflicts(&self, txn: TxnId, tree: TreeId, key: &[u8], mode: Mode) -> bool {
-        // Relaxed: the leaf latch orders a lock that matters before this load (see the protocol).
-        self.queue_count.load(Ordering::Relaxed) != 0 && self.queue_conflicts(txn, tree, key, mode)
-    }
-
-    fn queue_conflicts(&self, txn: TxnId, tree: TreeId, key: &[u8], mode: Mode) -> bool {
         let hash = self.hash(tree, key);
-        let shard = self.shard(hash).lock();
-        shard.find(hash, |q| q.is(tree, key)).is_some_and(|q| !q.admits(txn, mode))
+        let shard = self.shard(hash);
+        // Relaxed: the leaf latch orders a lock that matters before this load (see the protocol).
+        if shard.count.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let queues = shard.queues.lock();
+        queues.find(hash, |q| q.is(tree, key)).is_some_and(|q| !q.admits(txn, mode))
     }
 
     /// Acquires a lock, waiting at most [`Request::timeout`].
@@ -337,7 +354,7 @@ impl LockTable {
     pub fn snapshot(&self) -> Vec<LockInfo> {
         let mut infos = Vec::new();
         for shard in &self.queues {
-            for queue in shard.0.lock().iter() {
+            for queue in shard.queues.lock().iter() {
                 queue.describe(&mut infos);
             }
         }
@@ -349,12 +366,13 @@ impl LockTable {
     /// Figures since the table was made.
     pub fn stats(&self) -> LockStats {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let get_count = |count: &AtomicUsize| count.load(Ordering::Relaxed) as u64;
         LockStats {
             waits: get(&self.counters.waits),
             wait_time_us: get(&self.counters.wait_time_us),
             deadlocks: get(&self.counters.deadlocks),
             timeouts: get(&self.counters.timeouts),
-            queues: self.queue_count.load(Ordering::Relaxed) as u64,
+            queues: self.queues.iter().map(|shard| get_count(&shard.count)).sum(),
         }
     }
 
@@ -362,19 +380,20 @@ impl LockTable {
         self.hasher.hash_one((tree, key))
     }
 
-    fn shard(&self, hash: u64) -> &Mutex<HashTable<Queue>> {
+    fn shard(&self, hash: u64) -> &QueueShard {
         // The top seven bits tag the table's slots and the low ones choose them: take those between.
-        &self.queues[(hash >> 40) as usize % SHARDS].0
+        &self.queues[(hash >> 40) as usize % SHARDS]
     }
 
-    fn list(&self, txn: TxnId) -> &Mutex<HashMap<TxnId, Vec<LockKey>>> {
-        &self.lists[txn.0 as usize % SHARDS].0
+    fn list(&self, txn: TxnId) -> &Mutex<Lists> {
+        &self.lists[txn.0 as usize % SHARDS]
     }
 
     /// Grants if nobody is in the way; whether the lock wasn't held before.
     fn grant_now(&self, hash: u64, req: &Request<'_>) -> Option<bool> {
-        let mut shard = self.shard(hash).lock();
-        let queue = self.queue(&mut shard, hash, req);
+        let shard = self.shard(hash);
+        let mut queues = shard.queues.lock();
+        let queue = shard.queue(&mut queues, hash, req);
         queue.admits(req.txn, req.mode).then(|| self.grant(queue, req))
     }
 
@@ -387,31 +406,15 @@ impl LockTable {
         new
     }
 
-    /// The key's queue, made if absent; then it is empty and admits everybody.
-    fn queue<'q>(
-        &self,
-        shard: &'q mut HashTable<Queue>,
-        hash: u64,
-        req: &Request<'_>,
-    ) -> &'q mut Queue {
-        let is = |q: &Queue| q.is(req.tree, req.key);
-        shard
-            .entry(hash, is, |q| q.key().hash)
-            .or_insert_with(|| {
-                self.queue_count.fetch_add(1, Ordering::Relaxed);
-                Queue::new(LockKey { hash, tree: req.tree, bytes: Arc::from(req.key) })
-            })
-            .into_mut()
-    }
-
     /// Grants, or enters the request as a waiter and resolves the deadlocks that this makes.
     fn begin_wait(&self, hash: u64, req: &Request<'_>) -> Result<Begun, LockError> {
         let mut waits = self.waits.lock();
         let waiter = Waiter::new();
         let mut in_the_way = Vec::new();
         let (key, converted, new) = {
-            let mut shard = self.shard(hash).lock();
-            let queue = self.queue(&mut shard, hash, req);
+            let shard = self.shard(hash);
+            let mut queues = shard.queues.lock();
+            let queue = shard.queue(&mut queues, hash, req);
             let converted = self.enter_owner(queue, req);
             if queue.admits(req.txn, req.mode) {
                 return Ok(Begun::Granted(self.grant(queue, req)));
@@ -506,8 +509,9 @@ impl LockTable {
         key: &[u8],
         take: impl FnOnce(&mut Queue) -> bool,
     ) -> bool {
-        let mut shard = self.shard(hash).lock();
-        let Ok(mut entry) = shard.find_entry(hash, |q| q.is(tree, key)) else { return false };
+        let shard = self.shard(hash);
+        let mut queues = shard.queues.lock();
+        let Ok(mut entry) = queues.find_entry(hash, |q| q.is(tree, key)) else { return false };
         let queue = entry.get_mut();
         let changed = take(queue);
         while let Some((next, new)) = queue.grant_next() {
@@ -518,7 +522,7 @@ impl LockTable {
         }
         if queue.is_empty() {
             entry.remove();
-            self.queue_count.fetch_sub(1, Ordering::Relaxed);
+            shard.count.fetch_sub(1, Ordering::Relaxed);
         }
         changed
     }

@@ -31,7 +31,7 @@ pub fn spin_hint(turns: &mut u32) {
 }
 
 #[cfg(not(feature = "shuttle"))]
-pub use parking_lot::{Mutex, RwLock};
+pub use parking_lot::Mutex;
 
 /// A number of this thread's own, to choose among parts at each of which threads would meet otherwise.
 #[inline]
@@ -67,24 +67,31 @@ impl<T> Mutex<T> {
     }
 }
 
-/// Shuttle's lock with the interface of the one that it stands for.
+#[cfg(not(feature = "shuttle"))]
+use crossbeam_utils::sync::{
+    ShardedLock, ShardedLockReadGuard as ReadGuard, ShardedLockWriteGuard as WriteGuard,
+};
 #[cfg(feature = "shuttle")]
-pub struct RwLock<T>(shuttle::sync::RwLock<T>);
+use shuttle::sync::{
+    RwLock as ShardedLock, RwLockReadGuard as ReadGuard, RwLockWriteGuard as WriteGuard,
+};
 
-#[cfg(feature = "shuttle")]
-impl<T> RwLock<T> {
+/// A lock for what everybody reads all the time and hardly ever changes: readers meet nobody.
+pub struct ReadMostly<T>(ShardedLock<T>);
+
+impl<T> ReadMostly<T> {
     /// A lock that nobody holds.
     pub fn new(value: T) -> Self {
-        RwLock(shuttle::sync::RwLock::new(value))
+        ReadMostly(ShardedLock::new(value))
     }
 
     /// Waits for writers.
-    pub fn read(&self) -> shuttle::sync::RwLockReadGuard<'_, T> {
+    pub fn read(&self) -> ReadGuard<'_, T> {
         self.0.read().expect("no holder panics")
     }
 
     /// Waits for everybody.
-    pub fn write(&self) -> shuttle::sync::RwLockWriteGuard<'_, T> {
+    pub fn write(&self) -> WriteGuard<'_, T> {
         self.0.write().expect("no holder panics")
     }
 }

@@ -36,8 +36,9 @@ const MAX_STAGED: usize = 3600;
 /// Leaves that are looked up together.
 const HINTS: usize = 32;
 
-/// A table's schema and its trees.
+/// A table's schema and its trees; on other cache lines than the number of those who use it.
 #[derive(Debug, Clone)]
+#[repr(align(128))]
 pub struct TableDef {
     /// What its bytes are.
     pub layout: Layout,

@@ -8,8 +8,9 @@ use super::error::{Error, Result};
 use super::table::{Table, Use, Waits};
 use super::transaction::Transaction;
 use crate::txn::{Durability, Resurrected, Txn};
+use crossbeam_utils::CachePadded;
 use parking_lot::{Condvar, Mutex};
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use weir_os::Blocked;
 use weir_page::Lsn;
@@ -24,10 +25,19 @@ pub(super) struct Detached {
     _used: Vec<Use>,
 }
 
-/// Prepared transactions by name; `None` for one that belongs to a [`Transaction`] or is being ended.
+const SHARDS: usize = 16;
+
+/// Prepared transactions by name, in shards: each commit of a coordinator is here for a moment.
 #[derive(Default)]
 pub(super) struct Registry {
-    all: Mutex<BTreeMap<Vec<u8>, Option<Detached>>>,
+    shards: [CachePadded<Shard>; SHARDS],
+    hasher: ahash::RandomState,
+}
+
+#[derive(Default)]
+struct Shard {
+    /// `None` for one that belongs to a [`Transaction`] or is being ended.
+    all: Mutex<HashMap<Vec<u8>, Option<Detached>, ahash::RandomState>>,
     /// A name was given up, or came to the database.
     changed: Condvar,
 }
@@ -38,7 +48,7 @@ impl Registry {
         found: Vec<Resurrected>,
         tables: impl Iterator<Item = &'t Table> + Clone,
     ) -> Result<Registry> {
-        let mut all = BTreeMap::new();
+        let registry = Registry::default();
         for Resurrected { txn, xid, trees } in found {
             let mut used = Vec::new();
             for table in tables.clone() {
@@ -49,13 +59,17 @@ impl Registry {
                     used.push(of_table);
                 }
             }
-            all.insert(xid, Some(Detached { txn, _used: used }));
+            registry.put(xid, txn, used);
         }
-        Ok(Registry { all: Mutex::new(all), changed: Condvar::new() })
+        Ok(registry)
+    }
+
+    fn shard(&self, xid: &[u8]) -> &Shard {
+        &self.shards[self.hasher.hash_one(xid) as usize % SHARDS]
     }
 
     fn reserve(&self, xid: &[u8]) -> Result<()> {
-        let mut all = self.all.lock();
+        let mut all = self.shard(xid).all.lock();
         if all.contains_key(xid) {
             return Err(Error::XidInUse);
         }
@@ -64,8 +78,9 @@ impl Registry {
     }
 
     pub fn remove(&self, xid: &[u8]) {
-        self.all.lock().remove(xid);
-        self.changed.notify_all();
+        let shard = self.shard(xid);
+        shard.all.lock().remove(xid);
+        shard.changed.notify_all();
     }
 
     pub fn put(&self, xid: Vec<u8>, txn: Txn, used: Vec<Use>) {
@@ -73,13 +88,14 @@ impl Registry {
     }
 
     fn put_back(&self, xid: Vec<u8>, detached: Detached) {
-        self.all.lock().insert(xid, Some(detached));
-        self.changed.notify_all();
+        let shard = self.shard(&xid);
+        shard.all.lock().insert(xid, Some(detached));
+        shard.changed.notify_all();
     }
 
     /// Takes a transaction to end it; its name stays taken.
     fn take(&self, xid: &[u8]) -> Result<Detached> {
-        let mut all = self.all.lock();
+        let mut all = self.shard(xid).all.lock();
         let entry = all.get_mut(xid).ok_or(Error::NoSuchXid)?;
         entry.take().ok_or(Error::XidInUse)
     }
@@ -152,8 +168,13 @@ impl Transaction {
 impl Database {
     /// Names of the prepared transactions that no [`Transaction`] stands for, sorted.
     pub fn prepared(&self) -> Vec<Vec<u8>> {
-        let all = self.0.prepared.all.lock();
-        all.iter().filter(|(_, txn)| txn.is_some()).map(|(xid, _)| xid.clone()).collect()
+        let mut names = Vec::new();
+        for shard in &self.0.prepared.shards {
+            let all = shard.all.lock();
+            names.extend(all.iter().filter(|(_, txn)| txn.is_some()).map(|(xid, _)| xid.clone()));
+        }
+        names.sort_unstable();
+        names
     }
 
     /// Waits until no [`Transaction`] stands for the prepared transaction of this name, so that it is the
@@ -161,13 +182,13 @@ impl Database {
     /// before the thread that has it has let go.
     pub fn wait_until_detached(&self, xid: &[u8], timeout: Duration) -> bool {
         let deadline = Instant::now().checked_add(timeout);
-        let registry = &self.0.prepared;
+        let shard = self.0.prepared.shard(xid);
         let _blocked = Blocked::begin();
-        let mut all = registry.all.lock();
+        let mut all = shard.all.lock();
         while all.get(xid).is_some_and(Option::is_none) {
             match deadline {
-                None => registry.changed.wait(&mut all),
-                Some(at) if registry.changed.wait_until(&mut all, at).timed_out() => return false,
+                None => shard.changed.wait(&mut all),
+                Some(at) if shard.changed.wait_until(&mut all, at).timed_out() => return false,
                 Some(_) => {}
             }
         }

@@ -241,7 +241,7 @@ impl Status {
             device_pages_per_second: f.device_pages_per_second.load(Relaxed),
             log_rate_max: f.log_rate_max.load(Relaxed),
             buffer_pool_wait_free: f.frame_waits.load(Relaxed),
-            transactions_committed: shared.figures.commits.load(Relaxed),
+            transactions_committed: shared.now(),
             transactions_rolled_back: shared.figures.rollbacks.load(Relaxed),
             history_list_length: shared.history_len(),
             purged_records: shared.figures.purged.load(Relaxed),

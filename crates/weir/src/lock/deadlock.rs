@@ -77,7 +77,7 @@ impl Edges<'_> {
         }
         let Some(wait) = self.waits.get(&txn) else { return Vec::new() };
         let key = &wait.key;
-        let shard = self.table.shard(key.hash).lock();
+        let shard = self.table.shard(key.hash).queues.lock();
         if let Some(queue) = shard.find(key.hash, |q| q.is(key.tree, &key.bytes)) {
             queue.waits_for(|waiting, blockers| {
                 self.of.insert(waiting.txn, blockers);

@@ -38,9 +38,9 @@ fn await_waiters(table: &LockTable, count: usize) {
 }
 
 fn assert_empty(table: &LockTable) {
-    assert_eq!(table.queue_count.load(Ordering::Relaxed), 0);
-    assert!(table.queues.iter().all(|shard| shard.0.lock().is_empty()));
-    assert!(table.lists.iter().all(|shard| shard.0.lock().is_empty()));
+    assert_eq!(table.stats().queues, 0);
+    assert!(table.queues.iter().all(|shard| shard.queues.lock().is_empty()));
+    assert!(table.lists.iter().all(|shard| shard.lock().is_empty()));
     assert!(table.waits.lock().is_empty());
 }
 

@@ -29,6 +29,7 @@
 use super::pool::NO_FRAME;
 use super::reserve::is_on_reserve;
 use crate::sync::{AtomicU64, Ordering::SeqCst, thread_number};
+use crossbeam_utils::CachePadded;
 
 /// Credits that each mtr reserves: the most pages that one may dirty.
 pub const PER_MTR: u64 = 4;
@@ -44,16 +45,13 @@ const STRIPED_FROM: u64 = 50 * STRIPES as u64 * QUOTA;
 /// Flag in `usable`: there are stripes.
 const STRIPED: u64 = 1 << 63;
 
-#[repr(align(128))]
-struct Line(AtomicU64);
-
 /// Credits; see the module.
 pub struct DirtyCredits {
     limit: AtomicU64,
     /// What `taken` may be for a reservation to be given, and [`STRIPED`].
     usable: AtomicU64,
-    taken: Line,
-    stripes: [Line; STRIPES],
+    taken: CachePadded<AtomicU64>,
+    stripes: [CachePadded<AtomicU64>; STRIPES],
 }
 
 /// [`PER_MTR`] credits; dropped, they go back.
@@ -83,8 +81,8 @@ impl DirtyCredits {
         DirtyCredits {
             limit: AtomicU64::new(limit),
             usable: AtomicU64::new(usable(limit)),
-            taken: Line(AtomicU64::new(0)),
-            stripes: std::array::from_fn(|_| Line(AtomicU64::new(0))),
+            taken: AtomicU64::new(0).into(),
+            stripes: std::array::from_fn(|_| AtomicU64::new(0).into()),
         }
     }
 
@@ -101,7 +99,7 @@ impl DirtyCredits {
     /// The share of [`DirtyCredits::users_limit`] that is taken.
     #[inline]
     pub fn used(&self) -> f64 {
-        self.taken.0.load(SeqCst) as f64 / self.users_limit() as f64
+        self.taken.load(SeqCst) as f64 / self.users_limit() as f64
     }
 
     /// Changes the limit. A smaller one is kept once as many pages have been written.
@@ -113,8 +111,8 @@ impl DirtyCredits {
 
     /// Credits that frames and running mtrs have, or more: one on its way may be counted twice.
     pub fn outstanding(&self) -> u64 {
-        let reserved: u64 = self.stripes.iter().map(|s| s.0.load(SeqCst)).sum();
-        reserved + self.taken.0.load(SeqCst)
+        let reserved: u64 = self.stripes.iter().map(|s| s.load(SeqCst)).sum();
+        reserved + self.taken.load(SeqCst)
     }
 
     /// Reserves credits for an mtr, unless too many are out. Never waits.
@@ -125,12 +123,12 @@ impl DirtyCredits {
 
     #[inline]
     fn reserve_in(&self, stripe: usize) -> Option<Reserved<'_>> {
-        let reserved = &self.stripes[stripe].0;
+        let reserved = &self.stripes[stripe];
         // Reserved first, then looked: see the module. The limit is read after it, too: who lowers it
         // sees our credits, or we see the lower one.
         if reserved.fetch_add(PER_MTR, SeqCst) + PER_MTR <= QUOTA {
             let usable = self.usable.load(SeqCst);
-            if usable & STRIPED != 0 && self.taken.0.load(SeqCst) <= usable & !STRIPED {
+            if usable & STRIPED != 0 && self.taken.load(SeqCst) <= usable & !STRIPED {
                 return Some(Reserved { credits: self, stripe: Some(stripe) });
             }
         }
@@ -145,20 +143,20 @@ impl DirtyCredits {
                 false => usable & !STRIPED,
                 true => (usable & !STRIPED) + reserve(self.limit.load(SeqCst)),
             };
-            let given = self.taken.0.fetch_update(SeqCst, SeqCst, |taken| {
+            let given = self.taken.fetch_update(SeqCst, SeqCst, |taken| {
                 (taken + PER_MTR <= most).then_some(taken + PER_MTR)
             });
             given.ok()?;
             if self.usable.load(SeqCst) == usable {
                 return Some(Reserved { credits: self, stripe: None });
             }
-            self.taken.0.fetch_sub(PER_MTR, SeqCst);
+            self.taken.fetch_sub(PER_MTR, SeqCst);
         }
     }
 
     /// A page is no longer dirty: its credit goes back.
     pub fn give_back(&self, pages: u64) {
-        let before = self.taken.0.fetch_sub(pages, SeqCst);
+        let before = self.taken.fetch_sub(pages, SeqCst);
         assert!(before >= pages, "{pages} credits given back, {before} were taken");
     }
 }
@@ -173,7 +171,7 @@ impl Reserved<'_> {
         assert!(pages <= PER_MTR, "an mtr dirties {pages} pages, {PER_MTR} are the most");
         match self.stripe {
             // Added before they leave the stripe, which the drop does.
-            Some(_) if pages > 0 => drop(self.credits.taken.0.fetch_add(pages, SeqCst)),
+            Some(_) if pages > 0 => drop(self.credits.taken.fetch_add(pages, SeqCst)),
             Some(_) => {}
             None => {
                 self.credits.give_back(PER_MTR - pages);
@@ -188,7 +186,7 @@ impl Drop for Reserved<'_> {
     fn drop(&mut self) {
         match self.stripe {
             Some(stripe) => {
-                let before = self.credits.stripes[stripe].0.fetch_sub(PER_MTR, SeqCst);
+                let before = self.credits.stripes[stripe].fetch_sub(PER_MTR, SeqCst);
                 assert!(before >= PER_MTR, "credits come back to the stripe they are from");
             }
             None => self.credits.give_back(PER_MTR),

@@ -2,6 +2,7 @@
 
 use super::gate::Cause;
 use super::write::Reason;
+use crossbeam_utils::CachePadded;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
@@ -34,7 +35,7 @@ impl Waits {
 #[derive(Debug, Default)]
 pub struct Figures {
     /// Pages that became dirty.
-    pub dirtied: AtomicU64,
+    pub dirtied: CachePadded<AtomicU64>,
     /// Pages written because the log needed their space.
     pub written_for_deadline: AtomicU64,
     /// Pages written because too many were dirty.

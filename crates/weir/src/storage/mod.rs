@@ -54,6 +54,7 @@ pub use write::Reason;
 
 use admission::Vain;
 use ahead::Ahead;
+use crossbeam_utils::CachePadded;
 use dirty::DirtyCredits;
 use flush::FlushList;
 use gate::Gate;
@@ -146,7 +147,7 @@ pub struct Storage {
     /// Counters.
     pub figures: Figures,
     /// The next transaction's number; here because checkpoints keep it.
-    pub next_txn: AtomicU64,
+    pub next_txn: CachePadded<AtomicU64>,
     database_id: u64,
     inline: bool,
     giving_up: AtomicBool,
@@ -268,7 +269,7 @@ impl Storage {
             store,
             redo,
             figures: Figures::default(),
-            next_txn: AtomicU64::new(control.next_txn_id.0),
+            next_txn: AtomicU64::new(control.next_txn_id.0).into(),
             database_id: control.database_id,
             giving_up: AtomicBool::new(options.give_up_damaged),
             inline: options.inline,

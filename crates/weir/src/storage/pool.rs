@@ -13,6 +13,7 @@ use super::flush::FlushList;
 use super::free::{FreeFrames, Supply};
 use super::latch::{Latch, Seen};
 use crossbeam_epoch as epoch;
+use crossbeam_utils::CachePadded;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::HashSet;
 use std::ops::{Deref, Range};
@@ -193,10 +194,10 @@ pub struct Pool {
     region: Region,
     pub(super) frames: Box<[Frame]>,
     pub(super) free: Arc<FreeFrames>,
-    pub(super) flush: Mutex<FlushList>,
+    pub(super) flush: CachePadded<Mutex<FlushList>>,
     loading: Mutex<HashSet<PageId>>,
     loaded: Condvar,
-    pub(super) hand: AtomicUsize,
+    pub(super) hand: CachePadded<AtomicUsize>,
     /// Where the search for cold dirty pages goes on, in the flush list.
     pub(super) cold_from: AtomicU64,
     /// Nobody reads beside the one thread: frames are free at once, and runs can be repeated.
@@ -253,10 +254,10 @@ impl Pool {
             region,
             frames: (0..frames).map(|_| Frame::default()).collect(),
             free: Arc::new(FreeFrames::all(frames)),
-            flush: Mutex::new(flush),
+            flush: Mutex::new(flush).into(),
             loading: Mutex::default(),
             loaded: Condvar::new(),
-            hand: AtomicUsize::new(0),
+            hand: CachePadded::default(),
             cold_from: AtomicU64::new(0),
             single_threaded,
         })

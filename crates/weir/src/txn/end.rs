@@ -145,10 +145,11 @@ impl Txn {
         let (appended, history) = self.log_commit(lane)?;
         // Not before: who can't commit may go on, and sees what it saw.
         self.drop_snapshot();
-        let shared = self.shared.clone();
+        let shared = &self.shared;
         {
-            let _order = shared.committing.lock();
-            let stamp = shared.clock.load(Ordering::Relaxed) + 1;
+            let commits = &shared.commits;
+            let _order = commits.order.lock();
+            let stamp = commits.clock.load(Ordering::Relaxed) + 1;
             shared.status.set(self.id, State::Committed(stamp));
             if let Some((begin, end)) = history {
                 shared.queue_for_purge(History {
@@ -161,9 +162,8 @@ impl Txn {
                     records: self.undo_records,
                 });
             }
-            shared.clock.store(stamp, Ordering::Release);
+            commits.clock.store(stamp, Ordering::Release);
         }
-        shared.figures.commits.fetch_add(1, Ordering::Relaxed);
         if self.id.0.is_multiple_of(16) {
             shared.advance_horizon();
         }
@@ -177,9 +177,9 @@ impl Txn {
         &mut self,
         lane: LaneUse,
     ) -> Result<(Appended, Option<(UndoPlace, UndoPlace)>), TxnError> {
-        let s = self.shared.storage.clone();
+        let s = &*self.shared.storage;
         if !self.purge_work {
-            let dropped = retry(&s, || match self.try_drop_undo(&s, lane) {
+            let dropped = retry(s, || match self.try_drop_undo(s, lane) {
                 Err(Restart::Stop(Stop::Load(_))) => Ok(None),
                 other => other,
             })?;
@@ -188,7 +188,7 @@ impl Txn {
                 return Ok((appended, None));
             }
         }
-        let (appended, end) = retry(&s, || {
+        let (appended, end) = retry(s, || {
             let mut mtr = s.mtr(Need::log(64))?;
             mtr.latch(lane.tail)?;
             let page = mtr.page(lane.tail);
@@ -297,7 +297,7 @@ impl Txn {
             assert_eq!(first, self.undo_records == 0, "a transaction's records end with its first");
             self.changes += 1;
             let lane = self.lane.expect("a transaction with undo has a lane");
-            self.shared.lanes.tenant(lane.lane).count(self.undo_records);
+            self.shared.lanes.get(lane.lane).count(self.undo_records);
         }
         self.unfinished = None;
         Ok(())
@@ -318,8 +318,8 @@ impl Txn {
     pub(super) fn undo_last(&mut self) -> Result<bool, TxnError> {
         self.drop_empty_tail()?;
         let lane = self.lane.expect("a transaction with undo has a lane");
-        let s = self.shared.storage.clone();
-        let taken = retry(&s, || {
+        let s = &*self.shared.storage;
+        let taken = retry(s, || {
             let page = s.read(lane.tail, false)?;
             let at = undo::last(&page);
             let r = undo::record(&page, at)
@@ -327,11 +327,11 @@ impl Txn {
             let undo = OwnedUndo::from(r.undo);
             Ok::<_, Restart<Fault>>(Taken { at, prev: r.prev, first: r.first.is_some(), undo })
         })?;
-        let tail = match self.take_back(&s, lane, &taken) {
+        let tail = match self.take_back(s, lane, &taken) {
             // What it has changed is lost.
             Err(TxnError::Fault(fault)) if s.gives_up(&fault) => {
                 self.half_done = true;
-                self.pop_alone(&s, lane, &taken)?
+                self.pop_alone(s, lane, &taken)?
             }
             tail => tail?,
         };
@@ -378,8 +378,8 @@ impl Txn {
     /// Frees the lane's last page if nothing was written there since the lane was extended.
     fn drop_empty_tail(&mut self) -> Result<(), TxnError> {
         let lane = self.lane.expect("a transaction with undo has a lane");
-        let s = self.shared.storage.clone();
-        let tail = retry(&s, || {
+        let s = &*self.shared.storage;
+        let tail = retry(s, || {
             let page = s.read(lane.tail, false)?;
             let prev = undo::prev(&page);
             if undo::last(&page) != 0 || prev == PageId::NONE {

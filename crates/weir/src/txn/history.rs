@@ -110,7 +110,7 @@ mod tests {
             }
         }
         assert!(txns.history_len() >= COMMITS);
-        let parts = txns.history.lock().parts();
+        let parts = txns.commits.history.lock().parts();
         assert!(parts <= MANY + 2, "{parts} parts");
         txns.purge_all().unwrap();
         let mut value = Vec::new();
@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(value, b"old");
         reader.rollback().unwrap();
         txns.purge_all().unwrap();
-        assert_eq!((txns.history_len(), txns.history.lock().parts()), (0, 0));
+        assert_eq!((txns.history_len(), txns.commits.history.lock().parts()), (0, 0));
         let now = View { own: TxnId(0), snapshot: txns.now() };
         assert!(txns.begin().get_into(now, rows, b"row", &mut value).unwrap());
         assert_eq!(value, (COMMITS - 1).to_be_bytes());

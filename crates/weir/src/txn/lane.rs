@@ -2,9 +2,12 @@
 
 use super::{Transactions, Txn, TxnError};
 use crate::storage::{Fault, Mtr, Need, Restart, Stop, Storage, retry};
+use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
+use weir_os::process::processor;
 use weir_page::lanes::{self, LANES};
 use weir_page::page::BODY;
 use weir_page::undo::{self, State};
@@ -46,18 +49,27 @@ pub struct NextUndo {
     pub first: Option<TxnId>,
 }
 
-/// Who is at work in a lane, for those who ask. Written by its transaction alone.
+/// A lane, and who is at work in it, for those who ask. Written by its transaction, and by purge.
 #[derive(Default)]
-#[repr(align(64))]
-pub struct Tenant {
+pub struct Lane {
     /// 0 for nobody.
     txn: AtomicU64,
     since_us: AtomicU64,
     undo_records: AtomicU64,
     prepared: AtomicBool,
+    /// The last page, as in the directory.
+    tail: AtomicU32,
+    /// Committed transactions that purge has not been through.
+    pub pending: AtomicU32,
+    /// Records written since its page was made anew.
+    unwound: AtomicU32,
 }
 
-impl Tenant {
+impl Lane {
+    fn new(tail: PageId) -> Self {
+        Lane { tail: AtomicU32::new(tail.0), ..Lane::default() }
+    }
+
     /// Says how many undo records it has written.
     #[inline]
     pub fn count(&self, undo_records: u64) {
@@ -82,79 +94,88 @@ pub struct Running {
 /// All lanes.
 pub struct Lanes {
     opened: Instant,
-    tenants: Box<[Tenant]>,
-    free: Mutex<Vec<u16>>,
-    /// Last page of each lane, as in the directory.
-    tails: Box<[AtomicU32]>,
-    /// Committed transactions of each lane that purge has not been through.
-    pub pending: Box<[AtomicU32]>,
-    /// Records written in each lane since its page was made anew.
-    unwound: Box<[AtomicU32]>,
+    lanes: Box<[CachePadded<Lane>]>,
+    /// Lanes that were given back on each processor, and are taken there again before any other: what lies there, the undo
+    /// page above all, is in its caches.
+    used: Box<[CachePadded<Mutex<Vec<u16>>>]>,
+    /// Those that nobody has used yet.
+    unused: Mutex<Vec<u16>>,
 }
 
 impl Lanes {
-    /// Lanes as the directory says; those in `taken` are in use.
-    pub fn new(tails: &[PageId], taken: &[u16]) -> Self {
+    /// Lanes as the directory says; those in `taken` are in use. `single_threaded`: which is taken is always the same.
+    pub fn new(tails: &[PageId], taken: &[u16], single_threaded: bool) -> Self {
+        let processors = match single_threaded {
+            true => 1,
+            false => thread::available_parallelism().map_or(1, usize::from),
+        };
         Lanes {
             opened: Instant::now(),
-            tenants: (0..LANES).map(|_| Tenant::default()).collect(),
-            free: Mutex::new((0..LANES as u16).rev().filter(|l| !taken.contains(l)).collect()),
-            tails: tails.iter().map(|t| AtomicU32::new(t.0)).collect(),
-            pending: (0..LANES).map(|_| AtomicU32::new(0)).collect(),
-            unwound: (0..LANES).map(|_| AtomicU32::new(0)).collect(),
+            lanes: tails.iter().map(|tail| Lane::new(*tail).into()).collect(),
+            used: (0..processors).map(|_| CachePadded::default()).collect(),
+            unused: Mutex::new((0..LANES as u16).rev().filter(|l| !taken.contains(l)).collect()),
         }
+    }
+
+    /// A lane.
+    #[inline]
+    pub fn get(&self, lane: u16) -> &Lane {
+        &self.lanes[lane as usize]
     }
 
     /// Last page of a lane.
     pub fn tail(&self, lane: u16) -> PageId {
-        PageId(self.tails[lane as usize].load(Ordering::Acquire))
+        PageId(self.get(lane).tail.load(Ordering::Acquire))
+    }
+
+    /// Those of the processor that this thread is on.
+    fn used(&self) -> &Mutex<Vec<u16>> {
+        &self.used[processor() % self.used.len()]
     }
 
     fn take(&self) -> Result<u16, TxnError> {
-        self.free.lock().pop().ok_or(TxnError::TooMany { most: LANES })
+        let take = |free: &Mutex<Vec<u16>>| free.lock().pop();
+        take(self.used())
+            .or_else(|| take(&self.unused))
+            .or_else(|| self.used.iter().find_map(|others| take(others)))
+            .ok_or(TxnError::TooMany { most: LANES })
     }
 
     /// Notes who works in a lane from now on.
-    pub fn settle(&self, lane: u16, txn: TxnId) -> &Tenant {
-        let tenant = &self.tenants[lane as usize];
-        tenant.since_us.store(self.opened.elapsed().as_micros() as u64, Ordering::Relaxed);
-        tenant.undo_records.store(0, Ordering::Relaxed);
-        tenant.prepared.store(false, Ordering::Relaxed);
-        tenant.txn.store(txn.0, Ordering::Release);
-        tenant
-    }
-
-    /// Who works in a lane.
-    #[inline]
-    pub fn tenant(&self, lane: u16) -> &Tenant {
-        &self.tenants[lane as usize]
+    pub fn settle(&self, lane: u16, txn: TxnId) -> &Lane {
+        let lane = self.get(lane);
+        lane.since_us.store(self.opened.elapsed().as_micros() as u64, Ordering::Relaxed);
+        lane.undo_records.store(0, Ordering::Relaxed);
+        lane.prepared.store(false, Ordering::Relaxed);
+        lane.txn.store(txn.0, Ordering::Release);
+        lane
     }
 
     /// All who work in lanes.
     pub fn running(&self) -> Vec<Running> {
         let now = self.opened.elapsed();
-        let tenants = self.tenants.iter().filter_map(|tenant| {
-            let txn = TxnId(tenant.txn.load(Ordering::Acquire));
-            let since = Duration::from_micros(tenant.since_us.load(Ordering::Relaxed));
+        let running = self.lanes.iter().filter_map(|lane| {
+            let txn = TxnId(lane.txn.load(Ordering::Acquire));
+            let since = Duration::from_micros(lane.since_us.load(Ordering::Relaxed));
             (txn.0 != 0).then(|| Running {
                 txn,
                 age: now.saturating_sub(since),
-                undo_records: tenant.undo_records.load(Ordering::Relaxed),
-                prepared: tenant.prepared.load(Ordering::Relaxed),
+                undo_records: lane.undo_records.load(Ordering::Relaxed),
+                prepared: lane.prepared.load(Ordering::Relaxed),
             })
         });
-        tenants.collect()
+        running.collect()
     }
 
     /// Gives a lane back, with `tail` as its last page.
-    pub fn give_back(&self, lane: u16, tail: PageId) {
-        let tenant = &self.tenants[lane as usize];
-        let records = tenant.undo_records.swap(0, Ordering::Relaxed);
+    pub fn give_back(&self, number: u16, tail: PageId) {
+        let lane = self.get(number);
+        let records = lane.undo_records.swap(0, Ordering::Relaxed);
         let records = u32::try_from(records).unwrap_or(u32::MAX / 2);
-        self.unwound[lane as usize].fetch_add(records, Ordering::Relaxed);
-        tenant.txn.store(0, Ordering::Release);
-        self.tails[lane as usize].store(tail.0, Ordering::Release);
-        self.free.lock().push(lane);
+        lane.unwound.fetch_add(records, Ordering::Relaxed);
+        lane.txn.store(0, Ordering::Release);
+        lane.tail.store(tail.0, Ordering::Release);
+        self.used().lock().push(number);
     }
 }
 
@@ -197,8 +218,8 @@ impl Transactions {
         let tail = self.lanes.tail(lane);
         let tail = if tail == PageId::NONE { self.first_page(lane)? } else { tail };
         let mut begin = place(s, tail)?;
-        let idle = self.lanes.pending[lane as usize].load(Ordering::Acquire) == 0;
-        let unwound = &self.lanes.unwound[lane as usize];
+        let Lane { pending, unwound, .. } = self.lanes.get(lane);
+        let idle = pending.load(Ordering::Acquire) == 0;
         let is_due =
             begin.used as usize >= REWIND_FROM || unwound.load(Ordering::Relaxed) >= REWIND_AFTER;
         if idle && is_due {
@@ -229,7 +250,7 @@ impl Transactions {
             mtr.commit();
             Ok::<_, Restart<Fault>>(page)
         })?;
-        self.lanes.tails[lane as usize].store(page.0, Ordering::Release);
+        self.lanes.get(lane).tail.store(page.0, Ordering::Release);
         Ok(page)
     }
 }
@@ -293,7 +314,7 @@ impl Txn {
         self.undo_records += records;
         self.changes += records;
         if let Some(lane) = &self.lane {
-            self.shared.lanes.tenant(lane.lane).count(self.undo_records);
+            self.shared.lanes.get(lane.lane).count(self.undo_records);
         }
     }
 

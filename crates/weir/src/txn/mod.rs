@@ -49,6 +49,7 @@ use crate::storage::{
     Fault, Interruptible, Interrupts, Need, Storage, interruptible, retry, to_make_room,
 };
 use crate::tree::{Near, Tree};
+use crossbeam_utils::CachePadded;
 use dead::DeadRanges;
 use history::Histories;
 use lane::{LaneUse, Lanes};
@@ -95,24 +96,30 @@ pub enum TxnError {
     },
 }
 
+/// What each commit changes.
+#[derive(Default)]
+struct Commits {
+    order: Mutex<()>,
+    /// Timestamp of the last one; they are counted from 1 on when the database is opened.
+    clock: AtomicU64,
+    history: Mutex<Histories>,
+}
+
 /// What all transactions of a database share.
 pub struct Transactions {
     /// Pages and log.
     pub storage: Arc<Storage>,
     /// Explicit row locks.
     pub locks: LockTable,
-    /// Timestamp of the last commit.
-    clock: AtomicU64,
-    committing: Mutex<()>,
+    commits: CachePadded<Commits>,
     status: StatusTable,
     snapshots: Snapshots,
     /// Everybody sees what transactions before this one have written.
-    horizon: AtomicU64,
+    horizon: CachePadded<AtomicU64>,
     advancing: Mutex<()>,
     /// How far transactions had come, in chunks, when the status table was trimmed.
     trimmed: AtomicU64,
     lanes: Lanes,
-    history: Mutex<Histories>,
     purging: Mutex<()>,
     /// Keeps writers from leaving more to purge than it does.
     pub pace: Pace,
@@ -148,8 +155,6 @@ impl Drop for HeldSnapshot {
 /// Counted since the database was opened.
 #[derive(Debug, Default)]
 pub struct TxnFigures {
-    /// Transactions that committed.
-    pub commits: AtomicU64,
     /// Transactions that were rolled back.
     pub rollbacks: AtomicU64,
     /// Undo records that purge had work with.
@@ -168,7 +173,7 @@ impl Transactions {
 
     /// Timestamp of the last commit.
     pub fn now(&self) -> u64 {
-        self.clock.load(Ordering::Acquire)
+        self.commits.clock.load(Ordering::Acquire)
     }
 
     /// Whether a transaction has not ended.
@@ -193,7 +198,7 @@ impl Transactions {
 
     /// Number of committed transactions whose undo is still kept.
     pub fn history_len(&self) -> u64 {
-        self.history.lock().transactions()
+        self.commits.history.lock().transactions()
     }
 
     /// The oldest live snapshot; without one, what the next would be.

@@ -6,6 +6,7 @@
 //! becomes less, slowly, and nobody stands still. What a snapshot keeps holds nobody back.
 
 use crate::storage::{Blocked, Waits};
+use crossbeam_utils::CachePadded;
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -23,7 +24,7 @@ const LONGEST: Duration = Duration::from_millis(20);
 #[derive(Debug, Default)]
 pub struct Pace {
     /// Undo records that wait for purge.
-    waiting: AtomicU64,
+    waiting: CachePadded<AtomicU64>,
     holds_back: AtomicBool,
     /// Undo records that writers may leave while they are held back.
     credit: AtomicI64,

@@ -61,7 +61,7 @@ impl Txn {
         self.prepared = true;
         self.drop_snapshot();
         let lane = self.lane.expect("a transaction with undo has a lane");
-        self.shared.lanes.tenant(lane.lane).prepare();
+        self.shared.lanes.get(lane.lane).prepare();
         self.shared.wait_for_log(end, durability)
     }
 
@@ -118,9 +118,9 @@ impl Transactions {
         let mut txn = self.begin();
         txn.id = found.txn;
         txn.lane = Some(LaneUse { lane: found.lane, begin, tail: found.tail });
-        let tenant = self.lanes.settle(found.lane, found.txn);
-        tenant.count(walk.records);
-        tenant.prepare();
+        let lane = self.lanes.settle(found.lane, found.txn);
+        lane.count(walk.records);
+        lane.prepare();
         txn.undo_records = walk.records;
         txn.purge_work = walk.purge_work;
         txn.prepared = true;

@@ -89,7 +89,7 @@ impl Transactions {
         self.advance_horizon();
         let oldest = self.oldest_snapshot();
         for done in 0..most {
-            let next = self.history.lock().oldest();
+            let next = self.commits.history.lock().oldest();
             if next.is_none() {
                 self.dead.forget_all();
             }
@@ -98,8 +98,8 @@ impl Transactions {
                 Err(fault) if fault.damaged_page().is_some() => self.leave(history)?,
                 purged => purged?,
             }
-            self.history.lock().pop();
-            self.lanes.pending[history.lane as usize].fetch_sub(1, Ordering::AcqRel);
+            self.commits.history.lock().pop();
+            self.lanes.get(history.lane).pending.fetch_sub(1, Ordering::AcqRel);
         }
         Ok(most)
     }
@@ -107,9 +107,9 @@ impl Transactions {
     /// What a transaction leaves to purge, which keeps its lane from being rewound.
     pub(super) fn queue_for_purge(&self, history: History) {
         self.pace.leave(history.records);
-        let mut all = self.history.lock();
+        let mut all = self.commits.history.lock();
         if all.push(history) {
-            self.lanes.pending[history.lane as usize].fetch_add(1, Ordering::AcqRel);
+            self.lanes.get(history.lane).pending.fetch_add(1, Ordering::AcqRel);
         }
     }
 
@@ -148,7 +148,7 @@ impl Transactions {
             }
             let page = self.free_head(s, history.lane, page)?;
             history.begin = UndoPlace { page, used: weir_page::page::BODY as u16, last: 0 };
-            self.history.lock().proceed(history.begin);
+            self.commits.history.lock().proceed(history.begin);
         }
     }
 
@@ -477,7 +477,7 @@ mod tests {
         let tree = tree(&txns);
         commit(&txns, tree, b"row", Op::Insert(&[1; LONG]));
         commit(&txns, tree, b"row", Op::Delete);
-        let history = txns.history.lock().oldest().unwrap();
+        let history = txns.commits.history.lock().oldest().unwrap();
         let UndoPlace { page, used, .. } = history.begin;
         let found = txns.next_work(page, used, u16::MAX, true).unwrap().pop().unwrap();
         let s = &*txns.storage;
@@ -530,7 +530,7 @@ mod tests {
         deleter.commit(Durability::Write).unwrap();
         commit(&txns, two, b"e", Op::Insert(b"revived"));
         assert_eq!(keys(&txns, one).len() + keys(&txns, two).len(), 12);
-        let history = txns.history.lock().oldest().unwrap();
+        let history = txns.commits.history.lock().oldest().unwrap();
         let UndoPlace { page, used, .. } = history.begin;
         // It may be done again after a crash.
         let found = || txns.next_work(page, used, u16::MAX, true).unwrap();

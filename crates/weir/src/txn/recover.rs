@@ -10,6 +10,7 @@ use super::status::{State, StatusTable};
 use super::{Resurrected, Stagings, Transactions, TxnError, TxnFigures};
 use crate::lock::LockTable;
 use crate::storage::{Fault, Mtr, Restart, Storage, retry};
+use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,18 +50,17 @@ impl Transactions {
     ) -> Arc<Transactions> {
         let next = TxnId(storage.next_txn.load(Ordering::Acquire));
         let horizon = active.iter().copied().min().unwrap_or(next).min(next);
+        let lanes = Lanes::new(tails, taken, storage.is_inline());
         Arc::new(Transactions {
             storage,
             locks: LockTable::new(),
-            clock: AtomicU64::new(0),
-            committing: Mutex::default(),
+            commits: CachePadded::default(),
             status: StatusTable::new(next, active),
             snapshots: Snapshots::default(),
-            horizon: AtomicU64::new(horizon.0),
+            horizon: AtomicU64::new(horizon.0).into(),
             advancing: Mutex::default(),
             trimmed: AtomicU64::new(0),
-            lanes: Lanes::new(tails, taken),
-            history: Mutex::default(),
+            lanes,
             purging: Mutex::default(),
             pace: Pace::default(),
             dead: DeadRanges::default(),

@@ -6,6 +6,7 @@
 //! before the time that the clock had shown.
 
 use crate::sync::{Mutex, thread_number};
+use crossbeam_utils::CachePadded;
 use std::collections::VecDeque;
 
 #[cfg(not(feature = "shuttle"))]
@@ -29,16 +30,15 @@ struct Live {
     users: u32,
 }
 
-/// In ascending order; on cache lines of its own (two, as processors fetch them in pairs).
-#[repr(align(128))]
-struct Shard(Mutex<VecDeque<Live>>);
+/// In ascending order.
+type Shard = CachePadded<Mutex<VecDeque<Live>>>;
 
 /// See the module.
 pub struct Snapshots([Shard; SHARDS]);
 
 impl Default for Snapshots {
     fn default() -> Self {
-        Snapshots(std::array::from_fn(|_| Shard(Mutex::new(VecDeque::new()))))
+        Snapshots(std::array::from_fn(|_| Mutex::new(VecDeque::new()).into()))
     }
 }
 
@@ -50,7 +50,7 @@ impl Snapshots {
     }
 
     pub(super) fn take_in(&self, shard: usize, clock: impl FnOnce() -> u64) -> Snapshot {
-        let mut live = self.0[shard].0.lock();
+        let mut live = self.0[shard].lock();
         // Under the mutex: see the module.
         let at = clock();
         match live.back_mut() {
@@ -65,7 +65,7 @@ impl Snapshots {
 
     /// One more reads at a snapshot.
     pub fn hold(&self, snapshot: Snapshot) -> Snapshot {
-        let mut live = self.0[snapshot.shard].0.lock();
+        let mut live = self.0[snapshot.shard].lock();
         let place = place_of(&live, snapshot);
         live[place].users += 1;
         snapshot
@@ -73,7 +73,7 @@ impl Snapshots {
 
     /// One less reads at a snapshot.
     pub fn end(&self, snapshot: Snapshot) {
-        let mut live = self.0[snapshot.shard].0.lock();
+        let mut live = self.0[snapshot.shard].lock();
         let place = place_of(&live, snapshot);
         live[place].users -= 1;
         if live[place].users == 0 {
@@ -84,7 +84,7 @@ impl Snapshots {
     /// The oldest; none is taken before it from now on.
     pub fn oldest(&self, clock: impl FnOnce() -> u64) -> u64 {
         let now = clock();
-        let oldest = |shard: &Shard| shard.0.lock().front().map(|live| live.at);
+        let oldest = |shard: &Shard| shard.lock().front().map(|live| live.at);
         self.0.iter().filter_map(oldest).fold(now, u64::min)
     }
 
@@ -93,7 +93,7 @@ impl Snapshots {
         let now = clock();
         let mut all = Vec::new();
         for shard in &self.0 {
-            all.extend(shard.0.lock().iter().map(|live| live.at));
+            all.extend(shard.lock().iter().map(|live| live.at));
         }
         (all, now)
     }

@@ -5,7 +5,7 @@
 //! tell transactions apart are collapsed to one number, so memory grows with the number of live
 //! snapshots, not with the number of transactions.
 
-use crate::sync::{AtomicU64, Ordering, RwLock};
+use crate::sync::{AtomicU64, Ordering, ReadMostly};
 use std::collections::VecDeque;
 use weir_page::TxnId;
 
@@ -41,7 +41,7 @@ struct Chunks {
 
 /// See the module.
 pub struct StatusTable {
-    chunks: RwLock<Chunks>,
+    chunks: ReadMostly<Chunks>,
     /// Transactions before the first chunk that had not ended when the database was opened, in ascending order.
     old: Box<[(TxnId, AtomicU64)]>,
 }
@@ -55,7 +55,7 @@ impl StatusTable {
             |id| AtomicU64::new(if is_active(id) { ACTIVE } else { word_of(State::Committed(0)) });
         let chunk = |number: u64| (number * CHUNK..(number + 1) * CHUNK).map(word).collect();
         let chunks = (first..next.0.div_ceil(CHUNK)).map(|number| Chunk::Full(chunk(number)));
-        let chunks = RwLock::new(Chunks { first, chunks: chunks.collect() });
+        let chunks = ReadMostly::new(Chunks { first, chunks: chunks.collect() });
         let old = active.iter().filter(|txn| txn.0 < first * CHUNK);
         let mut old: Box<[_]> = old.map(|txn| (*txn, AtomicU64::new(ACTIVE))).collect();
         old.sort_unstable_by_key(|(txn, _)| *txn);
@@ -86,11 +86,14 @@ impl StatusTable {
 
     /// What has become of a transaction.
     pub fn get(&self, txn: TxnId) -> State {
-        let inner = self.chunks.read();
-        let Some(index) = (txn.0 / CHUNK).checked_sub(inner.first) else {
+        self.get_in(&self.chunks.read(), txn)
+    }
+
+    fn get_in(&self, chunks: &Chunks, txn: TxnId) -> State {
+        let Some(index) = (txn.0 / CHUNK).checked_sub(chunks.first) else {
             return self.old(txn).map_or(State::Committed(0), state_in);
         };
-        match inner.chunks.get(index as usize) {
+        match chunks.chunks.get(index as usize) {
             None => State::Active,
             Some(Chunk::Collapsed(newest)) => State::Committed(*newest),
             Some(Chunk::Full(entries)) => state_in(&entries[(txn.0 % CHUNK) as usize]),
@@ -100,7 +103,8 @@ impl StatusTable {
     /// The first from `from` on and before `next` that has not ended or is newer than the snapshot `oldest`; `next` if there
     /// is none.
     pub fn settled_up_to(&self, from: u64, next: u64, oldest: u64) -> u64 {
-        let is_settled = |txn: &u64| match self.get(TxnId(*txn)) {
+        let chunks = self.chunks.read();
+        let is_settled = |txn: &u64| match self.get_in(&chunks, TxnId(*txn)) {
             State::Active => false,
             State::Committed(stamp) => stamp <= oldest,
             State::Aborted => true,

@@ -31,7 +31,7 @@ const LIMIT: u64 = 2 * STRIPED_FROM;
 fn nearly_full(limit: u64, frames: &Frames) -> DirtyCredits {
     let credits = DirtyCredits::new(limit);
     let dirty = limit - reserve(limit) - STRIPES as u64 * QUOTA - 3;
-    credits.taken.0.store(dirty, SeqCst);
+    credits.taken.store(dirty, SeqCst);
     frames.dirty.store(dirty, SeqCst);
     credits
 }
