@@ -575,3 +575,26 @@ fn a_database_is_compacted_and_checked_where_there_is_one() {
     }
     assert!(names(&dir.path().join("empty")).is_empty(), "nothing was created");
 }
+
+#[test]
+fn what_is_whole_of_a_damaged_database_is_compacted() {
+    let dir = tempfile::tempdir().unwrap();
+    let steps = "load,l.i1:rows=50k:delete";
+    let bench = ["bench", "insert", "--rows", "50k", "--steps", steps, "--memory", "16M"];
+    let rest = ["--redo=8M", "--dir", "data", "--keep", "--json=out/run.json", "--quiet"];
+    let output = weir(&[&bench[..], &rest[..]].concat(), dir.path());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    // Nothing is left in the log that pages could be made from.
+    assert!(weir(&["compact", "data"], dir.path()).status.success());
+    let path = dir.path().join("data/data");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let half = bytes.len() / 2;
+    bytes[half..half + (64 << 10)].fill(0xa5);
+    std::fs::write(&path, bytes).unwrap();
+    let output = weir(&["compact", "data"], dir.path());
+    assert_eq!(output.status.code(), Some(1));
+    let err = text(&output.stderr);
+    assert!(err.contains("is damaged (`weir check` tells more)"), "{err}");
+    assert!(text(&output.stdout).contains("\nnow: "), "it goes on: {}", text(&output.stdout));
+    assert!(!weir(&["check", "data"], dir.path()).status.success());
+}
