@@ -78,6 +78,18 @@ impl Mode {
     }
 }
 
+/// Ends a wait when it is dropped: a panic of the observer's must not leave a waiter that never goes.
+struct CancelWait<'a> {
+    table: &'a LockTable,
+    txn: TxnId,
+}
+
+impl Drop for CancelWait<'_> {
+    fn drop(&mut self) {
+        self.table.cancel(self.txn);
+    }
+}
+
 /// Why a lock was not granted. The transaction's other locks are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LockError {
@@ -292,7 +304,9 @@ impl LockTable {
             Begun::Granted(new) => return Ok(Granted { is_new: new, waited: false }),
             Begun::Waits { waiter, new, in_the_way } => {
                 if let Some(observe) = self.observer.get().filter(|_| !req.timeout.is_zero()) {
+                    let unless_it_panics = CancelWait { table: self, txn: req.txn };
                     observe(req.txn, &in_the_way);
+                    std::mem::forget(unless_it_panics);
                 }
                 (waiter, new)
             }

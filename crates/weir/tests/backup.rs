@@ -31,6 +31,31 @@ fn ids(db: &Database) -> Vec<u64> {
     items.into_iter().map(|(id, _)| id).collect()
 }
 
+/// It was where the copy had come to, in the middle of a group: no start could read the log from there.
+#[test]
+fn a_checkpoint_beside_a_backup_is_where_the_log_can_be_read_from() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || Database::open(dir.path(), options(64 << 20, 64 << 20)).unwrap();
+    let db = open();
+    let table = db.create_table("items", items()).unwrap();
+    drop((table, db));
+    for (nth, steps) in (1..=4).enumerate() {
+        let db = open();
+        let first = nth as u64 * 10_000;
+        insert(&db, &db.table("items").unwrap(), first..first + 10_000);
+        let copy = tempfile::tempdir().unwrap();
+        let mut backup = db.begin_backup(copy.path()).unwrap();
+        for _ in 0..steps {
+            assert!(backup.step().unwrap());
+            db.checkpoint().unwrap();
+        }
+        drop((backup, db));
+        let db = open();
+        assert!(ids(&db).into_iter().eq(0..first + 10_000), "after {steps} steps");
+        db.check(&mut |finding| panic!("{finding}")).unwrap();
+    }
+}
+
 const WRITERS: u64 = 3;
 /// Rows of a transaction.
 const BLOCK: u64 = 20;

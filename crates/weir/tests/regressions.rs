@@ -144,6 +144,32 @@ fn a_panic_gives_up_the_locks_of_its_transaction() {
 }
 
 #[test]
+fn a_panic_of_who_observes_waits_leaves_no_waiter() {
+    let dir = tempfile::tempdir().unwrap();
+    let short = options(8 << 20, 8 << 20).lock_wait_timeout(Duration::from_millis(100));
+    let db = Database::open(dir.path(), short).unwrap();
+    let table = db.create_table("items", items()).unwrap();
+    retried(&db, Isolation::default(), |txn| txn.insert(&table, &values(1, &item(1, "b", 10))));
+    db.observe_waits(|_, _| panic!("a mistake of the observer's"));
+    let mut holder = db.begin(Isolation::RepeatableRead).unwrap();
+    holder.update(&table, &values(1, &item(2, "c", 20))).unwrap();
+    let panicked = std::thread::scope(|scope| {
+        let waiter = || {
+            let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+            txn.update(&table, &values(1, &item(3, "d", 30))).map(drop)
+        };
+        scope.spawn(waiter).join()
+    });
+    assert!(panicked.is_err());
+    holder.commit().unwrap();
+    assert_eq!(db.locks(), []);
+    // Nobody is in its way: the observer isn't called again.
+    let mut next = db.begin(Isolation::RepeatableRead).unwrap();
+    assert!(next.update(&table, &values(1, &item(4, "e", 40))).unwrap());
+    next.commit().unwrap();
+}
+
+#[test]
 fn a_wait_may_be_endless() {
     let dir = tempfile::tempdir().unwrap();
     let endless = options(8 << 20, 8 << 20).lock_wait_timeout(Duration::MAX);
@@ -389,6 +415,30 @@ fn a_table_of_another_database_is_refused() {
     }
     let table = db.table("items").unwrap();
     assert_eq!(all_items(&mut db.begin(Isolation::default()).unwrap(), &table).len(), 1);
+}
+
+/// Where its log was longer it said that the commit was durable, where it was shorter it panicked.
+#[test]
+fn a_commit_of_another_database_is_not_waited_for() {
+    let dirs = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let [db, other] = [0, 1].map(|n| {
+        let db = Database::open(dirs[n].path(), options(4 << 20, 4 << 20)).unwrap();
+        let table = db.create_table("items", items()).unwrap();
+        retried(&db, Isolation::default(), |txn| {
+            let mut rows = 0..1000 * n as u64;
+            rows.try_for_each(|id| txn.insert(&table, &values(id, &item(1, id, 0))))
+        });
+        db
+    });
+    for (one, other) in [(&db, &other), (&other, &db)] {
+        let table = one.table("items").unwrap();
+        let mut txn = one.begin(Isolation::default()).unwrap();
+        txn.insert(&table, &values(5000, &item(1, "new", 0))).unwrap();
+        let committed = txn.commit_in_order().unwrap();
+        let error = other.wait(committed).unwrap_err();
+        assert!(matches!(error, Error::ForeignCommit), "{error}");
+        one.wait(committed).unwrap();
+    }
 }
 
 /// Writers that a slow device held back could not be killed.

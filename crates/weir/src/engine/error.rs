@@ -90,6 +90,11 @@ pub enum Error {
     /// The table is of another database, or of the same one as it was opened before: look it up by its name.
     #[error("table `{0}` is of another database, or of an earlier opening: look it up by its name")]
     ForeignTable(String),
+    /// The commit is of another database, or of the same one as it was opened before. It isn't known whether it is durable.
+    #[error(
+        "the commit is of another database, or of an earlier opening: it can't be waited for here"
+    )]
+    ForeignCommit,
     /// There is no row with that key. The statement did nothing; the transaction goes on.
     #[error("table `{0}` has no row with that key")]
     NoSuchRow(String),

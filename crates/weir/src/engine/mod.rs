@@ -274,8 +274,8 @@ impl Database {
     }
 
     /// Has `preference` asked which of two transactions that wait for each other in a circle is to be rolled
-    /// back: the lesser one; equal if either may be. It must not wait, nor call the database. The first
-    /// preference stays.
+    /// back: the lesser one; equal if either may be. It must not wait, nor panic, nor call the database. The
+    /// first preference stays.
     pub fn prefer_victims(
         &self,
         preference: impl Fn(TxnId, TxnId) -> std::cmp::Ordering + Send + Sync + 'static,

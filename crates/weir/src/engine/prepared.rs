@@ -5,7 +5,7 @@
 
 use super::Database;
 use super::error::{Error, Result};
-use super::table::{Table, Use, Waits};
+use super::table::{Home, Table, Use, Waits};
 use super::transaction::Transaction;
 use crate::txn::{Durability, Resurrected, Txn};
 use crossbeam_utils::CachePadded;
@@ -107,6 +107,8 @@ impl Registry {
 pub struct Committed {
     /// Where it ends in the log; none if nothing was written.
     pub(super) end: Option<Lsn>,
+    /// Whose log that is.
+    pub(super) home: Home,
     pub(super) durability: Durability,
 }
 
@@ -206,7 +208,7 @@ impl Database {
         match detached.txn.commit_visibly() {
             Ok(end) => {
                 registry.remove(xid);
-                self.wait(Committed { end, durability })
+                self.wait(Committed { end, home: self.0.home, durability })
             }
             Err(error) => {
                 registry.put_back(xid.to_vec(), detached);
@@ -230,8 +232,11 @@ impl Database {
     /// Waits until a commit is as durable as its transaction asked for.
     ///
     /// # Errors
-    /// Storage errors: then it isn't known whether it is durable.
+    /// [`Error::ForeignCommit`]; storage errors: then it isn't known whether it is durable.
     pub fn wait(&self, committed: Committed) -> Result<()> {
+        if committed.home != self.0.home {
+            return Err(Error::ForeignCommit);
+        }
         match committed.end {
             Some(end) => Ok(self.0.shared.wait_for_log(end, committed.durability)?),
             None => Ok(()),

@@ -386,7 +386,7 @@ impl Transaction {
         if let Some(xid) = self.xid.take() {
             self.db.prepared.remove(&xid);
         }
-        Ok(Committed { end, durability: self.durability })
+        Ok(Committed { end, home: self.db.home, durability: self.durability })
     }
 
     /// Commits. Returns when the transaction is as durable as was asked for.

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_os::Disk;
 use weir_page::Lsn;
+use weir_redo::Copied;
 use weir_store::{Control, DataCopy, UNIT, write_first_control};
 
 /// A backup that has copied nothing of the log for that long is given up for a writer who waits for the log.
@@ -24,6 +25,7 @@ const STALLED: Duration = Duration::from_secs(10);
 pub struct KeptLog(Mutex<Option<Kept>>);
 
 struct Kept {
+    /// The start of a group: the checkpoint may come to be there.
     from: Lsn,
     /// When it came there.
     since: Instant,
@@ -39,13 +41,13 @@ impl KeptLog {
         *self.0.lock() = Some(Kept { from, since: Instant::now() });
     }
 
-    /// Keeps no more than what is from `copied` on.
+    /// Keeps no more than what is from there on.
     ///
     /// # Errors
     /// `BackupGivenUp`.
-    fn advance(&self, copied: Lsn) -> Result<(), Fault> {
+    fn advance(&self, from: Lsn) -> Result<(), Fault> {
         match &mut *self.0.lock() {
-            Some(kept) => *kept = Kept { from: copied, since: Instant::now() },
+            Some(kept) => *kept = Kept { from, since: Instant::now() },
             None => return Err(Fault::BackupGivenUp),
         }
         Ok(())
@@ -80,7 +82,7 @@ pub struct Copying {
 /// What is copied next.
 #[derive(Clone, Copy)]
 enum Stage {
-    Log(Lsn),
+    Log(Copied),
     Data(u64),
     Done,
     Failed,
@@ -131,13 +133,14 @@ impl Storage {
             to,
             control: Control { map_bytes, dirty_table, ..control },
             data,
-            stage: Stage::Log(checkpoint),
+            stage: Stage::Log(Copied::begin(checkpoint)),
             done_bytes: map_bytes,
             all_bytes,
         };
-        // A writer with one thread can't wait until the log is copied.
+        // A writer with one thread can't wait until the log is copied. The checkpoint follows, as it would beside threads.
         while self.inline && matches!(copying.stage, Stage::Log(_)) {
             self.backup_step(&mut copying)?;
+            self.checkpoint()?;
         }
         Ok(copying)
     }
@@ -171,14 +174,14 @@ impl Storage {
     fn next_stage(&self, copying: &mut Copying) -> Result<Stage, Fault> {
         self.check()?;
         match copying.stage {
-            Stage::Log(at) => {
+            Stage::Log(before) => {
                 let end = copying.control.durable;
-                let copied = self.redo.copy_log(at, end, &*copying.to);
+                let copied = self.redo.copy_log(before, end, &*copying.to);
                 // What was given up meanwhile may be another part of the log by now.
-                self.kept_log.advance(*copied.as_ref().unwrap_or(&at))?;
+                self.kept_log.advance(copied.as_ref().unwrap_or(&before).bound())?;
                 let copied = copied?;
-                copying.done_bytes += copied.0 - at.0;
-                if copied < end {
+                copying.done_bytes += copied.to().0 - before.to().0;
+                if copied.to() < end {
                     return Ok(Stage::Log(copied));
                 }
                 self.kept_log.give_up();
