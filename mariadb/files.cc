@@ -37,7 +37,7 @@ std::vector<Bytes> tables_with(const char *extension)
   std::vector<Bytes> tables;
   size_t len= strlen(extension);
   for (const Bytes &database : names_in(mysql_real_data_home, true))
-    if (database != "weir")
+    if (database != DIRECTORY)
       for (const Bytes &file : names_in(mysql_real_data_home + database, false))
         if (file.size() > len && !file.compare(file.size() - len, len, extension))
           tables.push_back(database + FN_LIBCHAR + file.substr(0, file.size() - len));

@@ -37,8 +37,21 @@ static void warn_of_directories(THD *thd, const HA_CREATE_INFO *info)
     warn("INDEX DIRECTORY");
 }
 
+// The engine's directory is none of the server's databases, though the server takes it for one that is there: SHOW DATABASES, a
+// dump and a backup pass over it.
+static bool is_in_own_directory(const Bytes &name)
+{
+  const Bytes own= Bytes(DIRECTORY) + "/";
+  if (name.compare(0, own.size(), own) != 0)
+    return false;
+  my_error(ER_WRONG_DB_NAME, MYF(0), DIRECTORY);
+  return true;
+}
+
 int ha_weir::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
 {
+  if (is_in_own_directory(table_name(name)))
+    return HA_ERR_UNSUPPORTED;
   if (has_foreign_key(ha_thd()))
   {
     my_error(ER_CHECK_NOT_IMPLEMENTED, MYF(0), "FOREIGN KEY constraints");
@@ -98,6 +111,8 @@ int ha_weir::delete_table(const char *path)
 int ha_weir::rename_table(const char *from, const char *to)
 {
   Bytes old_name= table_name(from), new_name= table_name(to);
+  if (is_in_own_directory(new_name))
+    return HA_ERR_UNSUPPORTED;
   THD *thd= current_thd;
   Session *session= thd ? Session::find(thd) : nullptr;
   // EXCHANGE PARTITION has read the table in its own transaction, which has done its work now.

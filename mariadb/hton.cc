@@ -453,8 +453,8 @@ static int init(void *p)
   hton->tablefile_extensions= no_files;
 
   // Beside the directories of databases, but none of them.
-  ignore_db_dirs_append("weir");
-  Bytes directory= Bytes(mysql_real_data_home) + "weir";
+  ignore_db_dirs_append(DIRECTORY);
+  Bytes directory= Bytes(mysql_real_data_home) + DIRECTORY;
   if (open_telling(bytes_of(directory), open_options(), &database) != WEIR_RESULT_OK)
   {
     sql_print_error("WEIR: the database can't be opened: %s", weir_error_message());

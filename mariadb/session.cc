@@ -95,6 +95,19 @@ bool is_update_ignore(THD *thd)
   return thd->lex->ignore && (thd->lex->sql_command == SQLCOM_UPDATE || thd->lex->sql_command == SQLCOM_UPDATE_MULTI);
 }
 
+bool may_copy_table(THD *thd)
+{
+  switch (thd->lex->sql_command) {
+  case SQLCOM_ALTER_TABLE:
+  case SQLCOM_CREATE_INDEX:
+  case SQLCOM_DROP_INDEX:
+  case SQLCOM_OPTIMIZE:
+    return true;
+  default:
+    return false;
+  }
+}
+
 // Whether nobody may write what the server has looked for in vain, for a UNIQUE that it checks itself before it writes:
 // also in a trigger or a function, whose statements aren't known yet.
 static bool checks_before_writing(THD *thd)
@@ -115,6 +128,9 @@ int Session::begin_statement(THD *thd, bool reads_only)
     auto isolation= static_cast<WeirIsolation>(thd_tx_isolation(thd));
     // A statement that is a transaction of its own and only reads can be put where its snapshot is.
     if (isolation == WEIR_ISOLATION_SERIALIZABLE && reads_only && !in_transaction(thd))
+      isolation= WEIR_ISOLATION_REPEATABLE_READ;
+    // So that it locks ranges of what it copies, not each row.
+    if (may_copy_table(thd))
       isolation= WEIR_ISOLATION_REPEATABLE_READ;
     if (int error= begin(thd, isolation))
       return error;

@@ -17,6 +17,8 @@ namespace weir {
 
 extern handlerton *hton;
 extern WeirDatabase *database;
+// Its directory, beside those of the server's databases.
+constexpr char DIRECTORY[]= "weir";
 
 // Who only looks at the database: neither a handler nor a transaction keeps the server from taking the engine away
 // meanwhile.
@@ -153,6 +155,9 @@ inline bool is_killed(THD *thd)
 
 // Whether the statement passes over rows that would become duplicates of others.
 bool is_update_ignore(THD *thd);
+
+// Whether the statement changes a definition, and may read the table's rows to write them into a copy or to see where they belong.
+bool may_copy_table(THD *thd);
 
 uint64_t lock_wait_timeout_ms(THD *thd);
 // How long a connection's change of definitions waits for those who use the table, which KILL ends: prepared

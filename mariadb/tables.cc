@@ -134,7 +134,7 @@ extern "C" void lock_row(void *context, const WeirLockInfo *info)
 // Keys are other people's data: only who may see all processes may see them.
 static bool may_see(THD *thd)
 {
-  return !check_access(thd, PROCESS_ACL, nullptr, nullptr, nullptr, false, true);
+  return !check_global_access(thd, PROCESS_ACL, true);
 }
 
 static int fill_transactions(THD *thd, TABLE_LIST *tables, Item *)

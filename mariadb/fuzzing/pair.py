@@ -43,8 +43,8 @@ class Pair:
         for engine in ENGINES:
             connection = server.connect()
             with connection.cursor() as cursor:
-                cursor.execute(f"CREATE DATABASE IF NOT EXISTS {engine}")
-                cursor.execute(f"USE {engine}")
+                cursor.execute(f"CREATE DATABASE IF NOT EXISTS in_{engine}")
+                cursor.execute(f"USE in_{engine}")
                 cursor.execute(f"SET default_storage_engine = {engine}, timestamp = 1700000000")
             self.connections[engine] = connection
 
