@@ -10,7 +10,7 @@
 //! # Invariants
 //! - The endpoint changes nothing: it answers `GET /metrics` and `GET /`, and refuses the rest.
 //! - One thread, one connection at a time, each with a deadline and a limit of bytes: whoever is slow
-//!   delays other readers of figures, never the database.
+//!   delays other readers of figures, never the database; who has asked nothing yet makes way for them.
 //! - There is no authentication. A port given alone is one of the loopback interface; others have to be
 //!   asked for by address.
 //!

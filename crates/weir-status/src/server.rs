@@ -12,6 +12,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use std::{fs, str};
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::Timespec;
+
 use crate::address::Address;
 use crate::figure::Figure;
 use crate::text::{CONTENT_TYPE, exposition};
@@ -76,6 +79,14 @@ impl Listener {
         }
     }
 
+    /// Whether somebody waits to be accepted.
+    fn is_wanted(&self) -> bool {
+        let mut events = [PollFd::new(self, PollFlags::IN)];
+        poll(&mut events, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+    }
+}
+
+impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Listener::Tcp(listener) => listener.as_fd(),
@@ -149,7 +160,7 @@ fn serve(listener: &Listener, ending: &AtomicBool, figures: &dyn Fn() -> Vec<Fig
     while !ending.load(Ordering::Acquire) {
         match listener.accept() {
             // Who went away before the answer doesn't miss it.
-            Ok(mut stream) => drop(answer(stream.as_mut(), ending, figures)),
+            Ok(mut stream) => drop(answer(stream.as_mut(), listener, ending, figures)),
             // Out of file descriptors, perhaps: others will be closed.
             Err(_) if !ending.load(Ordering::Acquire) => thread::sleep(SLICE),
             Err(_) => {}
@@ -159,23 +170,32 @@ fn serve(listener: &Listener, ending: &AtomicBool, figures: &dyn Fn() -> Vec<Fig
 
 fn answer(
     stream: &mut dyn Stream,
+    listener: &Listener,
     ending: &AtomicBool,
     figures: &dyn Fn() -> Vec<Figure>,
 ) -> io::Result<()> {
     stream.set_timeout(SLICE)?;
     let deadline = Instant::now() + DEADLINE;
     let go_on = || Instant::now() < deadline && !ending.load(Ordering::Acquire);
-    let Some(request) = read_request(stream, &go_on)? else { return Ok(()) };
+    let others_wait = || listener.is_wanted();
+    let Some(request) = read_request(stream, &go_on, &others_wait)? else { return Ok(()) };
     let response = respond(&request, figures);
     write_all(stream, response.as_bytes(), &go_on)
 }
 
-/// Reads to the end of the head; `None` when time is up or the other end closed.
-fn read_request(stream: &mut dyn Stream, go_on: &dyn Fn() -> bool) -> io::Result<Option<Vec<u8>>> {
+/// Reads to the end of the head; `None` when time is up or the other end closed, or has sent nothing and others wait.
+fn read_request(
+    stream: &mut dyn Stream,
+    go_on: &dyn Fn() -> bool,
+    others_wait: &dyn Fn() -> bool,
+) -> io::Result<Option<Vec<u8>>> {
     let mut request = Vec::new();
     let mut part = [0; 1024];
     while go_on() {
         let read = match stream.read(&mut part) {
+            Err(error) if is_slow(&error) && request.is_empty() && others_wait() => {
+                return Ok(None);
+            }
             Err(error) if is_slow(&error) => continue,
             read => read?,
         };
