@@ -34,7 +34,8 @@ pub enum Error {
     /// transaction goes on.
     #[error("the wait was cancelled: the statement did nothing, the transaction goes on")]
     Cancelled,
-    /// Too many transactions write at once. Try again when some have ended.
+    /// Too many transactions write at once, those that are prepared among them, also after a restart. Try again when some
+    /// have ended; until then no definition changes either.
     #[error("too many read-write transactions at once: at most {most}")]
     TooManyTransactions {
         /// How many there may be.

@@ -358,7 +358,8 @@ impl Transaction {
     }
 
     /// Takes back what was done since the savepoint. Locks of locking reads are kept; rows that were only
-    /// written since are free for others again. Savepoints since then are no more.
+    /// written since are free for others again. Savepoints since then are no more. Another transaction's savepoint isn't
+    /// always found out: what it takes back here is anyone's guess.
     ///
     /// # Errors
     /// [`Error::NoSuchSavepoint`]; storage errors.
