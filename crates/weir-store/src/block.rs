@@ -171,6 +171,8 @@ const FRESH: BlockState = BlockState { version: 0, newest: 0, rec_lsn: CLEAN };
 #[derive(Default)]
 pub(crate) struct BlockTable {
     states: Vec<BlockState>,
+    /// The newest version of all blocks: the next ones are newer.
+    newest_version: u64,
     /// Dirty blocks by `rec_lsn`.
     dirty: BTreeSet<(u64, u32)>,
     /// Blocks being written, with the `rec_lsn` that they have until the sync.
@@ -190,6 +192,17 @@ impl BlockTable {
         let state = self.state(block);
         state.version = version;
         state.newest = newest.0;
+        self.take_version(version);
+    }
+
+    /// No block is given this version, or an older one, from now on.
+    pub fn take_version(&mut self, version: u64) {
+        self.newest_version = self.newest_version.max(version);
+    }
+
+    /// The newest version of all blocks.
+    pub fn newest_version(&self) -> u64 {
+        self.newest_version
     }
 
     /// The version of a block that was last persisted; 0 if none was.
@@ -232,11 +245,14 @@ impl BlockTable {
         blocks
     }
 
-    /// Takes up a dirty block for writing.
+    /// Takes up a dirty block for writing. Its version is newer than those of all blocks that were persisted.
     pub fn start_write(&mut self, block: u32) -> Draft {
+        let next = self.newest_version + 1;
         let state = self.state(block);
         let rec_lsn = std::mem::replace(&mut state.rec_lsn, CLEAN);
-        let draft = Draft { block, version: state.version + 1, newest: Lsn(state.newest) };
+        // It goes to the other slot.
+        let version = next + u64::from(next % 2 == state.version % 2);
+        let draft = Draft { block, version, newest: Lsn(state.newest) };
         assert!(self.dirty.remove(&(rec_lsn, block)), "block {block} was written while clean");
         let before = self.writing.insert(block, rec_lsn);
         assert!(before.is_none(), "block {block} is written twice at once");
@@ -247,6 +263,7 @@ impl BlockTable {
     pub fn finish_write(&mut self, draft: &Draft) {
         self.writing.remove(&draft.block).expect("a finished write was started");
         self.state(draft.block).version = draft.version;
+        self.take_version(draft.version);
     }
 
     /// Dirty blocks, those being written included.

@@ -26,7 +26,8 @@
 //! | 81     | 7     | 0                                                 |
 //! | 88     | 8     | bytes of the map file; 0: not told                |
 //! | 96     | 8     | LSN of the dirty page table that counts; 0: none  |
-//! | 104    |       | 0                                                 |
+//! | 104    | 8     | newest version of a map block, as far as they were synced; 0: not told |
+//! | 112    |       | 0                                                 |
 //!
 //! Format 1 was before there were keys in short form, 2 before key heads had gaps, 3 before images left out holes, 4
 //! before a write in the log left out what the one before it says. The file of an older format is written anew when
@@ -65,6 +66,9 @@ pub struct Control {
     pub dirty_table: Lsn,
     /// The map file was durably as long as that, as the store fills in: a shorter one lacks blocks.
     pub map_bytes: u64,
+    /// Map blocks up to this version had been synced, and those that are written later have newer ones, as the store fills in: a broken
+    /// one of them is no write cut short.
+    pub map_version: u64,
 }
 
 /// Byte offset of the slot that holds `version`.
@@ -91,6 +95,7 @@ pub(crate) fn encode(control: &Control, version: u64, out: &mut [u8]) {
     out[80] = u8::from(control.clean);
     out[88..96].copy_from_slice(&control.map_bytes.to_le_bytes());
     out[96..104].copy_from_slice(&control.dirty_table.0.to_le_bytes());
+    out[104..112].copy_from_slice(&control.map_version.to_le_bytes());
     let crc = crc32c::crc32c(out);
     out[12..16].copy_from_slice(&crc.to_le_bytes());
 }
@@ -135,6 +140,7 @@ pub(crate) fn decode(slots: [&[u8]; 2], file: &str) -> Result<(Control, u64, u32
         clean: slot[80] == 1,
         map_bytes: u64::from_le_bytes(field(slot, 88)),
         dirty_table: Lsn(u64::from_le_bytes(field(slot, 96))),
+        map_version: u64::from_le_bytes(field(slot, 104)),
     };
     Ok((control, version(slot), u32::from_le_bytes(field(slot, 8))))
 }
@@ -174,6 +180,7 @@ mod tests {
             clean: true,
             map_bytes: 0,
             dirty_table: Lsn(0),
+            map_version: 0,
         }
     }
 

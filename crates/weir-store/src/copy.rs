@@ -95,6 +95,11 @@ impl Store {
         Ok((copy, bytes))
     }
 
+    /// Up to which version blocks of the map file are persisted.
+    pub fn map_version(&self) -> u64 {
+        self.map_io.lock().synced_version
+    }
+
     /// Copies some of the first `end` bytes of the map file, from `from` on; returns up to where that is done. Each block is
     /// copied as it was last persisted: it may be written again meanwhile.
     ///

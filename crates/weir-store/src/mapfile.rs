@@ -47,6 +47,7 @@ impl Store {
         }
         // More may be there that isn't durable: of a process that was killed.
         io.synced_bytes = last.map_bytes;
+        self.blocks.lock().take_version(last.map_version);
         let read_bytes = (LOAD_BLOCKS * 2 * SLOT) as u64;
         let mut offset = 0;
         while offset < io.map_bytes {
@@ -100,8 +101,10 @@ impl Store {
         let both = broken.len() == 2;
         let valid_version = newest_slot.map_or(0, |(version, _, _)| version);
         for (offset, claim, error) in broken.into_iter().rev() {
+            // Some of its changes may be from before the checkpoint, or the dirty page table, also if the newest isn't.
             let was_synced = claim.is_some_and(|(version, newest)| {
-                version > valid_version && newest < last.checkpoint
+                let is_told = newest < last.checkpoint || version <= last.map_version;
+                version > valid_version && is_told
             });
             if both || last.clean || was_synced {
                 return Err(error);
@@ -157,7 +160,7 @@ impl Store {
     }
 
     /// Writes slots again that a killed process may have written and not synced: if a sync of them failed, the system
-    /// may take them for clean. To be done before a block's other slot is written over, or the checkpoint passes its
+    /// may take them for clean. To be done before a block's other slot is written over, or the checkpoint or a dirty page table passes its
     /// changes. The bytes are those that are there, so it can't be torn.
     fn rewrite_doubtful_slots(&self, io: &mut MapIo) -> Result<()> {
         if io.doubtful_slots.is_empty() {
@@ -225,6 +228,7 @@ impl Store {
         for taken in &draft.blocks {
             blocks.finish_write(taken);
         }
+        io.synced_version = blocks.newest_version();
         let count = draft.blocks.len() as u64;
         self.counters.map_blocks_written.fetch_add(count, Ordering::Relaxed);
         Ok(())
@@ -259,12 +263,15 @@ impl Store {
     pub fn write_control(&self, control: &Control) -> Result<()> {
         let mut io = self.map_io.lock();
         self.check_poison()?;
-        if control.checkpoint > io.opened_checkpoint {
+        // Beside a dirty page table the log isn't read for the places of images from the checkpoint on, but from the table on.
+        if control.checkpoint.max(control.dirty_table) > io.opened_checkpoint {
             self.rewrite_doubtful_slots(&mut io)?;
+            io.synced_version = self.blocks.lock().newest_version();
         }
         let version = io.control_version + 1;
         let mut slot = AlignedBuf::zeroed(control::SLOT);
-        let control = Control { map_bytes: io.synced_bytes, ..control.clone() };
+        let (map_bytes, map_version) = (io.synced_bytes, io.synced_version);
+        let control = Control { map_bytes, map_version, ..control.clone() };
         control::encode(&control, version, &mut slot);
         let offset = control::slot_offset(version);
         self.control.write(offset, slot).map_err(|e| self.poisoned(e))?;

@@ -86,6 +86,8 @@ pub(crate) struct MapIo {
     pub map_bytes: u64,
     /// The length that was last synced.
     pub synced_bytes: u64,
+    /// Blocks up to this version are synced; those that will be written get newer ones.
+    pub synced_version: u64,
     pub control_version: u64,
     /// Offsets of broken slots, to be zeroed when recovery finishes.
     pub broken_slots: Vec<u64>,
@@ -192,6 +194,7 @@ impl Store {
         let map_io = MapIo {
             map_bytes: 0,
             synced_bytes: 0,
+            synced_version: control.map_version,
             control_version,
             broken_slots: Vec::new(),
             doubtful_slots: Vec::new(),

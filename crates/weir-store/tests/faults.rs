@@ -210,15 +210,24 @@ fn a_misdirected_write_is_found() {
     }
 }
 
+fn after_crash(checkpoint: Lsn) -> Control {
+    Control { checkpoint, durable: checkpoint, ..Control::default() }
+}
+
 #[test]
 fn a_rotten_map_block_is_found() {
     let disk = SimDisk::new(1);
     let store = plain_store(&disk);
-    for lsn in [10, 20] {
+    let write = |lsn| {
         put(&store, 1, lsn);
         let draft = store.draft_map(Lsn(u64::MAX)).unwrap().expect("a block has changed");
         store.write_map(draft, Lsn(lsn + 1)).unwrap();
-    }
+    };
+    write(10);
+    // Also at a checkpoint that has not passed the next change.
+    store.write_control(&after_crash(Lsn(20))).unwrap();
+    write(20);
+    let before = disk.process_kill();
     let clean = |clean| Control { clean, ..Control::default() };
     store.write_control(&clean(true)).unwrap();
     let open = |disk: &SimDisk| Store::open(Arc::new(disk.clone()), StoreOptions::default());
@@ -230,14 +239,14 @@ fn a_rotten_map_block_is_found() {
         }
         error => panic!("{error}"),
     }
-    let after_crash =
-        |checkpoint| Control { checkpoint, durable: checkpoint, ..Control::default() };
-    store.write_control(&after_crash(Lsn(21))).unwrap();
-    assert!(open(&disk).is_err(), "the checkpoint has passed the block's changes");
-    store.write_control(&after_crash(Lsn(20))).unwrap();
-    assert!(open(&disk).is_ok(), "it may be a torn write");
-    disk.rot("map", 4096 + 100, 0).unwrap();
-    assert!(matches!(open(&disk).map(drop), Err(StoreError::Corrupt { offset: 4096, .. })));
+    for checkpoint in [20, 21] {
+        store.write_control(&after_crash(Lsn(checkpoint))).unwrap();
+        assert!(open(&disk).is_err(), "it had been synced, and may tell of what was before 20");
+    }
+    before.rot("map", 100, 0).unwrap();
+    assert!(open(&before).is_ok(), "it may be a torn write");
+    before.rot("map", 4096 + 100, 0).unwrap();
+    assert!(matches!(open(&before).map(drop), Err(StoreError::Corrupt { offset: 4096, .. })));
 }
 
 #[test]

@@ -117,6 +117,7 @@ impl Storage {
         };
         // What a block of the map lacks when it is copied, the log tells from the checkpoint on.
         let map_bytes = self.copy_map(&*to, checkpoint)?;
+        let map_version = self.store.map_version();
         if let Some(table) = &table {
             table.copy_to(&*to, self.database_id)?;
         }
@@ -131,7 +132,7 @@ impl Storage {
         let all_bytes = map_bytes + (end.0 - checkpoint.0) + data.units() * UNIT as u64;
         let mut copying = Copying {
             to,
-            control: Control { map_bytes, dirty_table, ..control },
+            control: Control { map_bytes, map_version, dirty_table, ..control },
             data,
             stage: Stage::Log(Copied::begin(checkpoint)),
             done_bytes: map_bytes,

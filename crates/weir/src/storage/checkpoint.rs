@@ -169,6 +169,7 @@ impl Storage {
             redo_capacity: self.redo.capacity(),
             clean,
             map_bytes: 0,
+            map_version: 0,
             dirty_table: Lsn(self.tabled.load(Ordering::Relaxed)),
         }
     }

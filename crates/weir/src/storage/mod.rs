@@ -232,6 +232,7 @@ impl Storage {
             redo_capacity: redo.capacity(),
             clean: false,
             map_bytes: 0,
+            map_version: 0,
             dirty_table: Lsn(0),
         };
         let store_options = StoreOptions { compression: options.compression };
