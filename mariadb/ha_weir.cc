@@ -174,7 +174,15 @@ static bool locks_for_caller(THD *thd, thr_lock_type type)
   return type == TL_READ_NO_INSERT && thd->lex->requires_prelocking() && thd_tx_isolation(thd) > ISO_READ_COMMITTED;
 }
 
-static WeirLock lock_for(THD *thd, thr_lock_type type, bool is_temporary)
+// Whether the server may copy a table: it keeps others from writing then, which the CHECK of a partition doesn't, though that
+// is an ALTER, too.
+static bool may_be_copied(THD *thd, const TABLE *table)
+{
+  return may_copy_table(thd) &&
+         thd->mdl_context.is_lock_owner(MDL_key::TABLE, table->s->db.str, table->s->table_name.str, MDL_SHARED_UPGRADABLE);
+}
+
+static WeirLock lock_for(THD *thd, thr_lock_type type, const TABLE *table, bool is_temporary)
 {
   switch (type) {
   case TL_READ_WITH_SHARED_LOCKS:
@@ -188,7 +196,7 @@ static WeirLock lock_for(THD *thd, thr_lock_type type, bool is_temporary)
       return WEIR_LOCK_EXCLUSIVE;
     // A prepared transaction whose connection has gone holds no lock of the server's: the copy waits until it is decided, and
     // has its rows then.
-    if (!is_temporary && may_copy_table(thd))
+    if (!is_temporary && may_be_copied(thd, table))
       return WEIR_LOCK_SHARED;
     return locks_what_it_reads(thd) || locks_for_caller(thd, type) ? WEIR_LOCK_SHARED : WEIR_LOCK_NONE;
   }
@@ -233,7 +241,7 @@ int ha_weir::start(THD *thd, thr_lock_type type)
   wanted_lock= type;
   writes= type >= TL_FIRST_WRITE;
   is_noted= false;
-  lock= lock_for(thd, type, weir::is_temporary(share->name));
+  lock= lock_for(thd, type, table, weir::is_temporary(share->name));
   if (!thd->in_sub_stmt)
     callers_lock= lock;
   else if (lock == WEIR_LOCK_NONE && callers_lock != WEIR_LOCK_NONE && locks_as_caller(thd, type))

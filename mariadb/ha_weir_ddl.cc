@@ -124,8 +124,15 @@ int ha_weir::rename_table(const char *from, const char *to)
   // new one's partitions to give that the old name. What was cut short may have left none but the list.
   if (result == WEIR_RESULT_NO_TABLE && rename_with_list(old_name, new_name, patience_of(thd)))
     return 0;
-  // The server tells the code alone.
-  return thd ? error_of(result, thd) : error_of(result);
+  if (!thd)
+    return error_of(result);
+  int error= error_of(result, thd);
+  // The server would tell of a rename that failed, and the code alone.
+  if (error == HA_ERR_LOCK_WAIT_TIMEOUT)
+    my_error(ER_LOCK_WAIT_TIMEOUT, MYF(0));
+  else if (error == HA_ERR_ABORTED_BY_USER)
+    thd->send_kill_message();
+  return error;
 }
 
 // Whether a statement that empties partitions empties this one, which can be a part of one with the name.

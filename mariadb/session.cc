@@ -245,6 +245,10 @@ int Session::prepare(THD *thd, const Bytes &xid, bool users_own)
   if (users_own && !may_write)
     return 0;
   int error= error_of(weir_prepare(transaction, bytes_of(xid), wanted_durability()), thd);
+  // A replica looks for rows in other ways than its source, and locks more of them: a transaction that the source has
+  // committed between this one's XA PREPARE and its end would wait for that, which comes behind it.
+  if (!error && users_own && (thd->slave_thread || thd->variables.pseudo_slave_mode))
+    error= error_of(weir_release_reads(transaction), thd);
   if (!error && users_own)
   {
     std::lock_guard<std::mutex> guard(listing);

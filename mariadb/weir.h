@@ -898,6 +898,12 @@ enum WeirResult weir_prepare(struct WeirTransaction *transaction,
                              struct WeirBytes xid,
                              enum WeirDurability durability);
 
+// Gives up what a prepared transaction has locked by reading; what it has written stays locked.
+//
+// # Safety
+// `transaction` is a handle.
+enum WeirResult weir_release_reads(struct WeirTransaction *transaction);
+
 // Commits without waiting for durability: for commits in the order of a coordinator. An error is kept
 // for `weir_commit_wait`.
 //

@@ -479,6 +479,17 @@ pub unsafe extern "C" fn weir_prepare(
     }))
 }
 
+/// Gives up what a prepared transaction has locked by reading; what it has written stays locked.
+///
+/// # Safety
+/// `transaction` is a handle.
+#[no_mangle]
+pub unsafe extern "C" fn weir_release_reads(transaction: *mut WeirTransaction) -> WeirResult {
+    // SAFETY: the caller's promise.
+    let transaction = unsafe { &mut *transaction };
+    result(transaction.running().and_then(weir::Transaction::release_reads))
+}
+
 /// Commits without waiting for durability: for commits in the order of a coordinator. An error is kept
 /// for `weir_commit_wait`.
 ///

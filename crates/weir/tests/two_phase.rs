@@ -118,6 +118,29 @@ fn a_scan_ends_when_its_transaction_is_prepared() {
 }
 
 #[test]
+fn a_prepared_transaction_may_give_up_what_it_has_only_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = db.create_table("items", items()).unwrap();
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    (0..2).for_each(|id| insert(&mut txn, &table, id).unwrap());
+    assert!(matches!(txn.release_reads(), Err(Error::NotPrepared)));
+    txn.commit().unwrap();
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    assert!(txn.get_for_update(&table, &[Value::U64(0)]).unwrap().is_some());
+    assert!(txn.delete(&table, &[Value::U64(1)]).unwrap());
+    txn.prepare(b"x").unwrap();
+    let mut other = db.begin(Isolation::RepeatableRead).unwrap();
+    let mut delete = |id| other.delete(&table, &[Value::U64(id)]);
+    assert!(matches!(delete(0), Err(Error::LockWaitTimeout)));
+    txn.release_reads().unwrap();
+    assert!(delete(0).unwrap());
+    assert!(matches!(delete(1), Err(Error::LockWaitTimeout)));
+    txn.commit().unwrap();
+    assert!(matches!(delete(1), Ok(false)));
+}
+
+#[test]
 fn names_are_checked() {
     let dir = tempfile::tempdir().unwrap();
     let db = open(dir.path());

@@ -154,6 +154,15 @@ impl Transaction {
         result
     }
 
+    /// Gives up what a prepared transaction has locked by reading, as a restart does: what it has written stays locked.
+    ///
+    /// # Errors
+    /// [`Error::NotPrepared`].
+    pub fn release_reads(&mut self) -> Result<()> {
+        self.prepared_txn()?.release_reads();
+        Ok(())
+    }
+
     /// Leaves a prepared transaction to the database, which ends it by its name. Dropping it does the
     /// same.
     ///

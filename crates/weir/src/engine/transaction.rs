@@ -166,6 +166,10 @@ impl Transaction {
         Ok(result?)
     }
 
+    pub(super) fn prepared_txn(&self) -> Result<&Txn> {
+        self.txn.as_ref().filter(|txn| txn.is_prepared()).ok_or(Error::NotPrepared)
+    }
+
     pub(super) fn db(&self) -> &Inner {
         &self.db
     }

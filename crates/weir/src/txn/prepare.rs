@@ -65,6 +65,13 @@ impl Txn {
         self.shared.wait_for_log(end, durability)
     }
 
+    /// Gives up what a prepared transaction has locked by reading. What it has written stays locked by that, as after a
+    /// restart: whoever waited for a lock made on its behalf looks again, and waits on.
+    pub fn release_reads(&self) {
+        assert!(self.prepared, "what comes next may need its locks");
+        self.shared.locks.release_all(self.id);
+    }
+
     /// Leaves it as the log has it: the next opening of the database finds it prepared, or rolls it back.
     pub fn leave(mut self) {
         self.prepared = true;
