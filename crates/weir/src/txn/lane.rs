@@ -2,12 +2,12 @@
 
 use super::{Transactions, Txn, TxnError};
 use crate::storage::{Fault, Mtr, Need, Restart, Stop, Storage, retry};
+use crate::sync::processor;
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use weir_os::process::processor;
 use weir_page::lanes::{self, LANES};
 use weir_page::page::BODY;
 use weir_page::undo::{self, State};
