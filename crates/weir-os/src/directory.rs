@@ -20,6 +20,7 @@ use rustix::fs::{Access, AtFlags, FallocateFlags, FileType, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 use std::fs::{self, TryLockError};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -117,7 +118,7 @@ fn takes_direct(directory: &fs::File) -> bool {
     }
 }
 
-/// Creates the directory and makes its name durable; nothing when it exists.
+/// Creates the directory, its owner's alone, and makes its name durable; nothing when it exists.
 fn create_durably(root: &Path) -> io::Result<()> {
     match fs::metadata(root) {
         Ok(found) if found.is_dir() => return Ok(()),
@@ -130,7 +131,7 @@ fn create_durably(root: &Path) -> io::Result<()> {
         _ => Path::new("."),
     };
     create_durably(parent)?;
-    match fs::create_dir(root) {
+    match fs::DirBuilder::new().mode(0o700).create(root) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }

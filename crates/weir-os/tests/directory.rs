@@ -102,6 +102,16 @@ fn what_is_no_directory_is_refused() {
 }
 
 #[test]
+fn a_new_directory_is_its_owners_alone() {
+    let root = root();
+    let path = root.path().join("new/er");
+    open_directory(&path, Backend::Threads).unwrap();
+    for made in [path.parent().unwrap(), &path] {
+        assert_eq!(fs::metadata(made).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+}
+
+#[test]
 fn a_directory_without_permission_is_refused() {
     let root = root();
     fs::set_permissions(root.path(), fs::Permissions::from_mode(0o500)).unwrap();

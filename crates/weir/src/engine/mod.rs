@@ -124,7 +124,7 @@ pub(crate) struct Inner {
 }
 
 impl Database {
-    /// Opens the database in a directory, or creates one there.
+    /// Opens the database in a directory, or creates one there; a directory that is missing is made, with mode 0700.
     ///
     /// # Errors
     /// The directory is in use by another process or can't be read or written; damaged files; a newer
