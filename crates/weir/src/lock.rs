@@ -425,29 +425,35 @@ impl LockTable {
         let mut waits = self.waits.lock();
         let waiter = Waiter::new();
         let mut in_the_way = Vec::new();
-        let (key, converted, new) = {
+        let (key, entered, new) = {
             let shard = self.shard(hash);
             let mut queues = shard.queues.lock();
             let queue = shard.queue(&mut queues, hash, req);
-            let converted = self.enter_owner(queue, req);
+            let entered = self.enter_owner(queue, req);
             if queue.admits(req.txn, req.mode) {
                 return Ok(Begun::Granted(self.grant(queue, req)));
             }
             let new = queue.held(req.txn).is_none();
-            if !req.wait {
-                return Err(LockError::Timeout);
+            if req.wait {
+                if self.observer.get().is_some() {
+                    in_the_way = queue.in_the_way(req.txn, req.mode);
+                }
+                queue.push(Waiting {
+                    txn: req.txn,
+                    mode: req.mode,
+                    since: Instant::now(),
+                    waiter: Arc::clone(&waiter),
+                });
             }
-            if self.observer.get().is_some() {
-                in_the_way = queue.in_the_way(req.txn, req.mode);
-            }
-            queue.push(Waiting {
-                txn: req.txn,
-                mode: req.mode,
-                since: Instant::now(),
-                waiter: Arc::clone(&waiter),
-            });
-            (queue.key().clone(), converted, new)
+            (queue.key().clone(), entered, new)
         };
+        // All who wait for the row wait for the owner now.
+        if let Some(owner) = entered {
+            self.resolve_deadlocks(&mut waits, owner);
+        }
+        if !req.wait {
+            return Err(LockError::Timeout);
+        }
         self.counters.waits.fetch_add(1, Ordering::Relaxed);
         let wait = Wait { key: key.clone(), weight: req.weight };
         assert!(waits.insert(req.txn, wait).is_none(), "{} waits for two locks", req.txn);
@@ -455,23 +461,21 @@ impl LockTable {
         // Under `waits`, like `cancel`: one of the two sees the other.
         if (req.is_cancelled)() {
             self.end_wait(&key, req.txn, LockError::Cancelled);
-        } else if converted || self.list(req.txn).lock().contains_key(&req.txn) {
+        } else if entered.is_some() || self.list(req.txn).lock().contains_key(&req.txn) {
             self.resolve_deadlocks(&mut waits, req.txn);
         }
         Ok(Begun::Waits { waiter, new, in_the_way })
     }
 
-    /// Enters the implicit owner as exclusive holder if it is still active. Whatever the requester
+    /// Enters the implicit owner as exclusive holder if it is still active, and returns it. Whatever the requester
     /// holds was granted after the owner wrote the row, and is taken back.
-    fn enter_owner(&self, queue: &mut Queue, req: &Request<'_>) -> bool {
-        let Some(owner) = req.implicit_owner.filter(|&owner| owner != req.txn) else {
-            return false;
-        };
+    fn enter_owner(&self, queue: &mut Queue, req: &Request<'_>) -> Option<TxnId> {
+        let owner = req.implicit_owner.filter(|&owner| owner != req.txn)?;
         let key = queue.key().clone();
         {
             let mut lists = self.list(owner).lock();
             if !(req.is_active)(owner) {
-                return false;
+                return None;
             }
             if queue.grant(owner, Mode::Exclusive) {
                 lists.entry(owner).or_default().push(key.clone());
@@ -484,7 +488,7 @@ impl LockTable {
         if queue.revoke(req.txn) {
             self.unlist(req.txn, key.tree, &key.bytes);
         }
-        true
+        Some(owner)
     }
 
     fn wait(&self, hash: u64, req: &Request<'_>, waiter: &Waiter, began: Instant) -> Outcome {

@@ -90,6 +90,9 @@ fn is_temporary(name: &str) -> bool {
     ends.is_some_and(|(_, number)| number.parse::<u32>().is_ok())
 }
 
+/// Each run that is merged is an open file, and a process may have 1,024 where nobody has asked for more.
+const FAN_IN_MAX: usize = 128;
+
 /// Collects records.
 pub struct Sorter {
     arena: Arena,
@@ -181,7 +184,8 @@ impl Sorter {
 
     /// Runs that can be merged at once.
     fn fan_in(&self) -> usize {
-        ((self.memory_bytes - self.write_bytes) / (BLOCK_BYTES + self.record_bytes_max)).max(2)
+        let fitting = (self.memory_bytes - self.write_bytes) / (BLOCK_BYTES + self.record_bytes_max);
+        fitting.clamp(2, FAN_IN_MAX)
     }
 
     fn open_merge(&self, count: usize) -> Result<Merge> {

@@ -114,6 +114,34 @@ fn shared_scans_go_side_by_side_and_keep_writers_out() {
 }
 
 #[test]
+fn who_has_waited_to_read_a_row_keeps_no_other_reader_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, table) = open(dir.path(), Duration::from_secs(60));
+    let begin = || {
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        txn.set_locks_ranges(true).unwrap();
+        txn
+    };
+    let mut one = begin();
+    scan(&mut one, &table, Direction::Forward, FOR_UPDATE).unwrap();
+    std::thread::scope(|scope| {
+        let two = scope.spawn(|| {
+            let mut two = begin();
+            two.get_for_share(&table, &[Value::U64(2000)]).unwrap();
+            two
+        });
+        while db.status().row_lock_waits == 0 {
+            std::thread::yield_now();
+        }
+        one.commit().unwrap();
+        let _two = two.join().unwrap();
+        let at_once = Lock::Shared(Wait::No);
+        let found = scan(&mut begin(), &table, Direction::Forward, at_once).unwrap();
+        assert_eq!(found.len() as u64, ROWS);
+    });
+}
+
+#[test]
 fn a_row_that_others_have_locked_is_waited_for_where_it_lies() {
     for locks_ranges in [false, true] {
         let dir = tempfile::tempdir().unwrap();

@@ -124,7 +124,7 @@ struct Intent {
 #[derive(Debug, Default)]
 struct OfTree {
     held: HashMap<TxnId, Held>,
-    /// Writers that wait, or have waited; one entry for each.
+    /// Those who wait, or have just waited; one entry for each.
     intents: HashMap<TxnId, Intent>,
 }
 
@@ -224,7 +224,7 @@ impl RangeLocks {
         self.shard(tree).lock().entry(tree).or_default().intents.insert(txn, intent);
     }
 
-    /// The transaction doesn't write there after all.
+    /// The transaction has written or locked it, or doesn't after all: who was told to wait for it mustn't, as it may only read.
     pub fn give_up(&self, txn: TxnId, tree: TreeId) {
         if let Some(of) = self.shard(tree).lock().get_mut(&tree) {
             of.intents.remove(&txn);

@@ -334,6 +334,30 @@ fn an_entered_owner_takes_part_in_deadlocks() {
     assert_empty(&table);
 }
 
+/// Those who wait behind who doesn't wait, too.
+#[test]
+fn an_owner_entered_by_who_does_not_wait_takes_part_in_deadlocks() {
+    let table = LockTable::new();
+    lock_inline(&table, 2, b"s", Mode::Exclusive).unwrap();
+    lock_inline(&table, 3, b"r", Mode::Exclusive).unwrap();
+    thread::scope(|scope| {
+        let owner = scope.spawn(|| {
+            let result = lock(&table, 1, b"s", Mode::Exclusive);
+            table.release_all(TxnId(1));
+            result
+        });
+        let behind = scope.spawn(|| lock(&table, 2, b"r", Mode::Exclusive));
+        await_waiters(&table, 2);
+        let mut req = request(3, b"r", Mode::Exclusive, FOREVER);
+        (req.implicit_owner, req.wait) = (Some(TxnId(1)), false);
+        assert_eq!(table.lock(&req), Err(LockError::Timeout));
+        assert_eq!(owner.join().unwrap(), Err(LockError::Deadlock));
+        assert_eq!(behind.join().unwrap(), Ok(()));
+    });
+    table.release_all(TxnId(2));
+    assert_empty(&table);
+}
+
 #[test]
 fn stress_mutual_exclusion() {
     const KEYS: usize = 6;

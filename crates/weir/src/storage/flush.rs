@@ -111,7 +111,11 @@ impl FlushList {
     pub fn put_back(&mut self, lsn: Lsn, frame: u32) {
         let queue = self.queue_of(lsn);
         let at = queue.partition_point(|e| e.0 < lsn);
-        queue.insert(at, (lsn, frame));
+        // Its entry is still there unless somebody has trimmed the list meanwhile.
+        let is_there = queue.range(at..).take_while(|e| e.0 == lsn).any(|e| e.1 == frame);
+        if !is_there {
+            queue.insert(at, (lsn, frame));
+        }
         self.writing -= 1;
         self.histogram.add(lsn.0, 1);
     }
@@ -223,6 +227,22 @@ mod tests {
         list.write_goes_on();
         list.write_ends();
         assert_eq!((list.dirty(), list.unwritten()), (2, 2));
+    }
+
+    #[test]
+    fn a_page_that_can_not_be_written_has_one_entry() {
+        let mut list = FlushList::new(100, 10);
+        for frame in 1..4 {
+            list.push(Lsn(7), frame, false);
+        }
+        for _ in 0..5 {
+            list.write_begins(Lsn(7));
+            list.put_back(Lsn(7), 2);
+        }
+        list.write_begins(Lsn(7));
+        list.trim(|_, frame| frame == 2);
+        list.put_back(Lsn(7), 1);
+        assert_eq!(list.oldest().collect::<Vec<_>>(), [(Lsn(7), 1), (Lsn(7), 2), (Lsn(7), 3)]);
     }
 
     #[test]

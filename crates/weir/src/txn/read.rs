@@ -154,6 +154,23 @@ impl Txn {
         wait: bool,
         out: &mut Vec<u8>,
     ) -> Result<bool, TxnError> {
+        let mut intends = false;
+        let found = self.lock_when_free(tree, key, (mode, wait), &mut intends, out);
+        if intends {
+            self.shared.locks.ranges.give_up(self.id, tree.id);
+        }
+        found
+    }
+
+    /// `intends`: whether it has waited for the end of somebody's range.
+    fn lock_when_free(
+        &mut self,
+        tree: Tree,
+        key: &[u8],
+        (mode, wait): (Mode, bool),
+        intends: &mut bool,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, TxnError> {
         let (mut owner, mut is_new) = (None, false);
         loop {
             is_new |= self.lock_row(tree.id, key, mode, owner, wait)?;
@@ -165,6 +182,7 @@ impl Txn {
                         self.unlock(tree, key);
                     }
                     owner = None;
+                    *intends = true;
                     self.wait_for_range(tree, key, holder, wait)?;
                 }
                 Newest::None => return Ok(false),

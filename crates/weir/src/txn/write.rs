@@ -137,9 +137,27 @@ impl Txn {
         value: Option<Inline<'_>>,
         hint: Hint,
     ) -> Result<Outcome, TxnError> {
+        let mut intends = false;
+        let outcome = self.write_when_free(tree, key, op, value, hint, &mut intends);
+        if intends {
+            self.shared.locks.ranges.give_up(self.id, tree.id);
+        }
+        outcome
+    }
+
+    /// `intends`: whether it has waited for the end of somebody's range.
+    fn write_when_free(
+        &mut self,
+        tree: Tree,
+        key: &[u8],
+        op: Op<'_>,
+        value: Option<Inline<'_>>,
+        hint: Hint,
+        intends: &mut bool,
+    ) -> Result<Outcome, TxnError> {
         let _room = matches!(op, Op::Delete).then(to_make_room);
         let mut next = self.next_undo()?;
-        let (mut hint, mut is_locked, mut intends) = (Some(hint), false, false);
+        let (mut hint, mut is_locked) = (Some(hint), false);
         loop {
             match retry(self.storage(), || {
                 self.attempt(tree, key, op, value, next, hint.take().unwrap_or_default())
@@ -157,21 +175,13 @@ impl Txn {
                     self.lock_row(tree.id, key, Mode::Shared, None, true)?;
                     is_locked = true;
                 }
-                refused @ (Attempt::Exists | Attempt::Absent) => {
-                    // Who was told to wait for it to write there mustn't: it may come to read there itself.
-                    if intends {
-                        self.shared.locks.ranges.give_up(self.id, tree.id);
-                    }
-                    return Ok(match refused {
-                        Attempt::Exists => Outcome::Exists,
-                        _ => Outcome::Absent,
-                    });
-                }
+                Attempt::Exists => return Ok(Outcome::Exists),
+                Attempt::Absent => return Ok(Outcome::Absent),
                 Attempt::Held(owner) => {
                     self.lock_row(tree.id, key, Mode::Exclusive, owner, true)?;
                 }
                 Attempt::InRangeOf(holder) => {
-                    intends = true;
+                    *intends = true;
                     self.wait_for_range(tree, key, holder, true)?;
                 }
                 Attempt::LeafFull => {
@@ -186,7 +196,8 @@ impl Txn {
         }
     }
 
-    /// Waits for the end of a transaction in whose range the key lies. `wait`: `false` fails at once.
+    /// Waits for the end of a transaction in whose range the key lies. `wait`: `false` fails at once. Until `give_up`
+    /// nobody else locks a range there.
     #[cold]
     pub(super) fn wait_for_range(
         &mut self,
@@ -196,11 +207,7 @@ impl Txn {
         wait: bool,
     ) -> Result<(), TxnError> {
         self.shared.locks.ranges.intend(self.id, tree.id, key, holder);
-        let waited = self.wait_for_end(holder, wait);
-        if waited.is_err() {
-            self.shared.locks.ranges.give_up(self.id, tree.id);
-        }
-        waited
+        self.wait_for_end(holder, wait)
     }
 
     #[inline]
