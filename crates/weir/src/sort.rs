@@ -34,6 +34,8 @@ pub const MEMORY_BYTES_MIN: usize = 1 << 20;
 const ASCENDING_PART: u64 = 8;
 
 const BUFFER_BYTES_MAX: usize = 1 << 20;
+/// Each run that is merged is an open file, and a process may have 1,024 where nobody has asked for more.
+const FAN_IN_MAX: usize = 128;
 const ARENA_BYTES_MIN: usize = 64 << 10;
 /// Lengths of key and value in front of a record in the arena.
 const ARENA_HEADER: usize = 8;
@@ -89,9 +91,6 @@ fn is_temporary(name: &str) -> bool {
     let ends = name.strip_prefix(TEMPORARY_PREFIX).and_then(|rest| rest.rsplit_once('-'));
     ends.is_some_and(|(_, number)| number.parse::<u32>().is_ok())
 }
-
-/// Each run that is merged is an open file, and a process may have 1,024 where nobody has asked for more.
-const FAN_IN_MAX: usize = 128;
 
 /// Collects records.
 pub struct Sorter {
@@ -184,7 +183,8 @@ impl Sorter {
 
     /// Runs that can be merged at once.
     fn fan_in(&self) -> usize {
-        let fitting = (self.memory_bytes - self.write_bytes) / (BLOCK_BYTES + self.record_bytes_max);
+        let fitting =
+            (self.memory_bytes - self.write_bytes) / (BLOCK_BYTES + self.record_bytes_max);
         fitting.clamp(2, FAN_IN_MAX)
     }
 
