@@ -148,6 +148,9 @@ static int xa_result(WeirResult result)
     return XA_UNKNOWN;
   default:
     error_of(result);
+    // The server forgets the name unless an error is set: it looks at nothing else.
+    if (current_thd)
+      my_error(ER_XAER_RMERR, MYF(0));
     return XA_RM_ERROR;
   }
 }

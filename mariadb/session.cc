@@ -300,7 +300,11 @@ void Session::leave_prepared()
 // prepared, and goes on with it. It doesn't tell.
 void Session::leave_prepared_if_reset(THD *thd)
 {
-  if (!prepared_by_user || thd->transaction->xid_state.is_explicit_XA())
+  if (!prepared_by_user)
+    return;
+  // It may have begun another one since.
+  const XID_STATE &state= thd->transaction->xid_state;
+  if (state.is_explicit_XA() && state.get_state_code() != XA_ACTIVE)
     return;
   leave_prepared();
   rollback();

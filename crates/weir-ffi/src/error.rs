@@ -129,7 +129,7 @@ fn kind(error: &Error) -> WeirResult {
         Error::TableTooNew => WeirResult::TableTooNew,
         Error::NameTooLong { .. } | Error::Row(_) => WeirResult::TooLong,
         Error::Schema(SchemaError::BadName(_) | SchemaError::MetaTooLong(_)) => WeirResult::TooLong,
-        Error::NoSuchXid | Error::XidInUse => WeirResult::NoPrepared,
+        Error::NoSuchXid => WeirResult::NoPrepared,
         Error::NoSuchRow(_) => WeirResult::NotFound,
         Error::Storage(fault) if fault.has_stopped() => WeirResult::Stopped,
         error if error.is_no_space() => WeirResult::NoSpace,
