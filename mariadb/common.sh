@@ -35,7 +35,7 @@ as_root() {
 plugin_is_current() {
     local crates=("$root"/crates/weir{,-ffi,-governor,-os,-page,-redo,-status,-store}/src)
     [ -f "$plugin" ] && [ ! "$out/version" -nt "$plugin" ] && [ -z "$(find "$here" "${crates[@]}" "$root/Cargo.lock" \
-        \( -name '*.rs' -o -name '*.cc' -o -name '*.h' -o -name Cargo.lock \) -newer "$plugin" -print -quit)" ]
+        \( -name '*.rs' -o -name '*.cc' -o -name '*.h' -o -name common.sh -o -name exports.ver -o -name Cargo.lock \) -newer "$plugin" -print -quit)" ]
 }
 
 # The version of the server that the headers are of: `10.11.18`.

@@ -64,4 +64,10 @@ int error_of(WeirResult result, THD *thd)
   return error;
 }
 
+WeirResult damaged(const Bytes &words)
+{
+  weir_error_set(bytes_of(words));
+  return WEIR_RESULT_CORRUPT;
+}
+
 } // namespace weir

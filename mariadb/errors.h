@@ -4,7 +4,7 @@
 */
 #pragma once
 
-#include "server.h"
+#include "keys.h"
 
 namespace weir {
 
@@ -12,5 +12,8 @@ namespace weir {
 int error_of(WeirResult result);
 // As `error_of`, and has the server roll back as much as the engine has.
 int error_of(WeirResult result, THD *thd);
+
+// For damage that the engine doesn't see: these are its words then.
+WeirResult damaged(const Bytes &words);
 
 } // namespace weir

@@ -103,8 +103,8 @@ int ha_weir::delete_table(const char *path)
   WeirResult result= weir::drop_table(name, patience_of(thd));
   // A start that takes back a CREATE of a partitioned table, or drops the copy that an ALTER has made of one, asks
   // the engine of the partitions for it, instead of the server's own for partitioned tables.
-  if (result == WEIR_RESULT_NO_TABLE && drop_with_list(name, patience_of(thd)))
-    return 0;
+  if (result == WEIR_RESULT_NO_TABLE)
+    result= drop_with_list(name, patience_of(thd));
   return error_of(result);
 }
 
@@ -122,8 +122,8 @@ int ha_weir::rename_table(const char *from, const char *to)
   WeirResult result= weir::rename_table(old_name, new_name, patience_of(thd));
   // A start that ends an ALTER which copied a partitioned table has dropped the old one, and asks the engine of the
   // new one's partitions to give that the old name. What was cut short may have left none but the list.
-  if (result == WEIR_RESULT_NO_TABLE && rename_with_list(old_name, new_name, patience_of(thd)))
-    return 0;
+  if (result == WEIR_RESULT_NO_TABLE)
+    result= rename_with_list(old_name, new_name, patience_of(thd));
   if (!thd)
     return error_of(result);
   int error= error_of(result, thd);

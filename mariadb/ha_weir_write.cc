@@ -115,12 +115,6 @@ int ha_weir::insert_or_lock(const uchar *record)
   }
 }
 
-static WeirResult damaged(const Bytes &words)
-{
-  weir_error_set(bytes_of(words));
-  return WEIR_RESULT_CORRUPT;
-}
-
 WeirResult ha_weir::lock_row(const Bytes &key)
 {
   // Not the handler's own: BLOBs of the server's records may lie there.

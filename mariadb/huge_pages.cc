@@ -1,7 +1,7 @@
 #include "huge_pages.h"
 #include "server.h"
+#include <atomic>
 #include <fstream>
-#include <mutex>
 #include <sys/prctl.h>
 
 namespace weir {
@@ -12,18 +12,18 @@ static const char SETTING[]= "/sys/kernel/mm/transparent_hugepage/enabled";
 static const int OFF= 1;
 static const unsigned long EXCEPT_ADVISED= 1 << 1;
 
-static void tell_that_there_are_none(const std::string &setting)
+static std::atomic<bool> are_refused;
+
+static void refuse(const std::string &setting)
 {
-  static std::once_flag once;
-  std::call_once(once, [&] {
+  if (!are_refused.exchange(true) && !setting.empty())
     sql_print_information("WEIR: no huge pages for weir_memory, which slows writes down: %s is '%s' and not "
                           "'madvise'", SETTING, setting.c_str());
-  });
 }
 
 void allow_huge_pages()
 {
-  if (prctl(PR_GET_THP_DISABLE, 0UL, 0UL, 0UL, 0UL) != OFF ||
+  if (are_refused || prctl(PR_GET_THP_DISABLE, 0UL, 0UL, 0UL, 0UL) != OFF ||
       prctl(PR_SET_THP_DISABLE, 1UL, EXCEPT_ADVISED, 0UL, 0UL) == 0)
     return;
   std::ifstream file(SETTING);
@@ -31,8 +31,8 @@ void allow_huge_pages()
   std::getline(file, setting);
   if (setting.find("[madvise]") != std::string::npos)
     prctl(PR_SET_THP_DISABLE, 0UL, 0UL, 0UL, 0UL);
-  else if (!setting.empty())
-    tell_that_there_are_none(setting);
+  else
+    refuse(setting);
 }
 
 } // namespace weir

@@ -1,4 +1,5 @@
 #include "numbers.h"
+#include "errors.h"
 #include "session.h"
 #include <random>
 
@@ -55,7 +56,7 @@ static WeirResult read_in(WeirTransaction *transaction, ulonglong number, WeirLo
   Bytes key= bytes_of_number(number);
   WeirResult result= weir_get(transaction, numbers, bytes_of(key), lock, row.row, &found);
   if (result == WEIR_RESULT_OK && found.len != 8)
-    return WEIR_RESULT_CORRUPT;
+    return damaged("a value of AUTO_INCREMENT that is kept makes no sense");
   *value= result == WEIR_RESULT_OK ? uint8korr(found.data) : 0;
   return result;
 }

@@ -154,28 +154,30 @@ void drop_left_lists()
       sql_print_information("WEIR: list of partitions %s is deleted: a crash left it behind", table.c_str());
 }
 
-bool drop_with_list(const Bytes &table, WeirPatience patience)
+WeirResult drop_with_list(const Bytes &table, WeirPatience patience)
 {
   std::vector<Bytes> names= partitions_of(table);
   if (names.empty() && !has_list_of_ours(table))
-    return false;
+    return WEIR_RESULT_NO_TABLE;
   for (const Bytes &name : names)
-    if (drop_table(name, patience) != WEIR_RESULT_OK)
-      sql_print_error("WEIR: table %s could not be dropped: %s", name.c_str(), weir_error_message());
+    if (WeirResult result= drop_table(name, patience))
+      return result;
   my_delete(path_of(table, LIST).c_str(), MYF(0));
-  return true;
+  return WEIR_RESULT_OK;
 }
 
-bool rename_with_list(const Bytes &from, const Bytes &to, WeirPatience patience)
+WeirResult rename_with_list(const Bytes &from, const Bytes &to, WeirPatience patience)
 {
   std::vector<Bytes> names= partitions_of(from);
+  bool has_list= has_file(from, LIST);
+  if (names.empty() && !has_list)
+    return WEIR_RESULT_NO_TABLE;
   for (const Bytes &name : names)
-    if (rename_table(name, to + name.substr(from.size()), patience) != WEIR_RESULT_OK)
-      sql_print_error("WEIR: table %s could not be renamed: %s", name.c_str(), weir_error_message());
-  bool lists= has_file(from, LIST);
-  if (lists)
+    if (WeirResult result= rename_table(name, to + name.substr(from.size()), patience))
+      return result;
+  if (has_list)
     my_rename(path_of(from, LIST).c_str(), path_of(to, LIST).c_str(), MYF(MY_WME));
-  return lists || !names.empty();
+  return WEIR_RESULT_OK;
 }
 
 } // namespace weir

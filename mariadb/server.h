@@ -13,6 +13,7 @@
 #include <key.h>
 #include <table.h>
 #include <sql_plugin.h>
+#include <set_var.h>
 #include <sql_show.h>
 #include <sql_table.h>
 #include <sql_parse.h>

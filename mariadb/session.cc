@@ -178,7 +178,9 @@ int Session::commit(THD *thd)
     // The coordinator's log has it: nobody need wait until the engine's has it, too. But at a start the
     // server asks its log about its own transactions only.
     result= ordered_result;
-    if (result == WEIR_RESULT_OK && prepared_by_user)
+    if (result != WEIR_RESULT_OK)
+      weir_error_set(bytes_of(ordered_words));
+    else if (prepared_by_user)
       result= weir_commit_wait(transaction);
     thd_wakeup_subsequent_commits(thd, 0);
   }
@@ -262,9 +264,8 @@ void Session::commit_in_order()
   if (!transaction)
     return;
   ordered_result= weir_commit_in_order(transaction, wanted_durability());
-  // It may be another thread that asks for the result, and has no words for it.
   if (ordered_result != WEIR_RESULT_OK)
-    sql_print_error("WEIR: commit: %s", weir_error_message());
+    ordered_words= weir_error_message();
   ordered= true;
 }
 

@@ -93,7 +93,9 @@ private:
   WeirCanceller *const canceller;
   bool in_statement= false, ordered= false, may_write= false;
   bool prepared_by_user= false; // though it may have nothing to be kept
+  // What the commit has come to, and the engine's words: it may have been another thread that asked for it.
   WeirResult ordered_result= WEIR_RESULT_OK;
+  Bytes ordered_words;
   std::vector<Bytes> to_drop;
   // The name under which the engine keeps it prepared for a user. While there is one, another connection may take the
   // transaction, and what is to be dropped: under the mutex of all sessions.

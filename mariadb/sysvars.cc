@@ -135,11 +135,22 @@ WeirDurability durability()
   return static_cast<WeirDurability>(durability_index);
 }
 
-// NOWAIT and WAIT n set the server's timeout for the statement.
+// Whether the statement says itself how long it waits: NOWAIT and WAIT n set the server's timeout for it.
+static bool says_how_long_it_waits(THD *thd)
+{
+  List_iterator_fast<set_var_base> it(thd->lex->stmt_var_list);
+  while (set_var_base *one= it++)
+    if (one->is_system() && !strcmp(static_cast<set_var *>(one)->var->name.str, "lock_wait_timeout"))
+      return true;
+  return false;
+}
+
 uint64_t lock_wait_timeout_ms(THD *thd)
 {
-  ulonglong seconds= THDVAR(thd, lock_wait_timeout);
-  return std::min<ulonglong>(seconds, thd->variables.lock_wait_timeout) * 1000;
+  ulonglong seconds= thd->variables.lock_wait_timeout;
+  if (!says_how_long_it_waits(thd))
+    seconds= std::min<ulonglong>(seconds, THDVAR(thd, lock_wait_timeout));
+  return seconds * 1000;
 }
 
 WeirOptions open_options()
