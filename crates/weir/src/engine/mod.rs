@@ -51,7 +51,7 @@ use crate::lock::LockInfo;
 use crate::schema::KeyOf;
 use crate::sort;
 use crate::storage::{Background, Fault, Reason, Storage};
-use crate::txn::{Durability, Transactions, Txn};
+use crate::txn::{Durability, Transactions, Txn, TxnError};
 use orphans::Orphan;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use prepared::Registry;
@@ -182,7 +182,7 @@ impl Database {
             Transactions::recover(storage)?
         };
         let began = Instant::now();
-        while shared.roll_back_losers(LOSERS_STEP_WRITES)?
+        while some_losers_are_left(&shared)?
             && !options.inline
             && began.elapsed() < LOSERS_TIME_AT_OPEN
         {}
@@ -548,6 +548,15 @@ fn listen(at: &Address, shared: &Arc<Transactions>) -> Result<Server> {
     let shared = shared.clone();
     Server::start(at, move || Status::of(&shared).figures())
         .map_err(|error| Error::Options { option: "status_listen", what: format!("{at}: {error}") })
+}
+
+/// Takes back some of what was not committed, while a database opens; whether there is more to do now. What finds no
+/// space is taken back when there is some: a database that doesn't open lets nobody make any.
+fn some_losers_are_left(shared: &Arc<Transactions>) -> Result<bool> {
+    match shared.roll_back_losers(LOSERS_STEP_WRITES) {
+        Err(TxnError::Fault(full)) if full.is_no_space() => Ok(false),
+        result => Ok(result?),
+    }
 }
 
 fn start_failed(error: std::io::Error) -> Error {
