@@ -41,6 +41,13 @@ pub enum Fault {
         /// Once or for ever.
         times: Times,
     },
+    /// EIO once, on a sync of the file of that name.
+    SyncOf {
+        /// The file.
+        file: &'static str,
+        /// From this operation number on.
+        at: u64,
+    },
     /// ENOSPC, EDQUOT or EFBIG on a write or a growth.
     NoSpace {
         /// From this operation number on.
@@ -75,6 +82,8 @@ impl Fault {
     fn matches(&self, kind: OpKind, number: u64) -> bool {
         match *self {
             Fault::Io { on, at, .. } => number >= at && on.is_none_or(|on| on == kind),
+            // Matched with the file's name.
+            Fault::SyncOf { .. } => false,
             Fault::NoSpace { at, .. } => {
                 number >= at && matches!(kind, OpKind::Write | OpKind::Resize)
             }
@@ -99,10 +108,20 @@ pub(super) fn take(faults: &mut Vec<Fault>, kind: OpKind, number: u64) -> io::Re
     };
     let fault = if faults[at].lasts() { faults[at] } else { faults.remove(at) };
     match fault {
-        Fault::Io { .. } => Err(Errno::IO.into()),
+        Fault::Io { .. } | Fault::SyncOf { .. } => Err(Errno::IO.into()),
         Fault::NoSpace { .. } => Err(no_space(number)),
         Fault::LostWrite { .. } => Ok(Effect::Lost),
         Fault::MisdirectedWrite { .. } => Ok(Effect::Misdirected),
+    }
+}
+
+/// The operation of this number is a sync of the file at `path`: it fails if a fault is armed for that.
+pub(super) fn aim(faults: &mut [Fault], path: &str, number: u64) {
+    let is_of = |name: &str| path == super::SimDisk::path(name);
+    let is_armed =
+        |f: &Fault| matches!(*f, Fault::SyncOf { file, at } if number >= at && is_of(file));
+    if let Some(fault) = faults.iter_mut().find(|fault| is_armed(fault)) {
+        *fault = Fault::Io { on: Some(OpKind::Sync), at: number, times: Times::Once };
     }
 }
 

@@ -1,6 +1,6 @@
 //! An open file of a simulated disk.
 
-use super::fault::Effect;
+use super::fault::{self, Effect};
 use super::{OpKind, Refusal, SimDisk, State};
 use crate::{
     AlignedBuf, BLOCK, DiskError, File, Io, Mode, Result, check_aligned, check_punch, kind_of,
@@ -157,6 +157,8 @@ impl File for SimFile {
 
     fn sync(&self) -> Result<()> {
         let mut state = self.disk.shared.state.lock();
+        let number = state.operations;
+        fault::aim(&mut state.faults, &self.path, number);
         let (happens, result) = state.begin_whole(OpKind::Sync);
         if happens {
             state.inode(self.id).sync();

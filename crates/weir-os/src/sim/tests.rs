@@ -340,6 +340,16 @@ fn a_failed_sync_is_not_made_good_by_the_next() {
 }
 
 #[test]
+fn a_sync_of_one_file_fails() {
+    let disk = SimDisk::new(1);
+    let (one, other) = (open(&disk, "one"), open(&disk, "other"));
+    disk.inject(Fault::SyncOf { file: "other", at: 0 });
+    one.sync().unwrap();
+    other.sync().unwrap_err();
+    other.sync().unwrap();
+}
+
+#[test]
 fn a_failed_directory_sync_is_not_made_good_by_the_next() {
     let disk = SimDisk::new(1);
     open(&disk, "a");
