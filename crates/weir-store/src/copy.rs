@@ -15,7 +15,7 @@ use crate::image;
 use crate::store::{DATA, MAP, Store};
 use std::sync::Arc;
 use weir_os::{AlignedBuf, Create, Disk, File, Io, Mode};
-use weir_page::{Lsn, PAGE_SIZE};
+use weir_page::PAGE_SIZE;
 
 /// What is copied of the data file in one step.
 const STEP_UNITS: u64 = (4 << 20) / UNIT as u64;
@@ -58,14 +58,14 @@ impl DataCopy {
 }
 
 impl Store {
-    /// Extents that are given up by records at `from` or later keep what is stored there, until [`Store::let_go`]. If the
+    /// Extents that are given up from now on keep what is stored there, until [`Store::let_go`]. If the
     /// device has no room left, they are taken all the same, and [`Store::check_held`] fails from then on.
     ///
     /// # Panics
     /// If they are held already.
-    pub fn hold_space(&self, from: Lsn) {
+    pub fn hold_space(&self) {
         self.assert_recovered();
-        self.space.lock().hold(from);
+        self.space.lock().hold();
     }
 
     /// Frees what was held.
@@ -254,11 +254,9 @@ impl Store {
         // What is not held any more may have been written over.
         self.check_held()?;
         // The image can't tell whose it is.
-        match self.map.stored().find(|&(_, entry)| is_here(entry)) {
-            Some((page, _)) => Err(error.of(page)),
-            None if self.space.lock().is_given_up(unit) => Err(error),
-            // Somebody was about to give it up when the copy began, and others have its place.
-            None => Ok(true),
-        }
+        Err(match self.map.stored().find(|&(_, entry)| is_here(entry)) {
+            Some((page, _)) => error.of(page),
+            None => error,
+        })
     }
 }

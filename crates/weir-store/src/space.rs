@@ -53,9 +53,8 @@ pub(crate) struct Space {
 }
 
 /// What was given up but stays as it is, for who copies the file.
+#[derive(Default)]
 struct Held {
-    /// All that is given up from here on.
-    from: Lsn,
     /// A bit per unit whose record is durable.
     words: Vec<u64>,
     units: u64,
@@ -349,8 +348,8 @@ impl Space {
     pub fn release(&mut self, durable: Lsn) -> u64 {
         let before = self.pending_units;
         while self.pending.peek().is_some_and(|Reverse(p)| p.lsn < durable) {
-            let Reverse(Pending { extent, lsn }) = self.pending.pop().expect("peeked");
-            match self.held.as_mut().filter(|held| held.from <= lsn) {
+            let Reverse(Pending { extent, .. }) = self.pending.pop().expect("peeked");
+            match &mut self.held {
                 Some(held) => held.keep(extent),
                 None => self.free_pending(extent.start_unit, u64::from(extent.units)),
             }
@@ -363,10 +362,11 @@ impl Space {
         self.set_free(start, units);
     }
 
-    /// From now on extents that are given up at `from` or later stay pending.
-    pub fn hold(&mut self, from: Lsn) {
+    /// From now on extents that are given up stay pending, and those that are. Whatever the record says that they go by: it
+    /// is in the log before they are given up here.
+    pub fn hold(&mut self) {
         assert!(self.held.is_none(), "space is held already");
-        self.held = Some(Held { from, words: Vec::new(), units: 0 });
+        self.held = Some(Held::default());
     }
 
     /// Pending units that would be free by now.
@@ -392,18 +392,6 @@ impl Space {
         let start = self.next_with(from, end, u64::MAX)?;
         let stop = self.next_with(start, end, 0).unwrap_or(end);
         Some((start, stop - start))
-    }
-
-    /// Whether an image at this unit was given up and stays as it is for now.
-    pub fn is_given_up(&self, unit: u64) -> bool {
-        let is_held = |held: &Held| {
-            held.words.get((unit / 64) as usize).is_some_and(|word| word >> (unit % 64) & 1 == 1)
-        };
-        let is_pending = |pending: &Reverse<Pending>| {
-            let extent = pending.0.extent;
-            (extent.start_unit..extent.end_unit()).contains(&unit)
-        };
-        self.held.as_ref().is_some_and(is_held) || self.pending.iter().any(is_pending)
     }
 
     pub fn is_used(&self, extent: Extent) -> bool {

@@ -7,8 +7,8 @@ struct Model {
     used: BTreeSet<u64>,
     held: Vec<Extent>,
     pending: Vec<(Lsn, Extent)>,
-    /// What is given up from here on stays.
-    kept_from: Option<Lsn>,
+    /// What is given up stays.
+    keeps: bool,
 }
 
 impl Model {
@@ -87,15 +87,14 @@ fn space_agrees_with_a_model() {
                 }
             }
             if step % 90 == 20 {
-                let from = Lsn(step + rng.u64(..10));
-                space.hold(from);
-                model.kept_from = Some(from);
+                space.hold();
+                model.keeps = true;
             } else if step % 90 == 70 {
                 assert!(space.is_held() && space.let_go() && !space.let_go());
-                model.kept_from = None;
+                model.keeps = false;
             }
             space.release(Lsn(step));
-            let stays = |lsn| lsn >= Lsn(step) || model.kept_from.is_some_and(|from| lsn >= from);
+            let stays = |lsn| lsn >= Lsn(step) || model.keeps;
             let (left, free) = model.pending.drain(..).partition(|&(lsn, _)| stays(lsn));
             model.pending = left;
             let free: Vec<_> = free;

@@ -110,7 +110,7 @@ impl Storage {
         let (checkpoint, table) = {
             // No checkpoint moves, and no other table is made.
             let _one = self.checkpointing.lock();
-            self.store.hold_space(self.redo.reserved());
+            self.store.hold_space();
             let checkpoint = self.redo.checkpoint();
             self.kept_log.keep(checkpoint);
             (checkpoint, self.current_dirty_table())
