@@ -22,8 +22,9 @@
 //! killed process wrote counts, but may be lost at a later power cut, if the sync of it failed: so
 //! slots with changes since the checkpoint are written again, as they are, before it may matter.
 //!
-//! A lone broken slot is damage rather than a torn write in two cases. After a clean shutdown,
-//! because recovery zeroes torn slots before it finishes. And when its header claims a version
+//! A lone broken slot is damage rather than a torn write in three cases. After a clean shutdown,
+//! because recovery zeroes torn slots before it finishes. When it has no header of this block, though not nothing either, or one of which
+//! a single bit is wrong, because the header lies in one sector. And when its header claims a version
 //! above the other slot's and a newest LSN before the checkpoint, because the checkpoint can't pass
 //! a change that was not synced. (A torn slot with the header of its older version claims a lower
 //! version.) Damage to a block written since the last checkpoint can't be told from a torn write;
@@ -131,13 +132,27 @@ pub(crate) fn inspect(slot: &[u8], block: u32, parity: u64, database_id: u64) ->
     Found::Valid { version, newest: Lsn(u64::from_le_bytes(field(slot, 16))) }
 }
 
-/// Version and newest LSN that a broken slot claims, if its header can be made out.
-pub(crate) fn claim(slot: &[u8], block: u32, parity: u64) -> Option<(u64, Lsn)> {
+/// Version and newest LSN that a broken slot claims; zeros if there was nothing before. `None` if no write that was cut short has
+/// left this header: such a write leaves the first sector as it was or as it was to be.
+pub(crate) fn claim(slot: &[u8], block: u32, parity: u64, database_id: u64) -> Option<(u64, Lsn)> {
     let version = u64::from_le_bytes(field(slot, 8));
     let readable = field::<4>(slot, 0) == MAGIC
         && u32::from_le_bytes(field(slot, 4)) == block
         && version % 2 == parity;
-    readable.then(|| (version, Lsn(u64::from_le_bytes(field(slot, 16)))))
+    let nothing = slot[..HEADER].iter().all(|&byte| byte == 0);
+    let torn = nothing || (readable && !is_whole_but_for_a_bit(slot, block, parity, database_id));
+    torn.then(|| (version, Lsn(u64::from_le_bytes(field(slot, 16)))))
+}
+
+/// Whether nothing is wrong with a slot but one bit of its header: who claims another version is not told by what he claims.
+fn is_whole_but_for_a_bit(slot: &[u8], block: u32, parity: u64, database_id: u64) -> bool {
+    let mut slot = slot.to_vec();
+    (0..8 * HEADER).any(|bit| {
+        slot[bit / 8] ^= 1 << (bit % 8);
+        let found = inspect(&slot, block, parity, database_id);
+        slot[bit / 8] ^= 1 << (bit % 8);
+        matches!(found, Found::Valid { .. })
+    })
 }
 
 /// The entries of a slot that [`inspect`] found valid.

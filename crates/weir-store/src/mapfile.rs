@@ -94,7 +94,8 @@ impl Store {
                 Found::Broken(what, expected, found) => {
                     let offset = block::slot_offset(block, parity as u64);
                     let error = self.corrupt_block(block, parity, what, expected, found);
-                    broken.push((offset, block::claim(slot, block, parity as u64), error));
+                    let claim = block::claim(slot, block, parity as u64, self.database_id);
+                    broken.push((offset, claim, error));
                 }
             }
         }
@@ -102,11 +103,11 @@ impl Store {
         let valid_version = newest_slot.map_or(0, |(version, _, _)| version);
         for (offset, claim, error) in broken.into_iter().rev() {
             // Some of its changes may be from before the checkpoint, or the dirty page table, also if the newest isn't.
-            let was_synced = claim.is_some_and(|(version, newest)| {
+            let is_damage = claim.is_none_or(|(version, newest)| {
                 let is_told = newest < last.checkpoint || version <= last.map_version;
                 version > valid_version && is_told
             });
-            if both || last.clean || was_synced {
+            if both || last.clean || is_damage {
                 return Err(error);
             }
             io.broken_slots.push(offset);
