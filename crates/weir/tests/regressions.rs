@@ -5,6 +5,7 @@
 mod common;
 
 use common::*;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use weir::{Bounds, Database, Direction, Error, IndexRef, Isolation, Patience, Shutdown, Value};
@@ -556,4 +557,35 @@ fn a_database_is_checked_beside_its_own_threads() {
         }
         done.store(true, Ordering::Relaxed);
     });
+}
+
+/// Only who had a lock ended the waits for it, when it was dropped: an idle transaction isn't, nor is a prepared one.
+#[test]
+fn waits_for_locks_end_when_the_database_stops() {
+    for prepares in [false, true] {
+        let disk = weir_os::SimDisk::new(1);
+        let options = options(8 << 20, 8 << 20).lock_wait_timeout(Duration::from_secs(20));
+        let db = Database::open_on(Arc::new(disk.clone()), options).unwrap();
+        let table = db.create_table("items", items()).unwrap();
+        let mut holder = db.begin(Isolation::default()).unwrap();
+        holder.insert(&table, &values(1, &item(1, 1, 1))).unwrap();
+        if prepares {
+            holder.prepare(b"holder").unwrap();
+        }
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| {
+                let mut txn = db.begin(Isolation::default()).unwrap();
+                txn.insert(&table, &values(1, &item(2, 2, 2)))
+            });
+            while db.status().row_lock_waits == 0 {
+                std::thread::yield_now();
+            }
+            disk.power_off();
+            // Who syncs this notices.
+            let mut other = db.begin(Isolation::default()).unwrap();
+            let _ = other.insert(&table, &values(2, &item(2, 2, 2)));
+            let error = waits.join().unwrap().unwrap_err();
+            assert!(matches!(error, Error::Storage(_)), "{error}");
+        });
+    }
 }

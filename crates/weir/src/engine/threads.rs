@@ -78,6 +78,10 @@ impl Threads {
                     Err(fault) => shared.storage.stop(fault),
                 }
             }
+            // Who has what others wait for may not come by to give it up.
+            if shared.storage.has_stopped() {
+                shared.locks.cancel_all();
+            }
         })?;
         self.of_transactions.push(thread);
         Ok(())
