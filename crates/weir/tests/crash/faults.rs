@@ -187,7 +187,7 @@ impl World {
         self.verify();
     }
 
-    fn read_all(&mut self) -> Result<(), Error> {
+    pub fn read_all(&mut self) -> Result<(), Error> {
         let commit = self.surviving_commit(self.model.floor_kill)?;
         self.compare(commit)
     }
@@ -229,7 +229,7 @@ impl World {
 }
 
 /// Whether an error says where the damage is.
-fn names_a_place(error: &Error) -> bool {
+pub fn names_a_place(error: &Error) -> bool {
     let text = error.to_string();
     ["sim/", "page ", "redo-", "LSN", "table "].iter().any(|place| text.contains(place))
 }

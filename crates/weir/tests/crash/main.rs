@@ -5,20 +5,24 @@
 //! recovery, which may crash as well; then the database is compared with a [`model`] that knows
 //! what was acknowledged, what was in doubt, and what was taken back. Then it goes on.
 //!
-//! [`faults`] has the runs in which the disk misbehaves.
+//! [`faults`] has the runs in which the disk misbehaves, [`slots`] those in which it does so to one slot of `map` or `control`,
+//! [`given_up`] those in which damaged pages are given up. Those of [`beside`] have threads.
 //!
-//! - `cargo test -p weir --test crash` runs as many seeds as fit `WEIR_CRASH_SECONDS` (90, and 20 of faults);
+//! - `cargo test -p weir --test crash` runs as many seeds as fit `WEIR_CRASH_SECONDS` (90, 20 of faults, a few of others);
 //! - `WEIR_CRASH_SEEDS=n` runs that many instead, from `WEIR_CRASH_FIRST` (0) on; about ten crashes each;
 //! - `WEIR_CRASH_PROFILE=name` runs one of the [`profile`]s only; `drawn`: each seed one of its own;
 //! - a failure prints its last operations and the command that repeats it; with `WEIR_CRASH_VERBOSE=1`
 //!   that prints all operations.
 
 mod backup;
+mod beside;
 mod definitions;
 mod faults;
+mod given_up;
 mod model;
 mod profile;
 mod run;
+mod slots;
 mod two_phase;
 mod verify;
 mod work;
@@ -43,6 +47,10 @@ type Runner = (fn(u64, &'static Profile) -> Counts, &'static str);
 
 const CRASHES: Runner = (run::run, "repeat");
 const FAULTS: Runner = (faults::run, "repeat_faults");
+const BESIDE: Runner = (beside::run, "repeat_beside");
+const ROT: Runner = (slots::rot, "repeat_rot");
+const SYNCS: Runner = (slots::failed_syncs, "repeat_failed_syncs");
+const GIVEN_UP: Runner = (given_up::run, "repeat_given_up");
 
 /// Runs a seed in a thread of its own; `None` if it failed.
 fn run_apart(seed: u64, profile: &'static Profile, (run, repeat): Runner) -> Option<Counts> {
@@ -89,7 +97,10 @@ fn run_many(seconds: u64, run: Runner) -> (Counts, u64) {
         };
         match run_apart(seed, profile, run) {
             Some(of_run) => counts.add(&of_run),
-            None => failed.push((seed, profile.name)),
+            None => {
+                eprintln!("seed {seed} of `{}` failed", run.1);
+                failed.push((seed, profile.name));
+            }
         }
         seed += 1;
     }
@@ -118,6 +129,63 @@ fn faults_lose_nothing() {
     let _one = ONE.lock();
     let (counts, _) = run_many(20, FAULTS);
     assert!(counts.faults > 0 && counts.no_space > 0 && counts.rot_found > 0);
+}
+
+#[test]
+fn crashes_beside_threads_lose_nothing() {
+    let _one = ONE.lock();
+    let (counts, seeds) = run_many(6, BESIDE);
+    assert!(counts.crashes() > 0 && counts.rows_verified > 0);
+    assert!(seeds < 10 || counts.backups > 0, "backups are made");
+}
+
+#[test]
+fn rot_of_any_slot_is_found_or_does_no_harm() {
+    let _one = ONE.lock();
+    let (counts, _) = run_many(4, ROT);
+    assert!(counts.rot_found > 0 && counts.rot_harmless > 0);
+}
+
+#[test]
+fn failed_syncs_of_any_file_lose_nothing() {
+    let _one = ONE.lock();
+    let (counts, _) = run_many(2, SYNCS);
+    assert!(counts.faults > 0);
+}
+
+#[test]
+fn crashes_while_pages_are_given_up_change_nothing() {
+    let _one = ONE.lock();
+    let (counts, _) = run_many(3, GIVEN_UP);
+    assert!(counts.rot_found > 0 && counts.crashed_recoveries > 0);
+}
+
+/// Tries a run of [`crashes_beside_threads_lose_nothing`] again.
+#[test]
+fn repeat_beside() {
+    let _one = ONE.lock();
+    repeat_one(BESIDE);
+}
+
+/// Repeats one run of [`rot_of_any_slot_is_found_or_does_no_harm`].
+#[test]
+fn repeat_rot() {
+    let _one = ONE.lock();
+    repeat_one(ROT);
+}
+
+/// Repeats one run of [`failed_syncs_of_any_file_lose_nothing`].
+#[test]
+fn repeat_failed_syncs() {
+    let _one = ONE.lock();
+    repeat_one(SYNCS);
+}
+
+/// Repeats one run of [`crashes_while_pages_are_given_up_change_nothing`].
+#[test]
+fn repeat_given_up() {
+    let _one = ONE.lock();
+    repeat_one(GIVEN_UP);
 }
 
 /// Repeats one run of [`faults_lose_nothing`].

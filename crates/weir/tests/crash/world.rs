@@ -157,6 +157,8 @@ pub struct World {
     pub right_edge: u32,
     pub redo: u64,
     pub bodies: Vec<Rc<Row>>,
+    /// Whether a start gives damaged pages up.
+    pub gives_up: bool,
 }
 
 impl Drop for World {
@@ -238,6 +240,7 @@ impl World {
             right_edge: 0,
             redo: profile.redo,
             bodies: Vec::new(),
+            gives_up: false,
         }
     }
 
@@ -264,6 +267,7 @@ impl World {
             .memory_bytes(self.profile.memory)
             .redo_capacity_bytes(self.redo)
             .lock_wait_timeout(Duration::ZERO)
+            .give_up_damaged(self.gives_up)
             .single_threaded()
     }
 
