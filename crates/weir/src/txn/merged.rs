@@ -13,6 +13,7 @@
 use super::scan::Copies;
 use super::staging::Staging;
 use super::{Batch, Direction, Look, Range, Row, Scan, ScanStop};
+use crate::storage::Fault;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -271,17 +272,53 @@ impl Staged {
         self.rest = self.scan.unread().cloned();
     }
 
+    /// Makes a window no wider than what `main` would read at once: all that it covers is locked, though the caller may
+    /// want no more. What lies behind it, if anything does.
+    fn narrow(&mut self, main: &mut Scan, window: &mut Range) -> Result<Option<Range>, Fault> {
+        main.restart(window.clone());
+        let cut = main.cut();
+        main.abandon();
+        let behind = cut?.map(|cut| {
+            let mut behind = window.clone();
+            match self.scan.direction() {
+                Direction::Forward => {
+                    window.high = Some(cut.clone());
+                    behind.low = cut;
+                }
+                Direction::Backward => {
+                    behind.high = Some(cut.clone());
+                    window.low = cut;
+                }
+            }
+            behind
+        });
+        // It may have been told to read no more than the window before.
+        self.scan.abandon();
+        self.scan.restart(window.clone());
+        Ok(behind)
+    }
+
     /// Reads the staging tree's next leaf and lets `main` read the same range; `false` at the end.
     fn open_window(&mut self, main: &mut Scan, look: Look) -> Result<bool, ScanStop> {
         let Some(mut window) = self.rest.clone() else { return Ok(false) };
+        let behind = match look {
+            Look::Newest { ranges: Some(_), .. } => self.narrow(main, &mut window)?,
+            _ => None,
+        };
         self.inserts = self.staging.inserts();
         if let Err(stop) = self.scan.refill(look) {
             // What it has come past belongs to the window that will be opened, and may change meanwhile.
             self.scan.abandon();
-            self.scan.restart(window);
+            self.scan.restart(self.rest.clone().expect("there is a window to be opened"));
             return Err(stop);
         }
-        self.rest = self.scan.unread().cloned();
+        self.rest = match (self.scan.unread().cloned(), behind) {
+            (Some(unread), Some(behind)) => Some(match self.scan.direction() {
+                Direction::Forward => Range { low: unread.low, high: behind.high },
+                Direction::Backward => Range { low: behind.low, high: unread.high },
+            }),
+            (unread, behind) => unread.or(behind),
+        };
         match (self.scan.direction(), &self.rest) {
             (Direction::Forward, Some(rest)) => window.high = Some(rest.low.clone()),
             (Direction::Backward, Some(rest)) => {
@@ -302,6 +339,54 @@ mod tests {
     use super::super::tests::{commit, transactions, tree};
     use super::super::{Durability, Op};
     use super::*;
+    use crate::lock::{Mode, RangeMode};
+    use weir_page::TxnId;
+
+    /// What it hadn't given was locked, too: of an empty staging tree the whole range.
+    #[test]
+    fn what_a_scan_locks_of_both_trees_ends_soon_behind_what_it_has_given() {
+        let ranges = Some(RangeMode { mode: Mode::Shared, for_rows: false });
+        let keys = [b"b", b"c", b"d", b"e", b"f", b"g", b"h", b"i"];
+        let of_all = |direction| [1, 2, 3, 8].map(|step| (direction, step));
+        for (direction, step) in
+            [Direction::Forward, Direction::Backward].into_iter().flat_map(of_all)
+        {
+            let txns = transactions(64);
+            let (main, of_staging) = (tree(&txns), tree(&txns));
+            let staging = Arc::new(Staging::new(main, of_staging));
+            for (n, key) in keys.iter().enumerate() {
+                let of = if n % step == 0 { main } else { of_staging };
+                commit(&txns, of, *key, Op::Insert(b""));
+            }
+            let mut reader = txns.begin();
+            reader.write(tree(&txns), b"row", Op::Insert(b"written")).unwrap();
+            let look = Look::Newest { own: reader.id(), skip: false, ranges };
+            let scan = Scan::new(txns.clone(), main, Range::default(), direction, 1);
+            let mut scan = MergedScan::new(scan, Some(&staging), false);
+            let is_locked = |key: &[u8]| {
+                let other = TxnId(u64::MAX >> 16);
+                [main, of_staging]
+                    .map(|tree| txns.locks.ranges.holder(other, tree.id, key).is_some())
+            };
+            let mut expected: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+            let (mut first, mut last): (&[u8], &[u8]) = (b"a", b"j");
+            if direction == Direction::Backward {
+                expected.reverse();
+                (first, last) = (last, first);
+            }
+            let mut found = Vec::new();
+            while let Some(row) = scan.look(look).unwrap() {
+                found.push(row.key.to_vec());
+                assert_eq!(is_locked(row.key), [true; 2]);
+                assert_eq!(is_locked(first), [true; 2]);
+                if found.len() == 1 {
+                    assert_eq!(is_locked(last), [false; 2], "{direction:?} {step}");
+                }
+            }
+            assert_eq!(found, expected, "{direction:?} {step}");
+            assert_eq!(is_locked(last), [true; 2]);
+        }
+    }
 
     /// It had come past where the entry was put while it waited.
     #[test]

@@ -8,8 +8,8 @@ mod fetch;
 
 use super::versions::Walks;
 use super::{Look, Transactions, View};
-use crate::storage::Fault;
-use crate::tree::Tree;
+use crate::storage::{Fault, retry};
+use crate::tree::{Target, Tree};
 use std::cell::Cell;
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -44,6 +44,15 @@ impl Range {
 
     fn is_empty(&self) -> bool {
         !self.reaches_beyond(&self.low)
+    }
+}
+
+/// Where a scan of a range begins.
+fn target(range: &Range, direction: Direction) -> Target<'_> {
+    match (direction, &range.high) {
+        (Direction::Forward, _) => Target::At(&range.low),
+        (Direction::Backward, Some(high)) => Target::Below(high),
+        (Direction::Backward, None) => Target::Last,
     }
 }
 
@@ -433,6 +442,23 @@ impl Scan {
     pub(super) fn abandon(&mut self) {
         self.copies.clear();
         (self.next, self.done) = (0, true);
+    }
+
+    /// Where the rest of the range is to be cut so that its part that is read next is of one leaf and has no more entries
+    /// than would be copied; what is known to be dead there isn't counted. `None`: it is small enough.
+    pub(super) fn cut(&self) -> Result<Option<Vec<u8>>, Fault> {
+        let shared = &self.shared;
+        let no_lock = |_: &Range| Ok::<(), Fault>(());
+        let left =
+            shared.dead.pass(self.tree.id, &self.range, self.direction, u64::MAX, no_lock)?;
+        let left = left.as_ref().unwrap_or(&self.range);
+        if left.is_empty() {
+            return Ok(None);
+        }
+        retry(&shared.storage, || {
+            let leaf = self.tree.leaf(&shared.storage, target(left, self.direction), false)?;
+            Ok(fetch::cut_in(&leaf, left, self.direction, self.most))
+        })
     }
 
     /// Goes on with another range, all of the one before having been given.

@@ -103,11 +103,7 @@ impl Scan {
     }
 
     fn target(&self) -> Target<'_> {
-        match (self.direction, &self.range.high) {
-            (Direction::Forward, _) => Target::At(&self.range.low),
-            (Direction::Backward, Some(high)) => Target::Below(high),
-            (Direction::Backward, None) => Target::Last,
-        }
+        super::target(&self.range, self.direction)
     }
 
     /// Passes over what is known to be dead where the scan is, locked if what is read is; whether there was any.
@@ -421,6 +417,36 @@ impl Scan {
     fn note(&mut self, key: usize, value: usize, overflow: bool, outdated: bool) {
         let (key, value, end) = (key as u32, value as u32, self.copies.bytes.len() as u32);
         self.copies.entries.push(Copied { key, value, end, overflow, outdated });
+    }
+}
+
+/// See [`Scan::cut`].
+pub(super) fn cut_in(
+    leaf: &LeafRead<'_>,
+    range: &Range,
+    direction: Direction,
+    most: usize,
+) -> Option<Vec<u8>> {
+    match direction {
+        Direction::Forward => {
+            let at = leaf.seek(&range.low).0 + most;
+            let cut = match at < leaf.len() {
+                true => Some(key_of(leaf, at)),
+                false => leaf.upper().map(<[u8]>::to_vec),
+            };
+            cut.filter(|cut| *cut > range.low && range.reaches_beyond(cut))
+        }
+        Direction::Backward => {
+            let to = match &range.high {
+                Some(high) if leaf.upper().is_none_or(|u| &high[..] < u) => leaf.seek(high).0,
+                _ => leaf.len(),
+            };
+            let cut = match to > most {
+                true => after(leaf, to - most - 1),
+                false => leaf.lower().to_vec(),
+            };
+            (cut > range.low && range.reaches_beyond(&cut)).then_some(cut)
+        }
     }
 }
 
