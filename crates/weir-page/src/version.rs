@@ -100,7 +100,7 @@ pub struct Entry<'a> {
     pub value: &'a [u8],
 }
 
-/// How one value differs from another: `keep_front` and `keep_back` bytes are shared, `middle` is not.
+/// How one value differs from another: `front` and `back` bytes are shared, `middle` is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Delta<'a> {
     /// Shared bytes at the front.

@@ -1,4 +1,13 @@
 //! The embedded database: tables and their indexes, the catalog, opening and closing, status.
+//!
+//! | what | where |
+//! |---|---|
+//! | statements | `transaction` and `savepoint`; of values `typed` and `cursor`, of bytes `raw`; both go through `read`, `scan`, `write` |
+//! | tables and definitions | `table` and `patience` (who uses one, and how long a change waits for them), `catalog`, `change`, `ddl`, `alter` |
+//! | indexes | `indexes`, `online` (beside writers), `stem` (of long keys), `reorganize` |
+//! | two-phase commit, rollbacks that had no space | `prepared`; `orphans` |
+//! | opening, threads | here, `options`, `threads` |
+//! | what one asks it | `status`, `statistics`, `check`, `backup` |
 
 mod alter;
 mod backup;
@@ -371,7 +380,7 @@ impl Database {
 
     /// One step of what threads do otherwise, by number, for a single-threaded database: 0 writes
     /// pages, 1 moves the checkpoint, 2 purges, 3 frees frames, 4 syncs the log, 5 trims the file,
-    /// 6 merges staged index entries, 7 applies some of the log that there was at the opening,
+    /// 6 moves staged index entries, 7 applies some of the log that there was at the opening,
     /// 8 notes dirty pages, 9 takes back what was not committed then.
     ///
     /// # Errors

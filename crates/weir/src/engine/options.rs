@@ -152,13 +152,13 @@ impl Options {
         Options { lock_wait_timeout, ..self }
     }
 
-    /// Whether inserts into secondary indexes that would have to read a leaf are staged, to be merged
+    /// Whether inserts into secondary indexes that would have to read a leaf are staged, to be moved
     /// with others later; on by default. Off is for comparisons.
     pub fn staging(self, staging: bool) -> Self {
         Options { staging, ..self }
     }
 
-    /// Leaves that staged entries may fill before they are merged, for tests; by default a quarter
+    /// Leaves that staged entries may fill before they are moved, for tests; by default a quarter
     /// of the memory. Most entries are staged then, also those whose leaf is in memory.
     #[doc(hidden)]
     pub fn staging_leaves(self, leaves: usize) -> Self {

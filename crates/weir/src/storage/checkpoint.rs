@@ -1,4 +1,4 @@
-//! Flushing and checkpoints: what keeps the log's age below its limit.
+//! Which pages are to be written next, and checkpoints: what keeps the log's age below its limit.
 
 use super::write::Reason;
 use super::{Fault, Storage};

@@ -24,7 +24,7 @@ pub enum State {
     Active,
     /// It has committed, with this timestamp; 0: before all snapshots.
     Committed(u64),
-    /// It was rolled back; nothing it wrote is left.
+    /// It was rolled back, or committed without having written: nothing it wrote is there.
     Aborted,
 }
 
