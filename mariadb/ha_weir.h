@@ -233,6 +233,7 @@ private:
   int step();
   bool reads_committed() const;
   bool scans_rows() const;
+  bool keeps_matches_locked_only() const;
   bool is_record_of_entry() const;
   bool find_key();
   bool find_key_of(const uchar *record);

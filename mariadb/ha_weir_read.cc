@@ -103,6 +103,9 @@ int ha_weir::get_row(uchar *buf)
   if (!with)
     return HA_ERR_INTERNAL_ERROR;
   WeirResult result= weir_get(with, share->table, bytes_of(pk), lock, row, &found);
+  // The server doesn't ask for it where there is no row.
+  if (result == WEIR_RESULT_NOT_FOUND && keeps_matches_locked_only())
+    weir_unlock(with, share->table, bytes_of(pk));
   return result == WEIR_RESULT_OK ? read_primary(buf, bytes_of(pk), found) : fail(result);
 }
 

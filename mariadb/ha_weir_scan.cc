@@ -360,11 +360,16 @@ void ha_weir::encode_primary(const uchar *record, Bytes &out)
   primary()->primary_key(table, record, out);
 }
 
+// Whether rows are locked that a statement doesn't keep locked unless they match.
+bool ha_weir::keeps_matches_locked_only() const
+{
+  return lock != WEIR_LOCK_NONE && thd_tx_isolation(ha_thd()) <= ISO_READ_COMMITTED;
+}
+
 // The row at hand isn't wanted: others may have it, unless it was locked before.
 void ha_weir::unlock_row()
 {
-  if (lock == WEIR_LOCK_NONE || is_unlocked || thd_tx_isolation(ha_thd()) > ISO_READ_COMMITTED ||
-      !transaction() || !find_key())
+  if (!keeps_matches_locked_only() || is_unlocked || !transaction() || !find_key())
     return;
   weir_unlock(transaction(), share->table, bytes_of(pk));
 }
