@@ -160,6 +160,20 @@ impl RangeLocks {
         holders.next().map(|(holder, _)| *holder)
     }
 
+    /// Whether the key lies in another transaction's exclusive range. Never waits; meant to be called under the
+    /// leaf's latch.
+    #[inline]
+    pub fn is_exclusive(&self, txn: TxnId, tree: TreeId, key: &[u8]) -> bool {
+        // Relaxed: as in `holder`.
+        if self.holders.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let shard = self.shard(tree).lock();
+        let Some(of) = shard.get(&tree) else { return false };
+        let mut others = of.held.iter().filter(|(holder, _)| **holder != txn);
+        others.any(|(_, of)| of.keys.exclusive.contain(key) || of.rows.exclusive.contain(key))
+    }
+
     /// Another transaction whose range keeps this one from locking the key. Never waits; meant to be called
     /// under the leaf's latch, after the key's lock was entered.
     #[inline]

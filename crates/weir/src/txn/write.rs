@@ -228,10 +228,15 @@ impl Txn {
             true => tree.slot_at(&mut mtr, key, hint)?,
             false => tree.slot_near(&mut mtr, key, &self.near)?,
         };
+        let alive = at.entry(&mtr).is_some_and(|e| !e.flags.deleted);
+        let is_insert = matches!(op, Op::Insert(_));
+        // That a key is there its readers may be told together.
+        if is_insert && alive && self.may_be_read(tree, key, &at, &mtr) {
+            return Ok(Attempt::Exists);
+        }
         if let Some(held) = self.held_by_other(tree, key, &at, &mtr) {
             return Ok(held);
         }
-        let alive = at.entry(&mtr).is_some_and(|e| !e.flags.deleted);
         match op {
             Op::Insert(_) if alive => return Ok(Attempt::Exists),
             Op::Update(_) | Op::Delete if !alive => return Ok(Attempt::Absent),
@@ -269,6 +274,17 @@ impl Txn {
             return Some(Attempt::Held(None));
         }
         locks.ranges.holder(self.id, tree.id, key).map(Attempt::InRangeOf)
+    }
+
+    /// Whether nobody else has written the entry, or keeps others from reading it under lock.
+    fn may_be_read(&self, tree: Tree, key: &[u8], at: &LeafSlot, mtr: &Mtr<'_>) -> bool {
+        let writer = at.entry(mtr).and_then(|e| e.version).map(|v| v.txn);
+        if writer.is_some_and(|writer| writer != self.id && self.shared.is_active(writer)) {
+            return false;
+        }
+        let locks = &self.shared.locks;
+        !locks.conflicts(self.id, tree.id, key, Mode::Shared)
+            && !locks.ranges.is_exclusive(self.id, tree.id, key)
     }
 
     /// Whether the transaction has a snapshot that doesn't cover the version.
