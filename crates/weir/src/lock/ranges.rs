@@ -113,7 +113,7 @@ struct Held {
     rows: OfModes,
 }
 
-/// A write that waits because its key lies in somebody's range.
+/// A write, or a read under lock, that waits because its key lies in somebody's range.
 #[derive(Debug)]
 struct Intent {
     key: Vec<u8>,
