@@ -73,26 +73,31 @@ pub struct Flags {
     pub deleted: bool,
     /// The value is a reference to a chain of overflow pages.
     pub overflow: bool,
+    /// The entry, of a staging tree, takes the place of one of the same key in the main tree, which is as it was.
+    pub hides: bool,
 }
 
 impl Flags {
-    /// Bit 0 deleted, bit 1 overflow.
+    /// Those of a tombstone: an entry of a staging tree that says of one in the main tree that it is dead.
+    pub const TOMBSTONE: Flags = Flags { deleted: true, overflow: false, hides: true };
+
+    /// Bit 0 deleted, bit 1 overflow, bit 2 hides.
     #[inline]
     pub fn to_bits(self) -> u8 {
-        u8::from(self.deleted) | u8::from(self.overflow) << 1
+        u8::from(self.deleted) | u8::from(self.overflow) << 1 | u8::from(self.hides) << 2
     }
 
     /// The inverse of [`Flags::to_bits`]; other bits are ignored.
     #[inline]
     pub fn from_bits(bits: u8) -> Self {
-        Flags { deleted: bits & 1 != 0, overflow: bits & 2 != 0 }
+        Flags { deleted: bits & 1 != 0, overflow: bits & 2 != 0, hides: bits & 4 != 0 }
     }
 }
 
 /// A leaf entry's state beside its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// Dead, overflowing.
+    /// Dead, overflowing, hiding another.
     pub flags: Flags,
     /// `None` once everybody sees the entry.
     pub version: Option<Version>,

@@ -115,8 +115,9 @@ impl Model {
         node::freeze(&mut self.page, below);
         assert_eq!(node::free_bytes(&self.page), free + gain);
         let old = |s: &State| s.version.is_some_and(|v| v.txn < below);
-        self.entries.retain(|_, s| !(old(s) && s.flags.deleted && !s.flags.overflow));
-        for s in self.entries.values_mut().filter(|s| old(s) && !s.flags.deleted) {
+        let stays = |s: &State| !s.flags.deleted || s.flags.hides;
+        self.entries.retain(|_, s| !old(s) || stays(s) || s.flags.overflow);
+        for s in self.entries.values_mut().filter(|s| old(s) && stays(s)) {
             s.version = None;
         }
     }

@@ -6,9 +6,9 @@ use weir_page::varint::Input;
 use weir_page::{Entry, Flags, Lsn, PageId, TreeId, TxnId, Undo, UndoPtr, Version};
 
 const PAGE: PageId = PageId(300);
-const LIVE: Flags = Flags { deleted: false, overflow: false };
-const DEAD: Flags = Flags { deleted: true, overflow: false };
-const LARGE: Flags = Flags { deleted: false, overflow: true };
+const LIVE: Flags = Flags { deleted: false, overflow: false, hides: false };
+const DEAD: Flags = Flags { deleted: true, overflow: false, hides: false };
+const LARGE: Flags = Flags { deleted: false, overflow: true, hides: false };
 
 fn version() -> Option<Version> {
     let undo = UndoPtr { page: PageId(0x0a09_0807), offset: 0x0c0b };

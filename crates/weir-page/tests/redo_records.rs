@@ -85,7 +85,7 @@ fn random_undo<'a>(rng: &mut Rng, from: &'a Operands) -> Undo<'a> {
 
 fn random_write<'a>(rng: &mut Rng, from: &'a Operands) -> Write<'a> {
     let (flags, old_version) = (from.entry.flags, random_version(rng));
-    let old_flags = Flags { deleted: rng.bool(), overflow: rng.bool() };
+    let old_flags = Flags { deleted: rng.bool(), overflow: rng.bool(), hides: rng.bool() };
     let change = match rng.u8(0..3) {
         0 => Change::Insert { flags, value: &from.entry.value },
         1 => Change::Update {

@@ -112,7 +112,7 @@ fn write(leaf: &mut Triple, lane: &mut Triple, key: &[u8], new: Option<&EntrySta
         }
         (Some(old), None) => {
             let change = Change::Delete { old_flags: old.flags, old_version: old.version };
-            let flags = Flags { deleted: true, ..old.flags };
+            let flags = Flags { deleted: true, hides: false, ..old.flags };
             (change, Entry { flags, version, value: &old.value })
         }
     };

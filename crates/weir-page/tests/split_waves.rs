@@ -14,7 +14,7 @@ struct Leaves {
 
 impl Leaves {
     fn insert(&mut self, key: [u8; 8]) {
-        let flags = Flags { deleted: false, overflow: false };
+        let flags = Flags::default();
         let entry = Entry { flags, version: None, value: &[7; 12] };
         loop {
             let count = self.pages.len() as u32;

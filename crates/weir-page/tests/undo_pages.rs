@@ -15,7 +15,7 @@ fn page() -> Box<Page> {
 fn random_undo<'a>(rng: &mut Rng, bytes: &'a [u8]) -> Undo<'a> {
     let tree = TreeId(rng.u32(1..));
     let key = &bytes[..if rng.u8(0..20) == 0 { 3500 } else { rng.usize(0..40) }];
-    let flags = Flags { deleted: rng.bool(), overflow: rng.bool() };
+    let flags = Flags { deleted: rng.bool(), overflow: rng.bool(), hides: rng.bool() };
     let version = rng.bool().then(|| Version {
         txn: TxnId(rng.u64(1..1 << 48)),
         undo: UndoPtr { page: PageId(rng.u32(..)), offset: rng.u16(..) },

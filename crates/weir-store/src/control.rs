@@ -30,7 +30,7 @@
 //! | 112    |       | 0                                                 |
 //!
 //! Format 1 was before there were keys in short form, 2 before key heads had gaps, 3 before images left out holes, 4
-//! before a write in the log left out what the one before it says. The file of an older format is written anew when
+//! before a write in the log left out what the one before it says, 5 before there were tombstones. The file of an older format is written anew when
 //! recovery begins to change pages: an older build would misread them.
 
 use crate::error::{Result, StoreError};
@@ -40,7 +40,7 @@ use weir_page::{Lsn, PAGE_SIZE, PageId, TxnId};
 /// Bytes of a slot.
 pub(crate) const SLOT: usize = 4096;
 /// Newest format known here.
-pub const CONTROL_FORMAT: u32 = 5;
+pub const CONTROL_FORMAT: u32 = 6;
 const MAGIC: [u8; 8] = *b"WEIRCTL\0";
 
 /// The contents of the control file.

@@ -762,3 +762,114 @@ fn entries_of_both_trees_are_given_together() {
     let status = db.status();
     assert!(status.staged_entries_moved > left / 2, "{left} were left: {status:?}");
 }
+
+/// Entries of few keys are deleted, come back, and get values of any length; they are hidden, in whatever state they are,
+/// and seen as each snapshot has to see them.
+#[test]
+fn tombstones_hide_what_they_are_to_hide() {
+    const LENGTHS: [usize; 6] = [0, 1, 10, 3590, 4000, 9000];
+    let seed = seed();
+    let mut staged = 0;
+    for round in 0..12 * factor() {
+        let mut rng = fastrand::Rng::with_seed(seed + round);
+        let dir = tempfile::tempdir().unwrap();
+        let db = Database::open(dir.path(), eager(6 << 20, 0).single_threaded()).unwrap();
+        let schema = Schema::raw(vec![RawIndex::new("values", false)], Vec::new()).unwrap();
+        let table = db.create_table("raw", schema).unwrap();
+        // Of each row the group that its entry is in, and the entry's value.
+        type Rows = BTreeMap<u8, (u8, Vec<u8>)>;
+        // A value is as long as it is, and has the same byte throughout.
+        let brief = |value: &[u8]| (value.len(), value.first().copied());
+        let scan = |txn: &mut Transaction, direction| {
+            let mut scan = txn
+                .scan_raw(&table, KeyOf::Index(0), RawRange::all(), direction, Lock::None)
+                .unwrap();
+            let mut found = Vec::new();
+            while let Some(entry) = scan.next(txn).unwrap() {
+                found.push((entry.key.to_vec(), brief(entry.value)));
+            }
+            found
+        };
+        let compare = |txn: &mut Transaction, rows: &Rows, what: &str| {
+            let entry =
+                |(id, (group, value)): (&u8, &(u8, Vec<u8>))| (vec![*group, *id], brief(value));
+            let mut expected: Vec<_> = rows.iter().map(entry).collect();
+            expected.sort_unstable();
+            assert_eq!(expected, scan(txn, Direction::Forward), "{what}, round {round}");
+            expected.reverse();
+            assert_eq!(expected, scan(txn, Direction::Backward), "{what}, round {round}");
+        };
+        let mut rows = Rows::new();
+        let mut old: Vec<(Transaction, Rows)> = Vec::new();
+        for _ in 0..80 {
+            let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+            let mut after = rows.clone();
+            for _ in 0..rng.usize(1..8) {
+                let (savepoint, before) = (txn.savepoint().unwrap(), after.clone());
+                for _ in 0..rng.usize(1..6) {
+                    let id = rng.u8(..24);
+                    let new = (rng.u8(..2), vec![rng.u8(..); LENGTHS[rng.usize(..LENGTHS.len())]]);
+                    let (was, is) = (after.get(&id).cloned(), (rng.u8(..3) > 0).then_some(new));
+                    let key_of = |row: &(u8, Vec<u8>)| [row.0, id];
+                    let keys = (was.as_ref().map(key_of), is.as_ref().map(key_of));
+                    match (&was, &is) {
+                        (None, None) => {}
+                        (None, Some(new)) => {
+                            let entry = Entry { index: 0, key: &keys.1.unwrap(), value: &new.1 };
+                            txn.insert_raw(&table, &[id], b"row", &[entry]).unwrap();
+                        }
+                        (Some(old), None) => {
+                            let entry = Entry { index: 0, key: &keys.0.unwrap(), value: &old.1 };
+                            txn.delete_raw(&table, &[id], &[entry]).unwrap();
+                        }
+                        (Some(old), Some(new)) => {
+                            let was = Entry { index: 0, key: &keys.0.unwrap(), value: &old.1 };
+                            let is = Entry { index: 0, key: &keys.1.unwrap(), value: &new.1 };
+                            txn.update_raw(&table, &[id], b"row", &[was], &[is]).unwrap();
+                        }
+                    }
+                    match is {
+                        Some(new) => after.insert(id, new),
+                        None => after.remove(&id),
+                    };
+                }
+                if rng.u8(..4) == 0 {
+                    txn.rollback_to(savepoint).unwrap();
+                    after = before;
+                }
+                db.background_step(if rng.bool() { 6 } else { rng.u32(..7) }).unwrap();
+            }
+            compare(&mut txn, &after, "own writes");
+            if rng.u8(..3) == 0 {
+                txn.rollback().unwrap();
+            } else {
+                txn.commit().unwrap();
+                rows = after;
+            }
+            let mut reader = db.begin(Isolation::RepeatableRead).unwrap();
+            compare(&mut reader, &rows, "what is committed");
+            if old.len() < 3 && rng.u8(..3) == 0 {
+                old.push((reader, rows.clone()));
+            }
+            if !old.is_empty() && rng.u8(..2) == 0 {
+                let at = rng.usize(..old.len());
+                let (txn, then) = &mut old[at];
+                compare(txn, then, "an old snapshot");
+                if rng.bool() {
+                    old.swap_remove(at);
+                }
+            }
+            assert_sound(&db);
+        }
+        old.clear();
+        staged += db.status().staged_entries;
+        for _ in 0..100 {
+            db.purge_all().unwrap();
+            db.background_step(6).unwrap();
+        }
+        assert_eq!(db.status().staging_pages, 0, "everything has been moved");
+        assert_sound(&db);
+        compare(&mut db.begin(Isolation::RepeatableRead).unwrap(), &rows, "moved");
+    }
+    assert!(staged > 1000, "{staged}");
+}

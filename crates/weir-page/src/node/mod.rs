@@ -16,8 +16,8 @@
 //!
 //! A key head is the first four bytes of the key past the prefix without the gaps ([`heads`]), zero
 //! padded, as a big-endian number stored little-endian, so that most comparisons never leave the slot
-//! array. Flags: bit 12 versioned, 13 deleted, 14 overflow; bits 0..12 the length of the key past the
-//! prefix.
+//! array. Flags: bit 12 versioned, 13 deleted, 14 overflow, 15 hides; bits 0..12 the length of the key past
+//! the prefix.
 //!
 //! Heap, leaf: u16 value length, 12 bytes of version if versioned, key suffix, value.
 //! Heap, inner: u32 child, key suffix. Child `i` holds the keys in `[key i, key i + 1)`; the key of
@@ -77,6 +77,7 @@ const LEN_MASK: u16 = 0x0fff;
 const VERSIONED: u16 = 1 << 12;
 const DELETED: u16 = 1 << 13;
 const OVERFLOW: u16 = 1 << 14;
+const HIDES: u16 = 1 << 15;
 
 /// Number of slots.
 #[inline]
@@ -164,7 +165,11 @@ impl Slot {
 
     #[inline]
     fn flags(self) -> Flags {
-        Flags { deleted: self.len_flags & DELETED != 0, overflow: self.len_flags & OVERFLOW != 0 }
+        Flags {
+            deleted: self.len_flags & DELETED != 0,
+            overflow: self.len_flags & OVERFLOW != 0,
+            hides: self.len_flags & HIDES != 0,
+        }
     }
 
     #[inline]
@@ -184,6 +189,7 @@ fn len_flags(key_len: usize, flags: Flags, versioned: bool) -> u16 {
         | if versioned { VERSIONED } else { 0 }
         | if flags.deleted { DELETED } else { 0 }
         | if flags.overflow { OVERFLOW } else { 0 }
+        | if flags.hides { HIDES } else { 0 }
 }
 
 /// The hole between slots and heap.
@@ -245,7 +251,7 @@ pub fn entry(p: &Page, slot: usize) -> Entry<'_> {
 /// A leaf entry as it lies in the heap, key and value together.
 #[derive(Debug, Clone, Copy)]
 pub struct Cell<'a> {
-    /// Dead, overflowing.
+    /// Dead, overflowing, hiding another.
     pub flags: Flags,
     /// Who wrote it, unless everybody sees it.
     pub writer: Option<TxnId>,
@@ -280,13 +286,14 @@ pub fn prefetch_cell(p: &Page, slot: usize) {
     let _ = (p, slot);
 }
 
-/// Number of a leaf's entries in these slots that are not dead.
-pub fn alive(p: &Page, slots: Range<usize>) -> usize {
+/// Number of a leaf's entries in these slots that are not dead. Where entries hide others, a tombstone counts as one less, and one
+/// that is alive as none: so it is of this leaf and what is hidden together.
+pub fn alive(p: &Page, slots: Range<usize>) -> isize {
     let n = count(p);
     assert!(slots.start <= slots.end && slots.end <= n, "slots {slots:?} of {n}");
     let (words, _) = p.0[BODY + SLOT * slots.start..BODY + SLOT * slots.end].as_chunks::<SLOT>();
-    let dead = |word: &[u8; SLOT]| u64::from_le_bytes(*word) >> 48 & u64::from(DELETED) != 0;
-    words.len() - words.iter().filter(|word| dead(word)).count()
+    let flags = |word: &[u8; SLOT]| (u64::from_le_bytes(*word) >> 48) as u16 & (DELETED | HIDES);
+    words.len() as isize - words.iter().map(|word| flags(word).count_ones() as isize).sum::<isize>()
 }
 
 /// Heap bytes of a leaf entry.
@@ -498,24 +505,25 @@ pub fn freezable(p: &Page, below: TxnId) -> usize {
 fn frozen_gain(p: &Page, slot: usize, below: TxnId) -> usize {
     let e = entry(p, slot);
     match e.version {
-        Some(v) if v.txn < below && !e.flags.deleted => Version::SIZE,
+        Some(v) if v.txn < below && (!e.flags.deleted || e.flags.hides) => Version::SIZE,
         Some(v) if v.txn < below && !e.flags.overflow => heap_size(p, slot) + SLOT,
         _ => 0,
     }
 }
 
 /// Drops the versions of entries that everybody sees (written before `below`), and dead entries that
-/// nobody sees; dead ones with an overflow chain are left to purge, which frees it.
+/// nobody sees; dead ones with an overflow chain are left to purge, which frees it, and tombstones to who settles them.
 pub fn freeze(p: &mut Page, below: TxnId) {
     let mut slot = 0;
     while slot < count(p) {
         let e = entry(p, slot);
         let old = e.version.is_some_and(|v| v.txn < below);
-        if old && e.flags.deleted && !e.flags.overflow {
+        let stays = !e.flags.deleted || e.flags.hides;
+        if old && !stays && !e.flags.overflow {
             remove(p, slot);
             continue;
         }
-        if old && !e.flags.deleted {
+        if old && stays {
             let value = e.value.to_vec();
             let flags = e.flags;
             replace(p, slot, &Entry { flags, version: None, value: &value });

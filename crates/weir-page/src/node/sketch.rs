@@ -111,7 +111,7 @@ mod tests {
     fn leaf(keys: &[u32]) -> Box<Page> {
         let mut b = Builder::new(PageId(1), TreeId(1), 0, &[], None);
         for key in keys {
-            let flags = Flags { deleted: false, overflow: false };
+            let flags = Flags::default();
             b.push(&key.to_be_bytes(), &Entry { flags, version: None, value: &[] });
         }
         b.finish()

@@ -51,7 +51,7 @@ pub enum Change<'a> {
         /// What stands between in the new value.
         new_middle: &'a [u8],
     },
-    /// The entry dies.
+    /// The entry dies, and hides none any more.
     Delete {
         /// Flags before.
         old_flags: Flags,
@@ -112,7 +112,7 @@ impl<'a> Write<'a> {
             }
             Change::Delete { old_flags, .. } => {
                 let value = node::entry(page, slot).value.to_vec();
-                let flags = Flags { deleted: true, ..old_flags };
+                let flags = Flags { deleted: true, hides: false, ..old_flags };
                 node::replace(page, slot, &Entry { flags, version, value: &value });
             }
         }

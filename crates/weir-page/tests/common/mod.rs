@@ -101,7 +101,8 @@ pub fn random_state(rng: &mut Rng, key_len: usize, sizes: Sizes) -> State {
         1 => 0,
         _ => sizes.len(rng).min(most),
     };
-    let flags = Flags { deleted: rng.u8(0..4) == 0, overflow: rng.u8(0..8) == 0 };
+    let flags =
+        Flags { deleted: rng.u8(0..4) == 0, overflow: rng.u8(0..8) == 0, hides: rng.u8(0..8) == 0 };
     let byte = rng.u8(..);
     State { flags, version: random_version(rng), value: vec![byte; len] }
 }

@@ -272,4 +272,4 @@ fn with_chain() -> (Bed, Reference) {
     (bed, reference)
 }
 
-const CHAIN: Flags = Flags { deleted: false, overflow: true };
+const CHAIN: Flags = Flags { deleted: false, overflow: true, hides: false };

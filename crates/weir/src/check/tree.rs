@@ -168,7 +168,7 @@ impl Check<'_> {
     ) -> Result<(), Fault> {
         let place = Some(Place::Slot(slot));
         let Some(version) = entry.version else {
-            if entry.flags.deleted {
+            if entry.flags.deleted && !entry.flags.hides {
                 let what = "is dead, but has no version: purge won't find it";
                 self.find(&of.owner, page.id(), place, what);
             }
@@ -179,15 +179,14 @@ impl Check<'_> {
             let what = format!("was written by transaction {}, the next is {next}", version.txn);
             self.find(&of.owner, page.id(), place, what);
         }
-        if !entry.flags.deleted && !of.undo.running.contains(&version.txn) {
+        let is_purged = entry.flags.deleted && !entry.flags.hides;
+        if !is_purged && !of.undo.running.contains(&version.txn) {
             return Ok(());
         }
         let key = node::key(page, slot);
-        if let Err(what) =
-            self.undo_record(of.id, &key, entry.flags.deleted, version.undo.place())?
-        {
+        if let Err(what) = self.undo_record(of.id, &key, is_purged, version.undo.place())? {
             let UndoPtr { page: undo_page, offset } = version.undo.place();
-            let state = if entry.flags.deleted { "dead" } else { "not yet committed" };
+            let state = if is_purged { "dead" } else { "not yet committed" };
             let what = format!("is {state}, but page {undo_page}, offset {offset}, {what}");
             self.find(&of.owner, page.id(), place, what);
         }

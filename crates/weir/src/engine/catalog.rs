@@ -93,7 +93,35 @@ impl IndexDef {
         {
             return txn.insert_staged(staging, key, value);
         }
-        txn.write_at(self.tree, key, Op::Insert(value), hint)
+        let outcome = txn.write_at(self.tree, key, Op::Insert(value), hint)?;
+        if outcome == Outcome::Exists && self.staging.is_some() {
+            return self.insert_hidden(txn, key, value);
+        }
+        Ok(outcome)
+    }
+
+    /// Inserts an entry that the main tree has: it is hidden by a tombstone, or was.
+    #[cold]
+    fn insert_hidden(
+        &self,
+        txn: &mut Txn,
+        key: &[u8],
+        value: &[u8],
+    ) -> std::result::Result<Outcome, TxnError> {
+        if let Some(staging) = self.staging.as_ref().filter(|staging| !staging.is_empty()) {
+            let is_too_long = key.len() + value.len() > MAX_STAGED;
+            let outcome = match is_too_long {
+                true => txn.write(staging.tree, key, Op::Expose)?,
+                false => txn.revive_staged(staging, key, value)?,
+            };
+            match outcome {
+                Outcome::Absent => {}
+                _ if is_too_long => return txn.write(self.tree, key, Op::Update(value)),
+                outcome => return Ok(outcome),
+            }
+        }
+        // Both have gone meanwhile, or there was no tombstone.
+        txn.write(self.tree, key, Op::Insert(value))
     }
 
     /// Inserts entries in ascending order, whose rows the transaction holds; returns how many were inserted
@@ -144,7 +172,11 @@ impl IndexDef {
             };
             done += inserted;
             if inserted < same {
-                break;
+                let Pair { key, value } = run[done];
+                if way || self.insert_hidden(txn, key, value)? == Outcome::Exists {
+                    break;
+                }
+                done += 1;
             }
         }
         Ok(done)
@@ -170,7 +202,11 @@ impl IndexDef {
                     }
                 }
             }
-            run::approach_and_read(storage, self.tree, left.iter().map(|pair| pair.key), hints);
+            run::approach(storage, self.tree, left.iter().map(|pair| pair.key), hints);
+            if let Some(staging) = &self.staging {
+                hide_staged(txn, staging, &mut left, hints)?;
+            }
+            run::read(storage, hints);
             let deleted = txn.delete_run(self.tree, &left, hints)?;
             if let Some(missing) = left.get(deleted) {
                 let before = part.iter().take_while(|pair| pair.key != missing.key).count();
@@ -181,7 +217,7 @@ impl IndexDef {
     }
 
     /// Updates or deletes an entry, whose row the transaction holds, where it is. One that becomes too long to be staged
-    /// goes to the main tree.
+    /// goes to the main tree; what is to be deleted there may get a tombstone.
     #[inline]
     pub fn change(
         &self,
@@ -192,16 +228,57 @@ impl IndexDef {
         // In this order: entries move from the staging tree to the main tree.
         if let Some(staging) = self.staging.as_ref().filter(|staging| !staging.is_empty()) {
             let too_long = op.value().filter(|value| key.len() + value.len() > MAX_STAGED);
-            let staged_op = if too_long.is_some() { Op::Delete } else { op };
+            let staged_op = if too_long.is_some() { Op::Withdraw } else { op };
             let outcome = txn.write(staging.tree, key, staged_op)?;
             match too_long {
                 _ if outcome == Outcome::Absent => {}
                 None => return Ok(outcome),
-                Some(value) => return txn.write(self.tree, key, Op::Insert(value)),
+                Some(value) => return txn.write(self.tree, key, Op::Upsert(value)),
             }
         }
-        txn.write(self.tree, key, op)
+        let mut hint = Hint::default();
+        if let (Some(staging), Op::Delete) = (&self.staging, op) {
+            hint = self.tree.approach(txn.storage(), key);
+            hint.arrive(txn.storage());
+            if txn.is_staged(staging, &hint)?
+                && txn.hide_run_staged(staging, &[Pair::key_alone(key)])? == 1
+            {
+                return Ok(Outcome::Done(None));
+            }
+        }
+        txn.write_at(self.tree, key, op, hint)
     }
+}
+
+/// Puts tombstones of those of a run of ascending keys whose hints, of the main tree, say so: what is left of the run, and of the
+/// hints, is to be deleted there.
+fn hide_staged(
+    txn: &mut Txn,
+    staging: &Staging,
+    run: &mut SmallVec<[Pair<'_>; HINTS]>,
+    hints: &mut Vec<Hint>,
+) -> std::result::Result<(), TxnError> {
+    let mut staged = [false; HINTS];
+    for (hint, staged) in hints.iter().zip(&mut staged) {
+        *staged = txn.is_staged(staging, hint)?;
+    }
+    let of_run = || run.iter().zip(staged);
+    let to_hide: SmallVec<[Pair<'_>; HINTS]> =
+        of_run().filter_map(|(pair, staged)| staged.then_some(*pair)).collect();
+    if to_hide.is_empty() {
+        return Ok(());
+    }
+    let mut hidden = txn.hide_run_staged(staging, &to_hide)?;
+    let mut stays = staged.map(|staged| {
+        let is_hidden = staged && hidden > 0;
+        hidden -= usize::from(is_hidden);
+        !is_hidden
+    });
+    let mut each = stays.iter();
+    run.retain(|_| *each.next().expect("there is one for each"));
+    let mut each = stays.iter_mut();
+    hints.retain(|_| *each.next().expect("there is one for each"));
+    Ok(())
 }
 
 impl TableDef {

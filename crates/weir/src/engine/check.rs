@@ -108,7 +108,7 @@ impl Database {
         roots
     }
 
-    /// Reports entries that are alive both in the staging tree and in the main tree of an index. All is at rest, and all trees
+    /// Reports where the staging tree and the main tree of an index contradict one another. All is at rest, and all trees
     /// are sound.
     fn check_stagings(&self, report: &mut dyn FnMut(Finding)) -> std::result::Result<(), Fault> {
         let storage = &self.0.shared.storage;
@@ -119,9 +119,9 @@ impl Database {
                 let Some(staging) = &index.staging else { continue };
                 let name = def.layout.index_name(n);
                 let owner = format!("index `{name}` of table `{}`", table.name());
-                for (page, slot) in staging.tree.alive_in_both(storage, index.tree)? {
+                for (page, slot, what) in staging.tree.contradictions(storage, index.tree)? {
                     let (place, owner) = (Some(Place::Slot(slot)), owner.clone());
-                    let what = "is alive in the staging tree, too".into();
+                    let what = what.into();
                     report(Finding { page, place, owner, what });
                 }
             }

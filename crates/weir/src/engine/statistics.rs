@@ -21,13 +21,13 @@ const CARDINALITY_LEAVES: usize = 64;
 /// About how large an index is, or a table's rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct IndexFigures {
-    /// Entries that are not dead, those staged among them.
+    /// Entries that are not dead, those staged among them, without what those hide.
     pub entries: u64,
     /// Pages that hold them.
     pub leaf_pages: u64,
     /// Pages that hold the values too long for these.
     pub overflow_pages: u64,
-    /// Entries of the staging tree.
+    /// Entries of the staging tree, dead ones and tombstones as well.
     pub staged_entries: u64,
     /// Pages of the staging tree that hold them.
     pub staged_leaf_pages: u64,
@@ -50,7 +50,7 @@ impl Database {
     /// [`Error::NoSuchTable`]; storage errors.
     pub fn estimate_rows(&self, table: &Table) -> Result<u64> {
         let used = self.used(table)?;
-        Ok(self.sampled(used.def.primary)?.entries)
+        Ok(self.sampled(used.def.primary)?.entries.round() as u64)
     }
 
     /// About how many entries the range has; exact within a leaf or two.
@@ -69,7 +69,7 @@ impl Database {
             let s = &self.0.shared.storage;
             entries += tree.estimate_between(s, &range.low, range.high.as_deref())?;
         }
-        Ok(entries)
+        Ok(entries.max(0) as u64)
     }
 
     /// About how large the rows, or an index, are.
@@ -78,17 +78,18 @@ impl Database {
     /// As [`Database::estimate_range`].
     pub fn index_figures(&self, table: &Table, of: KeyOf) -> Result<IndexFigures> {
         let used = self.used(table)?;
-        let mut figures = IndexFigures::default();
+        let (mut figures, mut entries) = (IndexFigures::default(), 0.0);
         for (n, tree) in trees(table, &used.def, of)?.into_iter().enumerate() {
             let of_tree = self.sampled(tree)?;
-            figures.entries += of_tree.entries;
+            entries += of_tree.entries;
             figures.leaf_pages += of_tree.leaf_pages;
             figures.overflow_pages += of_tree.overflow_pages;
             if n > 0 {
-                figures.staged_entries += of_tree.entries;
+                figures.staged_entries += of_tree.all_entries as u64;
                 figures.staged_leaf_pages += of_tree.leaf_pages;
             }
         }
+        figures.entries = entries.max(0.0).round() as u64;
         Ok(figures)
     }
 
@@ -120,13 +121,18 @@ impl Database {
     /// Counts a tree's keys: as many as change from one entry to the next in the leaves that are looked at,
     /// taken for all leaves, and no fewer than were seen.
     fn keys_of(&self, tree: Tree, parts: usize, split: &mut Split<'_>) -> Result<Keys> {
-        let (mut entries, mut pairs) = (0.0, 0.0);
+        let (mut entries, mut pairs, mut hidden) = (0.0, 0.0, 0.0);
         let (mut changes, mut seen) = (vec![0.0; parts], vec![1.0; parts]);
         let (mut last, mut key, mut ends) = (Vec::new(), Vec::new(), Vec::new());
         tree.sample(&self.0.shared.storage, CARDINALITY_LEAVES, &mut |stands_for, leaf| {
             // Leaves that aren't neighbours: between them there is one change at least if their keys differ.
             let mut follows = stands_for == 1.0;
-            for slot in (0..leaf.len()).filter(|&slot| !leaf.entry(slot).flags.deleted) {
+            for slot in 0..leaf.len() {
+                let flags = leaf.entry(slot).flags;
+                hidden += if flags.hides { stands_for } else { 0.0 };
+                if flags.deleted {
+                    continue;
+                }
                 key.clear();
                 key.extend_from_slice(leaf.prefix());
                 key.extend_from_slice(leaf.suffix(slot));
@@ -152,7 +158,7 @@ impl Database {
             0.0 => entries,
             pairs => (changes / pairs * (entries - 1.0) + 1.0).max(seen).min(entries),
         };
-        Ok(Keys { entries, different: changes.iter().zip(&seen).map(different).collect() })
+        Ok(Keys { entries, hidden, different: changes.iter().zip(&seen).map(different).collect() })
     }
 
     fn used(&self, table: &Table) -> Result<Use> {
@@ -161,25 +167,36 @@ impl Database {
     }
 
     /// About how large a tree is.
-    fn sampled(&self, tree: Tree) -> Result<IndexFigures> {
+    fn sampled(&self, tree: Tree) -> Result<Sampled> {
         let (mut leaves, mut entries, mut overflow) = (0.0, 0.0, 0.0);
+        let mut all_entries = 0.0;
         tree.sample(&self.0.shared.storage, SAMPLE_LEAVES, &mut |stands_for, leaf| {
             leaves += stands_for;
             entries += stands_for * leaf.alive(0..leaf.len()) as f64;
+            all_entries += stands_for * leaf.len() as f64;
             overflow += stands_for * leaf.overflow_pages() as f64;
         })?;
-        Ok(IndexFigures {
-            entries: entries.round() as u64,
-            leaf_pages: leaves.round() as u64,
-            overflow_pages: overflow.round() as u64,
-            ..IndexFigures::default()
-        })
+        let [leaf_pages, overflow_pages] =
+            [leaves, overflow].map(|pages: f64| pages.round() as u64);
+        Ok(Sampled { entries, all_entries, leaf_pages, overflow_pages })
     }
+}
+
+/// About how large a tree is.
+struct Sampled {
+    /// As [`weir_page::node::alive`] counts them.
+    entries: f64,
+    /// Dead ones as well.
+    all_entries: f64,
+    leaf_pages: u64,
+    overflow_pages: u64,
 }
 
 /// How many different keys a tree has, by each of their first parts.
 struct Keys {
     entries: f64,
+    /// Those of the main tree that this, a staging tree, hides.
+    hidden: f64,
     different: Vec<f64>,
 }
 
@@ -187,12 +204,13 @@ impl Keys {
     /// Together with the keys of the staging tree. How many of these are new isn't known without reading
     /// what staging avoids: they are taken to be spread as those of the main tree are.
     fn with_staged(self, staged: &Keys) -> Keys {
-        let entries = self.entries + staged.entries;
+        let entries = (self.entries - staged.hidden).max(0.0) + staged.entries;
         let growth = if self.entries > 0.0 { entries / self.entries } else { 1.0 };
-        let together =
-            |(&main, &new): (&f64, &f64)| (main * growth).clamp(main.max(new), main + new);
+        let together = |(&main, &new): (&f64, &f64)| {
+            (main * growth).clamp(main.min(entries).max(new), main + new)
+        };
         let different = self.different.iter().zip(&staged.different).map(together).collect();
-        Keys { entries, different }
+        Keys { entries, hidden: 0.0, different }
     }
 }
 

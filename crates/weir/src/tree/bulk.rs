@@ -91,7 +91,7 @@ impl<'s> BulkBuilder<'s> {
     fn page(&self, id: PageId, n: usize, upper: Option<&[u8]>) -> Box<Page> {
         let mut b = Builder::new(id, self.tree.id, 0, &self.lower, upper);
         for &(start, mid, end, overflow) in &self.entries[..n] {
-            let flags = Flags { deleted: false, overflow };
+            let flags = Flags { overflow, ..Flags::default() };
             let value = &self.bytes[mid..end];
             b.push(&self.bytes[start..mid], &Entry { flags, version: None, value });
         }

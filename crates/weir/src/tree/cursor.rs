@@ -22,8 +22,8 @@ impl LeafRead<'_> {
         node::count(&self.0)
     }
 
-    /// Number of entries in these slots that are not dead.
-    pub fn alive(&self, slots: Range<usize>) -> usize {
+    /// See [`node::alive`].
+    pub fn alive(&self, slots: Range<usize>) -> isize {
         node::alive(&self.0, slots)
     }
 

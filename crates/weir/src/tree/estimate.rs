@@ -27,8 +27,8 @@ type Steps = SmallVec<[Step; 6]>;
 struct Place {
     steps: Steps,
     /// Living entries of the leaf, and those before the key.
-    alive: usize,
-    before: usize,
+    alive: isize,
+    before: isize,
 }
 
 impl Tree {
@@ -60,7 +60,8 @@ impl Tree {
         })
     }
 
-    /// About how many living entries lie in `[low, high)`.
+    /// About how many living entries lie in `[low, high)`; of a staging tree, how many more there are for it than the main tree
+    /// has.
     ///
     /// # Errors
     /// Faults of the storage.
@@ -69,11 +70,11 @@ impl Tree {
         s: &Storage,
         low: &[u8],
         high: Option<&[u8]>,
-    ) -> Result<u64, Fault> {
+    ) -> Result<i64, Fault> {
         let (low, high) = (self.place(s, Some(low))?, self.place(s, high)?);
         let pairs = || low.steps.iter().zip(&high.steps);
         let Some(fork) = pairs().position(|(l, h)| l.slot != h.slot) else {
-            return Ok(high.before.saturating_sub(low.before) as u64);
+            return Ok((high.before - low.before) as i64);
         };
         let mut pages = 0.0;
         for (depth, (l, h)) in pairs().enumerate().skip(fork) {
@@ -85,8 +86,8 @@ impl Tree {
             pages = pages * average + l.count.saturating_sub(l.slot + 1) as f64 + h.slot as f64;
         }
         let average = (low.alive + high.alive) as f64 / 2.0;
-        let beside = low.alive.saturating_sub(low.before) + high.before;
-        Ok((pages * average) as u64 + beside as u64)
+        let beside = low.alive - low.before + high.before;
+        Ok((pages * average) as i64 + beside as i64)
     }
 
     /// Calls `visit` with some leaves, evenly spread, and for how many leaves each stands. Of a tree

@@ -69,6 +69,11 @@ pub fn approach_and_read<'k>(
     hints: &mut Vec<Hint>,
 ) {
     approach(s, tree, keys, hints);
+    read(s, hints);
+}
+
+/// Reads the leaves that aren't in memory, side by side, as far as there is room for them.
+pub fn read(s: &Storage, hints: &mut [Hint]) {
     let missing: Vec<PageId> = hints.iter().filter_map(Hint::missing_leaf).collect();
     if !missing.is_empty() {
         s.prefetch(&missing);

@@ -2,7 +2,8 @@
 //!
 //! A step takes the entries of one leaf that go into one leaf of the other tree: an mtr latches
 //! both, the receiving one first, and moves what it may. So an entry is in one of the two trees at
-//! every moment, also after a crash, and each leaf is changed once for many entries.
+//! every moment, also after a crash, and each leaf is changed once for many entries. What an entry hides
+//! there it takes the place of, and a tombstone goes together with it.
 
 use super::{Hint, Target, Tree};
 use crate::storage::{Fault, Mtr, Need, Restart, Stop, Storage, retry};
@@ -23,6 +24,8 @@ pub enum Fate {
     Stays,
     /// It may be moved, and has this version when it arrives.
     Moves(Option<Version>),
+    /// A tombstone goes, together with what it hides.
+    Settles,
 }
 
 /// Who has entries moved.
@@ -44,14 +47,18 @@ pub enum Moved {
         next: Option<Vec<u8>>,
         /// Whether the leaf that they came from has become sparse.
         sparse: bool,
+        /// Whether the leaf that they went to has.
+        into_sparse: bool,
     },
     /// The receiving leaf has no room for this key.
     Full(Vec<u8>),
+    /// What is hidden in the receiving leaf under this key has a chain, and is to be deleted otherwise.
+    HidesChain(Vec<u8>),
 }
 
 impl Tree {
     /// Moves entries from `key` on into `to`: those of one leaf that go to one leaf, as far as
-    /// `mover` says so and `to` has none under their keys.
+    /// `mover` says so and `to` has none under their keys but those that they hide.
     ///
     /// # Errors
     /// [`Restart`].
@@ -64,7 +71,9 @@ impl Tree {
     ) -> Result<Moved, Restart<Fault>> {
         let first = match self.first_to_move(s, key, mover)? {
             Ok(first) => first,
-            Err(next) => return Ok(Moved::Entries { count: 0, next, sparse: false }),
+            Err(next) => {
+                return Ok(Moved::Entries { count: 0, next, sparse: false, into_sparse: false });
+            }
         };
         let mut mtr = s.mtr(Need::log(MOVE_BYTES + 1024))?;
         let into = to.latch_leaf(&mut mtr, &first, Hint::default())?;
@@ -72,14 +81,16 @@ impl Tree {
         let (count, end) = move_entries(&mut mtr, from, into, &first, mover)?;
         let next = match end {
             End::Full(key) if count == 0 => return Ok(Moved::Full(key)),
-            End::Full(key) | End::At(key) => Some(key),
+            End::HidesChain(key) if count == 0 => return Ok(Moved::HidesChain(key)),
+            End::Full(key) | End::HidesChain(key) | End::At(key) => Some(key),
             End::OfLeaf => node::upper(mtr.page(from)).map(<[u8]>::to_vec),
         };
-        let sparse = count > 0 && node::is_sparse(mtr.page(from));
+        let [sparse, into_sparse] =
+            [from, into].map(|leaf| count > 0 && node::is_sparse(mtr.page(leaf)));
         if count > 0 {
             mtr.commit();
         }
-        Ok(Moved::Entries { count, next, sparse })
+        Ok(Moved::Entries { count, next, sparse, into_sparse })
     }
 
     /// Key of the first entry that moves, in the leaf of `key` from there on; else where the next leaf begins, if there
@@ -125,31 +136,48 @@ impl Tree {
         }
     }
 
-    /// Page and slot of each entry of `other` that is alive in this tree, too. Nobody moves entries.
+    /// What is wrong between this tree and `other`, to which its entries move, by page and slot: an entry of `other` is
+    /// alive in both, and hidden by none, or an entry of this one hides nothing. Nobody moves entries.
     ///
     /// # Errors
     /// Faults of the storage.
-    pub fn alive_in_both(&self, s: &Storage, other: Tree) -> Result<Vec<(PageId, usize)>, Fault> {
-        let (mut both, mut from) = (Vec::new(), Some(Vec::new()));
-        while let Some(key) = from {
-            let (keys, upper) = retry(s, || {
-                let leaf = self.leaf(s, Target::At(&key), true)?;
-                let alive = (0..leaf.len()).filter(|&slot| !leaf.entry(slot).flags.deleted);
-                let keys = alive.map(|slot| [leaf.prefix(), leaf.suffix(slot)].concat());
+    pub fn contradictions(
+        &self,
+        s: &Storage,
+        other: Tree,
+    ) -> Result<Vec<(PageId, usize, &'static str)>, Fault> {
+        let (mut found, mut from) = (Vec::new(), Some(Vec::new()));
+        while let Some(low) = from {
+            let (page, entries, upper) = retry(s, || {
+                let leaf = self.leaf(s, Target::At(&low), true)?;
+                let entry = |slot| {
+                    (slot, [leaf.prefix(), leaf.suffix(slot)].concat(), leaf.entry(slot).flags)
+                };
+                let entries: Vec<_> = (0..leaf.len()).map(entry).collect();
                 let upper = leaf.upper().map(<[u8]>::to_vec);
-                Ok::<_, Restart<Fault>>((keys.collect::<Vec<_>>(), upper))
+                Ok::<_, Restart<Fault>>((leaf.page(), entries, upper))
             })?;
-            for key in keys {
-                both.extend(retry(s, || {
+            for (slot, key, flags) in entries {
+                if flags.deleted && !flags.hides {
+                    continue;
+                }
+                let alive_there = retry(s, || {
                     let leaf = other.leaf(s, Target::At(&key), true)?;
                     let (slot, found) = leaf.seek(&key);
                     let is_alive = found && !leaf.entry(slot).flags.deleted;
                     Ok::<_, Restart<Fault>>(is_alive.then(|| (leaf.page(), slot)))
-                })?);
+                })?;
+                match (flags.hides, alive_there) {
+                    (false, Some((page, slot))) => {
+                        found.push((page, slot, "is alive in the staging tree, too"));
+                    }
+                    (true, None) => found.push((page, slot, "hides no entry of the main tree")),
+                    _ => {}
+                }
             }
             from = upper;
         }
-        Ok(both)
+        Ok(found)
     }
 
     /// Number of leaves, but 0 if there is no entry. Reads no leaf unless it is the only one.
@@ -199,12 +227,14 @@ enum End {
     At(Vec<u8>),
     /// Before this key, for which the receiving leaf has no room.
     Full(Vec<u8>),
+    /// Before this key, under which the receiving leaf has an entry with a chain.
+    HidesChain(Vec<u8>),
 }
 
 /// Moves entries of the leaf `from`, from `first` on, into the leaf `into`; both are latched. Returns how many.
 ///
 /// # Errors
-/// An entry is alive in both; nothing is moved.
+/// An entry is alive in both, and the one doesn't hide the other; nothing is moved.
 fn move_entries(
     mtr: &mut Mtr<'_>,
     from: PageId,
@@ -216,9 +246,9 @@ fn move_entries(
     let (first, _) = node::search(source, first);
     let mut room = node::free_bytes(target);
     let mut moved = EntriesBuilder::default();
-    // Slots that are left, in runs of neighbours.
-    let mut left: Vec<Range<usize>> = Vec::new();
-    let (mut count, mut end) = (0, End::OfLeaf);
+    // Slots that entries leave, and those of what they hid, in runs of neighbours.
+    let (mut left, mut hidden) = (Vec::new(), Vec::new());
+    let (mut count, mut arrived, mut removed, mut end) = (0, 0, 0, End::OfLeaf);
     for slot in first..node::count(source) {
         let key = node::key(source, slot);
         if node::upper(target).is_some_and(|upper| *key >= *upper) {
@@ -227,40 +257,66 @@ fn move_entries(
         }
         let entry = node::entry(source, slot);
         let (at, found) = node::search(target, &key);
-        if found && !entry.flags.deleted && !node::entry(target, at).flags.deleted {
+        let there = found.then(|| node::entry(target, at).flags);
+        let is_alive = there.is_some_and(|flags| !flags.deleted);
+        if is_alive && !entry.flags.deleted && !entry.flags.hides {
             let what = format!("slot {at} is alive in the staging page {from}, too");
             return Err(Fault::page(into, what));
         }
-        let version = match mover.fate(&entry) {
-            Fate::Moves(version) if !found => version,
+        let arrival = match mover.fate(&entry) {
+            Fate::Moves(version) if !found || is_alive => Some(version),
+            Fate::Settles if !found || is_alive => None,
+            // What is dead there some may see alive.
             _ => continue,
         };
-        let size = node::insert_size(target, key.len(), entry.value.len(), version.is_some());
-        if size > room {
-            end = End::Full(key);
+        if is_alive && there.is_some_and(|flags| flags.overflow) {
+            end = End::HidesChain(key);
             break;
         }
-        if moved.len() + PER_ENTRY * (left.len() + 1) + key.len() + entry.value.len() > MOVE_BYTES {
+        let runs = left.len() + hidden.len() + 2;
+        if moved.len() + PER_ENTRY * runs + key.len() + entry.value.len() > MOVE_BYTES {
             end = End::At(key);
             break;
         }
-        room -= size;
-        mover.arrives(&key);
-        let flags = Flags { deleted: false, overflow: false };
-        moved.push(at + count, &key, &Entry { flags, version, ..entry });
+        if let Some(version) = arrival {
+            let size = node::insert_size(target, key.len(), entry.value.len(), version.is_some());
+            if size > room {
+                end = End::Full(key);
+                break;
+            }
+            room -= size;
+            mover.arrives(&key);
+            let flags = Flags { hides: false, ..entry.flags };
+            moved.push(at - removed + arrived, &key, &Entry { flags, version, ..entry });
+            arrived += 1;
+        }
+        if is_alive {
+            add_to_runs(&mut hidden, at);
+            removed += 1;
+        }
+        add_to_runs(&mut left, slot);
         count += 1;
-        match left.last_mut() {
-            Some(run) if run.end == slot => run.end += 1,
-            _ => left.push(slot..slot + 1),
-        }
     }
-    if count > 0 {
+    remove_runs(mtr, into, hidden);
+    if arrived > 0 {
         mtr.log(&Redo::InsertRun { page: into, entries: moved.entries() });
-        // From the last one on: those before keep their slots.
-        for run in left.into_iter().rev() {
-            let (slot, count) = (run.start as u16, run.len() as u16);
-            mtr.log(&Redo::RemoveRun { page: from, slot, count });
-        }
     }
-    Ok((count as u64, end))
+    remove_runs(mtr, from, left);
+    Ok((count, end))
+}
+
+/// Adds a slot behind those that are there.
+fn add_to_runs(runs: &mut Vec<Range<usize>>, slot: usize) {
+    match runs.last_mut() {
+        Some(run) if run.end == slot => run.end += 1,
+        _ => runs.push(slot..slot + 1),
+    }
+}
+
+fn remove_runs(mtr: &mut Mtr<'_>, page: PageId, runs: Vec<Range<usize>>) {
+    // From the last one on: those before keep their slots.
+    for run in runs.into_iter().rev() {
+        let (slot, count) = (run.start as u16, run.len() as u16);
+        mtr.log(&Redo::RemoveRun { page, slot, count });
+    }
 }

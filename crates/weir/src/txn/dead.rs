@@ -222,7 +222,8 @@ impl Transactions {
         let version = entry.version.filter(|version| version.txn >= self.horizon());
         let state = version.map_or(State::Committed(0), |version| self.status.get(version.txn));
         match state {
-            State::Committed(at) if entry.flags.deleted => Some(at),
+            // What a tombstone hides comes to light where it is passed over.
+            State::Committed(at) if entry.flags.deleted && !entry.flags.hides => Some(at),
             _ => None,
         }
     }

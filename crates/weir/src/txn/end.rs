@@ -46,7 +46,7 @@ impl Taken {
                 Some(Former { flags: *flags, version: *version, value: value.to_vec() })
             }
             _ => {
-                let flags = Flags { deleted: true, overflow: false };
+                let flags = Flags { deleted: true, ..Flags::default() };
                 Some(Former { flags, version: None, value: Vec::new() })
             }
         }
@@ -451,7 +451,8 @@ impl Txn {
             .ok_or_else(|| Fault::page(lane.tail, "undo record doesn't fit its entry"))?;
         // What was dead before, and seen to be dead by everybody, must not come back: purge may have
         // passed by already.
-        let gone = flags.deleted && version.is_none_or(|v| self.shared.seen_by_all(v.txn));
+        let is_dead = flags.deleted && !flags.hides;
+        let gone = is_dead && version.is_none_or(|v| self.shared.seen_by_all(v.txn));
         if !gone && !at.fits(&mtr, key, value.len(), version.is_some()) {
             return Ok(Restored::NoRoom);
         }

@@ -4,6 +4,7 @@
 //! reads the part of the main tree that this leaf covers, giving out both in the order of keys.
 //! Entries move from the staging tree to the main tree only, so an entry that was there before the
 //! window was opened is found in one of them, or in both, under the same key: then it is given once.
+//! One that a staged entry hides isn't given; a tombstone isn't, either.
 //!
 //! An entry that is deleted from the main tree and inserted anew goes the other way. A view of what was
 //! committed sees none of that. Any other scan opens its window anew, behind what it has given, if
@@ -195,8 +196,13 @@ impl MergedScan {
                     match staged.scan.order(main.key, of_staging.key) {
                         Ordering::Less => false,
                         Ordering::Greater => true,
-                        // The transaction's own version counts, not what was there before it.
-                        Ordering::Equal if main.outdated => {
+                        Ordering::Equal if of_staging.deleted && of_staging.outdated => {
+                            staged.scan.skip();
+                            self.main.outdate();
+                            false
+                        }
+                        // Of two that aren't hidden the transaction's own version counts, not what was there before it.
+                        Ordering::Equal if main.outdated || of_staging.hides => {
                             self.main.skip();
                             true
                         }
@@ -207,10 +213,12 @@ impl MergedScan {
                     }
                 }
             };
-            self.last_is_staged = take_staged;
             let from = if take_staged { &mut staged.scan } else { &mut self.main };
             from.skip();
-            return Ok(Some(from.last()));
+            if !from.last().deleted {
+                self.last_is_staged = take_staged;
+                return Ok(Some(self.last()));
+            }
         }
     }
 }

@@ -371,7 +371,7 @@ impl Txn {
         self.id
     }
 
-    fn storage(&self) -> &Storage {
+    pub fn storage(&self) -> &Storage {
         &self.shared.storage
     }
 

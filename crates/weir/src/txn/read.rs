@@ -132,12 +132,13 @@ impl Txn {
                 return Ok(None);
             }
             let entry = leaf.entry(slot);
-            let Some((overflows, bytes)) = self.shared.visible(view, &entry, &mut walks)? else {
+            let seen = self.shared.visible(view, &entry, &mut walks)?;
+            let Some((flags, bytes)) = seen.filter(|(flags, _)| !flags.deleted) else {
                 return Ok(None);
             };
             out.clear();
             out.extend_from_slice(&bytes);
-            Ok::<_, Restart<Fault>>(Some(overflows))
+            Ok::<_, Restart<Fault>>(Some(flags.overflow))
         })
     }
 

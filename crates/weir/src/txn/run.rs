@@ -2,7 +2,7 @@
 //!
 //! Neighbours share a descent and a latch, and a few leaves share a mini-transaction ([`crate::tree::run`]): admission
 //! and a group of the log cost nearly as much as the write of an entry does. What can't be done by the way is left
-//! to [`Txn::write`], one key at a time: the insert of a key that is there, alive or dead, a row that is held, a leaf or an
+//! to [`Txn::write`], one key at a time: the insert of a key that is there, alive or dead, an entry that hides another, a row that is held, a leaf or an
 //! undo page that is full, a page that isn't in memory.
 
 use super::lane::NextUndo;
@@ -42,6 +42,8 @@ enum Way {
     Insert,
     /// They go; their values don't matter.
     Delete,
+    /// They get tombstones.
+    Hide,
 }
 
 impl Way {
@@ -50,6 +52,7 @@ impl Way {
         match self {
             Way::Insert => Op::Insert(pair.value),
             Way::Delete => Op::Delete,
+            Way::Hide => Op::Hide,
         }
     }
 
@@ -87,6 +90,16 @@ impl Txn {
     ) -> Result<usize, TxnError> {
         let _room = to_make_room();
         self.write_run(tree, Way::Delete, run, hints)
+    }
+
+    /// Puts tombstones, of keys in ascending order, into a staging tree; returns how many before one for which there is
+    /// no room there: its key is there, dead and hiding none.
+    ///
+    /// # Errors
+    /// As [`Txn::write`]; those before were put.
+    pub(super) fn hide_run(&mut self, tree: Tree, run: &[Pair<'_>]) -> Result<usize, TxnError> {
+        let _room = to_make_room();
+        self.write_run(tree, Way::Hide, run, &[])
     }
 
     fn write_run(
@@ -172,11 +185,9 @@ impl Txn {
     ) -> bool {
         let Pair { key, value } = pair;
         let (change, len) = match (way, at.entry(mtr)) {
-            (Way::Insert, None) => {
-                let flags = Flags { deleted: false, overflow: false };
-                (Change::Insert { flags, value }, value.len())
-            }
-            (Way::Delete, Some(e)) if !e.flags.deleted => {
+            (Way::Insert, None) => (Change::Insert { flags: Flags::default(), value }, value.len()),
+            (Way::Hide, None) => (Change::Insert { flags: Flags::TOMBSTONE, value: &[] }, 0),
+            (Way::Delete, Some(e)) if !e.flags.deleted && !e.flags.hides => {
                 let (old_flags, old_version) = (e.flags, e.version);
                 (Change::Delete { old_flags, old_version }, e.value.len())
             }

@@ -102,6 +102,10 @@ pub struct Copied {
     pub overflow: bool,
     /// See [`Row::outdated`].
     pub outdated: bool,
+    /// See [`Row::hides`].
+    pub(super) hides: bool,
+    /// See [`Row::deleted`].
+    pub(super) deleted: bool,
 }
 
 impl Copied {
@@ -179,6 +183,11 @@ pub struct Row<'a> {
     /// commit: the transaction's own row may have another entry. It is what the transaction's snapshot
     /// covers, its own writes set aside.
     pub outdated: bool,
+    /// Whether the entry, of a staging tree, counts in place of one of the same key in the main tree.
+    pub hides: bool,
+    /// Whether it is a tombstone: only a scan of a staging tree gives such. One that is outdated the view doesn't see:
+    /// it hides nothing, but what it would hide is outdated.
+    pub deleted: bool,
 }
 
 /// Why a scan gives nothing now.
@@ -293,12 +302,13 @@ impl Scan {
 
     #[inline]
     fn row(&self, at: usize) -> Row<'_> {
-        let Copied { key, value, end, overflow, outdated } = self.copies.entries[at];
+        let Copied { key, value, end, overflow, outdated, hides, deleted } =
+            self.copies.entries[at];
         let (key, value) = (
             &self.copies.bytes[key as usize..value as usize],
             &self.copies.bytes[value as usize..end as usize],
         );
-        Row { key, value, overflow, outdated }
+        Row { key, value, overflow, outdated, hides, deleted }
     }
 
     /// Makes sure that there is an entry to give, unless the range is at its end; returns it.
@@ -336,9 +346,9 @@ impl Scan {
         Batch { bytes: &self.copies.bytes, entries: &rest[..here] }
     }
 
-    /// As [`Scan::take_copied`], of this scan and of `other`, which has copied what lies beside it; in the order of
-    /// keys, one of two that are equal once. It ends where this scan has to read on. Also returns whether the
-    /// last of them is `other`'s.
+    /// As [`Scan::take_copied`], of this scan and of `other`, which has copied what lies beside it in the staging tree; in
+    /// the order of keys, of two that are equal one. It ends where this scan has to read on. Also returns whether
+    /// the last of them is `other`'s.
     pub(super) fn take_merged<'a>(
         &mut self,
         other: &mut Scan,
@@ -347,28 +357,42 @@ impl Scan {
     ) -> (Batch<'a>, bool) {
         let apart = |row: &Copied| row.is_apart(key_bytes_max);
         let mut last_is_others = false;
+        // Behind the last that is given: what is hidden may be followed by nothing.
+        let (mut our_next, mut others_next) = (self.next, other.next);
         together.clear();
         loop {
             let (ours, others) =
-                (self.copies.entries.get(self.next), other.copies.entries.get(other.next));
+                (self.copies.entries.get(our_next), other.copies.entries.get(others_next));
             let order = match (ours, others) {
                 (None, Some(_)) if self.done => Ordering::Greater,
                 (None, _) => break,
                 (Some(_), None) => Ordering::Less,
                 (Some(ours), Some(others)) => self.order(self.key(ours), other.key(others)),
             };
-            let (taken, bytes) = match order.is_gt() {
+            if let (Ordering::Equal, Some(others)) = (order, others)
+                && others.deleted
+                && others.outdated
+            {
+                // Outdated, it is given by itself.
+                break;
+            }
+            let is_others =
+                order.is_gt() || (order.is_eq() && others.is_some_and(|others| others.hides));
+            let (taken, bytes) = match is_others {
                 true => (others, &other.copies.bytes),
                 false => (ours, &self.copies.bytes),
             };
             let taken = taken.expect("it is the one, or the only one");
-            if apart(taken) {
+            if !taken.deleted && apart(taken) {
                 break;
             }
-            together.push(taken, bytes);
-            last_is_others = order.is_gt();
-            self.next += usize::from(order.is_le());
-            other.next += usize::from(order.is_ge());
+            our_next += usize::from(order.is_le());
+            others_next += usize::from(order.is_ge());
+            if !taken.deleted {
+                together.push(taken, bytes);
+                last_is_others = is_others;
+                (self.next, other.next) = (our_next, others_next);
+            }
         }
         (Batch { bytes: &together.bytes, entries: &together.entries }, last_is_others)
     }
@@ -391,6 +415,11 @@ impl Scan {
     #[inline]
     pub(super) fn peek(&self) -> Option<Row<'_>> {
         (self.next < self.copies.entries.len()).then(|| self.row(self.next))
+    }
+
+    /// The next entry, which has been copied, is outdated.
+    pub(super) fn outdate(&mut self) {
+        self.copies.entries[self.next].outdated = true;
     }
 
     /// Counts the next entry, which has been copied, as given.
@@ -491,6 +520,8 @@ mod tests {
                 end: 0,
                 overflow: false,
                 outdated: false,
+                hides: false,
+                deleted: false,
             });
             let room = copies.bytes.capacity();
             copies.leave_room();

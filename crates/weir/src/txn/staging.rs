@@ -1,6 +1,7 @@
-//! Staging: inserts into secondary indexes without reading the leaves that they go to.
+//! Staging: inserts into secondary indexes, and deletes, without reading the leaves that they go to.
 //!
 //! A non-unique index has a second, small tree beside its main one: the same keys, versions, pages.
+//! What is to be deleted from the main tree gets a *tombstone* there.
 //! An entry is inserted there instead if its leaf of the main tree isn't in memory, and also if it is,
 //! but unchanged, and the change had to be written soon for nothing but this entry: because too many
 //! pages are dirty or the log is small ([`Storage::spares`]), or memory is short. [`Transactions::staging_step`] moves entries
@@ -11,10 +12,14 @@
 //! What makes it simple:
 //! - An entry's key ends with its row's primary key, and who writes an entry holds the row. So at
 //!   most one of the two trees has the entry alive, and a snapshot sees at most one of the two.
+//! - Unless the staged one *hides* that of the main tree, which has been left as it was: then that one doesn't count
+//!   for who sees the staged one, dead (a tombstone) or alive (it was inserted again). Who doesn't see
+//!   it sees the entry of the main tree.
 //! - An entry is moved only when it is alive and no undo record is needed of it: everybody sees it, or
 //!   it was inserted by a transaction that has committed, whose number moves with it. So an old snapshot
-//!   doesn't keep entries from being moved, but those that were deleted before they were moved: when
-//!   nothing can be moved any more, entries go to the main trees at once.
+//!   doesn't keep entries from being moved, but those that were deleted before they were moved, and those that
+//!   hide others: when nothing can be moved any more, entries go to the main trees at once.
+//! - A tombstone that everybody sees is settled: it goes, together with what it hides. Purge doesn't know of it.
 //! - Entries move in one direction, each in one mini-transaction. Who looks into the staging tree
 //!   first and into the main tree afterwards misses none; it may find one twice, under the same key.
 //!   So neither readers ([`super::merged`]) nor writers take a lock against moves.
@@ -22,7 +27,7 @@
 //! Undo records name the tree that was written: rollback, purge and recovery know nothing of this.
 
 use super::backlog::Backlog;
-use super::{Op, Outcome, Pair, State, Transactions, Txn, TxnError};
+use super::{Durability, Op, Outcome, Pair, State, Transactions, Txn, TxnError};
 #[cfg(doc)]
 use crate::lock::LockError;
 use crate::storage::{Fault, Restart, Step, Storage, retry};
@@ -31,6 +36,7 @@ use parking_lot::Mutex;
 use std::cmp::Reverse;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 use weir_page::{Entry, PageId, TxnId};
 
 /// Leaves of the main tree that are read ahead together.
@@ -257,6 +263,36 @@ impl Txn {
         self.shared.staging.backlog.note_staged(run.len() as u64);
         self.insert_run(staging.tree, run, &[])
     }
+
+    /// Inserts an entry that the main tree has already: in place of its tombstone, if there is one.
+    ///
+    /// # Errors
+    /// As [`Txn::write`].
+    pub fn revive_staged(
+        &mut self,
+        staging: &Staging,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Outcome, TxnError> {
+        let _entered = staging.enter();
+        self.write(staging.tree, key, Op::Revive(value))
+    }
+
+    /// Puts tombstones of entries of the main tree, in ascending order; returns how many before one that has to be deleted
+    /// there.
+    ///
+    /// # Errors
+    /// As [`Txn::write`].
+    pub fn hide_run_staged(
+        &mut self,
+        staging: &Staging,
+        run: &[Pair<'_>],
+    ) -> Result<usize, TxnError> {
+        let _entered = staging.enter();
+        let hidden = self.hide_run(staging.tree, run)?;
+        self.shared.staging.backlog.note_staged(hidden as u64);
+        Ok(hidden)
+    }
 }
 
 impl Transactions {
@@ -265,7 +301,7 @@ impl Transactions {
     ///
     /// # Errors
     /// Faults of the storage.
-    pub fn staging_step(&self) -> Result<Step, Fault> {
+    pub fn staging_step(self: &Arc<Self>) -> Result<Step, Fault> {
         let moved = self.look_after_stagings();
         let stuck = !matches!(moved, Ok(Some(1..)) | Ok(None));
         self.staging.backlog.set_stuck(stuck);
@@ -278,7 +314,7 @@ impl Transactions {
     }
 
     /// Returns how many entries were moved; `None` if none were to be.
-    fn look_after_stagings(&self) -> Result<Option<u64>, Fault> {
+    fn look_after_stagings(self: &Arc<Self>) -> Result<Option<u64>, Fault> {
         let all = {
             let mut all = self.staging.all.lock();
             all.retain(|one| one.moving.try_lock().is_none_or(|moving| !moving.retired));
@@ -311,7 +347,10 @@ impl Transactions {
 
     /// Goes through a few leaves of the largest staging tree whose entries may be moved: those of a transaction
     /// that runs, or that a snapshot doesn't see, may not. Returns how many entries were moved.
-    fn move_some_of(&self, mut stagings: Vec<(usize, &Arc<Staging>)>) -> Result<u64, Fault> {
+    fn move_some_of(
+        self: &Arc<Self>,
+        mut stagings: Vec<(usize, &Arc<Staging>)>,
+    ) -> Result<u64, Fault> {
         stagings.sort_unstable_by_key(|(leaves, _)| Reverse(*leaves));
         for (_, staging) in stagings {
             let moved = self.move_some(staging)?;
@@ -324,7 +363,7 @@ impl Transactions {
 
     /// Goes through a few leaves of a staging tree; returns how many entries were moved. Where there is damage, in either
     /// tree, the rest of the leaf stays; whoever reads what is damaged is told.
-    fn move_some(&self, staging: &Staging) -> Result<u64, Fault> {
+    fn move_some(self: &Arc<Self>, staging: &Staging) -> Result<u64, Fault> {
         let s = &*self.storage;
         let Some(mut moving) = staging.moving.try_lock().filter(|m| !m.retired) else {
             return Ok(0);
@@ -356,7 +395,7 @@ impl Transactions {
     /// Moves entries of one leaf of a staging tree, from `position` on, into one of the main tree; returns how many, and
     /// where to go on.
     fn move_from(
-        &self,
+        self: &Arc<Self>,
         staging: &Staging,
         position: &[u8],
         move_of: &Move<'_>,
@@ -365,15 +404,45 @@ impl Transactions {
         loop {
             match retry(s, || staging.tree.move_step(s, staging.main, position, move_of))? {
                 Moved::Full(key) => staging.main.make_room(s, &key, move_of.horizon)?,
-                Moved::Entries { count, next, sparse } => {
+                Moved::HidesChain(key) => {
+                    if !self.delete_hidden(staging, &key)? {
+                        return Ok((0, Some([&key[..], &[0]].concat())));
+                    }
+                }
+                Moved::Entries { count, next, sparse, into_sparse } => {
                     self.staging.backlog.note_moved(count);
                     self.staging.moves.fetch_add(u64::from(count > 0), Ordering::Relaxed);
                     if sparse {
                         staging.tree.merge_unless_damaged(s, position)?;
                     }
+                    if into_sparse {
+                        staging.main.merge_unless_damaged(s, position)?;
+                    }
                     return Ok((count, next));
                 }
             }
+        }
+    }
+
+    /// Deletes an entry of the main tree that a staged one hides, which hides nothing any more then: what is left to do, with
+    /// its chain above all, is left to purge. `false` if that isn't possible without waiting.
+    fn delete_hidden(self: &Arc<Self>, staging: &Staging, key: &[u8]) -> Result<bool, Fault> {
+        let mut txn = self.begin();
+        txn.lock_timeout = Duration::ZERO;
+        let mut write = || {
+            let exposed = txn.write(staging.tree, key, Op::Expose)?;
+            Ok(exposed != Outcome::Absent
+                && txn.write(staging.main, key, Op::Delete)? != Outcome::Absent)
+        };
+        let written = write();
+        let ended = match written {
+            Ok(true) => txn.commit(Durability::Relaxed),
+            _ => txn.rollback(),
+        };
+        match written.and_then(|done| ended.map(|()| done)) {
+            Ok(done) => Ok(done),
+            Err(TxnError::Fault(fault)) => Err(fault),
+            Err(TxnError::Lock(_) | TxnError::TooMany { .. }) => Ok(false),
         }
     }
 
@@ -443,17 +512,19 @@ struct Move<'a> {
 
 impl Mover for Move<'_> {
     fn fate(&self, entry: &Entry<'_>) -> Fate {
-        if entry.flags.deleted || entry.flags.overflow {
+        let flags = entry.flags;
+        if flags.overflow || (flags.deleted && !flags.hides) {
             return Fate::Stays;
         }
+        let seen_by_all = if flags.deleted { Fate::Settles } else { Fate::Moves(None) };
         // A transaction that is prepared keeps the horizon for as long as it likes.
         let Some(v) = entry.version.filter(|v| v.txn >= self.horizon) else {
-            return Fate::Moves(None);
+            return seen_by_all;
         };
         match self.shared.status.get(v.txn) {
-            State::Committed(at) if at <= self.oldest => Fate::Moves(None),
+            State::Committed(at) if at <= self.oldest => seen_by_all,
             // Nobody looks for the undo record of an insert that has committed.
-            State::Committed(_) if v.undo.is_insert() => Fate::Moves(Some(v)),
+            State::Committed(_) if v.undo.is_insert() && !flags.hides => Fate::Moves(Some(v)),
             _ => Fate::Stays,
         }
     }

@@ -20,8 +20,8 @@ const WORTH_KEEPING: usize = 16;
 /// So often [`AT_ONCE`] is doubled, at most.
 const DOUBLED_MAX: u32 = 32;
 
-/// What a view sees of an entry: whether the value is a reference to a chain, and its bytes.
-pub type Seen<'e> = Option<(bool, Cow<'e, [u8]>)>;
+/// What a view sees of an entry: its flags, and the bytes of its value. Of what is dead it sees nothing but tombstones.
+pub type Seen<'e> = Option<(Flags, Cow<'e, [u8]>)>;
 
 /// How far back a snapshot's looks at entries of one tree have come where they had to stop. The snapshot lives meanwhile.
 /// Who looks into two trees, which may hold the same keys, keeps one for each.
@@ -208,8 +208,7 @@ enum End {
 }
 
 impl Transactions {
-    /// The version of an entry that `view` sees: whether it overflows, and its bytes. The entry's
-    /// leaf is latched.
+    /// The version of an entry that `view` sees. The entry's leaf is latched.
     ///
     /// # Errors
     /// [`Restart`]: an undo page must be loaded first; undo that doesn't fit the entry.
@@ -292,7 +291,10 @@ impl Transactions {
         let stopped = matches!(end, End::Stopped(_));
         part.into_iter().for_each(|part| walks.keep(s, part, &at, stopped));
         match end {
-            End::Found => Ok((!at.flags.deleted).then_some((at.flags.overflow, at.value))),
+            End::Found => {
+                let is_seen = !at.flags.deleted || at.flags.hides;
+                Ok(is_seen.then_some((at.flags, at.value)))
+            }
             End::Absent => Ok(None),
             End::Stopped(restart) => Err(restart),
         }

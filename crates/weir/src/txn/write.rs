@@ -22,6 +22,14 @@ pub enum Op<'a> {
     Upsert(&'a [u8]),
     /// It goes; it must be there.
     Delete,
+    /// It goes, and what it hides comes to light; it must be there.
+    Withdraw,
+    /// It gets a tombstone, in a staging tree; it must not be there.
+    Hide,
+    /// What it hides comes to light, and it must hide something. It stays as alive or as dead as it is.
+    Expose,
+    /// It gets a value in place of its tombstone, which must be there.
+    Revive(&'a [u8]),
 }
 
 /// What came of it.
@@ -64,8 +72,8 @@ impl<'a> Op<'a> {
     /// The value that the key gets.
     pub fn value(&self) -> Option<&'a [u8]> {
         match *self {
-            Op::Insert(v) | Op::Update(v) | Op::Upsert(v) => Some(v),
-            Op::Delete => None,
+            Op::Insert(v) | Op::Update(v) | Op::Upsert(v) | Op::Revive(v) => Some(v),
+            Op::Delete | Op::Withdraw | Op::Hide | Op::Expose => None,
         }
     }
 
@@ -76,6 +84,10 @@ impl<'a> Op<'a> {
             Op::Update(_) => Op::Update(value),
             Op::Upsert(_) => Op::Upsert(value),
             Op::Delete => Op::Delete,
+            Op::Withdraw => Op::Withdraw,
+            Op::Hide => Op::Hide,
+            Op::Expose => Op::Expose,
+            Op::Revive(_) => Op::Revive(value),
         }
     }
 }
@@ -155,7 +167,7 @@ impl Txn {
         hint: Hint,
         intends: &mut bool,
     ) -> Result<Outcome, TxnError> {
-        let _room = matches!(op, Op::Delete).then(to_make_room);
+        let _room = matches!(op, Op::Delete | Op::Hide).then(to_make_room);
         let mut next = self.next_undo()?;
         let (mut hint, mut is_locked) = (Some(hint), false);
         loop {
@@ -228,7 +240,9 @@ impl Txn {
             true => tree.slot_at(&mut mtr, key, hint)?,
             false => tree.slot_near(&mut mtr, key, &self.near)?,
         };
-        let alive = at.entry(&mtr).is_some_and(|e| !e.flags.deleted);
+        let flags = at.entry(&mtr).map(|e| e.flags);
+        let alive = flags.is_some_and(|flags| !flags.deleted);
+        let hides = flags.is_some_and(|flags| flags.hides);
         let is_insert = matches!(op, Op::Insert(_));
         // That a key is there its readers may be told together.
         if is_insert && alive && self.may_be_read(tree, key, &at, &mtr) {
@@ -239,12 +253,32 @@ impl Txn {
         }
         match op {
             Op::Insert(_) if alive => return Ok(Attempt::Exists),
-            Op::Update(_) | Op::Delete if !alive => return Ok(Attempt::Absent),
+            Op::Update(_) | Op::Delete | Op::Withdraw if !alive => return Ok(Attempt::Absent),
+            Op::Hide if at.found => return Ok(Attempt::Exists),
+            Op::Revive(_) if alive || !hides => return Ok(Attempt::Absent),
+            Op::Expose if !hides => return Ok(Attempt::Absent),
             _ => {}
         }
+        if let Op::Hide = op {
+            return self.insert(mtr, tree, key, at, Flags::TOMBSTONE, &[], next);
+        }
         match (at.found, value) {
-            (false, Some(value)) => self.insert(mtr, tree, key, at, value, next),
-            (true, Some(value)) => self.update(mtr, tree, key, at, value, next, alive),
+            (false, Some(value)) => {
+                let flags = Flags { overflow: value.overflow, ..Flags::default() };
+                self.insert(mtr, tree, key, at, flags, value.bytes, next)
+            }
+            (true, Some(value)) => {
+                let flags = Flags { overflow: value.overflow, hides, ..Flags::default() };
+                self.update(mtr, tree, key, at, flags, value.bytes, next)
+            }
+            // What it hides stays hidden.
+            (true, None) if hides && matches!(op, Op::Delete) => {
+                self.update(mtr, tree, key, at, Flags::TOMBSTONE, &[], next)
+            }
+            (true, None) if alive && matches!(op, Op::Expose) => {
+                let value = at.entry(&mtr).expect("it hides something").value.to_vec();
+                self.update(mtr, tree, key, at, Flags::default(), &value, next)
+            }
             (true, None) => self.delete(mtr, tree, key, at, next),
             (false, None) => Ok(Attempt::Absent),
         }
@@ -294,20 +328,21 @@ impl Txn {
     }
 
     #[inline]
+    #[expect(clippy::too_many_arguments, reason = "one place, named for what they are")]
     fn insert(
         &self,
         mut mtr: Mtr<'_>,
         tree: Tree,
         key: &[u8],
         at: LeafSlot,
-        value: Inline<'_>,
+        flags: Flags,
+        value: &[u8],
         next: NextUndo,
     ) -> Result<Attempt, Restart<Fault>> {
-        if !at.fits(&mtr, key, value.bytes.len(), true) {
+        if !at.fits(&mtr, key, value.len(), true) {
             return Ok(Attempt::LeafFull);
         }
-        let flags = Flags { deleted: false, overflow: value.overflow };
-        let change = Change::Insert { flags, value: value.bytes };
+        let change = Change::Insert { flags, value };
         if !self.log_write(&mut mtr, tree, key, at, change, next)? {
             return Ok(Attempt::UndoFull);
         }
@@ -322,16 +357,15 @@ impl Txn {
         tree: Tree,
         key: &[u8],
         at: LeafSlot,
-        value: Inline<'_>,
+        flags: Flags,
+        new: &[u8],
         next: NextUndo,
-        alive: bool,
     ) -> Result<Attempt, Restart<Fault>> {
-        if !at.fits(&mtr, key, value.bytes.len(), true) {
+        if !at.fits(&mtr, key, new.len(), true) {
             return Ok(Attempt::LeafFull);
         }
         let e = at.entry(&mtr).expect("an update is of a key that is there");
         let (old_flags, old_version, old) = (e.flags, e.version, e.value.to_vec());
-        let new = value.bytes;
         // A reference to a chain stays readable in the undo record: purge frees the chain by it.
         let Delta { front, back, middle: new_middle } = match old_flags.overflow {
             true => Delta::whole(new),
@@ -340,7 +374,7 @@ impl Txn {
         let change = Change::Update {
             old_flags,
             old_version,
-            flags: Flags { deleted: false, overflow: value.overflow },
+            flags,
             front,
             back,
             old_middle: &old[front..old.len() - back],
@@ -351,7 +385,7 @@ impl Txn {
         }
         mtr.commit();
         let unseen = self.is_unseen(old_version);
-        let old = alive.then_some((old_flags.overflow, old));
+        let old = (!old_flags.deleted).then_some((old_flags.overflow, old));
         Ok(Attempt::Done { old, purge_work: true, unseen })
     }
 

@@ -39,7 +39,7 @@ fn a_dead_entry_that_purge_will_not_find_is_found() {
     let mut bed = Bed::new(1, 1);
     bed.put(0, b"a", b"value");
     let leaf = bed.leaf_of(0, b"a");
-    let flags = Flags { deleted: true, overflow: false };
+    let flags = Flags { deleted: true, ..Flags::default() };
     set_entry(&bed, b"x", Entry { flags, version: None, value: b"" });
     bed.assert_found(&[(leaf, "is dead, but has no version")]);
 

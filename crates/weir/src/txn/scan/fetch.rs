@@ -6,7 +6,7 @@ use crate::lock::RangeMode;
 use crate::storage::{Fault, Restart, Stop, Storage};
 use crate::tree::Target;
 use crate::tree::cursor::LeafRead;
-use weir_page::{Entry, PageId, TxnId};
+use weir_page::{Entry, Flags, PageId, TxnId};
 
 /// Leaves that a scan looks ahead.
 const READ_AHEAD: usize = 32;
@@ -303,13 +303,13 @@ impl Scan {
         if cell.writer.is_some_and(|writer| writer >= horizon) {
             return self.copy_version(leaf, slot, look);
         }
-        if !cell.flags.deleted {
+        if !cell.flags.deleted || cell.flags.hides {
             let key = self.copies.bytes.len();
             self.copies.bytes.reserve(leaf.prefix().len() + cell.bytes.len());
             self.copies.bytes.extend_from_slice(leaf.prefix());
             let value = self.copies.bytes.len() + cell.key_len;
             self.copies.bytes.extend_from_slice(cell.bytes);
-            self.note(key, value, cell.flags.overflow, false);
+            self.note(key, value, cell.flags, false);
         }
         Ok(())
     }
@@ -339,13 +339,15 @@ impl Scan {
         };
         // The same value is of the same row, which the transaction has then written.
         let below = below.filter(|(_, below)| visible.as_ref().is_none_or(|(_, v)| v != below));
-        if let Some((overflow, value)) = &visible {
+        if let Some((flags, value)) = &visible {
             let outdated =
                 view.own.0 != 0 && entry.version.is_some_and(|v| !self.shared.sees(view, v.txn));
-            self.push(leaf, slot, value, *overflow, outdated);
+            self.push(leaf, slot, value, *flags, outdated);
+        } else if entry.flags.hides && view.own.0 != 0 {
+            self.push(leaf, slot, &[], Flags::TOMBSTONE, true);
         }
-        if let Some((overflow, value)) = &below {
-            self.push(leaf, slot, value, *overflow, true);
+        if let Some((flags, value)) = &below {
+            self.push(leaf, slot, value, *flags, true);
         }
         Ok(())
     }
@@ -388,10 +390,17 @@ impl Scan {
         skip: bool,
     ) -> Result<(), Restart<ScanStop>> {
         if let Some(v) = entry.version.filter(|v| v.txn != own && self.shared.is_active(v.txn)) {
-            return if skip { Ok(()) } else { Err(Restart::Error(ScanStop::Held(v.txn))) };
+            if !skip {
+                return Err(Restart::Error(ScanStop::Held(v.txn)));
+            }
+            // What it hides is passed over, too.
+            if entry.flags.hides {
+                self.push(leaf, slot, &[], Flags::TOMBSTONE, false);
+            }
+            return Ok(());
         }
-        if !entry.flags.deleted {
-            self.push(leaf, slot, entry.value, entry.flags.overflow, false);
+        if !entry.flags.deleted || entry.flags.hides {
+            self.push(leaf, slot, entry.value, entry.flags, false);
         }
         Ok(())
     }
@@ -401,7 +410,7 @@ impl Scan {
         leaf: &LeafRead<'_>,
         slot: usize,
         value: &[u8],
-        overflow: bool,
+        flags: Flags,
         outdated: bool,
     ) {
         let key = self.copies.bytes.len();
@@ -409,14 +418,15 @@ impl Scan {
         self.copies.bytes.extend_from_slice(leaf.suffix(slot));
         let value_at = self.copies.bytes.len();
         self.copies.bytes.extend_from_slice(value);
-        self.note(key, value_at, overflow, outdated);
+        self.note(key, value_at, flags, outdated);
     }
 
     /// Notes what has been copied: from `key` and `value` on.
     #[inline]
-    fn note(&mut self, key: usize, value: usize, overflow: bool, outdated: bool) {
+    fn note(&mut self, key: usize, value: usize, flags: Flags, outdated: bool) {
         let (key, value, end) = (key as u32, value as u32, self.copies.bytes.len() as u32);
-        self.copies.entries.push(Copied { key, value, end, overflow, outdated });
+        let Flags { deleted, overflow, hides } = flags;
+        self.copies.entries.push(Copied { key, value, end, overflow, outdated, hides, deleted });
     }
 }
 
