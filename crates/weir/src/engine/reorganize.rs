@@ -64,6 +64,9 @@ impl Changes<'_> {
         let used = Use::of(table, Waits { timeout: patience.timeout(), is_cancelled })?;
         let mut all = db.reorganize(used.def.primary, Fill::Whole, patience)?;
         for index in &used.def.indexes {
+            if let Some(staging) = &index.staging {
+                db.shared.move_staged(staging, || patience.check())?;
+            }
             let one = db.reorganize(index.tree, Fill::Spread, patience)?;
             all.leaf_pages += one.leaf_pages;
             all.freed_pages += one.freed_pages;

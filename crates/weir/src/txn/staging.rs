@@ -353,7 +353,10 @@ impl Transactions {
     ) -> Result<u64, Fault> {
         stagings.sort_unstable_by_key(|(leaves, _)| Reverse(*leaves));
         for (_, staging) in stagings {
-            let moved = self.move_some(staging)?;
+            let Some(mut moving) = staging.moving.try_lock().filter(|m| !m.retired) else {
+                continue;
+            };
+            let moved = self.move_some(staging, &mut moving)?;
             if moved > 0 {
                 return Ok(moved);
             }
@@ -361,13 +364,37 @@ impl Transactions {
         Ok(0)
     }
 
+    /// Moves all entries of a staging tree that may be moved; `check` is asked between the steps.
+    ///
+    /// # Errors
+    /// Faults of the storage; those of `check`.
+    pub fn move_staged<E: From<Fault>>(
+        self: &Arc<Self>,
+        staging: &Staging,
+        mut check: impl FnMut() -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut position = Vec::new();
+        loop {
+            let mut moving = staging.moving.lock();
+            if moving.retired || staging.is_empty() {
+                return Ok(());
+            }
+            moving.position = position;
+            self.advance_horizon();
+            self.move_some(staging, &mut moving)?;
+            position = moving.position.clone();
+            drop(moving);
+            if position.is_empty() {
+                return Ok(());
+            }
+            check()?;
+        }
+    }
+
     /// Goes through a few leaves of a staging tree; returns how many entries were moved. Where there is damage, in either
     /// tree, the rest of the leaf stays; whoever reads what is damaged is told.
-    fn move_some(self: &Arc<Self>, staging: &Staging) -> Result<u64, Fault> {
+    fn move_some(self: &Arc<Self>, staging: &Staging, moving: &mut Moving) -> Result<u64, Fault> {
         let s = &*self.storage;
-        let Some(mut moving) = staging.moving.try_lock().filter(|m| !m.retired) else {
-            return Ok(0);
-        };
         let move_of = Move {
             shared: self,
             to: staging.main,
