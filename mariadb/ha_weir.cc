@@ -107,7 +107,7 @@ int ha_weir::open(const char *name, int, uint)
         computed_blobs.push_back(field);
     }
   }
-  if (!rows.init(table, primary(), share->places) || !rows.set_added(table, share->added))
+  if (!row_format.init(table, primary(), share->places) || !row_format.set_added(table, share->added))
     return HA_ERR_CRASHED;
   want(nullptr, all);
   new_entries.resize(keys.size());

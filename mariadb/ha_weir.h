@@ -7,7 +7,7 @@
 #pragma once
 
 #include "keys.h"
-#include "rows.h"
+#include "row_format.h"
 #include "session.h"
 #include "share.h"
 
@@ -146,7 +146,7 @@ private:
   std::vector<uint> secondary;         // numbers of those but the primary key
   std::vector<std::vector<Field *>> computed_parts; // virtual columns of each index
   std::vector<Field *> computed, computed_blobs; // those of all indexes; BLOBs among them
-  weir::Rows rows;
+  weir::RowFormat row_format;
   bool hidden= false;   // no primary key: rows have a number
   bool key_is_fixed= false; // all primary keys are of one length
   bool key_may_be_long= false; // so that a position is its short form

@@ -231,15 +231,15 @@ public:
 // Finds the places that the altered table's columns will have, and the values that rows lack. True: it failed.
 bool ha_weir::place_columns(TABLE *altered, const Alter_inplace_info *info, Altered &out) const
 {
-  out.places= rows.places_of(altered, columns_before(info));
+  out.places= row_format.places_of(altered, columns_before(info));
   KeyFormat key;
   if (!hidden)
     key.init(altered, altered->s->primary_key, nullptr, share->keys_made);
-  Rows then;
+  RowFormat then;
   if (!then.init(altered, hidden ? nullptr : &key, out.places))
     return true;
   // The server has put the columns' defaults there.
-  if (then.places() > rows.places())
+  if (then.places() > row_format.places())
     out.added= then.added_row(altered, altered->record[0], share->added);
   return false;
 }
@@ -281,7 +281,7 @@ enum_alter_inplace_result ha_weir::check_if_supported_inplace_alter(TABLE *alter
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   // A table that is given columns and loses them again and again is copied now and then.
   static const size_t PLACES_MAX= 2 * MAX_FIELDS;
-  bool has_room= rows.places() + altered->s->fields <= PLACES_MAX;
+  bool has_room= row_format.places() + altered->s->fields <= PLACES_MAX;
   if (info->handler_flags & COLUMNS && !(has_room && keeps_rows(altered, info) && fits_meta(altered, info)))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (!(info->handler_flags & INDEXES))
@@ -327,7 +327,7 @@ struct Builder
   TABLE *table;
   Progress *progress;
   KeyFormat primary;
-  Rows rows;
+  RowFormat row_format;
   std::vector<KeyFormat> keys;
   std::vector<WeirIndex> indexes;
   std::vector<uint> numbers; // of the indexes in the altered table
@@ -342,9 +342,9 @@ struct Builder
     bool hidden= altered->s->primary_key == MAX_KEY;
     if (!hidden)
       primary.init(altered, altered->s->primary_key, nullptr, of->share->keys_made);
-    rows.init(altered, hidden ? nullptr : &primary, of->places);
-    rows.set_added(altered, of->added);
-    rows.want(nullptr, all_columns);
+    row_format.init(altered, hidden ? nullptr : &primary, of->places);
+    row_format.set_added(altered, of->added);
+    row_format.want(nullptr, all_columns);
     for (uint i= 0; i < info->index_add_count; i++)
     {
       uint at= index_named(altered, info->key_info_buffer[info->index_add_buffer[i]].name);
@@ -362,7 +362,7 @@ struct Builder
     if (is_killed(table->in_use))
       return WEIR_RESULT_CANCELLED;
     uchar *record= table->record[0];
-    if (!rows.decode(table, row, all_columns, record) ||
+    if (!row_format.decode(table, row, all_columns, record) ||
         (table->s->primary_key != MAX_KEY &&
          !primary.decode_primary(table, of, primary.parts().size(), record)))
       return WEIR_RESULT_CORRUPT;

@@ -75,7 +75,7 @@ int ha_weir::collect(const uchar *record)
 {
   find_key_of(record);
   row_bytes.clear();
-  rows.encode(table, record, row_bytes);
+  row_format.encode(table, record, row_bytes);
   size_t bytes= pk.size() + row_bytes.size();
   encode_new(secondary, record);
   for (uint i : secondary)

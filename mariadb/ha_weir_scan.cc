@@ -38,7 +38,7 @@ void ha_weir::close_scan()
 
 void ha_weir::want(const MY_BITMAP *columns, Wanted &out) const
 {
-  rows.want(columns, out.row);
+  row_format.want(columns, out.row);
   out.primary= hidden ? 0 : primary()->reach(columns);
   out.entries.clear();
   for (const KeyFormat &key : keys)
@@ -333,7 +333,7 @@ int ha_weir::read_primary(uchar *buf, WeirBytes key, WeirBytes from)
 // Puts what is wanted of a row into a record. False: the bytes make no sense.
 bool ha_weir::decode_row(WeirBytes key, WeirBytes from, const Wanted &what, uchar *record) const
 {
-  return rows.decode(table, from, what.row, record) &&
+  return row_format.decode(table, from, what.row, record) &&
          (hidden || primary()->decode_primary(table, key, what.primary, record));
 }
 

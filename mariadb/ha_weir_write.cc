@@ -76,7 +76,7 @@ size_t ha_weir::encode_inserted(const uchar *record, WeirEntry *entries)
 {
   encode_new(secondary, record);
   row_bytes.clear();
-  rows.encode(table, record, row_bytes);
+  row_format.encode(table, record, row_bytes);
   share->changes++;
   return list_entries(secondary, new_entries, entries);
 }
@@ -237,7 +237,7 @@ int ha_weir::update_row(const uchar *old_row, const uchar *new_row)
       return update_new_key(old_row, new_row, low_bytes);
   }
   // The server can't tell if it hasn't read all columns that it writes, or replaces a row.
-  if (!sequence && rows.are_same(table, old_row, new_row))
+  if (!sequence && row_format.are_same(table, old_row, new_row))
     return HA_ERR_RECORD_IS_THE_SAME;
   int error= update_same_key(old_row, new_row);
   return error ? error : note_auto_increment(new_row);
@@ -262,7 +262,7 @@ int ha_weir::update_same_key(const uchar *old_row, const uchar *new_row)
   list_entries(changing, old_entries, removed);
   size_t count= list_entries(changing, new_entries, added);
   row_bytes.clear();
-  rows.encode(table, new_row, row_bytes);
+  row_format.encode(table, new_row, row_bytes);
   bool unseen= false;
   WeirResult result= weir_update(transaction(), share->table, bytes_of(pk), bytes_of(row_bytes),
                                  removed, count, added, count, &unseen);

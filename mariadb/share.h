@@ -3,7 +3,7 @@
 */
 #pragma once
 
-#include "rows.h"
+#include "row_format.h"
 #include "last_write.h"
 #include <atomic>
 #include <mutex>

@@ -27,7 +27,7 @@ struct Places
   Bytes order;
 };
 
-class Rows
+class RowFormat
 {
 public:
   // `primary`: the primary key, or null if that is hidden. False: the places make no sense.
