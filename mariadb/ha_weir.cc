@@ -285,10 +285,20 @@ int ha_weir::start_stmt(THD *thd, thr_lock_type type)
 
 WeirTransaction *ha_weir::transaction()
 {
-  if (alone)
-    return alone->transaction;
+  if (own_transaction)
+    return own_transaction->transaction;
   Session *session= Session::find(ha_thd());
   return session ? session->transaction : nullptr;
+}
+
+// From now on, until it is given up, the handler works in a transaction of its own.
+WeirResult ha_weir::begin_own(WeirIsolation isolation)
+{
+  own_transaction= std::make_unique<OwnTransaction>();
+  WeirResult result= own_transaction->begin(isolation);
+  if (result != WEIR_RESULT_OK)
+    own_transaction.reset();
+  return result;
 }
 
 int ha_weir::fail(WeirResult result)

@@ -14,7 +14,7 @@
 namespace weir {
 struct Sum;
 } // namespace weir
-class Altered;
+class AlterContext;
 
 class ha_weir final : public handler
 {
@@ -193,7 +193,7 @@ private:
   const key_range *range_end= nullptr;
   bool backward= false, exact= false, at_entry= false, at_end= false, has_place= false;
   bool ends_with_range= false; // the scan ends just where the server's range does
-  weir::Alone *alone= nullptr; // of a sequence, or of CHECK
+  std::unique_ptr<weir::OwnTransaction> own_transaction; // of a sequence, or of CHECK
 
   /* Room for what is encoded */
   Bytes key_bytes, row_bytes, low_bytes, high_bytes;
@@ -210,6 +210,7 @@ private:
     return hidden ? nullptr : &keys[table->s->primary_key];
   }
   WeirTransaction *transaction();
+  WeirResult begin_own(WeirIsolation isolation);
   int fail(WeirResult result);
   void refresh_figures();
   void tell_times();
@@ -271,7 +272,7 @@ private:
   int delete_encoded();
   int touch_stayed(const uchar *record);
   bool index_may_change(uint index) const;
-  bool place_columns(TABLE *altered, const Alter_inplace_info *info, Altered &out) const;
+  bool place_columns(TABLE *altered, const Alter_inplace_info *info, AlterContext &out) const;
   bool fits_meta(TABLE *altered, const Alter_inplace_info *info) const;
 
   /* CHECK */

@@ -124,8 +124,8 @@ int ha_weir::check(THD *thd, HA_CHECK_OPT *)
   // A note says why.
   if (!transaction())
     return HA_ADMIN_FAILED;
-  Alone reader;
-  if (WeirResult result= reader.begin_repeatable())
+  close_scan();
+  if (WeirResult result= begin_own(WEIR_ISOLATION_REPEATABLE_READ))
   {
     fail(result);
     return HA_ADMIN_FAILED;
@@ -136,8 +136,6 @@ int ha_weir::check(THD *thd, HA_CHECK_OPT *)
   WeirLock kept_lock= lock;
   reads_all= true;
   lock= WEIR_LOCK_NONE;
-  close_scan();
-  alone= &reader;
   weir_error_set(WeirBytes{nullptr, 0});
   active_index= MAX_KEY;
   int error= sum_rows(thd, expected);
@@ -147,7 +145,7 @@ int ha_weir::check(THD *thd, HA_CHECK_OPT *)
     if (!error && (error= sum_entries(thd, i, seen[i])))
       complain_of_failure(thd, table, words_of_index(table, i));
   close_scan();
-  alone= nullptr;
+  own_transaction.reset();
   dbug_tmp_restore_column_map(&table->read_set, kept_read);
   reads_all= kept_all;
   lock= kept_lock;

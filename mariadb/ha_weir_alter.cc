@@ -213,10 +213,10 @@ static bool keeps_primary(const TABLE *table, const TABLE *altered, const Alter_
 }
 
 // How far an ALTER of a table, or of a partition, has come.
-class Altered : public inplace_alter_handler_ctx
+class AlterContext : public inplace_alter_handler_ctx
 {
 public:
-  Altered(Share *of, const std::shared_ptr<Alteration> &with)
+  AlterContext(Share *of, const std::shared_ptr<Alteration> &with)
       : share(of), alteration(with), places(of->places), added(of->added)
   {
   }
@@ -229,7 +229,7 @@ public:
 };
 
 // Finds the places that the altered table's columns will have, and the values that rows lack. True: it failed.
-bool ha_weir::place_columns(TABLE *altered, const Alter_inplace_info *info, Altered &out) const
+bool ha_weir::place_columns(TABLE *altered, const Alter_inplace_info *info, AlterContext &out) const
 {
   out.places= row_format.places_of(altered, columns_before(info));
   KeyFormat key;
@@ -249,7 +249,7 @@ bool ha_weir::fits_meta(TABLE *altered, const Alter_inplace_info *info) const
 {
   // For what comes later: a partition's other name.
   static const size_t LEFT_FREE= 4096;
-  Altered then(share, nullptr);
+  AlterContext then(share, nullptr);
   Meta meta;
   if (place_columns(altered, info, then) || meta_of(share->table, share->name, &meta) != WEIR_RESULT_OK)
     return false;
@@ -336,7 +336,7 @@ struct Builder
   std::vector<uchar> all_columns;
   Bytes pk, key, value;
 
-  Builder(TABLE *altered, const Alter_inplace_info *info, const Altered *of, Progress *of_all)
+  Builder(TABLE *altered, const Alter_inplace_info *info, const AlterContext *of, Progress *of_all)
       : table(altered), progress(of_all), is_lenient(info->ignore || !altered->in_use->is_strict_mode())
   {
     bool hidden= altered->s->primary_key == MAX_KEY;
@@ -410,11 +410,11 @@ struct Change
   std::vector<WeirBytes> drops;
   std::vector<WeirRename> renames;
   bool numbers_begin_anew= false;
-  const Altered *of;
+  const AlterContext *of;
   Meta meta;
   Bytes encoded_meta;
 
-  Change(const Altered *altered_of, TABLE *altered, const Alter_inplace_info *info, Progress *progress)
+  Change(const AlterContext *altered_of, TABLE *altered, const Alter_inplace_info *info, Progress *progress)
       : share(altered_of->share), builder(altered, info, altered_of, progress), drops(dropped(info)), renames(renamed(info)),
         of(altered_of)
   {
@@ -445,7 +445,7 @@ public:
   WeirResult begin(THD *thd) { return weir_alteration_begin(database, patience_of(thd), &begun); }
 
   // `rows`: about how many the table has.
-  WeirResult add(THD *thd, const Altered *altered_of, TABLE *altered, const Alter_inplace_info *info, ha_rows rows)
+  WeirResult add(THD *thd, const AlterContext *altered_of, TABLE *altered, const Alter_inplace_info *info, ha_rows rows)
   {
     Change &change= changes.emplace_back(altered_of, altered, info, &progress);
     progress.expect(rows * info->index_add_count);
@@ -505,8 +505,7 @@ static bool find_duplicate(Change &change, uint32_t which, const Bytes &key)
 static void report_duplicate(TABLE *altered, Changes &changes)
 {
   Bytes name= weir_error_index();
-  WeirBytes found= weir_error_key();
-  Bytes twice(reinterpret_cast<const char *>(found.data), found.len);
+  Bytes twice= to_bytes(weir_error_key());
   const std::vector<uint> &numbers= changes.front().builder.numbers;
   for (uint32_t which= 0; which < numbers.size(); which++)
   {
@@ -547,7 +546,7 @@ bool ha_weir::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *in
     if (WeirResult result= alteration->begin(thd))
       return report(this, altered, alteration->changes, result);
   }
-  auto own= new (thd->mem_root) Altered(share, alteration);
+  auto own= new (thd->mem_root) AlterContext(share, alteration);
   info->handler_ctx= own;
   if (!own || (info->handler_flags & COLUMNS && place_columns(altered, info, *own)))
     return true;
@@ -559,7 +558,7 @@ bool ha_weir::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
 {
   if (info->index_add_count == 0)
     return false;
-  Alteration &alteration= *static_cast<Altered *>(info->handler_ctx)->alteration;
+  Alteration &alteration= *static_cast<AlterContext *>(info->handler_ctx)->alteration;
   return report(this, altered, alteration.changes, alteration.build(ha_thd()));
 }
 
@@ -588,7 +587,7 @@ static WeirResult complete(Change &change, TABLE *altered, const Alter_inplace_i
 bool ha_weir::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *info, bool commit)
 {
   // There is none if the server gave up before it was made.
-  auto own= static_cast<Altered *>(info->handler_ctx);
+  auto own= static_cast<AlterContext *>(info->handler_ctx);
   if (!commit)
   {
     if (own)

@@ -222,25 +222,16 @@ int ha_weir::rnd_init(bool)
   close_scan();
   exact= false;
   active_index= MAX_KEY;
-  if (!sequence)
-    return 0;
-  delete alone;
-  alone= nullptr;
-  auto own= std::make_unique<Alone>();
-  if (WeirResult result= own->begin())
-    return fail(result);
-  alone= own.release();
-  return 0;
+  return sequence ? fail(begin_own(WEIR_ISOLATION_READ_COMMITTED)) : 0;
 }
 
 int ha_weir::rnd_end()
 {
   close_scan();
-  if (!alone)
+  if (!own_transaction)
     return 0;
-  int error= fail(alone->commit());
-  delete alone;
-  alone= nullptr;
+  int error= fail(own_transaction->commit());
+  own_transaction.reset();
   return error;
 }
 

@@ -64,7 +64,7 @@ int ha_weir::duplicate_error(WeirResult result)
 // A row was changed.
 void ha_weir::note_write()
 {
-  if (is_noted || alone)
+  if (is_noted || own_transaction)
     return;
   is_noted= true;
   if (table->s->tmp_table == NO_TMP_TABLE)
@@ -182,14 +182,10 @@ int ha_weir::write_row(const uchar *buf)
   if (hidden)
     if (int error= know_next_hidden())
       return error;
-  std::unique_ptr<Alone> own;
-  if (sequence && !alone)
-  {
-    own= std::make_unique<Alone>();
-    if (WeirResult result= own->begin())
+  bool is_own= sequence && !own_transaction;
+  if (is_own)
+    if (WeirResult result= begin_own(WEIR_ISOLATION_READ_COMMITTED))
       return fail(result);
-    alone= own.get();
-  }
   if (hidden)
   {
     key_is_due= false;
@@ -207,11 +203,11 @@ int ha_weir::write_row(const uchar *buf)
     append_number(pk, share->next_hidden++);
     error= (this->*put)(buf);
   }
-  if (own)
+  if (is_own)
   {
     if (!error)
-      error= fail(own->commit());
-    alone= nullptr;
+      error= fail(own_transaction->commit());
+    own_transaction.reset();
   }
   return error ? error : note_auto_increment(buf);
 }

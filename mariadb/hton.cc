@@ -115,7 +115,7 @@ static std::vector<Bytes> handed_out;
 extern "C" void recover_one(void *context, WeirBytes bytes)
 {
   auto to= static_cast<Recovery *>(context);
-  Bytes id(reinterpret_cast<const char *>(bytes.data), bytes.len);
+  Bytes id= to_bytes(bytes);
   if (to->count >= to->room ||
       std::find(handed_out.begin(), handed_out.end(), id) != handed_out.end() ||
       !xid_of_bytes(bytes, &to->list[to->count]))
@@ -174,7 +174,7 @@ static void commit_checkpoint_request(void *cookie)
 }
 
 // The server keeps a savepoint anywhere in memory, and needn't tell when it forgets one: it is numbers.
-struct At
+struct SavepointData
 {
   uint64_t savepoint;
   size_t written;
@@ -183,7 +183,7 @@ struct At
 static int savepoint_set(handlerton *, THD *thd, void *to)
 {
   Session *session= Session::find(thd);
-  At at= {};
+  SavepointData at= {};
   int error= 0;
   if (session && session->transaction)
   {
@@ -199,7 +199,7 @@ static int savepoint_rollback(handlerton *, THD *thd, void *to)
   Session *session= Session::find(thd);
   if (!session || !session->transaction)
     return 0;
-  At at;
+  SavepointData at;
   memcpy(&at, to, sizeof at);
   session->written.rollback_to(at.written);
   return error_of(weir_savepoint_rollback(session->transaction, at.savepoint));
@@ -428,7 +428,7 @@ static int init(void *p)
   hton->db_type= static_cast<legacy_db_type>(OWN_NUMBER);
   hton->create= create_handler;
   hton->flags= HTON_SUPPORTS_EXTENDED_KEYS;
-  hton->savepoint_offset= sizeof(At);
+  hton->savepoint_offset= sizeof(SavepointData);
   hton->commit= commit;
   hton->rollback= rollback;
   hton->prepare= prepare;

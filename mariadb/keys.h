@@ -33,6 +33,12 @@ inline WeirBytes bytes_of(const Bytes &b)
   return WeirBytes{reinterpret_cast<const uint8_t *>(b.data()), b.size()};
 }
 
+// A copy, for what only lasts until the engine is called again.
+inline Bytes to_bytes(WeirBytes b)
+{
+  return Bytes(reinterpret_cast<const char *>(b.data), b.len);
+}
+
 enum class Kind : uchar
 {
   Unsigned,      // little-endian integer: big-endian

@@ -63,7 +63,7 @@ static WeirResult read_in(WeirTransaction *transaction, ulonglong number, WeirLo
 
 WeirResult read_number(ulonglong number, ulonglong *value)
 {
-  Alone reader;
+  OwnTransaction reader;
   WeirResult result= reader.begin();
   if (result == WEIR_RESULT_OK)
     result= read_in(reader.transaction, number, WEIR_LOCK_NONE, value);
@@ -79,7 +79,7 @@ static WeirResult update_in(WeirTransaction *transaction, ulonglong number, ulon
 
 WeirResult write_number(ulonglong number, ulonglong value)
 {
-  Alone writer;
+  OwnTransaction writer;
   Bytes key= bytes_of_number(number), row= bytes_of_number(value);
   ulonglong before;
   WeirResult result= writer.begin();
@@ -96,7 +96,7 @@ WeirResult write_number(ulonglong number, ulonglong value)
 
 void take_back_number(ulonglong number, ulonglong written, ulonglong value)
 {
-  Alone writer;
+  OwnTransaction writer;
   ulonglong before;
   if (writer.begin() == WEIR_RESULT_OK &&
       read_in(writer.transaction, number, WEIR_LOCK_EXCLUSIVE, &before) == WEIR_RESULT_OK && before == written &&
@@ -108,7 +108,7 @@ void drop_number(ulonglong number)
 {
   if (number == 0)
     return;
-  Alone writer;
+  OwnTransaction writer;
   Bytes key= bytes_of_number(number);
   // What can't be deleted does no harm: nobody asks for it again.
   if (writer.begin() == WEIR_RESULT_OK &&

@@ -384,41 +384,30 @@ WeirPatience patience_of(THD *thd)
   return thd ? Session::of(thd)->patience(thd) : WeirPatience{nullptr, TIDYING_MS};
 }
 
-Alone::Alone() : canceller(weir_canceller_open(nullptr)) {}
+OwnTransaction::OwnTransaction() : canceller(weir_canceller_open(nullptr)) {}
 
-Alone::~Alone()
+OwnTransaction::~OwnTransaction()
 {
   weir_transaction_close(transaction);
   weir_canceller_close(canceller);
 }
 
-WeirResult Alone::begin()
+WeirResult OwnTransaction::begin(WeirIsolation isolation)
 {
-  return weir_begin(database, WEIR_ISOLATION_READ_COMMITTED, canceller, &transaction);
+  return weir_begin(database, isolation, canceller, &transaction);
 }
 
-WeirResult Alone::begin_dirty()
+WeirResult OwnTransaction::commit()
 {
-  return weir_begin(database, WEIR_ISOLATION_READ_UNCOMMITTED, canceller, &transaction);
-}
-
-WeirResult Alone::begin_repeatable()
-{
-  return weir_begin(database, WEIR_ISOLATION_REPEATABLE_READ, canceller, &transaction);
+  return weir_commit(transaction, durability());
 }
 
 WeirResult Scanner::open(const WeirTable *table, uint32_t index, bool backward)
 {
   WeirBound all= {WEIR_BOUND_KIND_OPEN, {nullptr, 0}};
-  WeirResult result= reader.begin_dirty();
-  return result == WEIR_RESULT_OK ? weir_scan_open(reader.transaction, table, index, all, all, backward,
-                                                   WEIR_LOCK_NONE, &scan)
-                                  : result;
-}
-
-WeirResult Alone::commit()
-{
-  return weir_commit(transaction, durability());
+  if (WeirResult result= reader.begin(WEIR_ISOLATION_READ_UNCOMMITTED))
+    return result;
+  return weir_scan_open(reader.transaction, table, index, all, all, backward, WEIR_LOCK_NONE, &scan);
 }
 
 } // namespace weir

@@ -111,16 +111,12 @@ private:
 };
 
 // A transaction of its own for one statement, or a part of it, whatever becomes of the connection's.
-class Alone
+class OwnTransaction
 {
 public:
-  Alone();
-  ~Alone();
-  WeirResult begin();
-  // Reads what isn't committed, too.
-  WeirResult begin_dirty();
-  // Reads one snapshot.
-  WeirResult begin_repeatable();
+  OwnTransaction();
+  ~OwnTransaction();
+  WeirResult begin(WeirIsolation isolation= WEIR_ISOLATION_READ_COMMITTED);
   WeirResult commit();
   WeirTransaction *transaction= nullptr;
 
@@ -137,7 +133,7 @@ public:
   WeirResult next(WeirScanned *at) { return weir_scan_next(scan, reader.transaction, at, nullptr); }
 
 private:
-  Alone reader;
+  OwnTransaction reader;
   WeirScan *scan= nullptr;
 };
 

@@ -33,8 +33,7 @@ bool is_temporary(const Bytes &name)
 
 extern "C" void collect_name(void *context, WeirBytes name)
 {
-  static_cast<std::vector<Bytes> *>(context)->emplace_back(
-      reinterpret_cast<const char *>(name.data), name.len);
+  static_cast<std::vector<Bytes> *>(context)->push_back(to_bytes(name));
 }
 
 std::vector<Bytes> table_names(const Bytes &prefix)

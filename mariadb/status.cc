@@ -13,8 +13,7 @@ struct Figure
 
 extern "C" void collect_figure(void *context, WeirBytes name, uint64_t value)
 {
-  static_cast<std::vector<Figure> *>(context)->push_back(
-      Figure{Bytes(reinterpret_cast<const char *>(name.data), name.len), value});
+  static_cast<std::vector<Figure> *>(context)->push_back(Figure{to_bytes(name), value});
 }
 
 static std::vector<Figure> figures()

@@ -42,7 +42,7 @@ static ST_FIELD_INFO index_fields[]= {
 namespace weir {
 
 // Where rows go, and whether the server has had enough.
-struct Rows_to
+struct TableFill
 {
   THD *thd;
   TABLE *table;
@@ -71,13 +71,13 @@ static void put_or_null(Field *field, ulonglong value)
 }
 
 // The connection of a transaction. One that was prepared may have none any more.
-static void put_connection(Field *field, const Rows_to *to, uint64_t transaction)
+static void put_connection(Field *field, const TableFill *to, uint64_t transaction)
 {
   auto found= to->connections.find(transaction);
   put_or_null(field, found == to->connections.end() ? 0 : found->second);
 }
 
-static void finish(Rows_to *to)
+static void finish(TableFill *to)
 {
   to->failed= schema_table_store_record(to->thd, to->table);
 }
@@ -86,7 +86,7 @@ extern "C" void transaction_row(void *context, const WeirTransactionInfo *info)
 {
   static const LEX_CSTRING names[]= {
       {STRING_WITH_LEN("RUNNING")}, {STRING_WITH_LEN("LOCK WAIT")}, {STRING_WITH_LEN("PREPARED")}};
-  auto to= static_cast<Rows_to *>(context);
+  auto to= static_cast<TableFill *>(context);
   if (to->failed)
     return;
   Field **f= to->table->field;
@@ -101,7 +101,7 @@ extern "C" void transaction_row(void *context, const WeirTransactionInfo *info)
 
 extern "C" void lock_row(void *context, const WeirLockInfo *info)
 {
-  auto to= static_cast<Rows_to *>(context);
+  auto to= static_cast<TableFill *>(context);
   if (to->failed)
     return;
   // The beginning of the key, in hexadecimal.
@@ -139,7 +139,7 @@ static bool may_see(THD *thd)
 
 static int fill_transactions(THD *thd, TABLE_LIST *tables, Item *)
 {
-  Rows_to to= {thd, tables->table};
+  TableFill to= {thd, tables->table};
   Visitor visitor;
   if (!visitor || !may_see(thd))
     return 0;
@@ -150,7 +150,7 @@ static int fill_transactions(THD *thd, TABLE_LIST *tables, Item *)
 
 static int fill_locks(THD *thd, TABLE_LIST *tables, Item *)
 {
-  Rows_to to= {thd, tables->table};
+  TableFill to= {thd, tables->table};
   Visitor visitor;
   if (!visitor || !may_see(thd))
     return 0;
@@ -170,7 +170,7 @@ static void put_name(Field *field, const Bytes &of_file)
 }
 
 // One index of a table, whose name is `schema/table`. What has gone meanwhile isn't listed.
-static void index_row(Rows_to *to, const WeirTable *table, const Bytes &name, const Bytes &index,
+static void index_row(TableFill *to, const WeirTable *table, const Bytes &name, const Bytes &index,
                       uint32_t position)
 {
   WeirIndexFigures figures= {};
@@ -192,7 +192,7 @@ static void index_row(Rows_to *to, const WeirTable *table, const Bytes &name, co
 
 static int fill_indexes(THD *thd, TABLE_LIST *tables, Item *)
 {
-  Rows_to to= {thd, tables->table};
+  TableFill to= {thd, tables->table};
   Visitor visitor;
   if (!visitor || !may_see(thd))
     return 0;
