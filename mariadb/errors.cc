@@ -1,5 +1,5 @@
 #include "errors.h"
-#include "session.h"
+#include "statement.h"
 
 namespace weir {
 

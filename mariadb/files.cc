@@ -1,5 +1,5 @@
 #include "files.h"
-#include "session.h"
+#include "database.h"
 
 namespace weir {
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "keys.h"
+#include "own_transaction.h"
 #include "row_format.h"
 #include "session.h"
 #include "share.h"

@@ -5,6 +5,7 @@
 #include "binlog_writeback.h"
 #include "errors.h"
 #include "files.h"
+#include "left_tables.h"
 #include "numbers.h"
 #include "partitions.h"
 #include "recovery_log.h"
@@ -24,9 +25,6 @@ static_assert(sizeof(KEY) == 192, "KEY");
 #endif
 
 namespace weir {
-
-handlerton *hton;
-WeirDatabase *database;
 
 static handler *create_handler(handlerton *hton, TABLE_SHARE *table, MEM_ROOT *root)
 {

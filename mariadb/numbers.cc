@@ -1,6 +1,7 @@
 #include "numbers.h"
+#include "database.h"
 #include "errors.h"
-#include "session.h"
+#include "own_transaction.h"
 #include <random>
 
 namespace weir {

@@ -7,34 +7,12 @@
 #pragma once
 
 #include "bulk.h"
-#include "keys.h"
+#include "database.h"
 #include "last_write.h"
-#include <memory>
-#include <shared_mutex>
+#include "statement.h"
 #include <unordered_map>
 
 namespace weir {
-
-extern handlerton *hton;
-extern WeirDatabase *database;
-// Its directory, beside those of the server's databases.
-constexpr char DIRECTORY[]= "weir";
-
-// Who only looks at the database: neither a handler nor a transaction keeps the server from taking the engine away
-// meanwhile.
-class Visitor
-{
-public:
-  Visitor();
-  // Whether there is a database.
-  explicit operator bool() const { return database; }
-
-private:
-  std::shared_lock<std::shared_mutex> held;
-};
-
-// Waits for those who look, and takes the database out of sight; null if there is none.
-WeirDatabase *take_database();
 
 class Alteration;
 
@@ -102,7 +80,7 @@ private:
   Bytes prepared_as;
   query_id_t emptied_by= 0;
 
-  int begin(THD *thd, WeirIsolation isolation);
+  int begin_unless_running(THD *thd, WeirIsolation isolation);
   WeirDurability wanted_durability() const;
   void ended();
   void detach();
@@ -110,57 +88,8 @@ private:
   void leave_prepared_if_reset(THD *thd);
 };
 
-// A transaction of its own for one statement, or a part of it, whatever becomes of the connection's.
-class OwnTransaction
-{
-public:
-  OwnTransaction();
-  ~OwnTransaction();
-  WeirResult begin(WeirIsolation isolation= WEIR_ISOLATION_READ_COMMITTED);
-  WeirResult commit();
-  WeirTransaction *transaction= nullptr;
-
-private:
-  WeirCanceller *canceller;
-};
-
-// A scan of what there is, committed or not, in a transaction of its own.
-class Scanner
-{
-public:
-  ~Scanner() { weir_scan_close(scan); }
-  WeirResult open(const WeirTable *table, uint32_t index, bool backward);
-  WeirResult next(WeirScanned *at) { return weir_scan_next(scan, reader.transaction, at, nullptr); }
-
-private:
-  OwnTransaction reader;
-  WeirScan *scan= nullptr;
-};
-
-// Temporary tables that prepared transactions whose connections have gone may still use: a table is added; those that
-// nobody uses any more are dropped, and counted.
-void leave_table(const Bytes &name);
-size_t drop_left_tables();
-
-// Whether the connection's transaction goes on when its statement ends.
-bool in_transaction(THD *thd);
-
-// Whether the connection's statement is to end. `thd_killed` knows nothing of one that has taken too long, or is asked softly.
-inline bool is_killed(THD *thd)
-{
-  return thd_kill_level(thd) != THD_IS_NOT_KILLED;
-}
-
-// Whether the statement passes over rows that would become duplicates of others.
-bool is_update_ignore(THD *thd);
-
-// Whether the statement changes a definition, and may read the table's rows to write them into a copy or to see where they belong.
-bool may_copy_table(THD *thd);
-
-uint64_t lock_wait_timeout_ms(THD *thd);
 // How long a connection's change of definitions waits for those who use the table, which KILL ends: prepared
 // transactions that nobody has may use it. What follows a KILL is tidying up, and takes its time. `thd` may be null.
 WeirPatience patience_of(THD *thd);
-WeirDurability durability();
 
 } // namespace weir

@@ -1,7 +1,7 @@
 #include "status.h"
 #include "backup.h"
 #include "binlog_writeback.h"
-#include "session.h"
+#include "database.h"
 
 namespace weir {
 

@@ -1,6 +1,6 @@
 #include "sysvars.h"
 #include "backup.h"
-#include "session.h"
+#include "database.h"
 #include "errors.h"
 #include <mutex>
 
