@@ -1,7 +1,7 @@
 #include "backup.h"
+#include "engine_table.h"
 #include "errors.h"
 #include "session.h"
-#include "share.h"
 #include "sysvars.h"
 #include <atomic>
 #include <mutex>

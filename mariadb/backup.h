@@ -1,7 +1,7 @@
 /* Copies of the database, made while the server goes on. */
 #pragma once
 
-#include "keys.h"
+#include "bytes.h"
 
 namespace weir {
 

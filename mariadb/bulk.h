@@ -7,7 +7,7 @@
 */
 #pragma once
 
-#include "keys.h"
+#include "bytes.h"
 #include <memory>
 
 namespace weir {

@@ -4,7 +4,7 @@
 */
 #pragma once
 
-#include "keys.h"
+#include "bytes.h"
 
 namespace weir {
 

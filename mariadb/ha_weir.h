@@ -6,6 +6,7 @@
 */
 #pragma once
 
+#include "engine_table.h"
 #include "keys.h"
 #include "own_transaction.h"
 #include "row_format.h"

@@ -251,7 +251,7 @@ bool ha_weir::fits_meta(TABLE *altered, const Alter_inplace_info *info) const
   static const size_t LEFT_FREE= 4096;
   AlterContext then(share, nullptr);
   Meta meta;
-  if (place_columns(altered, info, then) || meta_of(share->table, share->name, &meta) != WEIR_RESULT_OK)
+  if (place_columns(altered, info, then) || read_meta(share->table, share->name, &meta) != WEIR_RESULT_OK)
     return false;
   meta.added= then.added;
   meta.places= then.places;
@@ -566,7 +566,7 @@ bool ha_weir::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
 static WeirResult complete(Change &change, TABLE *altered, const Alter_inplace_info *info)
 {
   Meta &meta= change.meta;
-  if (WeirResult result= meta_of(change.share->table, change.share->name, &meta))
+  if (WeirResult result= read_meta(change.share->table, change.share->name, &meta))
     return result;
   change.numbers_begin_anew= info->create_info->used_fields & HA_CREATE_USED_AUTO;
   if (change.numbers_begin_anew)
@@ -576,8 +576,7 @@ static WeirResult complete(Change &change, TABLE *altered, const Alter_inplace_i
     if (meta.number)
       meta.number= new_number();
   }
-  meta.version.assign(reinterpret_cast<const char *>(altered->s->tabledef_version.str),
-                      altered->s->tabledef_version.length);
+  meta.version= to_bytes(altered->s->tabledef_version);
   meta.added= change.of->added;
   meta.places= change.of->places;
   change.encoded_meta= meta.encode();

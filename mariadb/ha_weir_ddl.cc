@@ -73,8 +73,7 @@ int ha_weir::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
   bool is_own= info->options & HA_LEX_CREATE_TMP_TABLE;
   if (!is_own)
     meta.number= new_number();
-  meta.version.assign(reinterpret_cast<const char *>(form->s->tabledef_version.str),
-                      form->s->tabledef_version.length);
+  meta.version= to_bytes(form->s->tabledef_version);
   Bytes bytes= meta.encode(), table= table_name(name);
   WeirResult result= weir_table_create(database, bytes_of(table), indexes.data(), indexes.size(), bytes_of(bytes), is_own);
   // Of a table that lost its definition the server knows nothing.

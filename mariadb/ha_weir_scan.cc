@@ -4,7 +4,6 @@
 */
 
 #include "ha_weir.h"
-#include "bytes.h"
 #include "computed.h"
 
 using namespace weir;

@@ -506,13 +506,12 @@ int ha_weir::note_auto_increment(const uchar *record)
 int ha_weir::reset_auto_increment(ulonglong value)
 {
   Meta meta;
-  if (WeirResult result= meta_of(share->table, share->name, &meta))
+  if (WeirResult result= read_meta(share->table, share->name, &meta))
     return fail(result);
   meta.auto_increment= value;
   if (meta.number)
     meta.number= new_number();
-  Bytes bytes= meta.encode();
-  if (WeirResult result= weir_table_set_meta(share->table, bytes_of(bytes)))
+  if (WeirResult result= write_meta(share->table, meta))
     return fail(result);
   share->forget(meta.number);
   share->next_auto= value;

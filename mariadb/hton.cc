@@ -3,9 +3,11 @@
 #include "ha_weir.h"
 #include "backup.h"
 #include "binlog_writeback.h"
+#include "engine_table.h"
 #include "errors.h"
 #include "files.h"
 #include "left_tables.h"
+#include "meta.h"
 #include "numbers.h"
 #include "partitions.h"
 #include "recovery_log.h"
@@ -281,34 +283,22 @@ static void drop_database(handlerton *, char *path)
   if (prefix.empty() || prefix.back() != FN_LIBCHAR)
     prefix.push_back(FN_LIBCHAR);
   for (const Bytes &name : table_names(prefix))
-    if (drop_table(name, patience_of(current_thd)) != WEIR_RESULT_OK)
-      sql_print_warning("WEIR: table %s could not be dropped: %s", name.c_str(), weir_error_message());
-}
-
-// Opens a table, or a partition of it.
-static WeirResult open_some_part(const Bytes &name, WeirTable **table)
-{
-  WeirResult result= weir_table_open(database, bytes_of(name), table);
-  if (result != WEIR_RESULT_NO_TABLE)
-    return result;
-  std::vector<Bytes> partitions= partitions_of(name);
-  return partitions.empty() ? result : weir_table_open(database, bytes_of(partitions.front()), table);
+    drop_table_or_warn(name, patience_of(current_thd));
 }
 
 // Whether an ALTER in place that a crash has interrupted was done: to all partitions then, or to none.
 static int check_version(handlerton *, const char *path, const LEX_CUSTRING *version, ulonglong)
 {
-  WeirTable *table;
-  Bytes name= table_name(path);
-  if (open_some_part(name, &table) != WEIR_RESULT_OK)
-    return 2;
+  static const int IS_VERSION= 0, IS_ANOTHER= 1, IS_UNKNOWN= 2;
   Meta meta;
-  WeirResult result= meta_of(table, name, &meta);
-  weir_table_close(table);
+  Bytes name= table_name(path);
+  WeirResult result= read_meta(name, &meta);
+  if (result == WEIR_RESULT_NO_TABLE)
+    if (std::vector<Bytes> partitions= partitions_of(name); !partitions.empty())
+      result= read_meta(partitions.front(), &meta);
   if (result != WEIR_RESULT_OK)
-    return 2;
-  Bytes wanted(reinterpret_cast<const char *>(version->str), version->length);
-  return meta.version == wanted ? 0 : 1;
+    return IS_UNKNOWN;
+  return meta.version == to_bytes(*version) ? IS_VERSION : IS_ANOTHER;
 }
 
 /* What a crash leaves behind */
@@ -318,14 +308,8 @@ static void drop_garbage(bool is_garbage(const Bytes &name), const char *what)
 {
   size_t dropped= 0;
   for (const Bytes &name : table_names(""))
-  {
-    if (!is_garbage(name))
-      continue;
-    if (drop_table(name, patience_of(nullptr)) == WEIR_RESULT_OK)
-      dropped++;
-    else
-      sql_print_warning("WEIR: table %s could not be dropped: %s", name.c_str(), weir_error_message());
-  }
+    if (is_garbage(name))
+      dropped+= drop_table_or_warn(name, patience_of(nullptr));
   if (dropped)
     sql_print_information("WEIR: %zu %s are dropped", dropped, what);
 }
@@ -358,7 +342,7 @@ static void tell_lost_definitions()
 {
   std::vector<Bytes> lost;
   for (const Bytes &name : table_names(""))
-    if (name.rfind(FN_LIBCHAR) != Bytes::npos && !is_partition(name) && !has_base(name, tmp_file_prefix) &&
+    if (is_in_database(name) && !is_partition(name) && !has_base(name, tmp_file_prefix) &&
         lacks_file(name, reg_ext))
       lost.push_back(name);
   if (!lost.empty())

@@ -1,5 +1,5 @@
 // Keys as bytes (keys.h): where parts end, and their values out of their bytes.
-#include "bytes.h"
+#include "keys.h"
 
 namespace weir {
 

@@ -1,5 +1,5 @@
 // Keys and entries of an index, made of parts (keys.cc).
-#include "bytes.h"
+#include "keys.h"
 
 namespace weir {
 

@@ -1,5 +1,5 @@
 // Keys as bytes (keys.h): parts made of values.
-#include "bytes.h"
+#include "keys.h"
 
 namespace weir {
 

@@ -22,22 +22,9 @@
 */
 #pragma once
 
-#include "server.h"
+#include "bytes.h"
 
 namespace weir {
-
-using Bytes = std::string;
-
-inline WeirBytes bytes_of(const Bytes &b)
-{
-  return WeirBytes{reinterpret_cast<const uint8_t *>(b.data()), b.size()};
-}
-
-// A copy, for what only lasts until the engine is called again.
-inline Bytes to_bytes(WeirBytes b)
-{
-  return Bytes(reinterpret_cast<const char *>(b.data), b.len);
-}
 
 enum class Kind : uchar
 {

@@ -6,7 +6,7 @@
 */
 #pragma once
 
-#include "keys.h"
+#include "bytes.h"
 #include <atomic>
 #include <memory>
 

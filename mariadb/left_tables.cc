@@ -1,5 +1,5 @@
 #include "left_tables.h"
-#include "share.h"
+#include "engine_table.h"
 #include <mutex>
 
 namespace weir {
@@ -29,7 +29,7 @@ size_t drop_left_tables()
       used.push_back(name);
       break;
     default:
-      sql_print_warning("WEIR: table %s could not be dropped: %s", name.c_str(), weir_error_message());
+      warn_of_drop(name);
     }
   left.swap(used);
   return dropped;

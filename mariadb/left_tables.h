@@ -1,7 +1,7 @@
 /* Temporary tables that their connections couldn't drop. */
 #pragma once
 
-#include "keys.h"
+#include "bytes.h"
 
 namespace weir {
 

@@ -9,7 +9,7 @@
 */
 #pragma once
 
-#include "keys.h"
+#include "bytes.h"
 
 namespace weir {
 

@@ -1,5 +1,7 @@
 #include "partitions.h"
+#include "engine_table.h"
 #include "files.h"
+#include "meta.h"
 #include "session.h"
 #include <set>
 
@@ -46,17 +48,14 @@ Bytes to_remember(const Bytes &from, const Bytes &to)
   return before == table_of_partition(to) ? Bytes() : before;
 }
 
-static Meta meta_of_name(const Bytes &name)
+// The table that a partition remembers; empty: none.
+static Bytes table_before_of(const Bytes &name)
 {
   Meta meta;
-  WeirTable *table;
-  if (weir_table_open(database, bytes_of(name), &table) == WEIR_RESULT_OK)
-  {
-    if (meta_of(table, name, &meta) != WEIR_RESULT_OK)
-      sql_print_error("WEIR: %s", weir_error_message());
-    weir_table_close(table);
-  }
-  return meta;
+  if (read_meta(name, &meta) == WEIR_RESULT_OK)
+    return meta.table_before;
+  sql_print_error("WEIR: %s", weir_error_message());
+  return Bytes();
 }
 
 // The list comes first: while there is a partition to be put back, it is known whereto.
@@ -78,7 +77,7 @@ void put_back_partitions()
     Bytes table= table_of_partition(name);
     if (table == name || !lacks_file(table, reg_ext))
       continue;
-    Bytes before= meta_of_name(name).table_before;
+    Bytes before= table_before_of(name);
     if (!before.empty() && has_file(before, reg_ext))
       put_back(name, table, before);
   }
@@ -86,20 +85,14 @@ void put_back_partitions()
 
 static void write_table_before(const Bytes &name, const Bytes &table_before)
 {
-  WeirTable *table;
-  WeirResult result= weir_table_open(database, bytes_of(name), &table);
+  OpenTable open;
+  Meta meta;
+  WeirResult result= open.open(name);
   if (result == WEIR_RESULT_OK)
-  {
-    Meta meta;
-    result= meta_of(table, name, &meta);
-    if (result == WEIR_RESULT_OK)
-    {
-      meta.table_before= table_before;
-      Bytes encoded= meta.encode();
-      result= weir_table_set_meta(table, bytes_of(encoded));
-    }
-    weir_table_close(table);
-  }
+    result= read_meta(open.table, name, &meta);
+  meta.table_before= table_before;
+  if (result == WEIR_RESULT_OK)
+    result= write_meta(open.table, meta);
   if (result != WEIR_RESULT_OK)
     sql_print_error("WEIR: %s", weir_error_message());
 }
@@ -107,7 +100,7 @@ static void write_table_before(const Bytes &name, const Bytes &table_before)
 // A partition that remembers its own table: a DROP of that may have been cut short.
 static bool may_be_dropped(const Bytes &name)
 {
-  return meta_of_name(name).table_before == table_of_partition(name);
+  return table_before_of(name) == table_of_partition(name);
 }
 
 void remember_lost_lists()

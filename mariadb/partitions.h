@@ -13,7 +13,7 @@
 */
 #pragma once
 
-#include "share.h"
+#include "bytes.h"
 
 namespace weir {
 

@@ -1,5 +1,4 @@
 #include "row_format.h"
-#include "bytes.h"
 
 namespace weir {
 

@@ -1,8 +1,8 @@
 #include "session.h"
+#include "engine_table.h"
 #include "errors.h"
 #include "huge_pages.h"
 #include "left_tables.h"
-#include "share.h"
 #include "sysvars.h"
 #include <mutex>
 #include <unordered_set>
@@ -147,8 +147,7 @@ void Session::ended()
   in_statement= ordered= prepared_by_user= false;
   written.rollback();
   for (const Bytes &name : to_drop)
-    if (drop_table(name, patience_of(nullptr)) != WEIR_RESULT_OK)
-      sql_print_warning("WEIR: table %s could not be dropped: %s", name.c_str(), weir_error_message());
+    drop_table_or_warn(name, patience_of(nullptr));
   to_drop.clear();
 }
 

@@ -3,8 +3,8 @@
 */
 #pragma once
 
-#include "row_format.h"
 #include "last_write.h"
+#include "meta.h"
 #include <atomic>
 #include <mutex>
 
@@ -58,44 +58,5 @@ private:
   // The highest value of a row; values below `kept` are written already.
   alignas(LINE) std::atomic<ulonglong> highest{0}, kept{0};
 };
-
-// For callbacks that are told names: collects them in a vector of Bytes.
-extern "C" void collect_name(void *context, WeirBytes name);
-
-// Names of the engine's tables that begin so.
-std::vector<Bytes> table_names(const Bytes &prefix);
-
-// Name in the engine of a table that the server names by a path.
-Bytes table_name(const char *path);
-// Whether the last part of a table's name begins so.
-bool has_base(const Bytes &name, const Bytes &begins);
-// Whether it is the table of one connection.
-bool is_temporary(const Bytes &name);
-
-// What the engine keeps for the server with a table.
-struct Meta
-{
-  ulonglong auto_increment= 0;
-  ulonglong number= 0; // its name among the numbers; 0: it has none
-  Bytes version; // the definition's unique id
-  Bytes added;   // a row with the values that rows from before a column was added lack
-  Places places; // of columns in rows
-  // Of a partition that was given to another table and not opened since; or its own table. See partitions.h.
-  Bytes table_before;
-  uchar keys_made= KEYS_NOW; // see keys.h
-
-  Bytes encode() const;
-  bool decode(WeirBytes from);
-};
-
-// What the engine keeps with a table of this name. An error if that can't be read or isn't understood: then nothing may
-// be written in its place.
-WeirResult meta_of(const WeirTable *table, const Bytes &name, Meta *meta);
-
-// Drops a table with all that belongs to it, after waiting for its users.
-WeirResult drop_table(const Bytes &name, WeirPatience patience);
-
-// Gives a table another name, after waiting for its users.
-WeirResult rename_table(const Bytes &from, const Bytes &to, WeirPatience patience);
 
 } // namespace weir

@@ -1,7 +1,7 @@
 /* Settings `weir_*`. */
 #pragma once
 
-#include "keys.h"
+#include "bytes.h"
 
 namespace weir {
 extern struct st_mysql_sys_var *system_variables[];

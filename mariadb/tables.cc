@@ -1,6 +1,6 @@
 #include "tables.h"
+#include "engine_table.h"
 #include "session.h"
-#include "share.h"
 
 namespace Show {
 
@@ -198,17 +198,15 @@ static int fill_indexes(THD *thd, TABLE_LIST *tables, Item *)
     return 0;
   for (const Bytes &name : table_names(""))
   {
-    WeirTable *table;
+    OpenTable open;
     // Temporary tables are their connection's.
-    if (name.empty() || name[0] == FN_LIBCHAR || name.find(FN_LIBCHAR) == Bytes::npos ||
-        weir_table_open(database, bytes_of(name), &table) != WEIR_RESULT_OK)
+    if (!is_in_database(name) || open.open(name) != WEIR_RESULT_OK)
       continue;
     std::vector<Bytes> indexes;
-    weir_table_indexes(table, collect_name, &indexes);
-    index_row(&to, table, name, "PRIMARY", WEIR_PRIMARY);
+    weir_table_indexes(open.table, collect_name, &indexes);
+    index_row(&to, open.table, name, "PRIMARY", WEIR_PRIMARY);
     for (size_t i= 0; i < indexes.size(); i++)
-      index_row(&to, table, name, indexes[i], uint32_t(i));
-    weir_table_close(table);
+      index_row(&to, open.table, name, indexes[i], uint32_t(i));
   }
   return to.failed;
 }

@@ -3,7 +3,7 @@
   format that is written no more is still read.
 */
 
-#include "../share.h"
+#include "../meta.h"
 #include <cstdio>
 
 using namespace weir;
