@@ -15,8 +15,8 @@
 
 namespace weir {
 struct Sum;
-} // namespace weir
 class AlterContext;
+} // namespace weir
 
 class ha_weir final : public handler
 {
@@ -274,7 +274,8 @@ private:
   int delete_encoded();
   int touch_stayed(const uchar *record);
   bool index_may_change(uint index) const;
-  bool place_columns(TABLE *altered, const Alter_inplace_info *info, AlterContext &out) const;
+  bool place_columns(TABLE *altered, const Alter_inplace_info *info,
+                     weir::AlterContext &out) const;
   bool fits_meta(TABLE *altered, const Alter_inplace_info *info) const;
 
   /* CHECK */
