@@ -470,8 +470,14 @@ static int init(void *p)
 
 } // namespace weir
 
-static struct st_mysql_information_schema table_interface= {MYSQL_INFORMATION_SCHEMA_INTERFACE_VERSION};
 static struct st_mysql_storage_engine engine= {MYSQL_HANDLERTON_INTERFACE_VERSION};
+static struct st_mysql_information_schema table_interface= {MYSQL_INFORMATION_SCHEMA_INTERFACE_VERSION};
+
+static constexpr st_maria_plugin information_table(const char *name, const char *description, int init(void *))
+{
+  return {MYSQL_INFORMATION_SCHEMA_PLUGIN, &table_interface, name, "Weir", description, PLUGIN_LICENSE_GPL, init,
+          nullptr, 0x0100, nullptr, nullptr, "0.1", MariaDB_PLUGIN_MATURITY_EXPERIMENTAL};
+}
 
 maria_declare_plugin(weir)
 {
@@ -489,49 +495,7 @@ maria_declare_plugin(weir)
   "0.1",
   MariaDB_PLUGIN_MATURITY_EXPERIMENTAL
 },
-{
-  MYSQL_INFORMATION_SCHEMA_PLUGIN,
-  &table_interface,
-  "WEIR_TRX",
-  "Weir",
-  "Transactions of WEIR that have written",
-  PLUGIN_LICENSE_GPL,
-  weir::init_transactions_table,
-  nullptr,
-  0x0100,
-  nullptr,
-  nullptr,
-  "0.1",
-  MariaDB_PLUGIN_MATURITY_EXPERIMENTAL
-},
-{
-  MYSQL_INFORMATION_SCHEMA_PLUGIN,
-  &table_interface,
-  "WEIR_LOCKS",
-  "Weir",
-  "Explicit row locks of WEIR, and waits",
-  PLUGIN_LICENSE_GPL,
-  weir::init_locks_table,
-  nullptr,
-  0x0100,
-  nullptr,
-  nullptr,
-  "0.1",
-  MariaDB_PLUGIN_MATURITY_EXPERIMENTAL
-},
-{
-  MYSQL_INFORMATION_SCHEMA_PLUGIN,
-  &table_interface,
-  "WEIR_INDEX_STATS",
-  "Weir",
-  "How large the indexes of WEIR are",
-  PLUGIN_LICENSE_GPL,
-  weir::init_index_table,
-  nullptr,
-  0x0100,
-  nullptr,
-  nullptr,
-  "0.1",
-  MariaDB_PLUGIN_MATURITY_EXPERIMENTAL
-}
+information_table("WEIR_TRX", "Transactions of WEIR that have written", weir::init_transactions_table),
+information_table("WEIR_LOCKS", "Explicit row locks of WEIR, and waits", weir::init_locks_table),
+information_table("WEIR_INDEX_STATS", "How large the indexes of WEIR are", weir::init_index_table)
 maria_declare_plugin_end;

@@ -137,26 +137,26 @@ static bool may_see(THD *thd)
   return !check_global_access(thd, PROCESS_ACL, true);
 }
 
-static int fill_transactions(THD *thd, TABLE_LIST *tables, Item *)
+// Fills a table: with nothing for who may not see it, or where the engine is being taken away.
+template <void put_rows(TableFill *)> static int fill(THD *thd, TABLE_LIST *tables, Item *)
 {
   TableFill to= {thd, tables->table};
   Visitor visitor;
-  if (!visitor || !may_see(thd))
-    return 0;
-  to.connections= Session::connections();
-  weir_transactions(database, transaction_row, &to);
+  if (visitor && may_see(thd))
+    put_rows(&to);
   return to.failed;
 }
 
-static int fill_locks(THD *thd, TABLE_LIST *tables, Item *)
+static void put_transactions(TableFill *to)
 {
-  TableFill to= {thd, tables->table};
-  Visitor visitor;
-  if (!visitor || !may_see(thd))
-    return 0;
-  to.connections= Session::connections();
-  weir_locks(database, lock_row, &to);
-  return to.failed;
+  to->connections= Session::connections();
+  weir_transactions(database, transaction_row, to);
+}
+
+static void put_locks(TableFill *to)
+{
+  to->connections= Session::connections();
+  weir_locks(database, lock_row, to);
 }
 
 // A name in the engine is the name of a file: as the server shows it. Behind it a partition has its own.
@@ -190,12 +190,8 @@ static void index_row(TableFill *to, const WeirTable *table, const Bytes &name, 
   finish(to);
 }
 
-static int fill_indexes(THD *thd, TABLE_LIST *tables, Item *)
+static void put_indexes(TableFill *to)
 {
-  TableFill to= {thd, tables->table};
-  Visitor visitor;
-  if (!visitor || !may_see(thd))
-    return 0;
   for (const Bytes &name : table_names(""))
   {
     OpenTable open;
@@ -204,11 +200,10 @@ static int fill_indexes(THD *thd, TABLE_LIST *tables, Item *)
       continue;
     std::vector<Bytes> indexes;
     weir_table_indexes(open.table, collect_name, &indexes);
-    index_row(&to, open.table, name, "PRIMARY", WEIR_PRIMARY);
+    index_row(to, open.table, name, "PRIMARY", WEIR_PRIMARY);
     for (size_t i= 0; i < indexes.size(); i++)
-      index_row(&to, open.table, name, indexes[i], uint32_t(i));
+      index_row(to, open.table, name, indexes[i], uint32_t(i));
   }
-  return to.failed;
 }
 
 /*
@@ -224,18 +219,18 @@ static bool may_install()
   return false;
 }
 
-static int init(void *p, ST_FIELD_INFO *fields, int (*fill)(THD *, TABLE_LIST *, Item *))
+static int init(void *p, ST_FIELD_INFO *fields, int fill_table(THD *, TABLE_LIST *, Item *))
 {
   if (!may_install())
     return 1;
   auto schema= static_cast<ST_SCHEMA_TABLE *>(p);
   schema->fields_info= fields;
-  schema->fill_table= fill;
+  schema->fill_table= fill_table;
   return 0;
 }
 
-int init_transactions_table(void *p) { return init(p, Show::transactions_fields, fill_transactions); }
-int init_index_table(void *p) { return init(p, Show::index_fields, fill_indexes); }
-int init_locks_table(void *p) { return init(p, Show::locks_fields, fill_locks); }
+int init_transactions_table(void *p) { return init(p, Show::transactions_fields, fill<put_transactions>); }
+int init_index_table(void *p) { return init(p, Show::index_fields, fill<put_indexes>); }
+int init_locks_table(void *p) { return init(p, Show::locks_fields, fill<put_locks>); }
 
 } // namespace weir
