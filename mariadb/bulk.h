@@ -20,14 +20,12 @@ public:
   void end();
   void clear();
   size_t count() const { return rows.size(); }
-  bool has_room(size_t more) const { return more <= ROOM - used && rows.size() < MOST; }
-  // There is room for them. Entries come in the order of `begin`. What is to be deleted needs no values.
-  void add_row(const Bytes &key, const Bytes &value) { rows.push_back(copy(key, value)); }
-  void add_entry(size_t n, const Bytes &key, const Bytes &value) { entries[n].push_back(copy(key, value)); }
+  // Adds a row with its entries, in the order of `begin`, if there is room for them. What is to be deleted needs no values.
+  bool add(const Bytes &key, const Bytes &row, const WeirEntry *of_row);
 
   WeirPair row(size_t at) const { return rows[at]; }
-  WeirResult insert(WeirTransaction *transaction, const WeirTable *table) const;
-  WeirResult remove(WeirTransaction *transaction, const WeirTable *table) const;
+  // `how`: whether they are inserted or deleted.
+  WeirResult write(decltype(weir_insert_many) *how, WeirTransaction *transaction, const WeirTable *table) const;
   // Inserts one of them alone.
   WeirResult insert_one(WeirTransaction *transaction, const WeirTable *table, size_t at) const;
 
@@ -40,9 +38,7 @@ private:
   std::vector<uint32_t> positions;
   std::vector<std::vector<WeirPair>> entries;
 
-  void list_entries(WeirEntries *of_indexes) const;
-  WeirPair copy(const Bytes &key, const Bytes &value);
-  WeirBytes copy(const Bytes &from);
+  WeirPair copy(WeirBytes key, WeirBytes value);
 };
 
 } // namespace weir

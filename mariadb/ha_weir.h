@@ -294,6 +294,7 @@ private:
   bool may_collect_deleted() const;
   weir::Bulk *begin_bulk() const;
   static void end_bulk(weir::Bulk *&);
+  int write_collected(weir::Bulk *collected, decltype(weir_insert_many) *how);
   int collect_deleted();
   int delete_collected();
   int collect(const uchar *record);

@@ -34,6 +34,25 @@ void ha_weir::end_bulk(Bulk *&which)
   which= nullptr;
 }
 
+// Hands all rows that are collected to the engine.
+int ha_weir::write_collected(Bulk *collected, decltype(weir_insert_many) *how)
+{
+  size_t count= collected->count();
+  if (count == 0)
+    return 0;
+  WeirTransaction *with= transaction();
+  if (!with)
+    return HA_ERR_INTERNAL_ERROR;
+  share->changes+= count;
+  WeirResult result= collected->write(how, with, share->table);
+  if (result == WEIR_RESULT_OK)
+    note_write();
+  // A DELETE meets none.
+  int error= result == WEIR_RESULT_DUPLICATE ? insert_one_by_one(with) : fail(result);
+  collected->clear();
+  return error;
+}
+
 /* INSERT */
 
 // Whether nobody can tell that rows come later: no row is to be passed over or changed for being there
@@ -76,41 +95,24 @@ int ha_weir::collect(const uchar *record)
   find_key_of(record);
   row_bytes.clear();
   row_format.encode(table, record, row_bytes);
-  size_t bytes= pk.size() + row_bytes.size();
   encode_new(secondary, record);
-  for (uint i : secondary)
-    bytes+= new_entries[i].key.size() + new_entries[i].value.size();
-  if (!bulk->has_room(bytes))
+  WeirEntry entries[MAX_KEY];
+  list_entries(secondary, new_entries, entries);
+  if (!bulk->add(pk, row_bytes, entries))
   {
     if (int error= insert_collected())
       return error;
-    if (!bulk->has_room(bytes))
+    if (!bulk->add(pk, row_bytes, entries))
       return insert(record);
   }
-  if (bulk->count() == 0)
+  if (bulk->count() == 1)
     first_collected= ha_thd()->get_stmt_da()->current_row_for_warning();
-  bulk->add_row(pk, row_bytes);
-  size_t n= 0;
-  for (uint i : secondary)
-    bulk->add_entry(n++, new_entries[i].key, new_entries[i].value);
   return 0;
 }
 
 int ha_weir::insert_collected()
 {
-  size_t count= bulk->count();
-  if (count == 0)
-    return 0;
-  WeirTransaction *with= transaction();
-  if (!with)
-    return HA_ERR_INTERNAL_ERROR;
-  share->changes+= count;
-  WeirResult result= bulk->insert(with, share->table);
-  if (result == WEIR_RESULT_OK)
-    note_write();
-  int error= result == WEIR_RESULT_DUPLICATE ? insert_one_by_one(with) : fail(result);
-  bulk->clear();
-  return error;
+  return write_collected(bulk, weir_insert_many);
 }
 
 // Finds the first row whose key is taken, as if there had been no collecting.
@@ -178,35 +180,18 @@ int ha_weir::end_bulk_delete()
 // Collects the row of `pk` and `old_entries`.
 int ha_weir::collect_deleted()
 {
-  size_t bytes= pk.size();
-  for (uint i : secondary)
-    bytes+= old_entries[i].key.size();
-  if (!leaving->has_room(bytes))
-  {
-    if (int error= delete_collected())
-      return error;
-    if (!leaving->has_room(bytes))
-      return delete_encoded();
-  }
-  leaving->add_row(pk, Bytes());
-  size_t n= 0;
-  for (uint i : secondary)
-    leaving->add_entry(n++, old_entries[i].key, Bytes());
-  return 0;
+  WeirEntry entries[MAX_KEY];
+  size_t count= list_entries(secondary, old_entries, entries);
+  for (size_t n= 0; n < count; n++)
+    entries[n].value= WeirBytes{nullptr, 0};
+  if (leaving->add(pk, Bytes(), entries))
+    return 0;
+  if (int error= delete_collected())
+    return error;
+  return leaving->add(pk, Bytes(), entries) ? 0 : delete_encoded();
 }
 
 int ha_weir::delete_collected()
 {
-  size_t count= leaving->count();
-  if (count == 0)
-    return 0;
-  WeirTransaction *with= transaction();
-  if (!with)
-    return HA_ERR_INTERNAL_ERROR;
-  share->changes+= count;
-  WeirResult result= leaving->remove(with, share->table);
-  if (result == WEIR_RESULT_OK)
-    note_write();
-  leaving->clear();
-  return fail(result);
+  return write_collected(leaving, weir_delete_many);
 }
