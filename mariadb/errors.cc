@@ -70,4 +70,10 @@ WeirResult damaged(const Bytes &words)
   return WEIR_RESULT_CORRUPT;
 }
 
+WeirResult misused(const Bytes &words)
+{
+  weir_error_set(bytes_of(words));
+  return WEIR_RESULT_FAILED;
+}
+
 } // namespace weir

@@ -1,5 +1,6 @@
 /* Reading of rows: by index, in the order of rows, by position. */
 
+#include "errors.h"
 #include "ha_weir.h"
 
 using namespace weir;
@@ -254,23 +255,26 @@ int ha_weir::rnd_next(uchar *buf)
 void ha_weir::position(const uchar *record)
 {
   Bytes &key= key_bytes;
+  bool is_found= true;
   if (hidden || is_record_of_entry())
   {
-    find_key();
+    is_found= find_key();
     key= pk;
   }
   else
     encode_primary(record, key);
   size_t room= ref_length - (key_is_fixed ? 0 : 2);
+  if (!is_found || (!key_may_be_long && key.size() > room))
+  {
+    // The server asks for no result: the statement ends in this error. The position is no row's.
+    print_error(fail(damaged("a row has a primary key that makes no sense")), MYF(0));
+    key.clear();
+  }
   size_t len= key.size();
   if (key_may_be_long)
     len= weir_short_form(bytes_of(key), ref);
   else
-  {
-    DBUG_ASSERT(len <= room);
-    len= std::min(len, room);
     memcpy(ref, key.data(), len);
-  }
   memset(ref + len, 0, room - len);
   if (!key_is_fixed)
     int2store(ref + room, static_cast<uint16>(len));

@@ -223,7 +223,9 @@ int ha_weir::update_row(const uchar *old_row, const uchar *new_row)
   Accounted accounted(this);
   if (!transaction())
     return HA_ERR_INTERNAL_ERROR;
-  DBUG_ASSERT(!is_unlocked);
+  // Somebody may have changed it since.
+  if (is_unlocked)
+    return fail(misused("a row is updated that was read without its lock"));
   if (!find_key_of(old_row))
     return HA_ERR_CRASHED;
   if (!hidden)

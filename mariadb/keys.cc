@@ -363,13 +363,12 @@ void Part::append_value(Value v, Bytes &out) const
     break;
   case Kind::Sorted:
   {
-    uchar sorted[256];
     uchar *kept= field->ptr;
-    DBUG_ASSERT(length <= sizeof sorted);
+    size_t from= out.size();
+    out.resize(from + length);
     field->ptr= const_cast<uchar *>(v.ptr);
-    field->sort_string(sorted, length);
+    field->sort_string(reinterpret_cast<uchar *>(&out[from]), length);
     field->ptr= kept;
-    append(out, sorted, length);
     break;
   }
   }
