@@ -120,7 +120,8 @@ WeirResult Change::complete(TABLE *altered, const Alter_inplace_info *info)
   numbers_begin_anew= info->create_info->used_fields & HA_CREATE_USED_AUTO;
   if (numbers_begin_anew)
   {
-    // It may be less than what was there before: numbers begin anew from here, or from the highest row.
+    // It may be less than what was there before: numbers begin anew from here, or from the highest
+    // row.
     meta.auto_increment= info->create_info->auto_increment_value;
     if (meta.number)
       meta.number= new_number();

@@ -1,5 +1,6 @@
 /*
-  An ALTER in place (ha_weir_alter.cc) as the engine does it: of a table, or of all partitions of one at once.
+  An ALTER in place (ha_weir_alter.cc) as the engine does it: of a table, or of all partitions of
+  one at once.
 */
 #pragma once
 
@@ -36,8 +37,8 @@ public:
   Bytes added;
 };
 
-// How many entries have been made of all that new indexes are expected to have: SHOW PROCESSLIST tells. Those of a table are
-// then merged, and written, which it doesn't tell.
+// How many entries have been made of all that new indexes are expected to have: SHOW PROCESSLIST
+// tells. Those of a table are then merged, and written, which it doesn't tell.
 class Progress
 {
 public:

@@ -71,8 +71,8 @@ static void refuse(THD *thd, const Bytes &directory, const Bytes &reason)
                         directory.c_str(), reason.c_str());
 }
 
-// mariabackup passes over what it doesn't know, and ends well: who relies on it must learn that here. Tables that go
-// when the server ends aren't asked for.
+// mariabackup passes over what it doesn't know, and ends well: who relies on it must learn that
+// here. Tables that go when the server ends aren't asked for.
 static void warn_of_tables()
 {
   for (const Bytes &name : table_names(""))
@@ -103,7 +103,8 @@ static Bytes take_asked_for(ulonglong *given_up_before)
   return directory;
 }
 
-// Whether it is the end that comes when everything else has been copied, and not that of a tool that gives up or goes.
+// Whether it is the end that comes when everything else has been copied, and not that of a tool
+// that gives up or goes.
 static bool blocks_commits(THD *thd)
 {
   return thd && thd->current_backup_stage == BACKUP_END &&

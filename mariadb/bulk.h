@@ -1,9 +1,9 @@
 /*
-  Rows of one INSERT or DELETE that are handed to the engine together, with their index entries: by trees, so that the
-  engine can write each tree's in order.
+  Rows of one INSERT or DELETE that are handed to the engine together, with their index entries: by
+  trees, so that the engine can write each tree's in order.
 
-  A connection has room for them, which one statement uses at a time. Nobody reads what they change in between: where
-  triggers, functions or subqueries might, nothing is collected.
+  A connection has room for them, which one statement uses at a time. Nobody reads what they change
+  in between: where triggers, functions or subqueries might, nothing is collected.
 */
 #pragma once
 
@@ -15,12 +15,14 @@ namespace weir {
 class Bulk
 {
 public:
-  // Begins, for rows that have entries in these indexes, unless another statement has begun and not ended.
+  // Begins, for rows that have entries in these indexes, unless another statement has begun and not
+  // ended.
   bool begin(const std::vector<uint32_t> &indexes);
   void end();
   void clear();
   size_t count() const { return rows.size(); }
-  // Adds a row with its entries, in the order of `begin`, if there is room for them. What is to be deleted needs no values.
+  // Adds a row with its entries, in the order of `begin`, if there is room for them. What is to be
+  // deleted needs no values.
   bool add(const Bytes &key, const Bytes &row, const WeirEntry *of_row);
 
   WeirPair row(size_t at) const { return rows[at]; }

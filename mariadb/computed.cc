@@ -57,7 +57,8 @@ void Computed::swap_buffers()
     blobs[i]->swap(buffers[i], false);
 }
 
-// They are computed from the table's first record; and in a bitmap that may be the one of the columns that are read.
+// They are computed from the table's first record; and in a bitmap that may be the one of the
+// columns that are read.
 void Computed::compute(const std::vector<Field *> &columns)
 {
   bool is_elsewhere= record != table->record[0];

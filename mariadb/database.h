@@ -11,8 +11,8 @@ extern WeirDatabase *database;
 // Its directory, beside those of the server's databases.
 constexpr char DIRECTORY[]= "weir";
 
-// Who only looks at the database: neither a handler nor a transaction keeps the server from taking the engine away
-// meanwhile.
+// Who only looks at the database: neither a handler nor a transaction keeps the server from taking
+// the engine away meanwhile.
 class Visitor
 {
 public:

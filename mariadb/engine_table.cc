@@ -7,8 +7,8 @@
 namespace weir {
 
 /*
-  "./db/table" is "db/table". Temporary tables live outside of the data directory and keep their whole
-  path: it is theirs alone.
+  "./db/table" is "db/table". Temporary tables live outside of the data directory and keep their
+  whole path: it is theirs alone.
 */
 Bytes table_name(const char *path)
 {

@@ -24,8 +24,9 @@ ulonglong ha_weir::table_flags() const
   THD *thd= current_thd;
   if (!thd || thd_tx_isolation(thd) > ISO_READ_COMMITTED)
     flags|= HA_BINLOG_STMT_CAPABLE;
-  // What the server checks itself is seen by all who write at once only after the write. From there it takes back no
-  // row of an UPDATE IGNORE, which locks what it looks at instead, nor of an ALTER, into whose copy nobody else writes.
+  // What the server checks itself is seen by all who write at once only after the write. From there
+  // it takes back no row of an UPDATE IGNORE, which locks what it looks at instead, nor of an
+  // ALTER, into whose copy nobody else writes.
   if (!thd || !(is_update_ignore(thd) || thd->lex->sql_command == SQLCOM_ALTER_TABLE))
     flags|= HA_CHECK_UNIQUE_AFTER_WRITE;
   // And it is checked last, whatever its place among the keys.
@@ -34,8 +35,8 @@ ulonglong ha_weir::table_flags() const
   return flags;
 }
 
-// A row without a primary key is changed as a whole. What isn't stored of it isn't changed: the server would compute it for
-// nothing, and fail where the value doesn't fit the column.
+// A row without a primary key is changed as a whole. What isn't stored of it isn't changed: the
+// server would compute it for nothing, and fail where the value doesn't fit the column.
 void ha_weir::use_hidden_primary_key()
 {
   for (Field **field= table->field; *field; field++)
@@ -79,7 +80,8 @@ int ha_weir::open(const char *name, int, uint)
     return error;
 
   hidden= table->s->primary_key == MAX_KEY;
-  // An UPDATE that changes this key first collects the rows: a scan would come to a row again that moves ahead of it.
+  // An UPDATE that changes this key first collects the rows: a scan would come to a row again that
+  // moves ahead of it.
   key_used_on_scan= table->s->primary_key;
   sequence= table->s->table_type == TABLE_TYPE_SEQUENCE;
   keys.resize(table->s->keys);
@@ -213,7 +215,8 @@ int ha_weir::external_lock(THD *thd, int type)
 
 int ha_weir::start_stmt(THD *thd, thr_lock_type type)
 {
-  // The server asks as it locks: for the statement that has called the trigger or function whose statement this is.
+  // The server asks as it locks: for the statement that has called the trigger or function whose
+  // statement this is.
   cached_table_flags= table_flags();
   return start(thd, type);
 }
@@ -241,7 +244,8 @@ int ha_weir::fail(WeirResult result)
   return result == WEIR_RESULT_OK ? 0 : error_of(result, ha_thd());
 }
 
-// What the server puts into the error of a code that it has no words for; whether trying again may help.
+// What the server puts into the error of a code that it has no words for; whether trying again may
+// help.
 bool ha_weir::get_error_message(int error, String *text)
 {
   const char *words= weir_error_message();
@@ -254,7 +258,8 @@ int ha_weir::extra(enum ha_extra_function operation)
 {
   switch (operation) {
   case HA_EXTRA_KEYREAD:
-    // Asked for behind the server's back (DS-MRR), it computes virtual columns all the same, from what they are made of.
+    // Asked for behind the server's back (DS-MRR), it computes virtual columns all the same, from
+    // what they are made of.
     only_index= !table->vfield;
     break;
   case HA_EXTRA_NO_KEYREAD:
@@ -302,9 +307,9 @@ int ha_weir::reset()
 /* Figures */
 
 /*
-  Figures are asked for anew once enough rows have come or gone: of a small table, which is counted, one; of
-  a larger one, which is judged by a few pages, a sixteenth. What others' statements did to the pages, or
-  purge, is seen after a while.
+  Figures are asked for anew once enough rows have come or gone: of a small table, which is counted,
+  one; of a larger one, which is judged by a few pages, a sixteenth. What others' statements did to
+  the pages, or purge, is seen after a while.
 */
 static const ulonglong SMALL_ROWS= 1000, GOOD_FOR_US= 10000000;
 
@@ -360,7 +365,8 @@ int ha_weir::info(uint flag)
     refresh_figures();
   if (flag & HA_STATUS_VARIABLE)
   {
-    // As InnoDB: the optimizer takes an empty table for one that stays so, except where it asks for the table's state.
+    // As InnoDB: the optimizer takes an empty table for one that stays so, except where it asks for
+    // the table's state.
     if (stats.records == 0 && !(flag & (HA_STATUS_TIME | HA_STATUS_OPEN)))
       stats.records= 1;
     stats.deleted= 0;
@@ -422,8 +428,8 @@ void ha_weir::tell_rows_per_key(bool anew)
       bool is_whole= n + 1 >= info->user_defined_key_parts &&
                      ((info->flags & HA_NOSAME) || (is_extended && n + 1 == info->ext_key_parts));
       bool is_counted= i < share->rows_per_key.size() && n < share->rows_per_key[i].size();
-      // As InnoDB: the server favours scans of tables, so that indexes are praised twice as much, unless it is
-      // told not to (`optimizer_adjust_secondary_key_costs`).
+      // As InnoDB: the server favours scans of tables, so that indexes are praised twice as much,
+      // unless it is told not to (`optimizer_adjust_secondary_key_costs`).
       info->rec_per_key[n]= is_whole || !is_counted ? 1 : std::max(share->rows_per_key[i][n] / praise, 1UL);
     }
   }
@@ -447,8 +453,8 @@ double ha_weir::read_time(uint index, uint ranges, ha_rows found)
   return most < found ? all : ranges + double(found) / double(most) * all;
 }
 
-// As InnoDB reckons: twice as many as the smallest rows that fill the pages. Costs of reads by the primary
-// key are in proportion to it.
+// As InnoDB reckons: twice as many as the smallest rows that fill the pages. Costs of reads by the
+// primary key are in proportion to it.
 ha_rows ha_weir::estimate_rows_upper_bound()
 {
   return 2 * std::max<ulonglong>(stats.data_file_length, PAGE_BYTES) / row_bytes_min;

@@ -1,8 +1,8 @@
 /*
-  A table of the engine, as the server handles it. The parts: opening and figures (ha_weir.cc), reading
-  (ha_weir_read.cc, by the scans of ha_weir_scan.cc, many ranges at once in ha_weir_ranges.cc), writing (ha_weir_write.cc, many rows at once in
-  ha_weir_bulk.cc), definition (ha_weir_ddl.cc), ALTER in place
-  (ha_weir_alter.cc), CHECK and ANALYZE (ha_weir_admin.cc).
+  A table of the engine, as the server handles it. The parts: opening and figures (ha_weir.cc),
+  reading (ha_weir_read.cc, by the scans of ha_weir_scan.cc, many ranges at once in
+  ha_weir_ranges.cc), writing (ha_weir_write.cc, many rows at once in ha_weir_bulk.cc), definition
+  (ha_weir_ddl.cc), ALTER in place (ha_weir_alter.cc), CHECK and ANALYZE (ha_weir_admin.cc).
 */
 #pragma once
 
@@ -124,7 +124,8 @@ public:
   int optimize(THD *thd, HA_CHECK_OPT *options) override;
 
 private:
-  // Lives in what the server asks of the handler: adds the pages that it took to the statement's (ANALYZE, the slow log).
+  // Lives in what the server asks of the handler: adds the pages that it took to the statement's
+  // (ANALYZE, the slow log).
   class Accounted
   {
   public:
@@ -188,7 +189,9 @@ private:
   Bytes pk;            // primary key of the row at hand, unless
   bool key_is_due= false; // it is yet to be had from the entry at hand
   DsMrr_impl mrr;
-  /* Rows are read as they are committed, without lock; one that the server wants is read once more */
+  /*
+    Rows are read as they are committed, without lock; one that the server wants is read once more
+  */
   bool semi_consistent= false, scan_is_unlocked= false, is_unlocked= false, repeats= false;
   Bytes prefix;      // of a scan of one key
   Bytes place;       // if it has one, the key behind which a scan goes on that has come to its end, or was closed in between

@@ -85,7 +85,8 @@ int ha_weir::sum_rows(THD *thd, std::vector<Sum> &sums)
   return error == HA_ERR_END_OF_FILE ? 0 : error;
 }
 
-// Whether the entry at hand, of an index, is its row's: of one that isn't current only the row can tell.
+// Whether the entry at hand, of an index, is its row's: of one that isn't current only the row can
+// tell.
 bool ha_weir::is_of_its_row(uint index)
 {
   key_is_due= false;
@@ -116,8 +117,9 @@ int ha_weir::sum_entries(THD *thd, uint index, Sum &sum)
 }
 
 /*
-  Reads all rows and all entries of each index in one snapshot, and compares: each index must hold just the
-  entries that the rows have. The connection's own transaction may see what isn't committed, or lock all that it reads.
+  Reads all rows and all entries of each index in one snapshot, and compares: each index must hold
+  just the entries that the rows have. The connection's own transaction may see what isn't
+  committed, or lock all that it reads.
 */
 int ha_weir::check(THD *thd, HA_CHECK_OPT *)
 {
@@ -173,7 +175,8 @@ extern "C" size_t split_key(void *context, WeirBytes key, size_t *ends)
   return splitter->key->split(key, ends, splitter->parts);
 }
 
-// Counts how many rows there are for each value of each index's first parts, in samples of large tables.
+// Counts how many rows there are for each value of each index's first parts, in samples of large
+// tables.
 int ha_weir::count_values()
 {
   WeirIndexFigures of_rows= {};
@@ -212,7 +215,8 @@ int ha_weir::analyze(THD *, HA_CHECK_OPT *)
   return HA_ADMIN_OK;
 }
 
-// Fills the pages of the table and of its indexes anew, in place. Where a dropped column has left its place, all rows are copied.
+// Fills the pages of the table and of its indexes anew, in place. Where a dropped column has left
+// its place, all rows are copied.
 int ha_weir::optimize(THD *thd, HA_CHECK_OPT *options)
 {
   // A note says why.

@@ -1,13 +1,15 @@
 /*
-  ALTER TABLE in place. What can be done so: ha_weir_alter_check.cc; how the engine does it: alteration.cc.
+  ALTER TABLE in place. What can be done so: ha_weir_alter_check.cc; how the engine does it:
+  alteration.cc.
 
-  What the engine needn't know of is done at once. New indexes are built from sorted entries while others
-  read and write; what they have written meanwhile is caught up with, the rest of it when nobody else has the
-  table open. Then all of the definition changes at once. The table's version (`Meta`) changes with that: after a
-  crash the server asks for it (`check_version`) and keeps the definition that fits.
+  What the engine needn't know of is done at once. New indexes are built from sorted entries while
+  others read and write; what they have written meanwhile is caught up with, the rest of it when
+  nobody else has the table open. Then all of the definition changes at once. The table's version
+  (`Meta`) changes with that: after a crash the server asks for it (`check_version`) and keeps the
+  definition that fits.
 
-  Each partition is a table of the engine. Their indexes are built one partition after the other, and then all
-  their definitions change as one.
+  Each partition is a table of the engine. Their indexes are built one partition after the other,
+  and then all their definitions change as one.
 */
 
 #include "alteration.h"

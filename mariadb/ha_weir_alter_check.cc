@@ -23,7 +23,8 @@ static const alter_table_operations INDEXES=
     ALTER_ADD_INDEX | ALTER_DROP_INDEX | ALTER_ADD_NON_UNIQUE_NON_PRIM_INDEX |
     ALTER_DROP_NON_UNIQUE_NON_PRIM_INDEX | ALTER_ADD_UNIQUE_INDEX | ALTER_DROP_UNIQUE_INDEX;
 
-// Rows and keys hold a VARCHAR's bytes, not its length; of a COMPRESSED one those that the server has made of the value.
+// Rows and keys hold a VARCHAR's bytes, not its length; of a COMPRESSED one those that the server
+// has made of the value.
 bool ha_weir::can_convert_nocopy(const Field &field, const Column_definition &wanted) const
 {
   return field.real_type() == MYSQL_TYPE_VARCHAR && field.type_handler() == wanted.type_handler() &&
@@ -49,7 +50,8 @@ static bool drops(Alter_info *info, const KEY *index)
   return false;
 }
 
-// Whether the statement adds one of that name, in the same letters. An index without a name gets that of its first column.
+// Whether the statement adds one of that name, in the same letters. An index without a name gets
+// that of its first column.
 static bool adds(Alter_info *info, const KEY *index)
 {
   List_iterator_fast<::Key> it(info->key_list);
@@ -59,8 +61,9 @@ static bool adds(Alter_info *info, const KEY *index)
   return false;
 }
 
-// Whether the statement drops the index that has this part and adds one of that name. If they are the same the server
-// would do nothing: but that is how one asks for an index to be made anew, since it is damaged for example.
+// Whether the statement drops the index that has this part and adds one of that name. If they are
+// the same the server would do nothing: but that is how one asks for an index to be made anew,
+// since it is damaged for example.
 static bool makes_anew(THD *thd, const TABLE *table, const KEY_PART_INFO &part)
 {
   if (thd_sql_command(thd) != SQLCOM_ALTER_TABLE && thd_sql_command(thd) != SQLCOM_CREATE_INDEX)
@@ -97,8 +100,8 @@ static std::vector<const Field *> columns_before(const Alter_inplace_info *info)
   return before;
 }
 
-// Whether a new column's CHECK, if it has one, is for its value alone, which the server has put into the record, and allows
-// that.
+// Whether a new column's CHECK, if it has one, is for its value alone, which the server has put
+// into the record, and allows that.
 static bool is_allowed(Field *field)
 {
   if (!field->check_constraint)
@@ -111,7 +114,8 @@ static bool is_allowed(Field *field)
   return bitmap_is_clear_all(&altered->tmp_set) && (check->val_bool() || check->null_value);
 }
 
-// Whether a new column's value is the same for all rows that are there, and fits. Leaves it in the record.
+// Whether a new column's value is the same for all rows that are there, and fits. Leaves it in the
+// record.
 static bool is_constant(Field *field)
 {
   if (field->vcol_info || field->unireg_check == Field::NEXT_NUMBER || !is_allowed(field))
@@ -154,7 +158,8 @@ static bool keeps_rows(TABLE *altered, const Alter_inplace_info *info)
   return true;
 }
 
-// Whether columns that partitions are by come in another order: which partition a row is in by KEY depends on that.
+// Whether columns that partitions are by come in another order: which partition a row is in by KEY
+// depends on that.
 static bool moves_partition_columns(const Alter_inplace_info *info)
 {
   uint last= 0;
@@ -184,7 +189,8 @@ static bool keeps_primary(const TABLE *table, const TABLE *altered, const Alter_
   return true;
 }
 
-// Finds the places that the altered table's columns will have, and the values that rows lack. True: it failed.
+// Finds the places that the altered table's columns will have, and the values that rows lack. True:
+// it failed.
 bool ha_weir::place_columns(TABLE *altered, const Alter_inplace_info *info, AlterContext &out) const
 {
   out.places= row_format.places_of(altered, columns_before(info));
@@ -250,6 +256,7 @@ enum_alter_inplace_result ha_weir::check_if_supported_inplace_alter(TABLE *alter
   }
   if (info->index_add_count == 0)
     return HA_ALTER_INPLACE_NO_LOCK;
-  // For a moment, to begin with, nobody else uses the table: the server waits for them, and sees who waits for whom.
+  // For a moment, to begin with, nobody else uses the table: the server waits for them, and sees
+  // who waits for whom.
   return HA_ALTER_INPLACE_NOCOPY_NO_LOCK;
 }

@@ -5,8 +5,8 @@
 
 using namespace weir;
 
-// Whether this is the only table of a statement, which is of that kind, and no function or trigger runs in it, or around
-// it: these may have temporary tables that the statement doesn't name.
+// Whether this is the only table of a statement, which is of that kind, and no function or trigger
+// runs in it, or around it: these may have temporary tables that the statement doesn't name.
 bool ha_weir::is_alone(enum_sql_command statement) const
 {
   THD *thd= ha_thd();
@@ -55,8 +55,8 @@ int ha_weir::write_collected(Bulk *collected, decltype(weir_insert_many) *how)
 
 /* INSERT */
 
-// Whether nobody can tell that rows come later: no row is to be passed over or changed for being there
-// already, and the server looks nothing up in the table for the rows that follow.
+// Whether nobody can tell that rows come later: no row is to be passed over or changed for being
+// there already, and the server looks nothing up in the table for the rows that follow.
 bool ha_weir::may_collect_inserted() const
 {
   const TABLE_SHARE *s= table->s;
@@ -75,7 +75,8 @@ int ha_weir::end_bulk_insert()
   Accounted accounted(this);
   if (!bulk)
     return 0;
-  // After the error of a row that came later, a duplicate among those before is the statement's first error.
+  // After the error of a row that came later, a duplicate among those before is the statement's
+  // first error.
   THD *thd= ha_thd();
   bool has_failed= thd->is_error();
   int error= has_failed && is_killed(thd) ? 0 : insert_collected();
@@ -147,15 +148,16 @@ void ha_weir::show_collected(size_t at)
 
 /* DELETE */
 
-// Whether nobody can tell that rows go later: none comes in the place of one that goes, and an error is the statement's.
+// Whether nobody can tell that rows go later: none comes in the place of one that goes, and an
+// error is the statement's.
 bool ha_weir::may_collect_deleted() const
 {
   const LEX *lex= ha_thd()->lex;
   return is_alone(SQLCOM_DELETE) && !lex->ignore && !sequence && !table->versioned() && !lex->query_tables->has_period();
 }
 
-// Whether the server is to tell them one by one, as if there were no such statements. It asks partitions, too, that it has
-// not opened, since the statement leaves them out.
+// Whether the server is to tell them one by one, as if there were no such statements. It asks
+// partitions, too, that it has not opened, since the statement leaves them out.
 bool ha_weir::start_bulk_delete()
 {
   if (table && may_collect_deleted())
@@ -169,7 +171,8 @@ int ha_weir::end_bulk_delete()
   if (!leaving)
     return 0;
   THD *thd= ha_thd();
-  // A statement that has failed deletes nothing, and has told why. Of one that was killed the server may not know yet.
+  // A statement that has failed deletes nothing, and has told why. Of one that was killed the
+  // server may not know yet.
   int error= 0;
   if (!thd->is_error())
     error= is_killed(thd) ? HA_ERR_ABORTED_BY_USER : delete_collected();

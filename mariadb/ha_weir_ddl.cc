@@ -37,8 +37,8 @@ static void warn_of_directories(THD *thd, const HA_CREATE_INFO *info)
     warn("INDEX DIRECTORY");
 }
 
-// The engine's directory is none of the server's databases, though the server takes it for one that is there: SHOW DATABASES, a
-// dump and a backup pass over it.
+// The engine's directory is none of the server's databases, though the server takes it for one that
+// is there: SHOW DATABASES, a dump and a backup pass over it.
 static bool is_in_own_directory(const Bytes &name)
 {
   const Bytes own= Bytes(DIRECTORY) + "/";
@@ -94,14 +94,15 @@ int ha_weir::delete_table(const char *path)
       session->drop_later(name);
       return 0;
     }
-    // CREATE ... SELECT has failed, and its transaction has nothing else. The server forgets the table before it rolls
-    // that back: a crash in between would leave it.
+    // CREATE ... SELECT has failed, and its transaction has nothing else. The server forgets the
+    // table before it rolls that back: a crash in between would leave it.
     if (int error= session->rollback())
       return error;
   }
   WeirResult result= weir::drop_table(name, patience_of(thd));
-  // A start that takes back a CREATE of a partitioned table, or drops the copy that an ALTER has made of one, asks
-  // the engine of the partitions for it, instead of the server's own for partitioned tables.
+  // A start that takes back a CREATE of a partitioned table, or drops the copy that an ALTER has
+  // made of one, asks the engine of the partitions for it, instead of the server's own for
+  // partitioned tables.
   if (result == WEIR_RESULT_NO_TABLE)
     result= drop_with_list(name, patience_of(thd));
   return error_of(result);
@@ -119,8 +120,9 @@ int ha_weir::rename_table(const char *from, const char *to)
     if (int error= session->rollback())
       return error;
   WeirResult result= weir::rename_table(old_name, new_name, patience_of(thd));
-  // A start that ends an ALTER which copied a partitioned table has dropped the old one, and asks the engine of the
-  // new one's partitions to give that the old name. What was cut short may have left none but the list.
+  // A start that ends an ALTER which copied a partitioned table has dropped the old one, and asks
+  // the engine of the new one's partitions to give that the old name. What was cut short may have
+  // left none but the list.
   if (result == WEIR_RESULT_NO_TABLE)
     result= rename_with_list(old_name, new_name, patience_of(thd));
   if (!thd)
@@ -134,7 +136,8 @@ int ha_weir::rename_table(const char *from, const char *to)
   return error;
 }
 
-// Whether a statement that empties partitions empties this one, which can be a part of one with the name.
+// Whether a statement that empties partitions empties this one, which can be a part of one with the
+// name.
 static bool is_to_be_emptied(THD *thd, partition_info *partitions, const Bytes &name)
 {
   if (thd_sql_command(thd) == SQLCOM_TRUNCATE)
@@ -151,7 +154,8 @@ static bool is_to_be_emptied(THD *thd, partition_info *partitions, const Bytes &
   return false;
 }
 
-// What the statement empties: this table, and of a partitioned one all other partitions that are to be emptied.
+// What the statement empties: this table, and of a partitioned one all other partitions that are to
+// be emptied.
 std::vector<Bytes> ha_weir::to_be_emptied() const
 {
   std::vector<Bytes> names= {share->name};
@@ -163,7 +167,8 @@ std::vector<Bytes> ha_weir::to_be_emptied() const
   return names;
 }
 
-// The server has committed before, of temporary tables, too: the connection's own transaction doesn't use the table.
+// The server has committed before, of temporary tables, too: the connection's own transaction
+// doesn't use the table.
 int ha_weir::truncate()
 {
   close_scan();

@@ -1,6 +1,6 @@
 /*
-  Many ranges or keys at once, in the order of keys or of rows: the server's own way (DS-MRR), which asks
-  this handler for index entries and, through a second one, for rows by position.
+  Many ranges or keys at once, in the order of keys or of rows: the server's own way (DS-MRR), which
+  asks this handler for index entries and, through a second one, for rows by position.
 */
 
 #include "ha_weir.h"

@@ -134,7 +134,8 @@ int ha_weir::go_on(uint32_t index, bool back, WeirBoundKind from, uchar *buf)
   return next_entry(buf);
 }
 
-// Goes on in a direction: from the entry at hand if the scan goes the other way, or from the end of one key.
+// Goes on in a direction: from the entry at hand if the scan goes the other way, or from the end of
+// one key.
 int ha_weir::turn(bool back, uchar *buf)
 {
   uint32_t index= index_position(active_index);
@@ -250,8 +251,8 @@ int ha_weir::rnd_next(uchar *buf)
   return error ? error : next_entry(buf);
 }
 
-// A position: the primary key, or its short form; if keys differ in length, zeros and its length. So positions
-// are ordered as rows are, but for very long keys.
+// A position: the primary key, or its short form; if keys differ in length, zeros and its length.
+// So positions are ordered as rows are, but for very long keys.
 void ha_weir::position(const uchar *record)
 {
   Bytes &key= key_bytes;

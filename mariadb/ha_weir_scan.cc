@@ -1,6 +1,6 @@
 /*
-  A scan of the engine: its entries, one after the other, and the row of each, which is locked as the statement
-  asks for. The server's own calls are in ha_weir_read.cc.
+  A scan of the engine: its entries, one after the other, and the row of each, which is locked as
+  the statement asks for. The server's own calls are in ha_weir_read.cc.
 */
 
 #include "ha_weir.h"
@@ -119,9 +119,9 @@ int ha_weir::step()
 }
 
 /*
-  As it was committed when the scan began, the server wants the row: now as it is, and locked, if it still is
-  there. One that has changed since, or had to be waited for, may have another key, and others may have changed
-  with it: the scan goes on with what is committed by then.
+  As it was committed when the scan began, the server wants the row: now as it is, and locked, if it
+  still is there. One that has changed since, or had to be waited for, may have another key, and
+  others may have changed with it: the scan goes on with what is committed by then.
 */
 int ha_weir::repeat_locked(uchar *buf)
 {
@@ -167,8 +167,8 @@ int ha_weir::next_entry(uchar *buf)
   return 0;
 }
 
-// Whether rows that others have locked are read as they are committed. Only a scan may pass them over: who
-// asks for a row waits for it.
+// Whether rows that others have locked are read as they are committed. Only a scan may pass them
+// over: who asks for a row waits for it.
 bool ha_weir::reads_committed() const
 {
   return semi_consistent && lock == WEIR_LOCK_EXCLUSIVE &&
@@ -186,8 +186,8 @@ bool ha_weir::scans_rows() const
   return active_index == MAX_KEY || index_position(active_index) == WEIR_PRIMARY;
 }
 
-// Whether the record has nothing but what the entry at hand of an index holds. Of columns that the primary key has in
-// part, that isn't what its key is made of.
+// Whether the record has nothing but what the entry at hand of an index holds. Of columns that the
+// primary key has in part, that isn't what its key is made of.
 bool ha_weir::is_record_of_entry() const
 {
   return at_entry && !scans_rows() && (only_index || key_is_due);
@@ -229,7 +229,8 @@ int ha_weir::read_entry(uchar *buf, bool &skip)
     if (error || skip)
       return error;
   }
-  // The server may want no more than positions, and yet compare columns that the index holds in part.
+  // The server may want no more than positions, and yet compare columns that the index holds in
+  // part.
   if (only_index && at.current && key.is_whole())
     return key.decode(table, at.key, at.value, wanted().entries[active_index], buf) ? 0
                                                                                     : HA_ERR_CRASHED;
@@ -270,7 +271,8 @@ int ha_weir::read_entry(uchar *buf, bool &skip)
   return 0;
 }
 
-// Of rows that the server merges in the order of an index it computes virtual columns only afterwards.
+// Of rows that the server merges in the order of an index it computes virtual columns only
+// afterwards.
 void ha_weir::compute_for_merge(uchar *buf)
 {
   const std::vector<Field *> &columns= computed_parts[active_index];
@@ -283,8 +285,8 @@ void ha_weir::compute_for_merge(uchar *buf)
 }
 
 /*
-  The row of the entry at hand had to be waited for, or has another entry by now. That may lie further on, among
-  entries that were read before: they are read once more.
+  The row of the entry at hand had to be waited for, or has another entry by now. That may lie
+  further on, among entries that were read before: they are read once more.
 */
 void ha_weir::read_anew_behind()
 {
@@ -308,8 +310,9 @@ static int outcome(check_result_t result, bool &skip)
   }
 }
 
-// Asks the pushed condition and the pushed filter, with the columns that the index holds. The end of the range is
-// the scan's own, and the server must not look for it: of a column that is indexed in part the record has nothing.
+// Asks the pushed condition and the pushed filter, with the columns that the index holds. The end
+// of the range is the scan's own, and the server must not look for it: of a column that is indexed
+// in part the record has nothing.
 int ha_weir::check_entry(uchar *buf, bool asks, bool &skip)
 {
   if (!keys[active_index].decode(table, at.key, at.value, wanted().entries[active_index], buf))

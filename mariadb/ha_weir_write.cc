@@ -20,8 +20,9 @@ void ha_weir::encode_entry(uint index, const uchar *record, const Bytes &of, Enc
   keys[index].entry(table, record, of, out.key, out.value);
 }
 
-// Of a row that was read. Nobody has computed its virtual columns for sure: who applies row events of the binary log only
-// has what these hold, and what the engine reads itself the server hasn't seen.
+// Of a row that was read. Nobody has computed its virtual columns for sure: who applies row events
+// of the binary log only has what these hold, and what the engine reads itself the server hasn't
+// seen.
 void ha_weir::encode_old(const std::vector<uint> &indexes, const uchar *record)
 {
   Computed right(table, computed, record);
@@ -92,8 +93,8 @@ int ha_weir::insert(const uchar *record)
   return result == WEIR_RESULT_DUPLICATE ? duplicate_error(result) : fail(result);
 }
 
-// Inserts the row of `pk`, or locks the one that is in its way, which the server is to change or to replace: it must find that
-// one, and nobody else may be about to change it.
+// Inserts the row of `pk`, or locks the one that is in its way, which the server is to change or to
+// replace: it must find that one, and nobody else may be about to change it.
 int ha_weir::insert_or_lock(const uchar *record)
 {
   WeirEntry entries[MAX_KEY];
@@ -125,7 +126,8 @@ WeirResult ha_weir::lock_row(const Bytes &key)
   return result;
 }
 
-// Locks the row that is in the way of the one of `pk` and `new_entries`. `NOT_FOUND`: it isn't any more.
+// Locks the row that is in the way of the one of `pk` and `new_entries`. `NOT_FOUND`: it isn't any
+// more.
 WeirResult ha_weir::lock_duplicate()
 {
   // A number that the engine gave is nothing that the server asks for.
@@ -150,8 +152,8 @@ WeirResult ha_weir::lock_duplicate()
   return WEIR_RESULT_NOT_FOUND;
 }
 
-// The primary key of the row that has the entry which is in the way. As the server's own reads do, it locks the entry's range, where
-// ranges are locked, before the row.
+// The primary key of the row that has the entry which is in the way. As the server's own reads do,
+// it locks the entry's range, where ranges are locked, before the row.
 WeirResult ha_weir::find_owner(Bytes &owner)
 {
   WeirScan *finds= nullptr;
@@ -425,8 +427,9 @@ int ha_weir::know_next_auto()
 }
 
 /*
-  Nobody locks the table for its numbers: a statement's follow one another for sure only if it knows at its begin
-  how many it needs. The binary log, which as statements has the first one alone, has others as rows.
+  Nobody locks the table for its numbers: a statement's follow one another for sure only if it knows
+  at its begin how many it needs. The binary log, which as statements has the first one alone, has
+  others as rows.
 */
 bool ha_weir::autoinc_lock_mode_stmt_unsafe() const
 {
@@ -475,7 +478,8 @@ void ha_weir::get_auto_increment(ulonglong offset, ulonglong increment, ulonglon
       base= (*first - 1 + increment - offset) / increment * increment + offset;
       if (base < *first)
       {
-        // No such value is left; the server doesn't find one either. From now on there is none at all, as with InnoDB.
+        // No such value is left; the server doesn't find one either. From now on there is none at
+        // all, as with InnoDB.
         share->next_auto= ULONGLONG_MAX;
         *reserved= 1;
         return;
@@ -491,7 +495,8 @@ void ha_weir::get_auto_increment(ulonglong offset, ulonglong increment, ulonglon
   *reserved= wanted;
 }
 
-// A row has a value, perhaps one that somebody chose: the next one is above it, also after a restart.
+// A row has a value, perhaps one that somebody chose: the next one is above it, also after a
+// restart.
 int ha_weir::note_auto_increment(const uchar *record)
 {
   Field *field= table->found_next_number_field;

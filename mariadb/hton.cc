@@ -173,7 +173,8 @@ static void commit_checkpoint_request(void *cookie)
     sql_print_error("WEIR: %s", weir_error_message());
 }
 
-// The server keeps a savepoint anywhere in memory, and needn't tell when it forgets one: it is numbers.
+// The server keeps a savepoint anywhere in memory, and needn't tell when it forgets one: it is
+// numbers.
 struct SavepointData
 {
   uint64_t savepoint;
@@ -236,9 +237,9 @@ static void kill_query(handlerton *, THD *thd, enum thd_kill_levels)
 }
 
 /*
-  A transaction is about to wait for others. A replica's workers commit in the source's order: one that is in
-  the way of an earlier one is killed by the server, and tried again. The binary log notes who had to
-  wait, so that replicas don't try such transactions together.
+  A transaction is about to wait for others. A replica's workers commit in the source's order: one
+  that is in the way of an earlier one is killed by the server, and tried again. The binary log
+  notes who had to wait, so that replicas don't try such transactions together.
 */
 extern "C" void report_wait(void *const *owners, size_t count)
 {
@@ -258,7 +259,8 @@ extern "C" int prefer_victim(void *one, void *other)
   return thd_deadlock_victim_preference(static_cast<THD *>(one), static_cast<THD *>(other));
 }
 
-// The server's pool of threads lets another one work meanwhile: who holds what this one waits for may have none.
+// The server's pool of threads lets another one work meanwhile: who holds what this one waits for
+// may have none.
 extern "C" void thread_blocks()
 {
   thd_wait_begin(nullptr, THD_WAIT_ROW_LOCK);
@@ -286,7 +288,8 @@ static void drop_database(handlerton *, char *path)
     drop_table_or_warn(name, patience_of(current_thd));
 }
 
-// Whether an ALTER in place that a crash has interrupted was done: to all partitions then, or to none.
+// Whether an ALTER in place that a crash has interrupted was done: to all partitions then, or to
+// none.
 static int check_version(handlerton *, const char *path, const LEX_CUSTRING *version, ulonglong)
 {
   static const int IS_VERSION= 0, IS_ANOTHER= 1, IS_UNKNOWN= 2;
@@ -314,7 +317,8 @@ static void drop_garbage(bool is_garbage(const Bytes &name), const char *what)
     sql_print_information("WEIR: %zu %s are dropped", dropped, what);
 }
 
-// Drops the temporary tables of a server that was killed; those that a prepared transaction uses when that has ended.
+// Drops the temporary tables of a server that was killed; those that a prepared transaction uses
+// when that has ended.
 static void drop_temporary_tables()
 {
   for (const Bytes &name : table_names(""))
@@ -325,9 +329,9 @@ static void drop_temporary_tables()
 }
 
 /*
-  Whether a table, or the table that it is a partition of, has a name that only the server gives, while it
-  changes definitions, and no definition. Once the server has ended what a crash has interrupted, it has
-  forgotten such a table.
+  Whether a table, or the table that it is a partition of, has a name that only the server gives,
+  while it changes definitions, and no definition. Once the server has ended what a crash has
+  interrupted, it has forgotten such a table.
 */
 static bool is_forgotten(const Bytes &name)
 {
@@ -363,7 +367,8 @@ static int ddl_is_recovered(handlerton *)
 
 /* Start and end */
 
-// The database has just been made. There may have been another one: then the server has definitions of its tables.
+// The database has just been made. There may have been another one: then the server has definitions
+// of its tables.
 static void tell_lost_tables()
 {
   std::vector<Bytes> lost= tables_defined();
@@ -378,8 +383,9 @@ static void tell_lost_tables()
 static const int OWN_NUMBER= 113;
 static_assert(OWN_NUMBER > DB_TYPE_FIRST_DYNAMIC && OWN_NUMBER < DB_TYPE_DEFAULT, "a number for plugins");
 
-// The server asks for prepared transactions at its start alone. Of an engine that is installed later it is told those
-// that a user ends; about the others, which its log ends, it must be started with the engine.
+// The server asks for prepared transactions at its start alone. Of an engine that is installed
+// later it is told those that a user ends; about the others, which its log ends, it must be started
+// with the engine.
 extern "C" void make_known(void *, WeirBytes bytes)
 {
   XID xid;

@@ -63,7 +63,8 @@ static void append_run(Bytes &out, size_t n, bool less)
   out.push_back(static_cast<char>(less ? n : 255 - n));
 }
 
-// Where the next space begins, or the end. Weights of several bytes begin at a multiple of the width.
+// Where the next space begins, or the end. Weights of several bytes begin at a multiple of the
+// width.
 static const uchar *next_space(const uchar *ptr, const uchar *end, const uchar *space, uint width)
 {
   if (width == 1)
@@ -173,21 +174,23 @@ void Part::init(TABLE *table, KEY_PART_INFO *info, uchar keys_made)
     length= static_cast<uint16>(field->pack_length());
 }
 
-// Two collations of the server's take off spaces at the end and compare the rest, though they aren't NO PAD.
+// Two collations of the server's take off spaces at the end and compare the rest, though they
+// aren't NO PAD.
 static bool is_trimmed(CHARSET_INFO *cs)
 {
   return !strcmp(cs->coll_name.str, "cp1250_czech_cs") || !strcmp(cs->coll_name.str, "latin2_czech_cs");
 }
 
-// One of these compares its first two levels word by word: weights of all levels together are in that order.
+// One of these compares its first two levels word by word: weights of all levels together are in
+// that order.
 static bool is_by_words(CHARSET_INFO *cs)
 {
   return !strcmp(cs->coll_name.str, "latin2_czech_cs");
 }
 
 /*
-  Whether a CHAR is as long as its column to its collation. Where each character has one weight, all values
-  have as many, and endless spaces change nothing.
+  Whether a CHAR is as long as its column to its collation. Where each character has one weight, all
+  values have as many, and endless spaces change nothing.
 */
 static bool counts_spaces(CHARSET_INFO *cs)
 {
@@ -278,7 +281,8 @@ Value Part::cut(Value v) const
   return v;
 }
 
-// Text by its codes, as the collations of Big5 compare it. Their own weights, numbers of strokes, are coarser.
+// Text by its codes, as the collations of Big5 compare it. Their own weights, numbers of strokes,
+// are coarser.
 static size_t append_codes(CHARSET_INFO *cs, uchar *to, size_t room, Value v)
 {
   uchar *begin= to;
@@ -327,7 +331,8 @@ void Part::append_weights(Value v, Bytes &out) const
   {
     const Level &level= levels[i];
     size_t len;
-    // Full to the brim, the room may have been too small, whatever the collation says: all weights are needed.
+    // Full to the brim, the room may have been too small, whatever the collation says: all weights
+    // are needed.
     while ((len= weigh(v, level, weights, room)) + WEIGHT_BYTES > room)
       make_room(2 * room);
     if (level.end == End::Bare)

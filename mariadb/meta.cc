@@ -5,9 +5,10 @@
 namespace weir {
 
 /*
-  Format, value of AUTO_INCREMENT, length of the version; from format 2 on the name among the numbers; from 3 on the
-  length of the name of the table before; from 4 on how keys are made; from 5 on the length of the dropped columns; from 6
-  on that of the order of columns; version, that name, dropped columns, order, added. What an older format lacks is 0, or empty.
+  Format, value of AUTO_INCREMENT, length of the version; from format 2 on the name among the
+  numbers; from 3 on the length of the name of the table before; from 4 on how keys are made; from 5
+  on the length of the dropped columns; from 6 on that of the order of columns; version, that name,
+  dropped columns, order, added. What an older format lacks is 0, or empty.
 */
 static constexpr uchar META_FIRST= 1, META_NOW= 6;
 static constexpr size_t META_HEADS[]= {0, 13, 21, 25, 26, 30, 34};

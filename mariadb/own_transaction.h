@@ -5,7 +5,8 @@
 
 namespace weir {
 
-// A transaction of its own for one statement, or a part of it, whatever becomes of the connection's.
+// A transaction of its own for one statement, or a part of it, whatever becomes of the
+// connection's.
 class OwnTransaction
 {
 public:

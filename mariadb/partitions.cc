@@ -25,8 +25,8 @@ std::vector<Bytes> partitions_of(const Bytes &table)
 }
 
 /*
-  Whether the list of a table that has no partitions here is of this engine, or cut short. Behind its length,
-  checksum and number of partitions a list has a byte for the engine of each of them.
+  Whether the list of a table that has no partitions here is of this engine, or cut short. Behind
+  its length, checksum and number of partitions a list has a byte for the engine of each of them.
 */
 static bool has_list_of_ours(const Bytes &table)
 {

@@ -329,7 +329,8 @@ bool RowFormat::decode(TABLE *table, WeirBytes row, const std::vector<uchar> &wa
     bool lacks= c.stored >= stored;
     bool has_bit= !lacks && c.told_at < stored && nulls[c.nullable / 8] & 1 << c.nullable % 8;
     bool has_value= !lacks && !(c.can_be_null && has_bit);
-    // The server may look at a column that it doesn't ask for (CHECKSUM): it stays as it is in the default row.
+    // The server may look at a column that it doesn't ask for (CHECKSUM): it stays as it is in the
+    // default row.
     if (!c.field || !wanted[i])
     {
       if (has_value && !(from= take(c, from, end, nullptr, false)))
@@ -362,7 +363,8 @@ bool RowFormat::set_added(TABLE *table, const Bytes &row)
   return row.empty() || fill(table, table->s->default_values, row);
 }
 
-// Makes a record with the values of a row, and others where that lacks them, the one with the values that rows lack.
+// Makes a record with the values of a row, and others where that lacks them, the one with the
+// values that rows lack.
 bool RowFormat::fill(TABLE *table, const uchar *others, const Bytes &row)
 {
   std::vector<uchar> record(others, others + table->s->reclength), all;

@@ -17,8 +17,8 @@ Session *Session::find(THD *thd)
 static std::mutex listing; // for the following
 static std::unordered_set<Session *> sessions;
 
-// A replica's workers commit in an order that the server keeps, and with `binlog_commit_wait_count` a commit waits for
-// others: the server wants to know who waits for them.
+// A replica's workers commit in an order that the server keeps, and with `binlog_commit_wait_count`
+// a commit waits for others: the server wants to know who waits for them.
 Session::Session(THD *thd)
     : connection(thd->thread_id),
       canceller(weir_canceller_open(thd->slave_thread || thd_need_wait_reports(thd) ? thd : nullptr))
@@ -69,8 +69,8 @@ int Session::begin_statement(THD *thd, bool reads_only)
     return error;
   if (!in_statement)
   {
-    // A KILL of an earlier statement may have met no wait. One from here on is told to the canceller; one in between is
-    // seen here.
+    // A KILL of an earlier statement may have met no wait. One from here on is told to the
+    // canceller; one in between is seen here.
     weir_canceller_renew(canceller);
     if (is_killed(thd))
       cancel();
@@ -103,8 +103,8 @@ int Session::commit(THD *thd)
   WeirResult result= WEIR_RESULT_OK;
   if (ordered)
   {
-    // The coordinator's log has it: nobody need wait until the engine's has it, too. But at a start the
-    // server asks its log about its own transactions only.
+    // The coordinator's log has it: nobody need wait until the engine's has it, too. But at a start
+    // the server asks its log about its own transactions only.
     result= ordered_result;
     if (result != WEIR_RESULT_OK)
       weir_error_set(bytes_of(ordered_words));
@@ -114,7 +114,8 @@ int Session::commit(THD *thd)
   }
   else if (transaction)
   {
-    // A replica's next worker, which waits for its turn, goes on before the log has this: both may be one sync's.
+    // A replica's next worker, which waits for its turn, goes on before the log has this: both may
+    // be one sync's.
     result= weir_commit_in_order(transaction, wanted_durability());
     if (result == WEIR_RESULT_OK)
     {
@@ -170,12 +171,14 @@ int Session::prepare(THD *thd, const Bytes &xid, bool users_own)
     return 0;
   prepared_by_user= users_own;
   end_statement();
-  // What has changed nothing that outlives the connection is rolled back with it: nobody could look for it.
+  // What has changed nothing that outlives the connection is rolled back with it: nobody could look
+  // for it.
   if (users_own && !may_write)
     return 0;
   int error= error_of(weir_prepare(transaction, bytes_of(xid), wanted_durability()), thd);
-  // A replica looks for rows in other ways than its source, and locks more of them: a transaction that the source has
-  // committed between this one's XA PREPARE and its end would wait for that, which comes behind it.
+  // A replica looks for rows in other ways than its source, and locks more of them: a transaction
+  // that the source has committed between this one's XA PREPARE and its end would wait for that,
+  // which comes behind it.
   if (!error && users_own && (thd->slave_thread || thd->variables.pseudo_slave_mode))
     error= error_of(weir_release_reads(transaction), thd);
   if (!error && users_own)
@@ -224,8 +227,8 @@ void Session::leave_prepared()
     detach();
 }
 
-// The server takes a connection that is reset (COM_RESET_CONNECTION, COM_CHANGE_USER) from the transaction that it has
-// prepared, and goes on with it. It doesn't tell.
+// The server takes a connection that is reset (COM_RESET_CONNECTION, COM_CHANGE_USER) from the
+// transaction that it has prepared, and goes on with it. It doesn't tell.
 void Session::leave_prepared_if_reset(THD *thd)
 {
   if (!prepared_by_user)

@@ -1,8 +1,9 @@
 /*
   A connection's transaction in the engine.
 
-  It begins with the first table that a statement locks (`external_lock`), and ends in the handlerton's
-  commit or rollback. Each statement has a savepoint in it, to which a failed one is rolled back.
+  It begins with the first table that a statement locks (`external_lock`), and ends in the
+  handlerton's commit or rollback. Each statement has a savepoint in it, to which a failed one is
+  rolled back.
 */
 #pragma once
 
@@ -24,8 +25,8 @@ public:
   // The connection's session, or null.
   static Session *find(THD *thd);
 
-  // Begins a transaction if none runs, and a statement in it if none has begun; registers both with the
-  // server. `reads_only`: the statement takes no locks and writes nothing.
+  // Begins a transaction if none runs, and a statement in it if none has begun; registers both with
+  // the server. `reads_only`: the statement takes no locks and writes nothing.
   int begin_statement(THD *thd, bool reads_only);
   int consistent_snapshot(THD *thd);
   int commit(THD *thd);
@@ -36,8 +37,8 @@ public:
   int prepare(THD *thd, const Bytes &xid, bool users_own);
   void commit_in_order();
   void close();
-  // If a connection that goes, or is reset, has the transaction prepared under this name still, it is taken from it: the
-  // server has it decided by another one.
+  // If a connection that goes, or is reset, has the transaction prepared under this name still, it
+  // is taken from it: the server has it decided by another one.
   static void let_go_of(const Bytes &xid);
   void cancel() { weir_cancel(canceller); }
   WeirPatience patience(THD *thd);
@@ -57,10 +58,12 @@ public:
   Written written;
   // That of the ALTER that is on.
   std::weak_ptr<Alteration> alteration;
-  // Index of the last duplicate. Of a partitioned table the server doesn't always ask the partition that found it.
+  // Index of the last duplicate. Of a partitioned table the server doesn't always ask the partition
+  // that found it.
   uint duplicate= MAX_KEY;
 
-  // The connections of all transactions that have written or locked something, by the transactions' numbers.
+  // The connections of all transactions that have written or locked something, by the transactions'
+  // numbers.
   static std::unordered_map<uint64_t, my_thread_id> connections();
 
 private:
@@ -71,12 +74,14 @@ private:
   WeirCanceller *const canceller;
   bool in_statement= false, ordered= false, may_write= false;
   bool prepared_by_user= false; // though it may have nothing to be kept
-  // What the commit has come to, and the engine's words: it may have been another thread that asked for it.
+  // What the commit has come to, and the engine's words: it may have been another thread that asked
+  // for it.
   WeirResult ordered_result= WEIR_RESULT_OK;
   Bytes ordered_words;
   std::vector<Bytes> to_drop;
-  // The name under which the engine keeps it prepared for a user. While there is one, another connection may take the
-  // transaction, and what is to be dropped: under the mutex of all sessions.
+  // The name under which the engine keeps it prepared for a user. While there is one, another
+  // connection may take the transaction, and what is to be dropped: under the mutex of all
+  // sessions.
   Bytes prepared_as;
   query_id_t emptied_by= 0;
 
@@ -88,8 +93,9 @@ private:
   void leave_prepared_if_reset(THD *thd);
 };
 
-// How long a connection's change of definitions waits for those who use the table, which KILL ends: prepared
-// transactions that nobody has may use it. What follows a KILL is tidying up, and takes its time. `thd` may be null.
+// How long a connection's change of definitions waits for those who use the table, which KILL ends:
+// prepared transactions that nobody has may use it. What follows a KILL is tidying up, and takes
+// its time. `thd` may be null.
 WeirPatience patience_of(THD *thd);
 
 } // namespace weir

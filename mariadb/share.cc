@@ -20,9 +20,9 @@ static bool knows(const TABLE *form, const Bytes &name)
 }
 
 /*
-  Indexes that the server doesn't know: a crash came between the change of the engine's definition and that of
-  the server's, which stayed as it was. They would not be kept from now on, so they go. But for the connection whose
-  ALTER is about to end, which has the table to itself.
+  Indexes that the server doesn't know: a crash came between the change of the engine's definition
+  and that of the server's, which stayed as it was. They would not be kept from now on, so they go.
+  But for the connection whose ALTER is about to end, which has the table to itself.
 */
 int Share::drop_unknown(std::vector<Bytes> &names, const TABLE *form)
 {
@@ -100,7 +100,8 @@ int Share::open(const Bytes &table_name, TABLE *form)
   return 0;
 }
 
-// Longest time between two values, in microseconds, that counts as many in a row; most that is written ahead.
+// Longest time between two values, in microseconds, that counts as many in a row; most that is
+// written ahead.
 static const ulonglong IN_A_ROW_US= 20000, AHEAD_AT_MOST= 4096;
 
 WeirResult Share::recall(ulonglong *value)
@@ -141,7 +142,8 @@ void Share::forget(ulonglong new_name)
 
 Share::~Share()
 {
-  // What was written ahead isn't needed any more. The table may have been opened anew, and more have been written.
+  // What was written ahead isn't needed any more. The table may have been opened anew, and more
+  // have been written.
   if (highest && kept > highest + 1)
     take_back_number(number, kept, highest + 1);
   weir_table_close(table);

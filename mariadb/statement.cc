@@ -12,9 +12,9 @@ bool is_update_ignore(THD *thd)
   return thd->lex->ignore && (thd->lex->sql_command == SQLCOM_UPDATE || thd->lex->sql_command == SQLCOM_UPDATE_MULTI);
 }
 
-// Whether the statement is or may be repeated by a replica, in the order of commits: it has to find there what it found
-// at the source. The server decides for a single statement only after its tables are locked; where rows are logged
-// nothing is repeated.
+// Whether the statement is or may be repeated by a replica, in the order of commits: it has to find
+// there what it found at the source. The server decides for a single statement only after its
+// tables are locked; where rows are logged nothing is repeated.
 static bool may_be_repeated(THD *thd)
 {
   if (thd_tx_isolation(thd) != ISO_REPEATABLE_READ)
@@ -26,8 +26,8 @@ static bool may_be_repeated(THD *thd)
   return format == BINLOG_FORMAT_STMT || format == BINLOG_FORMAT_MIXED;
 }
 
-// Whether nobody may write what the server has looked for in vain, for a UNIQUE that it checks itself before it writes:
-// also in a trigger or a function, whose statements aren't known yet.
+// Whether nobody may write what the server has looked for in vain, for a UNIQUE that it checks
+// itself before it writes: also in a trigger or a function, whose statements aren't known yet.
 static bool checks_before_writing(THD *thd)
 {
   if (!is_update_ignore(thd) && !thd->lex->requires_prelocking())
@@ -43,7 +43,8 @@ bool locks_ranges(THD *thd)
   return may_be_repeated(thd) || checks_before_writing(thd);
 }
 
-// Whether the statement changes a definition, and may read the table's rows to write them into a copy or to see where they belong.
+// Whether the statement changes a definition, and may read the table's rows to write them into a
+// copy or to see where they belong.
 static bool may_copy_table(THD *thd)
 {
   switch (thd->lex->sql_command) {
@@ -68,8 +69,8 @@ WeirIsolation isolation_for(THD *thd, bool reads_only)
 
 /* Locks of rows */
 
-// Whether a statement that writes must see tables that it only reads as they are when it commits, so that
-// a replica which repeats it does the same.
+// Whether a statement that writes must see tables that it only reads as they are when it commits,
+// so that a replica which repeats it does the same.
 static bool locks_what_it_reads(THD *thd)
 {
   if (thd_tx_isolation(thd) <= ISO_READ_COMMITTED)
@@ -91,15 +92,15 @@ static bool locks_what_it_reads(THD *thd)
   }
 }
 
-// Whether the server wants what a trigger or a function reads to stay as it is, since the statement that calls them is
-// logged as it stands.
+// Whether the server wants what a trigger or a function reads to stay as it is, since the statement
+// that calls them is logged as it stands.
 static bool locks_for_caller(THD *thd, thr_lock_type type)
 {
   return type == TL_READ_NO_INSERT && thd->lex->requires_prelocking() && thd_tx_isolation(thd) > ISO_READ_COMMITTED;
 }
 
-// Whether the server may copy a table: it keeps others from writing then, which the CHECK of a partition doesn't, though that
-// is an ALTER, too.
+// Whether the server may copy a table: it keeps others from writing then, which the CHECK of a
+// partition doesn't, though that is an ALTER, too.
 static bool may_be_copied(THD *thd, const TABLE *table)
 {
   return may_copy_table(thd) &&
@@ -118,8 +119,8 @@ WeirLock lock_for(THD *thd, thr_lock_type type, const TABLE *table, bool is_temp
   default:
     if (type >= TL_FIRST_WRITE)
       return WEIR_LOCK_EXCLUSIVE;
-    // A prepared transaction whose connection has gone holds no lock of the server's: the copy waits until it is decided, and
-    // has its rows then.
+    // A prepared transaction whose connection has gone holds no lock of the server's: the copy
+    // waits until it is decided, and has its rows then.
     if (!is_temporary && may_be_copied(thd, table))
       return WEIR_LOCK_SHARED;
     return locks_what_it_reads(thd) || locks_for_caller(thd, type) ? WEIR_LOCK_SHARED : WEIR_LOCK_NONE;

@@ -17,9 +17,9 @@ static MYSQL_SYSVAR_ULONGLONG(memory, memory, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_R
     ULONGLONG_MAX, 1ULL << 20);
 
 /*
-  Files are made or removed, which may take its time: all that asks for a variable, a new connection among it,
-  must not wait for that, so the server's mutex is given back meanwhile. Who changes the capacity then comes
-  to the engine and to the variable in the same order as others.
+  Files are made or removed, which may take its time: all that asks for a variable, a new connection
+  among it, must not wait for that, so the server's mutex is given back meanwhile. Who changes the
+  capacity then comes to the engine and to the variable in the same order as others.
 */
 static void set_redo_capacity(THD *, struct st_mysql_sys_var *, void *to, const void *from)
 {
@@ -135,7 +135,8 @@ WeirDurability durability()
   return static_cast<WeirDurability>(durability_index);
 }
 
-// Whether the statement says itself how long it waits: NOWAIT and WAIT n set the server's timeout for it.
+// Whether the statement says itself how long it waits: NOWAIT and WAIT n set the server's timeout
+// for it.
 static bool says_how_long_it_waits(THD *thd)
 {
   List_iterator_fast<set_var_base> it(thd->lex->stmt_var_list);
@@ -158,7 +159,8 @@ WeirOptions open_options()
   return WeirOptions{memory, redo_capacity, durability(), 50000, dirty_limit, bool(give_up_damaged), nullptr};
 }
 
-// The log consists of whole files, a few at least: the variable shows what that comes to, as when it is set later.
+// The log consists of whole files, a few at least: the variable shows what that comes to, as when
+// it is set later.
 void show_redo_capacity()
 {
   uint64_t actual;

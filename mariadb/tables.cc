@@ -159,7 +159,8 @@ static void put_locks(TableFill *to)
   weir_locks(database, lock_row, to);
 }
 
-// A name in the engine is the name of a file: as the server shows it. Behind it a partition has its own.
+// A name in the engine is the name of a file: as the server shows it. Behind it a partition has its
+// own.
 static void put_name(Field *field, const Bytes &of_file)
 {
   size_t own= std::min(of_file.find("#P#"), of_file.size());
@@ -207,8 +208,9 @@ static void put_indexes(TableFill *to)
 }
 
 /*
-  An engine that was uninstalled while it was in use stays until it isn't any more, and is passed over when it is
-  installed again; these tables, which have gone at once, aren't. So it is they who say that nothing is installed.
+  An engine that was uninstalled while it was in use stays until it isn't any more, and is passed
+  over when it is installed again; these tables, which have gone at once, aren't. So it is they who
+  say that nothing is installed.
 */
 static bool may_install()
 {

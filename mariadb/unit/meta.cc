@@ -1,6 +1,6 @@
 /*
-  What is kept with a table for the server, as builds of each format have written it, whose own code made these bytes. A
-  format that is written no more is still read.
+  What is kept with a table for the server, as builds of each format have written it, whose own code
+  made these bytes. A format that is written no more is still read.
 */
 
 #include "../meta.h"
