@@ -20,11 +20,6 @@ uint added_index(const TABLE *altered, const Alter_inplace_info *info, uint nth)
   return index_named(altered, info->key_info_buffer[info->index_add_buffer[nth]].name);
 }
 
-static WeirBytes bytes_of_name(const KEY *index)
-{
-  return WeirBytes{reinterpret_cast<const uint8_t *>(index->name.str), index->name.length};
-}
-
 void Progress::made_one(THD *thd)
 {
   static const ulonglong REPORT_EVERY= 1024;
@@ -34,8 +29,10 @@ void Progress::made_one(THD *thd)
 
 /* Entries of new indexes */
 
-IndexBuilder::IndexBuilder(TABLE *altered, const Alter_inplace_info *info, const AlterContext *of, Progress *of_all)
-    : table(altered), progress(of_all), is_lenient(info->ignore || !altered->in_use->is_strict_mode())
+IndexBuilder::IndexBuilder(TABLE *altered, const Alter_inplace_info *info, const AlterContext *of,
+                           Progress *of_all)
+    : table(altered), progress(of_all),
+      is_lenient(info->ignore || !altered->in_use->is_strict_mode())
 {
   bool hidden= altered->s->primary_key == MAX_KEY;
   if (!hidden)
@@ -50,7 +47,7 @@ IndexBuilder::IndexBuilder(TABLE *altered, const Alter_inplace_info *info, const
     numbers.push_back(at);
     keys.emplace_back();
     keys.back().init(altered, at, hidden ? nullptr : &primary, of->share->keys_made);
-    indexes.push_back(WeirIndex{bytes_of_name(definition), bool(definition->flags & HA_NOSAME)});
+    indexes.push_back(WeirIndex{bytes_of(definition->name), bool(definition->flags & HA_NOSAME)});
     computed.push_back(computed_parts_of(keys.back()));
   }
 }
@@ -89,7 +86,7 @@ static std::vector<WeirBytes> dropped(const Alter_inplace_info *info)
 {
   std::vector<WeirBytes> names;
   for (uint i= 0; i < info->index_drop_count; i++)
-    names.push_back(bytes_of_name(info->index_drop_buffer[i]));
+    names.push_back(bytes_of(info->index_drop_buffer[i]->name));
   return names;
 }
 
@@ -97,11 +94,12 @@ static std::vector<WeirRename> renamed(const Alter_inplace_info *info)
 {
   std::vector<WeirRename> names;
   for (const auto &pair : info->rename_keys)
-    names.push_back(WeirRename{bytes_of_name(pair.old_key), bytes_of_name(pair.new_key)});
+    names.push_back(WeirRename{bytes_of(pair.old_key->name), bytes_of(pair.new_key->name)});
   return names;
 }
 
-Change::Change(const AlterContext *altered_of, TABLE *altered, const Alter_inplace_info *info, Progress *progress)
+Change::Change(const AlterContext *altered_of, TABLE *altered, const Alter_inplace_info *info,
+               Progress *progress)
     : share(altered_of->share), builder(altered, info, altered_of, progress), drops(dropped(info)),
       renames(renamed(info)), of(altered_of)
 {
@@ -109,8 +107,9 @@ Change::Change(const AlterContext *altered_of, TABLE *altered, const Alter_inpla
 
 WeirTableChange Change::of_engine()
 {
-  return WeirTableChange{share->table,    drops.data(),           drops.size(),           renames.data(),
-                         renames.size(),  builder.indexes.data(), builder.indexes.size(), &builder};
+  const std::vector<WeirIndex> &adds= builder.indexes;
+  return WeirTableChange{share->table,   drops.data(), drops.size(), renames.data(),
+                         renames.size(), adds.data(),  adds.size(),  &builder};
 }
 
 WeirResult Change::complete(TABLE *altered, const Alter_inplace_info *info)
@@ -140,7 +139,8 @@ bool Change::find_duplicate(uint32_t which, const Bytes &key)
   WeirEntry entry;
   if (scanner.open(share->table, WEIR_PRIMARY, false) != WEIR_RESULT_OK)
     return false;
-  while (scanner.next(&at) == WEIR_RESULT_OK && builder.entry(which, at.key, at.value, &entry) == WEIR_RESULT_OK)
+  while (scanner.next(&at) == WEIR_RESULT_OK &&
+         builder.entry(which, at.key, at.value, &entry) == WEIR_RESULT_OK)
     if (builder.key == key)
       return true;
   return false;
@@ -153,8 +153,8 @@ WeirResult Alteration::begin(THD *thd)
   return weir_alteration_begin(database, patience_of(thd), &begun);
 }
 
-WeirResult Alteration::add(THD *thd, const AlterContext *of, TABLE *altered, const Alter_inplace_info *info,
-                           ha_rows rows)
+WeirResult Alteration::add(THD *thd, const AlterContext *of, TABLE *altered,
+                           const Alter_inplace_info *info, ha_rows rows)
 {
   Change &change= changes.emplace_back(of, altered, info, &progress);
   progress.expect(rows * info->index_add_count);
@@ -175,7 +175,8 @@ WeirResult Alteration::build(THD *thd)
 WeirResult Alteration::finish(THD *thd)
 {
   for (size_t nth= 0; nth < changes.size(); nth++)
-    if (WeirResult result= weir_alteration_set_meta(begun, nth, bytes_of(changes[nth].encoded_meta)))
+    if (WeirResult result=
+            weir_alteration_set_meta(begun, nth, bytes_of(changes[nth].encoded_meta)))
       return result;
   return weir_alteration_finish(std::exchange(begun, nullptr), patience_of(thd), build_entry);
 }

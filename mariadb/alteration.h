@@ -10,9 +10,9 @@
 namespace weir {
 
 static const alter_table_operations COLUMNS=
-    ALTER_PARSER_ADD_COLUMN | ALTER_ADD_STORED_BASE_COLUMN | ALTER_ADD_VIRTUAL_COLUMN | ALTER_PARSER_DROP_COLUMN |
-    ALTER_DROP_STORED_COLUMN | ALTER_DROP_VIRTUAL_COLUMN | ALTER_STORED_COLUMN_ORDER | ALTER_VIRTUAL_COLUMN_ORDER |
-    ALTER_COLUMN_NULLABLE;
+    ALTER_PARSER_ADD_COLUMN | ALTER_ADD_STORED_BASE_COLUMN | ALTER_ADD_VIRTUAL_COLUMN |
+    ALTER_PARSER_DROP_COLUMN | ALTER_DROP_STORED_COLUMN | ALTER_DROP_VIRTUAL_COLUMN |
+    ALTER_STORED_COLUMN_ORDER | ALTER_VIRTUAL_COLUMN_ORDER | ALTER_COLUMN_NULLABLE;
 
 // The table's index of that name, or MAX_KEY.
 uint index_named(const TABLE *table, const LEX_CSTRING &name);
@@ -64,7 +64,8 @@ struct IndexBuilder
   std::vector<uchar> all_columns;
   Bytes pk, key, value;
 
-  IndexBuilder(TABLE *altered, const Alter_inplace_info *info, const AlterContext *of, Progress *of_all);
+  IndexBuilder(TABLE *altered, const Alter_inplace_info *info, const AlterContext *of,
+               Progress *of_all);
   // The entry that a row has in one of them; valid until the next one's is made.
   WeirResult entry(uint32_t which, WeirBytes pk, WeirBytes row, WeirEntry *out);
 };
@@ -81,7 +82,8 @@ struct Change
   Meta meta;
   Bytes encoded_meta;
 
-  Change(const AlterContext *of, TABLE *altered, const Alter_inplace_info *info, Progress *progress);
+  Change(const AlterContext *of, TABLE *altered, const Alter_inplace_info *info,
+         Progress *progress);
   WeirTableChange of_engine();
   // Says what is kept with the table from then on.
   WeirResult complete(TABLE *altered, const Alter_inplace_info *info);
@@ -95,7 +97,8 @@ public:
   ~Alteration() { give_up(); }
   WeirResult begin(THD *thd);
   // `rows`: about how many the table has.
-  WeirResult add(THD *thd, const AlterContext *of, TABLE *altered, const Alter_inplace_info *info, ha_rows rows);
+  WeirResult add(THD *thd, const AlterContext *of, TABLE *altered, const Alter_inplace_info *info,
+                 ha_rows rows);
   // Builds the indexes of all partitions, unless that has been done.
   WeirResult build(THD *thd);
   WeirResult finish(THD *thd);

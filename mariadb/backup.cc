@@ -67,8 +67,8 @@ static void refuse(THD *thd, const Bytes &directory, const Bytes &reason)
   if (backup_text().compare(0, COPYING.size(), COPYING) != 0)
     tell_failure(directory, reason);
   if (thd)
-    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_GET_ERRMSG, "WEIR: the backup in %s failed: %s",
-                        directory.c_str(), reason.c_str());
+    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_GET_ERRMSG,
+                        "WEIR: the backup in %s failed: %s", directory.c_str(), reason.c_str());
 }
 
 // mariabackup passes over what it doesn't know, and ends well: who relies on it must learn that
@@ -78,8 +78,10 @@ static void warn_of_tables()
   for (const Bytes &name : table_names(""))
     if (!is_temporary(name))
     {
-      sql_print_warning("WEIR: a backup begins that doesn't have the tables of WEIR: mariadb/backup makes one that has, and "
-                        "SET GLOBAL weir_backup_dir says where the next BACKUP STAGE copies them to");
+      sql_print_warning(
+          "WEIR: a backup begins that doesn't have the tables of WEIR: mariadb/backup makes one "
+          "that has, and SET GLOBAL weir_backup_dir says where the next BACKUP STAGE copies them "
+          "to");
       return;
     }
 }

@@ -90,7 +90,9 @@ void start_binlog_writeback()
   }
   catch (const std::system_error &error)
   {
-    sql_print_warning("WEIR: the binary log is written when the page cache sees to it: no thread for that: %s", error.what());
+    sql_print_warning(
+        "WEIR: the binary log is written when the page cache sees to it: no thread for that: %s",
+        error.what());
   }
 }
 

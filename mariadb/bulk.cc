@@ -52,7 +52,8 @@ WeirPair Bulk::copy(WeirBytes key, WeirBytes value)
   return WeirPair{{to, key.len}, {to + key.len, value.len}};
 }
 
-WeirResult Bulk::write(decltype(weir_insert_many) *how, WeirTransaction *transaction, const WeirTable *table) const
+WeirResult Bulk::write(decltype(weir_insert_many) *how, WeirTransaction *transaction,
+                       const WeirTable *table) const
 {
   WeirEntries of_indexes[MAX_KEY];
   for (size_t n= 0; n < positions.size(); n++)

@@ -27,7 +27,8 @@ public:
 
   WeirPair row(size_t at) const { return rows[at]; }
   // `how`: whether they are inserted or deleted.
-  WeirResult write(decltype(weir_insert_many) *how, WeirTransaction *transaction, const WeirTable *table) const;
+  WeirResult write(decltype(weir_insert_many) *how, WeirTransaction *transaction,
+                   const WeirTable *table) const;
   // Inserts one of them alone.
   WeirResult insert_one(WeirTransaction *transaction, const WeirTable *table, size_t at) const;
 

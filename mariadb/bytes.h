@@ -12,6 +12,11 @@ inline WeirBytes bytes_of(const Bytes &b)
   return WeirBytes{reinterpret_cast<const uint8_t *>(b.data()), b.size()};
 }
 
+inline WeirBytes bytes_of(const LEX_CSTRING &s)
+{
+  return WeirBytes{reinterpret_cast<const uint8_t *>(s.str), s.length};
+}
+
 // A copy, for what only lasts until the engine is called again.
 inline Bytes to_bytes(WeirBytes b)
 {

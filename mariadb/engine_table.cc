@@ -83,7 +83,8 @@ static bool is_copy(const Bytes &name)
   static const Bytes COPY= tmp_file_prefix "-", EXCHANGED= tmp_file_prefix "-exchange-";
   if (name.find("#TMP#", base) != Bytes::npos)
     return true;
-  return name.compare(base, COPY.size(), COPY) == 0 && name.compare(base, EXCHANGED.size(), EXCHANGED) != 0;
+  return name.compare(base, COPY.size(), COPY) == 0 &&
+         name.compare(base, EXCHANGED.size(), EXCHANGED) != 0;
 }
 
 static WeirResult rename_in_engine(const Bytes &from, const Bytes &to, WeirPatience patience)

@@ -19,7 +19,8 @@ ulonglong ha_weir::table_flags() const
                    HA_TABLE_SCAN_ON_INDEX | HA_PARTIAL_COLUMN_READ | HA_CAN_SQL_HANDLER |
                    HA_CAN_VIRTUAL_COLUMNS | HA_CAN_TABLES_WITHOUT_ROLLBACK | HA_CAN_SKIP_LOCKED |
                    HA_BINLOG_ROW_CAPABLE | HA_CAN_GEOMETRY | HA_AUTO_PART_KEY | HA_ONLINE_ANALYZE |
-                   HA_CONCURRENT_OPTIMIZE | HA_CRASH_SAFE | HA_CAN_ONLINE_BACKUPS | HA_CAN_FORCE_BULK_DELETE;
+                   HA_CONCURRENT_OPTIMIZE | HA_CRASH_SAFE | HA_CAN_ONLINE_BACKUPS |
+                   HA_CAN_FORCE_BULK_DELETE;
   // Statements that are repeated elsewhere must have seen a state that doesn't change under them.
   THD *thd= current_thd;
   if (!thd || thd_tx_isolation(thd) > ISO_READ_COMMITTED)
@@ -109,7 +110,8 @@ int ha_weir::open(const char *name, int, uint)
         computed_blobs.push_back(field);
     }
   }
-  if (!row_format.init(table, primary(), share->places) || !row_format.set_added(table, share->added))
+  if (!row_format.init(table, primary(), share->places) ||
+      !row_format.set_added(table, share->added))
     return HA_ERR_CRASHED;
   want(nullptr, all);
   new_entries.resize(keys.size());
@@ -117,11 +119,13 @@ int ha_weir::open(const char *name, int, uint)
   key_is_fixed= hidden || primary()->is_fixed();
   size_t key_bytes_max= hidden ? 8 : primary()->max_bytes();
   key_may_be_long= key_bytes_max > WEIR_SHORT_FORM_BYTES_MAX;
-  ref_length= uint(std::min<size_t>(key_bytes_max, WEIR_SHORT_FORM_BYTES_MAX)) + (key_is_fixed ? 0 : 2);
+  ref_length=
+      uint(std::min<size_t>(key_bytes_max, WEIR_SHORT_FORM_BYTES_MAX)) + (key_is_fixed ? 0 : 2);
   // What InnoDB has beside the columns of a row.
   row_bytes_min= 20;
   for (Field **f= table->field; *f; f++)
-    if ((*f)->stored_in_db() && !((*f)->flags & BLOB_FLAG) && (*f)->real_type() != MYSQL_TYPE_VARCHAR)
+    if ((*f)->stored_in_db() && !((*f)->flags & BLOB_FLAG) &&
+        (*f)->real_type() != MYSQL_TYPE_VARCHAR)
       row_bytes_min+= (*f)->pack_length();
   if (!row)
     row= weir_row_open();
@@ -165,7 +169,8 @@ void ha_weir::account()
   handler_stats->pages_accessed+= work.pages_accessed;
   handler_stats->pages_updated+= work.pages_updated;
   handler_stats->pages_read_count+= work.pages_read;
-  handler_stats->pages_read_time+= ulonglong(double(work.pages_read_ns) * timer_tracker_frequency() / 1e9);
+  handler_stats->pages_read_time+=
+      ulonglong(double(work.pages_read_ns) * timer_tracker_frequency() / 1e9);
   handler_stats->pages_prefetched+= work.pages_prefetched;
   handler_stats->undo_records_read+= work.undo_records_read;
 }
@@ -430,7 +435,8 @@ void ha_weir::tell_rows_per_key(bool anew)
       bool is_counted= i < share->rows_per_key.size() && n < share->rows_per_key[i].size();
       // As InnoDB: the server favours scans of tables, so that indexes are praised twice as much,
       // unless it is told not to (`optimizer_adjust_secondary_key_costs`).
-      info->rec_per_key[n]= is_whole || !is_counted ? 1 : std::max(share->rows_per_key[i][n] / praise, 1UL);
+      info->rec_per_key[n]=
+          is_whole || !is_counted ? 1 : std::max(share->rows_per_key[i][n] / praise, 1UL);
     }
   }
   told_counts= share->counts;
@@ -460,7 +466,8 @@ ha_rows ha_weir::estimate_rows_upper_bound()
   return 2 * std::max<ulonglong>(stats.data_file_length, PAGE_BYTES) / row_bytes_min;
 }
 
-ha_rows ha_weir::records_in_range(uint index, const key_range *min, const key_range *max, page_range *)
+ha_rows ha_weir::records_in_range(uint index, const key_range *min, const key_range *max,
+                                  page_range *)
 {
   Accounted accounted(this);
   WeirBound low= no_bound(), high= no_bound();

@@ -110,7 +110,8 @@ public:
   void update_create_info(HA_CREATE_INFO *info) override;
   bool check_if_incompatible_data(HA_CREATE_INFO *info, uint changes) override;
   bool can_convert_nocopy(const Field &field, const Column_definition &wanted) const override;
-  Compare_keys compare_key_parts(const Field &before, const Column_definition &after, const KEY_PART_INFO &old_part,
+  Compare_keys compare_key_parts(const Field &before, const Column_definition &after,
+                                 const KEY_PART_INFO &old_part,
                                  const KEY_PART_INFO &new_part) const override;
   enum_alter_inplace_result check_if_supported_inplace_alter(TABLE *altered,
                                                              Alter_inplace_info *info) override;
@@ -161,7 +162,8 @@ private:
   /* The statement */
   thr_lock_type wanted_lock= TL_UNLOCK;
   WeirLock lock= WEIR_LOCK_NONE;
-  WeirLock callers_lock= WEIR_LOCK_NONE; // of the statement that has called the trigger or function that is on
+  // Of the statement that has called the trigger or function that is on.
+  WeirLock callers_lock= WEIR_LOCK_NONE;
   bool writes= false;
   bool is_noted= false; // among the tables that the transaction has written
   bool reads_all= false; // all columns, since the row may be written back
@@ -194,7 +196,8 @@ private:
   */
   bool semi_consistent= false, scan_is_unlocked= false, is_unlocked= false, repeats= false;
   Bytes prefix;      // of a scan of one key
-  Bytes place;       // if it has one, the key behind which a scan goes on that has come to its end, or was closed in between
+  // If it has one, the key behind which a scan goes on that has ended, or was closed in between.
+  Bytes place;
   const key_range *range_end= nullptr;
   bool backward= false, exact= false, at_entry= false, at_end= false, has_place= false;
   bool ends_with_range= false; // the scan ends just where the server's range does
@@ -207,7 +210,8 @@ private:
     Bytes key, value;
   };
   std::vector<Encoded> new_entries, old_entries;
-  std::vector<uint> changing, stayed; // indexes that an update may change; those that it leaves as they are
+  // Indexes that an update may change; those that it leaves as they are.
+  std::vector<uint> changing, stayed;
   uint duplicate= MAX_KEY;
 
   const weir::KeyFormat *primary() const
@@ -263,7 +267,8 @@ private:
   void encode_entry(uint index, const uchar *record, const Bytes &of, Encoded &out);
   void encode_old(const std::vector<uint> &indexes, const uchar *record);
   void encode_new(const std::vector<uint> &indexes, const uchar *record);
-  size_t list_entries(const std::vector<uint> &indexes, const std::vector<Encoded> &entries, WeirEntry *out) const;
+  size_t list_entries(const std::vector<uint> &indexes, const std::vector<Encoded> &entries,
+                      WeirEntry *out) const;
   int insert(const uchar *record);
   int insert_or_lock(const uchar *record);
   size_t encode_inserted(const uchar *record, WeirEntry *entries);

@@ -56,7 +56,8 @@ static Bytes words_of_index(const TABLE *table, uint index)
   return Bytes("index `") + table->key_info[index].name.str + "`";
 }
 
-static void complain_of_index(THD *thd, TABLE *table, uint index, const Sum &seen, const Sum &expected)
+static void complain_of_index(THD *thd, TABLE *table, uint index, const Sum &seen,
+                              const Sum &expected)
 {
   char text[256];
   my_snprintf(text, sizeof text, "index `%s` has %llu entries that differ from the rows' %llu",
@@ -188,8 +189,8 @@ int ha_weir::count_values()
   {
     Splitter splitter= {&keys[i], keys[i].part_count()};
     std::vector<uint64_t> different(splitter.parts);
-    WeirResult result= weir_table_cardinality(share->table, index_position(i), splitter.parts, split_key,
-                                              &splitter, different.data());
+    WeirResult result= weir_table_cardinality(share->table, index_position(i), splitter.parts,
+                                              split_key, &splitter, different.data());
     if (result != WEIR_RESULT_OK)
       return error_of(result);
     for (uint64_t n : different)

@@ -67,7 +67,8 @@ bool ha_weir::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *in
   if (!own || (info->handler_flags & COLUMNS && place_columns(altered, info, *own)))
     return true;
   refresh_figures();
-  return report(this, altered, alteration->changes, alteration->add(thd, own, altered, info, stats.records));
+  return report(this, altered, alteration->changes,
+                alteration->add(thd, own, altered, info, stats.records));
 }
 
 bool ha_weir::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)

@@ -16,8 +16,8 @@ bool ha_weir::check_if_incompatible_data(HA_CREATE_INFO *info, uint changes)
 static const alter_table_operations DEFINITION_ONLY=
     ALTER_CHANGE_COLUMN | ALTER_CHANGE_COLUMN_DEFAULT | ALTER_COLUMN_NAME | ALTER_RENAME_COLUMN |
     ALTER_RENAME | ALTER_OPTIONS | ALTER_CHANGE_INDEX_COMMENT | ALTER_DROP_CHECK_CONSTRAINT |
-    ALTER_INDEX_IGNORABILITY | ALTER_INDEX_ORDER | ALTER_RENAME_INDEX | ALTER_COLUMN_OPTION | ALTER_PARTITIONED |
-    ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE | ALTER_COLUMN_INDEX_LENGTH;
+    ALTER_INDEX_IGNORABILITY | ALTER_INDEX_ORDER | ALTER_RENAME_INDEX | ALTER_COLUMN_OPTION |
+    ALTER_PARTITIONED | ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE | ALTER_COLUMN_INDEX_LENGTH;
 
 static const alter_table_operations INDEXES=
     ALTER_ADD_INDEX | ALTER_DROP_INDEX | ALTER_ADD_NON_UNIQUE_NON_PRIM_INDEX |
@@ -28,8 +28,8 @@ static const alter_table_operations INDEXES=
 bool ha_weir::can_convert_nocopy(const Field &field, const Column_definition &wanted) const
 {
   return field.real_type() == MYSQL_TYPE_VARCHAR && field.type_handler() == wanted.type_handler() &&
-         field.charset() == wanted.charset && field.field_length <= wanted.length && !field.vcol_info &&
-         !field.compression_method() == !wanted.compression_method();
+         field.charset() == wanted.charset && field.field_length <= wanted.length &&
+         !field.vcol_info && !field.compression_method() == !wanted.compression_method();
 }
 
 static const KEY *index_with_part(const TABLE *table, const KEY_PART_INFO &part)
@@ -45,7 +45,8 @@ static bool drops(Alter_info *info, const KEY *index)
 {
   List_iterator_fast<Alter_drop> it(info->drop_list);
   while (const Alter_drop *drop= it++)
-    if (drop->type == Alter_drop::KEY && !my_strcasecmp(system_charset_info, drop->name, index->name.str))
+    if (drop->type == Alter_drop::KEY &&
+        !my_strcasecmp(system_charset_info, drop->name, index->name.str))
       return true;
   return false;
 }
@@ -56,7 +57,8 @@ static bool adds(Alter_info *info, const KEY *index)
 {
   List_iterator_fast<::Key> it(info->key_list);
   while (::Key *key= it++)
-    if (!strcmp(key->name.str ? key->name.str : key->columns.head()->field_name.str, index->name.str))
+    if (!strcmp(key->name.str ? key->name.str : key->columns.head()->field_name.str,
+                index->name.str))
       return true;
   return false;
 }
@@ -77,7 +79,8 @@ static bool makes_anew(THD *thd, const TABLE *table, const KEY_PART_INFO &part)
 }
 
 // An index holds the same of a longer VARCHAR, unless it held all of it and can't any more.
-Compare_keys ha_weir::compare_key_parts(const Field &before, const Column_definition &after, const KEY_PART_INFO &old_part,
+Compare_keys ha_weir::compare_key_parts(const Field &before, const Column_definition &after,
+                                        const KEY_PART_INFO &old_part,
                                         const KEY_PART_INFO &new_part) const
 {
   if (makes_anew(ha_thd(), table, old_part))
@@ -87,7 +90,8 @@ Compare_keys ha_weir::compare_key_parts(const Field &before, const Column_defini
   bool was_whole= old_part.length == before.field_length, is_whole= new_part.length == after.length;
   if (was_whole && is_whole)
     return Compare_keys::EqualButKeyPartLength;
-  return !was_whole && old_part.length == new_part.length ? Compare_keys::Equal : Compare_keys::NotEqual;
+  return !was_whole && old_part.length == new_part.length ? Compare_keys::Equal
+                                                          : Compare_keys::NotEqual;
 }
 
 // Of each column that a table has after an ALTER, what it was before; null: it is new.
@@ -123,7 +127,8 @@ static bool is_constant(Field *field)
   const Virtual_column_info *value= field->default_value;
   if (!value)
     return true;
-  if (value->flags & ~(VCOL_SESSION_FUNC | VCOL_TIME_FUNC) || value->expr->used_tables() & RAND_TABLE_BIT)
+  if (value->flags & ~(VCOL_SESSION_FUNC | VCOL_TIME_FUNC) ||
+      value->expr->used_tables() & RAND_TABLE_BIT)
     return false;
   // Of one that doesn't fit a copy says what is to be said, and whether it may be cut.
   static const int FITS= 0, MOMENT_CUT= 3; // to a TIME or DATE
@@ -152,7 +157,8 @@ static bool keeps_rows(TABLE *altered, const Alter_inplace_info *info)
     Field *field= altered->field[i];
     if (!field->stored_in_db())
       continue;
-    if (before[i] ? field->null_ptr && !before[i]->null_ptr && is_in_index(altered, field) : !is_constant(field))
+    if (before[i] ? field->null_ptr && !before[i]->null_ptr && is_in_index(altered, field)
+                  : !is_constant(field))
       return false;
   }
   return true;
@@ -213,7 +219,8 @@ bool ha_weir::fits_meta(TABLE *altered, const Alter_inplace_info *info) const
   static const size_t LEFT_FREE= 4096;
   AlterContext then(share, nullptr);
   Meta meta;
-  if (place_columns(altered, info, then) || read_meta(share->table, share->name, &meta) != WEIR_RESULT_OK)
+  if (place_columns(altered, info, then) ||
+      read_meta(share->table, share->name, &meta) != WEIR_RESULT_OK)
     return false;
   meta.added= then.added;
   meta.places= then.places;
@@ -244,7 +251,8 @@ enum_alter_inplace_result ha_weir::check_if_supported_inplace_alter(TABLE *alter
   // A table that is given columns and loses them again and again is copied now and then.
   static const size_t PLACES_MAX= 2 * MAX_FIELDS;
   bool has_room= row_format.places() + altered->s->fields <= PLACES_MAX;
-  if (info->handler_flags & COLUMNS && !(has_room && keeps_rows(altered, info) && fits_meta(altered, info)))
+  if (info->handler_flags & COLUMNS &&
+      !(has_room && keeps_rows(altered, info) && fits_meta(altered, info)))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (!(info->handler_flags & INDEXES))
     return HA_ALTER_INPLACE_INSTANT;

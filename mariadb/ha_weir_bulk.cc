@@ -11,8 +11,8 @@ bool ha_weir::is_alone(enum_sql_command statement) const
 {
   THD *thd= ha_thd();
   const LEX *lex= thd->lex;
-  return lex->sql_command == statement && lex->query_tables && !lex->query_tables->next_global && table->file == this &&
-         thd->locked_tables_mode <= LTM_LOCK_TABLES;
+  return lex->sql_command == statement && lex->query_tables && !lex->query_tables->next_global &&
+         table->file == this && thd->locked_tables_mode <= LTM_LOCK_TABLES;
 }
 
 // Room for rows with entries in all secondary indexes.
@@ -153,7 +153,8 @@ void ha_weir::show_collected(size_t at)
 bool ha_weir::may_collect_deleted() const
 {
   const LEX *lex= ha_thd()->lex;
-  return is_alone(SQLCOM_DELETE) && !lex->ignore && !sequence && !table->versioned() && !lex->query_tables->has_period();
+  return is_alone(SQLCOM_DELETE) && !lex->ignore && !sequence && !table->versioned() &&
+         !lex->query_tables->has_period();
 }
 
 // Whether the server is to tell them one by one, as if there were no such statements. It asks

@@ -28,8 +28,8 @@ static bool has_foreign_key(THD *thd)
 static void warn_of_directories(THD *thd, const HA_CREATE_INFO *info)
 {
   auto warn= [thd](const char *option) {
-    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, WARN_OPTION_IGNORED, ER_THD(thd, WARN_OPTION_IGNORED),
-                        option);
+    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, WARN_OPTION_IGNORED,
+                        ER_THD(thd, WARN_OPTION_IGNORED), option);
   };
   if (info->data_file_name)
     warn("DATA DIRECTORY");
@@ -64,8 +64,7 @@ int ha_weir::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
     KEY *key= &form->key_info[i];
     if (i == form->s->primary_key)
       continue;
-    indexes.push_back(WeirIndex{{reinterpret_cast<const uint8_t *>(key->name.str), key->name.length},
-                                bool(key->flags & HA_NOSAME)});
+    indexes.push_back(WeirIndex{bytes_of(key->name), bool(key->flags & HA_NOSAME)});
   }
   Meta meta;
   meta.auto_increment= info->auto_increment_value;
@@ -75,7 +74,8 @@ int ha_weir::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
     meta.number= new_number();
   meta.version= to_bytes(form->s->tabledef_version);
   Bytes bytes= meta.encode(), table= table_name(name);
-  WeirResult result= weir_table_create(database, bytes_of(table), indexes.data(), indexes.size(), bytes_of(bytes), is_own);
+  WeirResult result= weir_table_create(database, bytes_of(table), indexes.data(), indexes.size(),
+                                       bytes_of(bytes), is_own);
   // Of a table that lost its definition the server knows nothing.
   if (result == WEIR_RESULT_TABLE_EXISTS)
     my_error(ER_TABLE_EXISTS_ERROR, MYF(0), form->s->table_name.str);
@@ -148,7 +148,8 @@ static bool is_to_be_emptied(THD *thd, partition_info *partitions, const Bytes &
     char encoded[FN_REFLEN];
     Bytes with_table= table_of_partition(name) + "#P#";
     with_table.append(encoded, tablename_to_filename(one->partition_name, encoded, sizeof encoded));
-    if (one->part_state == PART_ADMIN && (name == with_table || name.rfind(with_table + "#SP#", 0) == 0))
+    if (one->part_state == PART_ADMIN &&
+        (name == with_table || name.rfind(with_table + "#SP#", 0) == 0))
       return true;
   }
   return false;
@@ -180,7 +181,8 @@ int ha_weir::truncate()
     std::vector<Bytes> emptied= to_be_emptied();
     for (const Bytes &name : emptied)
       names.push_back(bytes_of(name));
-    if (int error= fail(weir_tables_truncate(database, names.data(), names.size(), patience_of(ha_thd()))))
+    if (int error=
+            fail(weir_tables_truncate(database, names.data(), names.size(), patience_of(ha_thd()))))
       return error;
     session->note_emptied(ha_thd());
   }

@@ -25,7 +25,9 @@ WeirBound ha_weir::bound_of_end(uint index, const key_range *end)
 {
   high_bytes.clear();
   keys[index].from_image(end->key, end->keypart_map, high_bytes);
-  return bound(end->flag == HA_READ_BEFORE_KEY ? WEIR_BOUND_KIND_EXCLUDED : WEIR_BOUND_KIND_INCLUDED, high_bytes);
+  return bound(end->flag == HA_READ_BEFORE_KEY ? WEIR_BOUND_KIND_EXCLUDED
+                                               : WEIR_BOUND_KIND_INCLUDED,
+               high_bytes);
 }
 
 int ha_weir::index_read_map(uchar *buf, const uchar *key, key_part_map map,
@@ -82,7 +84,8 @@ int ha_weir::index_read_map(uchar *buf, const uchar *key, key_part_map map,
   return found(buf, HA_ERR_KEY_NOT_FOUND);
 }
 
-int ha_weir::read_range_first(const key_range *start, const key_range *end, bool is_equal, bool sorted)
+int ha_weir::read_range_first(const key_range *start, const key_range *end, bool is_equal,
+                              bool sorted)
 {
   range_end= end;
   int error= handler::read_range_first(start, end, is_equal, sorted);
@@ -93,7 +96,8 @@ int ha_weir::read_range_first(const key_range *start, const key_range *end, bool
 int ha_weir::read_range_next()
 {
   // The scan ends where the range does: no row is compared with that.
-  return ends_with_range && !eq_range ? ha_index_next(table->record[0]) : handler::read_range_next();
+  return ends_with_range && !eq_range ? ha_index_next(table->record[0])
+                                      : handler::read_range_next();
 }
 
 // The row of `pk`, read alone; a scan may go on from there.
@@ -117,7 +121,8 @@ int ha_weir::get_row_at(uchar *buf, WeirBytes short_form)
   WeirTransaction *with= transaction();
   if (!with)
     return HA_ERR_INTERNAL_ERROR;
-  WeirResult result= weir_get_by_short_form(with, share->table, short_form, lock, row, &key, &found);
+  WeirResult result=
+      weir_get_by_short_form(with, share->table, short_form, lock, row, &key, &found);
   if (result != WEIR_RESULT_OK)
     return fail(result);
   pk.assign(reinterpret_cast<const char *>(key.data), key.len);

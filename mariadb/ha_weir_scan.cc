@@ -132,8 +132,8 @@ int ha_weir::repeat_locked(uchar *buf)
   WeirTransaction *with= transaction();
   uint64_t waits= weir_lock_waits(with);
   WeirResult result= weir_get(with, share->table, bytes_of(pk), lock, row, &found);
-  bool is_as_it_was= result == WEIR_RESULT_OK && weir_lock_waits(with) == waits && found.len == at.value.len &&
-                     !memcmp(found.data, at.value.data, found.len);
+  bool is_as_it_was= result == WEIR_RESULT_OK && weir_lock_waits(with) == waits &&
+                     found.len == at.value.len && !memcmp(found.data, at.value.data, found.len);
   if (!is_as_it_was && (result == WEIR_RESULT_OK || result == WEIR_RESULT_NOT_FOUND))
   {
     if (WeirResult ended= weir_scan_behind_as_of_now(scan, with, at.key))
@@ -232,8 +232,9 @@ int ha_weir::read_entry(uchar *buf, bool &skip)
   // The server may want no more than positions, and yet compare columns that the index holds in
   // part.
   if (only_index && at.current && key.is_whole())
-    return key.decode(table, at.key, at.value, wanted().entries[active_index], buf) ? 0
-                                                                                    : HA_ERR_CRASHED;
+    return key.decode(table, at.key, at.value, wanted().entries[active_index], buf)
+               ? 0
+               : HA_ERR_CRASHED;
   if (!find_key())
     return HA_ERR_CRASHED;
   WeirBytes found;
@@ -346,7 +347,8 @@ bool ha_weir::entry_is_of(uchar *buf, uint index)
   Encoded entry;
   encode_entry(index, buf, pk, entry);
   return entry.key.size() == at.key.len && !memcmp(entry.key.data(), at.key.data, at.key.len) &&
-         entry.value.size() == at.value.len && !memcmp(entry.value.data(), at.value.data, at.value.len);
+         entry.value.size() == at.value.len &&
+         !memcmp(entry.value.data(), at.value.data, at.value.len);
 }
 
 // A scan was begun: its first row.

@@ -41,11 +41,13 @@ void ha_weir::encode_new(const std::vector<uint> &indexes, const uchar *record)
 }
 
 // As the engine wants them; how many there are.
-size_t ha_weir::list_entries(const std::vector<uint> &indexes, const std::vector<Encoded> &entries, WeirEntry *out) const
+size_t ha_weir::list_entries(const std::vector<uint> &indexes, const std::vector<Encoded> &entries,
+                             WeirEntry *out) const
 {
   size_t count= 0;
   for (uint i : indexes)
-    out[count++]= WeirEntry{index_position(i), bytes_of(entries[i].key), bytes_of(entries[i].value)};
+    out[count++]=
+        WeirEntry{index_position(i), bytes_of(entries[i].key), bytes_of(entries[i].value)};
   return count;
 }
 
@@ -121,7 +123,8 @@ WeirResult ha_weir::lock_row(const Bytes &key)
   // Not the handler's own: BLOBs of the server's records may lie there.
   WeirRow *holder= weir_row_open();
   WeirBytes found;
-  WeirResult result= weir_get(transaction(), share->table, bytes_of(key), WEIR_LOCK_EXCLUSIVE, holder, &found);
+  WeirResult result=
+      weir_get(transaction(), share->table, bytes_of(key), WEIR_LOCK_EXCLUSIVE, holder, &found);
   weir_row_close(holder);
   return result;
 }
@@ -145,7 +148,8 @@ WeirResult ha_weir::lock_duplicate()
   bool is_there= result == WEIR_RESULT_OK;
   result= find_owner(owner_now);
   if (result == WEIR_RESULT_OK && owner == owner_now)
-    return is_there ? WEIR_RESULT_OK : damaged("an index has an entry of a row that the table lacks");
+    return is_there ? WEIR_RESULT_OK
+                    : damaged("an index has an entry of a row that the table lacks");
   if (result != WEIR_RESULT_OK && result != WEIR_RESULT_NOT_FOUND)
     return result;
   weir_unlock(transaction(), share->table, bytes_of(owner));
@@ -159,8 +163,8 @@ WeirResult ha_weir::find_owner(Bytes &owner)
   WeirScan *finds= nullptr;
   WeirScanned entry= {};
   WeirBound key= bound(WEIR_BOUND_KIND_INCLUDED, new_entries[duplicate].key);
-  WeirResult result= weir_scan_open(transaction(), share->table, index_position(duplicate), key, key, false,
-                                    WEIR_LOCK_EXCLUSIVE, &finds);
+  WeirResult result= weir_scan_open(transaction(), share->table, index_position(duplicate), key,
+                                    key, false, WEIR_LOCK_EXCLUSIVE, &finds);
   if (result == WEIR_RESULT_OK)
     result= weir_scan_next(finds, transaction(), &entry, nullptr);
   owner.clear();

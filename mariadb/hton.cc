@@ -156,7 +156,7 @@ static int xa_result(WeirResult result)
 }
 
 // Ends a prepared transaction by its name.
-static int end_by_xid(XID *xid, decltype(weir_commit_prepared) end)
+template <decltype(weir_commit_prepared) end> static int end_by_xid(handlerton *, XID *xid)
 {
   Bytes id= bytes_of_xid(xid);
   Session::let_go_of(id);
@@ -325,7 +325,8 @@ static void drop_temporary_tables()
     if (is_temporary(name))
       leave_table(name);
   if (size_t dropped= drop_left_tables())
-    sql_print_information("WEIR: %zu temporary tables of a server that was killed are dropped", dropped);
+    sql_print_information("WEIR: %zu temporary tables of a server that was killed are dropped",
+                          dropped);
 }
 
 /*
@@ -350,9 +351,10 @@ static void tell_lost_definitions()
         lacks_file(name, reg_ext))
       lost.push_back(name);
   if (!lost.empty())
-    sql_print_warning("WEIR: %zu tables have no definition, %s among them; they are kept. Put back the file %s, or give them "
-                      "up with DROP TABLE, after CREATE DATABASE if that is gone, too",
-                      lost.size(), lost.front().c_str(), path_of(lost.front(), reg_ext).c_str());
+    sql_print_warning(
+        "WEIR: %zu tables have no definition, %s among them; they are kept. Put back the file %s, "
+        "or give them up with DROP TABLE, after CREATE DATABASE if that is gone, too",
+        lost.size(), lost.front().c_str(), path_of(lost.front(), reg_ext).c_str());
 }
 
 static int ddl_is_recovered(handlerton *)
@@ -373,15 +375,17 @@ static void tell_lost_tables()
 {
   std::vector<Bytes> lost= tables_defined();
   if (!lost.empty())
-    sql_print_warning("WEIR: a new, empty database was made in %sweir, where there was none, but %zu tables are defined "
-                      "with ENGINE=WEIR, %s among them: their rows are not there. If you have that directory elsewhere, "
-                      "stop the server, put it in place of the new one, and start again",
-                      mysql_real_data_home, lost.size(), lost.front().c_str());
+    sql_print_warning(
+        "WEIR: a new, empty database was made in %sweir, where there was none, but %zu tables are "
+        "defined with ENGINE=WEIR, %s among them: their rows are not there. If you have that "
+        "directory elsewhere, stop the server, put it in place of the new one, and start again",
+        mysql_real_data_home, lost.size(), lost.front().c_str());
 }
 
 // Among those that the server gives to engines without one, far from the first of them.
 static const int OWN_NUMBER= 113;
-static_assert(OWN_NUMBER > DB_TYPE_FIRST_DYNAMIC && OWN_NUMBER < DB_TYPE_DEFAULT, "a number for plugins");
+static_assert(OWN_NUMBER > DB_TYPE_FIRST_DYNAMIC && OWN_NUMBER < DB_TYPE_DEFAULT,
+              "a number for plugins");
 
 // The server asks for prepared transactions at its start alone. Of an engine that is installed
 // later it is told those that a user ends; about the others, which its log ends, it must be started
@@ -392,8 +396,9 @@ extern "C" void make_known(void *, WeirBytes bytes)
   if (!xid_of_bytes(bytes, &xid))
     return;
   if (xid.get_my_xid())
-    sql_print_warning("WEIR: a transaction waits for the binary log to say whether it was committed: start the server "
-                      "with the plugin (plugin-load-add)");
+    sql_print_warning(
+        "WEIR: a transaction waits for the binary log to say whether it was committed: start the "
+        "server with the plugin (plugin-load-add)");
   else
     xid_cache_insert(&xid);
 }
@@ -422,8 +427,8 @@ static int init(void *p)
   hton->prepare= prepare;
   hton->commit_ordered= commit_ordered;
   hton->recover= recover;
-  hton->commit_by_xid= [](handlerton *, XID *xid) { return end_by_xid(xid, weir_commit_prepared); };
-  hton->rollback_by_xid= [](handlerton *, XID *xid) { return end_by_xid(xid, weir_rollback_prepared); };
+  hton->commit_by_xid= end_by_xid<weir_commit_prepared>;
+  hton->rollback_by_xid= end_by_xid<weir_rollback_prepared>;
   hton->commit_checkpoint_request= commit_checkpoint_request;
   hton->savepoint_set= savepoint_set;
   hton->savepoint_rollback= savepoint_rollback;
@@ -460,7 +465,8 @@ static int init(void *p)
     tell_lost_tables();
   if (!open_numbers())
   {
-    sql_print_error("WEIR: the numbers of AUTO_INCREMENT can't be opened: %s", weir_error_message());
+    sql_print_error("WEIR: the numbers of AUTO_INCREMENT can't be opened: %s",
+                    weir_error_message());
     // The server doesn't call `deinit` of a plugin that couldn't begin.
     deinit(nullptr);
     return 1;
@@ -477,12 +483,14 @@ static int init(void *p)
 } // namespace weir
 
 static struct st_mysql_storage_engine engine= {MYSQL_HANDLERTON_INTERFACE_VERSION};
-static struct st_mysql_information_schema table_interface= {MYSQL_INFORMATION_SCHEMA_INTERFACE_VERSION};
+static struct st_mysql_information_schema information_schema= {
+    MYSQL_INFORMATION_SCHEMA_INTERFACE_VERSION};
 
-static constexpr st_maria_plugin information_table(const char *name, const char *description, int init(void *))
+static constexpr st_maria_plugin table(const char *name, const char *description, int init(void *))
 {
-  return {MYSQL_INFORMATION_SCHEMA_PLUGIN, &table_interface, name, "Weir", description, PLUGIN_LICENSE_GPL, init,
-          nullptr, 0x0100, nullptr, nullptr, "0.1", MariaDB_PLUGIN_MATURITY_EXPERIMENTAL};
+  return {MYSQL_INFORMATION_SCHEMA_PLUGIN, &information_schema, name, "Weir", description,
+          PLUGIN_LICENSE_GPL, init, nullptr, 0x0100, nullptr, nullptr, "0.1",
+          MariaDB_PLUGIN_MATURITY_EXPERIMENTAL};
 }
 
 maria_declare_plugin(weir)
@@ -501,7 +509,7 @@ maria_declare_plugin(weir)
   "0.1",
   MariaDB_PLUGIN_MATURITY_EXPERIMENTAL
 },
-information_table("WEIR_TRX", "Transactions of WEIR that have written", weir::init_transactions_table),
-information_table("WEIR_LOCKS", "Explicit row locks of WEIR, and waits", weir::init_locks_table),
-information_table("WEIR_INDEX_STATS", "How large the indexes of WEIR are", weir::init_index_table)
+table("WEIR_TRX", "Transactions of WEIR that have written", weir::init_transactions_table),
+table("WEIR_LOCKS", "Explicit row locks of WEIR, and waits", weir::init_locks_table),
+table("WEIR_INDEX_STATS", "How large the indexes of WEIR are", weir::init_index_table)
 maria_declare_plugin_end;

@@ -18,8 +18,10 @@ static std::atomic<bool> are_refused;
 static void refuse(const std::string &setting)
 {
   if (!are_refused.exchange(true) && !setting.empty())
-    sql_print_information("WEIR: no huge pages for weir_memory, which slows writes down: %s is '%s' and not "
-                          "'madvise'", SETTING, setting.c_str());
+    sql_print_information(
+        "WEIR: no huge pages for weir_memory, which slows writes down: %s is '%s' and not "
+        "'madvise'",
+        SETTING, setting.c_str());
 }
 
 void allow_huge_pages()

@@ -178,7 +178,8 @@ void Part::init(TABLE *table, KEY_PART_INFO *info, uchar keys_made)
 // aren't NO PAD.
 static bool is_trimmed(CHARSET_INFO *cs)
 {
-  return !strcmp(cs->coll_name.str, "cp1250_czech_cs") || !strcmp(cs->coll_name.str, "latin2_czech_cs");
+  return !strcmp(cs->coll_name.str, "cp1250_czech_cs") ||
+         !strcmp(cs->coll_name.str, "latin2_czech_cs");
 }
 
 // One of these compares its first two levels word by word: weights of all levels together are in
@@ -228,7 +229,8 @@ void Part::init_text(uchar keys_made)
     return;
   }
   kind= Kind::Weights;
-  ends_at_zero= keys_made != KEYS_BEFORE_NO_PAD && variable && !strcmp(cs->coll_name.str, "tis620_thai_nopad_ci");
+  ends_at_zero= keys_made != KEYS_BEFORE_NO_PAD && variable &&
+                !strcmp(cs->coll_name.str, "tis620_thai_nopad_ci");
   by_code= keys_made != KEYS_BEFORE_NO_PAD && !strncmp(cs->coll_name.str, "big5_chinese_", 13);
   bool by_level= cs->levels_for_order && (!is_by_words(cs) || keys_made <= KEYS_BEFORE_WORDS);
   uchar blank[8];
@@ -240,7 +242,8 @@ void Part::init_text(uchar keys_made)
     Level &level= levels[level_count++];
     level.flag= by_level ? 1U << i : 0;
     level.end= end_of_level(i, keys_made);
-    level.width= uint(cs->strnxfrm(level.space, sizeof level.space, 1, blank, cs->mbminlen, level.flag));
+    level.width=
+        uint(cs->strnxfrm(level.space, sizeof level.space, 1, blank, cs->mbminlen, level.flag));
     // A level on which spaces have no weights has nothing to be followed by.
     if (level.width == 0)
       level.end= End::Bare;
@@ -307,7 +310,8 @@ static size_t append_codes(CHARSET_INFO *cs, uchar *to, size_t room, Value v)
 // Weights on one level, as many as there is room for.
 size_t Part::weigh(Value v, const Level &level, uchar *to, size_t room) const
 {
-  return by_code ? append_codes(cs, to, room, v) : cs->strnxfrm(to, room, UINT_MAX32, v.ptr, v.len, level.flag);
+  return by_code ? append_codes(cs, to, room, v)
+                 : cs->strnxfrm(to, room, UINT_MAX32, v.ptr, v.len, level.flag);
 }
 
 void Part::append_weights(Value v, Bytes &out) const

@@ -114,8 +114,8 @@ private:
   void append_value(Value v, Bytes &out) const;
   size_t weigh(Value v, const Level &level, uchar *to, size_t room) const;
   void append_weights(Value v, Bytes &out) const;
-  bool decode_value(const uchar *from, const uchar *end, const uchar *&cover, const uchar *cover_end,
-                    uchar *to) const;
+  bool decode_value(const uchar *from, const uchar *end, const uchar *&cover,
+                    const uchar *cover_end, uchar *to) const;
   bool decode_real(const uchar *from, const uchar *&cover, const uchar *cover_end, uchar *to) const;
   bool decode_text(const uchar *from, const uchar *end, const uchar *&cover, const uchar *cover_end,
                    uchar *to) const;
@@ -164,7 +164,8 @@ private:
   std::vector<Part> appended; // of the primary key, those that the index lacks
   std::vector<Part> primary;  // parts of the primary key
   std::vector<int> source;    // of each of these: >= 0 in `own`, else ~ in `appended`
-  size_t extension;           // how many of `appended` the server knows of: none behind a hash (UNIQUE of a BLOB)
+  // How many of `appended` the server knows of: none behind a hash (UNIQUE of a BLOB).
+  size_t extension;
   bool unique, hidden, nulls, whole;
 
   bool has_null(const uchar *record, TABLE *table) const;

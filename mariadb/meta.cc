@@ -25,8 +25,8 @@ Bytes Meta::encode() const
   head[25]= keys_made;
   int4store(head + 26, static_cast<uint32>(places.dropped.size()));
   int4store(head + 30, static_cast<uint32>(places.order.size()));
-  return Bytes(reinterpret_cast<const char *>(head), sizeof head) + version + table_before + places.dropped +
-         places.order + added;
+  return Bytes(reinterpret_cast<const char *>(head), sizeof head) + version + table_before +
+         places.dropped + places.order + added;
 }
 
 bool Meta::decode(WeirBytes from)
@@ -54,8 +54,8 @@ bool Meta::decode(WeirBytes from)
     left-= count;
     return true;
   };
-  if (!take(head + 9, version) || !take(head + 21, table_before) || !take(head + 26, places.dropped) ||
-      !take(head + 30, places.order))
+  if (!take(head + 9, version) || !take(head + 21, table_before) ||
+      !take(head + 26, places.dropped) || !take(head + 30, places.order))
     return false;
   added.assign(rest, left);
   return true;
@@ -79,7 +79,8 @@ WeirResult read_meta(const WeirTable *table, const Bytes &name, Meta *meta)
   WeirResult result= weir_table_meta(table, take_meta, &to);
   if (result != WEIR_RESULT_OK || to.ok)
     return result;
-  return damaged("what is kept for the server with table " + name + " is damaged, or of a newer format");
+  return damaged("what is kept for the server with table " + name +
+                 " is damaged, or of a newer format");
 }
 
 WeirResult write_meta(const WeirTable *table, const Meta &meta)

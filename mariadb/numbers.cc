@@ -50,7 +50,8 @@ struct Row
   ~Row() { weir_row_close(row); }
 };
 
-static WeirResult read_in(WeirTransaction *transaction, ulonglong number, WeirLock lock, ulonglong *value)
+static WeirResult read_in(WeirTransaction *transaction, ulonglong number, WeirLock lock,
+                          ulonglong *value)
 {
   Row row;
   WeirBytes found;
@@ -75,7 +76,8 @@ static WeirResult update_in(WeirTransaction *transaction, ulonglong number, ulon
 {
   Bytes key= bytes_of_number(number), row= bytes_of_number(value);
   bool unseen;
-  return weir_update(transaction, numbers, bytes_of(key), bytes_of(row), nullptr, 0, nullptr, 0, &unseen);
+  return weir_update(transaction, numbers, bytes_of(key), bytes_of(row), nullptr, 0, nullptr, 0,
+                     &unseen);
 }
 
 WeirResult write_number(ulonglong number, ulonglong value)
@@ -92,7 +94,8 @@ WeirResult write_number(ulonglong number, ulonglong value)
   else if (result == WEIR_RESULT_OK)
     result= update_in(writer.transaction, number, value);
   // The log has it before the commit of the rows that it is for.
-  return result == WEIR_RESULT_OK ? weir_commit(writer.transaction, WEIR_DURABILITY_RELAXED) : result;
+  return result == WEIR_RESULT_OK ? weir_commit(writer.transaction, WEIR_DURABILITY_RELAXED)
+                                  : result;
 }
 
 void take_back_number(ulonglong number, ulonglong written, ulonglong value)
@@ -100,8 +103,8 @@ void take_back_number(ulonglong number, ulonglong written, ulonglong value)
   OwnTransaction writer;
   ulonglong before;
   if (writer.begin() == WEIR_RESULT_OK &&
-      read_in(writer.transaction, number, WEIR_LOCK_EXCLUSIVE, &before) == WEIR_RESULT_OK && before == written &&
-      update_in(writer.transaction, number, value) == WEIR_RESULT_OK)
+      read_in(writer.transaction, number, WEIR_LOCK_EXCLUSIVE, &before) == WEIR_RESULT_OK &&
+      before == written && update_in(writer.transaction, number, value) == WEIR_RESULT_OK)
     weir_commit(writer.transaction, WEIR_DURABILITY_RELAXED);
 }
 

@@ -27,7 +27,8 @@ WeirResult Scanner::open(const WeirTable *table, uint32_t index, bool backward)
   WeirBound all= {WEIR_BOUND_KIND_OPEN, {nullptr, 0}};
   if (WeirResult result= reader.begin(WEIR_ISOLATION_READ_UNCOMMITTED))
     return result;
-  return weir_scan_open(reader.transaction, table, index, all, all, backward, WEIR_LOCK_NONE, &scan);
+  return weir_scan_open(reader.transaction, table, index, all, all, backward, WEIR_LOCK_NONE,
+                        &scan);
 }
 
 } // namespace weir

@@ -65,7 +65,8 @@ static void put_back(const Bytes &name, const Bytes &table, const Bytes &before)
     my_rename(path_of(table, LIST).c_str(), path_of(before, LIST).c_str(), MYF(MY_WME));
   Bytes old_name= before + name.substr(table.size());
   if (rename_table(name, old_name, patience_of(nullptr)) == WEIR_RESULT_OK)
-    sql_print_information("WEIR: table %s is %s again: its RENAME was cut short", name.c_str(), old_name.c_str());
+    sql_print_information("WEIR: table %s is %s again: its RENAME was cut short", name.c_str(),
+                          old_name.c_str());
   else
     sql_print_error("WEIR: table %s could not be renamed: %s", name.c_str(), weir_error_message());
 }
@@ -135,8 +136,10 @@ void tell_lost_partitions()
       write_table_before(name, Bytes());
   }
   for (const Bytes &table : lost)
-    sql_print_warning("WEIR: partitions of %s have lost its definition; they are kept. Put back its files (%s and "
-                      "%s), or give them up with DROP TABLE", table.c_str(), reg_ext, LIST);
+    sql_print_warning(
+        "WEIR: partitions of %s have lost its definition; they are kept. Put back its files (%s "
+        "and %s), or give them up with DROP TABLE",
+        table.c_str(), reg_ext, LIST);
 }
 
 void drop_left_lists()
@@ -144,7 +147,8 @@ void drop_left_lists()
   for (const Bytes &table : tables_with(LIST))
     if (lacks_file(table, reg_ext) && partitions_of(table).empty() && has_list_of_ours(table) &&
         !my_delete(path_of(table, LIST).c_str(), MYF(MY_WME)))
-      sql_print_information("WEIR: list of partitions %s is deleted: a crash left it behind", table.c_str());
+      sql_print_information("WEIR: list of partitions %s is deleted: a crash left it behind",
+                            table.c_str());
 }
 
 WeirResult drop_with_list(const Bytes &table, WeirPatience patience)

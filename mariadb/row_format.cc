@@ -30,8 +30,8 @@ RowFormat::Column RowFormat::describe(TABLE *table, Field *field)
     c.length= field->field_length;
     c.length_bytes= static_cast<Field_varstring *>(field)->length_bytes;
   }
-  else if (field->real_type() == MYSQL_TYPE_STRING && field->type_handler() == &type_handler_string &&
-           field->charset() != &my_charset_bin)
+  else if (field->real_type() == MYSQL_TYPE_STRING &&
+           field->type_handler() == &type_handler_string && field->charset() != &my_charset_bin)
     c.form= Form::Char;
   else
     c.form= Form::Fixed;
@@ -56,7 +56,8 @@ bool RowFormat::read_dropped(const Bytes &dropped, std::vector<Column> &out)
   while (from < end)
   {
     size_t stored, can_be_null, length;
-    if (!take_number(from, end, stored) || !take_number(from, end, can_be_null) || !take_number(from, end, length))
+    if (!take_number(from, end, stored) || !take_number(from, end, can_be_null) ||
+        !take_number(from, end, length))
       return false;
     Column c= {};
     c.form= length == 0 ? Form::Var : Form::Fixed;
@@ -258,7 +259,8 @@ bool RowFormat::are_same(TABLE *table, const uchar *one, const uchar *other) con
 }
 
 // One column; returns where it ends, or null if its bytes make no sense.
-const uchar *RowFormat::take(const Column &c, const uchar *from, const uchar *end, uchar *to, bool wanted)
+const uchar *RowFormat::take(const Column &c, const uchar *from, const uchar *end, uchar *to,
+                             bool wanted)
 {
   size_t len= c.length;
   if (c.form == Form::Fixed ? size_t(end - from) < len : !take_length(from, end, len))
@@ -311,7 +313,8 @@ void RowFormat::want(const MY_BITMAP *wanted, std::vector<uchar> &out) const
   out.resize(last);
 }
 
-bool RowFormat::decode(TABLE *table, WeirBytes row, const std::vector<uchar> &wanted, uchar *record) const
+bool RowFormat::decode(TABLE *table, WeirBytes row, const std::vector<uchar> &wanted,
+                       uchar *record) const
 {
   const uchar *from= row.data, *end= from + row.len;
   size_t stored;

@@ -81,7 +81,8 @@ private:
   const Column *column_of(const Field *field) const;
   bool fill(TABLE *table, const uchar *others, const Bytes &row);
   static Value value_in(const Column &c, TABLE *table, const uchar *record);
-  static const uchar *take(const Column &c, const uchar *from, const uchar *end, uchar *to, bool wanted);
+  static const uchar *take(const Column &c, const uchar *from, const uchar *end, uchar *to,
+                           bool wanted);
 };
 
 } // namespace weir

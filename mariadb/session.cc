@@ -21,7 +21,8 @@ static std::unordered_set<Session *> sessions;
 // a commit waits for others: the server wants to know who waits for them.
 Session::Session(THD *thd)
     : connection(thd->thread_id),
-      canceller(weir_canceller_open(thd->slave_thread || thd_need_wait_reports(thd) ? thd : nullptr))
+      canceller(
+          weir_canceller_open(thd->slave_thread || thd_need_wait_reports(thd) ? thd : nullptr))
 {
   std::lock_guard<std::mutex> guard(listing);
   sessions.insert(this);
@@ -74,7 +75,8 @@ int Session::begin_statement(THD *thd, bool reads_only)
     weir_canceller_renew(canceller);
     if (is_killed(thd))
       cancel();
-    if (WeirResult result= weir_statement_begin(transaction, lock_wait_timeout_ms(thd), locks_ranges(thd)))
+    if (WeirResult result=
+            weir_statement_begin(transaction, lock_wait_timeout_ms(thd), locks_ranges(thd)))
       return error_of(result, thd);
     in_statement= true;
   }

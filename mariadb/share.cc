@@ -32,11 +32,11 @@ int Share::drop_unknown(std::vector<Bytes> &names, const TABLE *form)
       unknown.push_back(bytes_of(name));
   if (unknown.empty())
     return 0;
-  if (form->in_use && form->in_use->mdl_context.is_lock_owner(MDL_key::TABLE, form->s->db.str,
-                                                              form->s->table_name.str, MDL_SHARED_NO_WRITE))
+  if (form->in_use && holds_lock_of(form->in_use, form, MDL_SHARED_NO_WRITE))
     return 0;
-  sql_print_warning("WEIR: table %s has %zu indexes that its definition doesn't name; they are dropped",
-                    name.c_str(), unknown.size());
+  sql_print_warning(
+      "WEIR: table %s has %zu indexes that its definition doesn't name; they are dropped",
+      name.c_str(), unknown.size());
   WeirTableChange drops= {table, unknown.data(), unknown.size(), nullptr, 0, nullptr, 0, nullptr};
   WeirPatience patience= patience_of(current_thd);
   WeirAlteration *alteration;

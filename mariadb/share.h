@@ -46,7 +46,8 @@ public:
   // Figures of the table, when they were asked for last and how many changes there had been. Each
   // statement reads them: without LOCK_share, at which all connections would meet. They are
   // estimates, and needn't be of one moment.
-  alignas(LINE) std::atomic<ulonglong> rows{0}, data_bytes{0}, index_bytes{0}, asked_at{0}, changes_before{0};
+  alignas(LINE) std::atomic<ulonglong> rows{0}, data_bytes{0}, index_bytes{0}, asked_at{0},
+      changes_before{0};
   std::atomic<bool> is_known{false};
   // Rows for each distinct value of each index's first parts, and how many rows there were when
   // these were counted; see `analyze`. Under LOCK_share.

@@ -7,9 +7,16 @@ bool in_transaction(THD *thd)
   return thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN);
 }
 
+bool holds_lock_of(THD *thd, const TABLE *table, enum_mdl_type type)
+{
+  return thd->mdl_context.is_lock_owner(MDL_key::TABLE, table->s->db.str, table->s->table_name.str,
+                                        type);
+}
+
 bool is_update_ignore(THD *thd)
 {
-  return thd->lex->ignore && (thd->lex->sql_command == SQLCOM_UPDATE || thd->lex->sql_command == SQLCOM_UPDATE_MULTI);
+  return thd->lex->ignore &&
+         (thd->lex->sql_command == SQLCOM_UPDATE || thd->lex->sql_command == SQLCOM_UPDATE_MULTI);
 }
 
 // Whether the statement is or may be repeated by a replica, in the order of commits: it has to find
@@ -96,15 +103,15 @@ static bool locks_what_it_reads(THD *thd)
 // that calls them is logged as it stands.
 static bool locks_for_caller(THD *thd, thr_lock_type type)
 {
-  return type == TL_READ_NO_INSERT && thd->lex->requires_prelocking() && thd_tx_isolation(thd) > ISO_READ_COMMITTED;
+  return type == TL_READ_NO_INSERT && thd->lex->requires_prelocking() &&
+         thd_tx_isolation(thd) > ISO_READ_COMMITTED;
 }
 
 // Whether the server may copy a table: it keeps others from writing then, which the CHECK of a
 // partition doesn't, though that is an ALTER, too.
 static bool may_be_copied(THD *thd, const TABLE *table)
 {
-  return may_copy_table(thd) &&
-         thd->mdl_context.is_lock_owner(MDL_key::TABLE, table->s->db.str, table->s->table_name.str, MDL_SHARED_UPGRADABLE);
+  return may_copy_table(thd) && holds_lock_of(thd, table, MDL_SHARED_UPGRADABLE);
 }
 
 WeirLock lock_for(THD *thd, thr_lock_type type, const TABLE *table, bool is_temporary)
@@ -123,7 +130,8 @@ WeirLock lock_for(THD *thd, thr_lock_type type, const TABLE *table, bool is_temp
     // waits until it is decided, and has its rows then.
     if (!is_temporary && may_be_copied(thd, table))
       return WEIR_LOCK_SHARED;
-    return locks_what_it_reads(thd) || locks_for_caller(thd, type) ? WEIR_LOCK_SHARED : WEIR_LOCK_NONE;
+    return locks_what_it_reads(thd) || locks_for_caller(thd, type) ? WEIR_LOCK_SHARED
+                                                                   : WEIR_LOCK_NONE;
   }
 }
 

@@ -15,6 +15,9 @@ inline bool is_killed(THD *thd)
   return thd_kill_level(thd) != THD_IS_NOT_KILLED;
 }
 
+// Whether the connection holds a metadata lock of a table.
+bool holds_lock_of(THD *thd, const TABLE *table, enum_mdl_type type);
+
 // Whether the statement passes over rows that would become duplicates of others.
 bool is_update_ignore(THD *thd);
 

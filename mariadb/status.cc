@@ -26,8 +26,8 @@ static std::vector<Figure> figures()
 }
 
 // The server copies what it is shown before it asks again; two connections may ask at once.
-static int show_figures(MYSQL_THD thd, struct st_mysql_show_var *var, void *, struct system_status_var *,
-                        enum enum_var_type)
+static int show_figures(MYSQL_THD thd, struct st_mysql_show_var *var, void *,
+                        struct system_status_var *, enum enum_var_type)
 {
   std::vector<Figure> all= figures();
   auto vars= static_cast<SHOW_VAR *>(thd_calloc(thd, (all.size() + 1) * sizeof(SHOW_VAR)));
@@ -46,7 +46,8 @@ static int show_figures(MYSQL_THD thd, struct st_mysql_show_var *var, void *, st
   return 0;
 }
 
-static int show_backup(MYSQL_THD thd, struct st_mysql_show_var *var, void *, struct system_status_var *, enum enum_var_type)
+static int show_backup(MYSQL_THD thd, struct st_mysql_show_var *var, void *,
+                       struct system_status_var *, enum enum_var_type)
 {
   Bytes text= backup_text();
   var->type= SHOW_CHAR;
@@ -65,14 +66,14 @@ static int show_number(MYSQL_THD thd, struct st_mysql_show_var *var, ulonglong n
   return 0;
 }
 
-static int show_backup_stages(MYSQL_THD thd, struct st_mysql_show_var *var, void *, struct system_status_var *,
-                              enum enum_var_type)
+static int show_backup_stages(MYSQL_THD thd, struct st_mysql_show_var *var, void *,
+                              struct system_status_var *, enum enum_var_type)
 {
   return show_number(thd, var, backup_stages());
 }
 
-static int show_binlog_writeback(MYSQL_THD thd, struct st_mysql_show_var *var, void *, struct system_status_var *,
-                                 enum enum_var_type)
+static int show_binlog_writeback(MYSQL_THD thd, struct st_mysql_show_var *var, void *,
+                                 struct system_status_var *, enum enum_var_type)
 {
   return show_number(thd, var, binlog_writeback_bytes());
 }

@@ -27,7 +27,7 @@ static ST_FIELD_INFO locks_fields[]= {
 
 static ST_FIELD_INFO index_fields[]= {
     Column("TABLE_SCHEMA", Varchar(NAME_CHAR_LEN), NOT_NULL),
-    Column("TABLE_NAME", Varchar(4 * NAME_CHAR_LEN), NOT_NULL), // with the names of partition and subpartition
+    Column("TABLE_NAME", Varchar(4 * NAME_CHAR_LEN), NOT_NULL), // with (sub)partition
     Column("INDEX_NAME", Varchar(NAME_CHAR_LEN), NOT_NULL),
     Column("ENTRIES", ULonglong(), NOT_NULL),
     Column("LEAF_PAGES", ULonglong(), NOT_NULL),
@@ -216,8 +216,10 @@ static bool may_install()
 {
   if (!hton || !database || hton2plugin[hton->slot]->state != PLUGIN_IS_DELETED)
     return true;
-  my_printf_error(ER_PLUGIN_INSTALLED, "WEIR was uninstalled, but is still in use: it can be installed again when the "
-                  "transactions and connections that use it have ended, and FLUSH TABLES has closed its tables", MYF(0));
+  my_printf_error(
+      ER_PLUGIN_INSTALLED,
+      "WEIR was uninstalled, but is still in use: it can be installed again when the transactions "
+      "and connections that use it have ended, and FLUSH TABLES has closed its tables", MYF(0));
   return false;
 }
 
@@ -231,7 +233,11 @@ static int init(void *p, ST_FIELD_INFO *fields, int fill_table(THD *, TABLE_LIST
   return 0;
 }
 
-int init_transactions_table(void *p) { return init(p, Show::transactions_fields, fill<put_transactions>); }
+int init_transactions_table(void *p)
+{
+  return init(p, Show::transactions_fields, fill<put_transactions>);
+}
+
 int init_index_table(void *p) { return init(p, Show::index_fields, fill<put_indexes>); }
 int init_locks_table(void *p) { return init(p, Show::locks_fields, fill<put_locks>); }
 
