@@ -6,8 +6,7 @@
 namespace weir {
 
 // BACKUP STAGE START and END. A copy that was asked for before the start is begun at the end, if
-// commits are blocked then: so its moment is that of all else that is backed up. A thread of its
-// own makes it.
+// commits are blocked then, so that it is of the same moment as all else. A thread makes it.
 void prepare_for_backup();
 void end_backup();
 

@@ -15,8 +15,7 @@ namespace weir {
 class Bulk
 {
 public:
-  // Begins, for rows that have entries in these indexes, unless another statement has begun and not
-  // ended.
+  // Begins, for rows that have entries in these indexes, unless another statement is at it.
   bool begin(const std::vector<uint32_t> &indexes);
   void end();
   void clear();

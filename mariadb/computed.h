@@ -17,15 +17,13 @@ namespace weir {
 // The virtual columns of a key.
 std::vector<Field *> computed_parts_of(const KeyFormat &key);
 
-// While it lives, a record has the right values of some virtual columns; then all is as it was
-// before.
+// While it lives, a record has the right values of some virtual columns; then the old ones.
 class Computed
 {
 public:
   Computed(TABLE *table, const std::vector<Field *> &columns, const uchar *record);
   ~Computed();
-  // Has the record keep a column's value; that of a BLOB is put into `value`, and stays valid as
-  // long as that.
+  // Has the record keep a column's value; that of a BLOB is put into `value`, and lives as long.
   void keep(Field *column, std::string &value);
   Computed(const Computed &)= delete;
   Computed &operator=(const Computed &)= delete;
@@ -34,8 +32,7 @@ private:
   TABLE *table;
   uchar *record;
   std::vector<uchar> kept;
-  // All virtual BLOBs, since one column may be computed from another, and what was in their
-  // buffers.
+  // All virtual BLOBs, since one column may be computed from another, and their buffers' contents.
   std::vector<Field_blob *> blobs;
   std::unique_ptr<String[]> buffers;
 

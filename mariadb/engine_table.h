@@ -18,8 +18,7 @@ Bytes table_name(const char *path);
 bool has_base(const Bytes &name, const Bytes &begins);
 // Whether it is the table of one connection.
 bool is_temporary(const Bytes &name);
-// Whether it is in one of the server's databases: neither the engine's own, nor in the directory of
-// temporary files.
+// Whether it is in a database of the server's: neither the engine's own nor a temporary one.
 bool is_in_database(const Bytes &name);
 
 // A table, open while this lives.

@@ -81,8 +81,7 @@ int ha_weir::open(const char *name, int, uint)
     return error;
 
   hidden= table->s->primary_key == MAX_KEY;
-  // An UPDATE that changes this key first collects the rows: a scan would come to a row again that
-  // moves ahead of it.
+  // An UPDATE that changes this key first collects the rows: else it would meet them again.
   key_used_on_scan= table->s->primary_key;
   sequence= table->s->table_type == TABLE_TYPE_SEQUENCE;
   keys.resize(table->s->keys);
@@ -220,8 +219,7 @@ int ha_weir::external_lock(THD *thd, int type)
 
 int ha_weir::start_stmt(THD *thd, thr_lock_type type)
 {
-  // The server asks as it locks: for the statement that has called the trigger or function whose
-  // statement this is.
+  // The server asks as it locks: for the statement that has called this one's trigger or function.
   cached_table_flags= table_flags();
   return start(thd, type);
 }
@@ -249,8 +247,7 @@ int ha_weir::fail(WeirResult result)
   return result == WEIR_RESULT_OK ? 0 : error_of(result, ha_thd());
 }
 
-// What the server puts into the error of a code that it has no words for; whether trying again may
-// help.
+// What the server adds to an error that it has no words for; whether trying again may help.
 bool ha_weir::get_error_message(int error, String *text)
 {
   const char *words= weir_error_message();

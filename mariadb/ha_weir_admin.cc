@@ -86,8 +86,7 @@ int ha_weir::sum_rows(THD *thd, std::vector<Sum> &sums)
   return error == HA_ERR_END_OF_FILE ? 0 : error;
 }
 
-// Whether the entry at hand, of an index, is its row's: of one that isn't current only the row can
-// tell.
+// Whether the entry at hand is its row's: of one that isn't current only the row can tell.
 bool ha_weir::is_of_its_row(uint index)
 {
   key_is_due= false;
@@ -176,8 +175,7 @@ extern "C" size_t split_key(void *context, WeirBytes key, size_t *ends)
   return splitter->key->split(key, ends, splitter->parts);
 }
 
-// Counts how many rows there are for each value of each index's first parts, in samples of large
-// tables.
+// Counts the rows for each value of each index's first parts, in samples of large tables.
 int ha_weir::count_values()
 {
   WeirIndexFigures of_rows= {};

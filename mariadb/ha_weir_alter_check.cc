@@ -118,8 +118,7 @@ static bool is_allowed(Field *field)
   return bitmap_is_clear_all(&altered->tmp_set) && (check->val_bool() || check->null_value);
 }
 
-// Whether a new column's value is the same for all rows that are there, and fits. Leaves it in the
-// record.
+// Whether a new column's value is the same for all rows, and fits. Leaves it in the record.
 static bool is_constant(Field *field)
 {
   if (field->vcol_info || field->unireg_check == Field::NEXT_NUMBER || !is_allowed(field))
@@ -164,8 +163,7 @@ static bool keeps_rows(TABLE *altered, const Alter_inplace_info *info)
   return true;
 }
 
-// Whether columns that partitions are by come in another order: which partition a row is in by KEY
-// depends on that.
+// Whether columns that partitions are by come in another order: KEY finds rows' partitions by that.
 static bool moves_partition_columns(const Alter_inplace_info *info)
 {
   uint last= 0;
@@ -264,7 +262,6 @@ enum_alter_inplace_result ha_weir::check_if_supported_inplace_alter(TABLE *alter
   }
   if (info->index_add_count == 0)
     return HA_ALTER_INPLACE_NO_LOCK;
-  // For a moment, to begin with, nobody else uses the table: the server waits for them, and sees
-  // who waits for whom.
+  // For a moment, to begin with, nobody else uses the table: the server waits for them.
   return HA_ALTER_INPLACE_NOCOPY_NO_LOCK;
 }

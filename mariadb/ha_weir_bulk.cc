@@ -75,8 +75,7 @@ int ha_weir::end_bulk_insert()
   Accounted accounted(this);
   if (!bulk)
     return 0;
-  // After the error of a row that came later, a duplicate among those before is the statement's
-  // first error.
+  // After the error of a later row, a duplicate among those before is the statement's first error.
   THD *thd= ha_thd();
   bool has_failed= thd->is_error();
   int error= has_failed && is_killed(thd) ? 0 : insert_collected();

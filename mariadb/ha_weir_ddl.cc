@@ -155,8 +155,7 @@ static bool is_to_be_emptied(THD *thd, partition_info *partitions, const Bytes &
   return false;
 }
 
-// What the statement empties: this table, and of a partitioned one all other partitions that are to
-// be emptied.
+// What the statement empties: this table, or of a partitioned one all partitions that are meant.
 std::vector<Bytes> ha_weir::to_be_emptied() const
 {
   std::vector<Bytes> names= {share->name};

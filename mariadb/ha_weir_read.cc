@@ -139,8 +139,7 @@ int ha_weir::go_on(uint32_t index, bool back, WeirBoundKind from, uchar *buf)
   return next_entry(buf);
 }
 
-// Goes on in a direction: from the entry at hand if the scan goes the other way, or from the end of
-// one key.
+// Goes on: from the entry at hand if the scan goes the other way, or from the end of one key.
 int ha_weir::turn(bool back, uchar *buf)
 {
   uint32_t index= index_position(active_index);

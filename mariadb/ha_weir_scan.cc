@@ -229,8 +229,7 @@ int ha_weir::read_entry(uchar *buf, bool &skip)
     if (error || skip)
       return error;
   }
-  // The server may want no more than positions, and yet compare columns that the index holds in
-  // part.
+  // The server may want positions alone, and yet compare columns that the index holds in part.
   if (only_index && at.current && key.is_whole())
     return key.decode(table, at.key, at.value, wanted().entries[active_index], buf)
                ? 0
@@ -272,8 +271,7 @@ int ha_weir::read_entry(uchar *buf, bool &skip)
   return 0;
 }
 
-// Of rows that the server merges in the order of an index it computes virtual columns only
-// afterwards.
+// Of rows that the server merges in the order of an index it computes virtual columns too late.
 void ha_weir::compute_for_merge(uchar *buf)
 {
   const std::vector<Field *> &columns= computed_parts[active_index];

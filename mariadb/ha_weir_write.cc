@@ -129,8 +129,7 @@ WeirResult ha_weir::lock_row(const Bytes &key)
   return result;
 }
 
-// Locks the row that is in the way of the one of `pk` and `new_entries`. `NOT_FOUND`: it isn't any
-// more.
+// Locks the row that is in the way of that of `pk` and `new_entries`. `NOT_FOUND`: it has gone.
 WeirResult ha_weir::lock_duplicate()
 {
   // A number that the engine gave is nothing that the server asks for.
@@ -499,8 +498,7 @@ void ha_weir::get_auto_increment(ulonglong offset, ulonglong increment, ulonglon
   *reserved= wanted;
 }
 
-// A row has a value, perhaps one that somebody chose: the next one is above it, also after a
-// restart.
+// A row has a value, perhaps a chosen one: the next one is above it, also after a restart.
 int ha_weir::note_auto_increment(const uchar *record)
 {
   Field *field= table->found_next_number_field;

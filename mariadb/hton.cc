@@ -173,8 +173,7 @@ static void commit_checkpoint_request(void *cookie)
     sql_print_error("WEIR: %s", weir_error_message());
 }
 
-// The server keeps a savepoint anywhere in memory, and needn't tell when it forgets one: it is
-// numbers.
+// The server keeps a savepoint anywhere in memory, and may forget one silently: it is numbers.
 struct SavepointData
 {
   uint64_t savepoint;
@@ -288,8 +287,7 @@ static void drop_database(handlerton *, char *path)
     drop_table_or_warn(name, patience_of(current_thd));
 }
 
-// Whether an ALTER in place that a crash has interrupted was done: to all partitions then, or to
-// none.
+// Whether an ALTER in place that a crash has interrupted was done, to all partitions or to none.
 static int check_version(handlerton *, const char *path, const LEX_CUSTRING *version, ulonglong)
 {
   static const int IS_VERSION= 0, IS_ANOTHER= 1, IS_UNKNOWN= 2;
@@ -369,8 +367,7 @@ static int ddl_is_recovered(handlerton *)
 
 /* Start and end */
 
-// The database has just been made. There may have been another one: then the server has definitions
-// of its tables.
+// The database is new. There may have been another one, whose tables the server still defines.
 static void tell_lost_tables()
 {
   std::vector<Bytes> lost= tables_defined();

@@ -8,8 +8,7 @@ namespace weir {
 
 static const char SETTING[]= "/sys/kernel/mm/transparent_hugepage/enabled";
 
-// Off for all memory, and off except where advised; the second is not in every system's headers
-// yet.
+// Off for all memory, and off except where advised, which not every system's headers have.
 static const int OFF= 1;
 static const unsigned long EXCEPT_ADVISED= 1 << 1;
 

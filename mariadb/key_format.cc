@@ -177,8 +177,7 @@ bool KeyFormat::decode(TABLE *table, WeirBytes key, WeirBytes value, size_t part
   return hidden || decode_appended(table, pk, cover, cover_end, record);
 }
 
-// Columns of the primary key that the index itself lacks. A unique index holds the whole primary
-// key.
+// Columns of the primary key that the index itself lacks. A unique index holds all of that.
 bool KeyFormat::decode_appended(TABLE *table, WeirBytes pk, const uchar *cover,
                                 const uchar *cover_end, uchar *record) const
 {
@@ -247,8 +246,7 @@ bool KeyFormat::touches(const MY_BITMAP *columns) const
   for (const Part &part : own)
     if (bitmap_is_set(columns, part.field->field_index))
       return true;
-  // Of the primary key's columns, the entry may hold what their bytes in the key don't tell: upper
-  // case.
+  // Of the primary key's columns, the entry may hold what their bytes don't tell: upper case.
   for (const Part &part : appended)
     if (bitmap_is_set(columns, part.field->field_index))
       return true;

@@ -63,8 +63,7 @@ static void append_run(Bytes &out, size_t n, bool less)
   out.push_back(static_cast<char>(less ? n : 255 - n));
 }
 
-// Where the next space begins, or the end. Weights of several bytes begin at a multiple of the
-// width.
+// Where the next space begins, or the end. Wide weights begin at a multiple of the width.
 static const uchar *next_space(const uchar *ptr, const uchar *end, const uchar *space, uint width)
 {
   if (width == 1)
@@ -174,19 +173,21 @@ void Part::init(TABLE *table, KEY_PART_INFO *info, uchar keys_made)
     length= static_cast<uint16>(field->pack_length());
 }
 
-// Two collations of the server's take off spaces at the end and compare the rest, though they
-// aren't NO PAD.
-static bool is_trimmed(CHARSET_INFO *cs)
+static bool is_collation(CHARSET_INFO *cs, const char *name)
 {
-  return !strcmp(cs->coll_name.str, "cp1250_czech_cs") ||
-         !strcmp(cs->coll_name.str, "latin2_czech_cs");
+  return !strcmp(cs->coll_name.str, name);
 }
 
-// One of these compares its first two levels word by word: weights of all levels together are in
-// that order.
+// It compares its first two levels word by word, as its weights of all levels do.
 static bool is_by_words(CHARSET_INFO *cs)
 {
-  return !strcmp(cs->coll_name.str, "latin2_czech_cs");
+  return is_collation(cs, "latin2_czech_cs");
+}
+
+// Two collations take off spaces at the end and compare the rest, though they aren't NO PAD.
+static bool is_trimmed(CHARSET_INFO *cs)
+{
+  return is_by_words(cs) || is_collation(cs, "cp1250_czech_cs");
 }
 
 /*
@@ -230,7 +231,7 @@ void Part::init_text(uchar keys_made)
   }
   kind= Kind::Weights;
   ends_at_zero= keys_made != KEYS_BEFORE_NO_PAD && variable &&
-                !strcmp(cs->coll_name.str, "tis620_thai_nopad_ci");
+                is_collation(cs, "tis620_thai_nopad_ci");
   by_code= keys_made != KEYS_BEFORE_NO_PAD && !strncmp(cs->coll_name.str, "big5_chinese_", 13);
   bool by_level= cs->levels_for_order && (!is_by_words(cs) || keys_made <= KEYS_BEFORE_WORDS);
   uchar blank[8];
@@ -284,8 +285,7 @@ Value Part::cut(Value v) const
   return v;
 }
 
-// Text by its codes, as the collations of Big5 compare it. Their own weights, numbers of strokes,
-// are coarser.
+// Text by its codes, as the collations of Big5 compare it. Their own weights are coarser.
 static size_t append_codes(CHARSET_INFO *cs, uchar *to, size_t room, Value v)
 {
   uchar *begin= to;
@@ -335,8 +335,7 @@ void Part::append_weights(Value v, Bytes &out) const
   {
     const Level &level= levels[i];
     size_t len;
-    // Full to the brim, the room may have been too small, whatever the collation says: all weights
-    // are needed.
+    // Full to the brim, the room may have been too small, whatever the collation says.
     while ((len= weigh(v, level, weights, room)) + WEIGHT_BYTES > room)
       make_room(2 * room);
     if (level.end == End::Bare)

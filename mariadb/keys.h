@@ -83,8 +83,7 @@ private:
   uint null_offset, offset, chars;
   uchar null_bit;
   CHARSET_INFO *cs;
-  // Of each level of the collation: its flag, the weight of a space, and what a value is compared
-  // as.
+  // Of each level of the collation: its flag, a space's weight, and what a value is compared as.
   enum class End : uchar
   {
     Padded, // as if followed by endless spaces
@@ -133,8 +132,7 @@ public:
   void primary_key(TABLE *table, const uchar *record, Bytes &out) const;
   // Bytes of the first parts of a key image, as many as `map` says.
   void from_image(const uchar *image, key_part_map map, Bytes &out) const;
-  // Whether these bytes stand for all of the parts: those of the primary key aren't in the keys of
-  // a unique index.
+  // Whether these bytes stand for all parts: keys of a unique index lack those of the primary key.
   bool takes(key_part_map map) const { return !(map >> own.size() >> (unique ? 0 : extension)); }
 
   // The entry of a row. `pk`: the row's primary key.

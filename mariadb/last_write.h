@@ -26,8 +26,7 @@ public:
   void note(const LastWrite &table);
   void end_statement();
   void rollback_statement() { in_statement.clear(); }
-  // How many there are by now, without those of the statement that is on; and forgets those that
-  // came later.
+  // How many there are by now, without the running statement's; and forgets those that came later.
   size_t count() const { return before.size(); }
   void rollback_to(size_t count) { before.resize(count); }
   void commit();

@@ -12,8 +12,7 @@ struct Meta
   Bytes version; // the definition's unique id
   Bytes added;   // a row with the values that rows from before a column was added lack
   Places places; // of columns in rows
-  // Of a partition that was given to another table and not opened since; or its own table. See
-  // partitions.h.
+  // Of a partition that was given away and not opened since; or its own table. See partitions.h.
   Bytes table_before;
   uchar keys_made= KEYS_NOW; // see keys.h
 
@@ -27,8 +26,7 @@ inline Bytes to_bytes(const LEX_CUSTRING &version)
   return Bytes(reinterpret_cast<const char *>(version.str), version.length);
 }
 
-// An error if it isn't understood, too: then nothing may be written in its place. `name`: the
-// table's.
+// An error, too, if it isn't understood: nothing may take its place then. `name`: the table's.
 WeirResult read_meta(const WeirTable *table, const Bytes &name, Meta *meta);
 WeirResult write_meta(const WeirTable *table, const Meta &meta);
 // Of a table that isn't open.

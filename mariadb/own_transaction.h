@@ -5,8 +5,7 @@
 
 namespace weir {
 
-// A transaction of its own for one statement, or a part of it, whatever becomes of the
-// connection's.
+// A transaction for a statement, or a part of it, whatever becomes of the connection's.
 class OwnTransaction
 {
 public:

@@ -40,11 +40,9 @@ void tell_lost_partitions();
 // And deletes lists of tables that have neither definition nor partitions.
 void drop_left_lists();
 
-// Drops all partitions of a table, and then the server's list of them; NO_TABLE if there is
-// neither.
+// Drops all partitions of a table, and then the server's list of them; NO_TABLE: neither is there.
 WeirResult drop_with_list(const Bytes &table, WeirPatience patience);
-// Gives all partitions of a table, and the server's list of them, another table's name; NO_TABLE if
-// there is neither.
+// Gives all partitions of a table, and the server's list, another one's name; NO_TABLE as before.
 WeirResult rename_with_list(const Bytes &from, const Bytes &to, WeirPatience patience);
 
 } // namespace weir

@@ -47,8 +47,7 @@ public:
   Bytes added_row(TABLE *table, const uchar *record, const Bytes &before);
   // Which of a row's columns are wanted, up to the last one that is; null: all.
   void want(const MY_BITMAP *columns, std::vector<uchar> &wanted) const;
-  // Puts the columns that are wanted into a record. Blobs point into `row`. False: the bytes make
-  // no sense.
+  // Puts the wanted columns into a record. Blobs point into `row`. False: the bytes make no sense.
   bool decode(TABLE *table, WeirBytes row, const std::vector<uchar> &wanted, uchar *record) const;
 
 private:

@@ -116,8 +116,7 @@ int Session::commit(THD *thd)
   }
   else if (transaction)
   {
-    // A replica's next worker, which waits for its turn, goes on before the log has this: both may
-    // be one sync's.
+    // A replica's next worker goes on before the log has this: both may be one sync's.
     result= weir_commit_in_order(transaction, wanted_durability());
     if (result == WEIR_RESULT_OK)
     {
@@ -173,8 +172,7 @@ int Session::prepare(THD *thd, const Bytes &xid, bool users_own)
     return 0;
   prepared_by_user= users_own;
   end_statement();
-  // What has changed nothing that outlives the connection is rolled back with it: nobody could look
-  // for it.
+  // What has changed nothing that outlives the connection ends with it: nobody could look for it.
   if (users_own && !may_write)
     return 0;
   int error= error_of(weir_prepare(transaction, bytes_of(xid), wanted_durability()), thd);

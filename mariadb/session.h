@@ -58,12 +58,10 @@ public:
   Written written;
   // That of the ALTER that is on.
   std::weak_ptr<Alteration> alteration;
-  // Index of the last duplicate. Of a partitioned table the server doesn't always ask the partition
-  // that found it.
+  // Index of the last duplicate. The server may ask another partition than the one that found it.
   uint duplicate= MAX_KEY;
 
-  // The connections of all transactions that have written or locked something, by the transactions'
-  // numbers.
+  // The connections of all transactions that have written or locked something, by their numbers.
   static std::unordered_map<uint64_t, my_thread_id> connections();
 
 private:
@@ -74,8 +72,7 @@ private:
   WeirCanceller *const canceller;
   bool in_statement= false, ordered= false, may_write= false;
   bool prepared_by_user= false; // though it may have nothing to be kept
-  // What the commit has come to, and the engine's words: it may have been another thread that asked
-  // for it.
+  // What the commit has come to, and the engine's words: another thread may have asked for it.
   WeirResult ordered_result= WEIR_RESULT_OK;
   Bytes ordered_words;
   std::vector<Bytes> to_drop;

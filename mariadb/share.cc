@@ -100,8 +100,7 @@ int Share::open(const Bytes &table_name, TABLE *form)
   return 0;
 }
 
-// Longest time between two values, in microseconds, that counts as many in a row; most that is
-// written ahead.
+// Longest time between two values, in microseconds, that counts as in a row; most written ahead.
 static const ulonglong IN_A_ROW_US= 20000, AHEAD_AT_MOST= 4096;
 
 WeirResult Share::recall(ulonglong *value)
@@ -142,8 +141,7 @@ void Share::forget(ulonglong new_name)
 
 Share::~Share()
 {
-  // What was written ahead isn't needed any more. The table may have been opened anew, and more
-  // have been written.
+  // What was written ahead is needed no more, unless the table was opened anew, and more written.
   if (highest && kept > highest + 1)
     take_back_number(number, kept, highest + 1);
   weir_table_close(table);

@@ -35,8 +35,7 @@ public:
   // all that writers change they lie on other cache lines than what everybody reads.
   alignas(LINE) std::atomic<ulonglong> next_hidden{0}, next_auto{0};
   std::atomic<bool> auto_is_known{false};
-  // See numbers.h. Finds out what was written before; makes sure that what is written is above a
-  // value.
+  // See numbers.h. Finds out what was written before; sees to it that more than `value` is.
   WeirResult recall(ulonglong *value);
   WeirResult keep(ulonglong value);
   // From now on the table's numbers begin anew, under another name.

@@ -142,8 +142,7 @@ WeirDurability durability()
   return static_cast<WeirDurability>(durability_index);
 }
 
-// Whether the statement says itself how long it waits: NOWAIT and WAIT n set the server's timeout
-// for it.
+// Whether the statement says how long it waits: NOWAIT and WAIT n set the server's timeout.
 static bool says_how_long_it_waits(THD *thd)
 {
   List_iterator_fast<set_var_base> it(thd->lex->stmt_var_list);
@@ -168,8 +167,7 @@ WeirOptions open_options()
                      nullptr};
 }
 
-// The log consists of whole files, a few at least: the variable shows what that comes to, as when
-// it is set later.
+// The log consists of whole files, a few at least: the variable shows what that comes to.
 void show_redo_capacity()
 {
   uint64_t actual;
