@@ -6,18 +6,9 @@
 
 namespace weir {
 
-uint index_named(const TABLE *table, const LEX_CSTRING &name)
-{
-  for (uint i= 0; i < table->s->keys; i++)
-    if (table->key_info[i].name.length == name.length &&
-        !memcmp(table->key_info[i].name.str, name.str, name.length))
-      return i;
-  return MAX_KEY;
-}
-
 uint added_index(const TABLE *altered, const Alter_inplace_info *info, uint nth)
 {
-  return index_named(altered, info->key_info_buffer[info->index_add_buffer[nth]].name);
+  return index_named(altered, info->key_info_buffer[info->index_add_buffer[nth]].name.str);
 }
 
 void Progress::made_one(THD *thd)

@@ -14,8 +14,6 @@ static const alter_table_operations COLUMNS=
     ALTER_PARSER_DROP_COLUMN | ALTER_DROP_STORED_COLUMN | ALTER_DROP_VIRTUAL_COLUMN |
     ALTER_STORED_COLUMN_ORDER | ALTER_VIRTUAL_COLUMN_ORDER | ALTER_COLUMN_NULLABLE;
 
-// The table's index of that name, or MAX_KEY.
-uint index_named(const TABLE *table, const LEX_CSTRING &name);
 // The altered table's number of an index that is added, or MAX_KEY.
 uint added_index(const TABLE *altered, const Alter_inplace_info *info, uint nth);
 

@@ -152,14 +152,7 @@ THR_LOCK_DATA **ha_weir::store_lock(THD *, THR_LOCK_DATA **to, thr_lock_type typ
 // Of a table that can't be locked these tell that it is corrupt.
 static bool tells_itself(THD *thd)
 {
-  switch (thd_sql_command(thd)) {
-  case SQLCOM_CHECK:
-  case SQLCOM_ANALYZE:
-  case SQLCOM_OPTIMIZE:
-    return true;
-  default:
-    return false;
-  }
+  return is_one_of(thd, {SQLCOM_CHECK, SQLCOM_ANALYZE, SQLCOM_OPTIMIZE});
 }
 
 void ha_weir::account()

@@ -238,6 +238,11 @@ private:
   uint32_t index_position(uint index) const { return share->positions[index]; }
   int open_scan(uint32_t index, WeirBound low, WeirBound high, bool back);
   void close_scan();
+  void drop_rest()
+  {
+    rest= {};
+    rest_given= 0;
+  }
   void pause_scan();
   void note_place();
   int step();

@@ -25,7 +25,7 @@ static void report_duplicate(TABLE *altered, std::deque<Change> &changes)
   const std::vector<uint> &numbers= changes.front().builder.numbers;
   for (uint32_t which= 0; which < numbers.size(); which++)
   {
-    if (index_named(altered, LEX_CSTRING{name.data(), name.size()}) != numbers[which])
+    if (index_named(altered, name) != numbers[which])
       continue;
     for (Change &change : changes)
       if (change.find_duplicate(which, twice))

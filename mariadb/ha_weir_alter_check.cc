@@ -68,7 +68,7 @@ static bool adds(Alter_info *info, const KEY *index)
 // since it is damaged for example.
 static bool makes_anew(THD *thd, const TABLE *table, const KEY_PART_INFO &part)
 {
-  if (thd_sql_command(thd) != SQLCOM_ALTER_TABLE && thd_sql_command(thd) != SQLCOM_CREATE_INDEX)
+  if (!is_one_of(thd, {SQLCOM_ALTER_TABLE, SQLCOM_CREATE_INDEX}))
     return false;
   const KEY *index= index_with_part(table, part);
   // A primary key is made anew with the table.
@@ -184,8 +184,7 @@ static bool keeps_primary(const TABLE *table, const TABLE *altered, const Alter_
   uint before= table->s->primary_key, after= altered->s->primary_key;
   if (before == MAX_KEY || after == MAX_KEY)
     return before == after;
-  const LEX_CSTRING &name= altered->key_info[after].name;
-  if (index_named(table, name) != before)
+  if (index_named(table, altered->key_info[after].name.str) != before)
     return false;
   for (uint i= 0; i < info->index_add_count; i++)
     if (added_index(altered, info, i) == after)

@@ -10,13 +10,8 @@ using namespace weir;
 
 static bool has_foreign_key(THD *thd)
 {
-  switch (thd_sql_command(thd)) {
-  case SQLCOM_CREATE_TABLE:
-  case SQLCOM_ALTER_TABLE:
-    break;
-  default:
+  if (!is_one_of(thd, {SQLCOM_CREATE_TABLE, SQLCOM_ALTER_TABLE}))
     return false;
-  }
   List_iterator<::Key> it(thd->lex->alter_info.key_list);
   while (::Key *key= it++)
     if (key->type == ::Key::FOREIGN_KEY)

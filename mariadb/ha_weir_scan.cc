@@ -28,8 +28,7 @@ void ha_weir::close_scan()
   key_is_due= false;
   weir_scan_close(scan);
   scan= nullptr;
-  rest= {};
-  rest_given= 0;
+  drop_rest();
   at_entry= has_place= at_end= scan_is_unlocked= is_unlocked= repeats= ends_with_range= false;
 }
 
@@ -100,8 +99,7 @@ int ha_weir::step()
     // It may be the last one.
     if (at_entry && !exact)
       note_place();
-    rest= {};
-    rest_given= 0;
+    drop_rest();
     WeirResult result= weir_scan_next(scan, transaction(), &at, &rest);
     if (result == WEIR_RESULT_NOT_FOUND)
     {
@@ -138,8 +136,7 @@ int ha_weir::repeat_locked(uchar *buf)
   {
     if (WeirResult ended= weir_scan_behind_as_of_now(scan, with, at.key))
       return fail(ended);
-    rest= {};
-    rest_given= 0;
+    drop_rest();
   }
   return result == WEIR_RESULT_OK ? read_primary(buf, bytes_of(pk), found) : fail(result);
 }
@@ -290,8 +287,7 @@ void ha_weir::compute_for_merge(uchar *buf)
 void ha_weir::read_anew_behind()
 {
   weir_scan_behind(scan, at.key);
-  rest= {};
-  rest_given= 0;
+  drop_rest();
 }
 
 static int outcome(check_result_t result, bool &skip)

@@ -54,11 +54,8 @@ size_t ha_weir::list_entries(const std::vector<uint> &indexes, const std::vector
 // The server asks for the index by its number.
 int ha_weir::duplicate_error(WeirResult result)
 {
-  const char *name= weir_error_index();
-  duplicate= table->s->primary_key;
-  for (uint i : secondary)
-    if (!strcmp(table->key_info[i].name.str, name))
-      duplicate= i;
+  uint named= index_named(table, weir_error_index());
+  duplicate= named == MAX_KEY ? table->s->primary_key : named;
   if (Session *session= Session::find(ha_thd()))
     session->duplicate= duplicate;
   return error_of(result);
@@ -436,15 +433,8 @@ int ha_weir::know_next_auto()
 */
 bool ha_weir::autoinc_lock_mode_stmt_unsafe() const
 {
-  switch (thd_sql_command(ha_thd())) {
-  case SQLCOM_INSERT_SELECT:
-  case SQLCOM_REPLACE_SELECT:
-  case SQLCOM_CREATE_TABLE:
-  case SQLCOM_LOAD:
-    return true;
-  default:
-    return false;
-  }
+  return is_one_of(ha_thd(), {SQLCOM_INSERT_SELECT, SQLCOM_REPLACE_SELECT, SQLCOM_CREATE_TABLE,
+                              SQLCOM_LOAD});
 }
 
 void ha_weir::get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted,

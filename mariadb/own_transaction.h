@@ -1,7 +1,8 @@
 /* Transactions apart from those of connections. */
 #pragma once
 
-#include "server.h"
+#include "database.h"
+#include "sysvars.h"
 
 namespace weir {
 
@@ -9,14 +10,23 @@ namespace weir {
 class OwnTransaction
 {
 public:
-  OwnTransaction();
-  ~OwnTransaction();
-  WeirResult begin(WeirIsolation isolation= WEIR_ISOLATION_READ_COMMITTED);
-  WeirResult commit();
+  OwnTransaction()= default;
+  ~OwnTransaction()
+  {
+    weir_transaction_close(transaction);
+    weir_canceller_close(canceller);
+  }
+  OwnTransaction(const OwnTransaction &)= delete;
+  OwnTransaction &operator=(const OwnTransaction &)= delete;
+  WeirResult begin(WeirIsolation isolation= WEIR_ISOLATION_READ_COMMITTED)
+  {
+    return weir_begin(database, isolation, canceller, &transaction);
+  }
+  WeirResult commit() { return weir_commit(transaction, durability()); }
   WeirTransaction *transaction= nullptr;
 
 private:
-  WeirCanceller *canceller;
+  WeirCanceller *const canceller= weir_canceller_open(nullptr);
 };
 
 // A scan of what there is, committed or not, in a transaction of its own.
@@ -24,7 +34,14 @@ class Scanner
 {
 public:
   ~Scanner() { weir_scan_close(scan); }
-  WeirResult open(const WeirTable *table, uint32_t index, bool backward);
+  WeirResult open(const WeirTable *table, uint32_t index, bool backward)
+  {
+    WeirBound all= {WEIR_BOUND_KIND_OPEN, {nullptr, 0}};
+    if (WeirResult result= reader.begin(WEIR_ISOLATION_READ_UNCOMMITTED))
+      return result;
+    return weir_scan_open(reader.transaction, table, index, all, all, backward, WEIR_LOCK_NONE,
+                          &scan);
+  }
   WeirResult next(WeirScanned *at) { return weir_scan_next(scan, reader.transaction, at, nullptr); }
 
 private:

@@ -11,12 +11,12 @@ extern "C" WeirResult no_entry(void *, uint32_t, WeirBytes, WeirBytes, WeirEntry
   return WEIR_RESULT_CORRUPT;
 }
 
-static bool knows(const TABLE *form, const Bytes &name)
+uint index_named(const TABLE *table, const Bytes &name)
 {
-  for (uint i= 0; i < form->s->keys; i++)
-    if (i != form->s->primary_key && name.compare(form->key_info[i].name.str) == 0)
-      return true;
-  return false;
+  for (uint i= 0; i < table->s->keys; i++)
+    if (name == table->key_info[i].name.str)
+      return i;
+  return MAX_KEY;
 }
 
 /*
@@ -28,7 +28,7 @@ int Share::drop_unknown(std::vector<Bytes> &names, const TABLE *form)
 {
   std::vector<WeirBytes> unknown;
   for (const Bytes &name : names)
-    if (!knows(form, name))
+    if (uint at= index_named(form, name); at == MAX_KEY || at == form->s->primary_key)
       unknown.push_back(bytes_of(name));
   if (unknown.empty())
     return 0;
@@ -77,15 +77,14 @@ int Share::open(const Bytes &table_name, TABLE *form)
   {
     if (i == form->s->primary_key)
       continue;
-    const LEX_CSTRING &wanted= form->key_info[i].name;
-    for (uint n= 0; n < names.size(); n++)
-      if (names[n].size() == wanted.length && !memcmp(names[n].data(), wanted.str, wanted.length))
-        positions[i]= n;
-    if (positions[i] == WEIR_PRIMARY)
+    const char *wanted= form->key_info[i].name.str;
+    auto found= std::find(names.begin(), names.end(), wanted);
+    if (found == names.end())
     {
-      sql_print_error("WEIR: table %s: the engine has no index `%s`", name.c_str(), wanted.str);
+      sql_print_error("WEIR: table %s: the engine has no index `%s`", name.c_str(), wanted);
       return HA_ERR_CRASHED;
     }
+    positions[i]= uint32_t(found - names.begin());
   }
   Meta meta;
   if (WeirResult result= read_meta(table, name, &meta))

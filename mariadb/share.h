@@ -62,4 +62,7 @@ private:
   alignas(LINE) std::atomic<ulonglong> highest{0}, kept{0};
 };
 
+// The table's index of that name, or MAX_KEY.
+uint index_named(const TABLE *table, const Bytes &name);
+
 } // namespace weir

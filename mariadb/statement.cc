@@ -15,8 +15,7 @@ bool holds_lock_of(THD *thd, const TABLE *table, enum_mdl_type type)
 
 bool is_update_ignore(THD *thd)
 {
-  return thd->lex->ignore &&
-         (thd->lex->sql_command == SQLCOM_UPDATE || thd->lex->sql_command == SQLCOM_UPDATE_MULTI);
+  return thd->lex->ignore && is_one_of(thd, {SQLCOM_UPDATE, SQLCOM_UPDATE_MULTI});
 }
 
 // Whether the statement is or may be repeated by a replica, in the order of commits: it has to find
@@ -54,15 +53,8 @@ bool locks_ranges(THD *thd)
 // copy or to see where they belong.
 static bool may_copy_table(THD *thd)
 {
-  switch (thd->lex->sql_command) {
-  case SQLCOM_ALTER_TABLE:
-  case SQLCOM_CREATE_INDEX:
-  case SQLCOM_DROP_INDEX:
-  case SQLCOM_OPTIMIZE:
-    return true;
-  default:
-    return false;
-  }
+  return is_one_of(thd, {SQLCOM_ALTER_TABLE, SQLCOM_CREATE_INDEX, SQLCOM_DROP_INDEX,
+                         SQLCOM_OPTIMIZE});
 }
 
 WeirIsolation isolation_for(THD *thd, bool reads_only)
@@ -82,21 +74,9 @@ static bool locks_what_it_reads(THD *thd)
 {
   if (thd_tx_isolation(thd) <= ISO_READ_COMMITTED)
     return false;
-  switch (thd_sql_command(thd)) {
-  case SQLCOM_INSERT:
-  case SQLCOM_INSERT_SELECT:
-  case SQLCOM_REPLACE:
-  case SQLCOM_REPLACE_SELECT:
-  case SQLCOM_UPDATE:
-  case SQLCOM_UPDATE_MULTI:
-  case SQLCOM_DELETE:
-  case SQLCOM_DELETE_MULTI:
-  case SQLCOM_CREATE_TABLE:
-  case SQLCOM_LOAD:
-    return true;
-  default:
-    return false;
-  }
+  return is_one_of(thd, {SQLCOM_INSERT, SQLCOM_INSERT_SELECT, SQLCOM_REPLACE,
+                         SQLCOM_REPLACE_SELECT, SQLCOM_UPDATE, SQLCOM_UPDATE_MULTI, SQLCOM_DELETE,
+                         SQLCOM_DELETE_MULTI, SQLCOM_CREATE_TABLE, SQLCOM_LOAD});
 }
 
 // Whether the server wants what a trigger or a function reads to stay as it is, since the statement

@@ -5,6 +5,12 @@
 
 namespace weir {
 
+// Whether the statement is of one of these kinds.
+inline bool is_one_of(THD *thd, std::initializer_list<int> kinds)
+{
+  return std::find(kinds.begin(), kinds.end(), thd_sql_command(thd)) != kinds.end();
+}
+
 // Whether the connection's transaction goes on when its statement ends.
 bool in_transaction(THD *thd);
 

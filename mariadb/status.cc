@@ -55,27 +55,17 @@ static int show_backup(MYSQL_THD thd, struct st_mysql_show_var *var, void *,
   return 0;
 }
 
-static int show_number(MYSQL_THD thd, struct st_mysql_show_var *var, ulonglong number)
+template <ulonglong number()>
+static int show_number(MYSQL_THD thd, st_mysql_show_var *var, void *, system_status_var *,
+                       enum_var_type)
 {
   auto value= static_cast<ulonglong *>(thd_alloc(thd, sizeof(ulonglong)));
   if (!value)
     return 1;
-  *value= number;
+  *value= number();
   var->type= SHOW_ULONGLONG;
   var->value= value;
   return 0;
-}
-
-static int show_backup_stages(MYSQL_THD thd, struct st_mysql_show_var *var, void *,
-                              struct system_status_var *, enum enum_var_type)
-{
-  return show_number(thd, var, backup_stages());
-}
-
-static int show_binlog_writeback(MYSQL_THD thd, struct st_mysql_show_var *var, void *,
-                                 struct system_status_var *, enum enum_var_type)
-{
-  return show_number(thd, var, binlog_writeback_bytes());
 }
 
 // mariadb/build makes it of what git says.
@@ -84,8 +74,9 @@ extern const char build_text[];
 struct st_mysql_show_var status_variables[]= {
     {"Weir", reinterpret_cast<void *>(show_figures), SHOW_FUNC},
     {"Weir_backup", reinterpret_cast<void *>(show_backup), SHOW_FUNC},
-    {"Weir_backup_stages", reinterpret_cast<void *>(show_backup_stages), SHOW_FUNC},
-    {"Weir_binlog_writeback_bytes", reinterpret_cast<void *>(show_binlog_writeback), SHOW_FUNC},
+    {"Weir_backup_stages", reinterpret_cast<void *>(show_number<backup_stages>), SHOW_FUNC},
+    {"Weir_binlog_writeback_bytes",
+     reinterpret_cast<void *>(show_number<binlog_writeback_bytes>), SHOW_FUNC},
     {"Weir_build", const_cast<char *>(build_text), SHOW_CHAR},
     {nullptr, nullptr, SHOW_UNDEF}};
 
