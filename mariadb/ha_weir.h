@@ -2,7 +2,8 @@
   A table of the engine, as the server handles it. The parts: opening and figures (ha_weir.cc),
   reading (ha_weir_read.cc, by the scans of ha_weir_scan.cc, many ranges at once in
   ha_weir_ranges.cc), writing (ha_weir_write.cc, many rows at once in ha_weir_bulk.cc), definition
-  (ha_weir_ddl.cc), ALTER in place (ha_weir_alter.cc), CHECK and ANALYZE (ha_weir_admin.cc).
+  (ha_weir_ddl.cc), ALTER in place (ha_weir_alter.cc; what can be, in ha_weir_alter_check.cc),
+  CHECK and ANALYZE (ha_weir_admin.cc).
 */
 #pragma once
 
