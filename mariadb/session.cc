@@ -227,6 +227,9 @@ void Session::ended()
 void Session::end_statement()
 {
   in_statement= false;
+  // What it saw at READ COMMITTED may be purged, however long the connection sleeps now.
+  if (transaction)
+    weir_statement_end(transaction);
   written.end_statement();
 }
 
@@ -234,7 +237,11 @@ int Session::rollback_statement()
 {
   in_statement= false;
   written.rollback_statement();
-  return transaction ? error_of(weir_statement_rollback(transaction)) : 0;
+  if (!transaction)
+    return 0;
+  int error= error_of(weir_statement_rollback(transaction));
+  weir_statement_end(transaction);
+  return error;
 }
 
 int Session::prepare(THD *thd, const Bytes &xid, bool users_own)

@@ -847,6 +847,12 @@ enum WeirResult weir_statement_begin(struct WeirTransaction *transaction,
                                      uint64_t lock_wait_timeout_ms,
                                      bool locks_ranges);
 
+// Ends a statement: at `ReadCommitted` nothing of what it saw is kept for it any more. Scans that go on keep what they see.
+//
+// # Safety
+// `transaction` is a handle.
+void weir_statement_end(struct WeirTransaction *transaction);
+
 // Takes back what the statement has done; locks are kept. If the transaction has ended, all has been taken back.
 //
 // # Safety

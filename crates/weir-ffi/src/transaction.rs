@@ -361,6 +361,19 @@ pub unsafe extern "C" fn weir_statement_begin(
     result(begin(transaction))
 }
 
+/// Ends a statement: at `ReadCommitted` nothing of what it saw is kept for it any more. Scans that go on keep what they see.
+///
+/// # Safety
+/// `transaction` is a handle.
+#[no_mangle]
+pub unsafe extern "C" fn weir_statement_end(transaction: *mut WeirTransaction) {
+    // SAFETY: the caller's promise.
+    if let Ok(txn) = unsafe { &mut *transaction }.running() {
+        // One that has ended or is prepared has no snapshot.
+        let _ = txn.end_statement();
+    }
+}
+
 /// Takes back what the statement has done; locks are kept. If the transaction has ended, all has been taken back.
 ///
 /// # Safety
