@@ -512,7 +512,7 @@ maria_declare_plugin(weir)
   &table_interface,
   "WEIR_TRX",
   "Weir",
-  "Transactions of WEIR that have written",
+  "Transactions of WEIR that have written, or read at a snapshot",
   PLUGIN_LICENSE_GPL,
   weir::init_transactions_table,
   nullptr,

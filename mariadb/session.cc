@@ -31,7 +31,7 @@ static std::unordered_set<Session *> sessions;
 // others: the server wants to know who waits for them.
 Session::Session(THD *thd)
     : connection(thd->thread_id),
-      canceller(weir_canceller_open(thd->slave_thread || thd_need_wait_reports(thd) ? thd : nullptr))
+      canceller(weir_canceller_open(thd->slave_thread || thd_need_wait_reports(thd) ? thd : nullptr, connection))
 {
   std::lock_guard<std::mutex> guard(listing);
   sessions.insert(this);
@@ -391,7 +391,7 @@ WeirPatience patience_of(THD *thd)
   return thd ? Session::of(thd)->patience(thd) : WeirPatience{nullptr, TIDYING_MS};
 }
 
-Alone::Alone() : canceller(weir_canceller_open(nullptr)) {}
+Alone::Alone() : canceller(weir_canceller_open(nullptr, current_thd ? current_thd->thread_id : 0)) {}
 
 Alone::~Alone()
 {
