@@ -26,7 +26,8 @@ public:
   WeirTransaction *transaction= nullptr;
 
 private:
-  WeirCanceller *const canceller= weir_canceller_open(nullptr);
+  WeirCanceller *const canceller=
+      weir_canceller_open(nullptr, current_thd ? current_thd->thread_id : 0);
 };
 
 // A scan of what there is, committed or not, in a transaction of its own.

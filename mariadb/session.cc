@@ -21,8 +21,8 @@ static std::unordered_set<Session *> sessions;
 // a commit waits for others: the server wants to know who waits for them.
 Session::Session(THD *thd)
     : connection(thd->thread_id),
-      canceller(
-          weir_canceller_open(thd->slave_thread || thd_need_wait_reports(thd) ? thd : nullptr))
+      canceller(weir_canceller_open(
+          thd->slave_thread || thd_need_wait_reports(thd) ? thd : nullptr, connection))
 {
   std::lock_guard<std::mutex> guard(listing);
   sessions.insert(this);
@@ -156,6 +156,9 @@ void Session::ended()
 void Session::end_statement()
 {
   in_statement= false;
+  // What it saw at READ COMMITTED may be purged, however long the connection sleeps now.
+  if (transaction)
+    weir_statement_end(transaction);
   written.end_statement();
 }
 
@@ -163,7 +166,11 @@ int Session::rollback_statement()
 {
   in_statement= false;
   written.rollback_statement();
-  return transaction ? error_of(weir_statement_rollback(transaction)) : 0;
+  if (!transaction)
+    return 0;
+  int error= error_of(weir_statement_rollback(transaction));
+  weir_statement_end(transaction);
+  return error;
 }
 
 int Session::prepare(THD *thd, const Bytes &xid, bool users_own)

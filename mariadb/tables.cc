@@ -1,6 +1,8 @@
 #include "tables.h"
 #include "engine_table.h"
 #include "session.h"
+#include <map>
+#include <tztime.h>
 
 namespace Show {
 
@@ -11,6 +13,9 @@ static ST_FIELD_INFO transactions_fields[]= {
     Column("TRX_AGE_US", ULonglong(), NOT_NULL),
     Column("TRX_WAITS_FOR", ULonglong(), NULLABLE),
     Column("TRX_MYSQL_THREAD_ID", ULonglong(), NULLABLE),
+    Column("TRX_STARTED", Datetime(0), NOT_NULL),
+    Column("TRX_SNAPSHOT_AGE_S", ULonglong(), NULLABLE),
+    Column("TRX_UNSEEN_COMMITS", ULonglong(), NULLABLE),
     CEnd()};
 
 static ST_FIELD_INFO locks_fields[]= {
@@ -48,6 +53,11 @@ struct TableFill
   TABLE *table;
   bool failed= false;
   std::unordered_map<uint64_t, my_thread_id> connections= {};
+  // The oldest of each connection, as long as no row has told it.
+  std::map<uint64_t, WeirSnapshotInfo> snapshots= {};
+  // Who waits, and for whom.
+  std::unordered_map<uint64_t, uint64_t> waits= {};
+  my_hrtime_t now= my_hrtime();
 };
 
 static void put(Field *field, ulonglong value)
@@ -77,26 +87,95 @@ static void put_connection(Field *field, const TableFill *to, uint64_t transacti
   put_or_null(field, found == to->connections.end() ? 0 : found->second);
 }
 
+static void put_time(Field *field, THD *thd, my_hrtime_t time)
+{
+  MYSQL_TIME local;
+  thd->variables.time_zone->gmt_sec_to_TIME(&local, hrtime_to_my_time(time));
+  field->set_notnull();
+  field->store_time(&local);
+}
+
 static void finish(TableFill *to)
 {
   to->failed= schema_table_store_record(to->thd, to->table);
 }
 
-extern "C" void transaction_row(void *context, const WeirTransactionInfo *info)
+// A transaction of a connection, and the snapshot that it reads at, or null. Either may be 0.
+static void put_transaction(TableFill *to, const WeirTransactionInfo &info, uint64_t connection,
+                            const WeirSnapshotInfo *snapshot)
 {
   static const LEX_CSTRING names[]= {
       {STRING_WITH_LEN("RUNNING")}, {STRING_WITH_LEN("LOCK WAIT")}, {STRING_WITH_LEN("PREPARED")}};
+  uint64_t age_us= std::max(info.age_us, snapshot ? snapshot->age_us : 0);
+  Field **f= to->table->field;
+  put(f[0], info.id);
+  put(f[1], names[info.state].str, names[info.state].length);
+  put(f[2], info.undo_records);
+  put(f[3], age_us);
+  put_or_null(f[4], info.waits_for);
+  put_or_null(f[5], connection);
+  put_time(f[6], to->thd, my_hrtime_t{to->now.val - age_us});
+  f[7]->set_null();
+  f[8]->set_null();
+  if (snapshot)
+  {
+    put(f[7], snapshot->age_us / 1000000);
+    put(f[8], snapshot->unseen_commits);
+  }
+  finish(to);
+}
+
+extern "C" void transaction_row(void *context, const WeirTransactionInfo *info)
+{
   auto to= static_cast<TableFill *>(context);
   if (to->failed)
     return;
-  Field **f= to->table->field;
-  put(f[0], info->id);
-  put(f[1], names[info->state].str, names[info->state].length);
-  put(f[2], info->undo_records);
-  put(f[3], info->age_us);
-  put_or_null(f[4], info->waits_for);
-  put_connection(f[5], to, info->id);
-  finish(to);
+  auto found= to->connections.find(info->id);
+  uint64_t connection= found == to->connections.end() ? 0 : found->second;
+  auto snapshot= connection ? to->snapshots.find(connection) : to->snapshots.end();
+  if (snapshot == to->snapshots.end())
+    return put_transaction(to, *info, connection, nullptr);
+  put_transaction(to, *info, connection, &snapshot->second);
+  to->snapshots.erase(snapshot);
+}
+
+// They come oldest first.
+extern "C" void collect_snapshot(void *context, const WeirSnapshotInfo *info)
+{
+  static_cast<TableFill *>(context)->snapshots.emplace(info->connection, *info);
+}
+
+extern "C" void collect_wait(void *context, const WeirLockInfo *info)
+{
+  if (info->waits)
+    static_cast<TableFill *>(context)->waits.emplace(info->transaction, info->waits_for);
+}
+
+// Connections that read, and whose transactions have written nothing.
+static void put_readers(TableFill *to)
+{
+  if (to->snapshots.empty())
+    return;
+  weir_locks(database, collect_wait, to);
+  std::unordered_map<uint64_t, uint64_t> transactions;
+  for (auto [transaction, connection] : to->connections)
+    transactions.emplace(connection, transaction);
+  for (auto &[connection, snapshot] : to->snapshots)
+  {
+    if (to->failed)
+      return;
+    WeirTransactionInfo info= {};
+    auto transaction= transactions.find(connection);
+    if (transaction != transactions.end())
+      info.id= transaction->second;
+    auto wait= to->waits.find(info.id);
+    if (wait != to->waits.end())
+    {
+      info.state= WEIR_STATE_WAITING;
+      info.waits_for= wait->second;
+    }
+    put_transaction(to, info, connection, &snapshot);
+  }
 }
 
 extern "C" void lock_row(void *context, const WeirLockInfo *info)
@@ -149,8 +228,10 @@ template <void put_rows(TableFill *)> static int fill(THD *thd, TABLE_LIST *tabl
 
 static void put_transactions(TableFill *to)
 {
+  weir_snapshots(database, collect_snapshot, to);
   to->connections= Session::connections();
   weir_transactions(database, transaction_row, to);
+  put_readers(to);
 }
 
 static void put_locks(TableFill *to)
