@@ -1,7 +1,7 @@
 #include "backup.h"
+#include "engine_table.h"
 #include "errors.h"
 #include "session.h"
-#include "share.h"
 #include "sysvars.h"
 #include <atomic>
 #include <mutex>
@@ -67,19 +67,21 @@ static void refuse(THD *thd, const Bytes &directory, const Bytes &reason)
   if (backup_text().compare(0, COPYING.size(), COPYING) != 0)
     tell_failure(directory, reason);
   if (thd)
-    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_GET_ERRMSG, "WEIR: the backup in %s failed: %s",
-                        directory.c_str(), reason.c_str());
+    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_GET_ERRMSG,
+                        "WEIR: the backup in %s failed: %s", directory.c_str(), reason.c_str());
 }
 
-// mariabackup passes over what it doesn't know, and ends well: who relies on it must learn that here. Tables that go
-// when the server ends aren't asked for.
+// mariabackup passes over what it doesn't know, and ends well: who relies on it must learn that
+// here. Tables that go when the server ends aren't asked for.
 static void warn_of_tables()
 {
   for (const Bytes &name : table_names(""))
     if (!is_temporary(name))
     {
-      sql_print_warning("WEIR: a backup begins that doesn't have the tables of WEIR: mariadb/backup makes one that has, and "
-                        "SET GLOBAL weir_backup_dir says where the next BACKUP STAGE copies them to");
+      sql_print_warning(
+          "WEIR: a backup begins that doesn't have the tables of WEIR: mariadb/backup makes one "
+          "that has, and SET GLOBAL weir_backup_dir says where the next BACKUP STAGE copies them "
+          "to");
       return;
     }
 }
@@ -103,7 +105,8 @@ static Bytes take_asked_for(ulonglong *given_up_before)
   return directory;
 }
 
-// Whether it is the end that comes when everything else has been copied, and not that of a tool that gives up or goes.
+// Whether it is the end that comes when everything else has been copied, and not that of a tool
+// that gives up or goes.
 static bool blocks_commits(THD *thd)
 {
   return thd && thd->current_backup_stage == BACKUP_END &&

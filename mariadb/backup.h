@@ -1,17 +1,17 @@
 /* Copies of the database, made while the server goes on. */
 #pragma once
 
-#include "keys.h"
+#include "bytes.h"
 
 namespace weir {
 
-// BACKUP STAGE START and END. A copy that was asked for before the start is begun at the end, if commits are blocked then: so its
-// moment is that of all else that is backed up. A thread of its own makes it.
+// BACKUP STAGE START and END. A copy that was asked for before the start is begun at the end, if
+// commits are blocked then, so that it is of the same moment as all else. A thread makes it.
 void prepare_for_backup();
 void end_backup();
 
-// How it stands with the last copy; and how many BACKUP STAGEs have begun: whoever asked for the copy knows by that whether it
-// went to his own.
+// How it stands with the last copy; and how many BACKUP STAGEs have begun: whoever asked for the
+// copy knows by that whether it went to his own.
 Bytes backup_text();
 ulonglong backup_stages();
 

@@ -20,8 +20,8 @@ static std::mutex mutex;
 static std::condition_variable wake;
 static bool ends;
 
-// Begins to write `length` bytes of a file from a place on, or, if that is TO_END, all that follow. Whether it did: the file may
-// have been removed.
+// Begins to write `length` bytes of a file from a place on, or, if that is TO_END, all that follow.
+// Whether it did: the file may have been removed.
 static bool begin_writing(const Bytes &name, my_off_t from, my_off_t length)
 {
   int file= open(name.c_str(), O_RDONLY | O_CLOEXEC);
@@ -90,7 +90,9 @@ void start_binlog_writeback()
   }
   catch (const std::system_error &error)
   {
-    sql_print_warning("WEIR: the binary log is written when the page cache sees to it: no thread for that: %s", error.what());
+    sql_print_warning(
+        "WEIR: the binary log is written when the page cache sees to it: no thread for that: %s",
+        error.what());
   }
 }
 

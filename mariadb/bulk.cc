@@ -30,39 +30,35 @@ void Bulk::clear()
     of_index.clear();
 }
 
-WeirBytes Bulk::copy(const Bytes &from)
+bool Bulk::add(const Bytes &key, const Bytes &row, const WeirEntry *of_row)
+{
+  size_t more= key.size() + row.size();
+  for (size_t n= 0; n < positions.size(); n++)
+    more+= of_row[n].key.len + of_row[n].value.len;
+  if (more > ROOM - used || rows.size() == MOST)
+    return false;
+  rows.push_back(copy(bytes_of(key), bytes_of(row)));
+  for (size_t n= 0; n < positions.size(); n++)
+    entries[n].push_back(copy(of_row[n].key, of_row[n].value));
+  return true;
+}
+
+WeirPair Bulk::copy(WeirBytes key, WeirBytes value)
 {
   uchar *to= bytes.get() + used;
-  memcpy(to, from.data(), from.size());
-  used+= from.size();
-  return WeirBytes{to, from.size()};
+  std::copy_n(key.data, key.len, to);
+  std::copy_n(value.data, value.len, to + key.len);
+  used+= key.len + value.len;
+  return WeirPair{{to, key.len}, {to + key.len, value.len}};
 }
 
-WeirPair Bulk::copy(const Bytes &key, const Bytes &value)
+WeirResult Bulk::write(decltype(weir_insert_many) *how, WeirTransaction *transaction,
+                       const WeirTable *table) const
 {
-  DBUG_ASSERT(has_room(key.size() + value.size()));
-  WeirBytes first= copy(key);
-  return WeirPair{first, copy(value)};
-}
-
-void Bulk::list_entries(WeirEntries *of_indexes) const
-{
+  WeirEntries of_indexes[MAX_KEY];
   for (size_t n= 0; n < positions.size(); n++)
     of_indexes[n]= WeirEntries{positions[n], entries[n].data()};
-}
-
-WeirResult Bulk::insert(WeirTransaction *transaction, const WeirTable *table) const
-{
-  WeirEntries of_indexes[MAX_KEY];
-  list_entries(of_indexes);
-  return weir_insert_many(transaction, table, rows.data(), rows.size(), of_indexes, positions.size());
-}
-
-WeirResult Bulk::remove(WeirTransaction *transaction, const WeirTable *table) const
-{
-  WeirEntries of_indexes[MAX_KEY];
-  list_entries(of_indexes);
-  return weir_delete_many(transaction, table, rows.data(), rows.size(), of_indexes, positions.size());
+  return how(transaction, table, rows.data(), rows.size(), of_indexes, positions.size());
 }
 
 WeirResult Bulk::insert_one(WeirTransaction *transaction, const WeirTable *table, size_t at) const

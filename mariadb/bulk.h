@@ -1,13 +1,13 @@
 /*
-  Rows of one INSERT or DELETE that are handed to the engine together, with their index entries: by trees, so that the
-  engine can write each tree's in order.
+  Rows of one INSERT or DELETE that are handed to the engine together, with their index entries: by
+  trees, so that the engine can write each tree's in order.
 
-  A connection has room for them, which one statement uses at a time. Nobody reads what they change in between: where
-  triggers, functions or subqueries might, nothing is collected.
+  A connection has room for them, which one statement uses at a time. Nobody reads what they change
+  in between: where triggers, functions or subqueries might, nothing is collected.
 */
 #pragma once
 
-#include "keys.h"
+#include "bytes.h"
 #include <memory>
 
 namespace weir {
@@ -15,19 +15,19 @@ namespace weir {
 class Bulk
 {
 public:
-  // Begins, for rows that have entries in these indexes, unless another statement has begun and not ended.
+  // Begins, for rows that have entries in these indexes, unless another statement is at it.
   bool begin(const std::vector<uint32_t> &indexes);
   void end();
   void clear();
   size_t count() const { return rows.size(); }
-  bool has_room(size_t more) const { return more <= ROOM - used && rows.size() < MOST; }
-  // There is room for them. Entries come in the order of `begin`. What is to be deleted needs no values.
-  void add_row(const Bytes &key, const Bytes &value) { rows.push_back(copy(key, value)); }
-  void add_entry(size_t n, const Bytes &key, const Bytes &value) { entries[n].push_back(copy(key, value)); }
+  // Adds a row with its entries, in the order of `begin`, if there is room for them. What is to be
+  // deleted needs no values.
+  bool add(const Bytes &key, const Bytes &row, const WeirEntry *of_row);
 
   WeirPair row(size_t at) const { return rows[at]; }
-  WeirResult insert(WeirTransaction *transaction, const WeirTable *table) const;
-  WeirResult remove(WeirTransaction *transaction, const WeirTable *table) const;
+  // `how`: whether they are inserted or deleted.
+  WeirResult write(decltype(weir_insert_many) *how, WeirTransaction *transaction,
+                   const WeirTable *table) const;
   // Inserts one of them alone.
   WeirResult insert_one(WeirTransaction *transaction, const WeirTable *table, size_t at) const;
 
@@ -40,9 +40,7 @@ private:
   std::vector<uint32_t> positions;
   std::vector<std::vector<WeirPair>> entries;
 
-  void list_entries(WeirEntries *of_indexes) const;
-  WeirPair copy(const Bytes &key, const Bytes &value);
-  WeirBytes copy(const Bytes &from);
+  WeirPair copy(WeirBytes key, WeirBytes value);
 };
 
 } // namespace weir

@@ -1,9 +1,27 @@
-/* Bytes: what keys, entries and rows are put together from. */
+/* Bytes, and what keys, entries and rows are put together from. */
 #pragma once
 
-#include "keys.h"
+#include "server.h"
 
 namespace weir {
+
+using Bytes = std::string;
+
+inline WeirBytes bytes_of(const Bytes &b)
+{
+  return WeirBytes{reinterpret_cast<const uint8_t *>(b.data()), b.size()};
+}
+
+inline WeirBytes bytes_of(const LEX_CSTRING &s)
+{
+  return WeirBytes{reinterpret_cast<const uint8_t *>(s.str), s.length};
+}
+
+// A copy, for what only lasts until the engine is called again.
+inline Bytes to_bytes(WeirBytes b)
+{
+  return Bytes(reinterpret_cast<const char *>(b.data), b.len);
+}
 
 static const uchar INVERT= 0xff;
 // Most spaces that one byte counts in text that is compared as if followed by spaces.

@@ -46,7 +46,8 @@ void Computed::keep(Field *column, std::string &value)
   if (!(column->flags & BLOB_FLAG) || column->is_null(diff))
     return;
   auto blob= static_cast<Field_blob *>(column);
-  value.assign(reinterpret_cast<const char *>(blob->get_ptr(blob->ptr + diff)), blob->get_length(diff));
+  value.assign(reinterpret_cast<const char *>(blob->get_ptr(blob->ptr + diff)),
+               blob->get_length(diff));
   const char *at= value.data();
   memcpy(&kept[offset + blob->pack_length_no_ptr()], &at, sizeof at);
 }
@@ -57,7 +58,8 @@ void Computed::swap_buffers()
     blobs[i]->swap(buffers[i], false);
 }
 
-// They are computed from the table's first record; and in a bitmap that may be the one of the columns that are read.
+// They are computed from the table's first record; and in a bitmap that may be the one of the
+// columns that are read.
 void Computed::compute(const std::vector<Field *> &columns)
 {
   bool is_elsewhere= record != table->record[0];

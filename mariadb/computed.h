@@ -1,10 +1,12 @@
 /*
   Virtual columns that are indexed, computed from a row in a record.
 
-  What a record holds of them isn't always the row's. When the engine looks at a row that it has read, the server has yet
-  to compute them; in rows of partitions, which it merges in the order of an index, it never does, nor in a row that a row
-  event of the binary log changes, if the event lacks them. And of a BLOB a record has a pointer to a buffer of the column's,
-  which serves several records in turn: an UPDATE of a table with system versioning leaves the old row with the new row's value.
+  What a record holds of them isn't always the row's. When the engine looks at a row that it has
+  read, the server has yet to compute them; in rows of partitions, which it merges in the order of
+  an index, it never does, nor in a row that a row event of the binary log changes, if the event
+  lacks them. And of a BLOB a record has a pointer to a buffer of the column's, which serves several
+  records in turn: an UPDATE of a table with system versioning leaves the old row with the new row's
+  value.
 */
 #pragma once
 
@@ -15,13 +17,13 @@ namespace weir {
 // The virtual columns of a key.
 std::vector<Field *> computed_parts_of(const KeyFormat &key);
 
-// While it lives, a record has the right values of some virtual columns; then all is as it was before.
+// While it lives, a record has the right values of some virtual columns; then the old ones.
 class Computed
 {
 public:
   Computed(TABLE *table, const std::vector<Field *> &columns, const uchar *record);
   ~Computed();
-  // Has the record keep a column's value; that of a BLOB is put into `value`, and stays valid as long as that.
+  // Has the record keep a column's value; that of a BLOB is put into `value`, and lives as long.
   void keep(Field *column, std::string &value);
   Computed(const Computed &)= delete;
   Computed &operator=(const Computed &)= delete;
@@ -30,7 +32,7 @@ private:
   TABLE *table;
   uchar *record;
   std::vector<uchar> kept;
-  // All virtual BLOBs, since one column may be computed from another, and what was in their buffers.
+  // All virtual BLOBs, since one column may be computed from another, and their buffers' contents.
   std::vector<Field_blob *> blobs;
   std::unique_ptr<String[]> buffers;
 

@@ -1,5 +1,5 @@
 #include "errors.h"
-#include "session.h"
+#include "statement.h"
 
 namespace weir {
 
@@ -49,8 +49,8 @@ int error_of(WeirResult result)
 int error_of(WeirResult result, THD *thd)
 {
   int error= error_of(result);
-  // A KILL that came when its statement had ended has ended a wait of the next one. The server has no words for
-  // that: it would tell success.
+  // A KILL that came when its statement had ended has ended a wait of the next one. The server has
+  // no words for that: it would tell success.
   if (error == HA_ERR_ABORTED_BY_USER && !is_killed(thd))
     error= HA_ERR_LOCK_WAIT_TIMEOUT;
   if (error == HA_ERR_LOCK_DEADLOCK)
@@ -68,6 +68,12 @@ WeirResult damaged(const Bytes &words)
 {
   weir_error_set(bytes_of(words));
   return WEIR_RESULT_CORRUPT;
+}
+
+WeirResult misused(const Bytes &words)
+{
+  weir_error_set(bytes_of(words));
+  return WEIR_RESULT_FAILED;
 }
 
 } // namespace weir

@@ -4,7 +4,7 @@
 */
 #pragma once
 
-#include "keys.h"
+#include "bytes.h"
 
 namespace weir {
 
@@ -13,7 +13,9 @@ int error_of(WeirResult result);
 // As `error_of`, and has the server roll back as much as the engine has.
 int error_of(WeirResult result, THD *thd);
 
-// For damage that the engine doesn't see: these are its words then.
+// For damage that the engine doesn't see, and for what the server or the plugin does wrong: these
+// are its words then.
 WeirResult damaged(const Bytes &words);
+WeirResult misused(const Bytes &words);
 
 } // namespace weir

@@ -1,5 +1,5 @@
 #include "files.h"
-#include "session.h"
+#include "database.h"
 
 namespace weir {
 
@@ -45,8 +45,8 @@ std::vector<Bytes> tables_with(const char *extension)
 }
 
 /*
-  Whether a definition is of this engine. Behind two bytes that all definitions of tables begin with it has one for the
-  engine; if that is the server's own for partitions, a later one for theirs.
+  Whether a definition is of this engine. Behind two bytes that all definitions of tables begin with
+  it has one for the engine; if that is the server's own for partitions, a later one for theirs.
 */
 static bool is_defined_here(const Bytes &table)
 {

@@ -1,10 +1,10 @@
 /*
-  Files of the data directory in which the server keeps what it knows of tables: definitions, and lists of partitions.
-  A table is named as in the engine, by the path of these files.
+  Files of the data directory in which the server keeps what it knows of tables: definitions, and
+  lists of partitions. A table is named as in the engine, by the path of these files.
 */
 #pragma once
 
-#include "keys.h"
+#include "bytes.h"
 
 namespace weir {
 

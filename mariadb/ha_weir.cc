@@ -19,13 +19,15 @@ ulonglong ha_weir::table_flags() const
                    HA_TABLE_SCAN_ON_INDEX | HA_PARTIAL_COLUMN_READ | HA_CAN_SQL_HANDLER |
                    HA_CAN_VIRTUAL_COLUMNS | HA_CAN_TABLES_WITHOUT_ROLLBACK | HA_CAN_SKIP_LOCKED |
                    HA_BINLOG_ROW_CAPABLE | HA_CAN_GEOMETRY | HA_AUTO_PART_KEY | HA_ONLINE_ANALYZE |
-                   HA_CONCURRENT_OPTIMIZE | HA_CRASH_SAFE | HA_CAN_ONLINE_BACKUPS | HA_CAN_FORCE_BULK_DELETE;
+                   HA_CONCURRENT_OPTIMIZE | HA_CRASH_SAFE | HA_CAN_ONLINE_BACKUPS |
+                   HA_CAN_FORCE_BULK_DELETE;
   // Statements that are repeated elsewhere must have seen a state that doesn't change under them.
   THD *thd= current_thd;
   if (!thd || thd_tx_isolation(thd) > ISO_READ_COMMITTED)
     flags|= HA_BINLOG_STMT_CAPABLE;
-  // What the server checks itself is seen by all who write at once only after the write. From there it takes back no
-  // row of an UPDATE IGNORE, which locks what it looks at instead, nor of an ALTER, into whose copy nobody else writes.
+  // What the server checks itself is seen by all who write at once only after the write. From there
+  // it takes back no row of an UPDATE IGNORE, which locks what it looks at instead, nor of an
+  // ALTER, into whose copy nobody else writes.
   if (!thd || !(is_update_ignore(thd) || thd->lex->sql_command == SQLCOM_ALTER_TABLE))
     flags|= HA_CHECK_UNIQUE_AFTER_WRITE;
   // And it is checked last, whatever its place among the keys.
@@ -34,8 +36,8 @@ ulonglong ha_weir::table_flags() const
   return flags;
 }
 
-// A row without a primary key is changed as a whole. What isn't stored of it isn't changed: the server would compute it for
-// nothing, and fail where the value doesn't fit the column.
+// A row without a primary key is changed as a whole. What isn't stored of it isn't changed: the
+// server would compute it for nothing, and fail where the value doesn't fit the column.
 void ha_weir::use_hidden_primary_key()
 {
   for (Field **field= table->field; *field; field++)
@@ -79,7 +81,7 @@ int ha_weir::open(const char *name, int, uint)
     return error;
 
   hidden= table->s->primary_key == MAX_KEY;
-  // An UPDATE that changes this key first collects the rows: a scan would come to a row again that moves ahead of it.
+  // An UPDATE that changes this key first collects the rows: else it would meet them again.
   key_used_on_scan= table->s->primary_key;
   sequence= table->s->table_type == TABLE_TYPE_SEQUENCE;
   keys.resize(table->s->keys);
@@ -107,7 +109,8 @@ int ha_weir::open(const char *name, int, uint)
         computed_blobs.push_back(field);
     }
   }
-  if (!rows.init(table, primary(), share->places) || !rows.set_added(table, share->added))
+  if (!row_format.init(table, primary(), share->places) ||
+      !row_format.set_added(table, share->added))
     return HA_ERR_CRASHED;
   want(nullptr, all);
   new_entries.resize(keys.size());
@@ -115,11 +118,13 @@ int ha_weir::open(const char *name, int, uint)
   key_is_fixed= hidden || primary()->is_fixed();
   size_t key_bytes_max= hidden ? 8 : primary()->max_bytes();
   key_may_be_long= key_bytes_max > WEIR_SHORT_FORM_BYTES_MAX;
-  ref_length= uint(std::min<size_t>(key_bytes_max, WEIR_SHORT_FORM_BYTES_MAX)) + (key_is_fixed ? 0 : 2);
+  ref_length=
+      uint(std::min<size_t>(key_bytes_max, WEIR_SHORT_FORM_BYTES_MAX)) + (key_is_fixed ? 0 : 2);
   // What InnoDB has beside the columns of a row.
   row_bytes_min= 20;
   for (Field **f= table->field; *f; f++)
-    if ((*f)->stored_in_db() && !((*f)->flags & BLOB_FLAG) && (*f)->real_type() != MYSQL_TYPE_VARCHAR)
+    if ((*f)->stored_in_db() && !((*f)->flags & BLOB_FLAG) &&
+        (*f)->real_type() != MYSQL_TYPE_VARCHAR)
       row_bytes_min+= (*f)->pack_length();
   if (!row)
     row= weir_row_open();
@@ -144,82 +149,10 @@ THR_LOCK_DATA **ha_weir::store_lock(THD *, THR_LOCK_DATA **to, thr_lock_type typ
   return to;
 }
 
-// Whether a statement that writes must see tables that it only reads as they are when it commits, so that
-// a replica which repeats it does the same.
-static bool locks_what_it_reads(THD *thd)
-{
-  if (thd_tx_isolation(thd) <= ISO_READ_COMMITTED)
-    return false;
-  switch (thd_sql_command(thd)) {
-  case SQLCOM_INSERT:
-  case SQLCOM_INSERT_SELECT:
-  case SQLCOM_REPLACE:
-  case SQLCOM_REPLACE_SELECT:
-  case SQLCOM_UPDATE:
-  case SQLCOM_UPDATE_MULTI:
-  case SQLCOM_DELETE:
-  case SQLCOM_DELETE_MULTI:
-  case SQLCOM_CREATE_TABLE:
-  case SQLCOM_LOAD:
-    return true;
-  default:
-    return false;
-  }
-}
-
-// Whether the server wants what a trigger or a function reads to stay as it is, since the statement that calls them is
-// logged as it stands.
-static bool locks_for_caller(THD *thd, thr_lock_type type)
-{
-  return type == TL_READ_NO_INSERT && thd->lex->requires_prelocking() && thd_tx_isolation(thd) > ISO_READ_COMMITTED;
-}
-
-// Whether the server may copy a table: it keeps others from writing then, which the CHECK of a partition doesn't, though that
-// is an ALTER, too.
-static bool may_be_copied(THD *thd, const TABLE *table)
-{
-  return may_copy_table(thd) &&
-         thd->mdl_context.is_lock_owner(MDL_key::TABLE, table->s->db.str, table->s->table_name.str, MDL_SHARED_UPGRADABLE);
-}
-
-static WeirLock lock_for(THD *thd, thr_lock_type type, const TABLE *table, bool is_temporary)
-{
-  switch (type) {
-  case TL_READ_WITH_SHARED_LOCKS:
-    return WEIR_LOCK_SHARED;
-  case TL_READ_SKIP_LOCKED:
-    return WEIR_LOCK_SHARED_SKIP;
-  case TL_WRITE_SKIP_LOCKED:
-    return WEIR_LOCK_EXCLUSIVE_SKIP;
-  default:
-    if (type >= TL_FIRST_WRITE)
-      return WEIR_LOCK_EXCLUSIVE;
-    // A prepared transaction whose connection has gone holds no lock of the server's: the copy waits until it is decided, and
-    // has its rows then.
-    if (!is_temporary && may_be_copied(thd, table))
-      return WEIR_LOCK_SHARED;
-    return locks_what_it_reads(thd) || locks_for_caller(thd, type) ? WEIR_LOCK_SHARED : WEIR_LOCK_NONE;
-  }
-}
-
-// A trigger or a function reads for the statement that calls it, and locks as that does: but for a SELECT of which
-// nothing is repeated elsewhere.
-static bool locks_as_caller(THD *thd, thr_lock_type type)
-{
-  return thd->in_sub_stmt && (type != TL_READ || thd_sql_command(thd) != SQLCOM_SELECT);
-}
-
 // Of a table that can't be locked these tell that it is corrupt.
 static bool tells_itself(THD *thd)
 {
-  switch (thd_sql_command(thd)) {
-  case SQLCOM_CHECK:
-  case SQLCOM_ANALYZE:
-  case SQLCOM_OPTIMIZE:
-    return true;
-  default:
-    return false;
-  }
+  return is_one_of(thd, {SQLCOM_CHECK, SQLCOM_ANALYZE, SQLCOM_OPTIMIZE});
 }
 
 void ha_weir::account()
@@ -228,7 +161,8 @@ void ha_weir::account()
   handler_stats->pages_accessed+= work.pages_accessed;
   handler_stats->pages_updated+= work.pages_updated;
   handler_stats->pages_read_count+= work.pages_read;
-  handler_stats->pages_read_time+= ulonglong(double(work.pages_read_ns) * timer_tracker_frequency() / 1e9);
+  handler_stats->pages_read_time+=
+      ulonglong(double(work.pages_read_ns) * timer_tracker_frequency() / 1e9);
   handler_stats->pages_prefetched+= work.pages_prefetched;
   handler_stats->undo_records_read+= work.undo_records_read;
 }
@@ -278,17 +212,27 @@ int ha_weir::external_lock(THD *thd, int type)
 
 int ha_weir::start_stmt(THD *thd, thr_lock_type type)
 {
-  // The server asks as it locks: for the statement that has called the trigger or function whose statement this is.
+  // The server asks as it locks: for the statement that has called this one's trigger or function.
   cached_table_flags= table_flags();
   return start(thd, type);
 }
 
 WeirTransaction *ha_weir::transaction()
 {
-  if (alone)
-    return alone->transaction;
+  if (own_transaction)
+    return own_transaction->transaction;
   Session *session= Session::find(ha_thd());
   return session ? session->transaction : nullptr;
+}
+
+// From now on, until it is given up, the handler works in a transaction of its own.
+WeirResult ha_weir::begin_own(WeirIsolation isolation)
+{
+  own_transaction= std::make_unique<OwnTransaction>();
+  WeirResult result= own_transaction->begin(isolation);
+  if (result != WEIR_RESULT_OK)
+    own_transaction.reset();
+  return result;
 }
 
 int ha_weir::fail(WeirResult result)
@@ -296,7 +240,7 @@ int ha_weir::fail(WeirResult result)
   return result == WEIR_RESULT_OK ? 0 : error_of(result, ha_thd());
 }
 
-// What the server puts into the error of a code that it has no words for; whether trying again may help.
+// What the server adds to an error that it has no words for; whether trying again may help.
 bool ha_weir::get_error_message(int error, String *text)
 {
   const char *words= weir_error_message();
@@ -309,7 +253,8 @@ int ha_weir::extra(enum ha_extra_function operation)
 {
   switch (operation) {
   case HA_EXTRA_KEYREAD:
-    // Asked for behind the server's back (DS-MRR), it computes virtual columns all the same, from what they are made of.
+    // Asked for behind the server's back (DS-MRR), it computes virtual columns all the same, from
+    // what they are made of.
     only_index= !table->vfield;
     break;
   case HA_EXTRA_NO_KEYREAD:
@@ -357,9 +302,9 @@ int ha_weir::reset()
 /* Figures */
 
 /*
-  Figures are asked for anew once enough rows have come or gone: of a small table, which is counted, one; of
-  a larger one, which is judged by a few pages, a sixteenth. What others' statements did to the pages, or
-  purge, is seen after a while.
+  Figures are asked for anew once enough rows have come or gone: of a small table, which is counted,
+  one; of a larger one, which is judged by a few pages, a sixteenth. What others' statements did to
+  the pages, or purge, is seen after a while.
 */
 static const ulonglong SMALL_ROWS= 1000, GOOD_FOR_US= 10000000;
 
@@ -415,7 +360,8 @@ int ha_weir::info(uint flag)
     refresh_figures();
   if (flag & HA_STATUS_VARIABLE)
   {
-    // As InnoDB: the optimizer takes an empty table for one that stays so, except where it asks for the table's state.
+    // As InnoDB: the optimizer takes an empty table for one that stays so, except where it asks for
+    // the table's state.
     if (stats.records == 0 && !(flag & (HA_STATUS_TIME | HA_STATUS_OPEN)))
       stats.records= 1;
     stats.deleted= 0;
@@ -477,9 +423,10 @@ void ha_weir::tell_rows_per_key(bool anew)
       bool is_whole= n + 1 >= info->user_defined_key_parts &&
                      ((info->flags & HA_NOSAME) || (is_extended && n + 1 == info->ext_key_parts));
       bool is_counted= i < share->rows_per_key.size() && n < share->rows_per_key[i].size();
-      // As InnoDB: the server favours scans of tables, so that indexes are praised twice as much, unless it is
-      // told not to (`optimizer_adjust_secondary_key_costs`).
-      info->rec_per_key[n]= is_whole || !is_counted ? 1 : std::max(share->rows_per_key[i][n] / praise, 1UL);
+      // As InnoDB: the server favours scans of tables, so that indexes are praised twice as much,
+      // unless it is told not to (`optimizer_adjust_secondary_key_costs`).
+      info->rec_per_key[n]=
+          is_whole || !is_counted ? 1 : std::max(share->rows_per_key[i][n] / praise, 1UL);
     }
   }
   told_counts= share->counts;
@@ -502,14 +449,15 @@ double ha_weir::read_time(uint index, uint ranges, ha_rows found)
   return most < found ? all : ranges + double(found) / double(most) * all;
 }
 
-// As InnoDB reckons: twice as many as the smallest rows that fill the pages. Costs of reads by the primary
-// key are in proportion to it.
+// As InnoDB reckons: twice as many as the smallest rows that fill the pages. Costs of reads by the
+// primary key are in proportion to it.
 ha_rows ha_weir::estimate_rows_upper_bound()
 {
   return 2 * std::max<ulonglong>(stats.data_file_length, PAGE_BYTES) / row_bytes_min;
 }
 
-ha_rows ha_weir::records_in_range(uint index, const key_range *min, const key_range *max, page_range *)
+ha_rows ha_weir::records_in_range(uint index, const key_range *min, const key_range *max,
+                                  page_range *)
 {
   Accounted accounted(this);
   WeirBound low= no_bound(), high= no_bound();

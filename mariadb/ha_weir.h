@@ -1,20 +1,23 @@
 /*
-  A table of the engine, as the server handles it. The parts: opening and figures (ha_weir.cc), reading
-  (ha_weir_read.cc, by the scans of ha_weir_scan.cc, many ranges at once in ha_weir_ranges.cc), writing (ha_weir_write.cc, many rows at once in
-  ha_weir_bulk.cc), definition (ha_weir_ddl.cc), ALTER in place
-  (ha_weir_alter.cc), CHECK and ANALYZE (ha_weir_admin.cc).
+  A table of the engine, as the server handles it. The parts: opening and figures (ha_weir.cc),
+  reading (ha_weir_read.cc, by the scans of ha_weir_scan.cc, many ranges at once in
+  ha_weir_ranges.cc), writing (ha_weir_write.cc, many rows at once in ha_weir_bulk.cc), definition
+  (ha_weir_ddl.cc), ALTER in place (ha_weir_alter.cc; what can be, in ha_weir_alter_check.cc),
+  CHECK and ANALYZE (ha_weir_admin.cc).
 */
 #pragma once
 
+#include "engine_table.h"
 #include "keys.h"
-#include "rows.h"
+#include "own_transaction.h"
+#include "row_format.h"
 #include "session.h"
 #include "share.h"
 
 namespace weir {
 struct Sum;
+class AlterContext;
 } // namespace weir
-class Altered;
 
 class ha_weir final : public handler
 {
@@ -108,7 +111,8 @@ public:
   void update_create_info(HA_CREATE_INFO *info) override;
   bool check_if_incompatible_data(HA_CREATE_INFO *info, uint changes) override;
   bool can_convert_nocopy(const Field &field, const Column_definition &wanted) const override;
-  Compare_keys compare_key_parts(const Field &before, const Column_definition &after, const KEY_PART_INFO &old_part,
+  Compare_keys compare_key_parts(const Field &before, const Column_definition &after,
+                                 const KEY_PART_INFO &old_part,
                                  const KEY_PART_INFO &new_part) const override;
   enum_alter_inplace_result check_if_supported_inplace_alter(TABLE *altered,
                                                              Alter_inplace_info *info) override;
@@ -122,7 +126,8 @@ public:
   int optimize(THD *thd, HA_CHECK_OPT *options) override;
 
 private:
-  // Lives in what the server asks of the handler: adds the pages that it took to the statement's (ANALYZE, the slow log).
+  // Lives in what the server asks of the handler: adds the pages that it took to the statement's
+  // (ANALYZE, the slow log).
   class Accounted
   {
   public:
@@ -146,7 +151,7 @@ private:
   std::vector<uint> secondary;         // numbers of those but the primary key
   std::vector<std::vector<Field *>> computed_parts; // virtual columns of each index
   std::vector<Field *> computed, computed_blobs; // those of all indexes; BLOBs among them
-  weir::Rows rows;
+  weir::RowFormat row_format;
   bool hidden= false;   // no primary key: rows have a number
   bool key_is_fixed= false; // all primary keys are of one length
   bool key_may_be_long= false; // so that a position is its short form
@@ -158,7 +163,8 @@ private:
   /* The statement */
   thr_lock_type wanted_lock= TL_UNLOCK;
   WeirLock lock= WEIR_LOCK_NONE;
-  WeirLock callers_lock= WEIR_LOCK_NONE; // of the statement that has called the trigger or function that is on
+  // Of the statement that has called the trigger or function that is on.
+  WeirLock callers_lock= WEIR_LOCK_NONE;
   bool writes= false;
   bool is_noted= false; // among the tables that the transaction has written
   bool reads_all= false; // all columns, since the row may be written back
@@ -186,14 +192,17 @@ private:
   Bytes pk;            // primary key of the row at hand, unless
   bool key_is_due= false; // it is yet to be had from the entry at hand
   DsMrr_impl mrr;
-  /* Rows are read as they are committed, without lock; one that the server wants is read once more */
+  /*
+    Rows are read as they are committed, without lock; one that the server wants is read once more
+  */
   bool semi_consistent= false, scan_is_unlocked= false, is_unlocked= false, repeats= false;
   Bytes prefix;      // of a scan of one key
-  Bytes place;       // if it has one, the key behind which a scan goes on that has come to its end, or was closed in between
+  // If it has one, the key behind which a scan goes on that has ended, or was closed in between.
+  Bytes place;
   const key_range *range_end= nullptr;
   bool backward= false, exact= false, at_entry= false, at_end= false, has_place= false;
   bool ends_with_range= false; // the scan ends just where the server's range does
-  weir::Alone *alone= nullptr; // of a sequence, or of CHECK
+  std::unique_ptr<weir::OwnTransaction> own_transaction; // of a sequence, or of CHECK
 
   /* Room for what is encoded */
   Bytes key_bytes, row_bytes, low_bytes, high_bytes;
@@ -202,7 +211,8 @@ private:
     Bytes key, value;
   };
   std::vector<Encoded> new_entries, old_entries;
-  std::vector<uint> changing, stayed; // indexes that an update may change; those that it leaves as they are
+  // Indexes that an update may change; those that it leaves as they are.
+  std::vector<uint> changing, stayed;
   uint duplicate= MAX_KEY;
 
   const weir::KeyFormat *primary() const
@@ -210,6 +220,7 @@ private:
     return hidden ? nullptr : &keys[table->s->primary_key];
   }
   WeirTransaction *transaction();
+  WeirResult begin_own(WeirIsolation isolation);
   int fail(WeirResult result);
   void refresh_figures();
   void tell_times();
@@ -228,6 +239,11 @@ private:
   uint32_t index_position(uint index) const { return share->positions[index]; }
   int open_scan(uint32_t index, WeirBound low, WeirBound high, bool back);
   void close_scan();
+  void drop_rest()
+  {
+    rest= {};
+    rest_given= 0;
+  }
   void pause_scan();
   void note_place();
   int step();
@@ -257,7 +273,8 @@ private:
   void encode_entry(uint index, const uchar *record, const Bytes &of, Encoded &out);
   void encode_old(const std::vector<uint> &indexes, const uchar *record);
   void encode_new(const std::vector<uint> &indexes, const uchar *record);
-  size_t list_entries(const std::vector<uint> &indexes, const std::vector<Encoded> &entries, WeirEntry *out) const;
+  size_t list_entries(const std::vector<uint> &indexes, const std::vector<Encoded> &entries,
+                      WeirEntry *out) const;
   int insert(const uchar *record);
   int insert_or_lock(const uchar *record);
   size_t encode_inserted(const uchar *record, WeirEntry *entries);
@@ -271,7 +288,8 @@ private:
   int delete_encoded();
   int touch_stayed(const uchar *record);
   bool index_may_change(uint index) const;
-  bool place_columns(TABLE *altered, const Alter_inplace_info *info, Altered &out) const;
+  bool place_columns(TABLE *altered, const Alter_inplace_info *info,
+                     weir::AlterContext &out) const;
   bool fits_meta(TABLE *altered, const Alter_inplace_info *info) const;
 
   /* CHECK */
@@ -290,6 +308,7 @@ private:
   bool may_collect_deleted() const;
   weir::Bulk *begin_bulk() const;
   static void end_bulk(weir::Bulk *&);
+  int write_collected(weir::Bulk *collected, decltype(weir_insert_many) *how);
   int collect_deleted();
   int delete_collected();
   int collect(const uchar *record);

@@ -56,7 +56,8 @@ static Bytes words_of_index(const TABLE *table, uint index)
   return Bytes("index `") + table->key_info[index].name.str + "`";
 }
 
-static void complain_of_index(THD *thd, TABLE *table, uint index, const Sum &seen, const Sum &expected)
+static void complain_of_index(THD *thd, TABLE *table, uint index, const Sum &seen,
+                              const Sum &expected)
 {
   char text[256];
   my_snprintf(text, sizeof text, "index `%s` has %llu entries that differ from the rows' %llu",
@@ -85,7 +86,7 @@ int ha_weir::sum_rows(THD *thd, std::vector<Sum> &sums)
   return error == HA_ERR_END_OF_FILE ? 0 : error;
 }
 
-// Whether the entry at hand, of an index, is its row's: of one that isn't current only the row can tell.
+// Whether the entry at hand is its row's: of one that isn't current only the row can tell.
 bool ha_weir::is_of_its_row(uint index)
 {
   key_is_due= false;
@@ -116,16 +117,17 @@ int ha_weir::sum_entries(THD *thd, uint index, Sum &sum)
 }
 
 /*
-  Reads all rows and all entries of each index in one snapshot, and compares: each index must hold just the
-  entries that the rows have. The connection's own transaction may see what isn't committed, or lock all that it reads.
+  Reads all rows and all entries of each index in one snapshot, and compares: each index must hold
+  just the entries that the rows have. The connection's own transaction may see what isn't
+  committed, or lock all that it reads.
 */
 int ha_weir::check(THD *thd, HA_CHECK_OPT *)
 {
   // A note says why.
   if (!transaction())
     return HA_ADMIN_FAILED;
-  Alone reader;
-  if (WeirResult result= reader.begin_repeatable())
+  close_scan();
+  if (WeirResult result= begin_own(WEIR_ISOLATION_REPEATABLE_READ))
   {
     fail(result);
     return HA_ADMIN_FAILED;
@@ -136,8 +138,6 @@ int ha_weir::check(THD *thd, HA_CHECK_OPT *)
   WeirLock kept_lock= lock;
   reads_all= true;
   lock= WEIR_LOCK_NONE;
-  close_scan();
-  alone= &reader;
   weir_error_set(WeirBytes{nullptr, 0});
   active_index= MAX_KEY;
   int error= sum_rows(thd, expected);
@@ -147,7 +147,7 @@ int ha_weir::check(THD *thd, HA_CHECK_OPT *)
     if (!error && (error= sum_entries(thd, i, seen[i])))
       complain_of_failure(thd, table, words_of_index(table, i));
   close_scan();
-  alone= nullptr;
+  own_transaction.reset();
   dbug_tmp_restore_column_map(&table->read_set, kept_read);
   reads_all= kept_all;
   lock= kept_lock;
@@ -175,7 +175,7 @@ extern "C" size_t split_key(void *context, WeirBytes key, size_t *ends)
   return splitter->key->split(key, ends, splitter->parts);
 }
 
-// Counts how many rows there are for each value of each index's first parts, in samples of large tables.
+// Counts the rows for each value of each index's first parts, in samples of large tables.
 int ha_weir::count_values()
 {
   WeirIndexFigures of_rows= {};
@@ -187,8 +187,8 @@ int ha_weir::count_values()
   {
     Splitter splitter= {&keys[i], keys[i].part_count()};
     std::vector<uint64_t> different(splitter.parts);
-    WeirResult result= weir_table_cardinality(share->table, index_position(i), splitter.parts, split_key,
-                                              &splitter, different.data());
+    WeirResult result= weir_table_cardinality(share->table, index_position(i), splitter.parts,
+                                              split_key, &splitter, different.data());
     if (result != WEIR_RESULT_OK)
       return error_of(result);
     for (uint64_t n : different)
@@ -214,7 +214,8 @@ int ha_weir::analyze(THD *, HA_CHECK_OPT *)
   return HA_ADMIN_OK;
 }
 
-// Fills the pages of the table and of its indexes anew, in place. Where a dropped column has left its place, all rows are copied.
+// Fills the pages of the table and of its indexes anew, in place. Where a dropped column has left
+// its place, all rows are copied.
 int ha_weir::optimize(THD *thd, HA_CHECK_OPT *options)
 {
   // A note says why.

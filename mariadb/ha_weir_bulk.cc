@@ -5,14 +5,14 @@
 
 using namespace weir;
 
-// Whether this is the only table of a statement, which is of that kind, and no function or trigger runs in it, or around
-// it: these may have temporary tables that the statement doesn't name.
+// Whether this is the only table of a statement, which is of that kind, and no function or trigger
+// runs in it, or around it: these may have temporary tables that the statement doesn't name.
 bool ha_weir::is_alone(enum_sql_command statement) const
 {
   THD *thd= ha_thd();
   const LEX *lex= thd->lex;
-  return lex->sql_command == statement && lex->query_tables && !lex->query_tables->next_global && table->file == this &&
-         thd->locked_tables_mode <= LTM_LOCK_TABLES;
+  return lex->sql_command == statement && lex->query_tables && !lex->query_tables->next_global &&
+         table->file == this && thd->locked_tables_mode <= LTM_LOCK_TABLES;
 }
 
 // Room for rows with entries in all secondary indexes.
@@ -34,10 +34,29 @@ void ha_weir::end_bulk(Bulk *&which)
   which= nullptr;
 }
 
+// Hands all rows that are collected to the engine.
+int ha_weir::write_collected(Bulk *collected, decltype(weir_insert_many) *how)
+{
+  size_t count= collected->count();
+  if (count == 0)
+    return 0;
+  WeirTransaction *with= transaction();
+  if (!with)
+    return HA_ERR_INTERNAL_ERROR;
+  share->changes+= count;
+  WeirResult result= collected->write(how, with, share->table);
+  if (result == WEIR_RESULT_OK)
+    note_write();
+  // A DELETE meets none.
+  int error= result == WEIR_RESULT_DUPLICATE ? insert_one_by_one(with) : fail(result);
+  collected->clear();
+  return error;
+}
+
 /* INSERT */
 
-// Whether nobody can tell that rows come later: no row is to be passed over or changed for being there
-// already, and the server looks nothing up in the table for the rows that follow.
+// Whether nobody can tell that rows come later: no row is to be passed over or changed for being
+// there already, and the server looks nothing up in the table for the rows that follow.
 bool ha_weir::may_collect_inserted() const
 {
   const TABLE_SHARE *s= table->s;
@@ -56,7 +75,7 @@ int ha_weir::end_bulk_insert()
   Accounted accounted(this);
   if (!bulk)
     return 0;
-  // After the error of a row that came later, a duplicate among those before is the statement's first error.
+  // After the error of a later row, a duplicate among those before is the statement's first error.
   THD *thd= ha_thd();
   bool has_failed= thd->is_error();
   int error= has_failed && is_killed(thd) ? 0 : insert_collected();
@@ -75,42 +94,25 @@ int ha_weir::collect(const uchar *record)
 {
   find_key_of(record);
   row_bytes.clear();
-  rows.encode(table, record, row_bytes);
-  size_t bytes= pk.size() + row_bytes.size();
+  row_format.encode(table, record, row_bytes);
   encode_new(secondary, record);
-  for (uint i : secondary)
-    bytes+= new_entries[i].key.size() + new_entries[i].value.size();
-  if (!bulk->has_room(bytes))
+  WeirEntry entries[MAX_KEY];
+  list_entries(secondary, new_entries, entries);
+  if (!bulk->add(pk, row_bytes, entries))
   {
     if (int error= insert_collected())
       return error;
-    if (!bulk->has_room(bytes))
+    if (!bulk->add(pk, row_bytes, entries))
       return insert(record);
   }
-  if (bulk->count() == 0)
+  if (bulk->count() == 1)
     first_collected= ha_thd()->get_stmt_da()->current_row_for_warning();
-  bulk->add_row(pk, row_bytes);
-  size_t n= 0;
-  for (uint i : secondary)
-    bulk->add_entry(n++, new_entries[i].key, new_entries[i].value);
   return 0;
 }
 
 int ha_weir::insert_collected()
 {
-  size_t count= bulk->count();
-  if (count == 0)
-    return 0;
-  WeirTransaction *with= transaction();
-  if (!with)
-    return HA_ERR_INTERNAL_ERROR;
-  share->changes+= count;
-  WeirResult result= bulk->insert(with, share->table);
-  if (result == WEIR_RESULT_OK)
-    note_write();
-  int error= result == WEIR_RESULT_DUPLICATE ? insert_one_by_one(with) : fail(result);
-  bulk->clear();
-  return error;
+  return write_collected(bulk, weir_insert_many);
 }
 
 // Finds the first row whose key is taken, as if there had been no collecting.
@@ -145,15 +147,17 @@ void ha_weir::show_collected(size_t at)
 
 /* DELETE */
 
-// Whether nobody can tell that rows go later: none comes in the place of one that goes, and an error is the statement's.
+// Whether nobody can tell that rows go later: none comes in the place of one that goes, and an
+// error is the statement's.
 bool ha_weir::may_collect_deleted() const
 {
   const LEX *lex= ha_thd()->lex;
-  return is_alone(SQLCOM_DELETE) && !lex->ignore && !sequence && !table->versioned() && !lex->query_tables->has_period();
+  return is_alone(SQLCOM_DELETE) && !lex->ignore && !sequence && !table->versioned() &&
+         !lex->query_tables->has_period();
 }
 
-// Whether the server is to tell them one by one, as if there were no such statements. It asks partitions, too, that it has
-// not opened, since the statement leaves them out.
+// Whether the server is to tell them one by one, as if there were no such statements. It asks
+// partitions, too, that it has not opened, since the statement leaves them out.
 bool ha_weir::start_bulk_delete()
 {
   if (table && may_collect_deleted())
@@ -167,7 +171,8 @@ int ha_weir::end_bulk_delete()
   if (!leaving)
     return 0;
   THD *thd= ha_thd();
-  // A statement that has failed deletes nothing, and has told why. Of one that was killed the server may not know yet.
+  // A statement that has failed deletes nothing, and has told why. Of one that was killed the
+  // server may not know yet.
   int error= 0;
   if (!thd->is_error())
     error= is_killed(thd) ? HA_ERR_ABORTED_BY_USER : delete_collected();
@@ -178,35 +183,18 @@ int ha_weir::end_bulk_delete()
 // Collects the row of `pk` and `old_entries`.
 int ha_weir::collect_deleted()
 {
-  size_t bytes= pk.size();
-  for (uint i : secondary)
-    bytes+= old_entries[i].key.size();
-  if (!leaving->has_room(bytes))
-  {
-    if (int error= delete_collected())
-      return error;
-    if (!leaving->has_room(bytes))
-      return delete_encoded();
-  }
-  leaving->add_row(pk, Bytes());
-  size_t n= 0;
-  for (uint i : secondary)
-    leaving->add_entry(n++, old_entries[i].key, Bytes());
-  return 0;
+  WeirEntry entries[MAX_KEY];
+  size_t count= list_entries(secondary, old_entries, entries);
+  for (size_t n= 0; n < count; n++)
+    entries[n].value= WeirBytes{nullptr, 0};
+  if (leaving->add(pk, Bytes(), entries))
+    return 0;
+  if (int error= delete_collected())
+    return error;
+  return leaving->add(pk, Bytes(), entries) ? 0 : delete_encoded();
 }
 
 int ha_weir::delete_collected()
 {
-  size_t count= leaving->count();
-  if (count == 0)
-    return 0;
-  WeirTransaction *with= transaction();
-  if (!with)
-    return HA_ERR_INTERNAL_ERROR;
-  share->changes+= count;
-  WeirResult result= leaving->remove(with, share->table);
-  if (result == WEIR_RESULT_OK)
-    note_write();
-  leaving->clear();
-  return fail(result);
+  return write_collected(leaving, weir_delete_many);
 }

@@ -10,13 +10,8 @@ using namespace weir;
 
 static bool has_foreign_key(THD *thd)
 {
-  switch (thd_sql_command(thd)) {
-  case SQLCOM_CREATE_TABLE:
-  case SQLCOM_ALTER_TABLE:
-    break;
-  default:
+  if (!is_one_of(thd, {SQLCOM_CREATE_TABLE, SQLCOM_ALTER_TABLE}))
     return false;
-  }
   List_iterator<::Key> it(thd->lex->alter_info.key_list);
   while (::Key *key= it++)
     if (key->type == ::Key::FOREIGN_KEY)
@@ -28,8 +23,8 @@ static bool has_foreign_key(THD *thd)
 static void warn_of_directories(THD *thd, const HA_CREATE_INFO *info)
 {
   auto warn= [thd](const char *option) {
-    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, WARN_OPTION_IGNORED, ER_THD(thd, WARN_OPTION_IGNORED),
-                        option);
+    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, WARN_OPTION_IGNORED,
+                        ER_THD(thd, WARN_OPTION_IGNORED), option);
   };
   if (info->data_file_name)
     warn("DATA DIRECTORY");
@@ -37,8 +32,8 @@ static void warn_of_directories(THD *thd, const HA_CREATE_INFO *info)
     warn("INDEX DIRECTORY");
 }
 
-// The engine's directory is none of the server's databases, though the server takes it for one that is there: SHOW DATABASES, a
-// dump and a backup pass over it.
+// The engine's directory is none of the server's databases, though the server takes it for one that
+// is there: SHOW DATABASES, a dump and a backup pass over it.
 static bool is_in_own_directory(const Bytes &name)
 {
   const Bytes own= Bytes(DIRECTORY) + "/";
@@ -64,8 +59,7 @@ int ha_weir::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
     KEY *key= &form->key_info[i];
     if (i == form->s->primary_key)
       continue;
-    indexes.push_back(WeirIndex{{reinterpret_cast<const uint8_t *>(key->name.str), key->name.length},
-                                bool(key->flags & HA_NOSAME)});
+    indexes.push_back(WeirIndex{bytes_of(key->name), bool(key->flags & HA_NOSAME)});
   }
   Meta meta;
   meta.auto_increment= info->auto_increment_value;
@@ -73,10 +67,10 @@ int ha_weir::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
   bool is_own= info->options & HA_LEX_CREATE_TMP_TABLE;
   if (!is_own)
     meta.number= new_number();
-  meta.version.assign(reinterpret_cast<const char *>(form->s->tabledef_version.str),
-                      form->s->tabledef_version.length);
+  meta.version= to_bytes(form->s->tabledef_version);
   Bytes bytes= meta.encode(), table= table_name(name);
-  WeirResult result= weir_table_create(database, bytes_of(table), indexes.data(), indexes.size(), bytes_of(bytes), is_own);
+  WeirResult result= weir_table_create(database, bytes_of(table), indexes.data(), indexes.size(),
+                                       bytes_of(bytes), is_own);
   // Of a table that lost its definition the server knows nothing.
   if (result == WEIR_RESULT_TABLE_EXISTS)
     my_error(ER_TABLE_EXISTS_ERROR, MYF(0), form->s->table_name.str);
@@ -95,14 +89,15 @@ int ha_weir::delete_table(const char *path)
       session->drop_later(name);
       return 0;
     }
-    // CREATE ... SELECT has failed, and its transaction has nothing else. The server forgets the table before it rolls
-    // that back: a crash in between would leave it.
+    // CREATE ... SELECT has failed, and its transaction has nothing else. The server forgets the
+    // table before it rolls that back: a crash in between would leave it.
     if (int error= session->rollback())
       return error;
   }
   WeirResult result= weir::drop_table(name, patience_of(thd));
-  // A start that takes back a CREATE of a partitioned table, or drops the copy that an ALTER has made of one, asks
-  // the engine of the partitions for it, instead of the server's own for partitioned tables.
+  // A start that takes back a CREATE of a partitioned table, or drops the copy that an ALTER has
+  // made of one, asks the engine of the partitions for it, instead of the server's own for
+  // partitioned tables.
   if (result == WEIR_RESULT_NO_TABLE)
     result= drop_with_list(name, patience_of(thd));
   return error_of(result);
@@ -120,8 +115,9 @@ int ha_weir::rename_table(const char *from, const char *to)
     if (int error= session->rollback())
       return error;
   WeirResult result= weir::rename_table(old_name, new_name, patience_of(thd));
-  // A start that ends an ALTER which copied a partitioned table has dropped the old one, and asks the engine of the
-  // new one's partitions to give that the old name. What was cut short may have left none but the list.
+  // A start that ends an ALTER which copied a partitioned table has dropped the old one, and asks
+  // the engine of the new one's partitions to give that the old name. What was cut short may have
+  // left none but the list.
   if (result == WEIR_RESULT_NO_TABLE)
     result= rename_with_list(old_name, new_name, patience_of(thd));
   if (!thd)
@@ -135,7 +131,8 @@ int ha_weir::rename_table(const char *from, const char *to)
   return error;
 }
 
-// Whether a statement that empties partitions empties this one, which can be a part of one with the name.
+// Whether a statement that empties partitions empties this one, which can be a part of one with the
+// name.
 static bool is_to_be_emptied(THD *thd, partition_info *partitions, const Bytes &name)
 {
   if (thd_sql_command(thd) == SQLCOM_TRUNCATE)
@@ -146,13 +143,14 @@ static bool is_to_be_emptied(THD *thd, partition_info *partitions, const Bytes &
     char encoded[FN_REFLEN];
     Bytes with_table= table_of_partition(name) + "#P#";
     with_table.append(encoded, tablename_to_filename(one->partition_name, encoded, sizeof encoded));
-    if (one->part_state == PART_ADMIN && (name == with_table || name.rfind(with_table + "#SP#", 0) == 0))
+    if (one->part_state == PART_ADMIN &&
+        (name == with_table || name.rfind(with_table + "#SP#", 0) == 0))
       return true;
   }
   return false;
 }
 
-// What the statement empties: this table, and of a partitioned one all other partitions that are to be emptied.
+// What the statement empties: this table, or of a partitioned one all partitions that are meant.
 std::vector<Bytes> ha_weir::to_be_emptied() const
 {
   std::vector<Bytes> names= {share->name};
@@ -164,7 +162,8 @@ std::vector<Bytes> ha_weir::to_be_emptied() const
   return names;
 }
 
-// The server has committed before, of temporary tables, too: the connection's own transaction doesn't use the table.
+// The server has committed before, of temporary tables, too: the connection's own transaction
+// doesn't use the table.
 int ha_weir::truncate()
 {
   close_scan();
@@ -176,7 +175,8 @@ int ha_weir::truncate()
     std::vector<Bytes> emptied= to_be_emptied();
     for (const Bytes &name : emptied)
       names.push_back(bytes_of(name));
-    if (int error= fail(weir_tables_truncate(database, names.data(), names.size(), patience_of(ha_thd()))))
+    if (int error=
+            fail(weir_tables_truncate(database, names.data(), names.size(), patience_of(ha_thd()))))
       return error;
     session->note_emptied(ha_thd());
   }

@@ -1,6 +1,6 @@
 /*
-  Many ranges or keys at once, in the order of keys or of rows: the server's own way (DS-MRR), which asks
-  this handler for index entries and, through a second one, for rows by position.
+  Many ranges or keys at once, in the order of keys or of rows: the server's own way (DS-MRR), which
+  asks this handler for index entries and, through a second one, for rows by position.
 */
 
 #include "ha_weir.h"
@@ -28,8 +28,9 @@ int ha_weir::multi_range_read_next(range_id_t *range)
   return mrr.dsmrr_next(range);
 }
 
-ha_rows ha_weir::multi_range_read_info_const(uint index, RANGE_SEQ_IF *seq, void *of_seq, uint ranges,
-                                             uint *buffer_size, uint *flags, Cost_estimate *cost)
+ha_rows ha_weir::multi_range_read_info_const(uint index, RANGE_SEQ_IF *seq, void *of_seq,
+                                             uint ranges, uint *buffer_size, uint *flags,
+                                             Cost_estimate *cost)
 {
   mrr.init(this, table);
   // Rows are locked in the order in which they are asked for.

@@ -1,5 +1,6 @@
 /* Reading of rows: by index, in the order of rows, by position. */
 
+#include "errors.h"
 #include "ha_weir.h"
 
 using namespace weir;
@@ -24,7 +25,9 @@ WeirBound ha_weir::bound_of_end(uint index, const key_range *end)
 {
   high_bytes.clear();
   keys[index].from_image(end->key, end->keypart_map, high_bytes);
-  return bound(end->flag == HA_READ_BEFORE_KEY ? WEIR_BOUND_KIND_EXCLUDED : WEIR_BOUND_KIND_INCLUDED, high_bytes);
+  return bound(end->flag == HA_READ_BEFORE_KEY ? WEIR_BOUND_KIND_EXCLUDED
+                                               : WEIR_BOUND_KIND_INCLUDED,
+               high_bytes);
 }
 
 int ha_weir::index_read_map(uchar *buf, const uchar *key, key_part_map map,
@@ -81,7 +84,8 @@ int ha_weir::index_read_map(uchar *buf, const uchar *key, key_part_map map,
   return found(buf, HA_ERR_KEY_NOT_FOUND);
 }
 
-int ha_weir::read_range_first(const key_range *start, const key_range *end, bool is_equal, bool sorted)
+int ha_weir::read_range_first(const key_range *start, const key_range *end, bool is_equal,
+                              bool sorted)
 {
   range_end= end;
   int error= handler::read_range_first(start, end, is_equal, sorted);
@@ -92,7 +96,8 @@ int ha_weir::read_range_first(const key_range *start, const key_range *end, bool
 int ha_weir::read_range_next()
 {
   // The scan ends where the range does: no row is compared with that.
-  return ends_with_range && !eq_range ? ha_index_next(table->record[0]) : handler::read_range_next();
+  return ends_with_range && !eq_range ? ha_index_next(table->record[0])
+                                      : handler::read_range_next();
 }
 
 // The row of `pk`, read alone; a scan may go on from there.
@@ -116,7 +121,8 @@ int ha_weir::get_row_at(uchar *buf, WeirBytes short_form)
   WeirTransaction *with= transaction();
   if (!with)
     return HA_ERR_INTERNAL_ERROR;
-  WeirResult result= weir_get_by_short_form(with, share->table, short_form, lock, row, &key, &found);
+  WeirResult result=
+      weir_get_by_short_form(with, share->table, short_form, lock, row, &key, &found);
   if (result != WEIR_RESULT_OK)
     return fail(result);
   pk.assign(reinterpret_cast<const char *>(key.data), key.len);
@@ -133,7 +139,7 @@ int ha_weir::go_on(uint32_t index, bool back, WeirBoundKind from, uchar *buf)
   return next_entry(buf);
 }
 
-// Goes on in a direction: from the entry at hand if the scan goes the other way, or from the end of one key.
+// Goes on: from the entry at hand if the scan goes the other way, or from the end of one key.
 int ha_weir::turn(bool back, uchar *buf)
 {
   uint32_t index= index_position(active_index);
@@ -222,25 +228,16 @@ int ha_weir::rnd_init(bool)
   close_scan();
   exact= false;
   active_index= MAX_KEY;
-  if (!sequence)
-    return 0;
-  delete alone;
-  alone= nullptr;
-  auto own= std::make_unique<Alone>();
-  if (WeirResult result= own->begin())
-    return fail(result);
-  alone= own.release();
-  return 0;
+  return sequence ? fail(begin_own(WEIR_ISOLATION_READ_COMMITTED)) : 0;
 }
 
 int ha_weir::rnd_end()
 {
   close_scan();
-  if (!alone)
+  if (!own_transaction)
     return 0;
-  int error= fail(alone->commit());
-  delete alone;
-  alone= nullptr;
+  int error= fail(own_transaction->commit());
+  own_transaction.reset();
   return error;
 }
 
@@ -258,28 +255,31 @@ int ha_weir::rnd_next(uchar *buf)
   return error ? error : next_entry(buf);
 }
 
-// A position: the primary key, or its short form; if keys differ in length, zeros and its length. So positions
-// are ordered as rows are, but for very long keys.
+// A position: the primary key, or its short form; if keys differ in length, zeros and its length.
+// So positions are ordered as rows are, but for very long keys.
 void ha_weir::position(const uchar *record)
 {
   Bytes &key= key_bytes;
+  bool is_found= true;
   if (hidden || is_record_of_entry())
   {
-    find_key();
+    is_found= find_key();
     key= pk;
   }
   else
     encode_primary(record, key);
   size_t room= ref_length - (key_is_fixed ? 0 : 2);
+  if (!is_found || (!key_may_be_long && key.size() > room))
+  {
+    // The server asks for no result: the statement ends in this error. The position is no row's.
+    print_error(fail(damaged("a row has a primary key that makes no sense")), MYF(0));
+    key.clear();
+  }
   size_t len= key.size();
   if (key_may_be_long)
     len= weir_short_form(bytes_of(key), ref);
   else
-  {
-    DBUG_ASSERT(len <= room);
-    len= std::min(len, room);
     memcpy(ref, key.data(), len);
-  }
   memset(ref + len, 0, room - len);
   if (!key_is_fixed)
     int2store(ref + room, static_cast<uint16>(len));

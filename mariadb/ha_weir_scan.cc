@@ -1,10 +1,9 @@
 /*
-  A scan of the engine: its entries, one after the other, and the row of each, which is locked as the statement
-  asks for. The server's own calls are in ha_weir_read.cc.
+  A scan of the engine: its entries, one after the other, and the row of each, which is locked as
+  the statement asks for. The server's own calls are in ha_weir_read.cc.
 */
 
 #include "ha_weir.h"
-#include "bytes.h"
 #include "computed.h"
 
 using namespace weir;
@@ -29,8 +28,7 @@ void ha_weir::close_scan()
   key_is_due= false;
   weir_scan_close(scan);
   scan= nullptr;
-  rest= {};
-  rest_given= 0;
+  drop_rest();
   at_entry= has_place= at_end= scan_is_unlocked= is_unlocked= repeats= ends_with_range= false;
 }
 
@@ -38,7 +36,7 @@ void ha_weir::close_scan()
 
 void ha_weir::want(const MY_BITMAP *columns, Wanted &out) const
 {
-  rows.want(columns, out.row);
+  row_format.want(columns, out.row);
   out.primary= hidden ? 0 : primary()->reach(columns);
   out.entries.clear();
   for (const KeyFormat &key : keys)
@@ -101,8 +99,7 @@ int ha_weir::step()
     // It may be the last one.
     if (at_entry && !exact)
       note_place();
-    rest= {};
-    rest_given= 0;
+    drop_rest();
     WeirResult result= weir_scan_next(scan, transaction(), &at, &rest);
     if (result == WEIR_RESULT_NOT_FOUND)
     {
@@ -120,9 +117,9 @@ int ha_weir::step()
 }
 
 /*
-  As it was committed when the scan began, the server wants the row: now as it is, and locked, if it still is
-  there. One that has changed since, or had to be waited for, may have another key, and others may have changed
-  with it: the scan goes on with what is committed by then.
+  As it was committed when the scan began, the server wants the row: now as it is, and locked, if it
+  still is there. One that has changed since, or had to be waited for, may have another key, and
+  others may have changed with it: the scan goes on with what is committed by then.
 */
 int ha_weir::repeat_locked(uchar *buf)
 {
@@ -133,14 +130,13 @@ int ha_weir::repeat_locked(uchar *buf)
   WeirTransaction *with= transaction();
   uint64_t waits= weir_lock_waits(with);
   WeirResult result= weir_get(with, share->table, bytes_of(pk), lock, row, &found);
-  bool is_as_it_was= result == WEIR_RESULT_OK && weir_lock_waits(with) == waits && found.len == at.value.len &&
-                     !memcmp(found.data, at.value.data, found.len);
+  bool is_as_it_was= result == WEIR_RESULT_OK && weir_lock_waits(with) == waits &&
+                     found.len == at.value.len && !memcmp(found.data, at.value.data, found.len);
   if (!is_as_it_was && (result == WEIR_RESULT_OK || result == WEIR_RESULT_NOT_FOUND))
   {
     if (WeirResult ended= weir_scan_behind_as_of_now(scan, with, at.key))
       return fail(ended);
-    rest= {};
-    rest_given= 0;
+    drop_rest();
   }
   return result == WEIR_RESULT_OK ? read_primary(buf, bytes_of(pk), found) : fail(result);
 }
@@ -168,8 +164,8 @@ int ha_weir::next_entry(uchar *buf)
   return 0;
 }
 
-// Whether rows that others have locked are read as they are committed. Only a scan may pass them over: who
-// asks for a row waits for it.
+// Whether rows that others have locked are read as they are committed. Only a scan may pass them
+// over: who asks for a row waits for it.
 bool ha_weir::reads_committed() const
 {
   return semi_consistent && lock == WEIR_LOCK_EXCLUSIVE &&
@@ -187,8 +183,8 @@ bool ha_weir::scans_rows() const
   return active_index == MAX_KEY || index_position(active_index) == WEIR_PRIMARY;
 }
 
-// Whether the record has nothing but what the entry at hand of an index holds. Of columns that the primary key has in
-// part, that isn't what its key is made of.
+// Whether the record has nothing but what the entry at hand of an index holds. Of columns that the
+// primary key has in part, that isn't what its key is made of.
 bool ha_weir::is_record_of_entry() const
 {
   return at_entry && !scans_rows() && (only_index || key_is_due);
@@ -230,10 +226,11 @@ int ha_weir::read_entry(uchar *buf, bool &skip)
     if (error || skip)
       return error;
   }
-  // The server may want no more than positions, and yet compare columns that the index holds in part.
+  // The server may want positions alone, and yet compare columns that the index holds in part.
   if (only_index && at.current && key.is_whole())
-    return key.decode(table, at.key, at.value, wanted().entries[active_index], buf) ? 0
-                                                                                    : HA_ERR_CRASHED;
+    return key.decode(table, at.key, at.value, wanted().entries[active_index], buf)
+               ? 0
+               : HA_ERR_CRASHED;
   if (!find_key())
     return HA_ERR_CRASHED;
   WeirBytes found;
@@ -271,7 +268,7 @@ int ha_weir::read_entry(uchar *buf, bool &skip)
   return 0;
 }
 
-// Of rows that the server merges in the order of an index it computes virtual columns only afterwards.
+// Of rows that the server merges in the order of an index it computes virtual columns too late.
 void ha_weir::compute_for_merge(uchar *buf)
 {
   const std::vector<Field *> &columns= computed_parts[active_index];
@@ -284,14 +281,13 @@ void ha_weir::compute_for_merge(uchar *buf)
 }
 
 /*
-  The row of the entry at hand had to be waited for, or has another entry by now. That may lie further on, among
-  entries that were read before: they are read once more.
+  The row of the entry at hand had to be waited for, or has another entry by now. That may lie
+  further on, among entries that were read before: they are read once more.
 */
 void ha_weir::read_anew_behind()
 {
   weir_scan_behind(scan, at.key);
-  rest= {};
-  rest_given= 0;
+  drop_rest();
 }
 
 static int outcome(check_result_t result, bool &skip)
@@ -309,8 +305,9 @@ static int outcome(check_result_t result, bool &skip)
   }
 }
 
-// Asks the pushed condition and the pushed filter, with the columns that the index holds. The end of the range is
-// the scan's own, and the server must not look for it: of a column that is indexed in part the record has nothing.
+// Asks the pushed condition and the pushed filter, with the columns that the index holds. The end
+// of the range is the scan's own, and the server must not look for it: of a column that is indexed
+// in part the record has nothing.
 int ha_weir::check_entry(uchar *buf, bool asks, bool &skip)
 {
   if (!keys[active_index].decode(table, at.key, at.value, wanted().entries[active_index], buf))
@@ -333,7 +330,7 @@ int ha_weir::read_primary(uchar *buf, WeirBytes key, WeirBytes from)
 // Puts what is wanted of a row into a record. False: the bytes make no sense.
 bool ha_weir::decode_row(WeirBytes key, WeirBytes from, const Wanted &what, uchar *record) const
 {
-  return rows.decode(table, from, what.row, record) &&
+  return row_format.decode(table, from, what.row, record) &&
          (hidden || primary()->decode_primary(table, key, what.primary, record));
 }
 
@@ -344,7 +341,8 @@ bool ha_weir::entry_is_of(uchar *buf, uint index)
   Encoded entry;
   encode_entry(index, buf, pk, entry);
   return entry.key.size() == at.key.len && !memcmp(entry.key.data(), at.key.data, at.key.len) &&
-         entry.value.size() == at.value.len && !memcmp(entry.value.data(), at.value.data, at.value.len);
+         entry.value.size() == at.value.len &&
+         !memcmp(entry.value.data(), at.value.data, at.value.len);
 }
 
 // A scan was begun: its first row.

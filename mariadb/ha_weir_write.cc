@@ -20,8 +20,9 @@ void ha_weir::encode_entry(uint index, const uchar *record, const Bytes &of, Enc
   keys[index].entry(table, record, of, out.key, out.value);
 }
 
-// Of a row that was read. Nobody has computed its virtual columns for sure: who applies row events of the binary log only
-// has what these hold, and what the engine reads itself the server hasn't seen.
+// Of a row that was read. Nobody has computed its virtual columns for sure: who applies row events
+// of the binary log only has what these hold, and what the engine reads itself the server hasn't
+// seen.
 void ha_weir::encode_old(const std::vector<uint> &indexes, const uchar *record)
 {
   Computed right(table, computed, record);
@@ -40,22 +41,21 @@ void ha_weir::encode_new(const std::vector<uint> &indexes, const uchar *record)
 }
 
 // As the engine wants them; how many there are.
-size_t ha_weir::list_entries(const std::vector<uint> &indexes, const std::vector<Encoded> &entries, WeirEntry *out) const
+size_t ha_weir::list_entries(const std::vector<uint> &indexes, const std::vector<Encoded> &entries,
+                             WeirEntry *out) const
 {
   size_t count= 0;
   for (uint i : indexes)
-    out[count++]= WeirEntry{index_position(i), bytes_of(entries[i].key), bytes_of(entries[i].value)};
+    out[count++]=
+        WeirEntry{index_position(i), bytes_of(entries[i].key), bytes_of(entries[i].value)};
   return count;
 }
 
 // The server asks for the index by its number.
 int ha_weir::duplicate_error(WeirResult result)
 {
-  const char *name= weir_error_index();
-  duplicate= table->s->primary_key;
-  for (uint i : secondary)
-    if (!strcmp(table->key_info[i].name.str, name))
-      duplicate= i;
+  uint named= index_named(table, weir_error_index());
+  duplicate= named == MAX_KEY ? table->s->primary_key : named;
   if (Session *session= Session::find(ha_thd()))
     session->duplicate= duplicate;
   return error_of(result);
@@ -64,7 +64,7 @@ int ha_weir::duplicate_error(WeirResult result)
 // A row was changed.
 void ha_weir::note_write()
 {
-  if (is_noted || alone)
+  if (is_noted || own_transaction)
     return;
   is_noted= true;
   if (table->s->tmp_table == NO_TMP_TABLE)
@@ -76,7 +76,7 @@ size_t ha_weir::encode_inserted(const uchar *record, WeirEntry *entries)
 {
   encode_new(secondary, record);
   row_bytes.clear();
-  rows.encode(table, record, row_bytes);
+  row_format.encode(table, record, row_bytes);
   share->changes++;
   return list_entries(secondary, new_entries, entries);
 }
@@ -92,8 +92,8 @@ int ha_weir::insert(const uchar *record)
   return result == WEIR_RESULT_DUPLICATE ? duplicate_error(result) : fail(result);
 }
 
-// Inserts the row of `pk`, or locks the one that is in its way, which the server is to change or to replace: it must find that
-// one, and nobody else may be about to change it.
+// Inserts the row of `pk`, or locks the one that is in its way, which the server is to change or to
+// replace: it must find that one, and nobody else may be about to change it.
 int ha_weir::insert_or_lock(const uchar *record)
 {
   WeirEntry entries[MAX_KEY];
@@ -120,12 +120,13 @@ WeirResult ha_weir::lock_row(const Bytes &key)
   // Not the handler's own: BLOBs of the server's records may lie there.
   WeirRow *holder= weir_row_open();
   WeirBytes found;
-  WeirResult result= weir_get(transaction(), share->table, bytes_of(key), WEIR_LOCK_EXCLUSIVE, holder, &found);
+  WeirResult result=
+      weir_get(transaction(), share->table, bytes_of(key), WEIR_LOCK_EXCLUSIVE, holder, &found);
   weir_row_close(holder);
   return result;
 }
 
-// Locks the row that is in the way of the one of `pk` and `new_entries`. `NOT_FOUND`: it isn't any more.
+// Locks the row that is in the way of that of `pk` and `new_entries`. `NOT_FOUND`: it has gone.
 WeirResult ha_weir::lock_duplicate()
 {
   // A number that the engine gave is nothing that the server asks for.
@@ -143,22 +144,23 @@ WeirResult ha_weir::lock_duplicate()
   bool is_there= result == WEIR_RESULT_OK;
   result= find_owner(owner_now);
   if (result == WEIR_RESULT_OK && owner == owner_now)
-    return is_there ? WEIR_RESULT_OK : damaged("an index has an entry of a row that the table lacks");
+    return is_there ? WEIR_RESULT_OK
+                    : damaged("an index has an entry of a row that the table lacks");
   if (result != WEIR_RESULT_OK && result != WEIR_RESULT_NOT_FOUND)
     return result;
   weir_unlock(transaction(), share->table, bytes_of(owner));
   return WEIR_RESULT_NOT_FOUND;
 }
 
-// The primary key of the row that has the entry which is in the way. As the server's own reads do, it locks the entry's range, where
-// ranges are locked, before the row.
+// The primary key of the row that has the entry which is in the way. As the server's own reads do,
+// it locks the entry's range, where ranges are locked, before the row.
 WeirResult ha_weir::find_owner(Bytes &owner)
 {
   WeirScan *finds= nullptr;
   WeirScanned entry= {};
   WeirBound key= bound(WEIR_BOUND_KIND_INCLUDED, new_entries[duplicate].key);
-  WeirResult result= weir_scan_open(transaction(), share->table, index_position(duplicate), key, key, false,
-                                    WEIR_LOCK_EXCLUSIVE, &finds);
+  WeirResult result= weir_scan_open(transaction(), share->table, index_position(duplicate), key,
+                                    key, false, WEIR_LOCK_EXCLUSIVE, &finds);
   if (result == WEIR_RESULT_OK)
     result= weir_scan_next(finds, transaction(), &entry, nullptr);
   owner.clear();
@@ -182,14 +184,10 @@ int ha_weir::write_row(const uchar *buf)
   if (hidden)
     if (int error= know_next_hidden())
       return error;
-  std::unique_ptr<Alone> own;
-  if (sequence && !alone)
-  {
-    own= std::make_unique<Alone>();
-    if (WeirResult result= own->begin())
+  bool is_own= sequence && !own_transaction;
+  if (is_own)
+    if (WeirResult result= begin_own(WEIR_ISOLATION_READ_COMMITTED))
       return fail(result);
-    alone= own.get();
-  }
   if (hidden)
   {
     key_is_due= false;
@@ -207,11 +205,11 @@ int ha_weir::write_row(const uchar *buf)
     append_number(pk, share->next_hidden++);
     error= (this->*put)(buf);
   }
-  if (own)
+  if (is_own)
   {
     if (!error)
-      error= fail(own->commit());
-    alone= nullptr;
+      error= fail(own_transaction->commit());
+    own_transaction.reset();
   }
   return error ? error : note_auto_increment(buf);
 }
@@ -227,7 +225,9 @@ int ha_weir::update_row(const uchar *old_row, const uchar *new_row)
   Accounted accounted(this);
   if (!transaction())
     return HA_ERR_INTERNAL_ERROR;
-  DBUG_ASSERT(!is_unlocked);
+  // Somebody may have changed it since.
+  if (is_unlocked)
+    return fail(misused("a row is updated that was read without its lock"));
   if (!find_key_of(old_row))
     return HA_ERR_CRASHED;
   if (!hidden)
@@ -237,7 +237,7 @@ int ha_weir::update_row(const uchar *old_row, const uchar *new_row)
       return update_new_key(old_row, new_row, low_bytes);
   }
   // The server can't tell if it hasn't read all columns that it writes, or replaces a row.
-  if (!sequence && rows.are_same(table, old_row, new_row))
+  if (!sequence && row_format.are_same(table, old_row, new_row))
     return HA_ERR_RECORD_IS_THE_SAME;
   int error= update_same_key(old_row, new_row);
   return error ? error : note_auto_increment(new_row);
@@ -262,7 +262,7 @@ int ha_weir::update_same_key(const uchar *old_row, const uchar *new_row)
   list_entries(changing, old_entries, removed);
   size_t count= list_entries(changing, new_entries, added);
   row_bytes.clear();
-  rows.encode(table, new_row, row_bytes);
+  row_format.encode(table, new_row, row_bytes);
   bool unseen= false;
   WeirResult result= weir_update(transaction(), share->table, bytes_of(pk), bytes_of(row_bytes),
                                  removed, count, added, count, &unseen);
@@ -427,20 +427,14 @@ int ha_weir::know_next_auto()
 }
 
 /*
-  Nobody locks the table for its numbers: a statement's follow one another for sure only if it knows at its begin
-  how many it needs. The binary log, which as statements has the first one alone, has others as rows.
+  Nobody locks the table for its numbers: a statement's follow one another for sure only if it knows
+  at its begin how many it needs. The binary log, which as statements has the first one alone, has
+  others as rows.
 */
 bool ha_weir::autoinc_lock_mode_stmt_unsafe() const
 {
-  switch (thd_sql_command(ha_thd())) {
-  case SQLCOM_INSERT_SELECT:
-  case SQLCOM_REPLACE_SELECT:
-  case SQLCOM_CREATE_TABLE:
-  case SQLCOM_LOAD:
-    return true;
-  default:
-    return false;
-  }
+  return is_one_of(ha_thd(), {SQLCOM_INSERT_SELECT, SQLCOM_REPLACE_SELECT, SQLCOM_CREATE_TABLE,
+                              SQLCOM_LOAD});
 }
 
 void ha_weir::get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted,
@@ -477,7 +471,8 @@ void ha_weir::get_auto_increment(ulonglong offset, ulonglong increment, ulonglon
       base= (*first - 1 + increment - offset) / increment * increment + offset;
       if (base < *first)
       {
-        // No such value is left; the server doesn't find one either. From now on there is none at all, as with InnoDB.
+        // No such value is left; the server doesn't find one either. From now on there is none at
+        // all, as with InnoDB.
         share->next_auto= ULONGLONG_MAX;
         *reserved= 1;
         return;
@@ -493,7 +488,7 @@ void ha_weir::get_auto_increment(ulonglong offset, ulonglong increment, ulonglon
   *reserved= wanted;
 }
 
-// A row has a value, perhaps one that somebody chose: the next one is above it, also after a restart.
+// A row has a value, perhaps a chosen one: the next one is above it, also after a restart.
 int ha_weir::note_auto_increment(const uchar *record)
 {
   Field *field= table->found_next_number_field;
@@ -510,13 +505,12 @@ int ha_weir::note_auto_increment(const uchar *record)
 int ha_weir::reset_auto_increment(ulonglong value)
 {
   Meta meta;
-  if (WeirResult result= meta_of(share->table, share->name, &meta))
+  if (WeirResult result= read_meta(share->table, share->name, &meta))
     return fail(result);
   meta.auto_increment= value;
   if (meta.number)
     meta.number= new_number();
-  Bytes bytes= meta.encode();
-  if (WeirResult result= weir_table_set_meta(share->table, bytes_of(bytes)))
+  if (WeirResult result= write_meta(share->table, meta))
     return fail(result);
   share->forget(meta.number);
   share->next_auto= value;

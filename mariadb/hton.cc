@@ -3,8 +3,11 @@
 #include "ha_weir.h"
 #include "backup.h"
 #include "binlog_writeback.h"
+#include "engine_table.h"
 #include "errors.h"
 #include "files.h"
+#include "left_tables.h"
+#include "meta.h"
 #include "numbers.h"
 #include "partitions.h"
 #include "recovery_log.h"
@@ -24,9 +27,6 @@ static_assert(sizeof(KEY) == 192, "KEY");
 #endif
 
 namespace weir {
-
-handlerton *hton;
-WeirDatabase *database;
 
 static handler *create_handler(handlerton *hton, TABLE_SHARE *table, MEM_ROOT *root)
 {
@@ -115,7 +115,7 @@ static std::vector<Bytes> handed_out;
 extern "C" void recover_one(void *context, WeirBytes bytes)
 {
   auto to= static_cast<Recovery *>(context);
-  Bytes id(reinterpret_cast<const char *>(bytes.data), bytes.len);
+  Bytes id= to_bytes(bytes);
   if (to->count >= to->room ||
       std::find(handed_out.begin(), handed_out.end(), id) != handed_out.end() ||
       !xid_of_bytes(bytes, &to->list[to->count]))
@@ -156,7 +156,7 @@ static int xa_result(WeirResult result)
 }
 
 // Ends a prepared transaction by its name.
-static int end_by_xid(XID *xid, decltype(weir_commit_prepared) end)
+template <decltype(weir_commit_prepared) end> static int end_by_xid(handlerton *, XID *xid)
 {
   Bytes id= bytes_of_xid(xid);
   Session::let_go_of(id);
@@ -173,8 +173,8 @@ static void commit_checkpoint_request(void *cookie)
     sql_print_error("WEIR: %s", weir_error_message());
 }
 
-// The server keeps a savepoint anywhere in memory, and needn't tell when it forgets one: it is numbers.
-struct At
+// The server keeps a savepoint anywhere in memory, and may forget one silently: it is numbers.
+struct SavepointData
 {
   uint64_t savepoint;
   size_t written;
@@ -183,7 +183,7 @@ struct At
 static int savepoint_set(handlerton *, THD *thd, void *to)
 {
   Session *session= Session::find(thd);
-  At at= {};
+  SavepointData at= {};
   int error= 0;
   if (session && session->transaction)
   {
@@ -199,7 +199,7 @@ static int savepoint_rollback(handlerton *, THD *thd, void *to)
   Session *session= Session::find(thd);
   if (!session || !session->transaction)
     return 0;
-  At at;
+  SavepointData at;
   memcpy(&at, to, sizeof at);
   session->written.rollback_to(at.written);
   return error_of(weir_savepoint_rollback(session->transaction, at.savepoint));
@@ -236,9 +236,9 @@ static void kill_query(handlerton *, THD *thd, enum thd_kill_levels)
 }
 
 /*
-  A transaction is about to wait for others. A replica's workers commit in the source's order: one that is in
-  the way of an earlier one is killed by the server, and tried again. The binary log notes who had to
-  wait, so that replicas don't try such transactions together.
+  A transaction is about to wait for others. A replica's workers commit in the source's order: one
+  that is in the way of an earlier one is killed by the server, and tried again. The binary log
+  notes who had to wait, so that replicas don't try such transactions together.
 */
 extern "C" void report_wait(void *const *owners, size_t count)
 {
@@ -258,7 +258,8 @@ extern "C" int prefer_victim(void *one, void *other)
   return thd_deadlock_victim_preference(static_cast<THD *>(one), static_cast<THD *>(other));
 }
 
-// The server's pool of threads lets another one work meanwhile: who holds what this one waits for may have none.
+// The server's pool of threads lets another one work meanwhile: who holds what this one waits for
+// may have none.
 extern "C" void thread_blocks()
 {
   thd_wait_begin(nullptr, THD_WAIT_ROW_LOCK);
@@ -283,34 +284,22 @@ static void drop_database(handlerton *, char *path)
   if (prefix.empty() || prefix.back() != FN_LIBCHAR)
     prefix.push_back(FN_LIBCHAR);
   for (const Bytes &name : table_names(prefix))
-    if (drop_table(name, patience_of(current_thd)) != WEIR_RESULT_OK)
-      sql_print_warning("WEIR: table %s could not be dropped: %s", name.c_str(), weir_error_message());
+    drop_table_or_warn(name, patience_of(current_thd));
 }
 
-// Opens a table, or a partition of it.
-static WeirResult open_some_part(const Bytes &name, WeirTable **table)
-{
-  WeirResult result= weir_table_open(database, bytes_of(name), table);
-  if (result != WEIR_RESULT_NO_TABLE)
-    return result;
-  std::vector<Bytes> partitions= partitions_of(name);
-  return partitions.empty() ? result : weir_table_open(database, bytes_of(partitions.front()), table);
-}
-
-// Whether an ALTER in place that a crash has interrupted was done: to all partitions then, or to none.
+// Whether an ALTER in place that a crash has interrupted was done, to all partitions or to none.
 static int check_version(handlerton *, const char *path, const LEX_CUSTRING *version, ulonglong)
 {
-  WeirTable *table;
-  Bytes name= table_name(path);
-  if (open_some_part(name, &table) != WEIR_RESULT_OK)
-    return 2;
+  static const int IS_VERSION= 0, IS_ANOTHER= 1, IS_UNKNOWN= 2;
   Meta meta;
-  WeirResult result= meta_of(table, name, &meta);
-  weir_table_close(table);
+  Bytes name= table_name(path);
+  WeirResult result= read_meta(name, &meta);
+  if (result == WEIR_RESULT_NO_TABLE)
+    if (std::vector<Bytes> partitions= partitions_of(name); !partitions.empty())
+      result= read_meta(partitions.front(), &meta);
   if (result != WEIR_RESULT_OK)
-    return 2;
-  Bytes wanted(reinterpret_cast<const char *>(version->str), version->length);
-  return meta.version == wanted ? 0 : 1;
+    return IS_UNKNOWN;
+  return meta.version == to_bytes(*version) ? IS_VERSION : IS_ANOTHER;
 }
 
 /* What a crash leaves behind */
@@ -320,32 +309,28 @@ static void drop_garbage(bool is_garbage(const Bytes &name), const char *what)
 {
   size_t dropped= 0;
   for (const Bytes &name : table_names(""))
-  {
-    if (!is_garbage(name))
-      continue;
-    if (drop_table(name, patience_of(nullptr)) == WEIR_RESULT_OK)
-      dropped++;
-    else
-      sql_print_warning("WEIR: table %s could not be dropped: %s", name.c_str(), weir_error_message());
-  }
+    if (is_garbage(name))
+      dropped+= drop_table_or_warn(name, patience_of(nullptr));
   if (dropped)
     sql_print_information("WEIR: %zu %s are dropped", dropped, what);
 }
 
-// Drops the temporary tables of a server that was killed; those that a prepared transaction uses when that has ended.
+// Drops the temporary tables of a server that was killed; those that a prepared transaction uses
+// when that has ended.
 static void drop_temporary_tables()
 {
   for (const Bytes &name : table_names(""))
     if (is_temporary(name))
       leave_table(name);
   if (size_t dropped= drop_left_tables())
-    sql_print_information("WEIR: %zu temporary tables of a server that was killed are dropped", dropped);
+    sql_print_information("WEIR: %zu temporary tables of a server that was killed are dropped",
+                          dropped);
 }
 
 /*
-  Whether a table, or the table that it is a partition of, has a name that only the server gives, while it
-  changes definitions, and no definition. Once the server has ended what a crash has interrupted, it has
-  forgotten such a table.
+  Whether a table, or the table that it is a partition of, has a name that only the server gives,
+  while it changes definitions, and no definition. Once the server has ended what a crash has
+  interrupted, it has forgotten such a table.
 */
 static bool is_forgotten(const Bytes &name)
 {
@@ -360,13 +345,14 @@ static void tell_lost_definitions()
 {
   std::vector<Bytes> lost;
   for (const Bytes &name : table_names(""))
-    if (name.rfind(FN_LIBCHAR) != Bytes::npos && !is_partition(name) && !has_base(name, tmp_file_prefix) &&
+    if (is_in_database(name) && !is_partition(name) && !has_base(name, tmp_file_prefix) &&
         lacks_file(name, reg_ext))
       lost.push_back(name);
   if (!lost.empty())
-    sql_print_warning("WEIR: %zu tables have no definition, %s among them; they are kept. Put back the file %s, or give them "
-                      "up with DROP TABLE, after CREATE DATABASE if that is gone, too",
-                      lost.size(), lost.front().c_str(), path_of(lost.front(), reg_ext).c_str());
+    sql_print_warning(
+        "WEIR: %zu tables have no definition, %s among them; they are kept. Put back the file %s, "
+        "or give them up with DROP TABLE, after CREATE DATABASE if that is gone, too",
+        lost.size(), lost.front().c_str(), path_of(lost.front(), reg_ext).c_str());
 }
 
 static int ddl_is_recovered(handlerton *)
@@ -381,31 +367,35 @@ static int ddl_is_recovered(handlerton *)
 
 /* Start and end */
 
-// The database has just been made. There may have been another one: then the server has definitions of its tables.
+// The database is new. There may have been another one, whose tables the server still defines.
 static void tell_lost_tables()
 {
   std::vector<Bytes> lost= tables_defined();
   if (!lost.empty())
-    sql_print_warning("WEIR: a new, empty database was made in %sweir, where there was none, but %zu tables are defined "
-                      "with ENGINE=WEIR, %s among them: their rows are not there. If you have that directory elsewhere, "
-                      "stop the server, put it in place of the new one, and start again",
-                      mysql_real_data_home, lost.size(), lost.front().c_str());
+    sql_print_warning(
+        "WEIR: a new, empty database was made in %sweir, where there was none, but %zu tables are "
+        "defined with ENGINE=WEIR, %s among them: their rows are not there. If you have that "
+        "directory elsewhere, stop the server, put it in place of the new one, and start again",
+        mysql_real_data_home, lost.size(), lost.front().c_str());
 }
 
 // Among those that the server gives to engines without one, far from the first of them.
 static const int OWN_NUMBER= 113;
-static_assert(OWN_NUMBER > DB_TYPE_FIRST_DYNAMIC && OWN_NUMBER < DB_TYPE_DEFAULT, "a number for plugins");
+static_assert(OWN_NUMBER > DB_TYPE_FIRST_DYNAMIC && OWN_NUMBER < DB_TYPE_DEFAULT,
+              "a number for plugins");
 
-// The server asks for prepared transactions at its start alone. Of an engine that is installed later it is told those
-// that a user ends; about the others, which its log ends, it must be started with the engine.
+// The server asks for prepared transactions at its start alone. Of an engine that is installed
+// later it is told those that a user ends; about the others, which its log ends, it must be started
+// with the engine.
 extern "C" void make_known(void *, WeirBytes bytes)
 {
   XID xid;
   if (!xid_of_bytes(bytes, &xid))
     return;
   if (xid.get_my_xid())
-    sql_print_warning("WEIR: a transaction waits for the binary log to say whether it was committed: start the server "
-                      "with the plugin (plugin-load-add)");
+    sql_print_warning(
+        "WEIR: a transaction waits for the binary log to say whether it was committed: start the "
+        "server with the plugin (plugin-load-add)");
   else
     xid_cache_insert(&xid);
 }
@@ -428,14 +418,14 @@ static int init(void *p)
   hton->db_type= static_cast<legacy_db_type>(OWN_NUMBER);
   hton->create= create_handler;
   hton->flags= HTON_SUPPORTS_EXTENDED_KEYS;
-  hton->savepoint_offset= sizeof(At);
+  hton->savepoint_offset= sizeof(SavepointData);
   hton->commit= commit;
   hton->rollback= rollback;
   hton->prepare= prepare;
   hton->commit_ordered= commit_ordered;
   hton->recover= recover;
-  hton->commit_by_xid= [](handlerton *, XID *xid) { return end_by_xid(xid, weir_commit_prepared); };
-  hton->rollback_by_xid= [](handlerton *, XID *xid) { return end_by_xid(xid, weir_rollback_prepared); };
+  hton->commit_by_xid= end_by_xid<weir_commit_prepared>;
+  hton->rollback_by_xid= end_by_xid<weir_rollback_prepared>;
   hton->commit_checkpoint_request= commit_checkpoint_request;
   hton->savepoint_set= savepoint_set;
   hton->savepoint_rollback= savepoint_rollback;
@@ -472,7 +462,8 @@ static int init(void *p)
     tell_lost_tables();
   if (!open_numbers())
   {
-    sql_print_error("WEIR: the numbers of AUTO_INCREMENT can't be opened: %s", weir_error_message());
+    sql_print_error("WEIR: the numbers of AUTO_INCREMENT can't be opened: %s",
+                    weir_error_message());
     // The server doesn't call `deinit` of a plugin that couldn't begin.
     deinit(nullptr);
     return 1;
@@ -488,8 +479,16 @@ static int init(void *p)
 
 } // namespace weir
 
-static struct st_mysql_information_schema table_interface= {MYSQL_INFORMATION_SCHEMA_INTERFACE_VERSION};
 static struct st_mysql_storage_engine engine= {MYSQL_HANDLERTON_INTERFACE_VERSION};
+static struct st_mysql_information_schema information_schema= {
+    MYSQL_INFORMATION_SCHEMA_INTERFACE_VERSION};
+
+static constexpr st_maria_plugin table(const char *name, const char *description, int init(void *))
+{
+  return {MYSQL_INFORMATION_SCHEMA_PLUGIN, &information_schema, name, "Weir", description,
+          PLUGIN_LICENSE_GPL, init, nullptr, 0x0100, nullptr, nullptr, "0.1",
+          MariaDB_PLUGIN_MATURITY_EXPERIMENTAL};
+}
 
 maria_declare_plugin(weir)
 {
@@ -507,49 +506,8 @@ maria_declare_plugin(weir)
   "0.1",
   MariaDB_PLUGIN_MATURITY_EXPERIMENTAL
 },
-{
-  MYSQL_INFORMATION_SCHEMA_PLUGIN,
-  &table_interface,
-  "WEIR_TRX",
-  "Weir",
-  "Transactions of WEIR that have written",
-  PLUGIN_LICENSE_GPL,
-  weir::init_transactions_table,
-  nullptr,
-  0x0100,
-  nullptr,
-  nullptr,
-  "0.1",
-  MariaDB_PLUGIN_MATURITY_EXPERIMENTAL
-},
-{
-  MYSQL_INFORMATION_SCHEMA_PLUGIN,
-  &table_interface,
-  "WEIR_LOCKS",
-  "Weir",
-  "Explicit row locks of WEIR, and waits",
-  PLUGIN_LICENSE_GPL,
-  weir::init_locks_table,
-  nullptr,
-  0x0100,
-  nullptr,
-  nullptr,
-  "0.1",
-  MariaDB_PLUGIN_MATURITY_EXPERIMENTAL
-},
-{
-  MYSQL_INFORMATION_SCHEMA_PLUGIN,
-  &table_interface,
-  "WEIR_INDEX_STATS",
-  "Weir",
-  "How large the indexes of WEIR are",
-  PLUGIN_LICENSE_GPL,
-  weir::init_index_table,
-  nullptr,
-  0x0100,
-  nullptr,
-  nullptr,
-  "0.1",
-  MariaDB_PLUGIN_MATURITY_EXPERIMENTAL
-}
+table("WEIR_TRX", "Transactions of WEIR that have written, or read at a snapshot",
+      weir::init_transactions_table),
+table("WEIR_LOCKS", "Explicit row locks of WEIR, and waits", weir::init_locks_table),
+table("WEIR_INDEX_STATS", "How large the indexes of WEIR are", weir::init_index_table)
 maria_declare_plugin_end;

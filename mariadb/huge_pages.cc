@@ -8,7 +8,7 @@ namespace weir {
 
 static const char SETTING[]= "/sys/kernel/mm/transparent_hugepage/enabled";
 
-// Off for all memory, and off except where advised; the second is not in every system's headers yet.
+// Off for all memory, and off except where advised, which not every system's headers have.
 static const int OFF= 1;
 static const unsigned long EXCEPT_ADVISED= 1 << 1;
 
@@ -17,8 +17,10 @@ static std::atomic<bool> are_refused;
 static void refuse(const std::string &setting)
 {
   if (!are_refused.exchange(true) && !setting.empty())
-    sql_print_information("WEIR: no huge pages for weir_memory, which slows writes down: %s is '%s' and not "
-                          "'madvise'", SETTING, setting.c_str());
+    sql_print_information(
+        "WEIR: no huge pages for weir_memory, which slows writes down: %s is '%s' and not "
+        "'madvise'",
+        SETTING, setting.c_str());
 }
 
 void allow_huge_pages()

@@ -1,5 +1,5 @@
 // Keys as bytes (keys.h): where parts end, and their values out of their bytes.
-#include "bytes.h"
+#include "keys.h"
 
 namespace weir {
 
@@ -77,8 +77,9 @@ const uchar *Part::skip(const uchar *from, const uchar *end) const
     return skip_padded(from, end, x, BLANK, 1);
   case Kind::Weights:
     for (uint i= 0; from && i < level_count; i++)
-      from= levels[i].end == End::Padded ? skip_padded(from, end, x, levels[i].space, levels[i].width)
-                                         : skip_escaped(from, end, x);
+      from= levels[i].end == End::Padded
+                ? skip_padded(from, end, x, levels[i].space, levels[i].width)
+                : skip_escaped(from, end, x);
     return from;
   default:
     return size_t(end - from) >= length ? from + length : nullptr;
@@ -110,7 +111,8 @@ static bool store_bytes(Field *field, bool variable, const uchar *ptr, size_t le
 
 static bool store_bytes(Field *field, bool variable, const Bytes &value, uchar *to)
 {
-  return store_bytes(field, variable, reinterpret_cast<const uchar *>(value.data()), value.size(), to);
+  return store_bytes(field, variable, reinterpret_cast<const uchar *>(value.data()), value.size(),
+                     to);
 }
 
 static void unescape(const uchar *from, const uchar *end, Bytes &out)
@@ -168,8 +170,8 @@ bool Part::decode(TABLE *table, const uchar *from, const uchar *end, const uchar
 }
 
 // A value that isn't NULL.
-bool Part::decode_value(const uchar *from, const uchar *end, const uchar *&cover, const uchar *cover_end,
-                        uchar *to) const
+bool Part::decode_value(const uchar *from, const uchar *end, const uchar *&cover,
+                        const uchar *cover_end, uchar *to) const
 {
   switch (kind) {
   case Kind::Unsigned:
@@ -207,7 +209,8 @@ bool Part::decode_value(const uchar *from, const uchar *end, const uchar *&cover
 }
 
 // Of zero, the cover has the sign.
-bool Part::decode_real(const uchar *from, const uchar *&cover, const uchar *cover_end, uchar *to) const
+bool Part::decode_real(const uchar *from, const uchar *&cover, const uchar *cover_end,
+                       uchar *to) const
 {
   read_real(from, to, length);
   if (!std::all_of(to, to + length, [](uchar byte) { return byte == 0; }))
@@ -219,8 +222,8 @@ bool Part::decode_real(const uchar *from, const uchar *&cover, const uchar *cove
 }
 
 // The cover has the number of spaces at the end.
-bool Part::decode_text(const uchar *from, const uchar *end, const uchar *&cover, const uchar *cover_end,
-                       uchar *to) const
+bool Part::decode_text(const uchar *from, const uchar *end, const uchar *&cover,
+                       const uchar *cover_end, uchar *to) const
 {
   Bytes value;
   unpad(from, end, value);

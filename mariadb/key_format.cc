@@ -1,5 +1,5 @@
 // Keys and entries of an index, made of parts (keys.cc).
-#include "bytes.h"
+#include "keys.h"
 
 namespace weir {
 
@@ -69,7 +69,8 @@ bool KeyFormat::has_null(const uchar *record, TABLE *table) const
   return false;
 }
 
-void KeyFormat::entry(TABLE *table, const uchar *record, const Bytes &pk, Bytes &key, Bytes &value) const
+void KeyFormat::entry(TABLE *table, const uchar *record, const Bytes &pk, Bytes &key,
+                      Bytes &value) const
 {
   for (const Part &part : own)
     part.append_from_record(table, record, key);
@@ -149,7 +150,8 @@ size_t KeyFormat::reach(const MY_BITMAP *columns) const
   return 0;
 }
 
-bool KeyFormat::decode(TABLE *table, WeirBytes key, WeirBytes value, size_t parts, uchar *record) const
+bool KeyFormat::decode(TABLE *table, WeirBytes key, WeirBytes value, size_t parts,
+                       uchar *record) const
 {
   const uchar *cover= value.data, *cover_end= cover + value.len;
   const uchar *at= key.data, *end= at + key.len;
@@ -175,9 +177,9 @@ bool KeyFormat::decode(TABLE *table, WeirBytes key, WeirBytes value, size_t part
   return hidden || decode_appended(table, pk, cover, cover_end, record);
 }
 
-// Columns of the primary key that the index itself lacks. A unique index holds the whole primary key.
-bool KeyFormat::decode_appended(TABLE *table, WeirBytes pk, const uchar *cover, const uchar *cover_end,
-                          uchar *record) const
+// Columns of the primary key that the index itself lacks. A unique index holds all of that.
+bool KeyFormat::decode_appended(TABLE *table, WeirBytes pk, const uchar *cover,
+                                const uchar *cover_end, uchar *record) const
 {
   const uchar *at= pk.data, *end= at + pk.len;
   for (uint i= 0; i < primary.size(); i++)
@@ -244,7 +246,7 @@ bool KeyFormat::touches(const MY_BITMAP *columns) const
   for (const Part &part : own)
     if (bitmap_is_set(columns, part.field->field_index))
       return true;
-  // Of the primary key's columns, the entry may hold what their bytes in the key don't tell: upper case.
+  // Of the primary key's columns, the entry may hold what their bytes don't tell: upper case.
   for (const Part &part : appended)
     if (bitmap_is_set(columns, part.field->field_index))
       return true;

@@ -1,5 +1,5 @@
 // Keys as bytes (keys.h): parts made of values.
-#include "bytes.h"
+#include "keys.h"
 
 namespace weir {
 
@@ -63,7 +63,7 @@ static void append_run(Bytes &out, size_t n, bool less)
   out.push_back(static_cast<char>(less ? n : 255 - n));
 }
 
-// Where the next space begins, or the end. Weights of several bytes begin at a multiple of the width.
+// Where the next space begins, or the end. Wide weights begin at a multiple of the width.
 static const uchar *next_space(const uchar *ptr, const uchar *end, const uchar *space, uint width)
 {
   if (width == 1)
@@ -173,21 +173,26 @@ void Part::init(TABLE *table, KEY_PART_INFO *info, uchar keys_made)
     length= static_cast<uint16>(field->pack_length());
 }
 
-// Two collations of the server's take off spaces at the end and compare the rest, though they aren't NO PAD.
-static bool is_trimmed(CHARSET_INFO *cs)
+static bool is_collation(CHARSET_INFO *cs, const char *name)
 {
-  return !strcmp(cs->coll_name.str, "cp1250_czech_cs") || !strcmp(cs->coll_name.str, "latin2_czech_cs");
+  return !strcmp(cs->coll_name.str, name);
 }
 
-// One of these compares its first two levels word by word: weights of all levels together are in that order.
+// It compares its first two levels word by word, as its weights of all levels do.
 static bool is_by_words(CHARSET_INFO *cs)
 {
-  return !strcmp(cs->coll_name.str, "latin2_czech_cs");
+  return is_collation(cs, "latin2_czech_cs");
+}
+
+// Two collations take off spaces at the end and compare the rest, though they aren't NO PAD.
+static bool is_trimmed(CHARSET_INFO *cs)
+{
+  return is_by_words(cs) || is_collation(cs, "cp1250_czech_cs");
 }
 
 /*
-  Whether a CHAR is as long as its column to its collation. Where each character has one weight, all values
-  have as many, and endless spaces change nothing.
+  Whether a CHAR is as long as its column to its collation. Where each character has one weight, all
+  values have as many, and endless spaces change nothing.
 */
 static bool counts_spaces(CHARSET_INFO *cs)
 {
@@ -225,7 +230,8 @@ void Part::init_text(uchar keys_made)
     return;
   }
   kind= Kind::Weights;
-  ends_at_zero= keys_made != KEYS_BEFORE_NO_PAD && variable && !strcmp(cs->coll_name.str, "tis620_thai_nopad_ci");
+  ends_at_zero= keys_made != KEYS_BEFORE_NO_PAD && variable &&
+                is_collation(cs, "tis620_thai_nopad_ci");
   by_code= keys_made != KEYS_BEFORE_NO_PAD && !strncmp(cs->coll_name.str, "big5_chinese_", 13);
   bool by_level= cs->levels_for_order && (!is_by_words(cs) || keys_made <= KEYS_BEFORE_WORDS);
   uchar blank[8];
@@ -237,7 +243,8 @@ void Part::init_text(uchar keys_made)
     Level &level= levels[level_count++];
     level.flag= by_level ? 1U << i : 0;
     level.end= end_of_level(i, keys_made);
-    level.width= uint(cs->strnxfrm(level.space, sizeof level.space, 1, blank, cs->mbminlen, level.flag));
+    level.width=
+        uint(cs->strnxfrm(level.space, sizeof level.space, 1, blank, cs->mbminlen, level.flag));
     // A level on which spaces have no weights has nothing to be followed by.
     if (level.width == 0)
       level.end= End::Bare;
@@ -278,7 +285,7 @@ Value Part::cut(Value v) const
   return v;
 }
 
-// Text by its codes, as the collations of Big5 compare it. Their own weights, numbers of strokes, are coarser.
+// Text by its codes, as the collations of Big5 compare it. Their own weights are coarser.
 static size_t append_codes(CHARSET_INFO *cs, uchar *to, size_t room, Value v)
 {
   uchar *begin= to;
@@ -303,7 +310,8 @@ static size_t append_codes(CHARSET_INFO *cs, uchar *to, size_t room, Value v)
 // Weights on one level, as many as there is room for.
 size_t Part::weigh(Value v, const Level &level, uchar *to, size_t room) const
 {
-  return by_code ? append_codes(cs, to, room, v) : cs->strnxfrm(to, room, UINT_MAX32, v.ptr, v.len, level.flag);
+  return by_code ? append_codes(cs, to, room, v)
+                 : cs->strnxfrm(to, room, UINT_MAX32, v.ptr, v.len, level.flag);
 }
 
 void Part::append_weights(Value v, Bytes &out) const
@@ -327,7 +335,7 @@ void Part::append_weights(Value v, Bytes &out) const
   {
     const Level &level= levels[i];
     size_t len;
-    // Full to the brim, the room may have been too small, whatever the collation says: all weights are needed.
+    // Full to the brim, the room may have been too small, whatever the collation says.
     while ((len= weigh(v, level, weights, room)) + WEIGHT_BYTES > room)
       make_room(2 * room);
     if (level.end == End::Bare)
@@ -363,13 +371,12 @@ void Part::append_value(Value v, Bytes &out) const
     break;
   case Kind::Sorted:
   {
-    uchar sorted[256];
     uchar *kept= field->ptr;
-    DBUG_ASSERT(length <= sizeof sorted);
+    size_t from= out.size();
+    out.resize(from + length);
     field->ptr= const_cast<uchar *>(v.ptr);
-    field->sort_string(sorted, length);
+    field->sort_string(reinterpret_cast<uchar *>(&out[from]), length);
     field->ptr= kept;
-    append(out, sorted, length);
     break;
   }
   }

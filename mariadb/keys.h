@@ -1,37 +1,32 @@
 /*
   Keys as bytes that memcmp orders as the server orders the values.
 
-  A key is its parts, one after the other. A part: 1 byte if the column may be NULL (0 NULL, 1 not), then
-  the value by its kind (`Kind`). A descending part has all its bytes inverted. Parts are prefix-free: no
-  part's bytes begin with those of another value. So the bytes of the first parts of a key are a prefix of
-  just those keys that have these values, and keys of several parts compare part by part.
+  A key is its parts, one after the other. A part: 1 byte if the column may be NULL (0 NULL, 1 not),
+  then the value by its kind (`Kind`). A descending part has all its bytes inverted. Parts are
+  prefix-free: no part's bytes begin with those of another value. So the bytes of the first parts of
+  a key are a prefix of just those keys that have these values, and keys of several parts compare
+  part by part.
 
-  Not every value can be had back from its bytes (a collation's weights say nothing of upper case). What
-  is lacking goes to the entry's *cover*, which the entry holds beside its key, so that scans of an index
-  alone can give back every whole column.
+  Not every value can be had back from its bytes (a collation's weights say nothing of upper case).
+  What is lacking goes to the entry's *cover*, which the entry holds beside its key, so that scans
+  of an index alone can give back every whole column.
 
   Text that is compared as if followed by endless spaces (PAD SPACE) ends with a space's weight and
-  0x80; a run of n spaces inside is followed by n if what comes then is less than a space, by 255 - n if it is
-  greater. So the end, an endless run, lies between the two. Other text (NO PAD) is less than what it is the
-  beginning of, as Binary.
+  0x80; a run of n spaces inside is followed by n if what comes then is less than a space, by 255 -
+  n if it is greater. So the end, an endless run, lies between the two. Other text (NO PAD) is less
+  than what it is the beginning of, as Binary.
 
-  Weights come level by level, but for one collation that compares word by word. NO PAD is the first level's: letters that differ on none of a collation's levels
-  may have more or fewer weights on the others (an accent's), which are therefore compared as if followed by
-  spaces. A CHAR is as many characters long as its column, and NO PAD counts its spaces: two letters and
-  three spaces aren't one that is expanded to the same weights, and four.
+  Weights come level by level, but for one collation that compares word by word. NO PAD is the first
+  level's: letters that differ on none of a collation's levels may have more or fewer weights on the
+  others (an accent's), which are therefore compared as if followed by spaces. A CHAR is as many
+  characters long as its column, and NO PAD counts its spaces: two letters and three spaces aren't
+  one that is expanded to the same weights, and four.
 */
 #pragma once
 
-#include "server.h"
+#include "bytes.h"
 
 namespace weir {
-
-using Bytes = std::string;
-
-inline WeirBytes bytes_of(const Bytes &b)
-{
-  return WeirBytes{reinterpret_cast<const uint8_t *>(b.data()), b.size()};
-}
 
 enum class Kind : uchar
 {
@@ -45,9 +40,9 @@ enum class Kind : uchar
   Sorted         // fixed bytes that Field::sort_string makes
 };
 
-// How keys of a table were made, which is kept with it. Before 1, a CHAR of a NO PAD collation was compared as
-// PAD SPACE, all levels of other columns as NO PAD, Big5 by numbers of strokes. Before 2, latin2_czech_cs was compared
-// level by level.
+// How keys of a table were made, which is kept with it. Before 1, a CHAR of a NO PAD collation was
+// compared as PAD SPACE, all levels of other columns as NO PAD, Big5 by numbers of strokes. Before
+// 2, latin2_czech_cs was compared level by level.
 static const uchar KEYS_BEFORE_NO_PAD= 0, KEYS_BEFORE_WORDS= 1, KEYS_NOW= 2;
 
 // A value in the format of a record or of a key image.
@@ -88,7 +83,7 @@ private:
   uint null_offset, offset, chars;
   uchar null_bit;
   CHARSET_INFO *cs;
-  // Of each level of the collation: its flag, the weight of a space, and what a value is compared as.
+  // Of each level of the collation: its flag, a space's weight, and what a value is compared as.
   enum class End : uchar
   {
     Padded, // as if followed by endless spaces
@@ -118,8 +113,8 @@ private:
   void append_value(Value v, Bytes &out) const;
   size_t weigh(Value v, const Level &level, uchar *to, size_t room) const;
   void append_weights(Value v, Bytes &out) const;
-  bool decode_value(const uchar *from, const uchar *end, const uchar *&cover, const uchar *cover_end,
-                    uchar *to) const;
+  bool decode_value(const uchar *from, const uchar *end, const uchar *&cover,
+                    const uchar *cover_end, uchar *to) const;
   bool decode_real(const uchar *from, const uchar *&cover, const uchar *cover_end, uchar *to) const;
   bool decode_text(const uchar *from, const uchar *end, const uchar *&cover, const uchar *cover_end,
                    uchar *to) const;
@@ -137,15 +132,15 @@ public:
   void primary_key(TABLE *table, const uchar *record, Bytes &out) const;
   // Bytes of the first parts of a key image, as many as `map` says.
   void from_image(const uchar *image, key_part_map map, Bytes &out) const;
-  // Whether these bytes stand for all of the parts: those of the primary key aren't in the keys of a unique index.
+  // Whether these bytes stand for all parts: keys of a unique index lack those of the primary key.
   bool takes(key_part_map map) const { return !(map >> own.size() >> (unique ? 0 : extension)); }
 
   // The entry of a row. `pk`: the row's primary key.
   void entry(TABLE *table, const uchar *record, const Bytes &pk, Bytes &key, Bytes &value) const;
   // The primary key of an entry.
   bool primary_of(WeirBytes key, WeirBytes value, Bytes &pk) const;
-  // How many of an entry's first parts hold all of these columns that it has; null: all. Behind the index's
-  // own parts come those of the primary key.
+  // How many of an entry's first parts hold all of these columns that it has; null: all. Behind the
+  // index's own parts come those of the primary key.
   size_t reach(const MY_BITMAP *columns) const;
   // Puts the columns of an entry's first parts into a record.
   bool decode(TABLE *table, WeirBytes key, WeirBytes value, size_t parts, uchar *record) const;
@@ -167,7 +162,8 @@ private:
   std::vector<Part> appended; // of the primary key, those that the index lacks
   std::vector<Part> primary;  // parts of the primary key
   std::vector<int> source;    // of each of these: >= 0 in `own`, else ~ in `appended`
-  size_t extension;           // how many of `appended` the server knows of: none behind a hash (UNIQUE of a BLOB)
+  // How many of `appended` the server knows of: none behind a hash (UNIQUE of a BLOB).
+  size_t extension;
   bool unique, hidden, nulls, whole;
 
   bool has_null(const uchar *record, TABLE *table) const;

@@ -1,12 +1,12 @@
 /*
-  When tables were last written: `UPDATE_TIME`. As InnoDB tells it: when the last transaction that has changed a row
-  committed, since the server's start.
+  When tables were last written: `UPDATE_TIME`. As InnoDB tells it: when the last transaction that
+  has changed a row committed, since the server's start.
 
   A table's time outlives its handlers and its `Share`, and goes with its name.
 */
 #pragma once
 
-#include "keys.h"
+#include "bytes.h"
 #include <atomic>
 #include <memory>
 
@@ -26,7 +26,7 @@ public:
   void note(const LastWrite &table);
   void end_statement();
   void rollback_statement() { in_statement.clear(); }
-  // How many there are by now, without those of the statement that is on; and forgets those that came later.
+  // How many there are by now, without the running statement's; and forgets those that came later.
   size_t count() const { return before.size(); }
   void rollback_to(size_t count) { before.resize(count); }
   void commit();

@@ -1,6 +1,7 @@
 #include "numbers.h"
+#include "database.h"
 #include "errors.h"
-#include "session.h"
+#include "own_transaction.h"
 #include <random>
 
 namespace weir {
@@ -49,7 +50,8 @@ struct Row
   ~Row() { weir_row_close(row); }
 };
 
-static WeirResult read_in(WeirTransaction *transaction, ulonglong number, WeirLock lock, ulonglong *value)
+static WeirResult read_in(WeirTransaction *transaction, ulonglong number, WeirLock lock,
+                          ulonglong *value)
 {
   Row row;
   WeirBytes found;
@@ -63,7 +65,7 @@ static WeirResult read_in(WeirTransaction *transaction, ulonglong number, WeirLo
 
 WeirResult read_number(ulonglong number, ulonglong *value)
 {
-  Alone reader;
+  OwnTransaction reader;
   WeirResult result= reader.begin();
   if (result == WEIR_RESULT_OK)
     result= read_in(reader.transaction, number, WEIR_LOCK_NONE, value);
@@ -74,12 +76,13 @@ static WeirResult update_in(WeirTransaction *transaction, ulonglong number, ulon
 {
   Bytes key= bytes_of_number(number), row= bytes_of_number(value);
   bool unseen;
-  return weir_update(transaction, numbers, bytes_of(key), bytes_of(row), nullptr, 0, nullptr, 0, &unseen);
+  return weir_update(transaction, numbers, bytes_of(key), bytes_of(row), nullptr, 0, nullptr, 0,
+                     &unseen);
 }
 
 WeirResult write_number(ulonglong number, ulonglong value)
 {
-  Alone writer;
+  OwnTransaction writer;
   Bytes key= bytes_of_number(number), row= bytes_of_number(value);
   ulonglong before;
   WeirResult result= writer.begin();
@@ -91,16 +94,17 @@ WeirResult write_number(ulonglong number, ulonglong value)
   else if (result == WEIR_RESULT_OK)
     result= update_in(writer.transaction, number, value);
   // The log has it before the commit of the rows that it is for.
-  return result == WEIR_RESULT_OK ? weir_commit(writer.transaction, WEIR_DURABILITY_RELAXED) : result;
+  return result == WEIR_RESULT_OK ? weir_commit(writer.transaction, WEIR_DURABILITY_RELAXED)
+                                  : result;
 }
 
 void take_back_number(ulonglong number, ulonglong written, ulonglong value)
 {
-  Alone writer;
+  OwnTransaction writer;
   ulonglong before;
   if (writer.begin() == WEIR_RESULT_OK &&
-      read_in(writer.transaction, number, WEIR_LOCK_EXCLUSIVE, &before) == WEIR_RESULT_OK && before == written &&
-      update_in(writer.transaction, number, value) == WEIR_RESULT_OK)
+      read_in(writer.transaction, number, WEIR_LOCK_EXCLUSIVE, &before) == WEIR_RESULT_OK &&
+      before == written && update_in(writer.transaction, number, value) == WEIR_RESULT_OK)
     weir_commit(writer.transaction, WEIR_DURABILITY_RELAXED);
 }
 
@@ -108,7 +112,7 @@ void drop_number(ulonglong number)
 {
   if (number == 0)
     return;
-  Alone writer;
+  OwnTransaction writer;
   Bytes key= bytes_of_number(number);
   // What can't be deleted does no harm: nobody asks for it again.
   if (writer.begin() == WEIR_RESULT_OK &&

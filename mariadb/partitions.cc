@@ -1,5 +1,7 @@
 #include "partitions.h"
+#include "engine_table.h"
 #include "files.h"
+#include "meta.h"
 #include "session.h"
 #include <set>
 
@@ -23,8 +25,8 @@ std::vector<Bytes> partitions_of(const Bytes &table)
 }
 
 /*
-  Whether the list of a table that has no partitions here is of this engine, or cut short. Behind its length,
-  checksum and number of partitions a list has a byte for the engine of each of them.
+  Whether the list of a table that has no partitions here is of this engine, or cut short. Behind
+  its length, checksum and number of partitions a list has a byte for the engine of each of them.
 */
 static bool has_list_of_ours(const Bytes &table)
 {
@@ -46,17 +48,14 @@ Bytes to_remember(const Bytes &from, const Bytes &to)
   return before == table_of_partition(to) ? Bytes() : before;
 }
 
-static Meta meta_of_name(const Bytes &name)
+// The table that a partition remembers; empty: none.
+static Bytes table_before_of(const Bytes &name)
 {
   Meta meta;
-  WeirTable *table;
-  if (weir_table_open(database, bytes_of(name), &table) == WEIR_RESULT_OK)
-  {
-    if (meta_of(table, name, &meta) != WEIR_RESULT_OK)
-      sql_print_error("WEIR: %s", weir_error_message());
-    weir_table_close(table);
-  }
-  return meta;
+  if (read_meta(name, &meta) == WEIR_RESULT_OK)
+    return meta.table_before;
+  sql_print_error("WEIR: %s", weir_error_message());
+  return Bytes();
 }
 
 // The list comes first: while there is a partition to be put back, it is known whereto.
@@ -66,7 +65,8 @@ static void put_back(const Bytes &name, const Bytes &table, const Bytes &before)
     my_rename(path_of(table, LIST).c_str(), path_of(before, LIST).c_str(), MYF(MY_WME));
   Bytes old_name= before + name.substr(table.size());
   if (rename_table(name, old_name, patience_of(nullptr)) == WEIR_RESULT_OK)
-    sql_print_information("WEIR: table %s is %s again: its RENAME was cut short", name.c_str(), old_name.c_str());
+    sql_print_information("WEIR: table %s is %s again: its RENAME was cut short", name.c_str(),
+                          old_name.c_str());
   else
     sql_print_error("WEIR: table %s could not be renamed: %s", name.c_str(), weir_error_message());
 }
@@ -78,7 +78,7 @@ void put_back_partitions()
     Bytes table= table_of_partition(name);
     if (table == name || !lacks_file(table, reg_ext))
       continue;
-    Bytes before= meta_of_name(name).table_before;
+    Bytes before= table_before_of(name);
     if (!before.empty() && has_file(before, reg_ext))
       put_back(name, table, before);
   }
@@ -86,20 +86,14 @@ void put_back_partitions()
 
 static void write_table_before(const Bytes &name, const Bytes &table_before)
 {
-  WeirTable *table;
-  WeirResult result= weir_table_open(database, bytes_of(name), &table);
+  OpenTable open;
+  Meta meta;
+  WeirResult result= open.open(name);
   if (result == WEIR_RESULT_OK)
-  {
-    Meta meta;
-    result= meta_of(table, name, &meta);
-    if (result == WEIR_RESULT_OK)
-    {
-      meta.table_before= table_before;
-      Bytes encoded= meta.encode();
-      result= weir_table_set_meta(table, bytes_of(encoded));
-    }
-    weir_table_close(table);
-  }
+    result= read_meta(open.table, name, &meta);
+  meta.table_before= table_before;
+  if (result == WEIR_RESULT_OK)
+    result= write_meta(open.table, meta);
   if (result != WEIR_RESULT_OK)
     sql_print_error("WEIR: %s", weir_error_message());
 }
@@ -107,7 +101,7 @@ static void write_table_before(const Bytes &name, const Bytes &table_before)
 // A partition that remembers its own table: a DROP of that may have been cut short.
 static bool may_be_dropped(const Bytes &name)
 {
-  return meta_of_name(name).table_before == table_of_partition(name);
+  return table_before_of(name) == table_of_partition(name);
 }
 
 void remember_lost_lists()
@@ -142,8 +136,10 @@ void tell_lost_partitions()
       write_table_before(name, Bytes());
   }
   for (const Bytes &table : lost)
-    sql_print_warning("WEIR: partitions of %s have lost its definition; they are kept. Put back its files (%s and "
-                      "%s), or give them up with DROP TABLE", table.c_str(), reg_ext, LIST);
+    sql_print_warning(
+        "WEIR: partitions of %s have lost its definition; they are kept. Put back its files (%s "
+        "and %s), or give them up with DROP TABLE",
+        table.c_str(), reg_ext, LIST);
 }
 
 void drop_left_lists()
@@ -151,7 +147,8 @@ void drop_left_lists()
   for (const Bytes &table : tables_with(LIST))
     if (lacks_file(table, reg_ext) && partitions_of(table).empty() && has_list_of_ours(table) &&
         !my_delete(path_of(table, LIST).c_str(), MYF(MY_WME)))
-      sql_print_information("WEIR: list of partitions %s is deleted: a crash left it behind", table.c_str());
+      sql_print_information("WEIR: list of partitions %s is deleted: a crash left it behind",
+                            table.c_str());
 }
 
 WeirResult drop_with_list(const Bytes &table, WeirPatience patience)

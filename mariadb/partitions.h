@@ -1,19 +1,21 @@
 /*
-  Partitions. To the engine each is a table, `db/table#P#partition`, and the server treats one after the other; it
-  keeps a list of a table's partitions in a file (`db/table.par`). A crash in between would leave some as before and
-  some as after. So:
-  - those that a statement empties are emptied all at once, when it comes to the first (`ha_weir::truncate`);
-  - one that gets another table's name remembers the one before, until it is opened. The server moves partitions,
-    then the list, then the definition: so at a start a partition of a table without definition goes back to the
-    table before, if that has one, and the list with it. Then the server takes back, or ends, what it was at;
-  - a DROP deletes the list first, and the definition last. A start that finds a definition without list has the
-    partitions remember their own table. If the server then deletes the definition, it has ended a DROP: the
-    partitions go, too, as does a list that is left alone. Partitions whose table has lost its definition
-    otherwise are kept, and told.
+  Partitions. To the engine each is a table, `db/table#P#partition`, and the server treats one after
+  the other; it keeps a list of a table's partitions in a file (`db/table.par`). A crash in between
+  would leave some as before and some as after. So:
+  - those that a statement empties are emptied all at once, when it comes to the first
+    (`ha_weir::truncate`);
+  - one that gets another table's name remembers the one before, until it is opened. The server
+    moves partitions, then the list, then the definition: so at a start a partition of a table
+    without definition goes back to the table before, if that has one, and the list with it. Then
+    the server takes back, or ends, what it was at;
+  - a DROP deletes the list first, and the definition last. A start that finds a definition
+    without list has the partitions remember their own table. If the server then deletes the
+    definition, it has ended a DROP: the partitions go, too, as does a list that is left alone.
+    Partitions whose table has lost its definition otherwise are kept, and told.
 */
 #pragma once
 
-#include "share.h"
+#include "bytes.h"
 
 namespace weir {
 
@@ -38,9 +40,9 @@ void tell_lost_partitions();
 // And deletes lists of tables that have neither definition nor partitions.
 void drop_left_lists();
 
-// Drops all partitions of a table, and then the server's list of them; NO_TABLE if there is neither.
+// Drops all partitions of a table, and then the server's list of them; NO_TABLE: neither is there.
 WeirResult drop_with_list(const Bytes &table, WeirPatience patience);
-// Gives all partitions of a table, and the server's list of them, another table's name; NO_TABLE if there is neither.
+// Gives all partitions of a table, and the server's list, another one's name; NO_TABLE as before.
 WeirResult rename_with_list(const Bytes &from, const Bytes &to, WeirPatience patience);
 
 } // namespace weir

@@ -28,7 +28,8 @@ extern "C" void tell_recovery(uint64_t done_bytes, uint64_t all_bytes)
   if (!told.begun)
     told.begun= now;
   if (all_bytes && !told.applies)
-    sql_print_information("WEIR: recovery: %.1f MiB of redo are to be applied, while the server is open", all);
+    sql_print_information(
+        "WEIR: recovery: %.1f MiB of redo are to be applied, while the server is open", all);
   else if (all_bytes && done_bytes == all_bytes)
     sql_print_information("WEIR: recovery has ended after %.1f s", seconds_since_begun());
   else if (!told.last)

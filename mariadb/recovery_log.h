@@ -5,7 +5,7 @@
 
 namespace weir {
 
-// Opens the database in a directory, with `options` whose callback is set here. Recovery goes on afterwards.
+// Opens the database in a directory; sets the callback of `options`. Recovery goes on afterwards.
 WeirResult open_telling(WeirBytes directory, WeirOptions options, WeirDatabase **database);
 
 } // namespace weir

@@ -1,23 +1,13 @@
 #include "session.h"
-#include <mutex>
-#include <unordered_set>
+#include "engine_table.h"
 #include "errors.h"
 #include "huge_pages.h"
-#include "share.h"
+#include "left_tables.h"
+#include "sysvars.h"
+#include <mutex>
+#include <unordered_set>
 
 namespace weir {
-
-static std::shared_mutex door;
-
-Visitor::Visitor() : held(door) {}
-
-WeirDatabase *take_database()
-{
-  std::lock_guard<std::shared_mutex> guard(door);
-  WeirDatabase *taken= database;
-  database= nullptr;
-  return taken;
-}
 
 Session *Session::find(THD *thd)
 {
@@ -27,11 +17,12 @@ Session *Session::find(THD *thd)
 static std::mutex listing; // for the following
 static std::unordered_set<Session *> sessions;
 
-// A replica's workers commit in an order that the server keeps, and with `binlog_commit_wait_count` a commit waits for
-// others: the server wants to know who waits for them.
+// A replica's workers commit in an order that the server keeps, and with `binlog_commit_wait_count`
+// a commit waits for others: the server wants to know who waits for them.
 Session::Session(THD *thd)
     : connection(thd->thread_id),
-      canceller(weir_canceller_open(thd->slave_thread || thd_need_wait_reports(thd) ? thd : nullptr))
+      canceller(weir_canceller_open(
+          thd->slave_thread || thd_need_wait_reports(thd) ? thd : nullptr, connection))
 {
   std::lock_guard<std::mutex> guard(listing);
   sessions.insert(this);
@@ -59,14 +50,11 @@ std::unordered_map<uint64_t, my_thread_id> Session::connections()
   return of_transactions;
 }
 
-bool in_transaction(THD *thd)
+int Session::begin_unless_running(THD *thd, WeirIsolation isolation)
 {
-  return thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN);
-}
-
-int Session::begin(THD *thd, WeirIsolation isolation)
-{
-  DBUG_ASSERT(!transaction);
+  leave_prepared_if_reset(thd);
+  if (transaction)
+    return 0;
   ordered= prepared_by_user= may_write= false;
   if (!ended_one)
     return error_of(weir_begin(database, isolation, canceller, &transaction), thd);
@@ -76,75 +64,19 @@ int Session::begin(THD *thd, WeirIsolation isolation)
   return 0;
 }
 
-// Whether the statement is or may be repeated by a replica, in the order of commits: it has to find there what it found
-// at the source. The server decides for a single statement only after its tables are locked; where rows are logged
-// nothing is repeated.
-static bool may_be_repeated(THD *thd)
-{
-  if (thd_tx_isolation(thd) != ISO_REPEATABLE_READ)
-    return false;
-  // A replica's workers run several at once, whatever it logs itself.
-  if (thd->slave_thread && !thd->lex->is_stmt_row_injection())
-    return true;
-  int format= thd_binlog_format(thd);
-  return format == BINLOG_FORMAT_STMT || format == BINLOG_FORMAT_MIXED;
-}
-
-bool is_update_ignore(THD *thd)
-{
-  return thd->lex->ignore && (thd->lex->sql_command == SQLCOM_UPDATE || thd->lex->sql_command == SQLCOM_UPDATE_MULTI);
-}
-
-bool may_copy_table(THD *thd)
-{
-  switch (thd->lex->sql_command) {
-  case SQLCOM_ALTER_TABLE:
-  case SQLCOM_CREATE_INDEX:
-  case SQLCOM_DROP_INDEX:
-  case SQLCOM_OPTIMIZE:
-    return true;
-  default:
-    return false;
-  }
-}
-
-// Whether nobody may write what the server has looked for in vain, for a UNIQUE that it checks itself before it writes:
-// also in a trigger or a function, whose statements aren't known yet.
-static bool checks_before_writing(THD *thd)
-{
-  if (!is_update_ignore(thd) && !thd->lex->requires_prelocking())
-    return false;
-  for (const TABLE_LIST *one= thd->lex->query_tables; one; one= one->next_global)
-    if (one->table && (one->table->s->long_unique_table || one->table->s->period.unique_keys))
-      return true;
-  return false;
-}
-
 int Session::begin_statement(THD *thd, bool reads_only)
 {
-  leave_prepared_if_reset(thd);
-  if (!transaction)
-  {
-    auto isolation= static_cast<WeirIsolation>(thd_tx_isolation(thd));
-    // A statement that is a transaction of its own and only reads can be put where its snapshot is.
-    if (isolation == WEIR_ISOLATION_SERIALIZABLE && reads_only && !in_transaction(thd))
-      isolation= WEIR_ISOLATION_REPEATABLE_READ;
-    // So that it locks ranges of what it copies, not each row.
-    if (may_copy_table(thd))
-      isolation= WEIR_ISOLATION_REPEATABLE_READ;
-    if (int error= begin(thd, isolation))
-      return error;
-  }
+  if (int error= begin_unless_running(thd, isolation_for(thd, reads_only)))
+    return error;
   if (!in_statement)
   {
-    // A KILL of an earlier statement may have met no wait. One from here on is told to the canceller; one in between is
-    // seen here.
+    // A KILL of an earlier statement may have met no wait. One from here on is told to the
+    // canceller; one in between is seen here.
     weir_canceller_renew(canceller);
     if (is_killed(thd))
       cancel();
-    WeirResult result= weir_statement_begin(transaction, lock_wait_timeout_ms(thd),
-                                            may_be_repeated(thd) || checks_before_writing(thd));
-    if (result != WEIR_RESULT_OK)
+    if (WeirResult result=
+            weir_statement_begin(transaction, lock_wait_timeout_ms(thd), locks_ranges(thd)))
       return error_of(result, thd);
     in_statement= true;
   }
@@ -156,10 +88,8 @@ int Session::begin_statement(THD *thd, bool reads_only)
 
 int Session::consistent_snapshot(THD *thd)
 {
-  leave_prepared_if_reset(thd);
-  if (!transaction)
-    if (int error= begin(thd, static_cast<WeirIsolation>(thd_tx_isolation(thd))))
-      return error;
+  if (int error= begin_unless_running(thd, static_cast<WeirIsolation>(thd_tx_isolation(thd))))
+    return error;
   trans_register_ha(thd, true, hton, 0);
   return error_of(weir_take_snapshot(transaction));
 }
@@ -175,8 +105,8 @@ int Session::commit(THD *thd)
   WeirResult result= WEIR_RESULT_OK;
   if (ordered)
   {
-    // The coordinator's log has it: nobody need wait until the engine's has it, too. But at a start the
-    // server asks its log about its own transactions only.
+    // The coordinator's log has it: nobody need wait until the engine's has it, too. But at a start
+    // the server asks its log about its own transactions only.
     result= ordered_result;
     if (result != WEIR_RESULT_OK)
       weir_error_set(bytes_of(ordered_words));
@@ -186,7 +116,7 @@ int Session::commit(THD *thd)
   }
   else if (transaction)
   {
-    // A replica's next worker, which waits for its turn, goes on before the log has this: both may be one sync's.
+    // A replica's next worker goes on before the log has this: both may be one sync's.
     result= weir_commit_in_order(transaction, wanted_durability());
     if (result == WEIR_RESULT_OK)
     {
@@ -219,14 +149,16 @@ void Session::ended()
   in_statement= ordered= prepared_by_user= false;
   written.rollback();
   for (const Bytes &name : to_drop)
-    if (drop_table(name, patience_of(nullptr)) != WEIR_RESULT_OK)
-      sql_print_warning("WEIR: table %s could not be dropped: %s", name.c_str(), weir_error_message());
+    drop_table_or_warn(name, patience_of(nullptr));
   to_drop.clear();
 }
 
 void Session::end_statement()
 {
   in_statement= false;
+  // What it saw at READ COMMITTED may be purged, however long the connection sleeps now.
+  if (transaction)
+    weir_statement_end(transaction);
   written.end_statement();
 }
 
@@ -234,7 +166,11 @@ int Session::rollback_statement()
 {
   in_statement= false;
   written.rollback_statement();
-  return transaction ? error_of(weir_statement_rollback(transaction)) : 0;
+  if (!transaction)
+    return 0;
+  int error= error_of(weir_statement_rollback(transaction));
+  weir_statement_end(transaction);
+  return error;
 }
 
 int Session::prepare(THD *thd, const Bytes &xid, bool users_own)
@@ -243,12 +179,13 @@ int Session::prepare(THD *thd, const Bytes &xid, bool users_own)
     return 0;
   prepared_by_user= users_own;
   end_statement();
-  // What has changed nothing that outlives the connection is rolled back with it: nobody could look for it.
+  // What has changed nothing that outlives the connection ends with it: nobody could look for it.
   if (users_own && !may_write)
     return 0;
   int error= error_of(weir_prepare(transaction, bytes_of(xid), wanted_durability()), thd);
-  // A replica looks for rows in other ways than its source, and locks more of them: a transaction that the source has
-  // committed between this one's XA PREPARE and its end would wait for that, which comes behind it.
+  // A replica looks for rows in other ways than its source, and locks more of them: a transaction
+  // that the source has committed between this one's XA PREPARE and its end would wait for that,
+  // which comes behind it.
   if (!error && users_own && (thd->slave_thread || thd->variables.pseudo_slave_mode))
     error= error_of(weir_release_reads(transaction), thd);
   if (!error && users_own)
@@ -297,8 +234,8 @@ void Session::leave_prepared()
     detach();
 }
 
-// The server takes a connection that is reset (COM_RESET_CONNECTION, COM_CHANGE_USER) from the transaction that it has
-// prepared, and goes on with it. It doesn't tell.
+// The server takes a connection that is reset (COM_RESET_CONNECTION, COM_CHANGE_USER) from the
+// transaction that it has prepared, and goes on with it. It doesn't tell.
 void Session::leave_prepared_if_reset(THD *thd)
 {
   if (!prepared_by_user)
@@ -333,37 +270,6 @@ void Session::close()
   delete this;
 }
 
-static std::mutex leaving;
-static std::vector<Bytes> left;
-
-void leave_table(const Bytes &name)
-{
-  std::lock_guard<std::mutex> guard(leaving);
-  left.push_back(name);
-}
-
-size_t drop_left_tables()
-{
-  std::lock_guard<std::mutex> guard(leaving);
-  std::vector<Bytes> used;
-  size_t dropped= 0;
-  for (const Bytes &name : left)
-    switch (drop_table(name, WeirPatience{nullptr, 0})) {
-    case WEIR_RESULT_OK:
-      dropped++;
-      break;
-    case WEIR_RESULT_NO_TABLE:
-      break;
-    case WEIR_RESULT_TABLE_IN_USE:
-      used.push_back(name);
-      break;
-    default:
-      sql_print_warning("WEIR: table %s could not be dropped: %s", name.c_str(), weir_error_message());
-    }
-  left.swap(used);
-  return dropped;
-}
-
 static const uint64_t TIDYING_MS= 50000;
 
 WeirPatience Session::patience(THD *thd)
@@ -382,43 +288,6 @@ WeirPatience Session::patience(THD *thd)
 WeirPatience patience_of(THD *thd)
 {
   return thd ? Session::of(thd)->patience(thd) : WeirPatience{nullptr, TIDYING_MS};
-}
-
-Alone::Alone() : canceller(weir_canceller_open(nullptr)) {}
-
-Alone::~Alone()
-{
-  weir_transaction_close(transaction);
-  weir_canceller_close(canceller);
-}
-
-WeirResult Alone::begin()
-{
-  return weir_begin(database, WEIR_ISOLATION_READ_COMMITTED, canceller, &transaction);
-}
-
-WeirResult Alone::begin_dirty()
-{
-  return weir_begin(database, WEIR_ISOLATION_READ_UNCOMMITTED, canceller, &transaction);
-}
-
-WeirResult Alone::begin_repeatable()
-{
-  return weir_begin(database, WEIR_ISOLATION_REPEATABLE_READ, canceller, &transaction);
-}
-
-WeirResult Scanner::open(const WeirTable *table, uint32_t index, bool backward)
-{
-  WeirBound all= {WEIR_BOUND_KIND_OPEN, {nullptr, 0}};
-  WeirResult result= reader.begin_dirty();
-  return result == WEIR_RESULT_OK ? weir_scan_open(reader.transaction, table, index, all, all, backward,
-                                                   WEIR_LOCK_NONE, &scan)
-                                  : result;
-}
-
-WeirResult Alone::commit()
-{
-  return weir_commit(transaction, durability());
 }
 
 } // namespace weir

@@ -1,40 +1,19 @@
 /*
   A connection's transaction in the engine.
 
-  It begins with the first table that a statement locks (`external_lock`), and ends in the handlerton's
-  commit or rollback. Each statement has a savepoint in it, to which a failed one is rolled back.
+  It begins with the first table that a statement locks (`external_lock`), and ends in the
+  handlerton's commit or rollback. Each statement has a savepoint in it, to which a failed one is
+  rolled back.
 */
 #pragma once
 
 #include "bulk.h"
-#include "keys.h"
+#include "database.h"
 #include "last_write.h"
-#include <memory>
-#include <shared_mutex>
+#include "statement.h"
 #include <unordered_map>
 
 namespace weir {
-
-extern handlerton *hton;
-extern WeirDatabase *database;
-// Its directory, beside those of the server's databases.
-constexpr char DIRECTORY[]= "weir";
-
-// Who only looks at the database: neither a handler nor a transaction keeps the server from taking the engine away
-// meanwhile.
-class Visitor
-{
-public:
-  Visitor();
-  // Whether there is a database.
-  explicit operator bool() const { return database; }
-
-private:
-  std::shared_lock<std::shared_mutex> held;
-};
-
-// Waits for those who look, and takes the database out of sight; null if there is none.
-WeirDatabase *take_database();
 
 class Alteration;
 
@@ -46,8 +25,8 @@ public:
   // The connection's session, or null.
   static Session *find(THD *thd);
 
-  // Begins a transaction if none runs, and a statement in it if none has begun; registers both with the
-  // server. `reads_only`: the statement takes no locks and writes nothing.
+  // Begins a transaction if none runs, and a statement in it if none has begun; registers both with
+  // the server. `reads_only`: the statement takes no locks and writes nothing.
   int begin_statement(THD *thd, bool reads_only);
   int consistent_snapshot(THD *thd);
   int commit(THD *thd);
@@ -58,8 +37,8 @@ public:
   int prepare(THD *thd, const Bytes &xid, bool users_own);
   void commit_in_order();
   void close();
-  // If a connection that goes, or is reset, has the transaction prepared under this name still, it is taken from it: the
-  // server has it decided by another one.
+  // If a connection that goes, or is reset, has the transaction prepared under this name still, it
+  // is taken from it: the server has it decided by another one.
   static void let_go_of(const Bytes &xid);
   void cancel() { weir_cancel(canceller); }
   WeirPatience patience(THD *thd);
@@ -79,10 +58,10 @@ public:
   Written written;
   // That of the ALTER that is on.
   std::weak_ptr<Alteration> alteration;
-  // Index of the last duplicate. Of a partitioned table the server doesn't always ask the partition that found it.
+  // Index of the last duplicate. The server may ask another partition than the one that found it.
   uint duplicate= MAX_KEY;
 
-  // The connections of all transactions that have written or locked something, by the transactions' numbers.
+  // The connections of all transactions that have written or locked something, by their numbers.
   static std::unordered_map<uint64_t, my_thread_id> connections();
 
 private:
@@ -93,16 +72,17 @@ private:
   WeirCanceller *const canceller;
   bool in_statement= false, ordered= false, may_write= false;
   bool prepared_by_user= false; // though it may have nothing to be kept
-  // What the commit has come to, and the engine's words: it may have been another thread that asked for it.
+  // What the commit has come to, and the engine's words: another thread may have asked for it.
   WeirResult ordered_result= WEIR_RESULT_OK;
   Bytes ordered_words;
   std::vector<Bytes> to_drop;
-  // The name under which the engine keeps it prepared for a user. While there is one, another connection may take the
-  // transaction, and what is to be dropped: under the mutex of all sessions.
+  // The name under which the engine keeps it prepared for a user. While there is one, another
+  // connection may take the transaction, and what is to be dropped: under the mutex of all
+  // sessions.
   Bytes prepared_as;
   query_id_t emptied_by= 0;
 
-  int begin(THD *thd, WeirIsolation isolation);
+  int begin_unless_running(THD *thd, WeirIsolation isolation);
   WeirDurability wanted_durability() const;
   void ended();
   void detach();
@@ -110,61 +90,9 @@ private:
   void leave_prepared_if_reset(THD *thd);
 };
 
-// A transaction of its own for one statement, or a part of it, whatever becomes of the connection's.
-class Alone
-{
-public:
-  Alone();
-  ~Alone();
-  WeirResult begin();
-  // Reads what isn't committed, too.
-  WeirResult begin_dirty();
-  // Reads one snapshot.
-  WeirResult begin_repeatable();
-  WeirResult commit();
-  WeirTransaction *transaction= nullptr;
-
-private:
-  WeirCanceller *canceller;
-};
-
-// A scan of what there is, committed or not, in a transaction of its own.
-class Scanner
-{
-public:
-  ~Scanner() { weir_scan_close(scan); }
-  WeirResult open(const WeirTable *table, uint32_t index, bool backward);
-  WeirResult next(WeirScanned *at) { return weir_scan_next(scan, reader.transaction, at, nullptr); }
-
-private:
-  Alone reader;
-  WeirScan *scan= nullptr;
-};
-
-// Temporary tables that prepared transactions whose connections have gone may still use: a table is added; those that
-// nobody uses any more are dropped, and counted.
-void leave_table(const Bytes &name);
-size_t drop_left_tables();
-
-// Whether the connection's transaction goes on when its statement ends.
-bool in_transaction(THD *thd);
-
-// Whether the connection's statement is to end. `thd_killed` knows nothing of one that has taken too long, or is asked softly.
-inline bool is_killed(THD *thd)
-{
-  return thd_kill_level(thd) != THD_IS_NOT_KILLED;
-}
-
-// Whether the statement passes over rows that would become duplicates of others.
-bool is_update_ignore(THD *thd);
-
-// Whether the statement changes a definition, and may read the table's rows to write them into a copy or to see where they belong.
-bool may_copy_table(THD *thd);
-
-uint64_t lock_wait_timeout_ms(THD *thd);
-// How long a connection's change of definitions waits for those who use the table, which KILL ends: prepared
-// transactions that nobody has may use it. What follows a KILL is tidying up, and takes its time. `thd` may be null.
+// How long a connection's change of definitions waits for those who use the table, which KILL ends:
+// prepared transactions that nobody has may use it. What follows a KILL is tidying up, and takes
+// its time. `thd` may be null.
 WeirPatience patience_of(THD *thd);
-WeirDurability durability();
 
 } // namespace weir

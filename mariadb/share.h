@@ -1,10 +1,11 @@
 /*
-  What all handlers of a table share: its handle in the engine, where its indexes are there, counters.
+  What all handlers of a table share: its handle in the engine, where its indexes are there,
+  counters.
 */
 #pragma once
 
-#include "rows.h"
 #include "last_write.h"
+#include "meta.h"
 #include <atomic>
 #include <mutex>
 
@@ -30,23 +31,25 @@ public:
   Places places;
   uchar keys_made= KEYS_NOW;
   LastWrite last_write;
-  // Next key of a table without primary key, 0 if not known yet; next value of AUTO_INCREMENT. Like all that writers
-  // change they lie on other cache lines than what everybody reads.
+  // Next key of a table without primary key, 0 if not known yet; next value of AUTO_INCREMENT. Like
+  // all that writers change they lie on other cache lines than what everybody reads.
   alignas(LINE) std::atomic<ulonglong> next_hidden{0}, next_auto{0};
   std::atomic<bool> auto_is_known{false};
-  // See numbers.h. Finds out what was written before; makes sure that what is written is above a value.
+  // See numbers.h. Finds out what was written before; sees to it that more than `value` is.
   WeirResult recall(ulonglong *value);
   WeirResult keep(ulonglong value);
   // From now on the table's numbers begin anew, under another name.
   void forget(ulonglong number);
   // Rows that came or went, roughly.
   alignas(LINE) std::atomic<ulonglong> changes{0};
-  // Figures of the table, when they were asked for last and how many changes there had been. Each statement reads
-  // them: without LOCK_share, at which all connections would meet. They are estimates, and needn't be of one moment.
-  alignas(LINE) std::atomic<ulonglong> rows{0}, data_bytes{0}, index_bytes{0}, asked_at{0}, changes_before{0};
+  // Figures of the table, when they were asked for last and how many changes there had been. Each
+  // statement reads them: without LOCK_share, at which all connections would meet. They are
+  // estimates, and needn't be of one moment.
+  alignas(LINE) std::atomic<ulonglong> rows{0}, data_bytes{0}, index_bytes{0}, asked_at{0},
+      changes_before{0};
   std::atomic<bool> is_known{false};
-  // Rows for each distinct value of each index's first parts, and how many rows there were when these were counted;
-  // see `analyze`. Under LOCK_share.
+  // Rows for each distinct value of each index's first parts, and how many rows there were when
+  // these were counted; see `analyze`. Under LOCK_share.
   std::vector<std::vector<ulong>> rows_per_key;
   ulonglong counted_rows= 0;
   // How often they have been; changed under LOCK_share.
@@ -59,43 +62,7 @@ private:
   alignas(LINE) std::atomic<ulonglong> highest{0}, kept{0};
 };
 
-// For callbacks that are told names: collects them in a vector of Bytes.
-extern "C" void collect_name(void *context, WeirBytes name);
-
-// Names of the engine's tables that begin so.
-std::vector<Bytes> table_names(const Bytes &prefix);
-
-// Name in the engine of a table that the server names by a path.
-Bytes table_name(const char *path);
-// Whether the last part of a table's name begins so.
-bool has_base(const Bytes &name, const Bytes &begins);
-// Whether it is the table of one connection.
-bool is_temporary(const Bytes &name);
-
-// What the engine keeps for the server with a table.
-struct Meta
-{
-  ulonglong auto_increment= 0;
-  ulonglong number= 0; // its name among the numbers; 0: it has none
-  Bytes version; // the definition's unique id
-  Bytes added;   // a row with the values that rows from before a column was added lack
-  Places places; // of columns in rows
-  // Of a partition that was given to another table and not opened since; or its own table. See partitions.h.
-  Bytes table_before;
-  uchar keys_made= KEYS_NOW; // see keys.h
-
-  Bytes encode() const;
-  bool decode(WeirBytes from);
-};
-
-// What the engine keeps with a table of this name. An error if that can't be read or isn't understood: then nothing may
-// be written in its place.
-WeirResult meta_of(const WeirTable *table, const Bytes &name, Meta *meta);
-
-// Drops a table with all that belongs to it, after waiting for its users.
-WeirResult drop_table(const Bytes &name, WeirPatience patience);
-
-// Gives a table another name, after waiting for its users.
-WeirResult rename_table(const Bytes &from, const Bytes &to, WeirPatience patience);
+// The table's index of that name, or MAX_KEY.
+uint index_named(const TABLE *table, const Bytes &name);
 
 } // namespace weir

@@ -1,7 +1,7 @@
 #include "status.h"
 #include "backup.h"
 #include "binlog_writeback.h"
-#include "session.h"
+#include "database.h"
 
 namespace weir {
 
@@ -13,8 +13,7 @@ struct Figure
 
 extern "C" void collect_figure(void *context, WeirBytes name, uint64_t value)
 {
-  static_cast<std::vector<Figure> *>(context)->push_back(
-      Figure{Bytes(reinterpret_cast<const char *>(name.data), name.len), value});
+  static_cast<std::vector<Figure> *>(context)->push_back(Figure{to_bytes(name), value});
 }
 
 static std::vector<Figure> figures()
@@ -27,8 +26,8 @@ static std::vector<Figure> figures()
 }
 
 // The server copies what it is shown before it asks again; two connections may ask at once.
-static int show_figures(MYSQL_THD thd, struct st_mysql_show_var *var, void *, struct system_status_var *,
-                        enum enum_var_type)
+static int show_figures(MYSQL_THD thd, struct st_mysql_show_var *var, void *,
+                        struct system_status_var *, enum enum_var_type)
 {
   std::vector<Figure> all= figures();
   auto vars= static_cast<SHOW_VAR *>(thd_calloc(thd, (all.size() + 1) * sizeof(SHOW_VAR)));
@@ -47,7 +46,8 @@ static int show_figures(MYSQL_THD thd, struct st_mysql_show_var *var, void *, st
   return 0;
 }
 
-static int show_backup(MYSQL_THD thd, struct st_mysql_show_var *var, void *, struct system_status_var *, enum enum_var_type)
+static int show_backup(MYSQL_THD thd, struct st_mysql_show_var *var, void *,
+                       struct system_status_var *, enum enum_var_type)
 {
   Bytes text= backup_text();
   var->type= SHOW_CHAR;
@@ -55,27 +55,17 @@ static int show_backup(MYSQL_THD thd, struct st_mysql_show_var *var, void *, str
   return 0;
 }
 
-static int show_number(MYSQL_THD thd, struct st_mysql_show_var *var, ulonglong number)
+template <ulonglong number()>
+static int show_number(MYSQL_THD thd, st_mysql_show_var *var, void *, system_status_var *,
+                       enum_var_type)
 {
   auto value= static_cast<ulonglong *>(thd_alloc(thd, sizeof(ulonglong)));
   if (!value)
     return 1;
-  *value= number;
+  *value= number();
   var->type= SHOW_ULONGLONG;
   var->value= value;
   return 0;
-}
-
-static int show_backup_stages(MYSQL_THD thd, struct st_mysql_show_var *var, void *, struct system_status_var *,
-                              enum enum_var_type)
-{
-  return show_number(thd, var, backup_stages());
-}
-
-static int show_binlog_writeback(MYSQL_THD thd, struct st_mysql_show_var *var, void *, struct system_status_var *,
-                                 enum enum_var_type)
-{
-  return show_number(thd, var, binlog_writeback_bytes());
 }
 
 // mariadb/build makes it of what git says.
@@ -84,8 +74,9 @@ extern const char build_text[];
 struct st_mysql_show_var status_variables[]= {
     {"Weir", reinterpret_cast<void *>(show_figures), SHOW_FUNC},
     {"Weir_backup", reinterpret_cast<void *>(show_backup), SHOW_FUNC},
-    {"Weir_backup_stages", reinterpret_cast<void *>(show_backup_stages), SHOW_FUNC},
-    {"Weir_binlog_writeback_bytes", reinterpret_cast<void *>(show_binlog_writeback), SHOW_FUNC},
+    {"Weir_backup_stages", reinterpret_cast<void *>(show_number<backup_stages>), SHOW_FUNC},
+    {"Weir_binlog_writeback_bytes",
+     reinterpret_cast<void *>(show_number<binlog_writeback_bytes>), SHOW_FUNC},
     {"Weir_build", const_cast<char *>(build_text), SHOW_CHAR},
     {nullptr, nullptr, SHOW_UNDEF}};
 

@@ -1,6 +1,6 @@
 #include "sysvars.h"
 #include "backup.h"
-#include "session.h"
+#include "database.h"
 #include "errors.h"
 #include <mutex>
 
@@ -10,16 +10,17 @@ static ulong durability_index;
 static my_bool clean, give_up_damaged, write_back_binlog;
 
 static const char *durability_names[]= {"sync", "write", "relaxed", NullS};
-static TYPELIB durability_list= {array_elements(durability_names) - 1, "", durability_names, nullptr};
+static TYPELIB durability_list= {array_elements(durability_names) - 1, "", durability_names,
+                                 nullptr};
 
 static MYSQL_SYSVAR_ULONGLONG(memory, memory, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
     "All memory that the engine may use, in bytes", nullptr, nullptr, 128ULL << 20, 8ULL << 20,
     ULONGLONG_MAX, 1ULL << 20);
 
 /*
-  Files are made or removed, which may take its time: all that asks for a variable, a new connection among it,
-  must not wait for that, so the server's mutex is given back meanwhile. Who changes the capacity then comes
-  to the engine and to the variable in the same order as others.
+  Files are made or removed, which may take its time: all that asks for a variable, a new connection
+  among it, must not wait for that, so the server's mutex is given back meanwhile. Who changes the
+  capacity then comes to the engine and to the variable in the same order as others.
 */
 static void set_redo_capacity(THD *, struct st_mysql_sys_var *, void *to, const void *from)
 {
@@ -33,8 +34,8 @@ static void set_redo_capacity(THD *, struct st_mysql_sys_var *, void *to, const 
   if (result == WEIR_RESULT_OK)
     *static_cast<ulonglong *>(to)= actual;
   else
-    my_printf_error(ER_CANT_CREATE_HANDLER_FILE, "WEIR: the redo capacity stays as it is: %s", MYF(0),
-                    weir_error_message());
+    my_printf_error(ER_CANT_CREATE_HANDLER_FILE, "WEIR: the redo capacity stays as it is: %s",
+                    MYF(0), weir_error_message());
 }
 
 static MYSQL_SYSVAR_ULONGLONG(redo_capacity, redo_capacity, PLUGIN_VAR_RQCMDARG,
@@ -60,7 +61,8 @@ static bool may_hold_backup(const char *directory, size_t length)
 {
   if (length >= FN_REFLEN || *directory != FN_LIBCHAR)
   {
-    my_printf_error(ER_WRONG_VALUE_FOR_VAR, "WEIR: weir_backup_dir is the path of a directory, from / on", MYF(0));
+    my_printf_error(ER_WRONG_VALUE_FOR_VAR,
+                    "WEIR: weir_backup_dir is the path of a directory, from / on", MYF(0));
     return false;
   }
   weir::Bytes parent(directory, length);
@@ -69,12 +71,12 @@ static bool may_hold_backup(const char *directory, size_t length)
   parent.resize(parent.rfind(FN_LIBCHAR) + 1);
   if (!access(parent.c_str(), W_OK | X_OK))
     return true;
-  my_printf_error(ER_WRONG_VALUE_FOR_VAR, "WEIR: the server can't make weir_backup_dir in %s: %s", MYF(0), parent.c_str(),
-                  strerror(errno));
+  my_printf_error(ER_WRONG_VALUE_FOR_VAR, "WEIR: the server can't make weir_backup_dir in %s: %s",
+                  MYF(0), parent.c_str(), strerror(errno));
   return false;
 }
 
-static int check_backup_dir(THD *, struct st_mysql_sys_var *, void *save, struct st_mysql_value *value)
+static int check_backup_dir(THD *, st_mysql_sys_var *, void *save, st_mysql_value *value)
 {
   int length= 0;
   const char *wanted= value->val_str(value, nullptr, &length);
@@ -94,53 +96,59 @@ static void set_backup_dir(THD *, struct st_mysql_sys_var *, void *to, const voi
     weir::give_up_backup();
 }
 
-static MYSQL_SYSVAR_STR(backup_dir, backup_dir, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_NOCMDOPT | PLUGIN_VAR_MEMALLOC,
-    "A new directory, into which the next BACKUP STAGE copies the database at its end, while the server goes on; the status "
-    "variable Weir_backup tells what becomes of it. Set to '' while that is done, it is given up",
+static MYSQL_SYSVAR_STR(backup_dir, backup_dir,
+    PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_NOCMDOPT | PLUGIN_VAR_MEMALLOC,
+    "A new directory, into which the next BACKUP STAGE copies the database at its end, while the "
+    "server goes on; the status variable Weir_backup tells what becomes of it. Set to '' while "
+    "that is done, it is given up",
     check_backup_dir, set_backup_dir, nullptr);
 
 static MYSQL_SYSVAR_DOUBLE(dirty_limit, dirty_limit, PLUGIN_VAR_RQCMDARG,
-    "Share of memory whose pages may have unwritten changes: at the limit, which is never exceeded, writers "
-    "wait for pages to be written", nullptr, set_dirty_limit, 0.9, 0.0, 1.0, 0);
+    "Share of memory whose pages may have unwritten changes: at the limit, which is never "
+    "exceeded, writers wait for pages to be written", nullptr, set_dirty_limit, 0.9, 0.0, 1.0, 0);
 
 static MYSQL_SYSVAR_ENUM(durability, durability_index, PLUGIN_VAR_RQCMDARG,
-    "When a commit returns: sync (when it is on the device), write (when it survives the server's process), "
-    "relaxed (at once; it is on the device within about half a second)",
+    "When a commit returns: sync (when it is on the device), write (when it survives the server's "
+    "process), relaxed (at once; it is on the device within about half a second)",
     nullptr, nullptr, WEIR_DURABILITY_SYNC, &durability_list);
 
 static MYSQL_THDVAR_ULONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
     "Seconds to wait for a locked row", nullptr, nullptr, 50, 0, 100000000, 1);
 
 static MYSQL_SYSVAR_BOOL(clean_shutdown, clean, PLUGIN_VAR_OPCMDARG,
-    "Whether all pages are written at shutdown. Without that, the next start applies the log", nullptr,
-    nullptr, false);
-
-static MYSQL_SYSVAR_BOOL(give_up_damaged, give_up_damaged, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
-    "Whether recovery empties pages that are damaged, for good, and goes on; without that it stops at them",
+    "Whether all pages are written at shutdown. Without that, the next start applies the log",
     nullptr, nullptr, false);
 
+static MYSQL_SYSVAR_BOOL(give_up_damaged, give_up_damaged,
+    PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
+    "Whether recovery empties pages that are damaged, for good, and goes on; without that it stops "
+    "at them", nullptr, nullptr, false);
+
 static MYSQL_SYSVAR_BOOL(binlog_writeback, write_back_binlog, PLUGIN_VAR_OPCMDARG,
-    "Whether the writing of the binary log to its device is begun as it grows, a MB at a time. Without that the page cache "
-    "writes it in bursts where sync_binlog doesn't have it synced", nullptr, nullptr, true);
+    "Whether the writing of the binary log to its device is begun as it grows, a MB at a time. "
+    "Without that the page cache writes it in bursts where sync_binlog doesn't have it synced",
+    nullptr, nullptr, true);
 
 namespace weir {
 
 struct st_mysql_sys_var *system_variables[]= {
     MYSQL_SYSVAR(memory), MYSQL_SYSVAR(redo_capacity), MYSQL_SYSVAR(durability),
     MYSQL_SYSVAR(dirty_limit), MYSQL_SYSVAR(lock_wait_timeout), MYSQL_SYSVAR(clean_shutdown),
-    MYSQL_SYSVAR(give_up_damaged), MYSQL_SYSVAR(backup_dir), MYSQL_SYSVAR(binlog_writeback), nullptr};
+    MYSQL_SYSVAR(give_up_damaged), MYSQL_SYSVAR(backup_dir), MYSQL_SYSVAR(binlog_writeback),
+    nullptr};
 
 WeirDurability durability()
 {
   return static_cast<WeirDurability>(durability_index);
 }
 
-// Whether the statement says itself how long it waits: NOWAIT and WAIT n set the server's timeout for it.
+// Whether the statement says how long it waits: NOWAIT and WAIT n set the server's timeout.
 static bool says_how_long_it_waits(THD *thd)
 {
   List_iterator_fast<set_var_base> it(thd->lex->stmt_var_list);
   while (set_var_base *one= it++)
-    if (one->is_system() && !strcmp(static_cast<set_var *>(one)->var->name.str, "lock_wait_timeout"))
+    if (one->is_system() &&
+        !strcmp(static_cast<set_var *>(one)->var->name.str, "lock_wait_timeout"))
       return true;
   return false;
 }
@@ -155,10 +163,11 @@ uint64_t lock_wait_timeout_ms(THD *thd)
 
 WeirOptions open_options()
 {
-  return WeirOptions{memory, redo_capacity, durability(), 50000, dirty_limit, bool(give_up_damaged), nullptr};
+  return WeirOptions{memory, redo_capacity, durability(), 50000, dirty_limit, bool(give_up_damaged),
+                     nullptr};
 }
 
-// The log consists of whole files, a few at least: the variable shows what that comes to, as when it is set later.
+// The log consists of whole files, a few at least: the variable shows what that comes to.
 void show_redo_capacity()
 {
   uint64_t actual;

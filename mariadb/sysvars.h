@@ -1,12 +1,15 @@
 /* Settings `weir_*`. */
 #pragma once
 
-#include "keys.h"
+#include "bytes.h"
 
 namespace weir {
 extern struct st_mysql_sys_var *system_variables[];
 WeirOptions open_options();
 void show_redo_capacity();
+WeirDurability durability();
+// How long the connection's statement waits for a locked row.
+uint64_t lock_wait_timeout_ms(THD *thd);
 bool clean_shutdown();
 bool binlog_writeback();
 

@@ -1,6 +1,8 @@
 #include "tables.h"
+#include "engine_table.h"
 #include "session.h"
-#include "share.h"
+#include <map>
+#include <tztime.h>
 
 namespace Show {
 
@@ -11,6 +13,9 @@ static ST_FIELD_INFO transactions_fields[]= {
     Column("TRX_AGE_US", ULonglong(), NOT_NULL),
     Column("TRX_WAITS_FOR", ULonglong(), NULLABLE),
     Column("TRX_MYSQL_THREAD_ID", ULonglong(), NULLABLE),
+    Column("TRX_STARTED", Datetime(0), NOT_NULL),
+    Column("TRX_SNAPSHOT_AGE_S", ULonglong(), NULLABLE),
+    Column("TRX_UNSEEN_COMMITS", ULonglong(), NULLABLE),
     CEnd()};
 
 static ST_FIELD_INFO locks_fields[]= {
@@ -27,7 +32,7 @@ static ST_FIELD_INFO locks_fields[]= {
 
 static ST_FIELD_INFO index_fields[]= {
     Column("TABLE_SCHEMA", Varchar(NAME_CHAR_LEN), NOT_NULL),
-    Column("TABLE_NAME", Varchar(4 * NAME_CHAR_LEN), NOT_NULL), // with the names of partition and subpartition
+    Column("TABLE_NAME", Varchar(4 * NAME_CHAR_LEN), NOT_NULL), // with (sub)partition
     Column("INDEX_NAME", Varchar(NAME_CHAR_LEN), NOT_NULL),
     Column("ENTRIES", ULonglong(), NOT_NULL),
     Column("LEAF_PAGES", ULonglong(), NOT_NULL),
@@ -42,12 +47,17 @@ static ST_FIELD_INFO index_fields[]= {
 namespace weir {
 
 // Where rows go, and whether the server has had enough.
-struct Rows_to
+struct TableFill
 {
   THD *thd;
   TABLE *table;
   bool failed= false;
   std::unordered_map<uint64_t, my_thread_id> connections= {};
+  // The oldest of each connection, as long as no row has told it.
+  std::map<uint64_t, WeirSnapshotInfo> snapshots= {};
+  // Who waits, and for whom.
+  std::unordered_map<uint64_t, uint64_t> waits= {};
+  my_hrtime_t now= my_hrtime();
 };
 
 static void put(Field *field, ulonglong value)
@@ -71,37 +81,106 @@ static void put_or_null(Field *field, ulonglong value)
 }
 
 // The connection of a transaction. One that was prepared may have none any more.
-static void put_connection(Field *field, const Rows_to *to, uint64_t transaction)
+static void put_connection(Field *field, const TableFill *to, uint64_t transaction)
 {
   auto found= to->connections.find(transaction);
   put_or_null(field, found == to->connections.end() ? 0 : found->second);
 }
 
-static void finish(Rows_to *to)
+static void put_time(Field *field, THD *thd, my_hrtime_t time)
+{
+  MYSQL_TIME local;
+  thd->variables.time_zone->gmt_sec_to_TIME(&local, hrtime_to_my_time(time));
+  field->set_notnull();
+  field->store_time(&local);
+}
+
+static void finish(TableFill *to)
 {
   to->failed= schema_table_store_record(to->thd, to->table);
 }
 
-extern "C" void transaction_row(void *context, const WeirTransactionInfo *info)
+// A transaction of a connection, and the snapshot that it reads at, or null. Either may be 0.
+static void put_transaction(TableFill *to, const WeirTransactionInfo &info, uint64_t connection,
+                            const WeirSnapshotInfo *snapshot)
 {
   static const LEX_CSTRING names[]= {
       {STRING_WITH_LEN("RUNNING")}, {STRING_WITH_LEN("LOCK WAIT")}, {STRING_WITH_LEN("PREPARED")}};
-  auto to= static_cast<Rows_to *>(context);
+  uint64_t age_us= std::max(info.age_us, snapshot ? snapshot->age_us : 0);
+  Field **f= to->table->field;
+  put(f[0], info.id);
+  put(f[1], names[info.state].str, names[info.state].length);
+  put(f[2], info.undo_records);
+  put(f[3], age_us);
+  put_or_null(f[4], info.waits_for);
+  put_or_null(f[5], connection);
+  put_time(f[6], to->thd, my_hrtime_t{to->now.val - age_us});
+  f[7]->set_null();
+  f[8]->set_null();
+  if (snapshot)
+  {
+    put(f[7], snapshot->age_us / 1000000);
+    put(f[8], snapshot->unseen_commits);
+  }
+  finish(to);
+}
+
+extern "C" void transaction_row(void *context, const WeirTransactionInfo *info)
+{
+  auto to= static_cast<TableFill *>(context);
   if (to->failed)
     return;
-  Field **f= to->table->field;
-  put(f[0], info->id);
-  put(f[1], names[info->state].str, names[info->state].length);
-  put(f[2], info->undo_records);
-  put(f[3], info->age_us);
-  put_or_null(f[4], info->waits_for);
-  put_connection(f[5], to, info->id);
-  finish(to);
+  auto found= to->connections.find(info->id);
+  uint64_t connection= found == to->connections.end() ? 0 : found->second;
+  auto snapshot= connection ? to->snapshots.find(connection) : to->snapshots.end();
+  if (snapshot == to->snapshots.end())
+    return put_transaction(to, *info, connection, nullptr);
+  put_transaction(to, *info, connection, &snapshot->second);
+  to->snapshots.erase(snapshot);
+}
+
+// They come oldest first.
+extern "C" void collect_snapshot(void *context, const WeirSnapshotInfo *info)
+{
+  static_cast<TableFill *>(context)->snapshots.emplace(info->connection, *info);
+}
+
+extern "C" void collect_wait(void *context, const WeirLockInfo *info)
+{
+  if (info->waits)
+    static_cast<TableFill *>(context)->waits.emplace(info->transaction, info->waits_for);
+}
+
+// Connections that read, and whose transactions have written nothing.
+static void put_readers(TableFill *to)
+{
+  if (to->snapshots.empty())
+    return;
+  weir_locks(database, collect_wait, to);
+  std::unordered_map<uint64_t, uint64_t> transactions;
+  for (auto [transaction, connection] : to->connections)
+    transactions.emplace(connection, transaction);
+  for (auto &[connection, snapshot] : to->snapshots)
+  {
+    if (to->failed)
+      return;
+    WeirTransactionInfo info= {};
+    auto transaction= transactions.find(connection);
+    if (transaction != transactions.end())
+      info.id= transaction->second;
+    auto wait= to->waits.find(info.id);
+    if (wait != to->waits.end())
+    {
+      info.state= WEIR_STATE_WAITING;
+      info.waits_for= wait->second;
+    }
+    put_transaction(to, info, connection, &snapshot);
+  }
 }
 
 extern "C" void lock_row(void *context, const WeirLockInfo *info)
 {
-  auto to= static_cast<Rows_to *>(context);
+  auto to= static_cast<TableFill *>(context);
   if (to->failed)
     return;
   // The beginning of the key, in hexadecimal.
@@ -137,29 +216,32 @@ static bool may_see(THD *thd)
   return !check_global_access(thd, PROCESS_ACL, true);
 }
 
-static int fill_transactions(THD *thd, TABLE_LIST *tables, Item *)
+// Fills a table: with nothing for who may not see it, or where the engine is being taken away.
+template <void put_rows(TableFill *)> static int fill(THD *thd, TABLE_LIST *tables, Item *)
 {
-  Rows_to to= {thd, tables->table};
+  TableFill to= {thd, tables->table};
   Visitor visitor;
-  if (!visitor || !may_see(thd))
-    return 0;
-  to.connections= Session::connections();
-  weir_transactions(database, transaction_row, &to);
+  if (visitor && may_see(thd))
+    put_rows(&to);
   return to.failed;
 }
 
-static int fill_locks(THD *thd, TABLE_LIST *tables, Item *)
+static void put_transactions(TableFill *to)
 {
-  Rows_to to= {thd, tables->table};
-  Visitor visitor;
-  if (!visitor || !may_see(thd))
-    return 0;
-  to.connections= Session::connections();
-  weir_locks(database, lock_row, &to);
-  return to.failed;
+  weir_snapshots(database, collect_snapshot, to);
+  to->connections= Session::connections();
+  weir_transactions(database, transaction_row, to);
+  put_readers(to);
 }
 
-// A name in the engine is the name of a file: as the server shows it. Behind it a partition has its own.
+static void put_locks(TableFill *to)
+{
+  to->connections= Session::connections();
+  weir_locks(database, lock_row, to);
+}
+
+// A name in the engine is the name of a file: as the server shows it. Behind it a partition has its
+// own.
 static void put_name(Field *field, const Bytes &of_file)
 {
   size_t own= std::min(of_file.find("#P#"), of_file.size());
@@ -170,7 +252,7 @@ static void put_name(Field *field, const Bytes &of_file)
 }
 
 // One index of a table, whose name is `schema/table`. What has gone meanwhile isn't listed.
-static void index_row(Rows_to *to, const WeirTable *table, const Bytes &name, const Bytes &index,
+static void index_row(TableFill *to, const WeirTable *table, const Bytes &name, const Bytes &index,
                       uint32_t position)
 {
   WeirIndexFigures figures= {};
@@ -190,54 +272,54 @@ static void index_row(Rows_to *to, const WeirTable *table, const Bytes &name, co
   finish(to);
 }
 
-static int fill_indexes(THD *thd, TABLE_LIST *tables, Item *)
+static void put_indexes(TableFill *to)
 {
-  Rows_to to= {thd, tables->table};
-  Visitor visitor;
-  if (!visitor || !may_see(thd))
-    return 0;
   for (const Bytes &name : table_names(""))
   {
-    WeirTable *table;
+    OpenTable open;
     // Temporary tables are their connection's.
-    if (name.empty() || name[0] == FN_LIBCHAR || name.find(FN_LIBCHAR) == Bytes::npos ||
-        weir_table_open(database, bytes_of(name), &table) != WEIR_RESULT_OK)
+    if (!is_in_database(name) || open.open(name) != WEIR_RESULT_OK)
       continue;
     std::vector<Bytes> indexes;
-    weir_table_indexes(table, collect_name, &indexes);
-    index_row(&to, table, name, "PRIMARY", WEIR_PRIMARY);
+    weir_table_indexes(open.table, collect_name, &indexes);
+    index_row(to, open.table, name, "PRIMARY", WEIR_PRIMARY);
     for (size_t i= 0; i < indexes.size(); i++)
-      index_row(&to, table, name, indexes[i], uint32_t(i));
-    weir_table_close(table);
+      index_row(to, open.table, name, indexes[i], uint32_t(i));
   }
-  return to.failed;
 }
 
 /*
-  An engine that was uninstalled while it was in use stays until it isn't any more, and is passed over when it is
-  installed again; these tables, which have gone at once, aren't. So it is they who say that nothing is installed.
+  An engine that was uninstalled while it was in use stays until it isn't any more, and is passed
+  over when it is installed again; these tables, which have gone at once, aren't. So it is they who
+  say that nothing is installed.
 */
 static bool may_install()
 {
   if (!hton || !database || hton2plugin[hton->slot]->state != PLUGIN_IS_DELETED)
     return true;
-  my_printf_error(ER_PLUGIN_INSTALLED, "WEIR was uninstalled, but is still in use: it can be installed again when the "
-                  "transactions and connections that use it have ended, and FLUSH TABLES has closed its tables", MYF(0));
+  my_printf_error(
+      ER_PLUGIN_INSTALLED,
+      "WEIR was uninstalled, but is still in use: it can be installed again when the transactions "
+      "and connections that use it have ended, and FLUSH TABLES has closed its tables", MYF(0));
   return false;
 }
 
-static int init(void *p, ST_FIELD_INFO *fields, int (*fill)(THD *, TABLE_LIST *, Item *))
+static int init(void *p, ST_FIELD_INFO *fields, int fill_table(THD *, TABLE_LIST *, Item *))
 {
   if (!may_install())
     return 1;
   auto schema= static_cast<ST_SCHEMA_TABLE *>(p);
   schema->fields_info= fields;
-  schema->fill_table= fill;
+  schema->fill_table= fill_table;
   return 0;
 }
 
-int init_transactions_table(void *p) { return init(p, Show::transactions_fields, fill_transactions); }
-int init_index_table(void *p) { return init(p, Show::index_fields, fill_indexes); }
-int init_locks_table(void *p) { return init(p, Show::locks_fields, fill_locks); }
+int init_transactions_table(void *p)
+{
+  return init(p, Show::transactions_fields, fill<put_transactions>);
+}
+
+int init_index_table(void *p) { return init(p, Show::index_fields, fill<put_indexes>); }
+int init_locks_table(void *p) { return init(p, Show::locks_fields, fill<put_locks>); }
 
 } // namespace weir

@@ -276,6 +276,19 @@ typedef struct WeirTransactionInfo {
 // Called with a transaction. `context` is what the caller handed over.
 typedef void (*WeirTransactionCallback)(void *context, const struct WeirTransactionInfo *info);
 
+// A snapshot that somebody reads at.
+typedef struct WeirSnapshotInfo {
+  // Number of the connection, as `weir_canceller_open` was told; 0 if it is for none.
+  uint64_t connection;
+  // How long ago it was taken, in microseconds.
+  uint64_t age_us;
+  // Transactions that have committed since, whose undo is kept for it.
+  uint64_t unseen_commits;
+} WeirSnapshotInfo;
+
+// Called with a snapshot. `context` is what the caller handed over.
+typedef void (*WeirSnapshotCallback)(void *context, const struct WeirSnapshotInfo *info);
+
 // A lock that is held or waited for.
 typedef struct WeirLockInfo {
   // Who holds it or waits for it.
@@ -587,6 +600,14 @@ void weir_transactions(const struct WeirDatabase *database,
                        WeirTransactionCallback callback,
                        void *context);
 
+// Hands out all snapshots that somebody reads at, oldest first.
+//
+// # Safety
+// `database` is a handle; `callback` may be called with `context`.
+void weir_snapshots(const struct WeirDatabase *database,
+                    WeirSnapshotCallback callback,
+                    void *context);
+
 // Hands out all locks that are explicit or waited for. Rows that a transaction has written are locked by
 // that alone.
 //
@@ -774,8 +795,10 @@ enum WeirResult weir_table_cardinality(const struct WeirTable *table,
                                        uint64_t *out);
 
 // Makes a canceller. `owner` is what the callback of `weir_observe_waits` is told if somebody waits for one
-// of the connection's transactions; null if it needn't be told.
-struct WeirCanceller *weir_canceller_open(void *owner);
+// of the connection's transactions; null if it needn't be told. `connection` is its number, which `weir_snapshots` tells;
+// 0 if it has none.
+struct WeirCanceller *weir_canceller_open(void *owner,
+                                          uint64_t connection);
 
 // Gives back a canceller, or null.
 //
@@ -846,6 +869,12 @@ uint64_t weir_lock_waits(const struct WeirTransaction *transaction);
 enum WeirResult weir_statement_begin(struct WeirTransaction *transaction,
                                      uint64_t lock_wait_timeout_ms,
                                      bool locks_ranges);
+
+// Ends a statement: at `ReadCommitted` nothing of what it saw is kept for it any more. Scans that go on keep what they see.
+//
+// # Safety
+// `transaction` is a handle.
+void weir_statement_end(struct WeirTransaction *transaction);
 
 // Takes back what the statement has done; locks are kept. If the transaction has ended, all has been taken back.
 //

@@ -1,4 +1,4 @@
-//! Who runs, who waits for whom, which locks there are.
+//! Who runs, who reads at which snapshot, who waits for whom, which locks there are.
 
 use crate::bytes::WeirBytes;
 use crate::database::WeirDatabase;
@@ -35,6 +35,18 @@ pub struct WeirTransactionInfo {
     pub waits_for: u64,
 }
 
+/// A snapshot that somebody reads at.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct WeirSnapshotInfo {
+    /// Number of the connection, as `weir_canceller_open` was told; 0 if it is for none.
+    pub connection: u64,
+    /// How long ago it was taken, in microseconds.
+    pub age_us: u64,
+    /// Transactions that have committed since, whose undo is kept for it.
+    pub unseen_commits: u64,
+}
+
 /// A lock that is held or waited for.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -60,6 +72,9 @@ pub struct WeirLockInfo {
 /// Called with a transaction. `context` is what the caller handed over.
 pub type WeirTransactionCallback =
     extern "C" fn(context: *mut c_void, info: *const WeirTransactionInfo);
+
+/// Called with a snapshot. `context` is what the caller handed over.
+pub type WeirSnapshotCallback = extern "C" fn(context: *mut c_void, info: *const WeirSnapshotInfo);
 
 /// Called with a lock, whose bytes are valid during the call. `context` is what the caller handed over.
 pub type WeirLockCallback = extern "C" fn(context: *mut c_void, info: *const WeirLockInfo);
@@ -87,6 +102,27 @@ pub unsafe extern "C" fn weir_transactions(
             undo_records: info.undo_records,
             age_us: info.age.as_micros() as u64,
             waits_for: info.waiting_for.first().map_or(0, |id| id.0),
+        };
+        callback(context, &out);
+    }
+}
+
+/// Hands out all snapshots that somebody reads at, oldest first.
+///
+/// # Safety
+/// `database` is a handle; `callback` may be called with `context`.
+#[no_mangle]
+pub unsafe extern "C" fn weir_snapshots(
+    database: *const WeirDatabase,
+    callback: WeirSnapshotCallback,
+    context: *mut c_void,
+) {
+    // SAFETY: the caller's promise.
+    for info in unsafe { &*database }.0.snapshots() {
+        let out = WeirSnapshotInfo {
+            connection: info.connection,
+            age_us: info.age.as_micros() as u64,
+            unseen_commits: info.unseen_commits,
         };
         callback(context, &out);
     }

@@ -68,7 +68,9 @@ pub(crate) unsafe fn patiently<T>(
 ) -> weir::Result<T> {
     let patience = Patience::new(Duration::from_millis(given.timeout_ms));
     // SAFETY: the caller's promise.
-    let waiting = unsafe { given.canceller.as_ref() }.map(WeirCanceller::waiting);
+    let canceller = unsafe { given.canceller.as_ref() };
+    patience.set_connection(canceller.map_or(0, |canceller| canceller.connection));
+    let waiting = canceller.map(WeirCanceller::waiting);
     if let Some(waiting) = waiting {
         waiting.begin(&patience);
     }

@@ -21,6 +21,7 @@ pub struct WeirTransaction {
     cancelling: Arc<Mutex<Cancelling>>,
     /// Its number, once its waits can be cancelled.
     number: Option<TxnId>,
+    connection: u64,
     owners: Arc<Owners>,
     /// Null if nobody is to be told who waits for it.
     owner: *mut c_void,
@@ -32,6 +33,8 @@ pub struct WeirCanceller {
     cancelling: Arc<Mutex<Cancelling>>,
     waiting: Waiting,
     owner: *mut c_void,
+    /// Its number, which snapshots tell.
+    pub(crate) connection: u64,
 }
 
 /// The end of a connection's waits for locks.
@@ -172,7 +175,7 @@ impl WeirTransaction {
         (self.statement, self.committed) = (None, None);
         match &mut self.txn {
             Some(txn) => txn.begin_again(isolation)?,
-            None => self.txn = Some(self.database.begin(isolation)?),
+            None => self.txn = Some(begin(&self.database, isolation, self.connection)?),
         }
         Ok(())
     }
@@ -200,16 +203,27 @@ impl Drop for WeirTransaction {
     }
 }
 
+fn begin(
+    database: &weir::Database,
+    isolation: Isolation,
+    connection: u64,
+) -> weir::Result<Transaction> {
+    let mut txn = database.begin(isolation)?;
+    txn.set_connection(connection)?;
+    Ok(txn)
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Makes a canceller. `owner` is what the callback of `weir_observe_waits` is told if somebody waits for one
-/// of the connection's transactions; null if it needn't be told.
+/// of the connection's transactions; null if it needn't be told. `connection` is its number, which `weir_snapshots` tells;
+/// 0 if it has none.
 #[no_mangle]
-pub extern "C" fn weir_canceller_open(owner: *mut c_void) -> *mut WeirCanceller {
+pub extern "C" fn weir_canceller_open(owner: *mut c_void, connection: u64) -> *mut WeirCanceller {
     let (cancelling, waiting) = Default::default();
-    Box::into_raw(Box::new(WeirCanceller { cancelling, waiting, owner }))
+    Box::into_raw(Box::new(WeirCanceller { cancelling, waiting, owner, connection }))
 }
 
 /// Gives back a canceller, or null.
@@ -275,13 +289,15 @@ pub unsafe extern "C" fn weir_begin(
 ) -> WeirResult {
     // SAFETY: the caller's promises.
     let (database, canceller) = unsafe { (&*database, &*canceller) };
-    let begun = database.0.begin(isolation.into()).map(|txn| WeirTransaction {
+    let begun = begin(&database.0, isolation.into(), canceller.connection);
+    let begun = begun.map(|txn| WeirTransaction {
         txn: Some(txn),
         database: database.0.clone(),
         statement: None,
         committed: None,
         cancelling: canceller.cancelling.clone(),
         number: None,
+        connection: canceller.connection,
         owners: database.1.clone(),
         owner: canceller.owner,
     });
@@ -359,6 +375,19 @@ pub unsafe extern "C" fn weir_statement_begin(
         Ok(())
     };
     result(begin(transaction))
+}
+
+/// Ends a statement: at `ReadCommitted` nothing of what it saw is kept for it any more. Scans that go on keep what they see.
+///
+/// # Safety
+/// `transaction` is a handle.
+#[no_mangle]
+pub unsafe extern "C" fn weir_statement_end(transaction: *mut WeirTransaction) {
+    // SAFETY: the caller's promise.
+    if let Ok(txn) = unsafe { &mut *transaction }.running() {
+        // One that has ended or is prepared has no snapshot.
+        let _ = txn.end_statement();
+    }
 }
 
 /// Takes back what the statement has done; locks are kept. If the transaction has ended, all has been taken back.

@@ -1,6 +1,6 @@
 //! The C interface as a C program would use it: handles, results, bytes.
 
-use std::ffi::CStr;
+use std::ffi::{c_void, CStr};
 use std::path::Path;
 use std::ptr::{null, null_mut};
 use std::slice;
@@ -12,6 +12,7 @@ use weir_ffi::database::{
 use weir_ffi::error::{
     weir_error_index, weir_error_key, weir_error_message, weir_error_set, WeirResult,
 };
+use weir_ffi::observe::{weir_snapshots, WeirSnapshotInfo};
 use weir_ffi::scan::{
     weir_scan_close, weir_scan_next, weir_scan_open, WeirBatch, WeirBound, WeirBoundKind,
     WeirScanned,
@@ -21,9 +22,10 @@ use weir_ffi::table::{
     WeirIndexFigures, WeirTable, WEIR_PRIMARY,
 };
 use weir_ffi::transaction::{
-    weir_begin, weir_cancel, weir_canceller_close, weir_canceller_open, weir_canceller_renew,
-    weir_commit, weir_is_running, weir_rollback, weir_savepoint, weir_savepoint_rollback,
-    weir_transaction_close, WeirCanceller, WeirIsolation, WeirLock, WeirTransaction,
+    weir_begin, weir_begin_again, weir_cancel, weir_canceller_close, weir_canceller_open,
+    weir_canceller_renew, weir_commit, weir_is_running, weir_rollback, weir_savepoint,
+    weir_savepoint_rollback, weir_statement_end, weir_transaction_close, WeirCanceller,
+    WeirIsolation, WeirLock, WeirTransaction,
 };
 use weir_ffi::write::{
     weir_get, weir_insert, weir_row_close, weir_row_open, WeirEntry, WeirInTheWay,
@@ -70,7 +72,12 @@ impl World {
             assert_eq!(made, WeirResult::Ok);
             assert_eq!(weir_table_open(database, bytes(b"people"), &mut table), WeirResult::Ok);
         }
-        World { database, table, canceller: weir_canceller_open(null_mut()), _directory: directory }
+        World {
+            database,
+            table,
+            canceller: weir_canceller_open(null_mut(), 0),
+            _directory: directory,
+        }
     }
 
     fn begin(&self) -> *mut WeirTransaction {
@@ -319,7 +326,7 @@ fn a_serializable_read_that_asks_for_no_lock_can_be_cancelled() {
 #[test]
 fn what_was_cancelled_ends_waits_until_it_is_renewed() {
     let world = World::new();
-    let others = weir_canceller_open(null_mut());
+    let others = weir_canceller_open(null_mut(), 0);
     let mut other = null_mut();
     // SAFETY: the handles are open, each is given back once, and `other` may be written.
     unsafe {
@@ -345,6 +352,43 @@ fn what_was_cancelled_ends_waits_until_it_is_renewed() {
             weir_transaction_close(of);
         }
         weir_canceller_close(others);
+    }
+}
+
+extern "C" fn collect_snapshot(context: *mut c_void, info: *const WeirSnapshotInfo) {
+    // SAFETY: it is called with the vector below.
+    unsafe { (*context.cast::<Vec<WeirSnapshotInfo>>()).push(*info) }
+}
+
+#[test]
+fn a_connection_is_told_as_long_as_it_reads_at_a_snapshot() {
+    let world = World::new();
+    let readers = || {
+        let mut all: Vec<WeirSnapshotInfo> = Vec::new();
+        // SAFETY: the handle is open; the callback is called with the vector.
+        unsafe { weir_snapshots(world.database, collect_snapshot, (&raw mut all).cast()) };
+        all.iter().map(|info| info.connection).collect::<Vec<u64>>()
+    };
+    let canceller = weir_canceller_open(null_mut(), 7);
+    let mut txn = null_mut();
+    // SAFETY: the handles are open, each is given back once, and `txn` may be written.
+    unsafe {
+        let begun = weir_begin(world.database, WeirIsolation::ReadCommitted, canceller, &mut txn);
+        assert_eq!(begun, WeirResult::Ok);
+        for isolation in [WeirIsolation::ReadCommitted, WeirIsolation::RepeatableRead] {
+            assert_eq!(get(&world, txn, b"1", WeirLock::None), WeirResult::NotFound);
+            assert_eq!(readers(), [7]);
+            weir_statement_end(txn);
+            let keeps = isolation == WeirIsolation::RepeatableRead;
+            assert_eq!(readers().len(), usize::from(keeps));
+            assert_eq!(weir_commit(txn, WeirDurability::Relaxed), WeirResult::Ok);
+            assert_eq!(readers(), []);
+            weir_statement_end(txn);
+            let again = weir_begin_again(txn, WeirIsolation::RepeatableRead);
+            assert_eq!(again, WeirResult::Ok);
+        }
+        weir_transaction_close(txn);
+        weir_canceller_close(canceller);
     }
 }
 

@@ -46,7 +46,8 @@ pub use engine::{
     Alteration, Backup, BackupProgress, Bounds, Changes, Committed, Compacted, Cursor, Database,
     Entry, EntryOf, EntryOfOne, Error, IndexFigures, IndexRef, Isolation, Lock, MAX_XID, Options,
     Patience, RawBatch, RawEntry, RawPlace, RawRange, RawScan, Reorganized, Result, Savepoint,
-    Shutdown, Status, Table, TableChange, Transaction, TransactionInfo, TransactionState, Wait,
+    Shutdown, SnapshotInfo, Status, Table, TableChange, Transaction, TransactionInfo,
+    TransactionState, Wait,
 };
 pub use key::long::{SHORT_FORM_BYTES_MAX, short_form};
 pub use lock::{Extent as LockExtent, LockInfo, Mode as LockMode, WaitInfo};

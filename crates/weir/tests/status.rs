@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use weir::{
-    Bounds, Database, Direction, Error, FigureKind, IndexRef, Isolation, Options, Schema, Shutdown,
-    Status, StatusAddress, Table, Transaction, Type, Value, Work, take_work,
+    Bounds, Database, Direction, Error, FigureKind, IndexRef, Isolation, KeyOf, Lock, Options,
+    Patience, RawIndex, RawRange, Schema, Shutdown, Status, StatusAddress, Table, TableChange,
+    Transaction, Type, Value, Work, take_work,
 };
 use weir_status::{FetchError, Metrics, fetch};
 
@@ -93,6 +94,84 @@ fn count(txn: &mut Transaction, table: &Table) -> u64 {
         count += 1;
     }
     count
+}
+
+fn put(db: &Database, table: &Table, key: &[u8]) {
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    txn.insert_raw(table, key, b"", &[]).unwrap();
+    txn.commit().unwrap();
+}
+
+/// Connections that read at a snapshot, oldest first, and what each doesn't see.
+fn readers(db: &Database) -> Vec<(u64, u64)> {
+    db.snapshots().iter().map(|s| (s.connection, s.unseen_commits)).collect()
+}
+
+#[test]
+fn who_keeps_purge_back_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), options()).unwrap();
+    let table = db.create_table("t", Schema::raw(vec![], vec![]).unwrap()).unwrap();
+    let begin = |isolation, connection| {
+        let mut txn = db.begin(isolation).unwrap();
+        txn.set_connection(connection).unwrap();
+        txn
+    };
+    let get = |txn: &mut Transaction| {
+        txn.get_raw(&table, b"a", Lock::None, &mut Vec::new()).unwrap();
+    };
+    let mut old = begin(Isolation::RepeatableRead, 1);
+    assert_eq!(readers(&db), [], "it has not read yet");
+    get(&mut old);
+    put(&db, &table, b"a");
+    put(&db, &table, b"b");
+    let mut new = begin(Isolation::RepeatableRead, 2);
+    get(&mut new);
+    put(&db, &table, b"c");
+    assert_eq!(readers(&db), [(1, 3), (2, 1)]);
+    let status = db.status();
+    assert_eq!(status.oldest_snapshot_unseen_commits, 3);
+    assert!(db.snapshots()[0].age >= Duration::from_micros(status.oldest_snapshot_age_us));
+    db.wait(old.commit_in_order().unwrap()).unwrap();
+    assert_eq!(readers(&db), [(2, 1)]);
+    // Its number stays.
+    old.begin_again(Isolation::ReadCommitted).unwrap();
+    get(&mut old);
+    assert_eq!(readers(&db), [(2, 1), (1, 0)]);
+    old.end_statement().unwrap();
+    assert_eq!(readers(&db), [(2, 1)], "between statements it keeps nothing");
+    drop(new);
+    let status = db.status();
+    assert_eq!((status.oldest_snapshot_age_us, status.oldest_snapshot_unseen_commits), (0, 0));
+}
+
+#[test]
+fn what_outlives_its_statement_is_told_with_its_connection() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), options()).unwrap();
+    let table = db.create_table("t", Schema::raw(vec![], vec![]).unwrap()).unwrap();
+    put(&db, &table, b"a");
+    let mut txn = db.begin(Isolation::ReadCommitted).unwrap();
+    txn.set_connection(1).unwrap();
+    let (of, all) = (KeyOf::Primary, RawRange::all());
+    let scan = txn.scan_raw(&table, of, all, Direction::Forward, Lock::None).unwrap();
+    txn.end_statement().unwrap();
+    assert_eq!(readers(&db), [(1, 0)], "the scan may go on");
+    drop(scan);
+    drop(txn);
+
+    // An index is built beside writers.
+    let patience = Patience::new(Duration::ZERO);
+    patience.set_connection(2);
+    let changes = db.changes(&patience);
+    let mut alteration = changes.begin_alter().unwrap();
+    let add = [RawIndex::new("by_row", false)];
+    let change = TableChange { table: &table, drop: &[], rename: &[], add: &add, meta: None };
+    changes.add_change(&mut alteration, &change).unwrap();
+    put(&db, &table, b"b");
+    assert_eq!(readers(&db), [(2, 1)]);
+    drop(alteration);
+    assert_eq!(readers(&db), []);
 }
 
 #[test]

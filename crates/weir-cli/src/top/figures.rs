@@ -121,7 +121,10 @@ pub const PANELS: &[Panel] = &[
         title: "Purge",
         unit: "transactions",
         scale: 1.0,
-        lines: &[level("history list length", "weir_history_list_length")],
+        lines: &[
+            level("history list length", "weir_history_list_length"),
+            level("unseen by the oldest snapshot", "weir_oldest_snapshot_unseen_commits"),
+        ],
     },
 ];
 

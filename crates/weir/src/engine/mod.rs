@@ -29,6 +29,7 @@ mod read;
 mod reorganize;
 mod savepoint;
 mod scan;
+mod snapshots;
 mod statistics;
 mod status;
 mod stem;
@@ -50,6 +51,7 @@ pub use prepared::{Committed, MAX_XID};
 pub use reorganize::Reorganized;
 pub use savepoint::Savepoint;
 pub use scan::{RawBatch, RawEntry, RawPlace, RawRange, RawScan};
+pub use snapshots::SnapshotInfo;
 pub use statistics::IndexFigures;
 pub use status::{Status, TransactionInfo, TransactionState};
 pub use table::Table;
@@ -262,10 +264,27 @@ impl Database {
         self.0.endpoint.lock().as_ref().map(|endpoint| endpoint.address().clone())
     }
 
-    /// Transactions that have written and not ended, oldest first. Who has only read isn't among them; the
-    /// locks that it holds are in [`Database::locks`].
+    /// Transactions that have written and not ended, oldest first. Who has only read isn't among them: its
+    /// snapshot is in [`Database::snapshots`], and the locks that it holds in [`Database::locks`].
     pub fn transactions(&self) -> Vec<TransactionInfo> {
         TransactionInfo::all(&self.0.shared)
+    }
+
+    /// Snapshots that somebody reads at, oldest first: what they don't see purge leaves alone ([`Status::history_list_length`]). Scans and
+    /// the building of indexes are among them. At [`Isolation::ReadCommitted`] a transaction has one while a statement runs.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # use weir::{Database, Isolation, Options};
+    /// # let db = Database::open(dir.path(), Options::default().memory_bytes(8 << 20))?;
+    /// let mut txn = db.begin(Isolation::RepeatableRead)?;
+    /// txn.set_connection(7)?;
+    /// txn.take_snapshot()?;
+    /// assert_eq!(db.snapshots()[0].connection, 7);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn snapshots(&self) -> Vec<SnapshotInfo> {
+        SnapshotInfo::all(&self.0.shared)
     }
 
     /// Row and range locks that readers hold or somebody waits for, and who waits for whom. Those in tree

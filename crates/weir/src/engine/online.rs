@@ -107,6 +107,7 @@ impl Database {
     ) -> Result<Online> {
         let notes = Arc::new(Notes::new(self.sorter(NOTES_BYTES)));
         hold.note_writes(&notes, patience)?;
+        txn.connection = patience.connection();
         Ok(Online { notes, seen: snapshot_of_now(txn) })
     }
 

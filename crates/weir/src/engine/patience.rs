@@ -7,7 +7,7 @@ use super::error::{Error, Result};
 use super::table::Shared;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How long changes of definitions wait for a table's users ([`super::Database::changes`]). Clones are one:
@@ -18,6 +18,7 @@ pub struct Patience(Arc<Inner>);
 struct Inner {
     timeout: Duration,
     ended: AtomicBool,
+    connection: AtomicU64,
     /// The table that is being changed.
     changing: Mutex<Option<Arc<Shared>>>,
 }
@@ -25,8 +26,17 @@ struct Inner {
 impl Patience {
     /// That of `timeout`, for each wait.
     pub fn new(timeout: Duration) -> Self {
-        let (ended, changing) = (AtomicBool::new(false), Mutex::default());
-        Patience(Arc::new(Inner { timeout, ended, changing }))
+        let (ended, connection, changing) = Default::default();
+        Patience(Arc::new(Inner { timeout, ended, connection, changing }))
+    }
+
+    /// Says for whom indexes are built, as [`super::Database::snapshots`] tells it; see [`super::Transaction::set_connection`].
+    pub fn set_connection(&self, connection: u64) {
+        self.0.connection.store(connection, Ordering::Relaxed);
+    }
+
+    pub(super) fn connection(&self) -> u64 {
+        self.0.connection.load(Ordering::Relaxed)
     }
 
     /// Ends the wait that is on, and all later ones, and the building of indexes, with

@@ -42,6 +42,15 @@ impl Transaction {
         self.renew_snapshot()
     }
 
+    /// Ends a statement of several raw reads: under [`Isolation::ReadCommitted`] nothing of what it saw is kept for it any more,
+    /// whenever the next one comes. Scans that go on keep what they see.
+    ///
+    /// # Errors
+    /// [`Error::Ended`].
+    pub fn end_statement(&mut self) -> Result<()> {
+        self.renew_snapshot()
+    }
+
     /// Takes the snapshot now that the first read would take otherwise (CONSISTENT SNAPSHOT).
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 //! The table below is the only place that names them: the fields of [`Status`], what they are, and
 //! [`Status::figures`], from which the endpoint, `weir top` and the benchmark take them.
 
+use super::snapshots::SnapshotInfo;
 use crate::storage::Cause;
 use crate::txn::{Running, Transactions};
 use std::sync::atomic::Ordering::Relaxed;
@@ -121,6 +122,10 @@ status! {
     transactions_rolled_back: counter count,
     /// Committed transactions whose undo is kept.
     history_list_length: gauge count,
+    /// Age of the oldest snapshot; 0 if nobody reads.
+    oldest_snapshot_age_us: gauge microseconds,
+    /// Transactions that have committed since the oldest snapshot, so that their undo is kept.
+    oldest_snapshot_unseen_commits: gauge count,
     /// Undo records that purge had work with.
     purged_records: counter count,
     /// Undo records of whose work purge left something because of damaged pages.
@@ -203,6 +208,7 @@ impl Status {
         let store = s.store.stats();
         let locks = shared.locks.stats();
         let staging = shared.staging.figures();
+        let oldest = SnapshotInfo::oldest(shared);
         Status {
             checkpoint_age: s.redo.checkpoint_age(),
             checkpoint_max_age: s.redo.capacity(),
@@ -244,6 +250,8 @@ impl Status {
             transactions_committed: shared.now(),
             transactions_rolled_back: shared.figures.rollbacks.load(Relaxed),
             history_list_length: shared.history_len(),
+            oldest_snapshot_age_us: oldest.map_or(0, |oldest| oldest.age.as_micros() as u64),
+            oldest_snapshot_unseen_commits: oldest.map_or(0, |oldest| oldest.unseen_commits),
             purged_records: shared.figures.purged.load(Relaxed),
             purged_records_damaged: shared.figures.purged_damaged.load(Relaxed),
             purge_waits: shared.pace.waits.count(),

@@ -128,6 +128,16 @@ impl Transaction {
         self.isolation
     }
 
+    /// Says for whom it reads, as [`super::Database::snapshots`] tells it from its next snapshot on: a number of the caller's, of a
+    /// connection for example. It stays when the transaction begins again.
+    ///
+    /// # Errors
+    /// [`Error::Ended`].
+    pub fn set_connection(&mut self, connection: u64) -> Result<()> {
+        self.txn()?.connection = connection;
+        Ok(())
+    }
+
     /// When its commit returns.
     pub fn durability(&self) -> Durability {
         self.durability

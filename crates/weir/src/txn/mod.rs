@@ -40,6 +40,7 @@ pub use prepare::Resurrected;
 pub use read::{Look, View, whole};
 pub use run::Pair;
 pub use scan::{Batch, Copied, Direction, Range, Row, Scan, ScanStop};
+pub use snapshots::Reader;
 pub use staging::{HeldStaging, Staging, Stagings};
 pub use status::State;
 pub use write::{Op, Outcome};
@@ -206,6 +207,11 @@ impl Transactions {
         self.snapshots.oldest(|| self.now())
     }
 
+    /// Who reads at a snapshot.
+    pub fn readers(&self) -> Vec<Reader> {
+        self.snapshots.readers()
+    }
+
     /// Whether every snapshot, live or to come, sees what `txn` wrote. Once it does, it always will.
     fn seen_by_all(&self, txn: TxnId) -> bool {
         txn < self.horizon()
@@ -235,6 +241,7 @@ impl Transactions {
             id: TxnId(0),
             lane: None,
             snapshot: None,
+            connection: 0,
             undo_records: 0,
             changes: 0,
             unfinished: None,
@@ -260,6 +267,8 @@ pub struct Txn {
     id: TxnId,
     lane: Option<LaneUse>,
     snapshot: Option<Snapshot>,
+    /// The caller's number of who it is for, which its snapshots tell; 0 if nobody has said so.
+    pub connection: u64,
     /// Undo records written and not taken back.
     undo_records: u64,
     /// Undo records written, and taken back.
@@ -378,7 +387,8 @@ impl Txn {
     /// Takes its snapshot now, unless it has one.
     pub fn take_snapshot(&mut self) -> u64 {
         let shared = &self.shared;
-        self.snapshot.get_or_insert_with(|| shared.snapshots.take(|| shared.now())).at
+        let take = || shared.snapshots.take(self.connection, || shared.now());
+        self.snapshot.get_or_insert_with(take).at
     }
 
     /// Keeps what its snapshot sees, taken now unless it has one, longer than the transaction might.

@@ -93,7 +93,7 @@ fn a_snapshot_never_changes_its_mind() {
             let order = order.clone();
             move || {
                 for _ in 0..2 {
-                    let snapshot = order.snapshots.take_in(shard, || order.now());
+                    let snapshot = order.snapshots.take_in(shard, 0, || order.now());
                     let look = || (1..=12).map(|id| order.sees(snapshot.at, TxnId(id)));
                     let first: Vec<bool> = look().collect();
                     // Aborted transactions have left nothing to be seen or not.

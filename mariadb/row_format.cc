@@ -1,5 +1,4 @@
-#include "rows.h"
-#include "bytes.h"
+#include "row_format.h"
 
 namespace weir {
 
@@ -14,7 +13,7 @@ static bool is_in_primary(const KeyFormat *primary, const Field *field)
 }
 
 // How rows hold a column's values.
-Rows::Column Rows::describe(TABLE *table, Field *field)
+RowFormat::Column RowFormat::describe(TABLE *table, Field *field)
 {
   Column c= {};
   c.field= field;
@@ -31,8 +30,8 @@ Rows::Column Rows::describe(TABLE *table, Field *field)
     c.length= field->field_length;
     c.length_bytes= static_cast<Field_varstring *>(field)->length_bytes;
   }
-  else if (field->real_type() == MYSQL_TYPE_STRING && field->type_handler() == &type_handler_string &&
-           field->charset() != &my_charset_bin)
+  else if (field->real_type() == MYSQL_TYPE_STRING &&
+           field->type_handler() == &type_handler_string && field->charset() != &my_charset_bin)
     c.form= Form::Char;
   else
     c.form= Form::Fixed;
@@ -40,7 +39,7 @@ Rows::Column Rows::describe(TABLE *table, Field *field)
 }
 
 // Gives a column its place. False: there is no such place, or another has it.
-bool Rows::put(const Column &c)
+bool RowFormat::put(const Column &c)
 {
   if (c.stored >= by_place.size() || by_place[c.stored].is_taken)
     return false;
@@ -50,14 +49,15 @@ bool Rows::put(const Column &c)
 }
 
 // Columns that only rows have. False: the bytes make no sense.
-bool Rows::read_dropped(const Bytes &dropped, std::vector<Column> &out)
+bool RowFormat::read_dropped(const Bytes &dropped, std::vector<Column> &out)
 {
   auto from= reinterpret_cast<const uchar *>(dropped.data());
   const uchar *end= from + dropped.size();
   while (from < end)
   {
     size_t stored, can_be_null, length;
-    if (!take_number(from, end, stored) || !take_number(from, end, can_be_null) || !take_number(from, end, length))
+    if (!take_number(from, end, stored) || !take_number(from, end, can_be_null) ||
+        !take_number(from, end, length))
       return false;
     Column c= {};
     c.form= length == 0 ? Form::Var : Form::Fixed;
@@ -71,7 +71,7 @@ bool Rows::read_dropped(const Bytes &dropped, std::vector<Column> &out)
 }
 
 // The table's columns. False: the bytes make no sense.
-bool Rows::put_columns(TABLE *table, const KeyFormat *primary, const Bytes &order)
+bool RowFormat::put_columns(TABLE *table, const KeyFormat *primary, const Bytes &order)
 {
   auto from= reinterpret_cast<const uchar *>(order.data());
   const uchar *end= from + order.size();
@@ -97,7 +97,7 @@ bool Rows::put_columns(TABLE *table, const KeyFormat *primary, const Bytes &orde
 }
 
 // Numbers the places that can be NULL. False: one that is to tell this of a column can't.
-bool Rows::number_bits()
+bool RowFormat::number_bits()
 {
   nullable_among.assign(1, 0);
   for (Column &c : by_place)
@@ -120,7 +120,7 @@ bool Rows::number_bits()
   return true;
 }
 
-bool Rows::init(TABLE *table, const KeyFormat *primary, const Places &places)
+bool RowFormat::init(TABLE *table, const KeyFormat *primary, const Places &places)
 {
   std::vector<Column> dropped;
   if (!read_dropped(places.dropped, dropped))
@@ -141,7 +141,7 @@ bool Rows::init(TABLE *table, const KeyFormat *primary, const Places &places)
   return true;
 }
 
-const Rows::Column *Rows::column_of(const Field *field) const
+const RowFormat::Column *RowFormat::column_of(const Field *field) const
 {
   for (const Column &c : by_place)
     if (c.field == field)
@@ -149,7 +149,7 @@ const Rows::Column *Rows::column_of(const Field *field) const
   return nullptr;
 }
 
-Places Rows::places_of(const TABLE *altered, const std::vector<const Field *> &before) const
+Places RowFormat::places_of(const TABLE *altered, const std::vector<const Field *> &before) const
 {
   Places out;
   std::vector<bool> has_column(places() + altered->s->fields);
@@ -194,7 +194,7 @@ Places Rows::places_of(const TABLE *altered, const std::vector<const Field *> &b
   return out;
 }
 
-void Rows::encode(TABLE *table, const uchar *record, Bytes &out) const
+void RowFormat::encode(TABLE *table, const uchar *record, Bytes &out) const
 {
   append_length(out, places());
   size_t nulls= out.size();
@@ -220,7 +220,7 @@ void Rows::encode(TABLE *table, const uchar *record, Bytes &out) const
 }
 
 // A value that isn't NULL.
-Value Rows::value_in(const Column &c, TABLE *table, const uchar *record)
+Value RowFormat::value_in(const Column &c, TABLE *table, const uchar *record)
 {
   const uchar *ptr= record + c.offset;
   switch (c.form) {
@@ -240,7 +240,7 @@ Value Rows::value_in(const Column &c, TABLE *table, const uchar *record)
   return Value{ptr, c.length};
 }
 
-bool Rows::are_same(TABLE *table, const uchar *one, const uchar *other) const
+bool RowFormat::are_same(TABLE *table, const uchar *one, const uchar *other) const
 {
   for (const Column &c : columns)
   {
@@ -259,7 +259,8 @@ bool Rows::are_same(TABLE *table, const uchar *one, const uchar *other) const
 }
 
 // One column; returns where it ends, or null if its bytes make no sense.
-const uchar *Rows::take(const Column &c, const uchar *from, const uchar *end, uchar *to, bool wanted)
+const uchar *RowFormat::take(const Column &c, const uchar *from, const uchar *end, uchar *to,
+                             bool wanted)
 {
   size_t len= c.length;
   if (c.form == Form::Fixed ? size_t(end - from) < len : !take_length(from, end, len))
@@ -300,7 +301,7 @@ const uchar *Rows::take(const Column &c, const uchar *from, const uchar *end, uc
   return from + len;
 }
 
-void Rows::want(const MY_BITMAP *wanted, std::vector<uchar> &out) const
+void RowFormat::want(const MY_BITMAP *wanted, std::vector<uchar> &out) const
 {
   out.assign(columns.size(), 1);
   if (!wanted)
@@ -312,7 +313,8 @@ void Rows::want(const MY_BITMAP *wanted, std::vector<uchar> &out) const
   out.resize(last);
 }
 
-bool Rows::decode(TABLE *table, WeirBytes row, const std::vector<uchar> &wanted, uchar *record) const
+bool RowFormat::decode(TABLE *table, WeirBytes row, const std::vector<uchar> &wanted,
+                       uchar *record) const
 {
   const uchar *from= row.data, *end= from + row.len;
   size_t stored;
@@ -330,7 +332,8 @@ bool Rows::decode(TABLE *table, WeirBytes row, const std::vector<uchar> &wanted,
     bool lacks= c.stored >= stored;
     bool has_bit= !lacks && c.told_at < stored && nulls[c.nullable / 8] & 1 << c.nullable % 8;
     bool has_value= !lacks && !(c.can_be_null && has_bit);
-    // The server may look at a column that it doesn't ask for (CHECKSUM): it stays as it is in the default row.
+    // The server may look at a column that it doesn't ask for (CHECKSUM): it stays as it is in the
+    // default row.
     if (!c.field || !wanted[i])
     {
       if (has_value && !(from= take(c, from, end, nullptr, false)))
@@ -357,14 +360,15 @@ bool Rows::decode(TABLE *table, WeirBytes row, const std::vector<uchar> &wanted,
   return true;
 }
 
-bool Rows::set_added(TABLE *table, const Bytes &row)
+bool RowFormat::set_added(TABLE *table, const Bytes &row)
 {
   added.clear();
   return row.empty() || fill(table, table->s->default_values, row);
 }
 
-// Makes a record with the values of a row, and others where that lacks them, the one with the values that rows lack.
-bool Rows::fill(TABLE *table, const uchar *others, const Bytes &row)
+// Makes a record with the values of a row, and others where that lacks them, the one with the
+// values that rows lack.
+bool RowFormat::fill(TABLE *table, const uchar *others, const Bytes &row)
 {
   std::vector<uchar> record(others, others + table->s->reclength), all;
   added= record;
@@ -374,7 +378,7 @@ bool Rows::fill(TABLE *table, const uchar *others, const Bytes &row)
   return ok;
 }
 
-Bytes Rows::added_row(TABLE *table, const uchar *record, const Bytes &before)
+Bytes RowFormat::added_row(TABLE *table, const uchar *record, const Bytes &before)
 {
   Bytes row;
   if (fill(table, record, before))

@@ -1,0 +1,123 @@
+#include "statement.h"
+
+namespace weir {
+
+bool in_transaction(THD *thd)
+{
+  return thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN);
+}
+
+bool holds_lock_of(THD *thd, const TABLE *table, enum_mdl_type type)
+{
+  return thd->mdl_context.is_lock_owner(MDL_key::TABLE, table->s->db.str, table->s->table_name.str,
+                                        type);
+}
+
+bool is_update_ignore(THD *thd)
+{
+  return thd->lex->ignore && is_one_of(thd, {SQLCOM_UPDATE, SQLCOM_UPDATE_MULTI});
+}
+
+// Whether the statement is or may be repeated by a replica, in the order of commits: it has to find
+// there what it found at the source. The server decides for a single statement only after its
+// tables are locked; where rows are logged nothing is repeated.
+static bool may_be_repeated(THD *thd)
+{
+  if (thd_tx_isolation(thd) != ISO_REPEATABLE_READ)
+    return false;
+  // A replica's workers run several at once, whatever it logs itself.
+  if (thd->slave_thread && !thd->lex->is_stmt_row_injection())
+    return true;
+  int format= thd_binlog_format(thd);
+  return format == BINLOG_FORMAT_STMT || format == BINLOG_FORMAT_MIXED;
+}
+
+// Whether nobody may write what the server has looked for in vain, for a UNIQUE that it checks
+// itself before it writes: also in a trigger or a function, whose statements aren't known yet.
+static bool checks_before_writing(THD *thd)
+{
+  if (!is_update_ignore(thd) && !thd->lex->requires_prelocking())
+    return false;
+  for (const TABLE_LIST *one= thd->lex->query_tables; one; one= one->next_global)
+    if (one->table && (one->table->s->long_unique_table || one->table->s->period.unique_keys))
+      return true;
+  return false;
+}
+
+bool locks_ranges(THD *thd)
+{
+  return may_be_repeated(thd) || checks_before_writing(thd);
+}
+
+// Whether the statement changes a definition, and may read the table's rows to write them into a
+// copy or to see where they belong.
+static bool may_copy_table(THD *thd)
+{
+  return is_one_of(thd, {SQLCOM_ALTER_TABLE, SQLCOM_CREATE_INDEX, SQLCOM_DROP_INDEX,
+                         SQLCOM_OPTIMIZE});
+}
+
+WeirIsolation isolation_for(THD *thd, bool reads_only)
+{
+  auto isolation= static_cast<WeirIsolation>(thd_tx_isolation(thd));
+  // A statement that is a transaction of its own and only reads can be put where its snapshot is.
+  bool is_movable= isolation == WEIR_ISOLATION_SERIALIZABLE && reads_only && !in_transaction(thd);
+  // What is copied is locked by ranges, not each row.
+  return is_movable || may_copy_table(thd) ? WEIR_ISOLATION_REPEATABLE_READ : isolation;
+}
+
+/* Locks of rows */
+
+// Whether a statement that writes must see tables that it only reads as they are when it commits,
+// so that a replica which repeats it does the same.
+static bool locks_what_it_reads(THD *thd)
+{
+  if (thd_tx_isolation(thd) <= ISO_READ_COMMITTED)
+    return false;
+  return is_one_of(thd, {SQLCOM_INSERT, SQLCOM_INSERT_SELECT, SQLCOM_REPLACE,
+                         SQLCOM_REPLACE_SELECT, SQLCOM_UPDATE, SQLCOM_UPDATE_MULTI, SQLCOM_DELETE,
+                         SQLCOM_DELETE_MULTI, SQLCOM_CREATE_TABLE, SQLCOM_LOAD});
+}
+
+// Whether the server wants what a trigger or a function reads to stay as it is, since the statement
+// that calls them is logged as it stands.
+static bool locks_for_caller(THD *thd, thr_lock_type type)
+{
+  return type == TL_READ_NO_INSERT && thd->lex->requires_prelocking() &&
+         thd_tx_isolation(thd) > ISO_READ_COMMITTED;
+}
+
+// Whether the server may copy a table: it keeps others from writing then, which the CHECK of a
+// partition doesn't, though that is an ALTER, too.
+static bool may_be_copied(THD *thd, const TABLE *table)
+{
+  return may_copy_table(thd) && holds_lock_of(thd, table, MDL_SHARED_UPGRADABLE);
+}
+
+WeirLock lock_for(THD *thd, thr_lock_type type, const TABLE *table, bool is_temporary)
+{
+  switch (type) {
+  case TL_READ_WITH_SHARED_LOCKS:
+    return WEIR_LOCK_SHARED;
+  case TL_READ_SKIP_LOCKED:
+    return WEIR_LOCK_SHARED_SKIP;
+  case TL_WRITE_SKIP_LOCKED:
+    return WEIR_LOCK_EXCLUSIVE_SKIP;
+  default:
+    if (type >= TL_FIRST_WRITE)
+      return WEIR_LOCK_EXCLUSIVE;
+    // A prepared transaction whose connection has gone holds no lock of the server's: the copy
+    // waits until it is decided, and has its rows then.
+    if (!is_temporary && may_be_copied(thd, table))
+      return WEIR_LOCK_SHARED;
+    return locks_what_it_reads(thd) || locks_for_caller(thd, type) ? WEIR_LOCK_SHARED
+                                                                   : WEIR_LOCK_NONE;
+  }
+}
+
+bool locks_as_caller(THD *thd, thr_lock_type type)
+{
+  return thd->in_sub_stmt && (type != TL_READ || thd_sql_command(thd) != SQLCOM_SELECT);
+}
+
+} // namespace weir
