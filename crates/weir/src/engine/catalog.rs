@@ -217,13 +217,14 @@ impl IndexDef {
     }
 
     /// Updates or deletes an entry, whose row the transaction holds, where it is. One that becomes too long to be staged
-    /// goes to the main tree; what is to be deleted there may get a tombstone.
+    /// goes to the main tree; what is to be deleted there may get a tombstone. `hint`: of the main tree.
     #[inline]
     pub fn change(
         &self,
         txn: &mut Txn,
         key: &[u8],
         op: Op<'_>,
+        hint: Hint,
     ) -> std::result::Result<Outcome, TxnError> {
         // In this order: entries move from the staging tree to the main tree.
         if let Some(staging) = self.staging.as_ref().filter(|staging| !staging.is_empty()) {
@@ -236,15 +237,11 @@ impl IndexDef {
                 Some(value) => return txn.write(self.tree, key, Op::Upsert(value)),
             }
         }
-        let mut hint = Hint::default();
-        if let (Some(staging), Op::Delete) = (&self.staging, op) {
-            hint = self.tree.approach(txn.storage(), key);
-            hint.arrive(txn.storage());
-            if txn.is_staged(staging, &hint)?
-                && txn.hide_run_staged(staging, &[Pair::key_alone(key)])? == 1
-            {
-                return Ok(Outcome::Done(None));
-            }
+        if let (Some(staging), Op::Delete) = (&self.staging, op)
+            && txn.is_staged(staging, &hint)?
+            && txn.hide_run_staged(staging, &[Pair::key_alone(key)])? == 1
+        {
+            return Ok(Outcome::Done(None));
         }
         txn.write_at(self.tree, key, op, hint)
     }

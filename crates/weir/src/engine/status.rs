@@ -134,11 +134,11 @@ status! {
     purge_waits: counter count,
     /// Time that writers waited because purge was behind.
     purge_wait_us: counter microseconds,
-    /// Index entries inserted into staging trees.
+    /// Index entries inserted into staging trees, and tombstones.
     staged_entries: counter count,
     /// Leaves of staging trees when last counted.
     staging_pages: gauge count,
-    /// Staged entries moved into the main trees.
+    /// Staged entries moved into the main trees, and tombstones settled there.
     staged_entries_moved: counter count,
     /// Changes of main leaves that moving staged entries took.
     staging_moves: counter count,

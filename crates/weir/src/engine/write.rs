@@ -13,6 +13,8 @@ use crate::key::long::{Stored, is_long, short_form};
 use crate::storage::Storage;
 use crate::tree::Hint;
 use crate::txn::{Op, Outcome, Pair, Txn, TxnError};
+use smallvec::SmallVec;
+use weir_page::PageId;
 
 /// An entry that a row has in an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -199,7 +201,7 @@ impl Writer<'_> {
         Ok(outcome)
     }
 
-    /// Finds where the entries of a row go, for [`Writer::insert_entry`].
+    /// Finds where the entries of a row are in the main trees, or go.
     #[inline]
     fn approach_all<'e>(&mut self, entries: impl Iterator<Item = Entry<'e>> + Clone) {
         self.hints.clear();
@@ -210,8 +212,30 @@ impl Writer<'_> {
         for hint in self.hints.iter_mut() {
             hint.arrive(self.storage);
         }
+        if self.hints.iter().any(Hint::is_missing) {
+            self.read_missing(entries.clone());
+        }
         for (hint, entry) in self.hints.iter().zip(entries) {
             hint.prefetch_insert(self.storage, entry.key);
+        }
+    }
+
+    /// Reads the leaves that aren't in memory side by side, but for those whose entries are staged instead.
+    #[cold]
+    fn read_missing<'e>(&mut self, entries: impl Iterator<Item = Entry<'e>>) {
+        let is_staged = |index: usize| {
+            let staging = self.def.indexes[index].staging.as_ref();
+            staging.is_some_and(|staging| self.txn.stages(staging))
+        };
+        let missing: SmallVec<[PageId; 8]> = entries
+            .zip(self.hints.iter())
+            .filter(|(entry, _)| !is_staged(entry.index))
+            .filter_map(|(_, hint)| hint.missing_leaf())
+            .collect();
+        // One alone is read by who needs it.
+        if missing.len() > 1 {
+            self.storage.prefetch(&missing);
+            self.hints.iter_mut().for_each(|hint| hint.arrive(self.storage));
         }
     }
 
@@ -222,12 +246,13 @@ impl Writer<'_> {
     }
 
     /// Inserts the entries of a row that was written.
-    pub fn insert_entries<'e>(&mut self, entries: impl Iterator<Item = Entry<'e>>) -> Result<()> {
-        for entry in entries {
-            let mut hint = self.approach(&entry);
-            hint.arrive(self.storage);
-            hint.prefetch_insert(self.storage, entry.key);
-            self.insert_entry(entry, hint)?;
+    pub fn insert_entries<'e>(
+        &mut self,
+        entries: impl Iterator<Item = Entry<'e>> + Clone,
+    ) -> Result<()> {
+        self.approach_all(entries.clone());
+        for (n, entry) in entries.enumerate() {
+            self.insert_entry(entry, self.hints[n])?;
         }
         Ok(())
     }
@@ -256,34 +281,49 @@ impl Writer<'_> {
         added: impl Iterator<Item = Entry<'e>> + Clone,
     ) -> Result<()> {
         let stays = |old: &Entry<'_>| added.clone().any(|new| new.same_place(old));
-        self.delete_entries(removed.clone().filter(|old| !stays(old)))?;
         let was_there = |new: &Entry<'_>| removed.clone().any(|old| old.same_place(new));
+        let goes = removed.clone().filter(|old| !stays(old));
+        let comes = added.clone().filter(|new| !was_there(new));
+        self.approach_all(goes.clone().chain(comes.clone()));
+        let mut next = 0;
+        for entry in goes {
+            self.change_entry(entry.index, entry.key, Op::Delete, self.hints[next])?;
+            next += 1;
+        }
         self.rewrite_entries(added.clone().filter(|new| was_there(new)))?;
-        self.insert_entries(added.clone().filter(|new| !was_there(new)))
+        for (entry, at) in comes.zip(next..) {
+            self.insert_entry(entry, self.hints[at])?;
+        }
+        Ok(())
     }
 
     /// Writes entries that are there: with another value, or as they are, to make them the
     /// transaction's own.
     pub fn rewrite_entries<'e>(&mut self, entries: impl Iterator<Item = Entry<'e>>) -> Result<()> {
         for entry in entries {
-            self.change_entry(entry.index, entry.key, Op::Update(entry.value))?;
+            self.change_entry(entry.index, entry.key, Op::Update(entry.value), Hint::default())?;
         }
         Ok(())
     }
 
     /// Deletes the entries of a row that was written.
-    pub fn delete_entries<'e>(&mut self, entries: impl Iterator<Item = Entry<'e>>) -> Result<()> {
-        for entry in entries {
-            self.change_entry(entry.index, entry.key, Op::Delete)?;
+    pub fn delete_entries<'e>(
+        &mut self,
+        entries: impl Iterator<Item = Entry<'e>> + Clone,
+    ) -> Result<()> {
+        self.approach_all(entries.clone());
+        for (n, entry) in entries.enumerate() {
+            self.change_entry(entry.index, entry.key, Op::Delete, self.hints[n])?;
         }
         Ok(())
     }
 
-    fn change_entry(&mut self, index: usize, key: &[u8], op: Op<'_>) -> Result<()> {
+    /// `hint`: where the entry is in the main tree.
+    fn change_entry(&mut self, index: usize, key: &[u8], op: Op<'_>, hint: Hint) -> Result<()> {
         let index = &self.def.indexes[index];
         let outcome = match is_long(key) {
-            false => index.change(self.txn, key, op)?,
-            true => with_short_form(key, op, |key, op| index.change(self.txn, key, op))?,
+            false => index.change(self.txn, key, op, hint)?,
+            true => with_short_form(key, op, |key, op| index.change(self.txn, key, op, hint))?,
         };
         match outcome {
             Outcome::Done(_) => Ok(()),

@@ -169,6 +169,11 @@ impl Backlog {
         if self.stuck.load(Relaxed) { Room::None } else { Room::Later }
     }
 
+    /// Whether there is room for more entries, or will be soon.
+    pub fn takes_more(&self) -> bool {
+        self.room() != Room::None
+    }
+
     /// Waits for room for one more entry; `false` if nobody knows when there will be. The caller holds no latch.
     ///
     /// # Errors

@@ -380,7 +380,7 @@ impl Txn {
         self.id
     }
 
-    pub fn storage(&self) -> &Storage {
+    fn storage(&self) -> &Storage {
         &self.shared.storage
     }
 

@@ -201,6 +201,10 @@ impl Stagings {
         }
     }
 
+    fn may_stage(&self, staging: &Staging) -> bool {
+        self.enabled.load(Ordering::Relaxed) && !staging.is_closed.load(Ordering::Relaxed)
+    }
+
     /// Entries are staged now and then without need.
     pub fn be_eager(&self) {
         self.eager.store(true, Ordering::Relaxed);
@@ -226,12 +230,17 @@ impl Txn {
         let wanted = hint.is_missing()
             || (all.eager.load(Ordering::Relaxed) && fastrand::u8(..4) > 0)
             || hint.clean_leaf(s).is_some_and(spared);
-        let may = all.enabled.load(Ordering::Relaxed) && !staging.is_closed.load(Ordering::Relaxed);
-        if !wanted || !may {
+        if !wanted || !all.may_stage(staging) {
             return Ok(false);
         }
         let admitted = all.backlog.admits(s, || self.is_cancelled());
         Ok(admitted.inspect_err(|_| self.note_cancelled())?)
+    }
+
+    /// Whether entries whose leaf isn't in memory are staged now.
+    pub fn stages(&self, staging: &Staging) -> bool {
+        let all = &self.shared.staging;
+        all.may_stage(staging) && all.backlog.takes_more()
     }
 
     /// Inserts an entry into a staging tree.
