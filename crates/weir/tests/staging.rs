@@ -873,3 +873,47 @@ fn tombstones_hide_what_they_are_to_hide() {
     }
     assert!(staged > 1000, "{staged}");
 }
+
+/// Tombstones that an old snapshot keeps took all the room.
+#[test]
+fn an_old_snapshot_leaves_room_for_inserts_beside_tombstones() {
+    const LOADED: u64 = 100_000;
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), options(4 << 20, 16 << 20).single_threaded()).unwrap();
+    let table = db.create_table("items", items()).unwrap();
+    let mut rng = fastrand::Rng::with_seed(1);
+    let mut model = load(&db, &table, &mut rng, 0..LOADED);
+    let change = |from: u64, model: &mut Model, rng: &mut fastrand::Rng| {
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        for id in from..from + 100 {
+            let new = (rng.i64(..), format!("{:08}", LOADED + id), vec![1; 4]);
+            txn.insert(&table, &values(LOADED + id, &new)).unwrap();
+            model.insert(LOADED + id, new);
+            assert!(txn.delete(&table, &[Value::U64(id)]).unwrap());
+            model.remove(&id);
+        }
+        txn.commit().unwrap();
+        (0..4).for_each(|_| db.background_step(6).unwrap());
+    };
+    let mut old = db.begin(Isolation::RepeatableRead).unwrap();
+    assert!(old.get(&table, &[Value::U64(0)]).unwrap().is_some());
+    let (mut moved, mut staged) = (0, 0);
+    for from in (0..80_000).step_by(100) {
+        if from == 70_000 {
+            (moved, staged) = (db.status().staged_entries_moved, db.status().staged_entries);
+        }
+        change(from, &mut model, &mut rng);
+    }
+    let status = db.status();
+    let (moved, staged) = (status.staged_entries_moved - moved, status.staged_entries - staged);
+    println!("of 20,000 inserts and deletes {staged} were staged, {moved} moved");
+    assert!(staged > 2000 && moved > 2000, "{staged} were staged, {moved} moved");
+    drop(old);
+    for from in (80_000..90_000).step_by(100) {
+        change(from, &mut model, &mut rng);
+    }
+    let later = db.status().staged_entries - status.staged_entries;
+    assert!(later > 10_000, "{later} of 20,000 staged once the snapshot has gone");
+    compare(&mut db.begin(Isolation::RepeatableRead).unwrap(), &table, &model, "the newest");
+    assert_sound(&db);
+}

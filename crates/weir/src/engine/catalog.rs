@@ -109,6 +109,8 @@ impl IndexDef {
         value: &[u8],
     ) -> std::result::Result<Outcome, TxnError> {
         if let Some(staging) = self.staging.as_ref().filter(|staging| !staging.is_empty()) {
+            // Who scans both trees sees them anew.
+            let _entered = staging.enter();
             let is_too_long = key.len() + value.len() > MAX_STAGED;
             let outcome = match is_too_long {
                 true => txn.write(staging.tree, key, Op::Expose)?,
@@ -229,6 +231,8 @@ impl IndexDef {
         // In this order: entries move from the staging tree to the main tree.
         if let Some(staging) = self.staging.as_ref().filter(|staging| !staging.is_empty()) {
             let too_long = op.value().filter(|value| key.len() + value.len() > MAX_STAGED);
+            // Who scans both trees sees them anew.
+            let _entered = too_long.map(|_| staging.enter());
             let staged_op = if too_long.is_some() { Op::Withdraw } else { op };
             let outcome = txn.write(staging.tree, key, staged_op)?;
             match too_long {
@@ -238,7 +242,7 @@ impl IndexDef {
             }
         }
         if let (Some(staging), Op::Delete) = (&self.staging, op)
-            && txn.is_staged(staging, &hint)?
+            && txn.is_hidden(staging, &hint)?
             && txn.hide_run_staged(staging, &[Pair::key_alone(key)])? == 1
         {
             return Ok(Outcome::Done(None));
@@ -257,7 +261,7 @@ fn hide_staged(
 ) -> std::result::Result<(), TxnError> {
     let mut staged = [false; HINTS];
     for (hint, staged) in hints.iter().zip(&mut staged) {
-        *staged = txn.is_staged(staging, hint)?;
+        *staged = txn.is_hidden(staging, hint)?;
     }
     let of_run = || run.iter().zip(staged);
     let to_hide: SmallVec<[Pair<'_>; HINTS]> =

@@ -158,6 +158,9 @@ pub struct Stagings {
     enabled: AtomicBool,
     /// Whether they are now and then without need, for tests.
     eager: AtomicBool,
+    /// Whether most of what steps came by lately hides entries that some still see: then nothing more is hidden, so that
+    /// there is room for inserts while an old snapshot lasts.
+    crowded: AtomicBool,
     /// Leaves of staging trees, when last counted.
     leaves: AtomicU64,
     /// Changes of leaves of main trees that moves took.
@@ -235,6 +238,17 @@ impl Txn {
         }
         let admitted = all.backlog.admits(s, || self.is_cancelled());
         Ok(admitted.inspect_err(|_| self.note_cancelled())?)
+    }
+
+    /// As [`Txn::is_staged`], of a delete.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn is_hidden(&self, staging: &Staging, hint: &Hint) -> Result<bool, TxnError> {
+        let all = &self.shared.staging;
+        let crowded = all.crowded.load(Ordering::Relaxed) && !all.eager.load(Ordering::Relaxed);
+        Ok(!crowded && self.is_staged(staging, hint)?)
     }
 
     /// Whether entries whose leaf isn't in memory are staged now.
@@ -493,20 +507,28 @@ impl Transactions {
         let most = s.read_ahead_pages().min(READ_AHEAD);
         let mut from = position.to_vec();
         let mut missing: Vec<PageId> = Vec::new();
+        let (mut movable, mut kept) = (0, 0);
         for _ in 0..STEP_LEAVES {
             let read = retry(s, || {
                 let leaf = staging.tree.leaf(s, Target::At(&from), true)?;
                 self.staging.backlog.note_leaf(leaf.len());
-                let moves = |slot: &usize| move_of.fate(&leaf.entry(*slot)) != Fate::Stays;
-                let key = |slot| [leaf.prefix(), leaf.suffix(slot)].concat();
-                let first = leaf.seek(&from).0;
-                let keys: Vec<Vec<u8>> = (first..leaf.len()).filter(moves).map(key).collect();
-                Ok::<_, Restart<Fault>>((keys, leaf.upper().map(<[u8]>::to_vec)))
+                let (mut keys, mut hiding) = (Vec::new(), 0);
+                for slot in leaf.seek(&from).0..leaf.len() {
+                    let entry = leaf.entry(slot);
+                    match move_of.fate(&entry) {
+                        Fate::Stays => hiding += u64::from(entry.flags.hides),
+                        _ => keys.push([leaf.prefix(), leaf.suffix(slot)].concat()),
+                    }
+                }
+                Ok::<_, Restart<Fault>>((keys, hiding, leaf.upper().map(<[u8]>::to_vec)))
             });
-            let (keys, next) = match read {
+            let (keys, hiding, next) = match read {
                 Err(fault) if fault.damaged_page().is_some() => break,
                 read => read?,
             };
+            movable += keys.len() as u64;
+            kept += hiding;
+            self.staging.crowded.store(kept > movable, Ordering::Relaxed);
             for key in keys {
                 match staging.main.missing_page(s, &key) {
                     Some(page) if missing.last() != Some(&page) => {
