@@ -191,7 +191,7 @@ mod tests {
         encode(&Control { map_bytes, dirty_table, ..sample() }, 5, &mut slot);
         let crc = field::<4>(&slot, 12);
         let mut expected = [0u8; SLOT];
-        expected[..12].copy_from_slice(b"WEIRCTL\0\x05\0\0\0");
+        expected[..12].copy_from_slice(b"WEIRCTL\0\x06\0\0\0");
         expected[12..16].copy_from_slice(&crc);
         for (at, value) in [
             (16, 5u64),
@@ -209,7 +209,7 @@ mod tests {
             expected[at..at + 8].copy_from_slice(&value.to_le_bytes());
         }
         assert_eq!(slot, expected);
-        assert_eq!(u32::from_le_bytes(crc), 4_073_822_886);
+        assert_eq!(u32::from_le_bytes(crc), 1_882_474_702);
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub fn spin_hint(turns: &mut u32) {
 #[cfg(not(feature = "shuttle"))]
 pub use parking_lot::Mutex;
 
-pub use weir_os::process::processor;
+pub use weir_os::process::{coarse_time, processor};
 
 /// A number of this thread's own, to choose among parts at each of which threads would meet otherwise.
 #[inline]

@@ -1,9 +1,9 @@
 //! Who reads at which snapshot, for those who ask what keeps purge back.
 
+use crate::sync::coarse_time;
 use crate::txn::Transactions;
 use std::cmp::Reverse;
 use std::time::Duration;
-use weir_os::process::coarse_time;
 
 /// A snapshot that somebody reads at, as [`super::Database::snapshots`] saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,11 +8,10 @@
 //! For those who ask what keeps old versions, each snapshot notes since when it is there and for whom: in a slot of its shard, under the
 //! mutex that is held anyway.
 
-use crate::sync::{Mutex, thread_number};
+use crate::sync::{Mutex, coarse_time, thread_number};
 use crossbeam_utils::CachePadded;
 use std::collections::VecDeque;
 use std::time::Duration;
-use weir_os::process::coarse_time;
 
 #[cfg(not(feature = "shuttle"))]
 const SHARDS: usize = 16;
