@@ -204,6 +204,10 @@ impl Stagings {
         }
     }
 
+    fn is_eager_now(&self) -> bool {
+        self.eager.load(Ordering::Relaxed) && fastrand::u8(..4) > 0
+    }
+
     fn may_stage(&self, staging: &Staging) -> bool {
         self.enabled.load(Ordering::Relaxed) && !staging.is_closed.load(Ordering::Relaxed)
     }
@@ -230,25 +234,33 @@ impl Txn {
         let (s, all) = (self.storage(), &self.shared.staging);
         // A leaf in memory is spared if the change costs a write that can't be put off.
         let spared = |leaf| s.spares(leaf) || (!staging.is_empty() && s.is_short_of_frames());
-        let wanted = hint.is_missing()
-            || (all.eager.load(Ordering::Relaxed) && fastrand::u8(..4) > 0)
-            || hint.clean_leaf(s).is_some_and(spared);
-        if !wanted || !all.may_stage(staging) {
+        let wanted =
+            hint.is_missing() || all.is_eager_now() || hint.clean_leaf(s).is_some_and(spared);
+        Ok(wanted && self.is_admitted(staging)?)
+    }
+
+    /// Waits for room in a staging tree, if it takes entries and room is to be had; whether there is some.
+    #[inline]
+    fn is_admitted(&self, staging: &Staging) -> Result<bool, TxnError> {
+        let all = &self.shared.staging;
+        if !all.may_stage(staging) {
             return Ok(false);
         }
-        let admitted = all.backlog.admits(s, || self.is_cancelled());
+        let admitted = all.backlog.admits(self.storage(), || self.is_cancelled());
         Ok(admitted.inspect_err(|_| self.note_cancelled())?)
     }
 
-    /// As [`Txn::is_staged`], of a delete.
+    /// Whether a delete puts a tombstone, as [`Txn::is_staged`] says it of an insert: only if the leaf isn't in memory. Who
+    /// takes the first rows of a queue has just read theirs, and would come by a tombstone for each row taken.
     ///
     /// # Errors
     /// As there.
     #[inline]
     pub fn is_hidden(&self, staging: &Staging, hint: &Hint) -> Result<bool, TxnError> {
         let all = &self.shared.staging;
-        let crowded = all.crowded.load(Ordering::Relaxed) && !all.eager.load(Ordering::Relaxed);
-        Ok(!crowded && self.is_staged(staging, hint)?)
+        let crowded = || all.crowded.load(Ordering::Relaxed);
+        let wanted = all.is_eager_now() || (hint.is_missing() && !crowded());
+        Ok(wanted && self.is_admitted(staging)?)
     }
 
     /// Whether entries whose leaf isn't in memory are staged now.
