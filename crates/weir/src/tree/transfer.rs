@@ -47,12 +47,12 @@ pub enum Moved {
         next: Option<Vec<u8>>,
         /// Whether the leaf that they came from has become sparse.
         sparse: bool,
-        /// Whether the leaf that they went to has.
-        into_sparse: bool,
+        /// A key of the leaf that they went to, if that has become sparse.
+        into_sparse: Option<Vec<u8>>,
     },
     /// The receiving leaf has no room for this key.
     Full(Vec<u8>),
-    /// What is hidden in the receiving leaf under this key has a chain, and is to be deleted otherwise.
+    /// What a tombstone hides in the receiving leaf under this key has a chain, and is to be deleted otherwise.
     HidesChain(Vec<u8>),
 }
 
@@ -72,7 +72,7 @@ impl Tree {
         let first = match self.first_to_move(s, key, mover)? {
             Ok(first) => first,
             Err(next) => {
-                return Ok(Moved::Entries { count: 0, next, sparse: false, into_sparse: false });
+                return Ok(Moved::Entries { count: 0, next, sparse: false, into_sparse: None });
             }
         };
         let mut mtr = s.mtr(Need::log(MOVE_BYTES + 1024))?;
@@ -85,8 +85,8 @@ impl Tree {
             End::Full(key) | End::HidesChain(key) | End::At(key) => Some(key),
             End::OfLeaf => node::upper(mtr.page(from)).map(<[u8]>::to_vec),
         };
-        let [sparse, into_sparse] =
-            [from, into].map(|leaf| count > 0 && node::is_sparse(mtr.page(leaf)));
+        let is_sparse = |leaf| count > 0 && node::is_sparse(mtr.page(leaf));
+        let (sparse, into_sparse) = (is_sparse(from), is_sparse(into).then_some(first));
         if count > 0 {
             mtr.commit();
         }
@@ -270,6 +270,10 @@ fn move_entries(
             _ => continue,
         };
         if is_alive && there.is_some_and(|flags| flags.overflow) {
+            if arrival.is_some() {
+                // It stays until it is deleted, too.
+                continue;
+            }
             end = End::HidesChain(key);
             break;
         }

@@ -477,8 +477,8 @@ impl Transactions {
                     if sparse {
                         staging.tree.merge_unless_damaged(s, position)?;
                     }
-                    if into_sparse {
-                        staging.main.merge_unless_damaged(s, position)?;
+                    if let Some(key) = into_sparse {
+                        staging.main.merge_unless_damaged(s, &key)?;
                     }
                     return Ok((count, next));
                 }
@@ -486,8 +486,8 @@ impl Transactions {
         }
     }
 
-    /// Deletes an entry of the main tree that a staged one hides, which hides nothing any more then: what is left to do, with
-    /// its chain above all, is left to purge. `false` if that isn't possible without waiting.
+    /// Deletes an entry of the main tree that a tombstone hides, in place of that: what is left to do, its chain above all, is
+    /// left to purge. `false` if that isn't possible without waiting.
     fn delete_hidden(self: &Arc<Self>, staging: &Staging, key: &[u8]) -> Result<bool, Fault> {
         let mut txn = self.begin();
         txn.lock_timeout = Duration::ZERO;

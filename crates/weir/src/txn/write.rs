@@ -26,7 +26,7 @@ pub enum Op<'a> {
     Withdraw,
     /// It gets a tombstone, in a staging tree; it must not be there.
     Hide,
-    /// What it hides comes to light, and it must hide something. It stays as alive or as dead as it is.
+    /// Its tombstone goes, which must be there, and what it hides comes to light.
     Expose,
     /// It gets a value in place of its tombstone, which must be there.
     Revive(&'a [u8]),
@@ -255,8 +255,7 @@ impl Txn {
             Op::Insert(_) if alive => return Ok(Attempt::Exists),
             Op::Update(_) | Op::Delete | Op::Withdraw if !alive => return Ok(Attempt::Absent),
             Op::Hide if at.found => return Ok(Attempt::Exists),
-            Op::Revive(_) if alive || !hides => return Ok(Attempt::Absent),
-            Op::Expose if !hides => return Ok(Attempt::Absent),
+            Op::Revive(_) | Op::Expose if alive || !hides => return Ok(Attempt::Absent),
             _ => {}
         }
         if let Op::Hide = op {
@@ -274,10 +273,6 @@ impl Txn {
             // What it hides stays hidden.
             (true, None) if hides && matches!(op, Op::Delete) => {
                 self.update(mtr, tree, key, at, Flags::TOMBSTONE, &[], next)
-            }
-            (true, None) if alive && matches!(op, Op::Expose) => {
-                let value = at.entry(&mtr).expect("it hides something").value.to_vec();
-                self.update(mtr, tree, key, at, Flags::default(), &value, next)
             }
             (true, None) => self.delete(mtr, tree, key, at, next),
             (false, None) => Ok(Attempt::Absent),
