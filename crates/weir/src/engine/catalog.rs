@@ -111,15 +111,13 @@ impl IndexDef {
         if let Some(staging) = self.staging.as_ref().filter(|staging| !staging.is_empty()) {
             // Who scans both trees sees them anew.
             let _entered = staging.enter();
-            let is_too_long = key.len() + value.len() > MAX_STAGED;
-            let outcome = match is_too_long {
-                true => txn.write(staging.tree, key, Op::Expose)?,
-                false => txn.revive_staged(staging, key, value)?,
-            };
-            match outcome {
-                Outcome::Absent => {}
-                _ if is_too_long => return txn.write(self.tree, key, Op::Update(value)),
-                outcome => return Ok(outcome),
+            if key.len() + value.len() <= MAX_STAGED {
+                let revived = txn.write(staging.tree, key, Op::Revive(value))?;
+                if revived != Outcome::Absent {
+                    return Ok(revived);
+                }
+            } else if txn.write(staging.tree, key, Op::Expose)? != Outcome::Absent {
+                return txn.write(self.tree, key, Op::Update(value));
             }
         }
         // Both have gone meanwhile, or there was no tombstone.

@@ -1,13 +1,14 @@
 //! Staging: inserts into secondary indexes, and deletes, without reading the leaves that they go to.
 //!
 //! A non-unique index has a second, small tree beside its main one: the same keys, versions, pages.
-//! What is to be deleted from the main tree gets a *tombstone* there.
 //! An entry is inserted there instead if its leaf of the main tree isn't in memory, and also if it is,
 //! but unchanged, and the change had to be written soon for nothing but this entry: because too many
 //! pages are dirty or the log is small ([`Storage::spares`]), or memory is short. [`Transactions::staging_step`] moves entries
 //! into the main trees in key order, so that each leaf that is read and written takes many of them;
 //! how many may wait for that, and at what pace they go, [`super::backlog`] says. While neither memory nor the dirty limit is short, what is
 //! left is moved, too, so that reads find the staging trees empty.
+//!
+//! A delete from a leaf of the main tree that isn't in memory puts a *tombstone* into the staging tree.
 //!
 //! What makes it simple:
 //! - An entry's key ends with its row's primary key, and who writes an entry holds the row. So at
@@ -297,20 +298,6 @@ impl Txn {
         let _entered = staging.enter();
         self.shared.staging.backlog.note_staged(run.len() as u64);
         self.insert_run(staging.tree, run, &[])
-    }
-
-    /// Inserts an entry that the main tree has already: in place of its tombstone, if there is one.
-    ///
-    /// # Errors
-    /// As [`Txn::write`].
-    pub fn revive_staged(
-        &mut self,
-        staging: &Staging,
-        key: &[u8],
-        value: &[u8],
-    ) -> Result<Outcome, TxnError> {
-        let _entered = staging.enter();
-        self.write(staging.tree, key, Op::Revive(value))
     }
 
     /// Puts tombstones of entries of the main tree, in ascending order; returns how many before one that has to be deleted
