@@ -70,6 +70,7 @@ pub fn put(out: &mut impl Sink, mut v: u64) {
 }
 
 /// Reads operands from a byte slice.
+#[derive(Clone, Copy)]
 pub struct Input<'a> {
     rest: &'a [u8],
 }
@@ -113,6 +114,34 @@ impl<'a> Input<'a> {
     /// The next LEB128 integer; `None` when cut or longer than 64 bits.
     #[inline]
     pub fn varint(&mut self) -> Option<u64> {
+        match self.short_varint() {
+            Some((len, groups)) => {
+                self.rest = &self.rest[len..];
+                Some(join_groups(groups))
+            }
+            None => self.varint_by_bytes(),
+        }
+    }
+
+    /// Steps over a LEB128 integer; `None` as for [`Input::varint`].
+    #[inline]
+    pub fn skip_varint(&mut self) -> Option<()> {
+        match self.short_varint() {
+            Some((len, _)) => self.rest = &self.rest[len..],
+            None => drop(self.varint_by_bytes()?),
+        }
+        Some(())
+    }
+
+    /// Length of the integer and its bytes, if it and what follows have eight.
+    #[inline]
+    fn short_varint(&self) -> Option<(usize, u64)> {
+        let word = u64::from_le_bytes(*self.rest.first_chunk()?);
+        let bits = (!word & HIGH_BITS).trailing_zeros() + 1;
+        (bits <= 64).then(|| (bits as usize / 8, word & (u64::MAX >> (64 - bits))))
+    }
+
+    fn varint_by_bytes(&mut self) -> Option<u64> {
         let mut v = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = self.u8()?;
@@ -135,19 +164,48 @@ impl<'a> Input<'a> {
     }
 }
 
+/// The bit of each byte that says that another follows.
+const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
+
+/// The low seven bits of each byte, side by side.
+#[inline]
+fn join_groups(groups: u64) -> u64 {
+    let v = groups & !HIGH_BITS;
+    let v = v & 0x007f_007f_007f_007f | (v & 0x7f00_7f00_7f00_7f00) >> 1;
+    let v = v & 0x0000_3fff_0000_3fff | (v & 0x3fff_0000_3fff_0000) >> 2;
+    v & 0x0fff_ffff | (v & 0x0fff_ffff_0000_0000) >> 4
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn round_trip() {
-        for v in [0, 1, 127, 128, 300, 1 << 20, u64::from(u32::MAX), u64::MAX] {
-            let mut out = Vec::new();
-            put(&mut out, v);
-            let mut input = Input::new(&out);
-            assert_eq!(input.varint(), Some(v));
-            assert!(input.rest().is_empty());
-            assert_eq!(Input::new(&out[..out.len() - 1]).varint(), None);
+        let powers = (0..64).map(|bit| 1u64 << bit);
+        for v in powers.flat_map(|power| [power - 1, power, power | power >> 1, !power]) {
+            for follow in [0, 3, 20] {
+                let mut out = Vec::new();
+                put(&mut out, v);
+                let cut = out.len() - 1;
+                assert_eq!(Input::new(&out[..cut]).varint(), None);
+                out.resize(out.len() + follow, 0xff);
+                let mut input = Input::new(&out);
+                assert_eq!(input.varint(), Some(v));
+                assert_eq!(input.rest().len(), follow);
+                let mut input = Input::new(&out);
+                assert_eq!(input.skip_varint(), Some(()));
+                assert_eq!(input.rest().len(), follow);
+            }
+        }
+    }
+
+    #[test]
+    fn more_than_64_bits_are_none() {
+        for last in [0x02, 0x80, 0xff] {
+            let bytes = [&[0xff; 9][..], &[last, 0, 0, 0]].concat();
+            assert_eq!(Input::new(&bytes).varint(), None);
+            assert_eq!(Input::new(&bytes).skip_varint(), None);
         }
     }
 }

@@ -146,25 +146,104 @@ fn from_ordered_bits(bits: u64) -> f64 {
     f64::from_bits(if bits & SIGN == 0 { !bits } else { bits ^ SIGN })
 }
 
-/// Splits the first column's bytes off a key; `None` if they are not the encoding of one.
-pub(crate) fn split_part<'a>(column: &Column, key: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
-    let mut len = 0;
-    if column.nullable() {
-        len = 1;
-        match *key.first()? {
-            NULL => return key.split_at_checked(len),
-            PRESENT => {}
-            _ => return None,
+/// Reads the columns of a key one after the other.
+pub(crate) struct KeyReader<'a> {
+    key: &'a [u8],
+    at: usize,
+}
+
+/// A column's value, borrowed from the key where that is possible.
+pub(crate) enum Decoded<'a> {
+    Plain(Value<'a>),
+    Unescaped(OwnedValue),
+}
+
+impl<'a> KeyReader<'a> {
+    /// Before the first column.
+    #[inline]
+    pub fn new(key: &'a [u8]) -> Self {
+        KeyReader::at(key, 0)
+    }
+
+    /// Where another reader of the key was.
+    #[inline]
+    pub fn at(key: &'a [u8], position: usize) -> Self {
+        KeyReader { key, at: position }
+    }
+
+    /// How many bytes it has read.
+    #[inline]
+    pub fn position(&self) -> usize {
+        self.at
+    }
+
+    /// Whether all has been read.
+    pub fn is_at_end(&self) -> bool {
+        self.at == self.key.len()
+    }
+
+    /// Steps over the next column, and returns its bytes; `None` if they are not the encoding of one.
+    #[inline]
+    pub fn skip(&mut self, column: &Column) -> Option<&'a [u8]> {
+        let start = self.at;
+        if !self.next_is_null(column)? {
+            let tag = || self.key.get(self.at).copied();
+            let len = match column.column_type() {
+                Type::Bool => 1,
+                Type::I64 => integer::len_i64(tag()?)?,
+                Type::U64 => integer::len_u64(tag()?),
+                Type::F64 => 8,
+                Type::Text | Type::Bytes => escaped_len(&self.key[self.at..])?,
+            };
+            self.bytes(len)?;
+        }
+        Some(&self.key[start..self.at])
+    }
+
+    /// The next column's value; `None` if the bytes are not the encoding of one.
+    #[inline(always)]
+    pub fn next(&mut self, column: &Column) -> Option<Decoded<'a>> {
+        if self.next_is_null(column)? {
+            return Some(Decoded::Plain(Value::Null));
+        }
+        Some(Decoded::Plain(match column.column_type() {
+            Type::Bool => match self.bytes(1)? {
+                [0] => Value::Bool(false),
+                [1] => Value::Bool(true),
+                _ => return None,
+            },
+            Type::I64 => Value::I64(integer::take_i64(self.key, &mut self.at)?),
+            Type::U64 => Value::U64(integer::take_u64(self.key, &mut self.at)?),
+            Type::F64 => {
+                let bits = u64::from_be_bytes(self.bytes(8)?.try_into().ok()?);
+                Value::F64(from_ordered_bits(bits))
+            }
+            Type::Text | Type::Bytes => {
+                let len = escaped_len(&self.key[self.at..])?;
+                return decode_escaped(column, self.bytes(len)?);
+            }
+        }))
+    }
+
+    /// Whether the next column is NULL; steps over the byte that says so.
+    #[inline]
+    fn next_is_null(&mut self, column: &Column) -> Option<bool> {
+        if !column.nullable() {
+            return Some(false);
+        }
+        match self.bytes(1)? {
+            [NULL] => Some(true),
+            [PRESENT] => Some(false),
+            _ => None,
         }
     }
-    len += match column.column_type() {
-        Type::Bool => 1,
-        Type::I64 => integer::len_i64(*key.get(len)?)?,
-        Type::U64 => integer::len_u64(*key.get(len)?),
-        Type::F64 => 8,
-        Type::Text | Type::Bytes => escaped_len(&key[len..])?,
-    };
-    key.split_at_checked(len)
+
+    #[inline]
+    fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
+        let bytes = self.key.get(self.at..self.at + len)?;
+        self.at += len;
+        Some(bytes)
+    }
 }
 
 /// Length of escaped bytes with their end.
@@ -180,37 +259,7 @@ fn escaped_len(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// A column's value, borrowed from the key where that is possible.
-pub(crate) enum Decoded<'a> {
-    Plain(Value<'a>),
-    Unescaped(OwnedValue),
-}
-
-/// The value of a part that [`split_part`] gave; `None` if it is not the encoding of one.
-pub(crate) fn decode_part<'a>(column: &Column, part: &'a [u8]) -> Option<Decoded<'a>> {
-    let part = if column.nullable() {
-        let (&tag, rest) = part.split_first()?;
-        if tag == NULL {
-            return Some(Decoded::Plain(Value::Null));
-        }
-        rest
-    } else {
-        part
-    };
-    let word = || Some(u64::from_be_bytes(part.try_into().ok()?));
-    Some(Decoded::Plain(match column.column_type() {
-        Type::Bool => match part {
-            [0] => Value::Bool(false),
-            [1] => Value::Bool(true),
-            _ => return None,
-        },
-        Type::I64 => Value::I64(integer::get_i64(part)?),
-        Type::U64 => Value::U64(integer::get_u64(part)?),
-        Type::F64 => Value::F64(from_ordered_bits(word()?)),
-        Type::Text | Type::Bytes => return decode_escaped(column, part),
-    }))
-}
-
+/// The value of what [`escaped_len`] has measured.
 fn decode_escaped<'a>(column: &Column, part: &'a [u8]) -> Option<Decoded<'a>> {
     let bytes = &part[..part.len().checked_sub(2)?];
     let is_text = column.column_type() == Type::Text;
@@ -242,21 +291,19 @@ fn decode_escaped<'a>(column: &Column, part: &'a [u8]) -> Option<Decoded<'a>> {
 pub fn decode_key(schema: &Schema, of: KeyOf, key: &[u8]) -> Result<Vec<OwnedValue>, RowError> {
     let parts = schema.key_parts(of);
     let mut values = Vec::with_capacity(parts.len());
-    let mut rest = key;
+    let mut reader = KeyReader::new(key);
     for &at in parts {
-        if rest.is_empty() {
+        if reader.is_at_end() {
             break;
         }
         let column = &schema.columns()[at as usize];
-        let split = split_part(column, rest).ok_or_else(|| RowError::malformed(column))?;
-        rest = split.1;
-        values.push(match decode_part(column, split.0) {
+        values.push(match reader.next(column) {
             Some(Decoded::Plain(value)) => value.to_owned(),
             Some(Decoded::Unescaped(value)) => value,
             None => return Err(RowError::malformed(column)),
         });
     }
-    match (rest.is_empty(), parts.last()) {
+    match (reader.is_at_end(), parts.last()) {
         (false, Some(&last)) => Err(RowError::malformed(&schema.columns()[last as usize])),
         _ => Ok(values),
     }

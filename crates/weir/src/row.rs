@@ -16,10 +16,10 @@ mod tests;
 pub use index::{index_entry, primary_key_of_entry};
 pub use owned::Row;
 
-use crate::key::{self, Decoded, KEY_BYTES_MAX};
+use crate::key::{Decoded, KEY_BYTES_MAX, KeyReader};
 use crate::schema::{Column, KeyOf, Place, Schema};
 use crate::value::{OwnedValue, Type, Value};
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::fmt;
 use weir_page::varint::{self, Input};
 
@@ -161,17 +161,26 @@ fn unzigzag(v: u64) -> i64 {
 /// Reads value columns one after the other.
 struct ValueReader<'a> {
     bitmap: &'a [u8],
+    columns: &'a [u8],
     input: Input<'a>,
     nullable: usize,
 }
 
 impl<'a> ValueReader<'a> {
-    fn new(schema: &Schema, value: &'a [u8]) -> Option<Self> {
-        let mut input = Input::new(value);
-        let bitmap = input.bytes(schema.bitmap_bytes())?;
-        Some(ValueReader { bitmap, input, nullable: 0 })
+    #[inline]
+    fn at(schema: &Schema, value: &'a [u8], from: Reached) -> Option<Self> {
+        let (bitmap, columns) = value.split_at_checked(schema.bitmap_bytes())?;
+        let input = Input::new(&columns[from.bytes as usize..]);
+        Some(ValueReader { bitmap, columns, input, nullable: from.nullable.into() })
     }
 
+    /// How many bytes of columns it has read.
+    #[inline]
+    fn position(&self) -> usize {
+        self.columns.len() - self.input.rest().len()
+    }
+
+    #[inline]
     fn next_is_null(&mut self, column: &Column) -> bool {
         if !column.nullable() {
             return false;
@@ -181,18 +190,20 @@ impl<'a> ValueReader<'a> {
         self.bitmap[bit / 8] & (1 << (bit % 8)) != 0
     }
 
+    #[inline]
     fn skip(&mut self, column: &Column) -> Option<()> {
         if self.next_is_null(column) {
             return Some(());
         }
         match column.column_type() {
             Type::Bool => self.input.u8().map(drop),
-            Type::I64 | Type::U64 => self.input.varint().map(drop),
+            Type::I64 | Type::U64 => self.input.skip_varint(),
             Type::F64 => self.input.bytes(8).map(drop),
             Type::Text | Type::Bytes => self.input.slice().map(drop),
         }
     }
 
+    #[inline(always)]
     fn next(&mut self, column: &Column) -> Option<Value<'a>> {
         if self.next_is_null(column) {
             return Some(Value::Null);
@@ -240,23 +251,60 @@ pub struct RowRef<'a> {
     tree: KeyOf,
     key: &'a [u8],
     value: &'a [u8],
+    /// How far key and value have been read: who reads one column after the other doesn't begin anew for each.
+    key_read: Cell<Reached>,
+    value_read: Cell<Reached>,
     /// By column, those whose bytes in the key are escaped; filled when the first one is read.
     unescaped: OnceCell<Box<[OwnedValue]>>,
 }
 
+/// A place behind some columns.
+#[derive(Clone, Copy, Default)]
+struct Reached {
+    columns: u16,
+    /// Columns among them that may be NULL, of a value.
+    nullable: u16,
+    bytes: u32,
+}
+
+impl Reached {
+    #[inline]
+    fn note(at: &Cell<Reached>, columns: usize, nullable: usize, bytes: usize) {
+        // What lies behind more bytes is looked for from an earlier place each time.
+        if let Ok(bytes) = u32::try_from(bytes) {
+            at.set(Reached { columns: columns as u16, nullable: nullable as u16, bytes });
+        }
+    }
+
+    /// Where to look for a column from: here, or at the start if it comes before.
+    #[inline]
+    fn before(at: &Cell<Reached>, column: usize) -> Reached {
+        let reached = at.get();
+        if usize::from(reached.columns) <= column { reached } else { Reached::default() }
+    }
+}
+
 impl<'a> RowRef<'a> {
     /// An entry of the primary tree.
+    #[inline]
     pub fn primary(schema: &'a Schema, key: &'a [u8], value: &'a [u8]) -> Self {
-        RowRef { schema, tree: KeyOf::Primary, key, value, unescaped: OnceCell::new() }
+        RowRef::new(schema, KeyOf::Primary, key, value)
     }
 
     /// An entry of a secondary index: has the index's columns and the primary key.
     ///
     /// # Panics
     /// If there is no such index.
+    #[inline]
     pub fn index(schema: &'a Schema, index: usize, key: &'a [u8], value: &'a [u8]) -> Self {
         assert!(index < schema.indexes().len(), "no index {index}");
-        RowRef { schema, tree: KeyOf::Index(index), key, value, unescaped: OnceCell::new() }
+        RowRef::new(schema, KeyOf::Index(index), key, value)
+    }
+
+    #[inline]
+    pub(crate) fn new(schema: &'a Schema, tree: KeyOf, key: &'a [u8], value: &'a [u8]) -> Self {
+        let (key_read, value_read) = (Cell::default(), Cell::default());
+        RowRef { schema, tree, key, value, key_read, value_read, unescaped: OnceCell::new() }
     }
 
     /// The table's schema.
@@ -284,7 +332,8 @@ impl<'a> RowRef<'a> {
         }
     }
 
-    /// A column's value. Only the columns before it are stepped over, nothing else is decoded.
+    /// A column's value. Only columns before it are stepped over, those between it and the one read before if that was an
+    /// earlier one; nothing else is decoded.
     ///
     /// # Errors
     /// [`RowError::NotCovered`], or [`RowError::Malformed`] if the bytes are no row of this schema.
@@ -322,19 +371,16 @@ impl<'a> RowRef<'a> {
     fn each_of_primary(&self, mut put: impl FnMut(usize, Value<'_>)) -> Result<(), RowError> {
         let column = |at: u16| &self.schema.columns()[at as usize];
         let malformed = |at: u16| RowError::malformed(column(at));
-        let mut rest = self.key;
+        let mut reader = KeyReader::new(self.key);
         for &at in self.schema.primary_key() {
-            let split = key::split_part(column(at), rest);
-            let (part, behind) = split.ok_or_else(|| malformed(at))?;
-            match key::decode_part(column(at), part).ok_or_else(|| malformed(at))? {
+            match reader.next(column(at)).ok_or_else(|| malformed(at))? {
                 Decoded::Plain(value) => put(at.into(), value),
                 Decoded::Unescaped(value) => put(at.into(), value.as_value()),
             }
-            rest = behind;
         }
         let columns = self.schema.value_columns();
         let Some(&first) = columns.first() else { return Ok(()) };
-        let reader = ValueReader::new(self.schema, self.value);
+        let reader = ValueReader::at(self.schema, self.value, Reached::default());
         let mut reader = reader.ok_or_else(|| malformed(first))?;
         for &at in columns {
             put(at.into(), reader.next(column(at)).ok_or_else(|| malformed(at))?);
@@ -342,11 +388,12 @@ impl<'a> RowRef<'a> {
         Ok(())
     }
 
+    #[inline(always)]
     fn decode(&self, column: usize) -> Result<Decoded<'a>, RowError> {
         let of_column = &self.schema.columns()[column];
         let decoded = match self.tree {
             KeyOf::Primary => match self.schema.place(column) {
-                Place::Key(nth) => self.key_part(self.schema.primary_key(), self.key, nth as usize),
+                Place::Key(nth) => self.key_part(self.schema.primary_key(), nth as usize),
                 Place::Value(nth) => self.value_column(nth as usize).map(Decoded::Plain),
             },
             KeyOf::Index(index) => self.index_part(index, column)?,
@@ -354,6 +401,7 @@ impl<'a> RowRef<'a> {
         decoded.ok_or_else(|| RowError::malformed(of_column))
     }
 
+    #[inline(always)]
     fn index_part(&self, index: usize, column: usize) -> Result<Option<Decoded<'a>>, RowError> {
         let position = |parts: &[u16]| parts.iter().position(|&part| part as usize == column);
         let of_index = &self.schema.indexes()[index];
@@ -363,30 +411,38 @@ impl<'a> RowRef<'a> {
             return Err(RowError::NotCovered { column, index });
         };
         if nth < of_index.columns().len() || self.value.is_empty() {
-            return Ok(self.key_part(of_index.parts(), self.key, nth));
+            return Ok(self.key_part(of_index.parts(), nth));
         }
+        let primary_key = RowRef::new(self.schema, KeyOf::Primary, self.value, &[]);
         let parts = self.schema.primary_key();
-        Ok(position(parts).and_then(|nth| self.key_part(parts, self.value, nth)))
+        Ok(position(parts).and_then(|nth| primary_key.key_part(parts, nth)))
     }
 
-    fn key_part(&self, parts: &[u16], key: &'a [u8], nth: usize) -> Option<Decoded<'a>> {
+    #[inline(always)]
+    fn key_part(&self, parts: &[u16], nth: usize) -> Option<Decoded<'a>> {
         let column = |part: u16| &self.schema.columns()[part as usize];
-        let mut rest = key;
-        for &part in &parts[..nth] {
-            rest = key::split_part(column(part), rest)?.1;
+        let from = Reached::before(&self.key_read, nth);
+        let mut reader = KeyReader::at(self.key, from.bytes as usize);
+        for &part in &parts[from.columns.into()..nth] {
+            reader.skip(column(part))?;
         }
-        let column = column(parts[nth]);
-        key::decode_part(column, key::split_part(column, rest)?.0)
+        let value = reader.next(column(parts[nth]))?;
+        Reached::note(&self.key_read, nth + 1, 0, reader.position());
+        Some(value)
     }
 
+    #[inline(always)]
     fn value_column(&self, nth: usize) -> Option<Value<'a>> {
         let columns = self.schema.value_columns();
         let column = |at: u16| &self.schema.columns()[at as usize];
-        let mut reader = ValueReader::new(self.schema, self.value)?;
-        for &before in &columns[..nth] {
+        let from = Reached::before(&self.value_read, nth);
+        let mut reader = ValueReader::at(self.schema, self.value, from)?;
+        for &before in &columns[from.columns.into()..nth] {
             reader.skip(column(before))?;
         }
-        reader.next(column(columns[nth]))
+        let value = reader.next(column(columns[nth]))?;
+        Reached::note(&self.value_read, nth + 1, reader.nullable, reader.position());
+        Some(value)
     }
 
     fn unescape(&self) -> Box<[OwnedValue]> {

@@ -245,12 +245,8 @@ fn columns(index: Secondary) -> [usize; 3] {
     }
 }
 
-fn column<'a>(row: &'a RowRef<'_>, column: usize) -> Result<Value<'a>> {
-    row.get(column).map_err(|error| Error::engine(NAME, "read column", error))
-}
-
-fn number(row: &RowRef<'_>, at: usize) -> Result<u64> {
-    Ok(unsigned(column(row, at)?))
+fn number(row: &RowRef<'_>, at: usize) -> weir::Result<u64> {
+    Ok(unsigned(row.get(at)?))
 }
 
 fn text_of(value: Value<'_>) -> &str {
@@ -266,6 +262,53 @@ fn unsigned(value: Value) -> u64 {
         Value::I64(number) => number as u64,
         other => panic!("a number was stored, {other:?} came back"),
     }
+}
+
+/// Reads all of an index; `None` if it was told to stop.
+fn scan(
+    txn: &mut weir::Transaction,
+    table: &Table,
+    index: Index,
+    stop: &AtomicBool,
+) -> weir::Result<Option<Scanned>> {
+    let mut scanned = Scanned::default();
+    let (all, forward) = (Bounds::all(), Direction::Forward);
+    let mut cursor = match index {
+        Index::Primary => txn.scan(table, IndexRef::Primary, all, forward)?,
+        Index::Secondary(index) => txn.scan_keys(table, index.name(), all, forward)?,
+    };
+    while let Some(entry) = cursor.next()? {
+        if stop.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        scanned.rows += 1;
+        scanned.id_xor ^= number(&entry, TRANSACTIONID)?;
+        if index == Index::Primary {
+            scanned.text_bytes += text_of(entry.get(DATA)?).len() as u64;
+        }
+    }
+    Ok(Some(scanned))
+}
+
+/// Reads up to `limit` entries of an index from `start` on.
+fn range(
+    txn: &mut weir::Transaction,
+    table: &Table,
+    index: Secondary,
+    start: &IndexKey,
+    limit: usize,
+    out: &mut Vec<IndexEntry>,
+) -> weir::Result<()> {
+    let from = key_values(index, start);
+    let bounds = Bounds::new(Bound::Included(&from), Bound::Unbounded);
+    let mut cursor = txn.scan_keys(table, index.name(), bounds, Direction::Forward)?;
+    for _ in 0..limit {
+        let Some(entry) = cursor.next()? else { break };
+        let [a, b, c] = columns(index);
+        let key = [number(&entry, a)?, number(&entry, b)?, number(&entry, c)?];
+        out.push(IndexEntry { key, id: number(&entry, TRANSACTIONID)? });
+    }
+    Ok(())
 }
 
 impl Session for WeirSession<'_> {
@@ -295,24 +338,8 @@ impl Session for WeirSession<'_> {
 
     fn scan(&mut self, index: Index, stop: &AtomicBool) -> Result<Scanned> {
         let mut txn = self.begin()?;
-        let mut scanned = Scanned::default();
-        let (all, forward) = (Bounds::all(), Direction::Forward);
-        let cursor = match index {
-            Index::Primary => txn.scan(&self.table, IndexRef::Primary, all, forward),
-            Index::Secondary(index) => txn.scan_keys(&self.table, index.name(), all, forward),
-        };
-        let mut cursor = cursor.map_err(failed("scan"))?;
-        while let Some(entry) = cursor.next().map_err(failed("scan"))? {
-            if stop.load(Ordering::Relaxed) {
-                return Err(Error::Interrupted);
-            }
-            scanned.rows += 1;
-            scanned.id_xor ^= number(&entry, TRANSACTIONID)?;
-            if index == Index::Primary {
-                scanned.text_bytes += text_of(column(&entry, DATA)?).len() as u64;
-            }
-        }
-        Ok(scanned)
+        let scanned = scan(&mut txn, &self.table, index, stop).map_err(failed("scan"))?;
+        scanned.ok_or(Error::Interrupted)
     }
 
     fn range(
@@ -323,22 +350,7 @@ impl Session for WeirSession<'_> {
         out: &mut Vec<IndexEntry>,
     ) -> Result<()> {
         let mut txn = self.begin()?;
-        let from = key_values(index, start);
-        let mut cursor = txn
-            .scan_keys(
-                &self.table,
-                IndexRef::Named(index.name()),
-                Bounds::new(Bound::Included(&from), Bound::Unbounded),
-                Direction::Forward,
-            )
-            .map_err(failed("range"))?;
-        for _ in 0..limit {
-            let Some(entry) = cursor.next().map_err(failed("range"))? else { break };
-            let [a, b, c] = columns(index);
-            let key = [number(&entry, a)?, number(&entry, b)?, number(&entry, c)?];
-            out.push(IndexEntry { key, id: number(&entry, TRANSACTIONID)? });
-        }
-        Ok(())
+        range(&mut txn, &self.table, index, start, limit, out).map_err(failed("range"))
     }
 
     fn update(&mut self, id: u64, register: u32) -> Result<()> {

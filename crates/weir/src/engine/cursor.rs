@@ -80,27 +80,26 @@ impl<'t> Cursor<'t> {
     /// # Errors
     /// Storage errors; lock errors where it locks. All but a deadlock leave the scan where it is.
     #[expect(clippy::should_implement_trait, reason = "rows borrow from the cursor")]
-    #[inline]
+    #[inline(always)]
     pub fn next(&mut self) -> Result<Option<RowRef<'_>>> {
-        let KeyOf::Index(n) = self.scan.of() else {
-            let entry = self.scan.next(self.transaction)?.is_some();
-            return Ok(entry.then(|| {
-                let entry = self.scan.last();
-                RowRef::primary(self.scan.def().schema(), entry.key, entry.value)
-            }));
-        };
-        while let Some(entry) = self.scan.next(self.transaction)? {
-            let stands_alone = self.keys_only && entry.current;
-            if !stands_alone && !self.find_row_in_turn(n)? {
-                continue;
+        while self.scan.advance(self.transaction)? {
+            let of = self.scan.of();
+            if let KeyOf::Index(n) = of {
+                let stands_alone = self.keys_only && self.scan.last().current;
+                if !stands_alone && !self.find_row_in_turn(n)? {
+                    continue;
+                }
             }
             let schema = self.scan.def().schema();
-            if self.keys_only {
-                // Borrowed anew: the borrow checker doesn't see that the loop ends here.
-                let entry = self.scan.last();
-                return Ok(Some(RowRef::index(schema, n, entry.key, entry.value)));
-            }
-            return Ok(Some(RowRef::primary(schema, &self.key, &self.value)));
+            return Ok(Some(match of {
+                KeyOf::Index(_) if !self.keys_only => {
+                    RowRef::primary(schema, &self.key, &self.value)
+                }
+                _ => {
+                    let entry = self.scan.last();
+                    RowRef::new(schema, of, entry.key, entry.value)
+                }
+            }));
         }
         Ok(None)
     }

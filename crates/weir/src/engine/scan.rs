@@ -204,21 +204,40 @@ impl RawScan {
     /// scan where it is.
     #[inline]
     pub fn next(&mut self, txn: &mut Transaction) -> Result<Option<RawEntry<'_>>> {
+        Ok(self.advance(txn)?.then(|| self.last()))
+    }
+
+    /// Goes on to the next entry; `false` at the end.
+    ///
+    /// # Errors
+    /// As [`RawScan::next`].
+    #[inline(always)]
+    pub(super) fn advance(&mut self, txn: &mut Transaction) -> Result<bool> {
         txn.check_running()?;
         if txn.serial != self.serial {
             return Err(Error::Ended);
         }
+        let is_view = matches!(self.begin.reads, Reads::View(_));
+        if is_view && self.stem.is_none() && self.scan.take_one(PLAIN) {
+            self.looked_up = false;
+            return Ok(true);
+        }
+        self.advance_by_steps(txn)
+    }
+
+    #[inline(never)]
+    fn advance_by_steps(&mut self, txn: &mut Transaction) -> Result<bool> {
         loop {
             if self.stem.is_some() && self.next_of_stem(txn)? {
-                return Ok(Some(self.last()));
+                return Ok(true);
             }
             if !self.step(txn)? {
-                return Ok(None);
+                return Ok(false);
             }
             if is_short_form(self.scan.last().key) {
                 self.come_to_stem();
             } else if self.resolve(txn)? {
-                return Ok(Some(self.last()));
+                return Ok(true);
             }
         }
     }
@@ -412,7 +431,7 @@ impl RawScan {
     ///
     /// # Panics
     /// If it gave none.
-    #[inline]
+    #[inline(always)]
     pub fn last(&self) -> RawEntry<'_> {
         if let Some(entry) = self.stem.as_ref().and_then(|stem| stem.last()) {
             return entry;

@@ -49,6 +49,7 @@ fn significant(v: u64) -> usize {
 }
 
 /// Length of a u64 that begins with `tag`.
+#[inline]
 pub fn len_u64(tag: u8) -> usize {
     match tag {
         0..=240 => 1,
@@ -58,38 +59,53 @@ pub fn len_u64(tag: u8) -> usize {
 }
 
 /// Length of an i64 that begins with `tag`; `None` if none does.
+#[inline]
 pub fn len_i64(tag: u8) -> Option<usize> {
     let n = if tag >= 0x80 { tag - 0x80 } else { 0x7f - tag };
     (n <= 8).then_some(1 + n as usize)
 }
 
-/// The u64 that `bytes` are; `None` if they are none.
-pub fn get_u64(bytes: &[u8]) -> Option<u64> {
-    let (&tag, rest) = bytes.split_first()?;
-    if bytes.len() != len_u64(tag) {
-        return None;
-    }
-    let low = big_endian(rest, 0);
-    Some(match tag {
-        0..=240 => u64::from(tag),
-        241..=248 => 240 + 256 * u64::from(tag - 241) + low,
-        249 => 2288 + low,
-        _ => low,
+/// The u64 in `bytes` at `at`, which is moved behind it; `None` if there is none.
+#[inline]
+pub fn take_u64(bytes: &[u8], at: &mut usize) -> Option<u64> {
+    let tag = *bytes.get(*at)?;
+    let low = take_big_endian(bytes, at, len_u64(tag) - 1)?;
+    Some(
+        low + match tag {
+            0..=240 => u64::from(tag),
+            241..=248 => 240 + 256 * u64::from(tag - 241),
+            249 => 2288,
+            _ => 0,
+        },
+    )
+}
+
+/// The i64 in `bytes` at `at`, which is moved behind it; `None` if there is none.
+#[inline]
+pub fn take_i64(bytes: &[u8], at: &mut usize) -> Option<i64> {
+    let tag = *bytes.get(*at)?;
+    let n = len_i64(tag)? - 1;
+    let low = take_big_endian(bytes, at, n)?;
+    let above = if tag >= 0x80 { 0 } else { !low_bytes(n) };
+    Some((low | above) as i64)
+}
+
+/// The number in the `n` bytes behind that at `at`, which is moved behind them; 0 to 8.
+#[inline]
+fn take_big_endian(bytes: &[u8], at: &mut usize, n: usize) -> Option<u64> {
+    let end = *at + 1 + n;
+    let until = bytes.get(..end)?;
+    *at = end;
+    Some(match until.last_chunk() {
+        Some(&word) => u64::from_be_bytes(word) & low_bytes(n),
+        None => until[end - n..].iter().fold(0, |v, &b| v << 8 | u64::from(b)),
     })
 }
 
-/// The i64 that `bytes` are; `None` if they are none.
-pub fn get_i64(bytes: &[u8]) -> Option<i64> {
-    let (&tag, rest) = bytes.split_first()?;
-    if Some(bytes.len()) != len_i64(tag) {
-        return None;
-    }
-    let above = if tag >= 0x80 { 0 } else { u64::MAX };
-    Some(big_endian(rest, above) as i64)
-}
-
-fn big_endian(bytes: &[u8], above: u64) -> u64 {
-    bytes.iter().fold(above, |v, &b| v << 8 | u64::from(b))
+/// The bits of the `n` low bytes.
+#[inline]
+fn low_bytes(n: usize) -> u64 {
+    u64::MAX.checked_shr(64 - 8 * n as u32).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -115,12 +131,31 @@ mod tests {
         };
         let unsigned: Vec<_> = edges().iter().map(|&v| (v, bytes(&|o| put_u64(v, o)))).collect();
         assert!(unsigned.is_sorted_by(|a, b| a.1 < b.1));
-        assert!(unsigned.iter().all(|(v, b)| get_u64(b) == Some(*v) && b.len() == len_u64(b[0])));
+        unsigned.iter().for_each(|(v, b)| comes_back(*v, b, len_u64(b[0]), take_u64));
         let mut signed: Vec<i64> = edges().iter().map(|&v| v as i64).collect();
         signed.sort_unstable();
         let signed: Vec<_> = signed.iter().map(|&v| (v, bytes(&|o| put_i64(v, o)))).collect();
         assert!(signed.is_sorted_by(|a, b| a.1 < b.1));
-        let whole = |b: &[u8]| Some(b.len()) == len_i64(b[0]);
-        assert!(signed.iter().all(|(v, b)| get_i64(b) == Some(*v) && whole(b)));
+        signed.iter().for_each(|(v, b)| comes_back(*v, b, len_i64(b[0]).unwrap(), take_i64));
+    }
+
+    /// It is taken from between other bytes, and not if its last one is missing.
+    fn comes_back<T: PartialEq + std::fmt::Debug>(
+        value: T,
+        bytes: &[u8],
+        len: usize,
+        take: fn(&[u8], &mut usize) -> Option<T>,
+    ) {
+        assert_eq!(bytes.len(), len);
+        for before in [0, 1, 7, 8, 20] {
+            for after in [0, 1, 9] {
+                let whole = [&vec![0xa5; before][..], bytes, &vec![0x5a; after]].concat();
+                let mut at = before;
+                assert_eq!(take(&whole, &mut at).as_ref(), Some(&value), "{before} {after}");
+                assert_eq!(at, before + len);
+            }
+            let short = [&vec![0xa5; before][..], &bytes[..len - 1]].concat();
+            assert_eq!(take(&short, &mut before.clone()), None);
+        }
     }
 }

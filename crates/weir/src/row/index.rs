@@ -1,7 +1,7 @@
 //! Entries of secondary indexes. The forms are described at the head of `key`.
 
 use super::{RowError, RowRef, check_count};
-use crate::key::{encode_parts, encode_primary_key, split_part};
+use crate::key::{KeyReader, encode_parts, encode_primary_key};
 use crate::schema::{KeyOf, Schema};
 use crate::value::Value;
 
@@ -87,10 +87,10 @@ pub fn primary_key_of_entry(
     let parts = schema.indexes()[index].parts();
     let start = out.len();
     for &wanted in schema.primary_key() {
-        let mut rest = key;
+        let mut reader = KeyReader::new(key);
         for &part in parts {
             let column = &schema.columns()[part as usize];
-            let Some((bytes, behind)) = split_part(column, rest) else {
+            let Some(bytes) = reader.skip(column) else {
                 out.truncate(start);
                 return Err(RowError::malformed(column));
             };
@@ -98,7 +98,6 @@ pub fn primary_key_of_entry(
                 out.extend_from_slice(bytes);
                 break;
             }
-            rest = behind;
         }
     }
     Ok(())

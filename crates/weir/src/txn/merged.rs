@@ -138,6 +138,16 @@ impl MergedScan {
         self.behind.is_some() || self.main.is_to_read()
     }
 
+    /// Gives the next entry if it is one of the main tree that has been copied, with its value, beside which nothing is
+    /// staged, and its key has no more than `key_bytes_max`; whether it is given.
+    #[inline(always)]
+    pub fn take_one(&mut self, key_bytes_max: usize) -> bool {
+        let is_alone = self.staged.as_ref().is_none_or(|staged| staged.scan.peek().is_none());
+        let taken = is_alone && self.behind.is_none() && self.main.take_one(key_bytes_max);
+        self.last_is_staged &= !taken;
+        taken
+    }
+
     /// As [`Scan::take_copied`], of both trees.
     #[inline]
     pub fn take_copied(&mut self, key_bytes_max: usize) -> Batch<'_> {
@@ -167,7 +177,7 @@ impl MergedScan {
     ///
     /// # Panics
     /// If it gave none.
-    #[inline]
+    #[inline(always)]
     pub fn last(&self) -> Row<'_> {
         if !self.last_is_staged {
             return self.main.last();

@@ -300,7 +300,7 @@ impl Scan {
         self.row(self.next - 1)
     }
 
-    #[inline]
+    #[inline(always)]
     fn row(&self, at: usize) -> Row<'_> {
         let Copied { key, value, end, overflow, outdated, hides, deleted } =
             self.copies.entries[at];
@@ -332,6 +332,16 @@ impl Scan {
         self.copies.entries.clear();
         self.next = 0;
         Ok(())
+    }
+
+    /// Gives the next entry if it has been copied and need not be given by itself, as [`Scan::take_copied`] says; whether it
+    /// is given.
+    #[inline(always)]
+    pub(super) fn take_one(&mut self, key_bytes_max: usize) -> bool {
+        let taken =
+            self.copies.entries.get(self.next).is_some_and(|entry| !entry.is_apart(key_bytes_max));
+        self.next += usize::from(taken);
+        taken
     }
 
     /// Gives the entries at once that have been copied and not given yet, up to the first whose value is
