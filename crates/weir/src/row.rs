@@ -388,6 +388,7 @@ impl<'a> RowRef<'a> {
         Ok(())
     }
 
+    // Inlined like what it calls: a value that goes from one to the next by memory costs more than to decode it.
     #[inline(always)]
     fn decode(&self, column: usize) -> Result<Decoded<'a>, RowError> {
         let of_column = &self.schema.columns()[column];

@@ -80,6 +80,7 @@ impl<'t> Cursor<'t> {
     /// # Errors
     /// Storage errors; lock errors where it locks. All but a deadlock leave the scan where it is.
     #[expect(clippy::should_implement_trait, reason = "rows borrow from the cursor")]
+    // So that a row is made where the caller has it: to move one that has just been written costs more than to read it.
     #[inline(always)]
     pub fn next(&mut self) -> Result<Option<RowRef<'_>>> {
         while self.scan.advance(self.transaction)? {
