@@ -44,12 +44,6 @@ fn compare(db: &Database, table: &Table, model: &Model) {
     same(&expected, &all_items(&mut txn, table), "rows");
 }
 
-fn sound(db: &Database) {
-    let mut findings = Vec::new();
-    db.check(&mut |finding| findings.push(finding.to_string())).unwrap();
-    assert!(findings.is_empty(), "{findings:#?}");
-}
-
 /// Batches of all sizes among deletes and rollbacks, with and without staging; reopened, the log tells the same.
 #[test]
 fn model_of_batches_with_duplicates_deletes_and_rollbacks() {
@@ -104,11 +98,11 @@ fn model_of_batches_with_duplicates_deletes_and_rollbacks() {
             }
         }
         compare(&db, &table, &model);
-        sound(&db);
+        assert_sound(&db);
         db.close(Shutdown::Fast, &mut |_| {}).unwrap();
         let db = Database::open(dir.path(), options()).unwrap();
         compare(&db, &db.table("items").unwrap(), &model);
-        sound(&db);
+        assert_sound(&db);
     }
 }
 
@@ -154,7 +148,7 @@ fn threads_delete_batches_side_by_side() {
     let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
     assert_eq!(all_items(&mut txn, &table).len() as u64, left.into_inner());
     drop(txn);
-    sound(&db);
+    assert_sound(&db);
 }
 
 /// Threads insert batches into the same leaves; what they were told is what is there.
@@ -196,7 +190,7 @@ fn threads_insert_batches_side_by_side() {
     let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
     assert_eq!(all_items(&mut txn, &table).len() as u64, inserted.into_inner());
     drop(txn);
-    sound(&db);
+    assert_sound(&db);
 }
 
 /// A key that others have inserted, and perhaps take back, is waited for.
@@ -276,5 +270,5 @@ fn rows_deleted_at_once_of_which_one_is_missing_stay() {
     let entries = [b"x", b"z", b"y"].map(|key| Pair::key_alone(key)).to_vec();
     txn.delete_many_raw(&table, &mut all, &mut [(0, entries)]).unwrap();
     txn.commit().unwrap();
-    sound(&db);
+    assert_sound(&db);
 }

@@ -1,6 +1,8 @@
 //! What the tests of the public interface share.
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub mod staged;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -35,6 +37,13 @@ impl Drop for Watchdog {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Release);
     }
+}
+
+/// `check` finds nothing.
+pub fn assert_sound(db: &Database) {
+    let mut findings = Vec::new();
+    db.check(&mut |finding| findings.push(finding.to_string())).unwrap();
+    assert!(findings.is_empty(), "{findings:#?}");
 }
 
 pub fn env_number(name: &str, default: u64) -> u64 {
