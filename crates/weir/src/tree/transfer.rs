@@ -22,10 +22,8 @@ const PER_ENTRY: usize = 64;
 pub enum Fate {
     /// It stays where it is.
     Stays,
-    /// It may be moved, and has this version when it arrives.
+    /// It may be moved, and has this version when it arrives. A tombstone goes together with what it hides.
     Moves(Option<Version>),
-    /// A tombstone goes, together with what it hides.
-    Settles,
 }
 
 /// Who has entries moved.
@@ -245,10 +243,10 @@ fn move_entries(
     let (source, target) = (mtr.page(from), mtr.page(into));
     let (first, _) = node::search(source, first);
     let mut room = node::free_bytes(target);
-    let mut moved = EntriesBuilder::default();
-    // Slots that entries leave, and those of what they hid, in runs of neighbours.
-    let (mut left, mut hidden) = (Vec::new(), Vec::new());
-    let (mut count, mut arrived, mut removed, mut end) = (0, 0, 0, End::OfLeaf);
+    let (mut arrivals, mut arrived) = (EntriesBuilder::default(), 0);
+    // What entries leave, and what they hid.
+    let (mut left, mut hidden) = (Slots::default(), Slots::default());
+    let mut end = End::OfLeaf;
     for slot in first..node::count(source) {
         let key = node::key(source, slot);
         if node::upper(target).is_some_and(|upper| *key >= *upper) {
@@ -263,26 +261,23 @@ fn move_entries(
             let what = format!("slot {at} is alive in the staging page {from}, too");
             return Err(Fault::page(into, what));
         }
-        let arrival = match mover.fate(&entry) {
-            Fate::Moves(version) if !found || is_alive => Some(version),
-            Fate::Settles if !found || is_alive => None,
-            // What is dead there some may see alive.
-            _ => continue,
-        };
-        if is_alive && there.is_some_and(|flags| flags.overflow) {
-            if arrival.is_some() {
-                // It stays until it is deleted, too.
-                continue;
-            }
+        let Fate::Moves(version) = mover.fate(&entry) else { continue };
+        let is_tombstone = entry.flags.deleted;
+        let hides_chain = is_alive && there.is_some_and(|flags| flags.overflow);
+        // What is dead there some may see alive; what is alive and hides a chain stays until it is deleted, too.
+        if (found && !is_alive) || (hides_chain && !is_tombstone) {
+            continue;
+        }
+        if hides_chain {
             end = End::HidesChain(key);
             break;
         }
-        let runs = left.len() + hidden.len() + 2;
-        if moved.len() + PER_ENTRY * runs + key.len() + entry.value.len() > MOVE_BYTES {
+        let runs = left.runs.len() + hidden.runs.len() + 2;
+        if arrivals.len() + PER_ENTRY * runs + key.len() + entry.value.len() > MOVE_BYTES {
             end = End::At(key);
             break;
         }
-        if let Some(version) = arrival {
+        if !is_tombstone {
             let size = node::insert_size(target, key.len(), entry.value.len(), version.is_some());
             if size > room {
                 end = End::Full(key);
@@ -291,36 +286,46 @@ fn move_entries(
             room -= size;
             mover.arrives(&key);
             let flags = Flags { hides: false, ..entry.flags };
-            moved.push(at - removed + arrived, &key, &Entry { flags, version, ..entry });
+            arrivals.push(at - hidden.count + arrived, &key, &Entry { flags, version, ..entry });
             arrived += 1;
         }
         if is_alive {
-            add_to_runs(&mut hidden, at);
-            removed += 1;
+            hidden.push(at);
         }
-        add_to_runs(&mut left, slot);
-        count += 1;
+        left.push(slot);
     }
-    remove_runs(mtr, into, hidden);
+    hidden.remove(mtr, into);
     if arrived > 0 {
-        mtr.log(&Redo::InsertRun { page: into, entries: moved.entries() });
+        mtr.log(&Redo::InsertRun { page: into, entries: arrivals.entries() });
     }
-    remove_runs(mtr, from, left);
+    let count = left.count as u64;
+    left.remove(mtr, from);
     Ok((count, end))
 }
 
-/// Adds a slot behind those that are there.
-fn add_to_runs(runs: &mut Vec<Range<usize>>, slot: usize) {
-    match runs.last_mut() {
-        Some(run) if run.end == slot => run.end += 1,
-        _ => runs.push(slot..slot + 1),
-    }
+/// Slots of a leaf, ascending, in runs of neighbours.
+#[derive(Default)]
+struct Slots {
+    runs: Vec<Range<usize>>,
+    count: usize,
 }
 
-fn remove_runs(mtr: &mut Mtr<'_>, page: PageId, runs: Vec<Range<usize>>) {
-    // From the last one on: those before keep their slots.
-    for run in runs.into_iter().rev() {
-        let (slot, count) = (run.start as u16, run.len() as u16);
-        mtr.log(&Redo::RemoveRun { page, slot, count });
+impl Slots {
+    /// Adds a slot behind those that are there.
+    fn push(&mut self, slot: usize) {
+        self.count += 1;
+        match self.runs.last_mut() {
+            Some(run) if run.end == slot => run.end += 1,
+            _ => self.runs.push(slot..slot + 1),
+        }
+    }
+
+    /// Removes their entries from the leaf.
+    fn remove(self, mtr: &mut Mtr<'_>, leaf: PageId) {
+        // From the last one on: those before keep their slots.
+        for run in self.runs.into_iter().rev() {
+            let (slot, count) = (run.start as u16, run.len() as u16);
+            mtr.log(&Redo::RemoveRun { page: leaf, slot, count });
+        }
     }
 }

@@ -573,7 +573,7 @@ impl Mover for Move<'_> {
         if flags.overflow || (flags.deleted && !flags.hides) {
             return Fate::Stays;
         }
-        let seen_by_all = if flags.deleted { Fate::Settles } else { Fate::Moves(None) };
+        let seen_by_all = Fate::Moves(None);
         // A transaction that is prepared keeps the horizon for as long as it likes.
         let Some(v) = entry.version.filter(|v| v.txn >= self.horizon) else {
             return seen_by_all;
