@@ -70,7 +70,6 @@ pub fn put(out: &mut impl Sink, mut v: u64) {
 }
 
 /// Reads operands from a byte slice.
-#[derive(Clone, Copy)]
 pub struct Input<'a> {
     rest: &'a [u8],
 }
@@ -133,7 +132,7 @@ impl<'a> Input<'a> {
         Some(())
     }
 
-    /// Length of the integer and its bytes, if it and what follows have eight.
+    /// Length of the integer and its bytes, if it has at most eight and so many can be read at once.
     #[inline]
     fn short_varint(&self) -> Option<(usize, u64)> {
         let word = u64::from_le_bytes(*self.rest.first_chunk()?);

@@ -161,7 +161,8 @@ fn unzigzag(v: u64) -> i64 {
 /// Reads value columns one after the other.
 struct ValueReader<'a> {
     bitmap: &'a [u8],
-    columns: &'a [u8],
+    /// What follows the bitmap.
+    bytes: &'a [u8],
     input: Input<'a>,
     nullable: usize,
 }
@@ -169,15 +170,15 @@ struct ValueReader<'a> {
 impl<'a> ValueReader<'a> {
     #[inline]
     fn at(schema: &Schema, value: &'a [u8], from: Reached) -> Option<Self> {
-        let (bitmap, columns) = value.split_at_checked(schema.bitmap_bytes())?;
-        let input = Input::new(&columns[from.bytes as usize..]);
-        Some(ValueReader { bitmap, columns, input, nullable: from.nullable.into() })
+        let (bitmap, bytes) = value.split_at_checked(schema.bitmap_bytes())?;
+        let input = Input::new(&bytes[from.bytes as usize..]);
+        Some(ValueReader { bitmap, bytes, input, nullable: from.nullable.into() })
     }
 
     /// How many bytes of columns it has read.
     #[inline]
     fn position(&self) -> usize {
-        self.columns.len() - self.input.rest().len()
+        self.bytes.len() - self.input.rest().len()
     }
 
     #[inline]
@@ -264,6 +265,7 @@ struct Reached {
     columns: u16,
     /// Columns among them that may be NULL, of a value.
     nullable: u16,
+    /// From the first column's on.
     bytes: u32,
 }
 
@@ -333,7 +335,7 @@ impl<'a> RowRef<'a> {
     }
 
     /// A column's value. Only columns before it are stepped over, those between it and the one read before if that was an
-    /// earlier one; nothing else is decoded.
+    /// earlier one; nothing else is decoded, unless the value is of the key and has to be unescaped: then all such are, once.
     ///
     /// # Errors
     /// [`RowError::NotCovered`], or [`RowError::Malformed`] if the bytes are no row of this schema.
@@ -341,6 +343,11 @@ impl<'a> RowRef<'a> {
     /// # Panics
     /// If the table has no such column.
     pub fn get(&self, column: usize) -> Result<Value<'_>, RowError> {
+        if let Some(unescaped) = self.unescaped.get()
+            && !unescaped[column].as_value().is_null()
+        {
+            return Ok(unescaped[column].as_value());
+        }
         match self.decode(column)? {
             Decoded::Plain(value) => Ok(value),
             Decoded::Unescaped(_) => {
@@ -394,7 +401,10 @@ impl<'a> RowRef<'a> {
         let of_column = &self.schema.columns()[column];
         let decoded = match self.tree {
             KeyOf::Primary => match self.schema.place(column) {
-                Place::Key(nth) => self.key_part(self.schema.primary_key(), nth as usize),
+                Place::Key(nth) => {
+                    let parts = self.schema.primary_key();
+                    self.key_part(parts, self.key, nth.into(), &self.key_read)
+                }
                 Place::Value(nth) => self.value_column(nth as usize).map(Decoded::Plain),
             },
             KeyOf::Index(index) => self.index_part(index, column)?,
@@ -412,23 +422,29 @@ impl<'a> RowRef<'a> {
             return Err(RowError::NotCovered { column, index });
         };
         if nth < of_index.columns().len() || self.value.is_empty() {
-            return Ok(self.key_part(of_index.parts(), nth));
+            return Ok(self.key_part(of_index.parts(), self.key, nth, &self.key_read));
         }
-        let primary_key = RowRef::new(self.schema, KeyOf::Primary, self.value, &[]);
         let parts = self.schema.primary_key();
-        Ok(position(parts).and_then(|nth| primary_key.key_part(parts, nth)))
+        let of_row = |nth| self.key_part(parts, self.value, nth, &Cell::default());
+        Ok(position(parts).and_then(of_row))
     }
 
     #[inline(always)]
-    fn key_part(&self, parts: &[u16], nth: usize) -> Option<Decoded<'a>> {
+    fn key_part(
+        &self,
+        parts: &[u16],
+        key: &'a [u8],
+        nth: usize,
+        read: &Cell<Reached>,
+    ) -> Option<Decoded<'a>> {
         let column = |part: u16| &self.schema.columns()[part as usize];
-        let from = Reached::before(&self.key_read, nth);
-        let mut reader = KeyReader::at(self.key, from.bytes as usize);
+        let from = Reached::before(read, nth);
+        let mut reader = KeyReader::at(key, from.bytes as usize);
         for &part in &parts[from.columns.into()..nth] {
             reader.skip(column(part))?;
         }
         let value = reader.next(column(parts[nth]))?;
-        Reached::note(&self.key_read, nth + 1, 0, reader.position());
+        Reached::note(read, nth + 1, 0, reader.position());
         Some(value)
     }
 
@@ -446,12 +462,26 @@ impl<'a> RowRef<'a> {
         Some(value)
     }
 
+    /// By column, those of keys that are escaped.
     fn unescape(&self) -> Box<[OwnedValue]> {
-        let unescape = |column| match self.decode(column) {
-            Ok(Decoded::Unescaped(value)) => value,
-            _ => OwnedValue::Null,
+        let mut unescaped = vec![OwnedValue::Null; self.schema.columns().len()];
+        let of_row = match self.tree {
+            KeyOf::Primary => &[],
+            KeyOf::Index(_) => self.value,
         };
-        (0..self.schema.columns().len()).map(unescape).collect()
+        let keys =
+            [(self.key, self.schema.key_parts(self.tree)), (of_row, self.schema.primary_key())];
+        for (key, parts) in keys {
+            let mut reader = KeyReader::new(key);
+            for &part in parts {
+                match reader.next(&self.schema.columns()[part as usize]) {
+                    Some(Decoded::Unescaped(value)) => unescaped[part as usize] = value,
+                    Some(Decoded::Plain(_)) => {}
+                    None => break,
+                }
+            }
+        }
+        unescaped.into()
     }
 }
 

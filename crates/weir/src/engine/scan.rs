@@ -218,6 +218,7 @@ impl RawScan {
             return Err(Error::Ended);
         }
         let is_view = matches!(self.begin.reads, Reads::View(_));
+        // What has been copied comes next, unless something of a stem is left.
         if is_view && self.stem.is_none() && self.scan.take_one(PLAIN) {
             self.looked_up = false;
             return Ok(true);

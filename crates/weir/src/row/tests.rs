@@ -63,6 +63,14 @@ proptest! {
     ) {
         let schema = schema();
         let touch = |key: &[u8], value: &[u8]| {
+            let all = [KeyOf::Primary].into_iter().chain((0..schema.indexes().len()).map(KeyOf::Index));
+            for of in all {
+                let row = RowRef::new(&schema, of, key, value);
+                for column in in_many_orders(schema.columns().len()) {
+                    let anew = RowRef::new(&schema, of, key, value);
+                    assert_eq!(row.get(column), anew.get(column), "{of:?} {column}");
+                }
+            }
             let _ = format!("{:?}", RowRef::primary(&schema, key, value));
             let _ = RowRef::primary(&schema, key, value).to_row();
             for index in 0..schema.indexes().len() {

@@ -22,7 +22,7 @@ const PER_ENTRY: usize = 64;
 pub enum Fate {
     /// It stays where it is.
     Stays,
-    /// It may be moved, and has this version when it arrives. A tombstone goes together with what it hides.
+    /// It may be moved, and has this version when it arrives. A tombstone, which everybody sees then, goes together with what it hides.
     Moves(Option<Version>),
 }
 

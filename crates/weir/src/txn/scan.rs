@@ -334,8 +334,8 @@ impl Scan {
         Ok(())
     }
 
-    /// Gives the next entry if it has been copied and need not be given by itself, as [`Scan::take_copied`] says; whether it
-    /// is given.
+    /// Gives the next entry if it has been copied and need not be given by itself, as [`Scan::take_copied`]
+    /// says; whether it is given. The tree has no tombstones.
     #[inline(always)]
     pub(super) fn take_one(&mut self, key_bytes_max: usize) -> bool {
         let taken =

@@ -573,13 +573,12 @@ impl Mover for Move<'_> {
         if flags.overflow || (flags.deleted && !flags.hides) {
             return Fate::Stays;
         }
-        let seen_by_all = Fate::Moves(None);
         // A transaction that is prepared keeps the horizon for as long as it likes.
         let Some(v) = entry.version.filter(|v| v.txn >= self.horizon) else {
-            return seen_by_all;
+            return Fate::Moves(None);
         };
         match self.shared.status.get(v.txn) {
-            State::Committed(at) if at <= self.oldest => seen_by_all,
+            State::Committed(at) if at <= self.oldest => Fate::Moves(None),
             // Nobody looks for the undo record of an insert that has committed.
             State::Committed(_) if v.undo.is_insert() && !flags.hides => Fate::Moves(Some(v)),
             _ => Fate::Stays,
