@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn frames_that_somebody_may_know_are_not_missed_for_good() {
         let (storage, clean) = full_storage();
-        let knows = storage.pin();
+        let knows = storage.enter_epoch();
         while clean.iter().any(|page| is_resident(&storage, *page)) {
             storage.evict_step(FRAMES).unwrap();
         }
@@ -187,7 +187,7 @@ mod tests {
         let pages: Vec<PageId> = (0..40).map(|_| new_page(&storage)).collect();
         storage.flush_all(Reason::Checkpoint, &mut |_| {}).unwrap();
         let resident = || pages.iter().filter(|page| is_resident(&storage, **page)).count();
-        let (before, knows) = (resident(), storage.pin());
+        let (before, knows) = (resident(), storage.enter_epoch());
         assert!(!storage.evict_step(storage.pool.free_frames() + 5).unwrap());
         assert_eq!(before - resident(), 5);
         drop(knows);

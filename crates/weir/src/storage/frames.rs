@@ -172,10 +172,10 @@ impl Storage {
         self.pool.read(&self.store, page, scan)
     }
 
-    /// Keeps the frames that this thread looks up from being used for other pages while it lives.
+    /// Enters an epoch: until it is left, by dropping the guard, frames that this thread looks up are not used for other pages.
     /// Never held across a wait.
     #[inline]
-    pub fn pin(&self) -> epoch::Guard {
+    pub fn enter_epoch(&self) -> epoch::Guard {
         epoch::pin()
     }
 }

@@ -68,7 +68,7 @@ pub struct Mtr<'s> {
     frames: Vec<u32>,
     scratch: Option<Box<Scratch>>,
     /// Frames that this thread has looked up stay what they are while it lives.
-    _guard: epoch::Guard,
+    _epoch: epoch::Guard,
 }
 
 impl<'s> Mtr<'s> {
@@ -81,7 +81,7 @@ impl<'s> Mtr<'s> {
             dirty: Some(dirty),
             frames,
             scratch,
-            _guard: epoch::pin(),
+            _epoch: epoch::pin(),
         }
     }
 

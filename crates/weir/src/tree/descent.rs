@@ -110,7 +110,7 @@ impl Position {
 }
 
 impl Tree {
-    /// Goes down to the page of `level` that `target` says. The caller has the storage pinned.
+    /// Goes down to the page of `level` that `target` says. The caller is in an epoch (`Storage::enter_epoch`).
     #[inline]
     pub(super) fn descend(
         &self,
@@ -145,7 +145,7 @@ impl Tree {
         }
     }
 
-    /// Goes down to where a leaf is known by number. The caller has the storage pinned.
+    /// Goes down to where a leaf is known by number. The caller is in an epoch (`Storage::enter_epoch`).
     #[inline]
     pub(super) fn approach_leaf(&self, s: &Storage, target: Target<'_>) -> Result<Approach, Stop> {
         let mut at = Approach { page: self.root(), parent: None };

@@ -38,7 +38,7 @@ impl Tree {
         s: &'s Storage,
         choose: &mut dyn FnMut(&SharedPage<'_>) -> usize,
     ) -> Result<(Steps, LeafRead<'s>), Stop> {
-        let _pin = s.pin();
+        let _epoch = s.enter_epoch();
         let mut steps = Steps::new();
         let at = self.descend_by(s, 0, |page| {
             let slot = choose(page);

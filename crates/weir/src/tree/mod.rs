@@ -138,7 +138,7 @@ impl Tree {
 
     /// Latches the page of `level` that covers `key` for reading, as a scan does.
     fn page_at<'s>(&self, s: &'s Storage, key: &[u8], level: u32) -> Result<PageRead<'s>, Stop> {
-        let _pin = s.pin();
+        let _epoch = s.enter_epoch();
         let at = self.descend(s, Target::At(key), level)?;
         let page = s.pool.read_frame(at.frame, at.page, true).ok_or(Stop::Retry)?;
         if !at.is_still_child(s) {
@@ -161,7 +161,7 @@ impl Tree {
         target: Target<'_>,
         scan: bool,
     ) -> Result<PageRead<'s>, Stop> {
-        let _pin = s.pin();
+        let _epoch = s.enter_epoch();
         let at = self.descend_to_read(s, target, scan)?;
         self.read_leaf_at(s, &at, scan)
     }
@@ -276,7 +276,7 @@ impl Tree {
     /// does the first half for all of them, so that the waits for memory overlap.
     #[inline]
     pub fn approach(&self, s: &Storage, key: &[u8]) -> Hint {
-        let _pin = s.pin();
+        let _epoch = s.enter_epoch();
         match self.approach_leaf(s, Target::At(key)) {
             Ok(approach) => {
                 s.pool.prefetch_slot(s.store.map().slot(approach.page));
@@ -295,7 +295,7 @@ impl Tree {
         to: Target<'_>,
         most: usize,
     ) -> Vec<PageId> {
-        let _pin = s.pin();
+        let _epoch = s.enter_epoch();
         let parent_of = |target| self.approach_leaf(s, target).ok().and_then(|leaf| leaf.parent);
         let Some(parent) = parent_of(from) else { return Vec::new() };
         let shared = s.pool.shared_page(parent.frame);

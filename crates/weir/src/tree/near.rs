@@ -96,7 +96,7 @@ impl Tree {
         key: &[u8],
         near: &Near,
     ) -> Result<LeafRead<'s>, Stop> {
-        let _pin = s.pin();
+        let _epoch = s.enter_epoch();
         if let Some(at) = near.promising(*self) {
             if let Ok(leaf) = self.read_leaf_at(s, &at, false)
                 && covers(&leaf, key)

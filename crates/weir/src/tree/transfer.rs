@@ -112,7 +112,7 @@ impl Tree {
     /// Faults of the storage.
     pub fn end_of_leaf(&self, s: &Storage, key: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
         retry(s, || {
-            let _pin = s.pin();
+            let _epoch = s.enter_epoch();
             let Some(at) = self.approach_leaf(s, Target::At(key))?.parent else { return Ok(None) };
             let parent = s.pool.read_frame(at.frame, at.page, true).ok_or(Stop::Retry)?;
             if !at.is_unchanged(s) {
@@ -127,7 +127,7 @@ impl Tree {
 
     /// The page that a descent to `key` lacks first.
     pub fn missing_page(&self, s: &Storage, key: &[u8]) -> Option<PageId> {
-        let _pin = s.pin();
+        let _epoch = s.enter_epoch();
         match self.descend(s, Target::At(key), 0) {
             Err(Stop::Load(page)) => Some(page),
             _ => None,
