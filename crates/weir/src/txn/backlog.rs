@@ -64,9 +64,9 @@ pub(super) struct Backlog {
     pub waits: Waits,
 }
 
-/// What a writer is told.
+/// What a writer is told of room for one more entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Room {
+enum StagingRoom {
     There,
     Later,
     /// Nobody knows when.
@@ -161,17 +161,17 @@ impl Backlog {
     }
 
     #[inline]
-    fn room(&self) -> Room {
+    fn room(&self) -> StagingRoom {
         let allowed = self.allowed.load(Relaxed);
         if allowed == NO_LIMIT || self.ahead() < allowed {
-            return Room::There;
+            return StagingRoom::There;
         }
-        if self.stuck.load(Relaxed) { Room::None } else { Room::Later }
+        if self.stuck.load(Relaxed) { StagingRoom::None } else { StagingRoom::Later }
     }
 
     /// Whether there is room for more entries, or will be soon.
     pub fn takes_more(&self) -> bool {
-        self.room() != Room::None
+        self.room() != StagingRoom::None
     }
 
     /// Waits for room for one more entry; `false` if nobody knows when there will be. The caller holds no latch.
@@ -185,10 +185,10 @@ impl Backlog {
         is_cancelled: impl Fn() -> bool,
     ) -> Result<bool, LockError> {
         match self.room() {
-            Room::There => Ok(true),
-            Room::None => Ok(false),
+            StagingRoom::There => Ok(true),
+            StagingRoom::None => Ok(false),
             // Without threads nobody makes room. A database that has stopped says so to who writes.
-            Room::Later => {
+            StagingRoom::Later => {
                 self.wait(is_cancelled, || !storage.is_inline() && storage.check().is_ok())
             }
         }
@@ -208,10 +208,10 @@ impl Backlog {
             }
             let mut turn = self.turn.lock();
             match self.room() {
-                Room::Later => drop(self.room.wait_for(&mut turn, LOOK)),
+                StagingRoom::Later => drop(self.room.wait_for(&mut turn, LOOK)),
                 room => {
                     self.waits.ended(started);
-                    return Ok(room == Room::There);
+                    return Ok(room == StagingRoom::There);
                 }
             }
         }
@@ -233,7 +233,7 @@ mod tests {
 
     fn stage(backlog: &Backlog, entries: u64) -> u64 {
         (0..entries)
-            .take_while(|_| backlog.room() == Room::There)
+            .take_while(|_| backlog.room() == StagingRoom::There)
             .map(|_| backlog.note_staged(1))
             .count() as u64
     }
@@ -310,14 +310,14 @@ mod tests {
         assert!(backlog.count(100, NO_DIRTY_LIMIT, None));
         let room = (160 + ALWAYS as u64 - 100) * PER_LEAF;
         assert_eq!(stage(&backlog, 1_000_000), room);
-        assert_eq!(backlog.room(), Room::Later);
+        assert_eq!(backlog.room(), StagingRoom::Later);
         backlog.note_moved(10);
         assert_eq!(stage(&backlog, 1_000_000), 10);
         assert!(backlog.count(1000, NO_DIRTY_LIMIT, None), "far too many");
         backlog.note_moved(3);
         assert_eq!(stage(&backlog, 1_000_000), 3);
         assert!(!backlog.count(10, NO_DIRTY_LIMIT, None));
-        assert_eq!(backlog.room(), Room::There);
+        assert_eq!(backlog.room(), StagingRoom::There);
     }
 
     #[test]
@@ -336,9 +336,9 @@ mod tests {
     fn nobody_waits_for_moves_that_get_nowhere() {
         let backlog = backlog(0);
         assert!(backlog.count(100, NO_DIRTY_LIMIT, None));
-        assert_eq!(backlog.room(), Room::Later);
+        assert_eq!(backlog.room(), StagingRoom::Later);
         backlog.set_stuck(true);
-        assert_eq!(backlog.room(), Room::None);
+        assert_eq!(backlog.room(), StagingRoom::None);
     }
 
     #[test]
@@ -349,7 +349,7 @@ mod tests {
         let looks = std::cell::Cell::new(3);
         let goes_on = || looks.replace(looks.get() - 1) > 0;
         assert_eq!(backlog.wait(|| cancelled.get(), goes_on), Ok(false));
-        assert_eq!((looks.get(), backlog.room()), (-1, Room::Later));
+        assert_eq!((looks.get(), backlog.room()), (-1, StagingRoom::Later));
         let cancel = || {
             cancelled.set(true);
             true
