@@ -61,7 +61,7 @@ use gate::Gate;
 use parking_lot::{Mutex, RwLock};
 use pool::Pool;
 use recovery::Recovery;
-use room::Room;
+use room::PageBudget;
 use spare::Spare;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -155,8 +155,8 @@ pub struct Storage {
     /// Set while the data file can't grow.
     full: Mutex<Option<StoreError>>,
     vain: Vain,
-    /// Room for new pages.
-    room: Room,
+    /// New pages for which there is room on the device.
+    page_budget: PageBudget,
     stopped: OnceLock<Arc<Fault>>,
     checkpointing: Mutex<()>,
     /// Held from when the place of an image, or a page's end, is logged to when the page map says so, but for pages that
@@ -277,7 +277,7 @@ impl Storage {
             policy: options.policy.clone(),
             full: Mutex::default(),
             vain: Vain::default(),
-            room: Room::default(),
+            page_budget: PageBudget::default(),
             stopped: OnceLock::new(),
             checkpointing: Mutex::default(),
             installing: RwLock::default(),

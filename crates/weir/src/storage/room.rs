@@ -38,7 +38,7 @@ const IDLE_TURNS: u32 = 20;
 
 /// New pages that may be made before somebody looks again.
 #[derive(Default)]
-pub(super) struct Room {
+pub(super) struct PageBudget {
     left: AtomicI64,
     /// From here down it is time to look again.
     low: AtomicI64,
@@ -48,7 +48,7 @@ pub(super) struct Room {
     short: AtomicBool,
 }
 
-impl Room {
+impl PageBudget {
     /// Takes so many pages, if that leaves `least`.
     fn take(&self, pages: usize, least: i64) -> bool {
         let taken = |left: i64| Some(left - pages as i64).filter(|left| *left >= least);
@@ -67,12 +67,12 @@ impl Storage {
         }
         let least = match reserve::makes_room() {
             false => 0,
-            true => -self.room.reserve.load(Relaxed) / 2,
+            true => -self.page_budget.reserve.load(Relaxed) / 2,
         };
         let (mut fewest, mut idle) = (u64::MAX, 0);
-        while !self.room.take(pages, least) {
+        while !self.page_budget.take(pages, least) {
             let looked = self.look_for_room(pages);
-            if self.room.take(pages, least) {
+            if self.page_budget.take(pages, least) {
                 break;
             }
             match looked {
@@ -94,8 +94,8 @@ impl Storage {
 
     /// Makes the files longer if half of what was had beforehand is used.
     pub(super) fn look_ahead_for_room(&self) -> Result<(), Fault> {
-        let room = &self.room;
-        if room.short.load(Relaxed) || room.left.load(Relaxed) > room.low.load(Relaxed) {
+        let budget = &self.page_budget;
+        if budget.short.load(Relaxed) || budget.left.load(Relaxed) > budget.low.load(Relaxed) {
             return Ok(());
         }
         match self.look_for_room(0) {
@@ -141,10 +141,10 @@ impl Storage {
             }
         };
         let left = left.min(self.store.room().mapped as i64 - reserve as i64);
-        self.room.left.store(left, Relaxed);
-        self.room.reserve.store(reserve as i64, Relaxed);
-        self.room.low.store(ahead as i64 / 2, Relaxed);
-        self.room.short.store(kept.is_err(), Relaxed);
+        self.page_budget.left.store(left, Relaxed);
+        self.page_budget.reserve.store(reserve as i64, Relaxed);
+        self.page_budget.low.store(ahead as i64 / 2, Relaxed);
+        self.page_budget.short.store(kept.is_err(), Relaxed);
         Ok(kept?)
     }
 
