@@ -173,11 +173,11 @@ impl Redo {
         }
         let start = Lsn(o.segment_bytes);
         let capacity = whole_segments(o.capacity_bytes, o.segment_bytes);
-        let room = Room { segment_bytes: o.segment_bytes, capacity, room: capacity };
+        let sizes = Sizes { segment_bytes: o.segment_bytes, capacity, room: capacity };
         let segments = Segments::empty(disk, o.database_id, 1, start.0);
         let needed = file_bytes(&segments.missing(capacity, o.segment_bytes));
         segments.check_space(o.capacity_bytes, needed, 0)?;
-        Self::start(segments, o, start, start, room, 0)
+        Self::start(segments, o, start, start, sizes, 0)
     }
 
     /// Opens a recovered log, to go on at `end`, where the [`Reader`](crate::Reader) stopped.
@@ -196,7 +196,7 @@ impl Redo {
         o.check()?;
         assert!(checkpoint <= end, "checkpoint {checkpoint} is past the end {end}");
         let layout = Layout::of(&*disk, o.database_id)?;
-        let mut room = Room::of(layout.newest().bytes, o.capacity_bytes, end.0 - checkpoint.0);
+        let mut sizes = Sizes::of(layout.newest().bytes, o.capacity_bytes, end.0 - checkpoint.0);
         let first = layout.at(checkpoint.0).ok_or_else(|| layout.missing(checkpoint))?;
         let segments = Segments::empty(disk, o.database_id, first.number, first.start);
         let kept = layout.between(first, end.0);
@@ -204,19 +204,19 @@ impl Redo {
         let (next, longest) = (first.start + kept.iter().sum::<u64>(), kept.iter().max());
         let check_space = |bytes: u64| {
             let longest = longest.copied().unwrap_or(0);
-            let missing = missing(first.start, next, longest, room.room, bytes);
+            let missing = missing(first.start, next, longest, sizes.room, bytes);
             let needed = file_bytes(&kept) + file_bytes(&missing);
             segments.check_space(o.capacity_bytes, needed, layout.file_bytes())
         };
-        if let Err(error) = check_space(room.segment_bytes) {
+        if let Err(error) = check_space(sizes.segment_bytes) {
             // With segments as they are it takes no more than it did, unless more is asked for.
             let RedoError::NoSpace { .. } = error else { return Err(error) };
             let before = layout.longest();
             check_space(before)?;
-            room.segment_bytes = before;
+            sizes.segment_bytes = before;
         }
         let notes_from = segments.take_over(checkpoint, end)?;
-        Self::start(segments, o, checkpoint, end, room, notes_from)
+        Self::start(segments, o, checkpoint, end, sizes, notes_from)
     }
 
     fn start(
@@ -224,10 +224,10 @@ impl Redo {
         o: &RedoOptions,
         checkpoint: Lsn,
         end: Lsn,
-        room: Room,
+        sizes: Sizes,
         notes_from: u64,
     ) -> Result<Redo, RedoError> {
-        let Room { segment_bytes, capacity, room } = room;
+        let Sizes { segment_bytes, capacity, room } = sizes;
         let wanted = Wanted { checkpoint: checkpoint.0, room, keep: end.0, bytes: segment_bytes };
         segments.arrange(&wanted, usize::MAX).inspect_err(|_| {
             // As far as it can be had: what is left is removed at the next open.
@@ -533,8 +533,8 @@ impl Redo {
     }
 }
 
-/// What a log is given that is being opened.
-struct Room {
+/// How large a log is made when it is created or opened, in bytes.
+struct Sizes {
     /// Payload of the segments that are made.
     segment_bytes: u64,
     /// What is wanted.
@@ -543,14 +543,14 @@ struct Room {
     room: u64,
 }
 
-impl Room {
-    /// That of a log which is `age` long, and has made segments of `now` bytes so far.
-    fn of(now: u64, capacity_bytes: u64, age: u64) -> Room {
+impl Sizes {
+    /// Those of a log which is `age` long, and has made segments of `now` bytes so far.
+    fn of(now: u64, capacity_bytes: u64, age: u64) -> Sizes {
         let capacity = whole_segments(capacity_bytes, next_segment_bytes(now, capacity_bytes));
         let longer = whole_segments(age + user_reserve(age), now) + now;
         let fits = age <= user_limit(capacity);
         let room = if fits { capacity } else { capacity.max(longer) };
-        Room { segment_bytes: next_segment_bytes(now, room), capacity, room }
+        Sizes { segment_bytes: next_segment_bytes(now, room), capacity, room }
     }
 }
 
