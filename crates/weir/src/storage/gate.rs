@@ -77,8 +77,8 @@ pub struct Gate {
     turns: Turns,
     /// What the first waits for, or the last to wait did.
     cause: AtomicU8,
-    log: Pace,
-    dirty: Pace,
+    log: RateLimit,
+    dirty: RateLimit,
 }
 
 /// What is counted, and may be held to a rate.
@@ -105,7 +105,7 @@ impl Rates {
 }
 
 /// Holds a count to a rate.
-struct Pace {
+struct RateLimit {
     /// Writers pass while the count is below.
     open_until: AtomicU64,
     line: Mutex<Line>,
@@ -131,8 +131,8 @@ impl Default for Gate {
             state: AtomicU32::new(0),
             turns: Turns::default(),
             cause: AtomicU8::new(0),
-            log: Pace::default(),
-            dirty: Pace::default(),
+            log: RateLimit::default(),
+            dirty: RateLimit::default(),
         }
     }
 }
@@ -192,14 +192,14 @@ impl Gate {
     }
 }
 
-impl Default for Pace {
+impl Default for RateLimit {
     fn default() -> Self {
         let line = Line { rate: f64::INFINITY, time: Instant::now(), count: 0.0 };
-        Pace { open_until: AtomicU64::new(u64::MAX), line: Mutex::new(line) }
+        RateLimit { open_until: AtomicU64::new(u64::MAX), line: Mutex::new(line) }
     }
 }
 
-impl Pace {
+impl RateLimit {
     fn is_open(&self, count: u64) -> bool {
         count < self.open_until.load(Ordering::Relaxed)
     }
@@ -335,14 +335,14 @@ mod tests {
 
     #[test]
     fn a_count_grows_along_the_line() {
-        let pace = Pace::default();
+        let limit = RateLimit::default();
         let start = Instant::now();
         let mut count = 1_000_000;
-        pace.set_rate(1e6, count, start);
+        limit.set_rate(1e6, count, start);
         // Groups of 100 bytes for 100 ms, each as soon as it may.
         let mut now = start;
         while now < start + 100 * MS {
-            match pace.delay(count, now) {
+            match limit.delay(count, now) {
                 Some(wait) => now += wait,
                 None => count += 100,
             }
@@ -353,12 +353,12 @@ mod tests {
 
     #[test]
     fn an_idle_second_is_not_made_up_for() {
-        let pace = Pace::default();
+        let limit = RateLimit::default();
         let start = Instant::now();
-        pace.set_rate(1e6, 0, start);
+        limit.set_rate(1e6, 0, start);
         let later = start + 1000 * MS;
         let mut count = 600;
-        while pace.delay(count, later).is_none() {
+        while limit.delay(count, later).is_none() {
             count += 100;
         }
         assert!(count <= 101_200, "{count} bytes at once");
@@ -366,13 +366,13 @@ mod tests {
 
     #[test]
     fn a_new_rate_takes_over() {
-        let pace = Pace::default();
+        let limit = RateLimit::default();
         let now = Instant::now();
-        pace.set_rate(1e6, 5000, now);
-        assert_eq!(pace.delay(15_000, now).unwrap(), 10 * MS);
-        pace.set_rate(1e7, 15_000, now);
-        assert_eq!(pace.delay(15_000, now).unwrap(), MS);
-        pace.set_rate(f64::INFINITY, 15_000, now);
-        assert_eq!(pace.delay(15_000, now), None);
+        limit.set_rate(1e6, 5000, now);
+        assert_eq!(limit.delay(15_000, now).unwrap(), 10 * MS);
+        limit.set_rate(1e7, 15_000, now);
+        assert_eq!(limit.delay(15_000, now).unwrap(), MS);
+        limit.set_rate(f64::INFINITY, 15_000, now);
+        assert_eq!(limit.delay(15_000, now), None);
     }
 }
