@@ -34,7 +34,8 @@ pub enum Reason {
     Shutdown,
 }
 
-pub(super) struct Copied {
+/// A dirty page, copied to be written with the others of its batch.
+pub(super) struct CopiedPage {
     frame: u32,
     page: PageId,
     page_lsn: Lsn,
@@ -45,7 +46,7 @@ pub(super) struct Copied {
     alike: u32,
 }
 
-impl Copied {
+impl CopiedPage {
     /// What the store is to write; `bytes`: of the batch.
     pub(super) fn to_store<'b>(&self, bytes: &'b [u8]) -> PageCopy<'b> {
         PageCopy {
@@ -137,7 +138,7 @@ impl Storage {
     }
 
     /// Copies a dirty page and marks it being written, holding the checkpoint at its recovery LSN.
-    pub(super) fn copy_page(&self, frame: u32, copied: &mut Vec<Copied>, bytes: &mut Vec<u8>) {
+    pub(super) fn copy_page(&self, frame: u32, copied: &mut Vec<CopiedPage>, bytes: &mut Vec<u8>) {
         let state = self.pool.frame(frame);
         if state.state.load(Ordering::Relaxed) & (DIRTY | WRITING) != DIRTY {
             return;
@@ -160,7 +161,7 @@ impl Storage {
                 let page = unsafe { &*self.pool.ptr(frame) };
                 let start = bytes.len();
                 let hole = page.append_used(bytes);
-                copied.push(Copied {
+                copied.push(CopiedPage {
                     frame,
                     page: page.id(),
                     page_lsn: page.lsn(),
@@ -177,7 +178,7 @@ impl Storage {
     /// Logs where the pages are now, and points the map there.
     pub(super) fn relocate(
         &self,
-        copied: &[Copied],
+        copied: &[CopiedPage],
         moved: &[Relocation],
         guard: Lsn,
     ) -> Result<(), Fault> {
@@ -224,7 +225,7 @@ impl Storage {
     }
 
     /// Makes pages whose write failed dirty again, as long as they were.
-    fn put_back(&self, copied: &[Copied]) {
+    fn put_back(&self, copied: &[CopiedPage]) {
         for c in copied {
             let state = self.pool.frame(c.frame);
             let mut list = self.pool.flush.lock();
