@@ -12,7 +12,7 @@ const STEP_BYTES: u64 = 4 << 20;
 
 /// How far a copy of the log has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Copied {
+pub struct CopyProgress {
     /// Everything before is copied; anywhere in a group.
     to: Lsn,
     /// Where the last group begins that does so before `to` or there.
@@ -21,10 +21,10 @@ pub struct Copied {
     next: Lsn,
 }
 
-impl Copied {
+impl CopyProgress {
     /// Nothing is copied yet of what is from `lsn` on, the start of a group.
-    pub fn begin(lsn: Lsn) -> Copied {
-        Copied { to: lsn, group: lsn, next: lsn }
+    pub fn begin(lsn: Lsn) -> CopyProgress {
+        CopyProgress { to: lsn, group: lsn, next: lsn }
     }
 
     /// Everything before is copied. The log needn't be readable from here: it may be in the middle of a group.
@@ -32,14 +32,14 @@ impl Copied {
         self.to
     }
 
-    /// How far the checkpoint may go meanwhile: the start of a group, not behind [`Copied::to`].
+    /// How far the checkpoint may go meanwhile: the start of a group, not behind [`CopyProgress::to`].
     pub fn bound(&self) -> Lsn {
         self.group
     }
 
     /// What follows, up to `to`, is copied, too. Where it makes no sense, no later group is known.
-    fn go_on(self, bytes: &[u8], to: Lsn) -> Copied {
-        let Copied { to: from, mut group, mut next } = self;
+    fn go_on(self, bytes: &[u8], to: Lsn) -> CopyProgress {
+        let CopyProgress { to: from, mut group, mut next } = self;
         while next < to {
             group = next;
             let len = group_len(&bytes[(next.0 - from.0) as usize..]);
@@ -48,7 +48,7 @@ impl Copied {
         if next == to {
             group = next;
         }
-        Copied { to, group, next }
+        CopyProgress { to, group, next }
     }
 }
 
@@ -60,10 +60,10 @@ impl Redo {
     /// `SegmentMissing` when the checkpoint has passed what is copied; the disks'. Here nothing has changed.
     pub fn copy_log(
         &self,
-        mut copied: Copied,
+        mut copied: CopyProgress,
         end: Lsn,
         to: &dyn Disk,
-    ) -> Result<Copied, RedoError> {
+    ) -> Result<CopyProgress, RedoError> {
         let at = copied.to;
         assert!(at <= end && end <= self.durable(), "copy of {at} to {end}");
         let Some(segment) = self.segments.find(at.0) else {
@@ -109,7 +109,7 @@ mod tests {
     fn the_bound_is_where_a_group_begins() {
         let (log, begin) = (log(), 1 << 20);
         for step in (8..=80).step_by(8) {
-            let mut copied = Copied::begin(Lsn(begin));
+            let mut copied = CopyProgress::begin(Lsn(begin));
             while copied.to() < Lsn(begin + 80) {
                 let from = (copied.to().0 - begin) as usize;
                 let to = (from + step).min(80);
@@ -124,7 +124,8 @@ mod tests {
     fn the_bound_stays_before_what_is_no_group() {
         let mut log = log();
         log[16..20].fill(0);
-        let copied = Copied::begin(Lsn(0)).go_on(&log[..32], Lsn(32)).go_on(&log[32..], Lsn(80));
+        let copied =
+            CopyProgress::begin(Lsn(0)).go_on(&log[..32], Lsn(32)).go_on(&log[32..], Lsn(80));
         assert_eq!((copied.to(), copied.bound()), (Lsn(80), Lsn(16)));
     }
 }

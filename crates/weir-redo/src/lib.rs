@@ -110,7 +110,7 @@ mod sync;
 mod witness;
 mod writer;
 
-pub use copy::Copied;
+pub use copy::CopyProgress;
 pub use error::RedoError;
 pub use format::{
     FORMAT_VERSION, GROUP_ALIGN, GROUP_HEADER_BYTES, MAX_GROUP_BYTES, MAX_PAYLOAD_BYTES,

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_os::Disk;
 use weir_page::Lsn;
-use weir_redo::Copied;
+use weir_redo::CopyProgress;
 use weir_store::{Control, DataCopy, UNIT, write_first_control};
 
 /// A backup that has copied nothing of the log for that long is given up for a writer who waits for the log.
@@ -82,7 +82,7 @@ pub struct Copying {
 /// What is copied next.
 #[derive(Clone, Copy)]
 enum Stage {
-    Log(Copied),
+    Log(CopyProgress),
     Data(u64),
     Done,
     Failed,
@@ -134,7 +134,7 @@ impl Storage {
             to,
             control: Control { map_bytes, map_version, dirty_table, ..control },
             data,
-            stage: Stage::Log(Copied::begin(checkpoint)),
+            stage: Stage::Log(CopyProgress::begin(checkpoint)),
             done_bytes: map_bytes,
             all_bytes,
         };
