@@ -13,7 +13,7 @@ use crate::key::long::{PLAIN, is_short_form};
 use crate::lock::{Mode, RangeMode};
 use crate::schema::KeyOf;
 use crate::tree::Tree;
-pub use crate::txn::Copied as RawPlace;
+pub use crate::txn::EntryPlace as RawPlace;
 use crate::txn::{
     Batch, Direction, HeldSnapshot, Look, MergedScan, Range, Scan, ScanStop, Staging, View,
 };

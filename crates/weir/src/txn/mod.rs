@@ -39,7 +39,7 @@ pub use merged::MergedScan;
 pub use prepare::Resurrected;
 pub use read::{Look, View, whole};
 pub use run::Pair;
-pub use scan::{Batch, Copied, Direction, Range, Row, Scan, ScanStop};
+pub use scan::{Batch, Direction, EntryPlace, Range, Row, Scan, ScanStop};
 pub use snapshots::Reader;
 pub use staging::{HeldStaging, Staging, Stagings};
 pub use status::State;

@@ -91,7 +91,7 @@ pub struct Scan {
 /// Where an entry lies in a scan's buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
-pub struct Copied {
+pub struct EntryPlace {
     /// Where its key begins.
     pub key: u32,
     /// Where its key ends and its value begins.
@@ -108,7 +108,7 @@ pub struct Copied {
     pub(super) deleted: bool,
 }
 
-impl Copied {
+impl EntryPlace {
     /// Whether it is given by itself: its value isn't here, or it is outdated, or its key has more than `key_bytes_max`.
     #[inline]
     fn is_apart(&self, key_bytes_max: usize) -> bool {
@@ -122,14 +122,14 @@ pub struct Batch<'a> {
     /// Their keys and values.
     pub bytes: &'a [u8],
     /// Where in `bytes` each of them lies.
-    pub entries: &'a [Copied],
+    pub entries: &'a [EntryPlace],
 }
 
 /// Entries that were copied together.
 #[derive(Default)]
 pub(super) struct Copies {
     bytes: Vec<u8>,
-    entries: Vec<Copied>,
+    entries: Vec<EntryPlace>,
 }
 
 thread_local! {
@@ -162,11 +162,11 @@ impl Copies {
 
     /// Adds an entry that lies in `bytes`.
     #[inline]
-    fn push(&mut self, entry: &Copied, bytes: &[u8]) {
+    fn push(&mut self, entry: &EntryPlace, bytes: &[u8]) {
         let key = self.bytes.len() as u32;
         self.bytes.extend_from_slice(&bytes[entry.key as usize..entry.end as usize]);
         let value = key + (entry.value - entry.key);
-        self.entries.push(Copied { key, value, end: self.bytes.len() as u32, ..*entry });
+        self.entries.push(EntryPlace { key, value, end: self.bytes.len() as u32, ..*entry });
     }
 }
 
@@ -302,7 +302,7 @@ impl Scan {
 
     #[inline(always)]
     fn row(&self, at: usize) -> Row<'_> {
-        let Copied { key, value, end, overflow, outdated, hides, deleted } =
+        let EntryPlace { key, value, end, overflow, outdated, hides, deleted } =
             self.copies.entries[at];
         let (key, value) = (
             &self.copies.bytes[key as usize..value as usize],
@@ -350,7 +350,7 @@ impl Scan {
     #[inline]
     pub fn take_copied(&mut self, key_bytes_max: usize) -> Batch<'_> {
         let rest = &self.copies.entries[self.next..];
-        let apart = |row: &Copied| row.is_apart(key_bytes_max);
+        let apart = |row: &EntryPlace| row.is_apart(key_bytes_max);
         let here = rest.iter().position(apart).unwrap_or(rest.len());
         self.next += here;
         Batch { bytes: &self.copies.bytes, entries: &rest[..here] }
@@ -365,7 +365,7 @@ impl Scan {
         key_bytes_max: usize,
         together: &'a mut Copies,
     ) -> (Batch<'a>, bool) {
-        let apart = |row: &Copied| row.is_apart(key_bytes_max);
+        let apart = |row: &EntryPlace| row.is_apart(key_bytes_max);
         let mut last_is_others = false;
         // Behind the last that is given: what is hidden may be followed by nothing.
         let (mut our_next, mut others_next) = (self.next, other.next);
@@ -417,7 +417,7 @@ impl Scan {
     }
 
     #[inline]
-    fn key(&self, row: &Copied) -> &[u8] {
+    fn key(&self, row: &EntryPlace) -> &[u8] {
         &self.copies.bytes[row.key as usize..row.value as usize]
     }
 
@@ -524,7 +524,7 @@ mod tests {
         let grown = |bytes| {
             let mut copies = Copies::with_room();
             copies.bytes.reserve(bytes);
-            copies.entries.push(Copied {
+            copies.entries.push(EntryPlace {
                 key: 0,
                 value: 0,
                 end: 0,

@@ -1,7 +1,7 @@
 //! What a scan copies of a leaf: the versions that its look gives, under the leaf's latch; and how it has the leaves
 //! read that come next.
 
-use super::{Copied, Direction, Look, Range, Scan, ScanStop};
+use super::{Direction, EntryPlace, Look, Range, Scan, ScanStop};
 use crate::lock::RangeMode;
 use crate::storage::{Fault, Restart, Stop, Storage};
 use crate::tree::Target;
@@ -67,7 +67,7 @@ impl Scan {
         let entry = self.copies.bytes.len() / self.copies.entries.len().max(1);
         self.copies.clear();
         self.copies.bytes.reserve((entry * self.most).min(ROOM_AT_ONCE));
-        self.copies.entries.reserve(self.most.min(ROOM_AT_ONCE / size_of::<Copied>()));
+        self.copies.entries.reserve(self.most.min(ROOM_AT_ONCE / size_of::<EntryPlace>()));
     }
 
     /// Reads the leaf that is missing together with those behind it, and has more read meanwhile from now on.
@@ -426,7 +426,15 @@ impl Scan {
     fn note(&mut self, key: usize, value: usize, flags: Flags, outdated: bool) {
         let (key, value, end) = (key as u32, value as u32, self.copies.bytes.len() as u32);
         let Flags { deleted, overflow, hides } = flags;
-        self.copies.entries.push(Copied { key, value, end, overflow, outdated, hides, deleted });
+        self.copies.entries.push(EntryPlace {
+            key,
+            value,
+            end,
+            overflow,
+            outdated,
+            hides,
+            deleted,
+        });
     }
 }
 
