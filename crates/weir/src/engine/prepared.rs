@@ -5,7 +5,7 @@
 
 use super::Database;
 use super::error::{Error, Result};
-use super::table::{Home, Table, Use, Waits};
+use super::table::{Home, Table, Use, WaitLimit};
 use super::transaction::Transaction;
 use crate::txn::{Durability, Resurrected, Txn};
 use crossbeam_utils::CachePadded;
@@ -54,7 +54,7 @@ impl Registry {
             for table in tables.clone() {
                 let def = table.0.def()?;
                 if def.trees().any(|tree| trees.contains(&tree.id)) {
-                    let mut of_table = Use::of(table, Waits::of(Duration::ZERO))?;
+                    let mut of_table = Use::of(table, WaitLimit::of(Duration::ZERO))?;
                     of_table.begin_writing();
                     used.push(of_table);
                 }

@@ -3,7 +3,7 @@
 use super::ddl::Changes;
 use super::error::{Error, Result};
 use super::patience::Patience;
-use super::table::{Table, Use, Waits};
+use super::table::{Table, Use, WaitLimit};
 use super::{Database, Inner};
 use crate::tree::Tree;
 use crate::tree::bulk::Fill;
@@ -61,7 +61,7 @@ impl Changes<'_> {
         db.home.check(table)?;
         db.prepare_for_work()?;
         let is_cancelled = &|| patience.has_ended();
-        let used = Use::of(table, Waits { timeout: patience.timeout(), is_cancelled })?;
+        let used = Use::of(table, WaitLimit { timeout: patience.timeout(), is_cancelled })?;
         let mut all = db.reorganize(used.def.primary, Fill::Whole, patience)?;
         for index in &used.def.indexes {
             if let Some(staging) = &index.staging {

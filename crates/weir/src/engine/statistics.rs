@@ -8,7 +8,7 @@ use super::catalog::TableDef;
 use super::error::{Error, Result};
 use super::scan::{RawRange, tree_of};
 use super::stem::stored_range;
-use super::table::{Table, Use, Waits};
+use super::table::{Table, Use, WaitLimit};
 use crate::schema::KeyOf;
 use crate::tree::Tree;
 use weir_page::PAGE_SIZE;
@@ -163,7 +163,7 @@ impl Database {
 
     fn used(&self, table: &Table) -> Result<Use> {
         self.0.home.check(table)?;
-        Use::of(table, Waits::of(self.0.options.lock_wait_timeout))
+        Use::of(table, WaitLimit::of(self.0.options.lock_wait_timeout))
     }
 
     /// About how large a tree is.

@@ -37,16 +37,16 @@ pub struct Table(pub(super) Arc<Shared>);
 
 /// How long a user waits for whoever changes a table's definition.
 #[derive(Clone, Copy)]
-pub(super) struct Waits<'a> {
+pub(super) struct WaitLimit<'a> {
     pub timeout: Duration,
     /// Whether the wait is to end before.
     pub is_cancelled: &'a dyn Fn() -> bool,
 }
 
-impl Waits<'_> {
-    /// Waits that nobody ends.
-    pub fn of(timeout: Duration) -> Waits<'static> {
-        Waits { timeout, is_cancelled: &|| false }
+impl WaitLimit<'_> {
+    /// The timeout alone: nobody ends the wait.
+    pub fn of(timeout: Duration) -> WaitLimit<'static> {
+        WaitLimit { timeout, is_cancelled: &|| false }
     }
 }
 
@@ -65,8 +65,8 @@ pub(super) struct Use {
 
 impl Use {
     /// Begins to use a table, after waiting for whoever changes it.
-    pub fn of(table: &Table, waits: Waits<'_>) -> Result<Use> {
-        let def = table.0.enter(waits)?;
+    pub fn of(table: &Table, limit: WaitLimit<'_>) -> Result<Use> {
+        let def = table.0.enter(limit)?;
         Ok(Use { shared: table.0.clone(), def, writes: false, notes: None })
     }
 
@@ -198,8 +198,8 @@ impl Shared {
     }
 
     /// Begins to use the table: its definition stays as it is until [`Shared::leave`].
-    fn enter(&self, waits: Waits<'_>) -> Result<Arc<TableDef>> {
-        let mut users = self.users_once(waits)?;
+    fn enter(&self, limit: WaitLimit<'_>) -> Result<Arc<TableDef>> {
+        let mut users = self.users_once(limit)?;
         let def = self.def_of(&users)?;
         users.shared += 1;
         Ok(def)
@@ -213,15 +213,15 @@ impl Shared {
     }
 
     /// The users, once nobody keeps others from joining them. Mostly nobody does, and the clock isn't asked.
-    fn users_once(&self, waits: Waits<'_>) -> Result<MutexGuard<'_, Users>> {
+    fn users_once(&self, limit: WaitLimit<'_>) -> Result<MutexGuard<'_, Users>> {
         let mut users = self.users.lock();
         if !users.exclusive {
             return Ok(users);
         }
         let _blocked = Blocked::begin();
-        let deadline = Instant::now().checked_add(waits.timeout);
+        let deadline = Instant::now().checked_add(limit.timeout);
         while users.exclusive {
-            if (waits.is_cancelled)() {
+            if (limit.is_cancelled)() {
                 return Err(Error::Cancelled);
             }
             let now = Instant::now();

@@ -5,7 +5,7 @@ use super::catalog::TableDef;
 use super::error::{Error, Result};
 use super::prepared::Committed;
 use super::savepoint::{Rollbacks, Savepoint};
-use super::table::{Table, Use, Waits};
+use super::table::{Table, Use, WaitLimit};
 use super::typed::Encoded;
 use super::write::Writer;
 use crate::storage::Fault;
@@ -215,11 +215,11 @@ impl Transaction {
         }
         self.db.home.check(table)?;
         let txn = self.txn.as_ref().ok_or(Error::Ended)?;
-        let waits = Waits {
+        let limit = WaitLimit {
             timeout: self.db.options.lock_wait_timeout,
             is_cancelled: &|| txn.is_cancelled(),
         };
-        let used = Use::of(table, waits).inspect_err(|error| note_cancelled(txn, error))?;
+        let used = Use::of(table, limit).inspect_err(|error| note_cancelled(txn, error))?;
         self.used.push(used);
         Ok(self.used.len() - 1)
     }
