@@ -14,11 +14,11 @@ pub(super) struct Wait {
     pub(super) weight: u64,
 }
 
-type Waits = HashMap<TxnId, Wait>;
+type WaitMap = HashMap<TxnId, Wait>;
 
 impl LockTable {
     /// Ends one wait of each cycle that can be reached from `start`.
-    pub(super) fn resolve_deadlocks(&self, waits: &mut Waits, start: TxnId) {
+    pub(super) fn resolve_deadlocks(&self, waits: &mut WaitMap, start: TxnId) {
         while let Some(cycle) = self.find_cycle(waits, start) {
             let weight = |txn: &TxnId| waits.get(txn).map_or(u64::MAX, |wait| wait.weight);
             let victim = cycle.into_iter().min_by(|one, other| {
@@ -40,7 +40,7 @@ impl LockTable {
     }
 
     /// A cycle of waiting transactions that can be reached from `start`.
-    fn find_cycle(&self, waits: &Waits, start: TxnId) -> Option<Vec<TxnId>> {
+    fn find_cycle(&self, waits: &WaitMap, start: TxnId) -> Option<Vec<TxnId>> {
         let mut edges = Edges { table: self, waits, of: HashMap::new() };
         let mut done = HashSet::new();
         // The path from `start`, each with those of its edges that have not been followed.
@@ -65,7 +65,7 @@ impl LockTable {
 /// Edges "waits for", read one queue at a time.
 struct Edges<'a> {
     table: &'a LockTable,
-    waits: &'a Waits,
+    waits: &'a WaitMap,
     of: HashMap<TxnId, Vec<TxnId>>,
 }
 
