@@ -365,7 +365,7 @@ impl LockTable {
 
     /// Every lock held and waited for, in order of tree, key, and grant or arrival. Each queue is
     /// consistent; the table is not stopped as a whole.
-    pub fn snapshot(&self) -> Vec<LockInfo> {
+    pub fn describe(&self) -> Vec<LockInfo> {
         let mut infos = Vec::new();
         for shard in &self.queues {
             for queue in shard.queues.lock().iter() {

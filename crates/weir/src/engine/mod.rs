@@ -290,7 +290,7 @@ impl Database {
     /// Row and range locks that readers hold or somebody waits for, and who waits for whom. Those in tree
     /// 0 are waits for the end of the transaction that the key names.
     pub fn locks(&self) -> Vec<LockInfo> {
-        self.0.shared.locks.snapshot()
+        self.0.shared.locks.describe()
     }
 
     /// Has `observer` called with each transaction that begins to wait for a lock, and all who are in its way

@@ -309,7 +309,7 @@ pub struct TransactionInfo {
 
 impl TransactionInfo {
     pub(super) fn all(shared: &Transactions) -> Vec<TransactionInfo> {
-        let locks = shared.locks.snapshot();
+        let locks = shared.locks.describe();
         let info = |running: Running| {
             let Running { txn: id, age, undo_records, prepared } = running;
             let waits = locks.iter().filter(|lock| lock.txn == id);

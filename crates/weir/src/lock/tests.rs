@@ -32,7 +32,7 @@ fn lock_inline(table: &LockTable, txn: u64, key: &[u8], mode: Mode) -> Result<()
 }
 
 fn await_waiters(table: &LockTable, count: usize) {
-    while table.snapshot().iter().filter(|info| info.wait.is_some()).count() < count {
+    while table.describe().iter().filter(|info| info.wait.is_some()).count() < count {
         thread::yield_now();
     }
 }
@@ -104,7 +104,7 @@ fn readers_do_not_pass_a_waiting_writer() {
             table.release_all(TxnId(3));
         });
         await_waiters(&table, 2);
-        let waits: Vec<_> = table.snapshot().into_iter().filter_map(|info| info.wait).collect();
+        let waits: Vec<_> = table.describe().into_iter().filter_map(|info| info.wait).collect();
         assert_eq!(waits[0].waits_for, [TxnId(1)]);
         assert_eq!(waits[1].waits_for, [TxnId(2)]);
         // An upgrade goes ahead of both.
@@ -539,7 +539,7 @@ fn an_observer_is_told_all_who_are_in_the_way() {
         assert_eq!(lock_inline(table, 6, b"k", Mode::Exclusive), Err(LockError::Timeout));
         // Each ends once it has what it waited for, so that the next goes on.
         for txn in 1..=5 {
-            while !table.snapshot().iter().any(|info| info.txn == TxnId(txn) && info.wait.is_none())
+            while !table.describe().iter().any(|info| info.txn == TxnId(txn) && info.wait.is_none())
             {
                 thread::yield_now();
             }

@@ -156,7 +156,7 @@ fn a_rollback_that_fails_for_good_ends_the_waits_for_its_rows() {
     std::thread::scope(|scope| {
         let mut waiter = endless();
         let waits = scope.spawn(move || waiter.write(tree, &[50], Op::Upsert(b"mine")));
-        while bed.txns.locks.snapshot().iter().all(|lock| lock.wait.is_none()) {
+        while bed.txns.locks.describe().iter().all(|lock| lock.wait.is_none()) {
             std::thread::yield_now();
         }
         let at = bed.disk.operations();
