@@ -160,10 +160,10 @@ impl RangeLocks {
         holders.next().map(|(holder, _)| *holder)
     }
 
-    /// Whether the key lies in another transaction's exclusive range. Never waits; meant to be called under the
-    /// leaf's latch.
+    /// Whether the key lies in another transaction's exclusive range, of keys or of rows, so that others can't even read
+    /// it under lock. Never waits; meant to be called under the leaf's latch.
     #[inline]
-    pub fn is_exclusive(&self, txn: TxnId, tree: TreeId, key: &[u8]) -> bool {
+    pub fn is_exclusive_to_another(&self, txn: TxnId, tree: TreeId, key: &[u8]) -> bool {
         // Relaxed: as in `holder`.
         if self.holders.load(Ordering::Relaxed) == 0 {
             return false;

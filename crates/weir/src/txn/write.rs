@@ -313,7 +313,7 @@ impl Txn {
         }
         let locks = &self.shared.locks;
         !locks.conflicts(self.id, tree.id, key, Mode::Shared)
-            && !locks.ranges.is_exclusive(self.id, tree.id, key)
+            && !locks.ranges.is_exclusive_to_another(self.id, tree.id, key)
     }
 
     /// Whether the transaction has a snapshot that doesn't cover the version.
