@@ -2,6 +2,7 @@
 
 use super::history::History;
 use super::lane::{LANE_DIRECTORY, LaneUse, UndoPlace, set_ends};
+use super::undo_record::{Former, OwnedUndo, Taken};
 use super::{Durability, Savepoint, State, Txn, TxnError};
 use crate::storage::{Fault, Mtr, Need, Restart, Stop, Storage, on_reserve, retry};
 use crate::tree::overflow::{self, Left, free_second};
@@ -9,73 +10,12 @@ use crate::tree::{Tree, past_damage};
 use std::sync::atomic::Ordering;
 use weir_page::overflow::Reference;
 use weir_page::undo::{self, State as LaneState};
-use weir_page::version::{Delta, Entry, Flags, UndoPtr, Version};
-use weir_page::{Lsn, PageId, Redo, TreeId, TxnId, Undo};
+use weir_page::version::{Entry, UndoPtr, Version};
+use weir_page::{Lsn, PageId, Redo, TreeId, TxnId};
 use weir_redo::Appended;
 
 /// Most undo pages that a commit gives up itself; more are left to purge.
 const COMMIT_FREES: usize = 8;
-
-/// An undo record read out of its page.
-struct Taken {
-    at: u16,
-    prev: u16,
-    first: bool,
-    undo: OwnedUndo,
-}
-
-/// An entry as it was before a write.
-struct Former {
-    flags: Flags,
-    version: Option<Version>,
-    value: Vec<u8>,
-}
-
-impl Taken {
-    /// The state before the write of an entry whose value is this; dead where there was none. `None` if the record
-    /// doesn't fit the value.
-    fn former(&self, value: &[u8]) -> Option<Former> {
-        match &self.undo {
-            OwnedUndo::Update { flags, version, delta, .. } => {
-                let delta = delta.as_delta();
-                let before = || delta.apply(value);
-                let (flags, version) = (*flags, *version);
-                delta.fits(value.len()).then(|| Former { flags, version, value: before() })
-            }
-            OwnedUndo::Delete { flags, version, .. } => {
-                Some(Former { flags: *flags, version: *version, value: value.to_vec() })
-            }
-            _ => {
-                let flags = Flags { deleted: true, ..Flags::default() };
-                Some(Former { flags, version: None, value: Vec::new() })
-            }
-        }
-    }
-}
-
-/// An undo record that outlives its page's latch.
-pub(super) enum OwnedUndo {
-    Insert { tree: TreeId, key: Vec<u8> },
-    Update { tree: TreeId, key: Vec<u8>, flags: Flags, version: Option<Version>, delta: OwnedDelta },
-    Delete { tree: TreeId, key: Vec<u8>, flags: Flags, version: Option<Version> },
-    Prepare,
-    Overflow { first: PageId },
-    CreateTree { root: PageId },
-    DropTree { root: PageId },
-}
-
-/// A delta that owns its bytes.
-pub(super) struct OwnedDelta {
-    front: usize,
-    back: usize,
-    pub middle: Vec<u8>,
-}
-
-impl OwnedDelta {
-    fn as_delta(&self) -> Delta<'_> {
-        Delta { front: self.front, back: self.back, middle: &self.middle }
-    }
-}
 
 /// What an attempt to put an entry back came to.
 enum Restored {
@@ -87,32 +27,6 @@ enum Restored {
     NoRoom,
     /// The entry goes, and with it its chain, of which a page is gone.
     ChainShorter,
-}
-
-impl OwnedUndo {
-    pub fn from(undo: Undo<'_>) -> OwnedUndo {
-        match undo {
-            Undo::Insert { tree, key } => OwnedUndo::Insert { tree, key: key.to_vec() },
-            Undo::Update { tree, key, flags, version, delta } => OwnedUndo::Update {
-                tree,
-                key: key.to_vec(),
-                flags,
-                version,
-                delta: OwnedDelta {
-                    front: delta.front,
-                    back: delta.back,
-                    middle: delta.middle.to_vec(),
-                },
-            },
-            Undo::Delete { tree, key, flags, version } => {
-                OwnedUndo::Delete { tree, key: key.to_vec(), flags, version }
-            }
-            Undo::Prepare { .. } => OwnedUndo::Prepare,
-            Undo::Overflow { first } => OwnedUndo::Overflow { first },
-            Undo::CreateTree { root } => OwnedUndo::CreateTree { root },
-            Undo::DropTree { root } => OwnedUndo::DropTree { root },
-        }
-    }
 }
 
 impl Txn {

@@ -31,6 +31,7 @@ mod staging;
 mod status;
 #[cfg(test)]
 pub(crate) mod tests;
+mod undo_record;
 mod versions;
 mod write;
 

@@ -11,9 +11,9 @@
 //! entry that is left dead: everybody sees that it is.
 
 use super::Transactions;
-use super::end::OwnedUndo;
 use super::history::History;
 use super::lane::{LANE_DIRECTORY, UndoPlace, set_ends};
+use super::undo_record::OwnedUndo;
 use crate::storage::{Fault, Mtr, Need, Restart, Step, Storage, retry};
 use crate::tree::overflow::{self, Left, free_second};
 use crate::tree::run::{self, LEAVES, LEAVES_AHEAD};
