@@ -2,7 +2,7 @@
 
 use super::history::History;
 use super::lane::{LANE_DIRECTORY, LaneUse, UndoPlace, set_ends};
-use super::undo_record::{Former, OwnedUndo, Taken};
+use super::undo_record::{Former, OwnedUndo, UndoRecord};
 use super::{Durability, Savepoint, State, Txn, TxnError};
 use crate::storage::{Fault, Mtr, Need, Restart, Stop, Storage, on_reserve, retry};
 use crate::tree::overflow::{self, Left, free_second};
@@ -233,36 +233,41 @@ impl Txn {
         self.drop_empty_tail()?;
         let lane = self.lane.expect("a transaction with undo has a lane");
         let s = &*self.shared.storage;
-        let taken = retry(s, || {
+        let record = retry(s, || {
             let page = s.read(lane.tail, false)?;
             let at = undo::last(&page);
             let r = undo::record(&page, at)
                 .ok_or_else(|| Fault::page(lane.tail, format!("no undo record at {at}")))?;
             let undo = OwnedUndo::from(r.undo);
-            Ok::<_, Restart<Fault>>(Taken { at, prev: r.prev, first: r.first.is_some(), undo })
+            Ok::<_, Restart<Fault>>(UndoRecord { at, prev: r.prev, first: r.first.is_some(), undo })
         })?;
-        let tail = match self.take_back(s, lane, &taken) {
+        let tail = match self.take_back(s, lane, &record) {
             // What it has changed is lost.
             Err(TxnError::Fault(fault)) if s.gives_up(&fault) => {
                 self.half_done = true;
-                self.pop_alone(s, lane, &taken)?
+                self.pop_alone(s, lane, &record)?
             }
             tail => tail?,
         };
         self.lane = Some(LaneUse { tail, ..lane });
-        Ok(taken.first)
+        Ok(record.first)
     }
 
     /// Takes back a write, and its record off the lane; returns the lane's last page.
-    fn take_back(&self, s: &Storage, lane: LaneUse, taken: &Taken) -> Result<PageId, TxnError> {
+    fn take_back(
+        &self,
+        s: &Storage,
+        lane: LaneUse,
+        record: &UndoRecord,
+    ) -> Result<PageId, TxnError> {
         let mut tail = lane.tail;
         let mut pop = |mtr: &mut Mtr<'_>| {
-            tail = self.pop(mtr, lane, taken)?;
+            tail = self.pop(mtr, lane, record)?;
             Ok(())
         };
-        match &taken.undo {
+        match &record.undo {
             OwnedUndo::Prepare | OwnedUndo::DropTree { .. } => {
-                return self.pop_alone(s, lane, taken);
+                return self.pop_alone(s, lane, record);
             }
             OwnedUndo::Overflow { first } => {
                 overflow::free(s, *first, &mut pop)?;
@@ -273,16 +278,21 @@ impl Txn {
             OwnedUndo::Insert { tree, key }
             | OwnedUndo::Update { tree, key, .. }
             | OwnedUndo::Delete { tree, key, .. } => {
-                return self.restore(s, lane, Tree::new(*tree), key, taken);
+                return self.restore(s, lane, Tree::new(*tree), key, record);
             }
         }
         Ok(tail)
     }
 
-    fn pop_alone(&self, s: &Storage, lane: LaneUse, taken: &Taken) -> Result<PageId, TxnError> {
+    fn pop_alone(
+        &self,
+        s: &Storage,
+        lane: LaneUse,
+        record: &UndoRecord,
+    ) -> Result<PageId, TxnError> {
         let popped = retry(s, || {
             let mut mtr = s.mtr(Need::log(256))?;
-            let tail = self.pop(&mut mtr, lane, taken)?;
+            let tail = self.pop(&mut mtr, lane, record)?;
             mtr.commit();
             Ok::<_, Restart<Fault>>(tail)
         });
@@ -319,11 +329,11 @@ impl Txn {
         lane: LaneUse,
         tree: Tree,
         key: &[u8],
-        taken: &Taken,
+        record: &UndoRecord,
     ) -> Result<PageId, TxnError> {
         let mut lost = Vec::new();
         loop {
-            let step = |lost: &[PageId]| self.try_restore(s, lane, tree, key, taken, lost);
+            let step = |lost: &[PageId]| self.try_restore(s, lane, tree, key, record, lost);
             match past_damage(s, &mut lost, step)? {
                 Restored::Done { tail, sparse } => {
                     if sparse {
@@ -346,13 +356,13 @@ impl Txn {
         lane: LaneUse,
         tree: Tree,
         key: &[u8],
-        taken: &Taken,
+        record: &UndoRecord,
         lost: &[PageId],
     ) -> Result<Restored, Restart<Fault>> {
         let mut mtr = s.mtr(Need::log(256 + key.len() + 2 * weir_page::node::MAX_INLINE))?;
         let at = tree.slot_near(&mut mtr, key, &self.near)?;
-        let place = UndoPtr { page: lane.tail, offset: taken.at };
-        let undo = match &taken.undo {
+        let place = UndoPtr { page: lane.tail, offset: record.at };
+        let undo = match &record.undo {
             OwnedUndo::Insert { .. } => place.of_insert(),
             _ => place,
         };
@@ -360,7 +370,7 @@ impl Txn {
             .entry(&mtr)
             .filter(|e| e.version == Some(Version { txn: self.id, undo }))
             .ok_or_else(|| Fault::page(at.leaf, "an entry to be rolled back isn't the newest"))?;
-        let Former { flags, version, value } = taken
+        let Former { flags, version, value } = record
             .former(e.value)
             .ok_or_else(|| Fault::page(lane.tail, "undo record doesn't fit its entry"))?;
         // What was dead before, and seen to be dead by everybody, must not come back: purge may have
@@ -379,7 +389,7 @@ impl Txn {
             mtr.commit();
             return Ok(Restored::ChainShorter);
         }
-        mtr_latch_pop(&mut mtr, lane, taken)?;
+        mtr_latch_pop(&mut mtr, lane, record)?;
         let sparse = if gone {
             at.remove(&mut mtr)
         } else {
@@ -389,17 +399,17 @@ impl Txn {
         if let (Left::First, Some(first)) = (left, first) {
             mtr.free(first);
         }
-        let tail = self.pop(&mut mtr, lane, taken)?;
+        let tail = self.pop(&mut mtr, lane, record)?;
         mtr.commit();
         Ok(Restored::Done { tail, sparse })
     }
 
     /// Takes the last record off the lane; returns the lane's last page then.
-    fn pop(&self, mtr: &mut Mtr<'_>, lane: LaneUse, taken: &Taken) -> Result<PageId, Stop> {
-        mtr_latch_pop(mtr, lane, taken)?;
-        if !empties_page(taken) {
-            let state = if taken.first { LaneState::Ended } else { LaneState::Active };
-            let place = UndoPlace { page: lane.tail, used: taken.at, last: taken.prev };
+    fn pop(&self, mtr: &mut Mtr<'_>, lane: LaneUse, record: &UndoRecord) -> Result<PageId, Stop> {
+        mtr_latch_pop(mtr, lane, record)?;
+        if !empties_page(record) {
+            let state = if record.first { LaneState::Ended } else { LaneState::Active };
+            let place = UndoPlace { page: lane.tail, used: record.at, last: record.prev };
             log_tail(mtr, place, self, state);
             return Ok(lane.tail);
         }
@@ -417,14 +427,14 @@ fn unhang_tail(mtr: &mut Mtr<'_>, lane: LaneUse, prev: PageId) {
 }
 
 /// Whether the record is alone on its page while the transaction has earlier ones.
-fn empties_page(taken: &Taken) -> bool {
-    taken.prev == 0 && !taken.first
+fn empties_page(record: &UndoRecord) -> bool {
+    record.prev == 0 && !record.first
 }
 
 /// Latches what taking a record off the lane changes, before anything is changed.
-fn mtr_latch_pop(mtr: &mut Mtr<'_>, lane: LaneUse, taken: &Taken) -> Result<(), Stop> {
+fn mtr_latch_pop(mtr: &mut Mtr<'_>, lane: LaneUse, record: &UndoRecord) -> Result<(), Stop> {
     mtr.latch(lane.tail)?;
-    if empties_page(taken) {
+    if empties_page(record) {
         let prev = undo::prev(mtr.page(lane.tail));
         mtr.latch(prev)?;
         mtr.latch(LANE_DIRECTORY)?;

@@ -54,14 +54,17 @@ impl OwnedDelta {
 }
 
 /// An undo record read out of its page.
-pub(super) struct Taken {
+pub(super) struct UndoRecord {
+    /// Where on its page it lies.
     pub at: u16,
+    /// Where the one before on that page lies; 0: it is the first there.
     pub prev: u16,
+    /// Whether it is its transaction's first.
     pub first: bool,
     pub undo: OwnedUndo,
 }
 
-impl Taken {
+impl UndoRecord {
     /// The state before the write of an entry whose value is this; dead where there was none. `None` if the record
     /// doesn't fit the value.
     pub fn former(&self, value: &[u8]) -> Option<Former> {
