@@ -7,6 +7,7 @@ pub mod lanes;
 pub mod node;
 pub mod overflow;
 pub mod page;
+mod prefetch;
 pub mod record;
 pub mod shared;
 pub mod types;
@@ -15,6 +16,7 @@ pub mod varint;
 pub mod version;
 
 pub use page::{Kind, Page};
+pub use prefetch::prefetch;
 pub use record::{Before, Change, Logged, Malformed, Redo, Write};
 pub use shared::SharedPage;
 pub use types::{Lsn, PAGE_SIZE, PageId, TreeId, TxnId};

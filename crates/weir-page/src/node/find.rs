@@ -191,7 +191,7 @@ fn prefetch_probes(p: &Page, low: usize, len: usize, probes: u32) {
 
 #[inline]
 fn prefetch_key(p: &Page, slot: usize) {
-    prefetch(p, suffix_at(p, Slot::get(p, slot)).start);
+    prefetch_byte(p, suffix_at(p, Slot::get(p, slot)).start);
 }
 
 /// [`search`] among the slots `low..high` by whole keys.

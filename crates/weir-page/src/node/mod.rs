@@ -44,6 +44,7 @@ pub use split::{
 };
 
 use crate::page::{BODY, Page};
+use crate::prefetch;
 use crate::types::{PAGE_SIZE, PageId, TreeId, TxnId};
 use crate::version::{Entry, Flags, Version};
 use std::cmp::Ordering;
@@ -224,16 +225,9 @@ pub fn key(p: &Page, slot: usize) -> Vec<u8> {
 }
 
 /// Tells the CPU that the byte at `at` is about to be read.
-#[inline]
-fn prefetch(p: &Page, at: usize) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch of an address inside the page; it has no effect but on caches.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.0.as_ptr().add(at.min(PAGE_SIZE - 1)).cast()) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (p, at);
+#[inline(always)]
+fn prefetch_byte(p: &Page, at: usize) {
+    prefetch(p.0.as_ptr().wrapping_add(at.min(PAGE_SIZE - 1)));
 }
 
 /// State of a leaf entry.
@@ -275,15 +269,9 @@ pub fn cell(p: &Page, slot: usize) -> Cell<'_> {
 /// Tells the CPU that [`cell`] will be asked for a slot, if there is that slot.
 #[inline]
 pub fn prefetch_cell(p: &Page, slot: usize) {
-    #[cfg(target_arch = "x86_64")]
     if slot < count(p) {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let at = (Slot::get(p, slot).offset as usize).min(PAGE_SIZE - 1);
-        // SAFETY: a prefetch of an address inside the page; it has no effect but on caches.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.0.as_ptr().add(at).cast()) };
+        prefetch_byte(p, Slot::get(p, slot).offset as usize);
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (p, slot);
 }
 
 /// Number of a leaf's entries in these slots that are not dead. Where entries hide others, a tombstone counts as one less, and one

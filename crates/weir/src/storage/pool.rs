@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use weir_os::{Blocked, Region};
 use weir_page::node::Sketch;
-use weir_page::{Lsn, PAGE_SIZE, Page, PageId, SharedPage};
+use weir_page::{Lsn, PAGE_SIZE, Page, PageId, SharedPage, prefetch};
 use weir_store::{MapSlot, Store};
 
 /// No frame.
@@ -76,19 +76,6 @@ pub enum Stop {
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
-
-/// Tells the CPU that it will need the cache line at `address`.
-#[inline]
-fn prefetch(address: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch has no effect but on caches, whatever the address.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(address.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
-}
 
 // Those that find interleavings have larger atomics.
 #[cfg(not(feature = "shuttle"))]
