@@ -150,8 +150,7 @@ impl Governor {
         let mut span = 0;
         let (mut steepest, mut late) = (0.0, 0.0f64);
         for &(x, pages) in load.deadlines {
-            let pages = pages.saturating_sub(load.writing) as f64;
-            if pages == 0.0 {
+            if pages == 0 {
                 continue;
             }
             let bytes = runway.bytes(x, load.log_end);
@@ -159,7 +158,7 @@ impl Governor {
                 span += 1;
             }
             let log_rate = rates.by_span[span];
-            let pages = pages * left_over(freed_share * bytes / log_rate);
+            let pages = pages as f64 * left_over(freed_share * bytes / log_rate);
             let per_byte = pages / bytes;
             if per_byte > steepest {
                 (steepest, need.rate) = (per_byte, per_byte * log_rate);

@@ -170,7 +170,7 @@ impl Policy for InnodbAdaptive {
 
     fn plan(&mut self, load: &Load) -> Plan {
         let log_bytes = load.age_max as f64;
-        let pages = load.dirty_pages.saturating_sub(load.writing) as f64;
+        let pages = load.dirty_pages as f64;
         let written = self.rate * load.seconds;
         self.second.add(load, written);
         self.average.add(load, written);

@@ -74,8 +74,6 @@ pub struct Load<'a> {
     pub age_max: u64,
     /// `(x, dirty pages with a recovery LSN of at most x)`, ascending; from a [`DirtyHistogram`].
     pub deadlines: &'a [(u64, u64)],
-    /// Pages among `deadlines` whose write is under way; they are the oldest.
-    pub writing: u64,
     /// Dirty pages.
     pub dirty_pages: u64,
     /// Dirty pages that there may be at most.
@@ -104,7 +102,6 @@ impl Load<'_> {
         age: 0,
         age_max: u64::MAX,
         deadlines: &[],
-        writing: 0,
         dirty_pages: 0,
         dirty_limit: u64::MAX,
         dirtied: 0,

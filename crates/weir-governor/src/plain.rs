@@ -34,8 +34,7 @@ impl Policy for WriteAtDeadline {
         let due_to = (load.log_end + grown).saturating_sub(target);
         let at = load.deadlines.partition_point(|&(x, _)| x <= due_to);
         let due = at.checked_sub(1).map_or(0, |last| load.deadlines[last].1);
-        let pages = due.saturating_sub(load.writing) as f64;
-        Plan { deadline_rate: pages / load.seconds, age_target: target, ..Plan::IDLE }
+        Plan { deadline_rate: due as f64 / load.seconds, age_target: target, ..Plan::IDLE }
     }
 }
 
@@ -58,7 +57,7 @@ impl Policy for FixedRate {
     }
 
     fn plan(&mut self, load: &Load) -> Plan {
-        let pages = load.dirty_pages.saturating_sub(load.writing) as f64;
+        let pages = load.dirty_pages as f64;
         let rate = self.pages_per_second.min(pages / load.seconds);
         Plan { deadline_rate: rate, age_target: target(load), ..Plan::IDLE }
     }
@@ -75,13 +74,13 @@ mod tests {
         let mut policy = WriteAtDeadline::new();
         let deadlines = [(100, 5), (200, 7), (300, 8)];
         let mut rate = |log_end| {
-            let load = Load { log_end, deadlines: &deadlines, writing: 1, ..LOAD };
+            let load = Load { log_end, deadlines: &deadlines, ..LOAD };
             policy.plan(&load).deadline_rate
         };
         assert_eq!(rate(1000), 0.0);
         assert_eq!(rate(1020), 0.0);
-        assert_eq!(rate(1040), 40.0, "4 of the first are due at 1050, before the next call");
-        assert_eq!(rate(1130), 60.0, "the second at 1150");
+        assert_eq!(rate(1040), 50.0, "the first 5 are due at 1050, before the next call");
+        assert_eq!(rate(1130), 70.0, "the second at 1150");
     }
 
     #[test]

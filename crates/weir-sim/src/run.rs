@@ -286,7 +286,6 @@ impl<'a> Server<'a> {
             age: self.age(),
             age_max: self.age_max,
             deadlines: &self.deadlines,
-            writing: 0,
             dirty_pages: self.dirty() as u64,
             dirty_limit: self.dirty_limit,
             dirtied: self.dirtied as u64,

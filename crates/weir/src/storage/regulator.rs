@@ -162,7 +162,6 @@ impl Regulator {
             age: log_end.saturating_sub(storage.redo.checkpoint().0),
             age_max: storage.redo.user_capacity(),
             deadlines: &self.deadlines,
-            writing: 0,
             dirty_pages,
             dirty_limit: storage.dirty.users_limit(),
             dirtied: dirtied - std::mem::replace(&mut self.dirtied, dirtied),
