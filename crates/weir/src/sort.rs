@@ -101,7 +101,6 @@ pub struct Sorter {
     write_bytes: usize,
     record_bytes_max: usize,
     len: u64,
-    spilled_bytes: u64,
     /// The greatest key so far.
     greatest: Vec<u8>,
     /// Records that were above all before them.
@@ -127,7 +126,6 @@ impl Sorter {
             write_bytes,
             record_bytes_max: 0,
             len: 0,
-            spilled_bytes: 0,
             greatest: Vec::new(),
             ascended: 0,
         }
@@ -237,7 +235,6 @@ impl Sorter {
         };
         match write() {
             Ok(run) => {
-                self.spilled_bytes += u64::from(run.blocks) * BLOCK_BYTES as u64;
                 self.runs.push_back(run);
                 Ok(())
             }

@@ -84,7 +84,7 @@ fn runs_are_merged() {
     let mut sorter = Sorter::new(Arc::new(disk.clone()), "test", 0);
     push_all(&mut sorter, &records).unwrap();
     assert!((2..sorter.fan_in()).contains(&sorter.runs.len()));
-    assert!(sorter.spilled_bytes > 0);
+    assert!(disk.used_bytes() > 0);
     assert_eq!(sorter.len, 60_000);
     let mut sorted = sorter.finish().unwrap();
     assert_sorted(drain(&mut sorted).unwrap(), records);
@@ -101,7 +101,7 @@ fn very_many_runs_take_several_passes() {
     records.push((b"large".to_vec(), vec![7; 100_000]));
     let mut sorter = Sorter::new(Arc::new(disk.clone()), "test", 0);
     push_all(&mut sorter, &records).unwrap();
-    let before = sorter.spilled_bytes;
+    let before = disk.used_bytes();
     assert!(sorter.runs.len() > sorter.fan_in(), "{} runs", sorter.runs.len());
     let mut sorted = sorter.finish().unwrap();
     assert!(disk.used_bytes() < 2 * before, "merged runs are removed");
