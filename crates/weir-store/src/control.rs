@@ -11,16 +11,16 @@
 //! | offset | width | what                                              |
 //! |--------|-------|---------------------------------------------------|
 //! | 0      | 8     | magic `WEIRCTL\0`                                 |
-//! | 8      | 4     | format, 5; see below                              |
+//! | 8      | 4     | format, 6; see below                              |
 //! | 12     | 4     | CRC-32C over the slot with this field zero        |
 //! | 16     | 8     | version of this slot                              |
 //! | 24     | 8     | database id                                       |
 //! | 32     | 8     | checkpoint LSN                                    |
 //! | 40     | 8     | durable LSN when it was written                   |
 //! | 48     | 8     | next transaction id                               |
-//! | 56     | 4     | next page id (a hint)                             |
+//! | 56     | 4     | 1 in a new database, 0 later; nobody reads it     |
 //! | 60     | 4     | page size                                         |
-//! | 64     | 8     | bytes of the redo segments that are made (a hint)  |
+//! | 64     | 8     | bytes of the redo segments that are made; nobody reads it |
 //! | 72     | 8     | redo capacity in bytes                            |
 //! | 80     | 1     | 1 after a clean shutdown                          |
 //! | 81     | 7     | 0                                                 |
@@ -54,9 +54,9 @@ pub struct Control {
     pub durable: Lsn,
     /// No transaction with this id or above has started.
     pub next_txn_id: TxnId,
-    /// Hint: one above the highest page id handed out.
+    /// Part of the format that nobody reads: 1 in a new database, 0 later. The map says which pages there are.
     pub next_page_id: PageId,
-    /// Hint: bytes of the redo segments that are made.
+    /// Part of the format that nobody reads: bytes of the redo segments that are made. Each says its own length.
     pub segment_bytes: u64,
     /// Redo capacity in bytes.
     pub redo_capacity: u64,
