@@ -6,6 +6,7 @@
 #include "engine_table.h"
 #include "errors.h"
 #include "files.h"
+#include "information_schema.h"
 #include "left_tables.h"
 #include "meta.h"
 #include "numbers.h"
@@ -13,7 +14,6 @@
 #include "recovery_log.h"
 #include "status.h"
 #include "sysvars.h"
-#include "tables.h"
 
 #if MYSQL_VERSION_ID == 101118
 // As in Debian's binaries: headers or options that differ would load, and corrupt.

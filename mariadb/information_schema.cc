@@ -1,4 +1,4 @@
-#include "tables.h"
+#include "information_schema.h"
 #include "engine_table.h"
 #include "session.h"
 #include <map>
