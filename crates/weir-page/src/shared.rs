@@ -2,7 +2,7 @@
 //!
 //! An inner page may be replaced while it is read. Readers load aligned 64-bit words, bound every
 //! offset, and use the result only after the frame's version has been found unchanged; writers
-//! prepare the new page elsewhere and [`publish`] it word by word.
+//! prepare the new page elsewhere and [`publish`](SharedPage::publish) it word by word.
 
 use crate::node::{AROUND, CHILD, COUNT, PREFIX, SLOT, Slot, evenly_spread};
 use crate::page::{BODY, Page};

@@ -10,7 +10,7 @@
 //! | nullable, NULL | 00 |
 //! | nullable, other | 01, then as below |
 //! | bool | 00 or 01 |
-//! | i64, u64 | 1 to 9, see [`integer`] |
+//! | i64, u64 | 1 to 9, see `integer` |
 //! | f64 | 8, big-endian; sign bit flipped if positive, else all bits (IEEE 754 total order) |
 //! | text, bytes | each 00 as 00 FF; then 00 01 |
 //!

@@ -1,7 +1,7 @@
 //! Tables: columns, primary key, secondary indexes, and how a schema is persisted.
 //!
 //! # Persisted form
-//! A format version byte, then the postcard encoding of [`Stored`] of that version. A later version
+//! A format version byte, then the postcard encoding of `Stored` of that version. A later version
 //! gets a structure of its own; old ones stay readable. What is read is validated like what is built.
 //!
 //! | offset | width | field |

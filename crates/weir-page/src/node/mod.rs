@@ -14,7 +14,7 @@
 //! | 60 u32 | the bytes in the gaps, as a big-endian number stored little-endian, zero padded |
 //! | 64.. | slots of 8 bytes: u32 key head, u16 heap offset, u16 key length and flags |
 //!
-//! A key head is the first four bytes of the key past the prefix without the gaps ([`heads`]), zero
+//! A key head is the first four bytes of the key past the prefix without the gaps (`heads`), zero
 //! padded, as a big-endian number stored little-endian, so that most comparisons never leave the slot
 //! array. Flags: bit 12 versioned, 13 deleted, 14 overflow, 15 hides; bits 0..12 the length of the key past
 //! the prefix.

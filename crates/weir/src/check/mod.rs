@@ -1,7 +1,7 @@
 //! Structural check of a quiet database: behind `weir check`, and behind every simulated crash.
 //!
 //! *Quiet*: opened, nobody else at work, nothing in flight. It proceeds from the lane directory
-//! ([`lanes`]), which tells what undo still refers to, over the trees ([`tree`]), to the chains and
+//! (`lanes`), which tells what undo still refers to, over the trees (`tree`), to the chains and
 //! trees that wait for purge, and, if all of these are sound, to what prepared transactions have
 //! written. Each page that something refers to is entered in a ledger, once; what is allocated and not
 //! in the ledger at the end is lost. The store's own check closes.

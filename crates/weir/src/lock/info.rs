@@ -4,7 +4,7 @@ use super::Mode;
 use std::time::Instant;
 use weir_page::types::{TreeId, TxnId};
 
-/// One lock held or waited for, as [`super::LockTable::describe`] saw it.
+/// One lock held or waited for, as `LockTable::describe` saw it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockInfo {
     /// Tree of the row.
@@ -30,7 +30,7 @@ pub enum Extent {
     To(Option<Vec<u8>>),
 }
 
-/// A wait, as [`super::LockTable::describe`] saw it.
+/// A wait, as `LockTable::describe` saw it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitInfo {
     /// When it began.

@@ -49,7 +49,7 @@ pub enum SchemaError {
     /// A name is empty or longer than [`MAX_NAME`] bytes.
     #[error("`{0}` is not a name: 1 to {MAX_NAME} bytes are allowed")]
     BadName(String),
-    /// [`RawSchema::meta`] is longer than [`MAX_META`].
+    /// [`super::RawSchema::meta`] is longer than [`MAX_META`].
     #[error("{0} bytes of meta; {MAX_META} are allowed")]
     MetaTooLong(usize),
     /// The bytes were written by a later version.

@@ -319,7 +319,7 @@ impl NewestLock {
     }
 }
 
-/// Ends a transaction's waits; see [`Txn::canceller`].
+/// Ends a transaction's waits; see `Txn::canceller`.
 pub struct Canceller {
     shared: Arc<Transactions>,
     id: TxnId,

@@ -98,9 +98,9 @@ pub struct EntryPlace {
     pub value: u32,
     /// Where its value ends.
     pub end: u32,
-    /// See [`Row::overflow`].
+    /// See `Row::overflow`.
     pub overflow: bool,
-    /// See [`Row::outdated`].
+    /// See `Row::outdated`.
     pub outdated: bool,
     /// See [`Row::hides`].
     pub(super) hides: bool,
