@@ -17,7 +17,7 @@ use crate::key::KEY_BYTES_MAX;
 use crate::key::long::{Stored, is_long, is_short_form, split_rest, whole_key};
 use crate::row::RowRef;
 use crate::schema::Layout;
-use crate::sort::{Sorted, Sorter};
+use crate::sort::{Sorted, Sorter, Workers};
 use crate::tree::Tree;
 use crate::tree::bulk::{BulkBuilder, Fill};
 use crate::txn::{Direction, HeldStaging, Op, Outcome, Range, Scan, Txn, View, whole};
@@ -172,11 +172,15 @@ impl Database {
         Ok(())
     }
 
-    /// A sort with that much memory, or the least that there is.
+    /// A sort with that much memory, or the least that there is, of which little comes at once.
     pub(super) fn sorter(&self, memory_bytes: usize) -> Sorter {
+        self.sorter_with(memory_bytes, Workers::One)
+    }
+
+    fn sorter_with(&self, memory_bytes: usize, workers: Workers) -> Sorter {
         // Other indexes are being built, too: of this table and of others.
         let name = format!("index-{}", self.0.sorts.fetch_add(1, Ordering::Relaxed));
-        Sorter::new(self.0.shared.storage.disk.clone(), &name, memory_bytes)
+        Sorter::new(self.0.shared.storage.disk.clone(), &name, memory_bytes, workers)
     }
 
     /// All entries that the table's new indexes have for the rows that `view` sees, sorted.
@@ -190,8 +194,9 @@ impl Database {
         let (shared, def, first) = (&self.0.shared, &one.def, one.first);
         let count = def.indexes.len() - first;
         let memory = (self.0.options.memory_bytes / 16).min(64 << 20) as usize / count;
-        let mut sorters: Vec<_> =
-            (0..count).map(|_| (self.sorter(memory), self.sorter(LONG_SORT_BYTES))).collect();
+        let workers = if self.0.options.inline { Workers::One } else { Workers::Two };
+        let pair = |_| (self.sorter_with(memory, workers), self.sorter(LONG_SORT_BYTES));
+        let mut sorters: Vec<_> = (0..count).map(pair).collect();
         let (all, forward) = (Range::default(), Direction::Forward);
         let mut scan = Scan::new(shared.clone(), def.primary, all, forward, 1 << 14);
         let (mut key, mut value, mut whole_row_key) = (Vec::new(), Vec::new(), Vec::new());

@@ -5,7 +5,8 @@
 //! was lost or went astray from the one wanted. Records follow one another through the payloads,
 //! across block ends: length of key and of value as LEB128, key, value.
 
-use super::{Result, SortError, key_head};
+use super::arena::key_head;
+use super::{Result, SortError};
 use std::mem;
 use std::sync::Arc;
 use weir_os::{AlignedBuf, File};
