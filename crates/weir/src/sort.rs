@@ -42,6 +42,9 @@ pub const MEMORY_BYTES_MIN: usize = 1 << 20;
 /// records in random order so many are their number's logarithm.
 const ASCENDING_PART: u64 = 8;
 
+/// Sorted records lie anywhere: so many are fetched from memory ahead.
+const PREFETCHED: usize = 8;
+
 const BUFFER_BYTES_MAX: usize = 1 << 20;
 /// Each run that is merged is an open file, and a process may have 1,024 where nobody has asked for more.
 const FAN_IN_MAX: usize = 128;
@@ -273,6 +276,7 @@ impl Sorter {
 fn write_sorted(arena: &mut Arena, mut writer: RunWriter) -> Result<Run> {
     arena.sort();
     for at in 0..arena.len() {
+        arena.prefetch(at + PREFETCHED);
         let (key, value) = arena.record(at);
         writer.put(key, value)?;
     }

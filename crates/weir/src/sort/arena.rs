@@ -114,6 +114,13 @@ impl Arena {
         });
     }
 
+    /// Tells the CPU that a record will be asked for, if there is that one.
+    pub(super) fn prefetch(&self, at: usize) {
+        if let Some(place) = self.index.get(at) {
+            weir_page::prefetch(&self.bytes[place.offset]);
+        }
+    }
+
     /// Key and value of a record.
     pub(super) fn record(&self, at: usize) -> (&[u8], &[u8]) {
         record_at(&self.bytes, self.index[at].offset)
