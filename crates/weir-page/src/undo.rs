@@ -54,6 +54,14 @@ pub enum Undo<'a> {
         /// The key.
         key: &'a [u8],
     },
+    /// There was no tombstone of the key: remove it. Or, where it has been moved to the tree whose entry it hid, since it was put
+    /// by a transaction that was running: that entry was alive, without a version, and with the value that it still has.
+    Hide {
+        /// The staging tree.
+        tree: TreeId,
+        /// The key.
+        key: &'a [u8],
+    },
     /// The entry had another value.
     Update {
         /// The tree.
@@ -123,12 +131,22 @@ impl<'a> Undo<'a> {
             Undo::Overflow { .. } => 5,
             Undo::CreateTree { .. } => 6,
             Undo::DropTree { .. } => 7,
+            Undo::Hide { .. } => 8,
         }
     }
 
     /// Whether purge has something to do once everybody sees the transaction.
     pub fn needs_purge(&self) -> bool {
-        matches!(self, Undo::Update { .. } | Undo::Delete { .. } | Undo::DropTree { .. })
+        match self {
+            Undo::Update { .. }
+            | Undo::Delete { .. }
+            | Undo::Hide { .. }
+            | Undo::DropTree { .. } => true,
+            Undo::Insert { .. }
+            | Undo::Prepare { .. }
+            | Undo::Overflow { .. }
+            | Undo::CreateTree { .. } => false,
+        }
     }
 
     /// Appends kind and operands (without the FIRST bit).
@@ -140,7 +158,7 @@ impl<'a> Undo<'a> {
     #[inline]
     fn encode_operands(&self, out: &mut impl Sink) {
         match self {
-            Undo::Insert { tree, key } => put_key(out, *tree, key),
+            Undo::Insert { tree, key } | Undo::Hide { tree, key } => put_key(out, *tree, key),
             Undo::Update { tree, key, flags, version, delta } => {
                 put_key(out, *tree, key);
                 put_state(out, *flags, *version);
@@ -192,6 +210,10 @@ impl<'a> Undo<'a> {
             5 => Undo::Overflow { first: get_page(input)? },
             6 => Undo::CreateTree { root: get_page(input)? },
             7 => Undo::DropTree { root: get_page(input)? },
+            8 => {
+                let (tree, key) = get_key(input)?;
+                Undo::Hide { tree, key }
+            }
             _ => return None,
         })
     }
@@ -199,7 +221,7 @@ impl<'a> Undo<'a> {
     /// Upper bound of the stored size, header included.
     pub fn size(&self) -> usize {
         let operands = match self {
-            Undo::Insert { key, .. } => 8 + key.len(),
+            Undo::Insert { key, .. } | Undo::Hide { key, .. } => 8 + key.len(),
             Undo::Update { key, delta, .. } => 31 + key.len() + delta.middle.len(),
             Undo::Delete { key, .. } => 22 + key.len(),
             Undo::Prepare { xid } => 3 + xid.len(),

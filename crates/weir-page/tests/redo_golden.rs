@@ -177,6 +177,7 @@ fn undo_pages() {
     golden(push(None, Undo::Overflow { first: PageId(9) }), "0e ac02 8101 00 05 09");
     golden(push(None, Undo::CreateTree { root: PageId(9) }), "0e ac02 8101 00 06 09");
     golden(push(None, Undo::DropTree { root: PageId(9) }), "0e ac02 8101 00 07 09");
+    golden(push(Some(txn), Undo::Hide { tree, key }), "0e ac02 8101 8201 08 05 01 6b");
     let tail = Redo::UndoTail { page, used: 128, last: 64, txn, state: State::Ended };
     golden(tail, "0f ac02 8101 8001 40 8201 00");
     golden(Redo::UndoPurged { page, from: 128 }, "10 ac02 8101 8001");

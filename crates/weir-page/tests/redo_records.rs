@@ -69,7 +69,7 @@ fn random_undo<'a>(rng: &mut Rng, from: &'a Operands) -> Undo<'a> {
     let (tree, key) = (TreeId(rng.u32(..)), &from.key[..]);
     let (flags, version) = (from.entry.flags, from.entry.version);
     let (front, back) = (random_size(rng), random_size(rng));
-    match rng.u8(0..7) {
+    match rng.u8(0..8) {
         0 => Undo::Insert { tree, key },
         1 => {
             let delta = Delta { front, back, middle: &from.middle };
@@ -79,7 +79,8 @@ fn random_undo<'a>(rng: &mut Rng, from: &'a Operands) -> Undo<'a> {
         3 => Undo::Prepare { xid: key },
         4 => Undo::Overflow { first: random_id(rng) },
         5 => Undo::CreateTree { root: random_id(rng) },
-        _ => Undo::DropTree { root: random_id(rng) },
+        6 => Undo::DropTree { root: random_id(rng) },
+        _ => Undo::Hide { tree, key },
     }
 }
 

@@ -149,7 +149,7 @@ fn write(leaf: &mut Triple, lane: &mut Triple, key: &[u8], new: Option<&EntrySta
 fn assert_takes_back(lane: &Page, at: u16, old: Option<&EntryState>, new: &[u8]) {
     let record = undo::record(lane, at).expect("a record was pushed");
     match (record.undo, old) {
-        (Undo::Insert { .. }, None) => {}
+        (Undo::Insert { .. } | Undo::Hide { .. }, None) => {}
         (Undo::Update { flags, version, delta, .. }, Some(old)) => {
             assert_eq!((flags, version), (old.flags, old.version));
             assert_eq!(delta.apply(new), old.value);

@@ -21,7 +21,7 @@ fn random_undo<'a>(rng: &mut Rng, bytes: &'a [u8]) -> Undo<'a> {
         undo: UndoPtr { page: PageId(rng.u32(..)), offset: rng.u16(..) },
     });
     let page = PageId(rng.u32(..));
-    match rng.u8(0..7) {
+    match rng.u8(0..8) {
         0 => Undo::Insert { tree, key },
         1 => {
             let middle = &bytes[..rng.usize(0..300)];
@@ -32,7 +32,8 @@ fn random_undo<'a>(rng: &mut Rng, bytes: &'a [u8]) -> Undo<'a> {
         3 => Undo::Prepare { xid: &bytes[..rng.usize(0..140)] },
         4 => Undo::Overflow { first: page },
         5 => Undo::CreateTree { root: page },
-        _ => Undo::DropTree { root: page },
+        6 => Undo::DropTree { root: page },
+        _ => Undo::Hide { tree, key },
     }
 }
 
@@ -122,6 +123,7 @@ fn only_updates_deletes_and_dropped_trees_need_purge() {
         (Undo::Overflow { first: root }, false),
         (Undo::CreateTree { root }, false),
         (Undo::DropTree { root }, true),
+        (Undo::Hide { tree, key }, true),
     ] {
         let mut p = page();
         undo::push(&mut p, &undo, None);

@@ -11,7 +11,7 @@
 //! | offset | width | what                                              |
 //! |--------|-------|---------------------------------------------------|
 //! | 0      | 8     | magic `WEIRCTL\0`                                 |
-//! | 8      | 4     | format, 6; see below                              |
+//! | 8      | 4     | format, 7; see below                              |
 //! | 12     | 4     | CRC-32C over the slot with this field zero        |
 //! | 16     | 8     | version of this slot                              |
 //! | 24     | 8     | database id                                       |
@@ -30,8 +30,9 @@
 //! | 112    |       | 0                                                 |
 //!
 //! Format 1 was before there were keys in short form, 2 before key heads had gaps, 3 before images left out holes, 4
-//! before a write in the log left out what the one before it says, 5 before there were tombstones. The file of an older format is written anew when
-//! recovery begins to change pages: an older build would misread them.
+//! before a write in the log left out what the one before it says, 5 before there were tombstones, 6 before entries were moved whose
+//! transaction was running. The file of an older format is written anew when recovery begins to change pages: an older build would
+//! misread them.
 
 use crate::error::{Result, StoreError};
 use crate::image::field;
@@ -40,7 +41,7 @@ use weir_page::{Lsn, PAGE_SIZE, PageId, TxnId};
 /// Bytes of a slot.
 pub(crate) const SLOT: usize = 4096;
 /// Newest format known here.
-pub const CONTROL_FORMAT: u32 = 6;
+pub const CONTROL_FORMAT: u32 = 7;
 const MAGIC: [u8; 8] = *b"WEIRCTL\0";
 
 /// The contents of the control file.
@@ -191,7 +192,7 @@ mod tests {
         encode(&Control { map_bytes, dirty_table, ..sample() }, 5, &mut slot);
         let crc = field::<4>(&slot, 12);
         let mut expected = [0u8; SLOT];
-        expected[..12].copy_from_slice(b"WEIRCTL\0\x06\0\0\0");
+        expected[..12].copy_from_slice(b"WEIRCTL\0\x07\0\0\0");
         expected[12..16].copy_from_slice(&crc);
         for (at, value) in [
             (16, 5u64),
@@ -209,7 +210,7 @@ mod tests {
             expected[at..at + 8].copy_from_slice(&value.to_le_bytes());
         }
         assert_eq!(slot, expected);
-        assert_eq!(u32::from_le_bytes(crc), 1_882_474_702);
+        assert_eq!(u32::from_le_bytes(crc), 4_073_510_073);
     }
 
     #[test]

@@ -86,6 +86,7 @@ impl<'a> Write<'a> {
     pub fn undo_record(&self) -> Undo<'a> {
         let (tree, key) = (self.tree, self.key);
         match self.change {
+            Change::Insert { flags, .. } if flags.hides => Undo::Hide { tree, key },
             Change::Insert { .. } => Undo::Insert { tree, key },
             Change::Update { old_flags, old_version, front, back, old_middle, .. } => {
                 let delta = Delta { front, back, middle: old_middle };

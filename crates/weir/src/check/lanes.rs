@@ -190,19 +190,25 @@ impl Check<'_> {
     }
 
     fn write_of(&mut self, by: &Prepared, at: UndoPtr, record: &Undo<'_>) -> Result<(), Fault> {
-        let (Undo::Insert { tree, key }
-        | Undo::Update { tree, key, .. }
-        | Undo::Delete { tree, key, .. }) = *record
-        else {
-            return Ok(());
+        let (tree, key, moves) = match *record {
+            Undo::Insert { tree, key } | Undo::Hide { tree, key } => (tree, key, true),
+            Undo::Update { tree, key, .. } | Undo::Delete { tree, key, .. } => (tree, key, false),
+            _ => return Ok(()),
         };
-        let writer = retry(self.storage, || {
-            let leaf = Tree::new(tree).leaf(self.storage, Target::At(key), true)?;
-            let (slot, found) = leaf.seek(key);
-            let version = if found { leaf.entry(slot).version } else { None };
-            Ok::<_, Restart<Fault>>(version.map(|version| version.txn))
-        });
-        let what = match writer {
+        let writer = |tree| {
+            retry(self.storage, || {
+                let leaf = Tree::new(tree).leaf(self.storage, Target::At(key), true)?;
+                let (slot, found) = leaf.seek(key);
+                let version = if found { leaf.entry(slot).version } else { None };
+                Ok::<_, Restart<Fault>>(version.map(|version| version.txn))
+            })
+        };
+        let moved_to = self.moves.get(&tree).copied().filter(|_| moves);
+        let found = match writer(tree) {
+            Ok(found) if found != Some(by.txn) => moved_to.map_or(Ok(found), writer),
+            found => found,
+        };
+        let what = match found {
             Ok(writer) if writer == Some(by.txn) => return Ok(()),
             Ok(_) => format!("its entry of tree {tree} isn't as transaction {} left it", by.txn),
             Err(fault) if fault.is_corrupt() => format!("leads to no entry: {fault}"),

@@ -18,6 +18,7 @@ mod tests;
 mod tree;
 
 use crate::storage::{Fault, Stop, Storage};
+use std::collections::HashMap;
 use std::fmt;
 use weir_os::DiskError;
 use weir_page::{Page, PageId, TreeId};
@@ -125,14 +126,22 @@ enum Depth {
     Pages,
 }
 
+/// The trees that a database uses.
+#[derive(Debug, Default)]
+pub struct Roots {
+    /// All of them, and what to call them.
+    pub trees: Vec<(TreeId, String)>,
+    /// Staging trees, and where their entries are moved to.
+    pub moves: HashMap<TreeId, TreeId>,
+}
+
 /// Checks everything that a quiet database holds, reads every stored image, and reports each finding.
-/// `roots` are its trees and what to call them.
 ///
 /// # Errors
 /// What keeps the check from going on. Pages that can't be read are findings.
 pub fn check(
     storage: &Storage,
-    roots: &[(TreeId, String)],
+    roots: &Roots,
     report: &mut dyn FnMut(Finding),
 ) -> Result<Summary, Fault> {
     run(storage, roots, report, Depth::Images)
@@ -144,7 +153,7 @@ pub fn check(
 /// As [`check`].
 pub fn check_quickly(
     storage: &Storage,
-    roots: &[(TreeId, String)],
+    roots: &Roots,
     report: &mut dyn FnMut(Finding),
 ) -> Result<Summary, Fault> {
     run(storage, roots, report, Depth::Pages)
@@ -152,18 +161,19 @@ pub fn check_quickly(
 
 fn run(
     storage: &Storage,
-    roots: &[(TreeId, String)],
+    roots: &Roots,
     report: &mut dyn FnMut(Finding),
     depth: Depth,
 ) -> Result<Summary, Fault> {
     let ledger = Ledger::new(&storage.store.allocated_pages());
     let summary = Summary::default();
-    let mut check = Check { storage, report, summary, ledger, damaged: false };
+    let moves = &roots.moves;
+    let mut check = Check { storage, report, moves, summary, ledger, damaged: false };
     let found = check.lanes()?;
-    for (id, name) in roots {
+    for (id, name) in &roots.trees {
         check.tree(*id, name, tree::Condition::Whole, &found)?;
     }
-    check.waiting_for_purge(roots, &found)?;
+    check.waiting_for_purge(&roots.trees, &found)?;
     if check.summary.findings == 0 {
         check.writes_of_prepared(&found)?;
     }
@@ -220,6 +230,8 @@ impl Ledger {
 struct Check<'a> {
     storage: &'a Storage,
     report: &'a mut dyn FnMut(Finding),
+    /// Staging trees, and where their entries are moved to.
+    moves: &'a HashMap<TreeId, TreeId>,
     summary: Summary,
     ledger: Ledger,
     /// Whether a page could not be followed to what it refers to.

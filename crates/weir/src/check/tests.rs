@@ -77,9 +77,10 @@ impl Bed {
         &self.txns.storage
     }
 
-    fn roots(&self) -> Vec<(TreeId, String)> {
+    fn roots(&self) -> Roots {
         let named = self.trees.iter().enumerate();
-        named.map(|(n, (tree, _))| (tree.id, format!("t{n}"))).collect()
+        let trees = named.map(|(n, (tree, _))| (tree.id, format!("t{n}"))).collect();
+        Roots { trees, ..Roots::default() }
     }
 
     /// Findings of a full check, and the summary; the quick check agrees.

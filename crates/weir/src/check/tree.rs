@@ -211,18 +211,17 @@ impl Check<'_> {
         let Some(record) = undo::record(&page, at.offset) else {
             return Ok(Err("holds no undo record".into()));
         };
-        Ok(match record.undo {
-            Undo::Delete { tree: t, key: k, .. } if t == tree && k == key => Ok(()),
-            Undo::Insert { tree: t, key: k } | Undo::Update { tree: t, key: k, .. }
-                if t == tree && k == key && !dead =>
-            {
-                Ok(())
-            }
-            Undo::Insert { .. } | Undo::Update { .. } | Undo::Delete { .. } => {
-                Err("holds the undo record of another write".into())
-            }
-            _ => Err("holds an undo record of no entry".into()),
-        })
+        let moves_here = |from: TreeId| self.moves.get(&from) == Some(&tree);
+        let (of, fits) = match record.undo {
+            Undo::Delete { tree: t, key, .. } => (key, t == tree),
+            Undo::Update { tree: t, key, .. } => (key, t == tree && !dead),
+            Undo::Insert { tree: t, key } => (key, (t == tree || moves_here(t)) && !dead),
+            // It is a tombstone, or was put in place of one.
+            Undo::Hide { tree: t, key } => (key, if dead { moves_here(t) } else { t == tree }),
+            _ => return Ok(Err("holds an undo record of no entry".into())),
+        };
+        let is_it = of == key && fits;
+        Ok(is_it.then_some(()).ok_or_else(|| "holds the undo record of another write".into()))
     }
 
     /// Checks an overflow chain that `from` refers to.

@@ -4,12 +4,11 @@ use super::catalog::CATALOG;
 use super::ddl::hold_stagings;
 use super::error::Result;
 use super::{Bounds, Database, IndexRef, Isolation, Table};
-use crate::check::{self, Finding, Place, Summary};
+use crate::check::{self, Finding, Place, Roots, Summary};
 use crate::schema::Layout;
 use crate::storage::{Fault, Storage};
 use crate::txn::Direction;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use weir_page::TreeId;
 
 /// How many entries there are, and the sum of their hashes: the same for the same entries in any order. So rows and entries
 /// are each read in their own order, and no row is looked up for an entry, which would be a read of a page for each where
@@ -77,7 +76,7 @@ impl Database {
     /// What `check` finds while none of the database's own threads changes a tree.
     fn at_rest(
         &self,
-        check: impl FnOnce(&Storage, &[(TreeId, String)]) -> std::result::Result<Summary, Fault>,
+        check: impl FnOnce(&Storage, &Roots) -> std::result::Result<Summary, Fault>,
     ) -> Result<Summary> {
         self.0.prepare_for_work()?;
         let _one = self.0.ddl.lock();
@@ -90,21 +89,23 @@ impl Database {
         Ok(check(&self.0.shared.storage, &self.roots())?)
     }
 
-    /// All trees in use, and what to call them.
-    fn roots(&self) -> Vec<(TreeId, String)> {
-        let mut roots = vec![(CATALOG.id, "catalog".to_string())];
+    /// All trees in use.
+    fn roots(&self) -> Roots {
+        let mut roots = Roots::default();
+        roots.trees.push((CATALOG.id, "catalog".to_string()));
         for (name, table) in self.0.tables.read().iter() {
             let Ok(def) = table.0.def() else { continue };
-            roots.push((def.primary.id, format!("table `{name}`")));
+            roots.trees.push((def.primary.id, format!("table `{name}`")));
             for (n, index) in def.indexes.iter().enumerate() {
                 let owner = format!("index `{}` of table `{name}`", def.layout.index_name(n));
                 if let Some(staging) = &index.staging {
-                    roots.push((staging.tree.id, format!("staging of {owner}")));
+                    roots.trees.push((staging.tree.id, format!("staging of {owner}")));
+                    roots.moves.insert(staging.tree.id, index.tree.id);
                 }
-                roots.push((index.tree.id, owner));
+                roots.trees.push((index.tree.id, owner));
             }
         }
-        roots.sort();
+        roots.trees.sort();
         roots
     }
 

@@ -192,24 +192,32 @@ impl Database {
         } else {
             Transactions::recover(storage)?
         };
-        let began = Instant::now();
-        while some_losers_are_left(&shared)?
-            && !options.inline
-            && began.elapsed() < LOSERS_TIME_AT_OPEN
-        {}
-        if shared.storage.is_giving_up() {
-            // All of it now: nobody works with a database whose damage isn't known yet.
-            shared.storage.finish_recovery()?;
-            while shared.roll_back_losers(LOSERS_STEP_WRITES)? {}
-            shared.storage.end_giving_up()?;
-        }
         let most = options.staging_leaves.unwrap_or(shared.storage.pool.frames() / 4);
         shared.staging.configure(most, options.staging);
         if options.staging_eager {
             shared.staging.be_eager();
         }
         let home = Home::new();
-        let tables = load_tables(&shared, home)?;
+        if shared.storage.is_giving_up() {
+            // All of it now: nobody works with a database whose damage isn't known yet.
+            shared.storage.finish_recovery()?;
+        }
+        // Before anything is taken back: it may have been moved to another tree since.
+        let known = match load_tables(&shared, home) {
+            // What it needs may be taken back with the rest.
+            Err(_) if shared.storage.is_giving_up() => None,
+            tables => Some(tables?),
+        };
+        let began = Instant::now();
+        while some_losers_are_left(&shared)?
+            && !options.inline
+            && began.elapsed() < LOSERS_TIME_AT_OPEN
+        {}
+        if shared.storage.is_giving_up() {
+            while shared.roll_back_losers(LOSERS_STEP_WRITES)? {}
+            shared.storage.end_giving_up()?;
+        }
+        let tables = known.map_or_else(|| load_tables(&shared, home), Ok)?;
         let start = |background| Threads::start(&shared, background).map_err(start_failed);
         let threads = background.map(start).transpose()?;
         let endpoint = options.status_listen.as_ref();

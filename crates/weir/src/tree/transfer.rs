@@ -24,6 +24,9 @@ pub enum Fate {
     Stays,
     /// It may be moved, and has this version when it arrives. A tombstone, which everybody sees then, goes together with what it hides.
     Moves(Option<Version>),
+    /// It is a tombstone whose transaction runs: what it hides is dead from now on, by this version, if it has none that
+    /// somebody may need. The tombstone goes.
+    Buries(Version),
 }
 
 /// Who has entries moved.
@@ -32,6 +35,10 @@ pub trait Mover {
     fn fate(&self, entry: &Entry<'_>) -> Fate;
     /// An entry of this key is about to arrive, in the same mtr: its leaf is latched.
     fn arrives(&self, key: &[u8]);
+    /// An entry is about to be buried by this version, in the same mtr: whether it may still be.
+    fn buries(&self, by: Version) -> bool;
+    /// Whether everybody sees what has this version.
+    fn is_settled(&self, version: Option<Version>) -> bool;
 }
 
 /// What a step came to.
@@ -246,6 +253,7 @@ fn move_entries(
     let (mut arrivals, mut arrived) = (EntriesBuilder::default(), 0);
     // What entries leave, and what they hid.
     let (mut left, mut hidden) = (Slots::default(), Slots::default());
+    let (mut buried, mut buried_bytes) = (Vec::new(), 0);
     let mut end = End::OfLeaf;
     for slot in first..node::count(source) {
         let key = node::key(source, slot);
@@ -255,44 +263,78 @@ fn move_entries(
         }
         let entry = node::entry(source, slot);
         let (at, found) = node::search(target, &key);
-        let there = found.then(|| node::entry(target, at).flags);
-        let is_alive = there.is_some_and(|flags| !flags.deleted);
+        let there = found.then(|| node::entry(target, at));
+        let is_alive = there.is_some_and(|there| !there.flags.deleted);
         if is_alive && !entry.flags.deleted && !entry.flags.hides {
             let what = format!("slot {at} is alive in the staging page {from}, too");
             return Err(Fault::page(into, what));
         }
-        let Fate::Moves(version) = mover.fate(&entry) else { continue };
+        let fate = mover.fate(&entry);
+        if fate == Fate::Stays {
+            continue;
+        }
         let is_tombstone = entry.flags.deleted;
-        let hides_chain = is_alive && there.is_some_and(|flags| flags.overflow);
+        let hides_chain = is_alive && there.is_some_and(|there| there.flags.overflow);
         // What is dead there some may see alive; what is alive and hides a chain stays until it is deleted, too.
         if (found && !is_alive) || (hides_chain && !is_tombstone) {
             continue;
         }
-        if hides_chain {
-            end = End::HidesChain(key);
-            break;
-        }
         let runs = left.runs.len() + hidden.runs.len() + 2;
-        if arrivals.len() + PER_ENTRY * runs + key.len() + entry.value.len() > MOVE_BYTES {
+        if arrivals.len() + PER_ENTRY * runs + buried_bytes + key.len() + entry.value.len()
+            > MOVE_BYTES
+        {
             end = End::At(key);
             break;
         }
-        if !is_tombstone {
-            let size = node::insert_size(target, key.len(), entry.value.len(), version.is_some());
-            if size > room {
-                end = End::Full(key);
+        match fate {
+            Fate::Stays => unreachable!("it was passed over"),
+            Fate::Buries(by) => {
+                let Some(there) = there.filter(|_| !hides_chain) else { continue };
+                if !mover.is_settled(there.version) {
+                    continue;
+                }
+                let grows = there.version.map_or(Version::SIZE, |_| 0);
+                if grows > room {
+                    end = End::Full(key);
+                    break;
+                }
+                if !mover.buries(by) {
+                    continue;
+                }
+                room -= grows;
+                buried_bytes += PER_ENTRY + there.value.len();
+                buried.push((at, by));
+            }
+            Fate::Moves(_) if hides_chain => {
+                end = End::HidesChain(key);
                 break;
             }
-            room -= size;
-            mover.arrives(&key);
-            let flags = Flags { hides: false, ..entry.flags };
-            arrivals.push(at - hidden.count + arrived, &key, &Entry { flags, version, ..entry });
-            arrived += 1;
+            Fate::Moves(_) if is_tombstone => {}
+            Fate::Moves(version) => {
+                let (key_len, value_len) = (key.len(), entry.value.len());
+                let size = node::insert_size(target, key_len, value_len, version.is_some());
+                if size > room {
+                    end = End::Full(key);
+                    break;
+                }
+                room -= size;
+                mover.arrives(&key);
+                let flags = Flags { hides: false, ..entry.flags };
+                arrivals.push(
+                    at - hidden.count + arrived,
+                    &key,
+                    &Entry { flags, version, ..entry },
+                );
+                arrived += 1;
+            }
         }
-        if is_alive {
+        if is_alive && !matches!(fate, Fate::Buries(_)) {
             hidden.push(at);
         }
         left.push(slot);
+    }
+    for (at, version) in buried {
+        bury(mtr, into, at, version);
     }
     hidden.remove(mtr, into);
     if arrived > 0 {
@@ -301,6 +343,14 @@ fn move_entries(
     let count = left.count as u64;
     left.remove(mtr, from);
     Ok((count, end))
+}
+
+/// Makes an entry dead by a version, in place of its tombstone.
+fn bury(mtr: &mut Mtr<'_>, leaf: PageId, slot: usize, by: Version) {
+    let there = node::entry(mtr.page(leaf), slot);
+    let (flags, value) = (Flags { deleted: true, ..there.flags }, there.value.to_vec());
+    let entry = Entry { flags, version: Some(by), value: &value };
+    mtr.log(&Redo::Set { page: leaf, slot: slot as u16, insert: false, key: &[], entry });
 }
 
 /// Slots of a leaf, ascending, in runs of neighbours.

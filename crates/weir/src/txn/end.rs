@@ -27,6 +27,10 @@ enum Restored {
     NoRoom,
     /// The entry goes, and with it its chain, of which a page is gone.
     ChainShorter,
+    /// The leaf hasn't what was written.
+    NotThere {
+        leaf: PageId,
+    },
 }
 
 impl Txn {
@@ -72,6 +76,7 @@ impl Txn {
                     begin,
                     end,
                     work: self.purge_work,
+                    is_old: self.id < shared.first,
                     transactions: 1,
                     records: self.undo_records,
                 });
@@ -276,6 +281,7 @@ impl Txn {
                 Tree::new(TreeId(root.0)).destroy(s, &mut pop)?;
             }
             OwnedUndo::Insert { tree, key }
+            | OwnedUndo::Hide { tree, key }
             | OwnedUndo::Update { tree, key, .. }
             | OwnedUndo::Delete { tree, key, .. } => {
                 return self.restore(s, lane, Tree::new(*tree), key, record);
@@ -331,8 +337,10 @@ impl Txn {
         key: &[u8],
         record: &UndoRecord,
     ) -> Result<PageId, TxnError> {
+        let (mut tree, mut moved) = (tree, None);
         let mut lost = Vec::new();
         loop {
+            let record = moved.as_ref().unwrap_or(record);
             let step = |lost: &[PageId]| self.try_restore(s, lane, tree, key, record, lost);
             match past_damage(s, &mut lost, step)? {
                 Restored::Done { tail, sparse } => {
@@ -345,6 +353,14 @@ impl Txn {
                 }
                 Restored::NoRoom => tree.make_room(s, key, self.shared.horizon())?,
                 Restored::ChainShorter => {}
+                Restored::NotThere { leaf } => {
+                    // In this order: entries move from the staging tree to the main tree.
+                    let main = self.shared.staging.main_of(tree.id);
+                    let there = main.and_then(|main| Some((main, record.moved_to(main.id)?)));
+                    let what = "an entry to be rolled back isn't the newest";
+                    let (main, record) = there.ok_or_else(|| Fault::page(leaf, what))?;
+                    (tree, moved) = (main, Some(record));
+                }
             }
         }
     }
@@ -363,13 +379,13 @@ impl Txn {
         let at = tree.slot_near(&mut mtr, key, &self.near)?;
         let place = UndoPtr { page: lane.tail, offset: record.at };
         let undo = match &record.undo {
-            OwnedUndo::Insert { .. } => place.of_insert(),
+            OwnedUndo::Insert { .. } | OwnedUndo::Hide { .. } => place.of_insert(),
             _ => place,
         };
-        let e = at
-            .entry(&mtr)
-            .filter(|e| e.version == Some(Version { txn: self.id, undo }))
-            .ok_or_else(|| Fault::page(at.leaf, "an entry to be rolled back isn't the newest"))?;
+        let written = Some(Version { txn: self.id, undo });
+        let Some(e) = at.entry(&mtr).filter(|e| e.version == written) else {
+            return Ok(Restored::NotThere { leaf: at.leaf });
+        };
         let Former { flags, version, value } = record
             .former(e.value)
             .ok_or_else(|| Fault::page(lane.tail, "undo record doesn't fit its entry"))?;

@@ -28,6 +28,8 @@ pub struct History {
     pub end: UndoPlace,
     /// Whether its records have work; else only pages are freed.
     pub work: bool,
+    /// Whether it is of a transaction that began before the database was opened: it isn't known what was buried for it.
+    pub is_old: bool,
     /// How many transactions it is of.
     pub transactions: u64,
     /// How many undo records it has.
@@ -52,8 +54,9 @@ impl Histories {
         if let Some(before) = near.find(together) {
             let transactions = before.transactions + new.transactions;
             let work = before.work || new.work;
+            let is_old = before.is_old || new.is_old;
             let records = before.records + new.records;
-            *before = History { begin: before.begin, work, transactions, records, ..new };
+            *before = History { begin: before.begin, work, is_old, transactions, records, ..new };
             return false;
         }
         self.queue.push_back(new);

@@ -115,6 +115,8 @@ pub struct Transactions {
     pub locks: LockTable,
     commits: CachePadded<Commits>,
     status: StatusTable,
+    /// The first transaction since the database was opened.
+    first: TxnId,
     snapshots: Snapshots,
     /// Everybody sees what transactions before this one have written.
     horizon: CachePadded<AtomicU64>,

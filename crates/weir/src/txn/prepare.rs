@@ -40,7 +40,10 @@ impl Walk {
         self.purge_work |= record.undo.needs_purge();
         match record.undo {
             Undo::Prepare { xid } => self.xid = Some(xid.to_vec()),
-            Undo::Insert { tree, .. } | Undo::Update { tree, .. } | Undo::Delete { tree, .. } => {
+            Undo::Insert { tree, .. }
+            | Undo::Hide { tree, .. }
+            | Undo::Update { tree, .. }
+            | Undo::Delete { tree, .. } => {
                 self.trees.insert(tree);
             }
             Undo::Overflow { .. } | Undo::CreateTree { .. } | Undo::DropTree { .. } => {}

@@ -17,7 +17,7 @@ use super::undo_record::OwnedUndo;
 use crate::storage::{Fault, Mtr, Need, Restart, Step, Storage, retry};
 use crate::tree::overflow::{self, Left, free_second};
 use crate::tree::run::{self, LEAVES, LEAVES_AHEAD};
-use crate::tree::{Hint, Tree, past_damage};
+use crate::tree::{Hint, Target, Tree, past_damage};
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
@@ -31,6 +31,17 @@ struct Found {
     at: UndoPtr,
     next: u16,
     undo: OwnedUndo,
+}
+
+/// What a history has to do with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Work {
+    /// Nothing.
+    None,
+    /// All that its records say, but nothing was buried of the tombstones among them: staging looks after them.
+    WithoutBuried,
+    /// All that its records say.
+    WithBuried,
 }
 
 /// What is gone through together: records of one undo page, up to this many.
@@ -130,8 +141,13 @@ impl Transactions {
             let UndoPlace { page, used: mut from, .. } = history.begin;
             let last_page = page == history.end.page;
             let to = if last_page { history.end.used } else { u16::MAX };
+            let work = match history.work {
+                false => Work::None,
+                true if history.is_old || self.staging.has_buried(page) => Work::WithBuried,
+                true => Work::WithoutBuried,
+            };
             loop {
-                let found = self.next_work(page, from, to, history.work)?;
+                let found = self.next_work(page, from, to, work)?;
                 let Some(last) = found.last() else { break };
                 from = last.next;
                 let count = found.len() as u64;
@@ -173,8 +189,8 @@ impl Transactions {
 
     /// The next records on the page that have work for purge, from `from` and before `to`: some that made entries
     /// dead, or one of another kind.
-    fn next_work(&self, page: PageId, from: u16, to: u16, work: bool) -> Result<Vec<Found>, Fault> {
-        if !work {
+    fn next_work(&self, page: PageId, from: u16, to: u16, work: Work) -> Result<Vec<Found>, Fault> {
+        if work == Work::None {
             return Ok(Vec::new());
         }
         retry(&self.storage, || {
@@ -188,11 +204,16 @@ impl Transactions {
             while at < end && all.len() < TOGETHER {
                 let r = undo::record(&p, at)
                     .ok_or_else(|| Fault::page(page, format!("no undo record at {at}")))?;
-                // A value that an update replaced is gone with the undo record, unless it is in a chain.
-                let is_gone = matches!(r.undo, Undo::Update { flags, .. } if !flags.overflow);
-                if r.undo.needs_purge() && !is_gone {
+                let is_work = match r.undo {
+                    // A value that an update replaced is gone with the undo record, unless it is in a chain.
+                    Undo::Update { flags, .. } => flags.overflow,
+                    Undo::Hide { .. } => work == Work::WithBuried,
+                    undo => undo.needs_purge(),
+                };
+                if is_work {
                     let undo = OwnedUndo::from(r.undo);
-                    let is_delete = matches!(undo, OwnedUndo::Delete { .. });
+                    let is_delete =
+                        matches!(undo, OwnedUndo::Delete { .. } | OwnedUndo::Hide { .. });
                     if is_delete || all.is_empty() {
                         all.push(Found { at: UndoPtr { page, offset: at }, next: r.end, undo });
                     }
@@ -230,6 +251,7 @@ impl Transactions {
             set_ends(&mut mtr, lane, |_, tail| (next, tail));
             mtr.free(page);
             mtr.commit();
+            self.staging.forget_buried(page);
             Ok::<_, Restart<Fault>>(next)
         })
     }
@@ -240,6 +262,14 @@ impl Transactions {
             match found.undo {
                 OwnedUndo::Delete { tree, key, .. } => {
                     dead.push(DeadEntry { tree: Tree::new(tree), key, by: found.at });
+                }
+                OwnedUndo::Hide { tree, key } => {
+                    // Its index may have been dropped.
+                    if let Some(main) = self.staging.main_of(tree)
+                        && !is_put(s, Tree::new(tree), &key, found.at)?
+                    {
+                        dead.push(DeadEntry { tree: main, key, by: found.at });
+                    }
                 }
                 _ => left += u64::from(!self.purge_record(s, &found)?),
             }
@@ -286,6 +316,17 @@ fn exists(s: &Storage, tree: Tree) -> Result<bool, Fault> {
         };
         let is_tree = matches!(root.kind(), Kind::Leaf | Kind::Inner);
         Ok::<_, Restart<Fault>>(is_tree && node::tree(&root) == tree.id)
+    })
+}
+
+/// Whether the tombstone that the undo record at `by` takes back is still in its staging tree: nothing was buried for it, nor will
+/// be.
+fn is_put(s: &Storage, tree: Tree, key: &[u8], by: UndoPtr) -> Result<bool, Fault> {
+    retry(s, || {
+        let leaf = tree.leaf(s, Target::At(key), true)?;
+        let (slot, found) = leaf.seek(key);
+        let version = if found { leaf.entry(slot).version } else { None };
+        Ok::<_, Restart<Fault>>(version.is_some_and(|version| version.undo == by.of_insert()))
     })
 }
 
@@ -479,7 +520,8 @@ mod tests {
         commit(&txns, tree, b"row", Op::Delete);
         let history = txns.commits.history.lock().oldest().unwrap();
         let UndoPlace { page, used, .. } = history.begin;
-        let found = txns.next_work(page, used, u16::MAX, true).unwrap().pop().unwrap();
+        let found =
+            txns.next_work(page, used, u16::MAX, Work::WithoutBuried).unwrap().pop().unwrap();
         let s = &*txns.storage;
         let step = || retry(s, || try_remove_dead(s, tree, b"row", found.at, &[])).unwrap();
         for _ in 0..5 {
@@ -533,7 +575,7 @@ mod tests {
         let history = txns.commits.history.lock().oldest().unwrap();
         let UndoPlace { page, used, .. } = history.begin;
         // It may be done again after a crash.
-        let found = || txns.next_work(page, used, u16::MAX, true).unwrap();
+        let found = || txns.next_work(page, used, u16::MAX, Work::WithoutBuried).unwrap();
         assert_eq!(found().len(), 11, "all at once");
         txns.purge_records(&txns.storage, found()).unwrap();
         assert_eq!(keys(&txns, one), [b"b"]);

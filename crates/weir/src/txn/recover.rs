@@ -56,6 +56,7 @@ impl Transactions {
             locks: LockTable::new(),
             commits: CachePadded::default(),
             status: StatusTable::new(next, active),
+            first: next,
             snapshots: Snapshots::default(),
             horizon: AtomicU64::new(horizon.0).into(),
             advancing: Mutex::default(),
@@ -142,10 +143,17 @@ impl Transactions {
         if begin.page == end.page && begin.used >= end.used {
             return Ok(());
         }
-        let (lane, work) = (found.lane, true);
-        // How many records it has isn't known: nobody is held back for them.
-        let (transactions, records) = (1, 0);
-        self.queue_for_purge(History { stamp: 0, lane, begin, end, work, transactions, records });
+        self.queue_for_purge(History {
+            stamp: 0,
+            lane: found.lane,
+            begin,
+            end,
+            work: true,
+            is_old: true,
+            transactions: 1,
+            // How many it has isn't known: nobody is held back for them.
+            records: 0,
+        });
         Ok(())
     }
 }

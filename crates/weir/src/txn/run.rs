@@ -126,7 +126,7 @@ impl Txn {
                 // Perhaps the hint was out of date.
                 written = self.write_some(tree, way, left, &[], next)?;
             }
-            self.undo_pushed(written as u64, written > 0 && way == Way::Delete);
+            self.undo_pushed(written as u64, written > 0 && way != Way::Insert);
             done += written;
             if written == 0 {
                 let pair = run[done];

@@ -16,16 +16,18 @@
 //! - Unless the staged one *hides* that of the main tree, which has been left as it was: then that one doesn't count
 //!   for who sees the staged one, dead (a tombstone) or alive (it was inserted again). Who doesn't see
 //!   it sees the entry of the main tree.
-//! - An entry is moved only when it is alive and no undo record is needed of it: everybody sees it, or
-//!   it was inserted by a transaction that has committed, whose number moves with it. So an old snapshot
-//!   doesn't keep entries from being moved, but those that were deleted before they were moved, and those that
-//!   hide others: when nothing can be moved any more, entries go to the main trees at once.
+//! - An entry is moved when everybody sees it, or if nothing was there before it, with the number of its transaction, which
+//!   may still run. So neither a large transaction nor an old snapshot keeps entries from being moved, but those that were
+//!   changed before they were moved, and those that hide others: when nothing can be moved any more, entries go to the main trees at once.
 //! - A tombstone that everybody sees is settled: it goes, together with what it hides. Purge doesn't know of it.
+//! - What a tombstone hides is *buried* while the tombstone's transaction runs, and there is something to be moved: dead by
+//!   the version that the tombstone had, which goes. Its undo record leads back to an entry that is alive, and purge removes it.
 //! - Entries move in one direction, each in one mini-transaction. Who looks into the staging tree
 //!   first and into the main tree afterwards misses none; it may find one twice, under the same key.
 //!   So neither readers ([`super::merged`]) nor writers take a lock against moves.
 //!
-//! Undo records name the tree that was written: rollback, purge and recovery know nothing of this.
+//! Undo records name the tree that was written. Who takes back a write of which nothing is there has to look where it may have been
+//! moved to ([`Stagings::main_of`]), and so has purge where something was buried ([`Stagings::has_buried`]).
 
 use super::backlog::Backlog;
 use super::{Durability, Op, Outcome, Pair, State, Transactions, Txn, TxnError};
@@ -35,10 +37,11 @@ use crate::storage::{Fault, Restart, Step, Storage, retry};
 use crate::tree::{Fate, Hint, Moved, Mover, Target, Tree};
 use parking_lot::Mutex;
 use std::cmp::Reverse;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use weir_page::{Entry, PageId, TxnId};
+use weir_page::{Entry, PageId, TreeId, TxnId, Version};
 
 /// Leaves of the main tree that are read ahead together.
 const READ_AHEAD: usize = 64;
@@ -166,6 +169,8 @@ pub struct Stagings {
     leaves: AtomicU64,
     /// Changes of leaves of main trees that moves took.
     moves: AtomicU64,
+    /// Undo pages with records of tombstones that were put and buried since the database was opened.
+    buried: Mutex<HashSet<PageId>>,
 }
 
 /// Counted since the database was opened.
@@ -216,6 +221,22 @@ impl Stagings {
     /// Entries are staged now and then without need.
     pub fn be_eager(&self) {
         self.eager.store(true, Ordering::Relaxed);
+    }
+
+    /// The tree that entries of a staging tree are moved to; `None` if it is no staging tree.
+    pub(super) fn main_of(&self, tree: TreeId) -> Option<Tree> {
+        let all = self.all.lock();
+        all.iter().find(|staging| staging.tree.id == tree).map(|staging| staging.main)
+    }
+
+    /// Whether entries may have been buried whose tombstones' undo records are on this page.
+    pub(super) fn has_buried(&self, undo_page: PageId) -> bool {
+        self.buried.lock().contains(&undo_page)
+    }
+
+    /// An undo page is no more.
+    pub(super) fn forget_buried(&self, undo_page: PageId) {
+        self.buried.lock().remove(&undo_page);
     }
 
     /// Steps look after the staging tree from now on.
@@ -579,13 +600,33 @@ impl Mover for Move<'_> {
         };
         match self.shared.status.get(v.txn) {
             State::Committed(at) if at <= self.oldest => Fate::Moves(None),
-            // Nobody looks for the undo record of an insert that has committed.
-            State::Committed(_) if v.undo.is_insert() && !flags.hides => Fate::Moves(Some(v)),
+            // Nobody looks for the undo record of an insert that has committed; that of one that runs is found by whoever
+            // takes it back.
+            State::Committed(_) | State::Active if v.undo.is_insert() && !flags.hides => {
+                Fate::Moves(Some(v))
+            }
+            // Older builds have left other undo records.
+            State::Active if v.undo.is_insert() && v.txn >= self.shared.first => {
+                Fate::Buries(Version { undo: v.undo.place(), ..v })
+            }
             _ => Fate::Stays,
         }
     }
 
     fn arrives(&self, key: &[u8]) {
         self.shared.dead.revive(self.to.id, key);
+    }
+
+    fn buries(&self, by: Version) -> bool {
+        // Noted before it is looked whether the transaction still runs: purge, which comes by once it doesn't, knows.
+        self.shared.staging.buried.lock().insert(by.undo.page);
+        self.shared.status.get(by.txn) == State::Active
+    }
+
+    fn is_settled(&self, version: Option<Version>) -> bool {
+        version.is_none_or(|v| {
+            v.txn < self.horizon
+                || matches!(self.shared.status.get(v.txn), State::Committed(at) if at <= self.oldest)
+        })
     }
 }

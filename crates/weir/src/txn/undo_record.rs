@@ -3,9 +3,14 @@
 use weir_page::version::{Delta, Flags, Version};
 use weir_page::{PageId, TreeId, Undo};
 
+/// What an entry was before it was buried: dead in place of its tombstone, by a transaction that was running.
+pub(super) const BEFORE_BURIED: (Flags, Option<Version>) =
+    (Flags { deleted: false, overflow: false, hides: false }, None);
+
 /// An undo record that outlives its page's latch.
 pub(super) enum OwnedUndo {
     Insert { tree: TreeId, key: Vec<u8> },
+    Hide { tree: TreeId, key: Vec<u8> },
     Update { tree: TreeId, key: Vec<u8>, flags: Flags, version: Option<Version>, delta: OwnedDelta },
     Delete { tree: TreeId, key: Vec<u8>, flags: Flags, version: Option<Version> },
     Prepare,
@@ -18,6 +23,7 @@ impl OwnedUndo {
     pub fn from(undo: Undo<'_>) -> OwnedUndo {
         match undo {
             Undo::Insert { tree, key } => OwnedUndo::Insert { tree, key: key.to_vec() },
+            Undo::Hide { tree, key } => OwnedUndo::Hide { tree, key: key.to_vec() },
             Undo::Update { tree, key, flags, version, delta } => OwnedUndo::Update {
                 tree,
                 key: key.to_vec(),
@@ -65,6 +71,20 @@ pub(super) struct UndoRecord {
 }
 
 impl UndoRecord {
+    /// As it is where what it has put into a staging tree has been moved to `main` since; `None` if that doesn't happen to what it
+    /// has put there.
+    pub fn moved_to(&self, main: TreeId) -> Option<UndoRecord> {
+        let undo = match &self.undo {
+            OwnedUndo::Insert { key, .. } => OwnedUndo::Insert { tree: main, key: key.clone() },
+            OwnedUndo::Hide { key, .. } => {
+                let (flags, version) = BEFORE_BURIED;
+                OwnedUndo::Delete { tree: main, key: key.clone(), flags, version }
+            }
+            _ => return None,
+        };
+        Some(UndoRecord { undo, ..*self })
+    }
+
     /// The state before the write of an entry whose value is this; dead where there was none. `None` if the record
     /// doesn't fit the value.
     pub fn former(&self, value: &[u8]) -> Option<Former> {

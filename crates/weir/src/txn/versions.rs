@@ -5,6 +5,7 @@
 //! nobody has to have all of them in memory together. What takes long is done in turns, between which others come to
 //! the leaf.
 
+use super::undo_record::BEFORE_BURIED;
 use super::{Transactions, View};
 use crate::storage::{Fault, Restart, Stop, Storage, work};
 use std::borrow::Cow;
@@ -324,6 +325,10 @@ fn before<'e>(
     });
     let (flags, version, value) = match record(&page, at)? {
         Undo::Delete { flags, version, .. } => (flags, version, state.value.clone()),
+        Undo::Hide { .. } => {
+            let (flags, version) = BEFORE_BURIED;
+            (flags, version, state.value.clone())
+        }
         Undo::Update { flags, version, delta, .. } => {
             if !delta.fits(state.value.len()) {
                 return Err(wrong(at, "keeps more bytes than there are").into());
@@ -343,7 +348,9 @@ fn before<'e>(
 fn key_of(s: &Storage, version: Version) -> Result<Vec<u8>, Restart<Fault>> {
     let page = s.read(version.undo.page, false)?;
     match record(&page, version.undo)? {
-        Undo::Delete { key, .. } | Undo::Update { key, .. } => Ok(key.to_vec()),
+        Undo::Delete { key, .. } | Undo::Hide { key, .. } | Undo::Update { key, .. } => {
+            Ok(key.to_vec())
+        }
         _ => Err(wrong(version.undo, "is not of a version").into()),
     }
 }

@@ -342,7 +342,7 @@ impl Txn {
             return Ok(Attempt::UndoFull);
         }
         mtr.commit();
-        Ok(Attempt::Done { old: None, purge_work: false, unseen: false })
+        Ok(Attempt::Done { old: None, purge_work: flags.hides, unseen: false })
     }
 
     #[expect(clippy::too_many_arguments, reason = "one place, named for what they are")]

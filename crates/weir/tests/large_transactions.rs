@@ -1,0 +1,157 @@
+//! Transactions larger than what may be staged: what they have staged is moved while they run.
+
+#![allow(clippy::unwrap_used, reason = "a failure of a test's own step is a failed test")]
+
+mod common;
+
+use common::staged::*;
+use common::*;
+use std::sync::Arc;
+use weir::{Database, Durability, Isolation, Table, Transaction, Value};
+use weir_os::SimDisk;
+
+const ROWS: u64 = 400;
+
+/// How a transaction ends.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Ends {
+    Commits,
+    RollsBack,
+    /// The machine fails while it runs.
+    Crashes,
+    /// It is prepared, the machine fails, and then it is decided.
+    CommitsPrepared,
+    RollsBackPrepared,
+}
+
+/// Everything that is staged is moved as soon as it may be.
+fn open(disk: SimDisk) -> Database {
+    let options = eager(8 << 20, 0).single_threaded().durability(Durability::Sync);
+    Database::open_on(Arc::new(disk), options).unwrap()
+}
+
+/// Random inserts, deletes, and updates that change the place in the index, some of which are taken back.
+fn change(
+    db: &Database,
+    txn: &mut Transaction,
+    table: &Table,
+    rng: &mut fastrand::Rng,
+    model: &mut Model,
+) {
+    for _ in 0..rng.u32(10..40) {
+        let (savepoint, before) = (txn.savepoint().unwrap(), model.clone());
+        for _ in 0..rng.u32(1..30) {
+            let id = rng.u64(..2 * ROWS);
+            // So few that entries come back to where they were.
+            let new = (rng.i64(..5), format!("{id}"), vec![rng.u8(..); rng.usize(..20)]);
+            match model.contains_key(&id) {
+                false => txn.insert(table, &values(id, &new)).unwrap(),
+                true if rng.bool() => {
+                    assert!(txn.delete(table, &[Value::U64(id)]).unwrap());
+                    model.remove(&id);
+                    continue;
+                }
+                true => assert!(txn.update(table, &values(id, &new)).unwrap()),
+            }
+            model.insert(id, new);
+        }
+        if rng.u8(..4) == 0 {
+            txn.rollback_to(savepoint).unwrap();
+            *model = before;
+        }
+        if rng.bool() {
+            db.background_step(6).unwrap();
+        }
+        if rng.u8(..4) == 0 {
+            compare(txn, table, model, "own writes");
+        }
+    }
+}
+
+#[test]
+fn what_is_moved_of_a_running_transaction_is_as_it_leaves_it() {
+    let seed = seed();
+    for round in 0..10 * factor() {
+        for ends in [
+            Ends::Commits,
+            Ends::RollsBack,
+            Ends::Crashes,
+            Ends::CommitsPrepared,
+            Ends::RollsBackPrepared,
+        ] {
+            let mut rng = fastrand::Rng::with_seed(seed + round);
+            ends_well(&mut rng, ends, &format!("{ends:?}, round {round}"));
+        }
+    }
+}
+
+fn ends_well(rng: &mut fastrand::Rng, ends: Ends, what: &str) {
+    let disk = SimDisk::new(rng.u64(..));
+    let mut db = open(disk.clone());
+    let mut table = db.create_table("items", items()).unwrap();
+    let before = load(&db, &table, rng, 0..ROWS);
+    (0..100).for_each(|_| db.background_step(6).unwrap());
+    let moved = db.status().staged_entries_moved;
+    let mut reader = db.begin(Isolation::RepeatableRead).unwrap();
+    compare(&mut reader, &table, &before, what);
+    let mut after = before.clone();
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    change(&db, &mut txn, &table, rng, &mut after);
+    assert!(db.status().staged_entries_moved > moved + 20, "{what}: it is moved meanwhile");
+    compare(&mut reader, &table, &before, what);
+    compare(&mut db.begin(Isolation::RepeatableRead).unwrap(), &table, &before, what);
+    compare(&mut txn, &table, &after, what);
+    match ends {
+        Ends::Commits => txn.commit().unwrap(),
+        Ends::RollsBack => txn.rollback().unwrap(),
+        Ends::Crashes | Ends::CommitsPrepared | Ends::RollsBackPrepared => {
+            match ends {
+                Ends::Crashes => {
+                    // What it has written is on the device.
+                    let mut other = db.begin(Isolation::RepeatableRead).unwrap();
+                    other.insert(&table, &values(3 * ROWS, &(0, "other".into(), vec![]))).unwrap();
+                    other.delete(&table, &[Value::U64(3 * ROWS)]).unwrap();
+                    other.commit().unwrap();
+                    std::mem::forget(txn);
+                }
+                _ => {
+                    txn.prepare(b"x").unwrap();
+                    txn.detach().unwrap();
+                }
+            }
+            if rng.bool() {
+                db.checkpoint().unwrap();
+            }
+            let failed = disk.crash(rng.u64(..));
+            drop((reader, table));
+            std::mem::forget(db);
+            db = open(failed);
+            table = db.table("items").unwrap();
+            reader = db.begin(Isolation::RepeatableRead).unwrap();
+            compare(&mut reader, &table, &before, what);
+            if rng.bool() {
+                db.background_step(6).unwrap();
+            }
+            match ends {
+                Ends::CommitsPrepared => db.commit_prepared(b"x", Durability::Sync).unwrap(),
+                Ends::RollsBackPrepared => db.rollback_prepared(b"x", Durability::Sync).unwrap(),
+                _ => {}
+            }
+        }
+    }
+    let rows = match ends {
+        Ends::Commits | Ends::CommitsPrepared => &after,
+        Ends::RollsBack | Ends::RollsBackPrepared | Ends::Crashes => &before,
+    };
+    compare(&mut reader, &table, &before, what);
+    compare(&mut db.begin(Isolation::RepeatableRead).unwrap(), &table, rows, what);
+    assert_sound(&db);
+    drop(reader);
+    for _ in 0..100 {
+        db.background_step(6).unwrap();
+        db.purge_all().unwrap();
+    }
+    assert_eq!(db.status().staging_pages, 0, "{what}: all is moved");
+    compare(&mut db.begin(Isolation::RepeatableRead).unwrap(), &table, rows, what);
+    assert_sound(&db);
+}
