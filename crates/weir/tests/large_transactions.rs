@@ -16,6 +16,8 @@ const ROWS: u64 = 400;
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Ends {
     Commits,
+    /// The machine fails before what it leaves is purged.
+    CommitsInTime,
     RollsBack,
     /// The machine fails while it runs.
     Crashes,
@@ -74,6 +76,7 @@ fn what_is_moved_of_a_running_transaction_is_as_it_leaves_it() {
     for round in 0..10 * factor() {
         for ends in [
             Ends::Commits,
+            Ends::CommitsInTime,
             Ends::RollsBack,
             Ends::Crashes,
             Ends::CommitsPrepared,
@@ -101,11 +104,13 @@ fn ends_well(rng: &mut fastrand::Rng, ends: Ends, what: &str) {
     compare(&mut reader, &table, &before, what);
     compare(&mut db.begin(Isolation::RepeatableRead).unwrap(), &table, &before, what);
     compare(&mut txn, &table, &after, what);
+    let mut seen = &before;
     match ends {
         Ends::Commits => txn.commit().unwrap(),
         Ends::RollsBack => txn.rollback().unwrap(),
-        Ends::Crashes | Ends::CommitsPrepared | Ends::RollsBackPrepared => {
+        Ends::CommitsInTime | Ends::Crashes | Ends::CommitsPrepared | Ends::RollsBackPrepared => {
             match ends {
+                Ends::CommitsInTime => txn.commit().unwrap(),
                 Ends::Crashes => {
                     // What it has written is on the device.
                     let mut other = db.begin(Isolation::RepeatableRead).unwrap();
@@ -128,7 +133,10 @@ fn ends_well(rng: &mut fastrand::Rng, ends: Ends, what: &str) {
             db = open(failed);
             table = db.table("items").unwrap();
             reader = db.begin(Isolation::RepeatableRead).unwrap();
-            compare(&mut reader, &table, &before, what);
+            if ends == Ends::CommitsInTime {
+                seen = &after;
+            }
+            compare(&mut reader, &table, seen, what);
             if rng.bool() {
                 db.background_step(6).unwrap();
             }
@@ -140,10 +148,10 @@ fn ends_well(rng: &mut fastrand::Rng, ends: Ends, what: &str) {
         }
     }
     let rows = match ends {
-        Ends::Commits | Ends::CommitsPrepared => &after,
+        Ends::Commits | Ends::CommitsInTime | Ends::CommitsPrepared => &after,
         Ends::RollsBack | Ends::RollsBackPrepared | Ends::Crashes => &before,
     };
-    compare(&mut reader, &table, &before, what);
+    compare(&mut reader, &table, seen, what);
     compare(&mut db.begin(Isolation::RepeatableRead).unwrap(), &table, rows, what);
     assert_sound(&db);
     drop(reader);
