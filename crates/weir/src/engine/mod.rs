@@ -198,10 +198,6 @@ impl Database {
             shared.staging.be_eager();
         }
         let home = Home::new();
-        if shared.storage.is_giving_up() {
-            // All of it now: nobody works with a database whose damage isn't known yet.
-            shared.storage.finish_recovery()?;
-        }
         // Before anything is taken back: it may have been moved to another tree since.
         let known = match load_tables(&shared, home) {
             // What it needs may be taken back with the rest.
@@ -214,6 +210,8 @@ impl Database {
             && began.elapsed() < LOSERS_TIME_AT_OPEN
         {}
         if shared.storage.is_giving_up() {
+            // All of it now: nobody works with a database whose damage isn't known yet.
+            shared.storage.finish_recovery()?;
             while shared.roll_back_losers(LOSERS_STEP_WRITES)? {}
             shared.storage.end_giving_up()?;
         }
