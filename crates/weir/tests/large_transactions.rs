@@ -7,7 +7,9 @@ mod common;
 use common::staged::*;
 use common::*;
 use std::sync::Arc;
-use weir::{Database, Durability, Isolation, Table, Transaction, Value};
+use weir::{
+    Bounds, Database, Direction, Durability, IndexRef, Isolation, Table, Transaction, Value,
+};
 use weir_os::SimDisk;
 
 const ROWS: u64 = 400;
@@ -162,4 +164,44 @@ fn ends_well(rng: &mut fastrand::Rng, ends: Ends, what: &str) {
     assert_eq!(db.status().staging_pages, 0, "{what}: all is moved");
     compare(&mut db.begin(Isolation::RepeatableRead).unwrap(), &table, rows, what);
     assert_sound(&db);
+}
+
+/// What is taken back by a tombstone is in the main tree until both are moved, and a scan that began when nothing was staged
+/// doesn't look for tombstones.
+#[test]
+fn a_scan_that_began_before_a_rollback_sees_nothing_of_it() {
+    const LOADED: u64 = 4000;
+    for direction in [Direction::Forward, Direction::Backward] {
+        let db = open(SimDisk::new(1));
+        let table = db.create_table("items", items()).unwrap();
+        let mut rng = fastrand::Rng::with_seed(1);
+        load(&db, &table, &mut rng, 0..LOADED);
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        for id in LOADED..2 * LOADED {
+            txn.insert(&table, &values(id, &(rng.i64(..), format!("{id:08}"), vec![]))).unwrap();
+        }
+        (0..200).for_each(|_| db.background_step(6).unwrap());
+        assert_eq!(db.status().staging_pages, 0, "all is moved");
+        let mut reader = db.begin(Isolation::RepeatableRead).unwrap();
+        let by_a = IndexRef::Named("by_a");
+        let mut scan = reader.scan(&table, by_a, Bounds::all(), direction).unwrap();
+        let mut found = 0;
+        while found < 10 {
+            scan.next().unwrap().unwrap();
+            found += 1;
+        }
+        let staged = db.status().staged_entries;
+        txn.rollback().unwrap();
+        assert!(db.status().staged_entries - staged > LOADED / 2, "tombstones are put");
+        for n in 0..100 {
+            let mut other = db.begin(Isolation::RepeatableRead).unwrap();
+            other.insert(&table, &values(3 * LOADED + n, &(0, format!("o{n}"), vec![]))).unwrap();
+            other.commit().unwrap();
+            db.background_step(2).unwrap();
+        }
+        while scan.next().unwrap().is_some() {
+            found += 1;
+        }
+        assert_eq!(found, LOADED, "{direction:?}");
+    }
 }

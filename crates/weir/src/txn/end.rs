@@ -2,15 +2,16 @@
 
 use super::history::History;
 use super::lane::{LANE_DIRECTORY, LaneUse, UndoPlace, set_ends};
+use super::staging::Staging;
 use super::undo_record::{Former, OwnedUndo, UndoRecord};
-use super::{Durability, Savepoint, State, Txn, TxnError};
+use super::{Durability, Savepoint, State, Transactions, Txn, TxnError};
 use crate::storage::{Fault, Mtr, Need, Restart, Stop, Storage, on_reserve, retry};
 use crate::tree::overflow::{self, Left, free_second};
 use crate::tree::{Tree, past_damage};
 use std::sync::atomic::Ordering;
 use weir_page::overflow::Reference;
 use weir_page::undo::{self, State as LaneState};
-use weir_page::version::{Entry, UndoPtr, Version};
+use weir_page::version::{Entry, Flags, UndoPtr, Version};
 use weir_page::{Lsn, PageId, Redo, TreeId, TxnId};
 use weir_redo::Appended;
 
@@ -31,6 +32,18 @@ enum Restored {
     NotThere {
         leaf: PageId,
     },
+}
+
+impl Transactions {
+    /// A transaction has committed: from now on others see what it has written. `queue` is told its timestamp before that.
+    fn commit_in_order(&self, txn: TxnId, queue: impl FnOnce(u64)) {
+        let commits = &self.commits;
+        let _order = commits.order.lock();
+        let stamp = commits.clock.load(Ordering::Relaxed) + 1;
+        self.status.set(txn, State::Committed(stamp));
+        queue(stamp);
+        commits.clock.store(stamp, Ordering::Release);
+    }
 }
 
 impl Txn {
@@ -54,7 +67,7 @@ impl Txn {
         self.finish_rollback()?;
         if self.undo_records == 0 {
             self.drop_snapshot();
-            self.end(State::Aborted);
+            self.end_taken_back();
             return Ok(None);
         }
         // What is in the log may get no further.
@@ -64,25 +77,19 @@ impl Txn {
         // Not before: who can't commit may go on, and sees what it saw.
         self.drop_snapshot();
         let shared = &self.shared;
-        {
-            let commits = &shared.commits;
-            let _order = commits.order.lock();
-            let stamp = commits.clock.load(Ordering::Relaxed) + 1;
-            shared.status.set(self.id, State::Committed(stamp));
-            if let Some((begin, end)) = history {
-                shared.queue_for_purge(History {
-                    stamp,
-                    lane: lane.lane,
-                    begin,
-                    end,
-                    work: self.purge_work,
-                    is_old: self.id < shared.first,
-                    transactions: 1,
-                    records: self.undo_records,
-                });
-            }
-            commits.clock.store(stamp, Ordering::Release);
-        }
+        shared.commit_in_order(self.id, |stamp| {
+            let Some((begin, end)) = history else { return };
+            shared.queue_for_purge(History {
+                stamp,
+                lane: lane.lane,
+                begin,
+                end,
+                work: self.purge_work,
+                is_old: self.id < shared.first,
+                transactions: 1,
+                records: self.undo_records,
+            });
+        });
         if self.id.0.is_multiple_of(16) {
             shared.advance_horizon();
         }
@@ -173,8 +180,18 @@ impl Txn {
         if self.id.0 != 0 {
             self.shared.figures.rollbacks.fetch_add(1, Ordering::Relaxed);
         }
-        self.end(State::Aborted);
+        self.end_taken_back();
         Ok(())
+    }
+
+    /// Notes the end of a transaction whose writes have been taken back. What tombstones stand for is still there: who doesn't look
+    /// for those yet must not take it for older than it is.
+    fn end_taken_back(&mut self) {
+        if !self.withdrew.take() {
+            return self.end(State::Aborted);
+        }
+        self.shared.commit_in_order(self.id, |_| {});
+        self.release();
     }
 
     /// Notes the transaction's end and gives up what it holds.
@@ -197,6 +214,7 @@ impl Txn {
         self.undo_records = 0;
         self.unfinished = None;
         self.purge_work = false;
+        self.withdrew.set(false);
         self.prepared = false;
     }
 
@@ -355,12 +373,61 @@ impl Txn {
                 Restored::ChainShorter => {}
                 Restored::NotThere { leaf } => {
                     // In this order: entries move from the staging tree to the main tree.
-                    let main = self.shared.staging.main_of(tree.id);
-                    let there = main.and_then(|main| Some((main, record.moved_to(main.id)?)));
+                    let staging = self.shared.staging.of_tree(tree.id);
+                    let there = staging
+                        .and_then(|staging| Some((record.moved_to(staging.main.id)?, staging)));
                     let what = "an entry to be rolled back isn't the newest";
-                    let (main, record) = there.ok_or_else(|| Fault::page(leaf, what))?;
-                    (tree, moved) = (main, Some(record));
+                    let (there, staging) = there.ok_or_else(|| Fault::page(leaf, what))?;
+                    if let OwnedUndo::Insert { .. } = record.undo
+                        && let Some(tail) = self.withdraw(s, lane, &staging, key, record)?
+                    {
+                        return Ok(tail);
+                    }
+                    (tree, moved) = (staging.main, Some(there));
                 }
+            }
+        }
+    }
+
+    /// Takes an insert back that was moved to the main tree, by a tombstone that everybody sees: both go when entries are moved next. `None` if
+    /// the entry is better removed at once, for its leaf is in memory, or if nothing may be staged.
+    fn withdraw(
+        &self,
+        s: &Storage,
+        lane: LaneUse,
+        staging: &Staging,
+        key: &[u8],
+        record: &UndoRecord,
+    ) -> Result<Option<PageId>, TxnError> {
+        if !self.may_withdraw(staging, key) {
+            return Ok(None);
+        }
+        // Who scans both trees sees them anew.
+        let _entered = staging.enter();
+        self.shared.staging.backlog.note_staged(1);
+        loop {
+            let tail = retry(s, || {
+                let mut mtr = s.mtr(Need::log(256 + key.len()))?;
+                let at = staging.tree.slot_near(&mut mtr, key, &self.near)?;
+                if at.found {
+                    return Ok(Some(None));
+                }
+                if !at.fits(&mtr, key, 0, false) {
+                    return Ok(None);
+                }
+                mtr_latch_pop(&mut mtr, lane, record)?;
+                let entry = Entry { flags: Flags::TOMBSTONE, version: None, value: &[] };
+                at.set(&mut mtr, key, entry);
+                let tail = self.pop(&mut mtr, lane, record)?;
+                mtr.commit();
+                Ok::<_, Restart<Fault>>(Some(Some(tail)))
+            })?;
+            match tail {
+                Some(tail) => {
+                    self.withdrew.set(self.withdrew.get() || tail.is_some());
+                    return Ok(tail);
+                }
+                None => staging.tree.make_room(s, key, self.shared.horizon())?,
             }
         }
     }

@@ -76,6 +76,7 @@ impl Transactions {
         // Dropped, it stays as it is: how many records are left isn't known, and what lies before them is others'.
         txn.prepared = true;
         txn.half_done = loser.half_done;
+        txn.withdrew.set(loser.withdrew);
         match self.take_back_as(&mut txn, loser, writes) {
             Ok(false) => return Ok(false),
             Ok(true) if !txn.half_done => return txn.rollback().map(|()| true),
@@ -106,6 +107,7 @@ impl Transactions {
             let was_first = txn.undo_last();
             loser.tail = txn.lane.expect("a loser has a lane").tail;
             loser.half_done = txn.half_done;
+            loser.withdrew = txn.withdrew.get();
             if was_first? {
                 loser.state = LaneState::Ended;
             }

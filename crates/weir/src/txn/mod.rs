@@ -60,6 +60,7 @@ use pace::Pace;
 use parking_lot::Mutex;
 use snapshots::{Snapshot, Snapshots};
 use status::StatusTable;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -255,6 +256,7 @@ impl Transactions {
             locks_duplicates: false,
             prepared: false,
             half_done: false,
+            withdrew: Cell::new(false),
             lock_timeout: Duration::from_secs(50),
             lock_waits: 0,
             interrupts: Interrupts::default(),
@@ -292,6 +294,8 @@ pub struct Txn {
     prepared: bool,
     /// Recovery has passed over something that it had to take back, because of damage.
     half_done: bool,
+    /// Something that it wrote has been taken back by a tombstone.
+    withdrew: Cell<bool>,
     /// How long to wait for a row lock.
     pub lock_timeout: Duration,
     /// How often it has waited for a row lock and got it.

@@ -265,10 +265,10 @@ impl Transactions {
                 }
                 OwnedUndo::Hide { tree, key } => {
                     // Its index may have been dropped.
-                    if let Some(main) = self.staging.main_of(tree)
-                        && !is_put(s, Tree::new(tree), &key, found.at)?
+                    if let Some(staging) = self.staging.of_tree(tree)
+                        && !is_put(s, staging.tree, &key, found.at)?
                     {
-                        dead.push(DeadEntry { tree: main, key, by: found.at });
+                        dead.push(DeadEntry { tree: staging.main, key, by: found.at });
                     }
                 }
                 _ => left += u64::from(!self.purge_record(s, &found)?),

@@ -27,6 +27,8 @@ pub(super) struct Found {
     pub state: LaneState,
     /// Something that it wrote could not be taken back, because of damage.
     pub half_done: bool,
+    /// See [`super::Txn::withdrew`].
+    pub withdrew: bool,
 }
 
 impl Transactions {
@@ -176,7 +178,15 @@ fn find_lanes(s: &Storage) -> Result<(Vec<Found>, Vec<u16>), Fault> {
                 return Err(Fault::page(tail, format!("is not an undo page of lane {lane}")).into());
             }
             let (txn, state) = undo::txn(&page);
-            Ok::<_, Restart<Fault>>(Found { lane, head, tail, txn, state, half_done: false })
+            Ok::<_, Restart<Fault>>(Found {
+                lane,
+                head,
+                tail,
+                txn,
+                state,
+                half_done: false,
+                withdrew: false,
+            })
         })
     };
     let (mut found, mut lost) = (Vec::new(), Vec::new());

@@ -27,7 +27,7 @@
 //!   So neither readers ([`super::merged`]) nor writers take a lock against moves.
 //!
 //! Undo records name the tree that was written. Who takes back a write of which nothing is there has to look where it may have been
-//! moved to ([`Stagings::main_of`]), and so has purge where something was buried ([`Stagings::has_buried`]).
+//! moved to ([`Stagings::of_tree`]), and so has purge where something was buried ([`Stagings::has_buried`]).
 
 use super::backlog::Backlog;
 use super::{Durability, Op, Outcome, Pair, State, Transactions, Txn, TxnError};
@@ -54,7 +54,7 @@ pub struct Staging {
     /// The tree.
     pub tree: Tree,
     /// The tree that its entries go to in the end.
-    main: Tree,
+    pub(super) main: Tree,
     /// Inserts that have begun.
     begun: AtomicU64,
     /// Inserts that have ended.
@@ -223,10 +223,9 @@ impl Stagings {
         self.eager.store(true, Ordering::Relaxed);
     }
 
-    /// The tree that entries of a staging tree are moved to; `None` if it is no staging tree.
-    pub(super) fn main_of(&self, tree: TreeId) -> Option<Tree> {
-        let all = self.all.lock();
-        all.iter().find(|staging| staging.tree.id == tree).map(|staging| staging.main)
+    /// The staging whose tree this is, if it is one.
+    pub(super) fn of_tree(&self, tree: TreeId) -> Option<Arc<Staging>> {
+        self.all.lock().iter().find(|staging| staging.tree.id == tree).cloned()
     }
 
     /// Whether entries may have been buried whose tombstones' undo records are on this page.
@@ -283,6 +282,14 @@ impl Txn {
         let crowded = || all.crowded.load(Ordering::Relaxed);
         let wanted = all.is_eager_now() || (hint.is_missing() && !crowded());
         Ok(wanted && self.is_admitted(staging)?)
+    }
+
+    /// Whether an insert that was moved is taken back by a tombstone, as [`Txn::is_hidden`] says it of a delete. Nobody cancels
+    /// a rollback.
+    pub(super) fn may_withdraw(&self, staging: &Staging, key: &[u8]) -> bool {
+        let (s, all) = (self.storage(), &self.shared.staging);
+        let wanted = all.is_eager_now() || staging.main.missing_page(s, key).is_some();
+        wanted && all.may_stage(staging) && all.backlog.admits(s, || false).unwrap_or(false)
     }
 
     /// Whether entries whose leaf isn't in memory are staged now.
