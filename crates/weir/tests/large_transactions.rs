@@ -6,9 +6,12 @@ mod common;
 
 use common::staged::*;
 use common::*;
+use std::ops::Bound;
 use std::sync::Arc;
+use std::time::Duration;
 use weir::{
-    Bounds, Database, Direction, Durability, IndexRef, Isolation, Table, Transaction, Value,
+    Bounds, Database, Direction, Durability, Entry, IndexRef, Isolation, KeyOf, Lock, RawIndex,
+    RawRange, Schema, Table, Transaction, Value, Wait,
 };
 use weir_os::SimDisk;
 
@@ -203,5 +206,93 @@ fn a_scan_that_began_before_a_rollback_sees_nothing_of_it() {
             found += 1;
         }
         assert_eq!(found, LOADED, "{direction:?}");
+    }
+}
+
+/// A raw table with an index whose entries have the keys of their rows.
+fn keyed(db: &Database) -> Table {
+    let schema = Schema::raw(vec![RawIndex::new("keys", false)], Vec::new()).unwrap();
+    db.create_table("raw", schema).unwrap()
+}
+
+fn insert(txn: &mut Transaction, table: &Table, id: u32) -> weir::Result<()> {
+    let key = id.to_be_bytes();
+    txn.insert_raw(table, &key, b"row", &[Entry { index: 0, key: &key, value: b"v" }])
+}
+
+fn keys(txn: &mut Transaction, table: &Table, of: KeyOf, lock: Lock) -> weir::Result<Vec<u32>> {
+    let mut scan = txn.scan_raw(table, of, RawRange::all(), Direction::Forward, lock)?;
+    let mut found = Vec::new();
+    while let Some(entry) = scan.next(txn)? {
+        found.push(u32::from_be_bytes(entry.key.try_into().unwrap()));
+    }
+    Ok(found)
+}
+
+/// Scans passed over it, and gave what it hides.
+#[test]
+fn a_tombstone_that_a_rollback_puts_into_a_dead_range_is_seen() {
+    let db = open(SimDisk::new(1));
+    let table = keyed(&db);
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    (10..60).for_each(|id| insert(&mut txn, &table, 100 * id).unwrap());
+    (0..200).for_each(|_| db.background_step(6).unwrap());
+    assert_eq!(db.status().staging_pages, 0, "all is moved");
+    // Keeps purge away.
+    let mut old = db.begin(Isolation::RepeatableRead).unwrap();
+    assert!(keys(&mut old, &table, KeyOf::Index(0), Lock::None).unwrap().is_empty());
+    let mut other = db.begin(Isolation::RepeatableRead).unwrap();
+    let between = || (1000..6000).filter(|id| id % 100 != 0);
+    for id in between() {
+        // Until it is staged.
+        loop {
+            let (before, savepoint) = (db.status().staged_entries, other.savepoint().unwrap());
+            insert(&mut other, &table, id).unwrap();
+            if db.status().staged_entries > before {
+                break;
+            }
+            other.rollback_to(savepoint).unwrap();
+        }
+    }
+    for id in between() {
+        let key = id.to_be_bytes();
+        let entry = Entry { index: 0, key: &key, value: b"v" };
+        other.delete_raw(&table, &key, &[entry]).unwrap();
+    }
+    other.commit().unwrap();
+    let mut reader = db.begin(Isolation::RepeatableRead).unwrap();
+    assert!(keys(&mut reader, &table, KeyOf::Index(0), Lock::None).unwrap().is_empty());
+    let staged = db.status().staged_entries;
+    txn.rollback().unwrap();
+    assert!(db.status().staged_entries > staged + 10, "tombstones are put");
+    let mut reader = db.begin(Isolation::RepeatableRead).unwrap();
+    assert!(keys(&mut reader, &table, KeyOf::Index(0), Lock::None).unwrap().is_empty());
+    assert_sound(&db);
+}
+
+/// Entries that tombstones stood for were its own until it ended, and had lost their undo records.
+#[test]
+fn what_is_taken_back_to_a_savepoint_is_nobody_s() {
+    for round in 0..20 {
+        let options = eager(8 << 20, 0).single_threaded().lock_wait_timeout(Duration::ZERO);
+        let db = Database::open_on(Arc::new(SimDisk::new(round)), options).unwrap();
+        let table = keyed(&db);
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        insert(&mut txn, &table, 7).unwrap();
+        let savepoint = txn.savepoint().unwrap();
+        insert(&mut txn, &table, 1000).unwrap();
+        (0..50).for_each(|_| db.background_step(6).unwrap());
+        txn.rollback_to(savepoint).unwrap();
+        let mut other = db.begin(Isolation::ReadCommitted).unwrap();
+        let low = Bound::Included(&1000_u32.to_be_bytes()[..]);
+        let range = RawRange::new(low, Bound::Unbounded);
+        let (of, lock) = (KeyOf::Index(0), Lock::Exclusive(Wait::ForTimeout));
+        let mut scan = other.scan_raw(&table, of, range, Direction::Forward, lock).unwrap();
+        assert!(scan.next(&mut other).unwrap().is_none());
+        drop(scan);
+        insert(&mut other, &table, 1000).unwrap();
+        other.rollback().unwrap();
+        txn.prepare(b"x").unwrap();
+        assert_sound(&db);
     }
 }

@@ -34,6 +34,16 @@ enum Restored {
     },
 }
 
+/// What an attempt to put a tombstone in place of taking an insert back came to.
+enum Withdrawn {
+    /// It is there; the lane's last page.
+    Done(PageId),
+    /// The staging tree has an entry of that key.
+    Occupied,
+    /// The leaf has no room.
+    NoRoom,
+}
+
 impl Transactions {
     /// A transaction has committed: from now on others see what it has written. `queue` is told its timestamp before that.
     fn commit_in_order(&self, txn: TxnId, queue: impl FnOnce(u64)) {
@@ -67,7 +77,7 @@ impl Txn {
         self.finish_rollback()?;
         if self.undo_records == 0 {
             self.drop_snapshot();
-            self.end_taken_back();
+            self.end(State::Aborted);
             return Ok(None);
         }
         // What is in the log may get no further.
@@ -175,6 +185,7 @@ impl Txn {
     pub fn roll_back(&mut self) -> Result<(), TxnError> {
         // From here on there is nothing left to decide, whatever fails.
         self.prepared = false;
+        self.rolls_back = true;
         self.drop_snapshot();
         self.rollback_to(Savepoint(0))?;
         if self.id.0 != 0 {
@@ -215,6 +226,7 @@ impl Txn {
         self.unfinished = None;
         self.purge_work = false;
         self.withdrew.set(false);
+        self.rolls_back = false;
         self.prepared = false;
     }
 
@@ -355,10 +367,35 @@ impl Txn {
         key: &[u8],
         record: &UndoRecord,
     ) -> Result<PageId, TxnError> {
-        let (mut tree, mut moved) = (tree, None);
+        let leaf = match self.restore_in(s, lane, tree, key, record)? {
+            Ok(tail) => return Ok(tail),
+            Err(leaf) => leaf,
+        };
+        // In this order: entries move from the staging tree to the main tree.
+        if let Some(staging) = self.shared.staging.of_tree(tree.id)
+            && let Some(moved) = record.moved_to(staging.main.id)
+        {
+            if let Some(tail) = self.withdraw(s, lane, &staging, key, record)? {
+                return Ok(tail);
+            }
+            if let Ok(tail) = self.restore_in(s, lane, staging.main, key, &moved)? {
+                return Ok(tail);
+            }
+        }
+        Err(Fault::page(leaf, "an entry to be rolled back isn't the newest").into())
+    }
+
+    /// As [`Txn::restore`], in a tree where it may not be: then in which leaf it isn't.
+    fn restore_in(
+        &self,
+        s: &Storage,
+        lane: LaneUse,
+        tree: Tree,
+        key: &[u8],
+        record: &UndoRecord,
+    ) -> Result<Result<PageId, PageId>, TxnError> {
         let mut lost = Vec::new();
         loop {
-            let record = moved.as_ref().unwrap_or(record);
             let step = |lost: &[PageId]| self.try_restore(s, lane, tree, key, record, lost);
             match past_damage(s, &mut lost, step)? {
                 Restored::Done { tail, sparse } => {
@@ -367,30 +404,18 @@ impl Txn {
                         // leaves apart is told to who needs them.
                         let _ = tree.merge(s, key);
                     }
-                    return Ok(tail);
+                    return Ok(Ok(tail));
                 }
                 Restored::NoRoom => tree.make_room(s, key, self.shared.horizon())?,
                 Restored::ChainShorter => {}
-                Restored::NotThere { leaf } => {
-                    // In this order: entries move from the staging tree to the main tree.
-                    let staging = self.shared.staging.of_tree(tree.id);
-                    let there = staging
-                        .and_then(|staging| Some((record.moved_to(staging.main.id)?, staging)));
-                    let what = "an entry to be rolled back isn't the newest";
-                    let (there, staging) = there.ok_or_else(|| Fault::page(leaf, what))?;
-                    if let OwnedUndo::Insert { .. } = record.undo
-                        && let Some(tail) = self.withdraw(s, lane, &staging, key, record)?
-                    {
-                        return Ok(tail);
-                    }
-                    (tree, moved) = (staging.main, Some(there));
-                }
+                Restored::NotThere { leaf } => return Ok(Err(leaf)),
             }
         }
     }
 
-    /// Takes an insert back that was moved to the main tree, by a tombstone that everybody sees: both go when entries are moved next. `None` if
-    /// the entry is better removed at once, for its leaf is in memory, or if nothing may be staged.
+    /// Takes an insert back that was moved to the main tree, by a tombstone that everybody sees: both go when entries are moved
+    /// next. Only where the transaction ends with it: until then others would find the entry held. `None` if the entry is better
+    /// removed at once, for its leaf is in memory, or if nothing may be staged.
     fn withdraw(
         &self,
         s: &Storage,
@@ -399,37 +424,49 @@ impl Txn {
         key: &[u8],
         record: &UndoRecord,
     ) -> Result<Option<PageId>, TxnError> {
-        if !self.may_withdraw(staging, key) {
+        let is_insert = matches!(record.undo, OwnedUndo::Insert { .. });
+        if !is_insert || !self.rolls_back || !self.may_withdraw(staging, key) {
             return Ok(None);
         }
         // Who scans both trees sees them anew.
         let _entered = staging.enter();
-        self.shared.staging.backlog.note_staged(1);
         loop {
-            let tail = retry(s, || {
-                let mut mtr = s.mtr(Need::log(256 + key.len()))?;
-                let at = staging.tree.slot_near(&mut mtr, key, &self.near)?;
-                if at.found {
-                    return Ok(Some(None));
+            match retry(s, || self.try_withdraw(s, lane, staging, key, record))? {
+                Withdrawn::Done(tail) => {
+                    self.shared.staging.backlog.note_staged(1);
+                    self.withdrew.set(true);
+                    return Ok(Some(tail));
                 }
-                if !at.fits(&mtr, key, 0, false) {
-                    return Ok(None);
-                }
-                mtr_latch_pop(&mut mtr, lane, record)?;
-                let entry = Entry { flags: Flags::TOMBSTONE, version: None, value: &[] };
-                at.set(&mut mtr, key, entry);
-                let tail = self.pop(&mut mtr, lane, record)?;
-                mtr.commit();
-                Ok::<_, Restart<Fault>>(Some(Some(tail)))
-            })?;
-            match tail {
-                Some(tail) => {
-                    self.withdrew.set(self.withdrew.get() || tail.is_some());
-                    return Ok(tail);
-                }
-                None => staging.tree.make_room(s, key, self.shared.horizon())?,
+                Withdrawn::Occupied => return Ok(None),
+                Withdrawn::NoRoom => staging.tree.make_room(s, key, self.shared.horizon())?,
             }
         }
+    }
+
+    fn try_withdraw(
+        &self,
+        s: &Storage,
+        lane: LaneUse,
+        staging: &Staging,
+        key: &[u8],
+        record: &UndoRecord,
+    ) -> Result<Withdrawn, Restart<Fault>> {
+        let mut mtr = s.mtr(Need::log(256 + key.len()))?;
+        let at = staging.tree.slot_near(&mut mtr, key, &self.near)?;
+        if at.found {
+            return Ok(Withdrawn::Occupied);
+        }
+        if !at.fits(&mtr, key, 0, false) {
+            return Ok(Withdrawn::NoRoom);
+        }
+        mtr_latch_pop(&mut mtr, lane, record)?;
+        // Scans may pass over where it goes.
+        self.shared.dead.revive(staging.tree.id, key);
+        let entry = Entry { flags: Flags::TOMBSTONE, version: None, value: &[] };
+        at.set(&mut mtr, key, entry);
+        let tail = self.pop(&mut mtr, lane, record)?;
+        mtr.commit();
+        Ok(Withdrawn::Done(tail))
     }
 
     /// `lost`: pages that can't be read.
@@ -498,6 +535,7 @@ impl Txn {
         }
         let prev = undo::prev(mtr.page(lane.tail));
         unhang_tail(mtr, lane, prev);
+        self.shared.staging.forget_buried(lane.tail);
         Ok(prev)
     }
 }

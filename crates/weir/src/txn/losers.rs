@@ -76,6 +76,7 @@ impl Transactions {
         // Dropped, it stays as it is: how many records are left isn't known, and what lies before them is others'.
         txn.prepared = true;
         txn.half_done = loser.half_done;
+        txn.rolls_back = true;
         txn.withdrew.set(loser.withdrew);
         match self.take_back_as(&mut txn, loser, writes) {
             Ok(false) => return Ok(false),

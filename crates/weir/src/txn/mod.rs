@@ -256,6 +256,7 @@ impl Transactions {
             locks_duplicates: false,
             prepared: false,
             half_done: false,
+            rolls_back: false,
             withdrew: Cell::new(false),
             lock_timeout: Duration::from_secs(50),
             lock_waits: 0,
@@ -294,6 +295,8 @@ pub struct Txn {
     prepared: bool,
     /// Recovery has passed over something that it had to take back, because of damage.
     half_done: bool,
+    /// All that it wrote is being taken back, and it ends with that.
+    rolls_back: bool,
     /// Something that it wrote has been taken back by a tombstone.
     withdrew: Cell<bool>,
     /// How long to wait for a row lock.

@@ -249,9 +249,10 @@ impl Transactions {
                 return Err(Fault::page(page, format!("ends lane {lane} too early")).into());
             }
             set_ends(&mut mtr, lane, |_, tail| (next, tail));
+            // Before others may have the page.
+            self.staging.forget_buried(page);
             mtr.free(page);
             mtr.commit();
-            self.staging.forget_buried(page);
             Ok::<_, Restart<Fault>>(next)
         })
     }
@@ -266,7 +267,7 @@ impl Transactions {
                 OwnedUndo::Hide { tree, key } => {
                     // Its index may have been dropped.
                     if let Some(staging) = self.staging.of_tree(tree)
-                        && !is_put(s, staging.tree, &key, found.at)?
+                        && !is_put(s, staging.tree, &key, found.at).or_else(not_if_damaged)?
                     {
                         dead.push(DeadEntry { tree: staging.main, key, by: found.at });
                     }
@@ -328,6 +329,11 @@ fn is_put(s: &Storage, tree: Tree, key: &[u8], by: UndoPtr) -> Result<bool, Faul
         let version = if found { leaf.entry(slot).version } else { None };
         Ok::<_, Restart<Fault>>(version.is_some_and(|version| version.undo == by.of_insert()))
     })
+}
+
+/// What can't be read isn't there.
+fn not_if_damaged(fault: Fault) -> Result<bool, Fault> {
+    if fault.damaged_page().is_some() { Ok(false) } else { Err(fault) }
 }
 
 /// Removes entries that are still as dead as they were made, but for those on damaged pages: returns how many had to be

@@ -27,7 +27,7 @@ pub(super) struct Found {
     pub state: LaneState,
     /// Something that it wrote could not be taken back, because of damage.
     pub half_done: bool,
-    /// See [`super::Txn::withdrew`].
+    /// See [`super::Txn::withdrew`]. What was taken back so before the database was opened no scan has begun before.
     pub withdrew: bool,
 }
 

@@ -19,7 +19,7 @@
 //! - An entry is moved when everybody sees it, or if nothing was there before it, with the number of its transaction, which
 //!   may still run. So neither a large transaction nor an old snapshot keeps entries from being moved, but those that were
 //!   changed before they were moved, and those that hide others: when nothing can be moved any more, entries go to the main trees at once.
-//! - A tombstone that everybody sees is settled: it goes, together with what it hides. Purge doesn't know of it.
+//! - A tombstone that everybody sees is settled: it goes, together with what it hides, and purge has nothing to do with either.
 //! - What a tombstone hides is *buried* while the tombstone's transaction runs, and there is something to be moved: dead by
 //!   the version that the tombstone had, which goes. Its undo record leads back to an entry that is alive, and purge removes it.
 //! - Entries move in one direction, each in one mini-transaction. Who looks into the staging tree

@@ -22,7 +22,8 @@ const ABORTED: u64 = u64::MAX;
 pub enum State {
     /// It runs, or it is being rolled back.
     Active,
-    /// It has committed, with this timestamp; 0: before all snapshots.
+    /// It has committed, with this timestamp; 0: before all snapshots. Or it was rolled back, and what it wrote is hidden by
+    /// tombstones.
     Committed(u64),
     /// It was rolled back, or committed without having written: nothing it wrote is there.
     Aborted,

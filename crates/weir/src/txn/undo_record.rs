@@ -3,7 +3,8 @@
 use weir_page::version::{Delta, Flags, Version};
 use weir_page::{PageId, TreeId, Undo};
 
-/// What an entry was before it was buried: dead in place of its tombstone, by a transaction that was running.
+/// What an entry was before it was buried: dead in place of its tombstone, by a transaction that was running. One with a chain, or with a
+/// version that somebody may need, isn't.
 pub(super) const BEFORE_BURIED: (Flags, Option<Version>) =
     (Flags { deleted: false, overflow: false, hides: false }, None);
 
