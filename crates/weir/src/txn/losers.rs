@@ -77,7 +77,7 @@ impl Transactions {
         txn.prepared = true;
         txn.half_done = loser.half_done;
         txn.rolls_back = true;
-        txn.withdrew.set(loser.withdrew);
+        txn.withdrew = loser.withdrew;
         match self.take_back_as(&mut txn, loser, writes) {
             Ok(false) => return Ok(false),
             Ok(true) if !txn.half_done => return txn.rollback().map(|()| true),
@@ -100,15 +100,20 @@ impl Transactions {
         loser: &mut Found,
         writes: &mut usize,
     ) -> Result<bool, TxnError> {
+        let mut read = 0;
         while loser.state == LaneState::Active {
             if *writes == 0 {
                 return Ok(false);
             }
             *writes -= 1;
+            if read == 0 {
+                read = txn.read_ahead(u64::MAX)?;
+            }
+            read -= 1;
             let was_first = txn.undo_last();
             loser.tail = txn.lane.expect("a loser has a lane").tail;
             loser.half_done = txn.half_done;
-            loser.withdrew = txn.withdrew.get();
+            loser.withdrew = txn.withdrew;
             if was_first? {
                 loser.state = LaneState::Ended;
             }

@@ -24,6 +24,7 @@ mod prepare;
 mod purge;
 mod read;
 mod recover;
+mod rollback;
 mod run;
 mod scan;
 mod snapshots;
@@ -60,7 +61,6 @@ use pace::Pace;
 use parking_lot::Mutex;
 use snapshots::{Snapshot, Snapshots};
 use status::StatusTable;
-use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -257,7 +257,7 @@ impl Transactions {
             prepared: false,
             half_done: false,
             rolls_back: false,
-            withdrew: Cell::new(false),
+            withdrew: false,
             lock_timeout: Duration::from_secs(50),
             lock_waits: 0,
             interrupts: Interrupts::default(),
@@ -298,7 +298,7 @@ pub struct Txn {
     /// All that it wrote is being taken back, and it ends with that.
     rolls_back: bool,
     /// Something that it wrote has been taken back by a tombstone.
-    withdrew: Cell<bool>,
+    withdrew: bool,
     /// How long to wait for a row lock.
     pub lock_timeout: Duration,
     /// How often it has waited for a row lock and got it.

@@ -45,6 +45,20 @@ impl OwnedUndo {
             Undo::DropTree { root } => OwnedUndo::DropTree { root },
         }
     }
+
+    /// The entry that was written: its tree and key; `None` if it was none.
+    pub fn entry(&self) -> Option<(TreeId, &[u8])> {
+        match self {
+            OwnedUndo::Insert { tree, key }
+            | OwnedUndo::Hide { tree, key }
+            | OwnedUndo::Update { tree, key, .. }
+            | OwnedUndo::Delete { tree, key, .. } => Some((*tree, key)),
+            OwnedUndo::Prepare
+            | OwnedUndo::Overflow { .. }
+            | OwnedUndo::CreateTree { .. }
+            | OwnedUndo::DropTree { .. } => None,
+        }
+    }
 }
 
 /// A delta that owns its bytes.
