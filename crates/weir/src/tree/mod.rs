@@ -21,6 +21,7 @@ pub mod reorganize;
 mod restructure;
 pub mod run;
 mod transfer;
+mod transfer_plan;
 
 pub use damage::past_damage;
 pub use descent::Target;

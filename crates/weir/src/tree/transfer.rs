@@ -5,17 +5,11 @@
 //! every moment, also after a crash, and each leaf is changed once for many entries. What an entry hides
 //! there it takes the place of, and a tombstone goes together with it.
 
+use super::transfer_plan::{End, MOVE_BYTES, Plan};
 use super::{Hint, Target, Tree};
-use crate::storage::{Fault, Mtr, Need, Restart, Stop, Storage, retry};
-use std::ops::Range;
+use crate::storage::{Fault, Need, Restart, Stop, Storage, retry};
 use weir_page::node;
-use weir_page::record::EntriesBuilder;
-use weir_page::{Entry, Flags, PageId, Redo, Version};
-
-/// Redo of the entries that one step moves, at most.
-const MOVE_BYTES: usize = 32 << 10;
-/// Redo of an entry beside its key and value, or of the removal of a run, at most.
-const PER_ENTRY: usize = 64;
+use weir_page::{Entry, PageId, Version};
 
 /// What is to become of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,7 +77,8 @@ impl Tree {
         let mut mtr = s.mtr(Need::log(MOVE_BYTES + 1024))?;
         let into = to.latch_leaf(&mut mtr, &first, Hint::default())?;
         let from = self.latch_leaf(&mut mtr, &first, Hint::default())?;
-        let (count, end) = move_entries(&mut mtr, from, into, &first, mover)?;
+        let (plan, end) = Plan::make(&mtr, from, into, &first, mover)?;
+        let count = plan.carry_out(&mut mtr);
         let next = match end {
             End::Full(key) if count == 0 => return Ok(Moved::Full(key)),
             End::HidesChain(key) if count == 0 => return Ok(Moved::HidesChain(key)),
@@ -221,161 +216,5 @@ impl Tree {
         drop(root);
         let page = self.page_at(s, key, 1)?;
         Ok((node::count(&page), node::upper(&page).map(<[u8]>::to_vec)))
-    }
-}
-
-/// Where the moves from a leaf end.
-enum End {
-    /// With its last entry.
-    OfLeaf,
-    /// Before this key, which goes to another leaf, or into another mtr.
-    At(Vec<u8>),
-    /// Before this key, for which the receiving leaf has no room.
-    Full(Vec<u8>),
-    /// Before this key, under which the receiving leaf has an entry with a chain.
-    HidesChain(Vec<u8>),
-}
-
-/// Moves entries of the leaf `from`, from `first` on, into the leaf `into`; both are latched. Returns how many.
-///
-/// # Errors
-/// An entry is alive in both, and the one doesn't hide the other; nothing is moved.
-fn move_entries(
-    mtr: &mut Mtr<'_>,
-    from: PageId,
-    into: PageId,
-    first: &[u8],
-    mover: &impl Mover,
-) -> Result<(u64, End), Fault> {
-    let (source, target) = (mtr.page(from), mtr.page(into));
-    let (first, _) = node::search(source, first);
-    let mut room = node::free_bytes(target);
-    let (mut arrivals, mut arrived) = (EntriesBuilder::default(), 0);
-    // What entries leave, and what they hid.
-    let (mut left, mut hidden) = (Slots::default(), Slots::default());
-    let (mut buried, mut buried_bytes) = (Vec::new(), 0);
-    let mut end = End::OfLeaf;
-    for slot in first..node::count(source) {
-        let key = node::key(source, slot);
-        if node::upper(target).is_some_and(|upper| *key >= *upper) {
-            end = End::At(key);
-            break;
-        }
-        let entry = node::entry(source, slot);
-        let (at, found) = node::search(target, &key);
-        let there = found.then(|| node::entry(target, at));
-        let is_alive = there.is_some_and(|there| !there.flags.deleted);
-        if is_alive && !entry.flags.deleted && !entry.flags.hides {
-            let what = format!("slot {at} is alive in the staging page {from}, too");
-            return Err(Fault::page(into, what));
-        }
-        let fate = mover.fate(&entry);
-        if fate == Fate::Stays {
-            continue;
-        }
-        let is_tombstone = entry.flags.deleted;
-        let hides_chain = is_alive && there.is_some_and(|there| there.flags.overflow);
-        // What is dead there some may see alive; what is alive and hides a chain stays until it is deleted, too.
-        if (found && !is_alive) || (hides_chain && !is_tombstone) {
-            continue;
-        }
-        let runs = left.runs.len() + hidden.runs.len() + 2;
-        if arrivals.len() + PER_ENTRY * runs + buried_bytes + key.len() + entry.value.len()
-            > MOVE_BYTES
-        {
-            end = End::At(key);
-            break;
-        }
-        match fate {
-            Fate::Stays => unreachable!("it was passed over"),
-            Fate::Buries(by) => {
-                let Some(there) = there.filter(|_| !hides_chain) else { continue };
-                if !mover.is_settled(there.version) {
-                    continue;
-                }
-                let grows = there.version.map_or(Version::SIZE, |_| 0);
-                if grows > room {
-                    end = End::Full(key);
-                    break;
-                }
-                if !mover.buries(by) {
-                    continue;
-                }
-                room -= grows;
-                buried_bytes += PER_ENTRY + there.value.len();
-                buried.push((at, by));
-            }
-            Fate::Moves(_) if hides_chain => {
-                end = End::HidesChain(key);
-                break;
-            }
-            Fate::Moves(_) if is_tombstone => {}
-            Fate::Moves(version) => {
-                let (key_len, value_len) = (key.len(), entry.value.len());
-                let size = node::insert_size(target, key_len, value_len, version.is_some());
-                if size > room {
-                    end = End::Full(key);
-                    break;
-                }
-                room -= size;
-                mover.arrives(&key);
-                let flags = Flags { hides: false, ..entry.flags };
-                arrivals.push(
-                    at - hidden.count + arrived,
-                    &key,
-                    &Entry { flags, version, ..entry },
-                );
-                arrived += 1;
-            }
-        }
-        if is_alive && !matches!(fate, Fate::Buries(_)) {
-            hidden.push(at);
-        }
-        left.push(slot);
-    }
-    for (at, version) in buried {
-        bury(mtr, into, at, version);
-    }
-    hidden.remove(mtr, into);
-    if arrived > 0 {
-        mtr.log(&Redo::InsertRun { page: into, entries: arrivals.entries() });
-    }
-    let count = left.count as u64;
-    left.remove(mtr, from);
-    Ok((count, end))
-}
-
-/// Makes an entry dead by a version, in place of its tombstone.
-fn bury(mtr: &mut Mtr<'_>, leaf: PageId, slot: usize, by: Version) {
-    let there = node::entry(mtr.page(leaf), slot);
-    let (flags, value) = (Flags { deleted: true, ..there.flags }, there.value.to_vec());
-    let entry = Entry { flags, version: Some(by), value: &value };
-    mtr.log(&Redo::Set { page: leaf, slot: slot as u16, insert: false, key: &[], entry });
-}
-
-/// Slots of a leaf, ascending, in runs of neighbours.
-#[derive(Default)]
-struct Slots {
-    runs: Vec<Range<usize>>,
-    count: usize,
-}
-
-impl Slots {
-    /// Adds a slot behind those that are there.
-    fn push(&mut self, slot: usize) {
-        self.count += 1;
-        match self.runs.last_mut() {
-            Some(run) if run.end == slot => run.end += 1,
-            _ => self.runs.push(slot..slot + 1),
-        }
-    }
-
-    /// Removes their entries from the leaf.
-    fn remove(self, mtr: &mut Mtr<'_>, leaf: PageId) {
-        // From the last one on: those before keep their slots.
-        for run in self.runs.into_iter().rev() {
-            let (slot, count) = (run.start as u16, run.len() as u16);
-            mtr.log(&Redo::RemoveRun { page: leaf, slot, count });
-        }
     }
 }

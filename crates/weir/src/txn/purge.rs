@@ -20,6 +20,7 @@ use crate::tree::run::{self, LEAVES, LEAVES_AHEAD};
 use crate::tree::{Hint, Target, Tree, past_damage};
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use weir_page::overflow::Reference;
 use weir_page::undo::{self, Undo};
@@ -31,17 +32,6 @@ struct Found {
     at: UndoPtr,
     next: u16,
     undo: OwnedUndo,
-}
-
-/// What a history has to do with.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Work {
-    /// Nothing.
-    None,
-    /// All that its records say, but nothing was buried of the tombstones among them: staging looks after them.
-    WithoutBuried,
-    /// All that its records say.
-    WithBuried,
 }
 
 /// What is gone through together: records of one undo page, up to this many.
@@ -141,13 +131,9 @@ impl Transactions {
             let UndoPlace { page, used: mut from, .. } = history.begin;
             let last_page = page == history.end.page;
             let to = if last_page { history.end.used } else { u16::MAX };
-            let work = match history.work {
-                false => Work::None,
-                true if history.is_old || self.staging.has_buried(page) => Work::WithBuried,
-                true => Work::WithoutBuried,
-            };
-            loop {
-                let found = self.next_work(page, from, to, work)?;
+            let with_buried = history.is_old || self.staging.has_buried(page);
+            while history.work {
+                let found = self.next_work(page, from..to, with_buried)?;
                 let Some(last) = found.last() else { break };
                 from = last.next;
                 let count = found.len() as u64;
@@ -187,27 +173,29 @@ impl Transactions {
         })
     }
 
-    /// The next records on the page that have work for purge, from `from` and before `to`: some that made entries
-    /// dead, or one of another kind.
-    fn next_work(&self, page: PageId, from: u16, to: u16, work: Work) -> Result<Vec<Found>, Fault> {
-        if work == Work::None {
-            return Ok(Vec::new());
-        }
+    /// The next records on that part of the page that have work for purge: some that made entries dead, or one of another
+    /// kind. `with_buried`: tombstones count, too, for what they hid was buried; else staging looks after them.
+    fn next_work(
+        &self,
+        page: PageId,
+        part: Range<u16>,
+        with_buried: bool,
+    ) -> Result<Vec<Found>, Fault> {
         retry(&self.storage, || {
             let mut all = Vec::new();
             let p = self.storage.read(page, true)?;
             if !undo::needs_purge(&p) {
                 return Ok(all);
             }
-            let end = (undo::used(&p) as u16).min(to);
-            let mut at = from.max(undo::purge_from(&p));
+            let end = (undo::used(&p) as u16).min(part.end);
+            let mut at = part.start.max(undo::purge_from(&p));
             while at < end && all.len() < TOGETHER {
                 let r = undo::record(&p, at)
                     .ok_or_else(|| Fault::page(page, format!("no undo record at {at}")))?;
                 let is_work = match r.undo {
                     // A value that an update replaced is gone with the undo record, unless it is in a chain.
                     Undo::Update { flags, .. } => flags.overflow,
-                    Undo::Hide { .. } => work == Work::WithBuried,
+                    Undo::Hide { .. } => with_buried,
                     undo => undo.needs_purge(),
                 };
                 if is_work {
@@ -526,8 +514,7 @@ mod tests {
         commit(&txns, tree, b"row", Op::Delete);
         let history = txns.commits.history.lock().oldest().unwrap();
         let UndoPlace { page, used, .. } = history.begin;
-        let found =
-            txns.next_work(page, used, u16::MAX, Work::WithoutBuried).unwrap().pop().unwrap();
+        let found = txns.next_work(page, used..u16::MAX, false).unwrap().pop().unwrap();
         let s = &*txns.storage;
         let step = || retry(s, || try_remove_dead(s, tree, b"row", found.at, &[])).unwrap();
         for _ in 0..5 {
@@ -581,7 +568,7 @@ mod tests {
         let history = txns.commits.history.lock().oldest().unwrap();
         let UndoPlace { page, used, .. } = history.begin;
         // It may be done again after a crash.
-        let found = || txns.next_work(page, used, u16::MAX, Work::WithoutBuried).unwrap();
+        let found = || txns.next_work(page, used..u16::MAX, false).unwrap();
         assert_eq!(found().len(), 11, "all at once");
         txns.purge_records(&txns.storage, found()).unwrap();
         assert_eq!(keys(&txns, one), [b"b"]);
