@@ -4,9 +4,9 @@
 
   What the engine needn't know of is done at once. New indexes are built from sorted entries while
   others read and write; what they have written meanwhile is caught up with, the rest of it when
-  nobody else has the table open. Then all of the definition changes at once. The table's version
-  (`Meta`) changes with that: after a crash the server asks for it (`check_version`) and keeps the
-  definition that fits.
+  nobody else has the table open. FORCE, and ENGINE=WEIR, fill pages anew. Then all of the definition
+  changes at once. The table's version (`Meta`) changes with that: after a crash the server asks for
+  it (`check_version`) and keeps the definition that fits.
 
   Each partition is a table of the engine. Their indexes are built one partition after the other,
   and then all their definitions change as one.
@@ -73,10 +73,14 @@ bool ha_weir::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *in
 
 bool ha_weir::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
 {
-  if (info->index_add_count == 0)
-    return false;
+  THD *thd= ha_thd();
   Alteration &alteration= *static_cast<AlterContext *>(info->handler_ctx)->alteration;
-  return report(this, altered, alteration.changes, alteration.build(ha_thd()));
+  WeirResult result= WEIR_RESULT_OK;
+  if (info->handler_flags & ALTER_RECREATE)
+    result= weir_table_reorganize(share->table, patience_of(thd));
+  if (result == WEIR_RESULT_OK && info->index_add_count > 0)
+    result= alteration.build(thd);
+  return report(this, altered, alteration.changes, result);
 }
 
 bool ha_weir::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *info, bool commit)

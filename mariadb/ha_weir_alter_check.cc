@@ -23,6 +23,9 @@ static const alter_table_operations INDEXES=
     ALTER_ADD_INDEX | ALTER_DROP_INDEX | ALTER_ADD_NON_UNIQUE_NON_PRIM_INDEX |
     ALTER_DROP_NON_UNIQUE_NON_PRIM_INDEX | ALTER_ADD_UNIQUE_INDEX | ALTER_DROP_UNIQUE_INDEX;
 
+// FORCE, or ENGINE=WEIR: pages are filled anew, in place, as by OPTIMIZE TABLE.
+static const alter_table_operations REORGANIZE= ALTER_RECREATE;
+
 // Rows and keys hold a VARCHAR's bytes, not its length; of a COMPRESSED one those that the server
 // has made of the value.
 bool ha_weir::can_convert_nocopy(const Field &field, const Column_definition &wanted) const
@@ -227,7 +230,7 @@ bool ha_weir::fits_meta(TABLE *altered, const Alter_inplace_info *info) const
 enum_alter_inplace_result ha_weir::check_if_supported_inplace_alter(TABLE *altered,
                                                                     Alter_inplace_info *info)
 {
-  if (info->handler_flags & ~(DEFINITION_ONLY | INDEXES | COLUMNS) ||
+  if (info->handler_flags & ~(DEFINITION_ONLY | INDEXES | COLUMNS | REORGANIZE) ||
       !keeps_primary(table, altered, info))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   // A new column's value may not be one that the statement allows: a copy finds the first row.
@@ -251,7 +254,11 @@ enum_alter_inplace_result ha_weir::check_if_supported_inplace_alter(TABLE *alter
   if (info->handler_flags & COLUMNS &&
       !(has_room && keeps_rows(altered, info) && fits_meta(altered, info)))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  if (!(info->handler_flags & INDEXES))
+  bool reorganizes= info->handler_flags & REORGANIZE;
+  // Only a copy is without the places of dropped columns.
+  if (reorganizes && (info->handler_flags & COLUMNS || !share->places.dropped.empty()))
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (!(info->handler_flags & (INDEXES | REORGANIZE)))
     return HA_ALTER_INPLACE_INSTANT;
   for (uint i= 0; i < info->index_add_count; i++)
   {
@@ -259,6 +266,8 @@ enum_alter_inplace_result ha_weir::check_if_supported_inplace_alter(TABLE *alter
     if (at == MAX_KEY || altered->key_info[at].algorithm == HA_KEY_ALG_LONG_HASH)
       return HA_ALTER_INPLACE_NOT_SUPPORTED;
   }
+  if (reorganizes)
+    return HA_ALTER_INPLACE_COPY_NO_LOCK;
   if (info->index_add_count == 0)
     return HA_ALTER_INPLACE_NO_LOCK;
   // For a moment, to begin with, nobody else uses the table: the server waits for them.

@@ -247,13 +247,14 @@ int ha_weir::read_entry(uchar *buf, bool &skip)
   }
   if (result != WEIR_RESULT_OK)
     return fail(result);
-  bool kept= reads_all;
-  reads_all|= !at.current;
+  bool dirty= lock == WEIR_LOCK_NONE && thd_tx_isolation(ha_thd()) == ISO_READ_UNCOMMITTED;
+  bool may_differ= !at.current || dirty, kept= reads_all;
+  reads_all|= may_differ;
   int error= read_primary(buf, bytes_of(pk), found);
   reads_all= kept;
   if (error)
     return error;
-  if (!at.current && !entry_is_of(buf, active_index))
+  if (may_differ && !entry_is_of(buf, active_index))
   {
     // The row has changed since: it has another entry.
     if (in_turn)

@@ -409,6 +409,13 @@ int ha_weir::last_value(uint index, Field *field, ulonglong *value)
   return ok ? 0 : HA_ERR_CRASHED;
 }
 
+// Whether a value moves AUTO_INCREMENT on: a FLOAT or DOUBLE doesn't tell those above its largest
+// whole number from the next ones.
+static bool counts(const Field *field, ulonglong value)
+{
+  return value <= field->get_max_int_value();
+}
+
 // Finds out the next value of AUTO_INCREMENT.
 int ha_weir::know_next_auto()
 {
@@ -420,6 +427,8 @@ int ha_weir::know_next_auto()
       return error;
   if (WeirResult result= share->recall(&kept))
     return fail(result);
+  if (!counts(table->found_next_number_field, last))
+    last= 0;
   ulonglong from= std::max(last == ULONGLONG_MAX ? last : last + 1, kept), next= share->next_auto;
   while (next < from && !share->next_auto.compare_exchange_weak(next, from)) {}
   share->auto_is_known= true;
@@ -497,6 +506,8 @@ int ha_weir::note_auto_increment(const uchar *record)
   if (int error= know_next_auto())
     return error;
   ulonglong value= value_at(table, field, const_cast<uchar *>(record)), next= share->next_auto;
+  if (!counts(field, value))
+    return 0;
   while (next <= value && !share->next_auto.compare_exchange_weak(
                               next, value == ULONGLONG_MAX ? value : value + 1)) {}
   return fail(share->keep(value));

@@ -18,6 +18,7 @@ use crate::{
 };
 use rustix::fs::{Access, AtFlags, FallocateFlags, FileType, OFlags};
 use rustix::io::{Errno, retry_on_intr};
+use rustix::process::Resource;
 use std::fs::{self, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
@@ -79,7 +80,7 @@ pub(crate) struct OpenFile {
 pub fn open_directory(path: impl AsRef<Path>, backend: Backend) -> Result<Arc<dyn Disk>> {
     let root = path.as_ref();
     let shown = root.display().to_string();
-    let fail = |operation, error| DiskError::new(operation, &shown, 0, error);
+    let fail = |operation, error| DiskError::new(operation, &shown, error);
     create_durably(root).map_err(|error| fail("create directory", error))?;
     let opened = fs::File::open(root).map_err(|error| fail("open", error))?;
     let rights = Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK;
@@ -161,7 +162,16 @@ impl Directory {
         operation: &'static str,
         name: &'a str,
     ) -> impl Fn(io::Error) -> DiskError + 'a {
-        move |error| DiskError::new(operation, &self.shown(name), 0, error)
+        move |error| DiskError::new(operation, &self.shown(name), error)
+    }
+
+    /// Length of the longest file, in bytes.
+    fn longest_file(&self) -> Result<u64> {
+        let length = |name: &String| {
+            let found = rustix::fs::statat(&self.opened, &name[..], AtFlags::SYMLINK_NOFOLLOW);
+            found.map_or(0, |found| found.st_size.unsigned_abs())
+        };
+        Ok(self.list()?.iter().map(length).max().unwrap_or(0))
     }
 
     fn open_file(&self, name: &str, create: Create, mode: Mode) -> io::Result<OpenFile> {
@@ -251,7 +261,11 @@ impl Disk for Directory {
     fn free_bytes(&self) -> Result<u64> {
         let found = rustix::fs::fstatvfs(&self.opened);
         let found = found.map_err(|errno| self.error("statvfs", "")(errno.into()))?;
-        Ok(found.f_bavail.saturating_mul(found.f_frsize))
+        let free = found.f_bavail.saturating_mul(found.f_frsize);
+        match rustix::process::getrlimit(Resource::Fsize).current {
+            None => Ok(free),
+            Some(limit) => Ok(free.min(limit.saturating_sub(self.longest_file()?))),
+        }
     }
 
     fn lock(&self) -> Result<Box<dyn Send + Sync>> {
@@ -325,24 +339,24 @@ struct RealFile {
 }
 
 impl RealFile {
-    fn fail(&self, operation: &'static str, offset: u64, error: io::Error) -> DiskError {
-        DiskError::new(operation, &self.path, offset, error)
+    fn fail(&self, operation: &'static str, error: io::Error) -> DiskError {
+        DiskError::new(operation, &self.path, error)
     }
 }
 
 impl File for RealFile {
     fn run(&self, batch: Vec<Io>) -> Result<Vec<AlignedBuf>> {
         for op in &batch {
-            check_aligned(op, self.mode).map_err(|e| self.fail(op.name(), op.offset(), e))?;
+            check_aligned(op, self.mode).map_err(|e| self.fail(op.name(), e).at(op.offset()))?;
         }
         self.shared.counters.count(&batch);
         let done = self.shared.runner.run(&self.open, batch);
-        done.map_err(|failure| self.fail(failure.operation, failure.offset, failure.error))
+        done.map_err(|failure| self.fail(failure.operation, failure.error).at(failure.offset))
     }
 
     fn len(&self) -> Result<u64> {
         let found = self.open.file.metadata();
-        Ok(found.map_err(|error| self.fail("len", 0, error))?.len())
+        Ok(found.map_err(|error| self.fail("len", error))?.len())
     }
 
     fn set_len(&self, bytes: u64) -> Result<()> {
@@ -350,11 +364,11 @@ impl File for RealFile {
         let allocated = if bytes > old { allocate(&self.open.file, old, bytes) } else { Ok(()) };
         allocated
             .and_then(|()| self.open.file.set_len(bytes))
-            .map_err(|error| self.fail("set_len", bytes, error))
+            .map_err(|error| self.fail("set_len", error).at(bytes))
     }
 
     fn punch(&self, offset: u64, bytes: u64) -> Result<()> {
-        let fail = |error| self.fail("punch", offset, error);
+        let fail = |error| self.fail("punch", error).at(offset);
         check_punch(offset, bytes).map_err(fail)?;
         if bytes == 0 {
             return Ok(());
@@ -367,7 +381,7 @@ impl File for RealFile {
 
     fn sync(&self) -> Result<()> {
         self.shared.counters.count_sync();
-        self.open.file.sync_data().map_err(|error| self.fail("sync", 0, error))
+        self.open.file.sync_data().map_err(|error| self.fail("sync", error))
     }
 
     fn name(&self) -> &str {

@@ -43,23 +43,29 @@ pub const BLOCK: usize = 4096;
 
 /// What went wrong with a file, and where.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("{operation} of {file} at offset {offset}: {source}")]
+#[error("{operation} of {file}{}: {source}", at(*.offset))]
 pub struct DiskError {
     /// What was tried: `read`, `write`, `sync`, `open`, ...
     pub operation: &'static str,
     /// Path of the file as the operator knows it.
     pub file: String,
-    /// Byte offset in the file; 0 where there is none.
-    pub offset: u64,
+    /// Byte offset in the file, where there is one.
+    pub offset: Option<u64>,
     /// The system's reason.
     #[source]
     pub source: Arc<io::Error>,
 }
 
 impl DiskError {
-    /// An error of `operation` on `file` at `offset`.
-    pub fn new(operation: &'static str, file: &str, offset: u64, source: io::Error) -> Self {
-        DiskError { operation, file: file.to_string(), offset, source: Arc::new(source) }
+    /// An error of `operation` on `file`.
+    pub fn new(operation: &'static str, file: &str, source: io::Error) -> Self {
+        DiskError { operation, file: file.to_string(), offset: None, source: Arc::new(source) }
+    }
+
+    /// It was at this offset.
+    #[must_use]
+    pub fn at(self, offset: u64) -> Self {
+        DiskError { offset: Some(offset), ..self }
     }
 
     /// The kind of the system's reason. No space is `StorageFull`, whatever has none: device, quota, or file.
@@ -73,6 +79,10 @@ impl DiskError {
         let is_full = self.kind() == io::ErrorKind::StorageFull;
         self.operation == "open" || is_full && !self.operation.contains("sync")
     }
+}
+
+fn at(offset: Option<u64>) -> String {
+    offset.map_or_else(String::new, |offset| format!(" at offset {offset}"))
 }
 
 fn kind_of(error: &io::Error) -> io::ErrorKind {
@@ -170,7 +180,7 @@ pub trait Disk: Send + Sync {
     fn list(&self) -> Result<Vec<String>>;
     /// Makes creations, removals and renames durable.
     fn sync_dir(&self) -> Result<()>;
-    /// Bytes that files may still take, as far as the system knows: others use the device, too.
+    /// Bytes that files may still take, as far as the system tells: others use the device, too, and a user may have a quota.
     fn free_bytes(&self) -> Result<u64>;
     /// Takes the directory's lock for as long as the returned guard lives.
     ///

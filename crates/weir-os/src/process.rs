@@ -130,12 +130,12 @@ fn room_below(group: &str) -> Option<u64> {
 }
 
 fn read(file: &'static str) -> Result<String> {
-    fs::read_to_string(file).map_err(|error| DiskError::new("read", file, 0, error))
+    fs::read_to_string(file).map_err(|error| DiskError::new("read", file, error))
 }
 
 fn malformed(file: &str, what: &str) -> DiskError {
     let reason = io::Error::new(io::ErrorKind::InvalidData, format!("no figure for {what}"));
-    DiskError::new("read", file, 0, reason)
+    DiskError::new("read", file, reason)
 }
 
 /// The number after `key:`.

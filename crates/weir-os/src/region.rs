@@ -38,7 +38,7 @@ impl Region {
     /// # Ok::<(), weir_os::DiskError>(())
     /// ```
     pub fn map(bytes: usize) -> Result<Self> {
-        let fail = |error| DiskError::new("map", &format!("{bytes} bytes of memory"), 0, error);
+        let fail = |error| DiskError::new("map", &format!("{bytes} bytes of memory"), error);
         let mapped_len = bytes
             .max(1)
             .checked_next_multiple_of(REGION_ALIGN)

@@ -128,7 +128,7 @@ fn ends_and_alignment(disk: &dyn Disk) {
     file.write(0, filled(2 * BLOCK, 1)).unwrap();
     let past = file.read(BLOCK_BYTES, AlignedBuf::zeroed(2 * BLOCK)).unwrap_err();
     assert_eq!(past.kind(), ErrorKind::UnexpectedEof);
-    assert_eq!((past.operation, past.offset), ("read", BLOCK_BYTES));
+    assert_eq!((past.operation, past.offset), ("read", Some(BLOCK_BYTES)));
     let unaligned = file.write(512, filled(BLOCK, 1)).unwrap_err();
     assert_eq!(unaligned.kind(), ErrorKind::InvalidInput);
     let unaligned = file.write(0, filled(512, 1)).unwrap_err();
@@ -143,7 +143,7 @@ fn ends_and_alignment(disk: &dyn Disk) {
     // The first error in batch order is the one reported; the others are done.
     let read = |offset| Io::Read { offset, buf: AlignedBuf::zeroed(BLOCK) };
     let batch = vec![read(0), read(9 * BLOCK_BYTES), read(7 * BLOCK_BYTES)];
-    assert_eq!(file.run(batch).unwrap_err().offset, 9 * BLOCK_BYTES);
+    assert_eq!(file.run(batch).unwrap_err().offset, Some(9 * BLOCK_BYTES));
 }
 
 fn lengths_and_holes(disk: &dyn Disk) {

@@ -187,7 +187,7 @@ fn a_batch_with_an_error_reports_the_first_and_does_the_rest() {
         batch.insert(100, read(5000));
         batch.insert(50, read(7000));
         let failed = file.run(batch).unwrap_err();
-        assert_eq!((failed.operation, failed.offset), ("read", 7000 * BLOCK as u64));
+        assert_eq!((failed.operation, failed.offset), ("read", Some(7000 * BLOCK as u64)));
         assert_eq!(failed.kind(), ErrorKind::UnexpectedEof);
         for i in 0..200 {
             let found = file.read(i * BLOCK as u64, AlignedBuf::zeroed(BLOCK)).unwrap();

@@ -73,7 +73,7 @@ impl Drop for Lead<'_> {
 fn panicked() -> DiskError {
     let thread = std::thread::current().name().unwrap_or_default().to_string();
     let what = format!("thread {thread} has panicked: a bug, of which the panic's message tells");
-    DiskError::new("group commit", "redo", 0, io::Error::other(what))
+    DiskError::new("group commit", "redo", io::Error::other(what))
 }
 
 impl Redo {

@@ -164,7 +164,7 @@ impl Store {
     pub fn create(disk: Arc<dyn Disk>, options: StoreOptions, control: &Control) -> Result<Store> {
         if disk.list()?.iter().any(|name| name == CONTROL) {
             let source = io::Error::new(io::ErrorKind::AlreadyExists, "a database exists here");
-            return Err(DiskError::new("create", CONTROL, 0, source).into());
+            return Err(DiskError::new("create", CONTROL, source).into());
         }
         for name in [DATA, MAP] {
             let file = disk.open(name, Create::IfAbsent, Mode::Direct)?;

@@ -113,6 +113,6 @@ fn main() -> weir::Result<()> {
     }
     drop(txn);
     drop(db);
-    std::fs::remove_dir_all(&dir).map_err(|e| weir_os::DiskError::new("remove", "", 0, e))?;
+    std::fs::remove_dir_all(&dir).map_err(|e| weir_os::DiskError::new("remove", "", e))?;
     Ok(())
 }

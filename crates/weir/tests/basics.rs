@@ -209,6 +209,40 @@ fn a_dirty_reader_meets_no_foreign_chain() {
 }
 
 #[test]
+fn a_dirty_scan_by_an_index_keeps_to_its_range() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), options()).unwrap();
+    let schema = Schema::builder()
+        .column("id", Type::U64)
+        .column("a", Type::I64)
+        .primary_key(&["id"])
+        .index("by_a", &["a"])
+        .build()
+        .unwrap();
+    let table = db.create_table("t", schema).unwrap();
+    let mut writer = db.begin(Isolation::RepeatableRead).unwrap();
+    for id in 0..50 {
+        writer.insert(&table, &[Value::U64(id), Value::I64(5)]).unwrap();
+    }
+    writer.commit().unwrap();
+    let mut reader = db.begin(Isolation::ReadUncommitted).unwrap();
+    let five = [Value::I64(5)];
+    let mut rows = reader.scan(&table, "by_a", Bounds::prefix(&five), Direction::Forward).unwrap();
+    assert!(rows.next().unwrap().is_some());
+    // Entries of some of them have been read already.
+    let mut writer = db.begin(Isolation::RepeatableRead).unwrap();
+    for id in (2..50).step_by(2) {
+        assert!(writer.update(&table, &[Value::U64(id), Value::I64(77)]).unwrap());
+    }
+    let mut ids = Vec::new();
+    while let Some(row) = rows.next().unwrap() {
+        assert_eq!(row.get(1).unwrap(), Value::I64(5));
+        ids.push(row.get(0).unwrap().as_u64().unwrap());
+    }
+    assert_eq!(ids, (1..50).step_by(2).collect::<Vec<_>>());
+}
+
+#[test]
 fn a_locked_row_is_refused_at_once_until_it_is_unlocked() {
     let dir = tempfile::tempdir().unwrap();
     let db = Database::open(dir.path(), options()).unwrap();

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure of a test's own step is a failed test")]
 
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 use weir::{
@@ -560,4 +561,65 @@ fn a_table_that_fills_the_device_is_emptied() {
         txn.commit().unwrap();
         assert_sound(&db, "emptied and filled again");
     }
+}
+
+/// Runs this test again, alone, in a process whose files may be so many KiB long; whether this is that process.
+fn is_limited(test: &str, kib: u32) -> bool {
+    const LIMITED: &str = "WEIR_TEST_LIMITED";
+    if std::env::var_os(LIMITED).is_some() {
+        return true;
+    }
+    // A shell's blocks are of 512 bytes.
+    let limited = format!("trap '' XFSZ; ulimit -f {}; exec \"$0\" --exact {test}", 2 * kib);
+    let ran = Command::new("sh")
+        .args(["-c", &limited])
+        .arg(std::env::current_exe().unwrap())
+        .env(LIMITED, "")
+        .output()
+        .unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stdout));
+    false
+}
+
+#[test]
+fn rows_are_deleted_where_files_must_not_be_longer() {
+    if !is_limited("rows_are_deleted_where_files_must_not_be_longer", 6000) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let limits = Options::default().memory_bytes(3 << 20).redo_capacity_bytes(1 << 20);
+    let db = Database::open(dir.path(), limits).unwrap();
+    let schema = Schema::builder()
+        .column("id", Type::U64)
+        .column("body", Type::Bytes)
+        .primary_key(&["id"])
+        .index("by_body", &["body"])
+        .build()
+        .unwrap();
+    let table = db.create_table("t", schema).unwrap();
+    let mut rng = fastrand::Rng::with_seed(1);
+    let mut filled = 0;
+    let full = loop {
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        let mut body = [0; 1000];
+        let inserted = (0..100).try_for_each(|_| {
+            rng.fill(&mut body);
+            filled += 1;
+            txn.insert(&table, &[Value::U64(filled), Value::Bytes(&body)])
+        });
+        match inserted {
+            Ok(()) => txn.commit().unwrap(),
+            Err(full) => {
+                txn.rollback().unwrap();
+                break full;
+            }
+        }
+    };
+    assert!(full.is_no_space(), "{full}");
+    for id in 1..filled {
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        txn.delete(&table, &[Value::U64(id)]).unwrap();
+        txn.commit().unwrap();
+    }
+    db.drop_table(&table).unwrap();
 }

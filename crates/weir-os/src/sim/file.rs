@@ -21,8 +21,8 @@ impl SimFile {
         SimFile { disk, id, path, mode }
     }
 
-    fn fail(&self, operation: &'static str, offset: u64, error: io::Error) -> DiskError {
-        DiskError::new(operation, &self.path, offset, error)
+    fn fail(&self, operation: &'static str, error: io::Error) -> DiskError {
+        DiskError::new(operation, &self.path, error)
     }
 }
 
@@ -93,7 +93,7 @@ impl State {
 impl File for SimFile {
     fn run(&self, batch: Vec<Io>) -> Result<Vec<AlignedBuf>> {
         for op in &batch {
-            check_aligned(op, self.mode).map_err(|e| self.fail(op.name(), op.offset(), e))?;
+            check_aligned(op, self.mode).map_err(|e| self.fail(op.name(), e).at(op.offset()))?;
         }
         let mut state = self.disk.shared.state.lock();
         let was_off = state.crashed;
@@ -110,7 +110,7 @@ impl File for SimFile {
                 Io::Write { offset, buf } => state.write(self.id, *offset, buf),
             };
             if let Err(error) = result {
-                first_error.get_or_insert_with(|| self.fail(op.name(), op.offset(), error));
+                first_error.get_or_insert_with(|| self.fail(op.name(), error).at(op.offset()));
             }
             bufs.push(op.into_buf());
         }
@@ -120,13 +120,13 @@ impl File for SimFile {
     fn len(&self) -> Result<u64> {
         let mut state = self.disk.shared.state.lock();
         if state.crashed {
-            return Err(self.fail("len", 0, Refusal::Off.into_error()));
+            return Err(self.fail("len", Refusal::Off.into_error()));
         }
         Ok(state.inode(self.id).len())
     }
 
     fn set_len(&self, bytes: u64) -> Result<()> {
-        let fail = |error| self.fail("set_len", bytes, error);
+        let fail = |error| self.fail("set_len", error).at(bytes);
         let mut state = self.disk.shared.state.lock();
         let (happens, result) = state.begin_whole(OpKind::Resize);
         let old = state.inode(self.id).len().div_ceil(BLOCK as u64);
@@ -144,7 +144,7 @@ impl File for SimFile {
     }
 
     fn punch(&self, offset: u64, bytes: u64) -> Result<()> {
-        let fail = |error| self.fail("punch", offset, error);
+        let fail = |error| self.fail("punch", error).at(offset);
         check_punch(offset, bytes).map_err(fail)?;
         let mut state = self.disk.shared.state.lock();
         let (happens, result) = state.begin_whole(OpKind::Resize);
@@ -166,7 +166,7 @@ impl File for SimFile {
             state.inode(self.id).fail_sync();
         }
         state.stats.syncs += 1;
-        result.map_err(|error| self.fail("sync", 0, error))
+        result.map_err(|error| self.fail("sync", error))
     }
 
     fn name(&self) -> &str {

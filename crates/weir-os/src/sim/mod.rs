@@ -316,7 +316,7 @@ impl SimDisk {
     pub fn rot(&self, name: &str, offset: u64, bit: u8) -> Result<()> {
         let mut state = self.shared.state.lock();
         let id = state.directory.names().get(name).copied();
-        let id = id.ok_or_else(|| DiskError::new("rot", name, offset, missing()))?;
+        let id = id.ok_or_else(|| DiskError::new("rot", name, missing()).at(offset))?;
         state.inode(id).rot(offset, bit);
         Ok(())
     }
@@ -366,7 +366,7 @@ impl Drop for SimLock {
 impl Disk for SimDisk {
     fn open(&self, name: &str, create: Create, mode: Mode) -> Result<Arc<dyn File>> {
         let path = SimDisk::path(name);
-        let fail = |error| DiskError::new("open", &path, 0, error);
+        let fail = |error| DiskError::new("open", &path, error);
         check_name(name).map_err(fail)?;
         let mut state = self.shared.state.lock();
         let (happens, result) = state.begin_whole(OpKind::Name);
@@ -393,7 +393,7 @@ impl Disk for SimDisk {
 
     fn remove(&self, name: &str) -> Result<()> {
         let path = SimDisk::path(name);
-        let fail = |error| DiskError::new("remove", &path, 0, error);
+        let fail = |error| DiskError::new("remove", &path, error);
         check_name(name).map_err(fail)?;
         let mut state = self.shared.state.lock();
         let (happens, result) = state.begin_whole(OpKind::Name);
@@ -408,7 +408,7 @@ impl Disk for SimDisk {
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
         let path = SimDisk::path(from);
-        let fail = |error| DiskError::new("rename", &path, 0, error);
+        let fail = |error| DiskError::new("rename", &path, error);
         check_name(from).and_then(|()| check_name(to)).map_err(fail)?;
         let mut state = self.shared.state.lock();
         let (happens, result) = state.begin_whole(OpKind::Name);
@@ -424,7 +424,7 @@ impl Disk for SimDisk {
     fn list(&self) -> Result<Vec<String>> {
         let mut state = self.shared.state.lock();
         let (_, result) = state.begin_whole(OpKind::Name);
-        result.map_err(|error| DiskError::new("list", "sim", 0, error))?;
+        result.map_err(|error| DiskError::new("list", "sim", error))?;
         Ok(state.directory.names().keys().cloned().collect())
     }
 
@@ -438,7 +438,7 @@ impl Disk for SimDisk {
             state.directory.fail_sync();
         }
         state.stats.syncs += 1;
-        result.map_err(|error| DiskError::new("sync", "sim", 0, error))
+        result.map_err(|error| DiskError::new("sync", "sim", error))
     }
 
     fn free_bytes(&self) -> Result<u64> {
@@ -446,7 +446,7 @@ impl Disk for SimDisk {
     }
 
     fn lock(&self) -> Result<Box<dyn Send + Sync>> {
-        let fail = |error| DiskError::new("lock", "sim/lock", 0, error);
+        let fail = |error| DiskError::new("lock", "sim/lock", error);
         if self.is_crashed() {
             return Err(fail(Refusal::Off.into_error()));
         }

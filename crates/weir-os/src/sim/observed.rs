@@ -52,7 +52,7 @@ fn observe<T>(
 ) -> Result<T> {
     let tell = |is_done| {
         let told = observer(&Operation { file, name, is_done });
-        told.map_err(|error| DiskError::new(name, &SimDisk::path(file), 0, error))
+        told.map_err(|error| DiskError::new(name, &SimDisk::path(file), error))
     };
     tell(false)?;
     let done = run();

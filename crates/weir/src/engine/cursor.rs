@@ -136,7 +136,8 @@ impl<'t> Cursor<'t> {
             let tree = tree_of(def, self.scan.of());
             return Err(inconsistent(tree, "an entry of the index has no row"));
         }
-        if entry.current {
+        // A dirty read may find what was written between the two looks.
+        if entry.current && !matches!(reads, Reads::View(view) if view.is_dirty()) {
             return Ok(true);
         }
         self.is_entry_of_row(n)

@@ -594,5 +594,5 @@ fn some_losers_are_left(shared: &Arc<Transactions>) -> Result<bool> {
 }
 
 fn start_failed(error: std::io::Error) -> Error {
-    weir_os::DiskError::new("start of background threads", "", 0, error).into()
+    weir_os::DiskError::new("start of background threads", "", error).into()
 }

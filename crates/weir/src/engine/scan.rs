@@ -148,7 +148,8 @@ pub struct RawEntry<'a> {
     /// The row, or the entry's value.
     pub value: &'a [u8],
     /// Whether it stands for itself. If not, the entry of an index may no longer be that of its row, or
-    /// not yet: look the row up, and pass over the entry if there is none or if it has another entry.
+    /// not yet: look the row up, and pass over the entry if there is none or if it has another entry. Who looks rows up at
+    /// [`Isolation::ReadUncommitted`](super::Isolation) has to do so in any case: others may have changed them since.
     pub current: bool,
 }
 

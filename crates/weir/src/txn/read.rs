@@ -21,9 +21,14 @@ impl View {
     /// A snapshot that covers even what isn't committed.
     pub const EVERYTHING: u64 = u64::MAX;
 
+    /// Whether it sees what isn't committed, others' included.
+    pub fn is_dirty(&self) -> bool {
+        self.snapshot == View::EVERYTHING
+    }
+
     /// Whether it sees only what is committed, and so never changes.
     pub fn is_committed(&self) -> bool {
-        self.own == TxnId(0) && self.snapshot != View::EVERYTHING
+        self.own == TxnId(0) && !self.is_dirty()
     }
 }
 
@@ -60,7 +65,7 @@ impl Transactions {
     /// Whether `view` sees what `txn` wrote.
     #[inline]
     pub fn sees(&self, view: View, txn: TxnId) -> bool {
-        if txn == view.own || txn < self.horizon() || view.snapshot == View::EVERYTHING {
+        if txn == view.own || txn < self.horizon() || view.is_dirty() {
             return true;
         }
         matches!(self.status.get(txn), State::Committed(stamp) if stamp <= view.snapshot)
