@@ -255,8 +255,9 @@ enum_alter_inplace_result ha_weir::check_if_supported_inplace_alter(TABLE *alter
       !(has_room && keeps_rows(altered, info) && fits_meta(altered, info)))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   bool reorganizes= info->handler_flags & REORGANIZE;
-  // Only a copy is without the places of dropped columns.
-  if (reorganizes && (info->handler_flags & COLUMNS || !share->places.dropped.empty()))
+  // Only a copy is without the places of dropped columns, and has keys as they are made now.
+  bool is_as_new= share->places.dropped.empty() && share->keys_made == KEYS_NOW;
+  if (reorganizes && (info->handler_flags & COLUMNS || !is_as_new))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (!(info->handler_flags & (INDEXES | REORGANIZE)))
     return HA_ALTER_INPLACE_INSTANT;
