@@ -363,7 +363,7 @@ impl Transaction {
     /// Where the transaction stands.
     ///
     /// # Errors
-    /// [`Error::Ended`].
+    /// [`Error::Ended`]; those of a rollback that has failed, and is ended first.
     pub fn savepoint(&mut self) -> Result<Savepoint> {
         let txn = self.txn()?;
         txn.finish_rollback()?;
