@@ -151,6 +151,23 @@ fn what_is_no_directory_or_holds_no_database() {
 }
 
 #[test]
+fn more_memory_than_can_be_had_changes_nothing() {
+    // In KiB, of addresses.
+    if !is_limited("more_memory_than_can_be_had_changes_nothing", "-v 4000000") {
+        return;
+    }
+    let (empty, dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let most = || durable().memory_bytes(8 << 30);
+    says(Database::open(empty.path(), most()), &["map", "bytes of memory"]);
+    let left: Vec<_> =
+        fs::read_dir(empty.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert!(left.iter().all(|name| name == "lock"), "{left:?}");
+    fill(&Database::open(dir.path(), durable()).unwrap());
+    says(Database::open(dir.path(), most()), &["map", "bytes of memory"]);
+    expect_all(&Database::open(dir.path(), durable()).unwrap(), "as it was");
+}
+
+#[test]
 fn a_new_database_leaves_the_files_of_others_in_its_directory_alone() {
     let dir = tempfile::tempdir().unwrap();
     let theirs = dir.path().join("tmp-of-others");

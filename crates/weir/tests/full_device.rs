@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure of a test's own step is a failed test")]
 
-use std::process::Command;
+mod common;
+
+use common::is_limited;
 use std::sync::Arc;
 use std::time::Duration;
 use weir::{
@@ -563,27 +565,10 @@ fn a_table_that_fills_the_device_is_emptied() {
     }
 }
 
-/// Runs this test again, alone, in a process whose files may be so many KiB long; whether this is that process.
-fn is_limited(test: &str, kib: u32) -> bool {
-    const LIMITED: &str = "WEIR_TEST_LIMITED";
-    if std::env::var_os(LIMITED).is_some() {
-        return true;
-    }
-    // A shell's blocks are of 512 bytes.
-    let limited = format!("trap '' XFSZ; ulimit -f {}; exec \"$0\" --exact {test}", 2 * kib);
-    let ran = Command::new("sh")
-        .args(["-c", &limited])
-        .arg(std::env::current_exe().unwrap())
-        .env(LIMITED, "")
-        .output()
-        .unwrap();
-    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stdout));
-    false
-}
-
 #[test]
 fn rows_are_deleted_where_files_must_not_be_longer() {
-    if !is_limited("rows_are_deleted_where_files_must_not_be_longer", 6000) {
+    // In blocks of 512 bytes.
+    if !is_limited("rows_are_deleted_where_files_must_not_be_longer", "-f 12000") {
         return;
     }
     let dir = tempfile::tempdir().unwrap();

@@ -67,7 +67,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use weir_governor::{Governor, Policy};
-use weir_os::{Create, Disk};
+use weir_os::{Create, Disk, Region};
 use weir_page::{Lsn, PageId, TxnId};
 use weir_redo::{Redo, RedoError, RedoOptions};
 use weir_store::{Compression, Control, Store, StoreError, StoreOptions};
@@ -214,6 +214,8 @@ impl Storage {
     /// # Errors
     /// The disk's; a directory left half made can be created anew.
     pub fn create(disk: Arc<dyn Disk>, options: &StorageOptions) -> Result<Storage, Fault> {
+        // Before any file is made: it may not be had.
+        let memory = Pool::map(options.frames)?;
         disk.open(CREATING, Create::IfAbsent, weir_os::Mode::Cached)?;
         disk.sync_dir()?;
         weir_redo::remove_all(&*disk)?;
@@ -238,7 +240,7 @@ impl Storage {
         let store_options = StoreOptions { compression: options.compression };
         let store = Store::create(disk.clone(), store_options, &control)?;
         forget_creation(&*disk)?;
-        Storage::assemble(disk, store, redo, options, &control)
+        Ok(Storage::assemble(disk, memory, store, redo, options, &control))
     }
 
     /// Whether a database may be created beside files of these names, none of them `control`: there
@@ -254,15 +256,16 @@ impl Storage {
 
     fn assemble(
         disk: Arc<dyn Disk>,
+        memory: Region,
         store: Store,
         redo: Redo,
         options: &StorageOptions,
         control: &Control,
-    ) -> Result<Storage, Fault> {
+    ) -> Storage {
         let dirty = DirtyCredits::new(dirty_pages_max(options.frames, options.dirty_limit));
         let flush = FlushList::new(bucket_bytes(redo.capacity()), dirty.limit());
-        Ok(Storage {
-            pool: Pool::new(options.frames, flush, options.inline)?,
+        Storage {
+            pool: Pool::new(memory, flush, options.inline),
             dirty,
             gate: Gate::default(),
             spare: Spare::default(),
@@ -295,7 +298,7 @@ impl Storage {
             pressed: AtomicBool::new(false),
             written: Mutex::default(),
             copies: Mutex::default(),
-        })
+        }
     }
 
     /// Whether nothing was ever logged.

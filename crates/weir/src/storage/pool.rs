@@ -226,18 +226,19 @@ impl Drop for Claim<'_> {
 }
 
 impl Pool {
-    /// `frames` empty frames, and a list of the dirty ones.
+    /// Memory for so many frames.
     ///
     /// # Errors
-    /// When the memory can't be had.
-    pub fn new(
-        frames: usize,
-        flush: FlushList,
-        single_threaded: bool,
-    ) -> Result<Pool, weir_os::DiskError> {
+    /// It can't be had.
+    pub fn map(frames: usize) -> Result<Region, weir_os::DiskError> {
         assert!(frames <= FRAMES_MAX, "{frames} frames, {FRAMES_MAX} are the most");
-        let region = Region::map(frames * PAGE_SIZE)?;
-        Ok(Pool {
+        Region::map(frames * PAGE_SIZE)
+    }
+
+    /// Empty frames in that memory, and a list of the dirty ones.
+    pub fn new(region: Region, flush: FlushList, single_threaded: bool) -> Pool {
+        let frames = region.len() / PAGE_SIZE;
+        Pool {
             region,
             frames: (0..frames).map(|_| Frame::default()).collect(),
             free: Arc::new(FreeFrames::all(frames)),
@@ -247,7 +248,7 @@ impl Pool {
             hand: CachePadded::default(),
             cold_from: AtomicU64::new(0),
             single_threaded,
-        })
+        }
     }
 
     /// State of a frame.

@@ -3,6 +3,7 @@
 
 pub mod staged;
 
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -10,6 +11,24 @@ use weir::{
     Bounds, Database, Direction, Durability, Error, IndexRef, Isolation, Options, RawEntry, Row,
     Schema, Table, Transaction, Type, Value,
 };
+
+/// Whether this process has these limits, arguments of the shell's `ulimit`. If not, the named test, which asks, is run again, alone,
+/// in one that has.
+pub fn is_limited(test: &str, limits: &str) -> bool {
+    const LIMITED: &str = "WEIR_TEST_LIMITED";
+    if std::env::var_os(LIMITED).is_some() {
+        return true;
+    }
+    let limited = format!("trap '' XFSZ; ulimit {limits}; exec \"$0\" --exact {test}");
+    let ran = Command::new("sh")
+        .args(["-c", &limited])
+        .arg(std::env::current_exe().unwrap())
+        .env(LIMITED, "")
+        .output()
+        .unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stdout));
+    false
+}
 
 /// Aborts the process if it lives longer than a hang can be told from slow work.
 pub struct Watchdog(Arc<AtomicBool>);

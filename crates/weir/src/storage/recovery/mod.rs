@@ -109,6 +109,8 @@ impl Storage {
         options: &StorageOptions,
         on_progress: OnProgress,
     ) -> Result<Storage, Fault> {
+        // Before any file is changed: it may not be had.
+        let memory = Pool::map(options.frames)?;
         if disk.list()?.iter().any(|n| n == super::CREATING) {
             super::forget_creation(&*disk)?;
         }
@@ -132,7 +134,7 @@ impl Storage {
         };
         let (from, end) = (control.checkpoint, analysis.end);
         let redo = weir_redo::Redo::open_at(disk.clone(), &redo_options, from, end)?;
-        let mut storage = Storage::assemble(disk, store, redo, options, &control)?;
+        let mut storage = Storage::assemble(disk, memory, store, redo, options, &control);
         storage.next_txn.store(analysis.next_txn.0, Ordering::Release);
         storage.tabled.store(tabled.0, Ordering::Relaxed);
         if from < end {
