@@ -102,8 +102,21 @@ def contents(connection):
     return dict(rows(connection, "CHECKSUM TABLE " + ", ".join(f"d.{name}" for name in names)))
 
 
+def begin_backup(server, directory, **how):
+    return subprocess.Popen([HERE / "backup", directory, "--no-defaults", f"--socket={server.dir / 'socket'}", "--user=root"], **how)
+
+
 def back_up(server, directory):
-    subprocess.run([HERE / "backup", directory, "--no-defaults", f"--socket={server.dir / 'socket'}", "--user=root"], check=True)
+    first = begin_backup(server, directory)
+    while not directory.exists() and first.poll() is None:
+        time.sleep(0.01)
+    # Another one meanwhile is refused, and leaves it alone.
+    other = begin_backup(server, directory.with_name("other"), stderr=subprocess.PIPE, text=True)
+    refusal = other.communicate()[1]
+    if "another backup" not in refusal:
+        raise Failure(f"a second backup at once isn't refused: {other.returncode}, {refusal}")
+    if first.wait():
+        raise Failure(f"the backup failed: {first.returncode}")
     file, position, *_ = (directory / "xtrabackup_binlog_info").read_text().split()
     return file, int(position)
 
