@@ -326,7 +326,8 @@ typedef struct WeirScanned {
   struct WeirBytes key;
   // The row, or what the index entry holds.
   struct WeirBytes value;
-  // If not, the entry may be one that the row has no more: compare it with the row.
+  // If not, the entry may be one that the row has no more: compare it with the row. With a dirty
+  // read (READ UNCOMMITTED) the row, looked up, may have changed since in any case.
   bool current;
 } WeirScanned;
 

@@ -56,7 +56,8 @@ pub struct WeirScanned {
     pub key: WeirBytes,
     /// The row, or what the index entry holds.
     pub value: WeirBytes,
-    /// If not, the entry may be one that the row has no more: compare it with the row.
+    /// If not, the entry may be one that the row has no more: compare it with the row. With a dirty
+    /// read (READ UNCOMMITTED) the row, looked up, may have changed since in any case.
     pub current: bool,
 }
 

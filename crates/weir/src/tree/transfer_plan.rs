@@ -100,30 +100,21 @@ impl Plan {
         there: &There<'_>,
         mover: &impl Mover,
     ) -> Result<bool, EndBefore> {
-        let fate = mover.fate(entry);
         let is_tombstone = entry.flags.deleted;
         let hides_chain = there.is_alive() && there.has_chain();
         // What is dead there some may see alive; what is alive and hides a chain stays until it is deleted, too.
         let has_to_stay = there.is_dead() || (hides_chain && !is_tombstone);
-        if fate == Fate::Stays || has_to_stay {
-            return Ok(false);
-        }
-        if self.redo_bytes() + key.len() + entry.value.len() > MOVE_BYTES {
-            return Err(End::At);
-        }
-        match fate {
+        let is_too_much = self.redo_bytes() + key.len() + entry.value.len() > MOVE_BYTES;
+        match mover.fate(entry) {
             Fate::Stays => return Ok(false),
+            _ if has_to_stay => return Ok(false),
+            _ if is_too_much => return Err(End::At),
             Fate::Buries(by) => return self.bury(there, by, mover),
             Fate::Moves(_) if hides_chain => return Err(End::HidesChain),
             Fate::Moves(_) if is_tombstone => {}
             Fate::Moves(version) => {
-                let has_version = version.is_some();
-                self.take_room(node::insert_size(
-                    target,
-                    key.len(),
-                    entry.value.len(),
-                    has_version,
-                ))?;
+                let lengths = (key.len(), entry.value.len());
+                self.take_room(node::insert_size(target, lengths.0, lengths.1, version.is_some()))?;
                 mover.arrives(key);
                 let flags = Flags { hides: false, ..entry.flags };
                 let slot = there.slot - self.hidden.count + self.arrived;

@@ -118,10 +118,11 @@ impl Txn {
     /// # Errors
     /// Faults of the storage.
     pub(super) fn read_ahead(&self, most: u64) -> Result<u64, TxnError> {
-        if most < FEW {
-            return Ok(most);
-        }
         let s = &*self.shared.storage;
+        // Where all leaves are in memory, to look for them costs an eighth of a rollback.
+        if most < FEW || !self.may_lack_leaves() {
+            return Ok(most.min(TOGETHER));
+        }
         let tail = self.lane.expect("a transaction with undo has a lane").tail;
         let mut entries = retry(s, || {
             let (page, mut entries) = (s.read(tail, false)?, Vec::new());

@@ -292,6 +292,11 @@ impl Txn {
         wanted && all.may_stage(staging) && all.backlog.admits(s, || false).unwrap_or(false)
     }
 
+    /// Whether leaves may have to be read, or tests have it so.
+    pub(super) fn may_lack_leaves(&self) -> bool {
+        !self.storage().fits_into_memory() || self.shared.staging.is_eager_now()
+    }
+
     /// Whether entries whose leaf isn't in memory are staged now.
     pub fn stages(&self, staging: &Staging) -> bool {
         let all = &self.shared.staging;
