@@ -291,6 +291,7 @@ private:
   bool place_columns(TABLE *altered, const Alter_inplace_info *info,
                      weir::AlterContext &out) const;
   bool fits_meta(TABLE *altered, const Alter_inplace_info *info) const;
+  const char *reason_for_copy(TABLE *altered, const Alter_inplace_info *info) const;
 
   /* CHECK */
   int sum_rows(THD *thd, std::vector<weir::Sum> &sums);

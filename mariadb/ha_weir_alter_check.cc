@@ -148,22 +148,23 @@ static bool is_in_index(const TABLE *table, const Field *field)
   return false;
 }
 
-// Whether rows stay as they are although columns come, go, change places or can be NULL.
-static bool keeps_rows(TABLE *altered, const Alter_inplace_info *info)
+// Why rows don't stay as they are when columns come, go, change places or can be NULL; null: they do.
+static const char *reason_for_other_rows(TABLE *altered, const Alter_inplace_info *info)
 {
   std::vector<const Field *> before= columns_before(info);
   if (before.size() != altered->s->fields)
-    return false;
+    return "the server adds columns of its own";
   for (uint i= 0; i < altered->s->fields; i++)
   {
     Field *field= altered->field[i];
     if (!field->stored_in_db())
       continue;
-    if (before[i] ? field->null_ptr && !before[i]->null_ptr && is_in_index(altered, field)
-                  : !is_constant(field))
-      return false;
+    if (!before[i] && !is_constant(field))
+      return "a new column's value differs from row to row, or isn't allowed";
+    if (before[i] && field->null_ptr && !before[i]->null_ptr && is_in_index(altered, field))
+      return "a column in an index is to take NULL";
   }
-  return true;
+  return nullptr;
 }
 
 // Whether columns that partitions are by come in another order: KEY finds rows' partitions by that.
@@ -227,48 +228,70 @@ bool ha_weir::fits_meta(TABLE *altered, const Alter_inplace_info *info) const
   return meta.encode().size() + LEFT_FREE <= WEIR_META_BYTES_MAX;
 }
 
-enum_alter_inplace_result ha_weir::check_if_supported_inplace_alter(TABLE *altered,
-                                                                    Alter_inplace_info *info)
+// Why only a copy can do what an ALTER asks for; null: it can be done in place.
+const char *ha_weir::reason_for_copy(TABLE *altered, const Alter_inplace_info *info) const
 {
-  if (info->handler_flags & ~(DEFINITION_ONLY | INDEXES | COLUMNS | REORGANIZE) ||
-      !keeps_primary(table, altered, info))
-    return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  // A new column's value may not be one that the statement allows: a copy finds the first row.
+  const alter_table_operations wanted= info->handler_flags;
+  if (!keeps_primary(table, altered, info))
+    return "rows get another primary key";
+  if (wanted & ALTER_COLUMN_NOT_NULLABLE)
+    return "a column is forbidden NULL";
+  if (wanted & ~(DEFINITION_ONLY | INDEXES | COLUMNS | REORGANIZE))
+    return "rows or indexes get another format";
+  // A copy finds the first row.
   if (info->error_if_not_empty)
-    return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  // Rows that are duplicates of others are left out: only a copy lacks them.
-  if (info->ignore && info->handler_flags & ALTER_ADD_UNIQUE_INDEX)
-    return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  // What a sequence has is checked row by row.
+    return "the statement doesn't allow a new column's value";
+  // Only a copy lacks them.
+  if (info->ignore && wanted & ALTER_ADD_UNIQUE_INDEX)
+    return "rows that are duplicates of others are left out";
   if (info->create_info->sequence != (table->s->sequence != nullptr))
-    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+    return "what a sequence has is checked row by row";
   if (moves_partition_columns(info))
-    return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  // A temporary table in a transaction that has used it: the engine would wait for that to end.
+    return "columns that partitions are by change places";
+  // The engine would wait for that to end.
   Session *session= Session::find(ha_thd());
   if (session && session->uses(ha_thd(), share->name))
-    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+    return "this transaction has used the temporary table";
   // A table that is given columns and loses them again and again is copied now and then.
   static const size_t PLACES_MAX= 2 * MAX_FIELDS;
-  bool has_room= row_format.places() + altered->s->fields <= PLACES_MAX;
-  if (info->handler_flags & COLUMNS &&
-      !(has_room && keeps_rows(altered, info) && fits_meta(altered, info)))
-    return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  bool reorganizes= info->handler_flags & REORGANIZE;
-  // Only a copy is without the places of dropped columns, and has keys as they are made now.
-  bool is_as_new= share->places.dropped.empty() && share->keys_made == KEYS_NOW;
-  if (reorganizes && (info->handler_flags & COLUMNS || !is_as_new))
-    return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  if (!(info->handler_flags & (INDEXES | REORGANIZE)))
-    return HA_ALTER_INPLACE_INSTANT;
+  if (wanted & COLUMNS)
+  {
+    if (row_format.places() + altered->s->fields > PLACES_MAX)
+      return "rows keep the places of too many dropped columns";
+    if (const char *reason= reason_for_other_rows(altered, info))
+      return reason;
+    if (!fits_meta(altered, info))
+      return "new columns' values are too long to be kept once for all rows";
+  }
+  if (wanted & REORGANIZE)
+  {
+    if (wanted & COLUMNS)
+      return "pages are filled anew while columns change";
+    // Only a copy is without them.
+    if (!share->places.dropped.empty())
+      return "rows keep dropped columns' places";
+    if (share->keys_made != KEYS_NOW)
+      return "keys are those of an older version";
+  }
   for (uint i= 0; i < info->index_add_count; i++)
   {
     uint at= added_index(altered, info, i);
     if (at == MAX_KEY || altered->key_info[at].algorithm == HA_KEY_ALG_LONG_HASH)
-      return HA_ALTER_INPLACE_NOT_SUPPORTED;
+      return "a unique index is by a hash of its columns";
   }
-  if (reorganizes)
+  return nullptr;
+}
+
+enum_alter_inplace_result ha_weir::check_if_supported_inplace_alter(TABLE *altered,
+                                                                    Alter_inplace_info *info)
+{
+  info->unsupported_reason= reason_for_copy(altered, info);
+  if (info->unsupported_reason)
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (info->handler_flags & REORGANIZE)
     return HA_ALTER_INPLACE_COPY_NO_LOCK;
+  if (!(info->handler_flags & INDEXES))
+    return HA_ALTER_INPLACE_INSTANT;
   if (info->index_add_count == 0)
     return HA_ALTER_INPLACE_NO_LOCK;
   // For a moment, to begin with, nobody else uses the table: the server waits for them.
