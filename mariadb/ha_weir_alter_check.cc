@@ -228,7 +228,7 @@ bool ha_weir::fits_meta(TABLE *altered, const Alter_inplace_info *info) const
   return meta.encode().size() + LEFT_FREE <= WEIR_META_BYTES_MAX;
 }
 
-// Why only a copy can do what an ALTER asks for; null: it can be done in place.
+// Why only a copy can do what an ALTER asks for, where the statement doesn't say it itself.
 const char *ha_weir::reason_for_copy(TABLE *altered, const Alter_inplace_info *info) const
 {
   const alter_table_operations wanted= info->handler_flags;
@@ -236,8 +236,6 @@ const char *ha_weir::reason_for_copy(TABLE *altered, const Alter_inplace_info *i
     return "rows get another primary key";
   if (wanted & ALTER_COLUMN_NOT_NULLABLE)
     return "a column is forbidden NULL";
-  if (wanted & ~(DEFINITION_ONLY | INDEXES | COLUMNS | REORGANIZE))
-    return "rows or indexes get another format";
   // A copy finds the first row.
   if (info->error_if_not_empty)
     return "the statement doesn't allow a new column's value";
@@ -286,7 +284,8 @@ enum_alter_inplace_result ha_weir::check_if_supported_inplace_alter(TABLE *alter
                                                                     Alter_inplace_info *info)
 {
   info->unsupported_reason= reason_for_copy(altered, info);
-  if (info->unsupported_reason)
+  bool is_known= !(info->handler_flags & ~(DEFINITION_ONLY | INDEXES | COLUMNS | REORGANIZE));
+  if (info->unsupported_reason || !is_known)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (info->handler_flags & REORGANIZE)
     return HA_ALTER_INPLACE_COPY_NO_LOCK;
