@@ -7,7 +7,7 @@
 static ulonglong memory, redo_capacity;
 static double dirty_limit;
 static ulong durability_index;
-static my_bool clean, give_up_damaged, write_back_binlog;
+static my_bool clean, give_up_damaged, stages_most, write_back_binlog;
 
 static const char *durability_names[]= {"sync", "write", "relaxed", NullS};
 static TYPELIB durability_list= {array_elements(durability_names) - 1, "", durability_names,
@@ -124,6 +124,10 @@ static MYSQL_SYSVAR_BOOL(give_up_damaged, give_up_damaged,
     "Whether recovery empties pages that are damaged, for good, and goes on; without that it stops "
     "at them", nullptr, nullptr, false);
 
+static MYSQL_SYSVAR_BOOL(staging_debug, stages_most, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
+    "Whether most entries of secondary indexes are staged, also those whose leaf is in memory: for "
+    "tests", nullptr, nullptr, false);
+
 static MYSQL_SYSVAR_BOOL(binlog_writeback, write_back_binlog, PLUGIN_VAR_OPCMDARG,
     "Whether the writing of the binary log to its device is begun as it grows, a MB at a time. "
     "Without that the page cache writes it in bursts where sync_binlog doesn't have it synced",
@@ -135,6 +139,7 @@ struct st_mysql_sys_var *system_variables[]= {
     MYSQL_SYSVAR(memory), MYSQL_SYSVAR(redo_capacity), MYSQL_SYSVAR(durability),
     MYSQL_SYSVAR(dirty_limit), MYSQL_SYSVAR(lock_wait_timeout), MYSQL_SYSVAR(clean_shutdown),
     MYSQL_SYSVAR(give_up_damaged), MYSQL_SYSVAR(backup_dir), MYSQL_SYSVAR(binlog_writeback),
+    MYSQL_SYSVAR(staging_debug),
     nullptr};
 
 WeirDurability durability()
@@ -164,7 +169,7 @@ uint64_t lock_wait_timeout_ms(THD *thd)
 WeirOptions open_options()
 {
   return WeirOptions{memory, redo_capacity, durability(), 50000, dirty_limit, bool(give_up_damaged),
-                     nullptr};
+                     bool(stages_most), nullptr};
 }
 
 // The log consists of whole files, a few at least: the variable shows what that comes to.

@@ -236,6 +236,8 @@ typedef struct WeirOptions {
   double dirty_limit;
   // Whether recovery empties pages that are damaged, for good, and goes on.
   bool give_up_damaged;
+  // Whether most entries of secondary indexes are staged, also those whose leaf is in memory: for tests.
+  bool stages_most;
   // Is told of the progress of recovery; may be null.
   WeirRecoveryCallback on_recovery;
 } WeirOptions;

@@ -53,9 +53,14 @@ pub struct WeirOptions {
     pub dirty_limit: f64,
     /// Whether recovery empties pages that are damaged, for good, and goes on.
     pub give_up_damaged: bool,
+    /// Whether most entries of secondary indexes are staged, also those whose leaf is in memory: for tests.
+    pub stages_most: bool,
     /// Is told of the progress of recovery; may be null.
     pub on_recovery: WeirRecoveryCallback,
 }
+
+/// Few, so that entries are moved all the time.
+const LEAVES_STAGED_IN_TESTS: usize = 16;
 
 /// Opens the database in a directory, or creates one there.
 ///
@@ -75,6 +80,9 @@ pub unsafe extern "C" fn weir_open(
         .lock_wait_timeout(Duration::from_millis(options.lock_wait_timeout_ms))
         .dirty_limit(options.dirty_limit)
         .give_up_damaged(options.give_up_damaged);
+    if options.stages_most {
+        with = with.staging_leaves(LEAVES_STAGED_IN_TESTS);
+    }
     if options.redo_capacity_bytes > 0 {
         with = with.redo_capacity_bytes(options.redo_capacity_bytes);
     }
