@@ -378,6 +378,7 @@ impl LastWrite<'_> {
         loop {
             match retry(self.s, || self.try_withdraw(staging, key))? {
                 Withdrawn::Done(tail) => {
+                    staging.note_withdrawn();
                     txn.shared.staging.backlog.note_staged(1);
                     self.withdrew = true;
                     return Ok(Some(tail));

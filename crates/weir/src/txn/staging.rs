@@ -59,6 +59,8 @@ pub struct Staging {
     begun: AtomicU64,
     /// Inserts that have ended.
     ended: AtomicU64,
+    /// Inserts taken back by a tombstone: counted before their transaction ends.
+    withdrawn: AtomicU64,
     /// What `begun` was when the tree was last found empty.
     empty_at: AtomicU64,
     /// It isn't known how much it holds, for inner pages are damaged: nothing is added.
@@ -102,6 +104,7 @@ impl Staging {
             main,
             begun: AtomicU64::new(0),
             ended: AtomicU64::new(0),
+            withdrawn: AtomicU64::new(0),
             empty_at: AtomicU64::new(u64::MAX),
             is_closed: AtomicBool::new(false),
             moving: Mutex::default(),
@@ -111,6 +114,16 @@ impl Staging {
     /// Grows with each insert that begins or ends.
     pub(super) fn inserts(&self) -> u64 {
         self.begun.load(Ordering::SeqCst) + self.ended.load(Ordering::SeqCst)
+    }
+
+    /// Grows with each insert that is taken back by a tombstone, before its transaction ends.
+    pub(super) fn withdrawn(&self) -> u64 {
+        self.withdrawn.load(Ordering::SeqCst)
+    }
+
+    /// To be called once the tombstone is there, before its transaction ends.
+    pub(super) fn note_withdrawn(&self) {
+        self.withdrawn.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Whether the tree has no entry. Who knows of an entry doesn't get this wrong.
