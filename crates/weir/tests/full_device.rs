@@ -111,7 +111,7 @@ fn a_chain_that_could_not_be_finished_is_taken_back() {
     }
 }
 
-/// Whoever begins next, once there is space, finishes what could not be taken back.
+/// Purge's step, once there is space, finishes what could not be taken back.
 #[test]
 fn a_transaction_dropped_on_a_full_device_is_rolled_back_later() {
     let mut left = 0;
@@ -136,10 +136,37 @@ fn a_transaction_dropped_on_a_full_device_is_rolled_back_later() {
         }
         reader.rollback().unwrap();
         disk.set_capacity(None);
-        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        db.background_step(2).unwrap();
         assert!(db.transactions().is_empty());
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
         insert(&mut txn, 2).unwrap();
         txn.commit().unwrap();
+        assert_sound(&db, &format!("with {spare} bytes"));
+    }
+    assert!(left > 0, "no rollback was kept from its end");
+}
+
+/// Who waits for its rows gets them though nobody begins anything.
+#[test]
+fn what_could_not_be_rolled_back_is_once_there_is_space() {
+    let mut left = 0;
+    for spare in [0, 300_000, 900_000] {
+        let threads = Options::default().memory_bytes(2 << 20).redo_capacity_bytes(1 << 20);
+        let disk = SimDisk::new(1);
+        disk.set_thin("data");
+        let (disk, db, table) = open_with(disk, threads);
+        let mut insert = inserts(&table);
+        let mut waits = db.begin(Isolation::RepeatableRead).unwrap();
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        (2..400).for_each(|id| insert(&mut txn, id).unwrap());
+        disk.set_capacity(Some(disk.used_bytes() + spare));
+        let error = (400..100_000).find_map(|id| insert(&mut txn, id).err());
+        assert!(error.expect("the device is full").is_no_space());
+        drop(txn);
+        left += db.transactions().len();
+        disk.set_capacity(None);
+        assert!(waits.get_for_update(&table, &[Value::U64(2)]).unwrap().is_none());
+        drop(waits);
         assert_sound(&db, &format!("with {spare} bytes"));
     }
     assert!(left > 0, "no rollback was kept from its end");
@@ -176,7 +203,7 @@ fn a_deadlock_is_told_though_its_rollback_finds_no_space() {
             // The older one has written nothing.
             left += db.transactions().len();
             disk.set_capacity(None);
-            drop(db.begin(Isolation::RepeatableRead).unwrap());
+            db.background_step(2).unwrap();
             waits.join().unwrap().unwrap();
         });
         assert_sound(&db, &format!("with {spare} bytes"));
@@ -365,7 +392,7 @@ fn a_name_is_not_free_before_its_transaction_has_been_taken_back() {
             assert!(matches!(next.prepare(b"name"), Err(Error::XidInUse)));
         }
         disk.set_capacity(None);
-        drop(db.begin(Isolation::RepeatableRead).unwrap());
+        db.background_step(2).unwrap();
         next.prepare(b"name").unwrap();
         next.detach().unwrap();
         assert_eq!(db.prepared(), [b"name"]);

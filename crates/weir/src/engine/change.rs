@@ -59,7 +59,7 @@ impl Drop for Change {
     fn drop(&mut self) {
         if let Some(txn) = self.txn.take() {
             // Its error has been told already, or it stops the storage.
-            let _ = self.db.take_back(txn, Vec::new(), None);
+            let _ = self.db.orphans.take_back(txn, Vec::new(), None);
         }
     }
 }

@@ -63,7 +63,7 @@ use crate::schema::KeyOf;
 use crate::sort;
 use crate::storage::{Background, Fault, Reason, Storage};
 use crate::txn::{Durability, Transactions, Txn, TxnError};
-use orphans::Orphan;
+use orphans::Orphans;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use prepared::Registry;
 use std::collections::HashMap;
@@ -119,15 +119,14 @@ pub(crate) struct Inner {
     tables: RwLock<HashMap<String, Table>>,
     /// One definition changes at a time.
     ddl: Mutex<()>,
-    prepared: Registry,
+    prepared: Arc<Registry>,
     /// Sorts begun so far: each has a name of its own.
     sorts: AtomicU64,
     /// Whether a backup is being made.
     backing_up: AtomicBool,
     /// The file is compacted by one at a time.
     compacting: Mutex<()>,
-    orphans: Mutex<Vec<Orphan>>,
-    has_orphans: AtomicBool,
+    orphans: Arc<Orphans>,
     threads: Mutex<Option<Threads>>,
     endpoint: Mutex<Option<Server>>,
     /// Held last: nobody else opens the directory before everything has ended.
@@ -216,19 +215,20 @@ impl Database {
             shared.storage.end_giving_up()?;
         }
         let tables = known.map_or_else(|| load_tables(&shared, home), Ok)?;
-        let start = |background| Threads::start(&shared, background).map_err(start_failed);
+        let prepared = Arc::new(Registry::recovered(prepared, tables.values())?);
+        let orphans = Arc::new(Orphans::new(prepared.clone()));
+        let start =
+            |background| Threads::start(&shared, &orphans, background).map_err(start_failed);
         let threads = background.map(start).transpose()?;
         let endpoint = options.status_listen.as_ref();
         let endpoint = endpoint.map(|at| listen(at, &shared)).transpose()?;
-        let prepared = Registry::recovered(prepared, tables.values())?;
         Ok(Database(Arc::new(Inner {
             shared,
             prepared,
             sorts: AtomicU64::new(0),
             backing_up: AtomicBool::new(false),
             compacting: Mutex::default(),
-            orphans: Mutex::default(),
-            has_orphans: AtomicBool::new(false),
+            orphans,
             options,
             home,
             tables: RwLock::new(tables),
@@ -416,7 +416,7 @@ impl Database {
             0 => drop(storage.flush_step(16)?),
             1 => drop(storage.checkpoint()?),
             2 => {
-                self.0.roll_back_orphans();
+                self.0.orphans.roll_back();
                 self.0.shared.purge_up_to(4)?;
             }
             3 => drop(storage.evict_step(storage.frame_reserve())?),
@@ -478,17 +478,10 @@ impl Inner {
         Ok(())
     }
 
-    /// Fails if there is no use in beginning anything, and finishes what could not be taken back.
-    pub(crate) fn prepare_for_work(&self) -> Result<()> {
-        self.shared.storage.check()?;
-        self.roll_back_orphans();
-        Ok(())
-    }
-
-    /// As [`Inner::prepare_for_work`], for a change of definitions. No loser is left then: nobody knows which tables it has
+    /// Fails if there is no use in changing definitions. No loser is left then: nobody knows which tables it has
     /// written to.
     pub(crate) fn prepare_for_change(&self, patience: &Patience) -> Result<()> {
-        self.prepare_for_work()?;
+        self.running()?;
         self.roll_back_losers(|| patience.check())
     }
 
@@ -527,7 +520,7 @@ impl Inner {
 
     /// A transaction that has done nothing yet; `ended`: one that has ended, to be used again.
     fn begin(&self, ended: Option<Txn>) -> Result<Txn> {
-        self.prepare_for_work()?;
+        self.running()?;
         let mut txn = match ended {
             None => self.shared.begin(),
             Some(mut txn) => {
@@ -556,7 +549,7 @@ fn exists(disk: &dyn Disk, name: &str, options: &Options) -> Result<bool> {
 impl Drop for Inner {
     fn drop(&mut self) {
         drop(self.endpoint.lock().take());
-        self.leave_orphans();
+        self.orphans.leave();
         let had_threads = self.threads.lock().take().is_some();
         if had_threads && self.shared.storage.check().is_ok() {
             // A failure here loses nothing that was promised: `relaxed` commits are on their way.

@@ -1,13 +1,15 @@
 //! Transactions that could not be rolled back for want of space: they are later.
 
-use super::Inner;
+use super::prepared::Registry;
 use super::table::Use;
 use crate::txn::{Txn, TxnError};
-use std::sync::atomic::Ordering;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A transaction whose user has left it, or a change of definitions, that could not be rolled back for want
 /// of space.
-pub(super) struct Orphan {
+struct Orphan {
     txn: Txn,
     /// Their definitions must not change before.
     _used: Vec<Use>,
@@ -15,24 +17,36 @@ pub(super) struct Orphan {
     xid: Option<Vec<u8>>,
 }
 
-impl Inner {
+/// Those that are left; the thread of purge tries them again and again.
+pub(super) struct Orphans {
+    left: Mutex<Vec<Orphan>>,
+    /// Whether there are any, for who asks while one is rolled back.
+    any: AtomicBool,
+    prepared: Arc<Registry>,
+}
+
+impl Orphans {
+    pub fn new(prepared: Arc<Registry>) -> Orphans {
+        Orphans { left: Mutex::default(), any: AtomicBool::new(false), prepared }
+    }
+
     /// Takes everything back that a transaction has done; what can't be for want of space, later. `used`: its
     /// tables; `xid`: its name, if it was prepared.
     ///
     /// # Errors
     /// Faults of the storage.
-    pub(super) fn take_back(
+    pub fn take_back(
         &self,
         mut txn: Txn,
         used: Vec<Use>,
         xid: Option<Vec<u8>>,
-    ) -> std::result::Result<(), TxnError> {
+    ) -> Result<(), TxnError> {
         let result = txn.roll_back();
         let orphan = Orphan { txn, _used: used, xid };
         match &result {
             Err(TxnError::Fault(fault)) if fault.is_no_space() => {
-                self.orphans.lock().push(orphan);
-                self.has_orphans.store(true, Ordering::Release);
+                self.left.lock().push(orphan);
+                self.any.store(true, Ordering::Release);
             }
             _ => self.forget(orphan),
         }
@@ -49,27 +63,22 @@ impl Inner {
     }
 
     /// Leaves what could not be rolled back to the next opening.
-    pub(super) fn leave_orphans(&self) {
-        self.orphans.lock().drain(..).for_each(|orphan| orphan.txn.leave());
+    pub fn leave(&self) {
+        self.left.lock().drain(..).for_each(|orphan| orphan.txn.leave());
     }
 
     /// Rolls back what could not be before, as far as there is space now.
-    #[inline]
-    pub(super) fn roll_back_orphans(&self) {
-        if self.has_orphans.load(Ordering::Acquire) {
-            self.try_orphans();
+    pub fn roll_back(&self) {
+        if !self.any.load(Ordering::Acquire) {
+            return;
         }
-    }
-
-    #[cold]
-    fn try_orphans(&self) {
-        let Some(mut orphans) = self.orphans.try_lock() else { return };
-        while let Some(mut orphan) = orphans.pop() {
+        let Some(mut left) = self.left.try_lock() else { return };
+        while let Some(mut orphan) = left.pop() {
             match orphan.txn.roll_back() {
-                Err(TxnError::Fault(fault)) if fault.is_no_space() => return orphans.push(orphan),
+                Err(TxnError::Fault(fault)) if fault.is_no_space() => return left.push(orphan),
                 _ => self.forget(orphan),
             }
         }
-        self.has_orphans.store(false, Ordering::Release);
+        self.any.store(false, Ordering::Release);
     }
 }

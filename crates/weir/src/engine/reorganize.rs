@@ -59,7 +59,7 @@ impl Changes<'_> {
     pub fn reorganize_table(&self, table: &Table) -> Result<Reorganized> {
         let (db, patience) = (&self.db.0, self.patience);
         db.home.check(table)?;
-        db.prepare_for_work()?;
+        db.running()?;
         let is_cancelled = &|| patience.has_ended();
         let used = Use::of(table, WaitLimit { timeout: patience.timeout(), is_cancelled })?;
         let mut all = db.reorganize(used.def.primary, Fill::Whole, patience)?;

@@ -1,6 +1,7 @@
 //! The threads that run the steps of transactions: purge, moving staged entries on, and rolling back what was running when
 //! the database ended.
 
+use super::orphans::Orphans;
 use crate::storage::{Background, Fault, Rests, Signal, Step, StopsWhenPanicking};
 use crate::txn::{Transactions, TxnError};
 use std::sync::Arc;
@@ -38,10 +39,18 @@ impl Threads {
     ///
     /// # Errors
     /// When the system gives no threads.
-    pub fn start(shared: &Arc<Transactions>, background: Background) -> std::io::Result<Threads> {
+    pub fn start(
+        shared: &Arc<Transactions>,
+        orphans: &Arc<Orphans>,
+        background: Background,
+    ) -> std::io::Result<Threads> {
         let mut threads =
             Threads { of_transactions: Vec::new(), ending: Arc::default(), _storage: background };
-        threads.spawn("weir-purge", shared, |shared| shared.purge_step())?;
+        let orphans = orphans.clone();
+        threads.spawn("weir-purge", shared, move |shared| {
+            orphans.roll_back();
+            shared.purge_step()
+        })?;
         threads.spawn("weir-staging", shared, |shared| shared.staging_step())?;
         if shared.losers() > 0 {
             threads.spawn("weir-rollback", shared, roll_back_losers)?;
@@ -54,7 +63,7 @@ impl Threads {
         &mut self,
         name: &str,
         shared: &Arc<Transactions>,
-        step: fn(&Arc<Transactions>) -> std::result::Result<Step, Fault>,
+        step: impl Fn(&Arc<Transactions>) -> std::result::Result<Step, Fault> + Send + 'static,
     ) -> std::io::Result<()> {
         const REST: Duration = Duration::from_millis(5);
         const LONGEST_REST: Duration = Duration::from_millis(40);

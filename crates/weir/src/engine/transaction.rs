@@ -389,7 +389,7 @@ impl Transaction {
     /// Takes everything back; what can't be taken back for want of space is taken back later.
     fn roll_back(&mut self) -> Result<()> {
         let txn = self.txn.take().ok_or(Error::Ended)?;
-        Ok(self.db.take_back(txn, std::mem::take(&mut self.used), self.xid.take())?)
+        Ok(self.db.orphans.take_back(txn, std::mem::take(&mut self.used), self.xid.take())?)
     }
 
     fn commit_visibly(&mut self) -> Result<Committed> {
