@@ -50,6 +50,7 @@ const SMALL: WeirOptions = WeirOptions {
     lock_wait_timeout_ms: 0,
     dirty_limit: 0.9,
     give_up_damaged: false,
+    stages_most: false,
     on_recovery: None,
 };
 

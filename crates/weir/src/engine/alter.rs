@@ -5,7 +5,7 @@ use super::catalog::TableDef;
 use super::change::Change;
 use super::ddl::{Changes, raw, with_meta};
 use super::error::{Error, Result};
-use super::indexes::{Changing, Entry, Wanted, position};
+use super::indexes::{Changing, EntryOut, Wanted, position};
 use super::raw::check_key;
 use super::table::{self, Hold, Table};
 use crate::schema::{Layout, RawIndex, Schema};
@@ -271,7 +271,7 @@ fn of_raw_index<'f, 'c>(
     nth: usize,
     first: usize,
     entry_of: &'f mut EntryOfOne<'c>,
-) -> impl FnMut(&TableDef, usize, &[u8], &[u8], Entry<'_>) -> Result<()> + use<'f, 'c> {
+) -> impl FnMut(&TableDef, usize, &[u8], &[u8], EntryOut<'_>) -> Result<()> + use<'f, 'c> {
     move |def, n, key, row, out| {
         entry_of(nth, n - first, key, row, out.0, out.1)?;
         check_key(def.layout.index_name(n), out.0)

@@ -231,7 +231,7 @@ impl IndexDef {
             let too_long = op.value().filter(|value| key.len() + value.len() > MAX_STAGED);
             // Who scans both trees sees them anew.
             let _entered = too_long.map(|_| staging.enter());
-            let staged_op = if too_long.is_some() { Op::Withdraw } else { op };
+            let staged_op = if too_long.is_some() { Op::Uncover } else { op };
             let outcome = txn.write(staging.tree, key, staged_op)?;
             match too_long {
                 _ if outcome == Outcome::Absent => {}

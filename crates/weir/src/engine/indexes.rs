@@ -285,9 +285,10 @@ impl Changes<'_> {
             let schema = typed(old, name)?.with_index(index, columns, unique)?;
             Ok(Wanted { layout: Layout::Typed(schema), dropped: Vec::new(), added: 1 })
         };
-        let entry_of = &mut |def: &TableDef, n: usize, key: &[u8], row: &[u8], out: Entry<'_>| {
-            Ok(RowRef::primary(def.schema(), key, row).index_entry(n, out.0, out.1)?)
-        };
+        let entry_of =
+            &mut |def: &TableDef, n: usize, key: &[u8], row: &[u8], out: EntryOut<'_>| {
+                Ok(RowRef::primary(def.schema(), key, row).index_entry(n, out.0, out.1)?)
+            };
         self.db.change_indexes(table, change, self.patience, entry_of)
     }
 }
@@ -327,11 +328,11 @@ pub(super) fn as_given<'r>(
 }
 
 /// Where an entry's key and value go.
-pub(super) type Entry<'o> = (&'o mut Vec<u8>, &'o mut Vec<u8>);
+pub(super) type EntryOut<'o> = (&'o mut Vec<u8>, &'o mut Vec<u8>);
 
 /// Makes the entry of the n-th index for a row.
 pub(super) type OfIndex<'f> =
-    dyn FnMut(&TableDef, usize, &[u8], &[u8], Entry<'_>) -> Result<()> + 'f;
+    dyn FnMut(&TableDef, usize, &[u8], &[u8], EntryOut<'_>) -> Result<()> + 'f;
 
 pub(super) fn position(def: &TableDef, table: &str, index: &str) -> Result<usize> {
     def.layout

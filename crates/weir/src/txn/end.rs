@@ -170,6 +170,7 @@ impl Txn {
         self.withdrew = false;
         self.rolls_back = false;
         self.prepared = false;
+        self.is_left = false;
     }
 
     /// Logs where the lane's last page ends, and the transaction's state.
@@ -181,7 +182,7 @@ impl Txn {
 
 impl Drop for Txn {
     fn drop(&mut self) {
-        if self.prepared {
+        if self.prepared || self.is_left {
             return;
         }
         // A panic of the caller's is a rollback like any other: locks and snapshot must not stay.

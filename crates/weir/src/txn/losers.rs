@@ -4,7 +4,7 @@
 //! rows are locked, purge waits for it, and no definition changes.
 
 use super::lane::{LaneUse, UndoPlace};
-use super::recover::Found;
+use super::recover::FoundLane;
 use super::status::State;
 use super::{Transactions, Txn, TxnError};
 use crate::storage::{Step, on_reserve};
@@ -19,13 +19,13 @@ const STEP: usize = 256;
 /// Those that are left.
 #[derive(Default)]
 pub(super) struct Losers {
-    left: Mutex<Vec<Found>>,
+    left: Mutex<Vec<FoundLane>>,
     /// Their number, for who asks while one is rolled back.
     count: AtomicUsize,
 }
 
 impl Transactions {
-    pub(super) fn add_loser(&self, found: Found) {
+    pub(super) fn add_loser(&self, found: FoundLane) {
         self.lanes.settle(found.lane, found.txn);
         self.losers.left.lock().push(found);
         self.losers.count.fetch_add(1, Ordering::Release);
@@ -65,7 +65,7 @@ impl Transactions {
     /// Takes back writes of a loser; whether that was all.
     fn take_back(
         self: &Arc<Self>,
-        loser: &mut Found,
+        loser: &mut FoundLane,
         writes: &mut usize,
     ) -> Result<bool, TxnError> {
         let _reserve = on_reserve();
@@ -73,8 +73,8 @@ impl Transactions {
         let mut txn: Txn = self.begin();
         txn.id = loser.txn;
         txn.lane = Some(LaneUse { lane: loser.lane, begin, tail: loser.tail });
-        // Dropped, it stays as it is: how many records are left isn't known, and what lies before them is others'.
-        txn.prepared = true;
+        // How many records are left isn't known, and what lies before them is others'.
+        txn.is_left = true;
         txn.half_done = loser.half_done;
         txn.rolls_back = true;
         txn.withdrew = loser.withdrew;
@@ -97,7 +97,7 @@ impl Transactions {
     fn take_back_as(
         &self,
         txn: &mut Txn,
-        loser: &mut Found,
+        loser: &mut FoundLane,
         writes: &mut usize,
     ) -> Result<bool, TxnError> {
         let mut read = 0;

@@ -255,6 +255,7 @@ impl Transactions {
             near: Near::default(),
             locks_duplicates: false,
             prepared: false,
+            is_left: false,
             half_done: false,
             rolls_back: false,
             withdrew: false,
@@ -293,6 +294,8 @@ pub struct Txn {
     pub locks_duplicates: bool,
     /// Only its coordinator may end it.
     prepared: bool,
+    /// Dropped, it is left as the log has it.
+    is_left: bool,
     /// Recovery has passed over something that it had to take back, because of damage.
     half_done: bool,
     /// All that it wrote is being taken back, and it ends with that.

@@ -7,7 +7,7 @@
 //! are gone then.
 
 use super::lane::{LaneUse, UndoPlace};
-use super::recover::Found;
+use super::recover::FoundLane;
 use super::{Durability, Transactions, Txn, TxnError};
 use crate::storage::{Fault, Restart, retry};
 use std::collections::BTreeSet;
@@ -77,7 +77,7 @@ impl Txn {
 
     /// Leaves it as the log has it: the next opening of the database finds it prepared, or rolls it back.
     pub fn leave(mut self) {
-        self.prepared = true;
+        self.is_left = true;
     }
 
     /// Whether it is prepared.
@@ -114,7 +114,7 @@ impl Transactions {
     }
 
     /// Gives a prepared transaction its lane and its locks back.
-    pub(super) fn resurrect(self: &Arc<Self>, found: &Found) -> Result<Resurrected, TxnError> {
+    pub(super) fn resurrect(self: &Arc<Self>, found: &FoundLane) -> Result<Resurrected, TxnError> {
         let mut walk = Walk::default();
         let (mut page, mut behind) = (found.tail, PageId::NONE);
         let begin = loop {

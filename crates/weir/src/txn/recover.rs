@@ -19,7 +19,7 @@ use weir_page::undo::{self, State as LaneState};
 use weir_page::{Kind, Page, PageId, Redo, TxnId};
 
 /// The ends of a lane, and who was at work there.
-pub(super) struct Found {
+pub(super) struct FoundLane {
     pub lane: u16,
     head: PageId,
     pub tail: PageId,
@@ -134,7 +134,7 @@ impl Transactions {
     }
 
     /// Everything that a lane holds before `end` has been committed and waits for purge.
-    pub(super) fn queue_history(&self, found: &Found, end: UndoPlace) -> Result<(), Fault> {
+    pub(super) fn queue_history(&self, found: &FoundLane, end: UndoPlace) -> Result<(), Fault> {
         let begin = match self.place(found.head, undo::purge_from) {
             // Purge passes over it.
             Err(fault) if fault.damaged_page() == Some(found.head) => {
@@ -161,7 +161,7 @@ impl Transactions {
 }
 
 /// What the lanes tell, and those whose last page is given up: nobody knows who was at work there.
-fn find_lanes(s: &Storage) -> Result<(Vec<Found>, Vec<u16>), Fault> {
+fn find_lanes(s: &Storage) -> Result<(Vec<FoundLane>, Vec<u16>), Fault> {
     let ends = retry(s, || {
         let page = s.read(LANE_DIRECTORY, false)?;
         if page.kind() != Kind::Lanes {
@@ -178,7 +178,7 @@ fn find_lanes(s: &Storage) -> Result<(Vec<Found>, Vec<u16>), Fault> {
                 return Err(Fault::page(tail, format!("is not an undo page of lane {lane}")).into());
             }
             let (txn, state) = undo::txn(&page);
-            Ok::<_, Restart<Fault>>(Found {
+            Ok::<_, Restart<Fault>>(FoundLane {
                 lane,
                 head,
                 tail,

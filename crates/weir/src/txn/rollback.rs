@@ -64,6 +64,7 @@ impl Txn {
     pub fn roll_back(&mut self) -> Result<(), TxnError> {
         // From here on there is nothing left to decide, whatever fails.
         self.prepared = false;
+        self.is_left = false;
         self.rolls_back = true;
         self.drop_snapshot();
         self.rollback_to(Savepoint(0))?;

@@ -23,7 +23,7 @@ pub enum Op<'a> {
     /// It goes; it must be there.
     Delete,
     /// It goes, and what it hides comes to light; it must be there.
-    Withdraw,
+    Uncover,
     /// It gets a tombstone, in a staging tree; it must not be there.
     Hide,
     /// Its tombstone goes, which must be there, and what it hides comes to light.
@@ -73,7 +73,7 @@ impl<'a> Op<'a> {
     pub fn value(&self) -> Option<&'a [u8]> {
         match *self {
             Op::Insert(v) | Op::Update(v) | Op::Upsert(v) | Op::Revive(v) => Some(v),
-            Op::Delete | Op::Withdraw | Op::Hide | Op::Expose => None,
+            Op::Delete | Op::Uncover | Op::Hide | Op::Expose => None,
         }
     }
 
@@ -84,7 +84,7 @@ impl<'a> Op<'a> {
             Op::Update(_) => Op::Update(value),
             Op::Upsert(_) => Op::Upsert(value),
             Op::Delete => Op::Delete,
-            Op::Withdraw => Op::Withdraw,
+            Op::Uncover => Op::Uncover,
             Op::Hide => Op::Hide,
             Op::Expose => Op::Expose,
             Op::Revive(_) => Op::Revive(value),
@@ -253,7 +253,7 @@ impl Txn {
         }
         match op {
             Op::Insert(_) if alive => return Ok(Attempt::Exists),
-            Op::Update(_) | Op::Delete | Op::Withdraw if !alive => return Ok(Attempt::Absent),
+            Op::Update(_) | Op::Delete | Op::Uncover if !alive => return Ok(Attempt::Absent),
             Op::Hide if at.found => return Ok(Attempt::Exists),
             Op::Revive(_) | Op::Expose if alive || !hides => return Ok(Attempt::Absent),
             _ => {}
