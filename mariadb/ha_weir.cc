@@ -25,10 +25,7 @@ ulonglong ha_weir::table_flags() const
   THD *thd= current_thd;
   if (!thd || thd_tx_isolation(thd) > ISO_READ_COMMITTED)
     flags|= HA_BINLOG_STMT_CAPABLE;
-  // What the server checks itself is seen by all who write at once only after the write. From there
-  // it takes back no row of an UPDATE IGNORE, which locks what it looks at instead, nor of an
-  // ALTER, into whose copy nobody else writes.
-  if (!thd || !(is_update_ignore(thd) || thd->lex->sql_command == SQLCOM_ALTER_TABLE))
+  if (!thd || checks_unique_after_write(thd))
     flags|= HA_CHECK_UNIQUE_AFTER_WRITE;
   // And it is checked last, whatever its place among the keys.
   if (table_share && (table_share->long_unique_table || table_share->period.unique_keys))
@@ -184,7 +181,7 @@ int ha_weir::start(THD *thd, thr_lock_type type)
   if (sequence)
     return 0;
   Session *session= Session::of(thd);
-  if (int error= session->begin_statement(thd, lock == WEIR_LOCK_NONE))
+  if (int error= session->begin_statement(thd, lock == WEIR_LOCK_NONE, locks_ranges(thd, table)))
   {
     // Of a deadlock it is told already that all is rolled back.
     if (!thd->transaction_rollback_request)
@@ -214,6 +211,10 @@ int ha_weir::start_stmt(THD *thd, thr_lock_type type)
 {
   // The server asks as it locks: for the statement that has called this one's trigger or function.
   cached_table_flags= table_flags();
+  // Of a partitioned table it asks the whole's handler, which has asked as it was locked.
+  Table_flags &of_whole= table->file->*&ha_weir::cached_table_flags;
+  of_whole&= ~HA_CHECK_UNIQUE_AFTER_WRITE;
+  of_whole|= cached_table_flags & HA_CHECK_UNIQUE_AFTER_WRITE;
   return start(thd, type);
 }
 

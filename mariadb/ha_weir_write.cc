@@ -56,6 +56,8 @@ int ha_weir::duplicate_error(WeirResult result)
 {
   uint named= index_named(table, weir_error_index());
   duplicate= named == MAX_KEY ? table->s->primary_key : named;
+  // What the server itself has found last, perhaps in an earlier statement, it would name instead.
+  table->file->lookup_errkey= uint(-1);
   if (Session *session= Session::find(ha_thd()))
     session->duplicate= duplicate;
   return error_of(result);

@@ -37,8 +37,12 @@ static void append_real(Bytes &out, const uchar *ptr, uint len)
 static void append_escaped(Bytes &out, const uchar *ptr, size_t len)
 {
   const uchar *end= ptr + len;
-  while (const uchar *zero= static_cast<const uchar *>(memchr(ptr, 0, end - ptr)))
+  // An empty BLOB's may be null.
+  while (ptr != end)
   {
+    auto zero= static_cast<const uchar *>(memchr(ptr, 0, end - ptr));
+    if (!zero)
+      break;
     append(out, ptr, zero - ptr + 1);
     out.push_back(static_cast<char>(0xff));
     ptr= zero + 1;

@@ -64,7 +64,7 @@ int Session::begin_unless_running(THD *thd, WeirIsolation isolation)
   return 0;
 }
 
-int Session::begin_statement(THD *thd, bool reads_only)
+int Session::begin_statement(THD *thd, bool reads_only, bool locks_ranges)
 {
   if (int error= begin_unless_running(thd, isolation_for(thd, reads_only)))
     return error;
@@ -76,10 +76,12 @@ int Session::begin_statement(THD *thd, bool reads_only)
     if (is_killed(thd))
       cancel();
     if (WeirResult result=
-            weir_statement_begin(transaction, lock_wait_timeout_ms(thd), locks_ranges(thd)))
+            weir_statement_begin(transaction, lock_wait_timeout_ms(thd), locks_ranges))
       return error_of(result, thd);
     in_statement= true;
   }
+  else if (locks_ranges)
+    weir_statement_lock_ranges(transaction);
   trans_register_ha(thd, false, hton, 0);
   if (in_transaction(thd))
     trans_register_ha(thd, true, hton, 0);

@@ -27,7 +27,7 @@ public:
 
   // Begins a transaction if none runs, and a statement in it if none has begun; registers both with
   // the server. `reads_only`: the statement takes no locks and writes nothing.
-  int begin_statement(THD *thd, bool reads_only);
+  int begin_statement(THD *thd, bool reads_only, bool locks_ranges);
   int consistent_snapshot(THD *thd);
   int commit(THD *thd);
   int rollback();

@@ -13,10 +13,28 @@ bool holds_lock_of(THD *thd, const TABLE *table, enum_mdl_type type)
                                         type);
 }
 
-bool is_update_ignore(THD *thd)
+/* UNIQUE that the server checks itself */
+
+bool checks_unique_after_write(THD *thd)
 {
-  return thd->lex->ignore && is_one_of(thd, {SQLCOM_UPDATE, SQLCOM_UPDATE_MULTI});
+  LEX *lex= thd->lex;
+  bool changes= lex->duplicates == DUP_UPDATE || is_one_of(thd, {SQLCOM_UPDATE, SQLCOM_UPDATE_MULTI});
+  // The server doesn't take the row back of a statement that passes over duplicates, nor of an
+  // ALTER. The handler of a trigger or a function may go on after the error, and so may a replica
+  // after that of a row event.
+  return !(lex->ignore && changes) && lex->sql_command != SQLCOM_ALTER_TABLE &&
+         !thd->in_sub_stmt && !lex->requires_prelocking() && !lex->is_stmt_row_injection();
 }
+
+// Whether nobody may write what the server has looked for in vain before it writes. Into the copy
+// that an ALTER makes nobody else does.
+static bool checks_before_writing(THD *thd, const TABLE *table)
+{
+  return (table->s->long_unique_table || table->s->period.unique_keys) &&
+         thd->lex->sql_command != SQLCOM_ALTER_TABLE && !checks_unique_after_write(thd);
+}
+
+/* Isolation */
 
 // Whether the statement is or may be repeated by a replica, in the order of commits: it has to find
 // there what it found at the source. The server decides for a single statement only after its
@@ -32,21 +50,9 @@ static bool may_be_repeated(THD *thd)
   return format == BINLOG_FORMAT_STMT || format == BINLOG_FORMAT_MIXED;
 }
 
-// Whether nobody may write what the server has looked for in vain, for a UNIQUE that it checks
-// itself before it writes: also in a trigger or a function, whose statements aren't known yet.
-static bool checks_before_writing(THD *thd)
+bool locks_ranges(THD *thd, const TABLE *table)
 {
-  if (!is_update_ignore(thd) && !thd->lex->requires_prelocking())
-    return false;
-  for (const TABLE_LIST *one= thd->lex->query_tables; one; one= one->next_global)
-    if (one->table && (one->table->s->long_unique_table || one->table->s->period.unique_keys))
-      return true;
-  return false;
-}
-
-bool locks_ranges(THD *thd)
-{
-  return may_be_repeated(thd) || checks_before_writing(thd);
+  return may_be_repeated(thd) || checks_before_writing(thd, table);
 }
 
 // Whether the statement changes a definition, and may read the table's rows to write them into a

@@ -24,15 +24,17 @@ inline bool is_killed(THD *thd)
 // Whether the connection holds a metadata lock of a table.
 bool holds_lock_of(THD *thd, const TABLE *table, enum_mdl_type type);
 
-// Whether the statement passes over rows that would become duplicates of others.
-bool is_update_ignore(THD *thd);
+// Whether the server looks for duplicates of a UNIQUE that it checks itself (USING HASH, WITHOUT
+// OVERLAPS) once a row is written, not before: so it sees all who write at once.
+bool checks_unique_after_write(THD *thd);
 
 // How the transaction is isolated that begins with the statement. `reads_only`: that takes no locks
 // and writes nothing.
 WeirIsolation isolation_for(THD *thd, bool reads_only);
 
-// Whether what the statement is told of others' rows must stay true until its transaction ends.
-bool locks_ranges(THD *thd);
+// Whether what the statement is told of others' rows must stay true until its transaction ends, for
+// the sake of this table.
+bool locks_ranges(THD *thd, const TABLE *table);
 
 // How it locks the rows that it reads of a table.
 WeirLock lock_for(THD *thd, thr_lock_type type, const TABLE *table, bool is_temporary);

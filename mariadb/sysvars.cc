@@ -59,15 +59,15 @@ static char *backup_dir;
 // That nothing can be written there is to be known before all else is copied.
 static bool may_hold_backup(const char *directory, size_t length)
 {
-  if (length >= FN_REFLEN || *directory != FN_LIBCHAR)
+  weir::Bytes parent(directory, length);
+  while (!parent.empty() && parent.back() == FN_LIBCHAR)
+    parent.pop_back();
+  if (length >= FN_REFLEN || parent.empty() || parent.front() != FN_LIBCHAR)
   {
     my_printf_error(ER_WRONG_VALUE_FOR_VAR,
                     "WEIR: weir_backup_dir is the path of a directory, from / on", MYF(0));
     return false;
   }
-  weir::Bytes parent(directory, length);
-  while (parent.size() > 1 && parent.back() == FN_LIBCHAR)
-    parent.pop_back();
   parent.resize(parent.rfind(FN_LIBCHAR) + 1);
   if (!access(parent.c_str(), W_OK | X_OK))
     return true;

@@ -873,6 +873,12 @@ enum WeirResult weir_statement_begin(struct WeirTransaction *transaction,
                                      uint64_t lock_wait_timeout_ms,
                                      bool locks_ranges);
 
+// From now on, until the statement ends, what it is told of others' rows stays true until the transaction ends.
+//
+// # Safety
+// `transaction` is a handle.
+void weir_statement_lock_ranges(struct WeirTransaction *transaction);
+
 // Ends a statement: at `ReadCommitted` nothing of what it saw is kept for it any more. Scans that go on keep what they see.
 //
 // # Safety

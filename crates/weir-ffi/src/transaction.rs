@@ -377,6 +377,19 @@ pub unsafe extern "C" fn weir_statement_begin(
     result(begin(transaction))
 }
 
+/// From now on, until the statement ends, what it is told of others' rows stays true until the transaction ends.
+///
+/// # Safety
+/// `transaction` is a handle.
+#[no_mangle]
+pub unsafe extern "C" fn weir_statement_lock_ranges(transaction: *mut WeirTransaction) {
+    // SAFETY: the caller's promise.
+    if let Ok(txn) = unsafe { &mut *transaction }.running() {
+        // One that has ended locks nothing.
+        let _ = txn.set_locks_ranges(true);
+    }
+}
+
 /// Ends a statement: at `ReadCommitted` nothing of what it saw is kept for it any more. Scans that go on keep what they see.
 ///
 /// # Safety
