@@ -52,7 +52,12 @@ public:
   bool has_emptied(THD *thd) const { return emptied_by == thd->query_id; }
   void note_emptied(THD *thd) { emptied_by= thd->query_id; }
 
-  // The one that runs, or null.
+  /*
+    The one that is on, or null. It begins with a statement or a snapshot. The server may have it
+    prepared, and then committed in the order of its binary log (`ordered`) before it says that it
+    ends; or a user (XA PREPARE: `prepared_as`): then it outlives the connection, is detached, and
+    another one decides it by name. One that has ended is kept, to begin anew (`ended_one`).
+  */
   WeirTransaction *transaction= nullptr;
   Bulk bulk;
   Written written;
