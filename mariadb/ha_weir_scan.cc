@@ -231,6 +231,19 @@ int ha_weir::read_entry(uchar *buf, bool &skip)
     return key.decode(table, at.key, at.value, wanted().entries[active_index], buf)
                ? 0
                : HA_ERR_CRASHED;
+  int error= read_row_of_entry(buf, skip);
+  if (error || skip)
+    return error;
+  compute_for_merge(buf);
+  if (only_index && !key.decode(table, at.key, at.value, wanted().entries[active_index], buf))
+    return HA_ERR_CRASHED;
+  return 0;
+}
+
+// Looks the row of an index's entry up, and locks it as the statement asks for. `skip`: it is gone,
+// or has another entry by now.
+int ha_weir::read_row_of_entry(uchar *buf, bool &skip)
+{
   if (!find_key())
     return HA_ERR_CRASHED;
   WeirBytes found;
@@ -254,18 +267,13 @@ int ha_weir::read_entry(uchar *buf, bool &skip)
   reads_all= kept;
   if (error)
     return error;
-  if (may_differ && !entry_is_of(buf, active_index))
+  skip= may_differ && !entry_is_of(buf, active_index);
+  if (skip)
   {
-    // The row has changed since: it has another entry.
     if (in_turn)
       read_anew_behind();
     unlock_row();
-    skip= true;
-    return 0;
   }
-  compute_for_merge(buf);
-  if (only_index && !key.decode(table, at.key, at.value, wanted().entries[active_index], buf))
-    return HA_ERR_CRASHED;
   return 0;
 }
 
