@@ -55,6 +55,9 @@ class Pair:
     def one(self, engine, statement):
         """The outcome with one engine. A server that is gone ends the run."""
         connection = self.connections[engine]
+        if engine == "innodb":
+            # Of a table that had 309 rows it gave none by an index of a virtual column.
+            statement = statement.replace("VIRTUAL", "PERSISTENT")
         try:
             with connection.cursor() as cursor:
                 count = cursor.execute(statement)
