@@ -12,6 +12,9 @@ ENGINES = ("innodb", "weir")
 ALIKE = {1062: "data", 1048: "data", 1264: "data", 1265: "data", 1366: "data", 1406: "data", 1292: "data", 1690: "data",
          1365: "data", 1526: "data", 1022: "data", 4025: "data"}
 
+# What a generated column is computed by differs from one connection to another. Then it can't be in an index, either.
+MAY_NOT_BE_STORED = 1901
+
 
 class Outcome:
     """What a statement gave: an error, or rows in no order and what it counted."""
@@ -53,11 +56,17 @@ class Pair:
             connection.close()
 
     def one(self, engine, statement):
-        """The outcome with one engine. A server that is gone ends the run."""
+        """The outcome with one engine. InnoDB's virtual columns are stored: of 309 rows it gave none by an index of one."""
+        stored = statement.replace("VIRTUAL", "PERSISTENT")
+        if engine == "innodb" and stored != statement:
+            outcome = self.give(engine, stored)
+            if outcome.error != MAY_NOT_BE_STORED:
+                return outcome
+        return self.give(engine, statement)
+
+    def give(self, engine, statement):
+        """The outcome of a statement as it is. A server that is gone ends the run."""
         connection = self.connections[engine]
-        if engine == "innodb":
-            # Of a table that had 309 rows it gave none by an index of a virtual column.
-            statement = statement.replace("VIRTUAL", "PERSISTENT")
         try:
             with connection.cursor() as cursor:
                 count = cursor.execute(statement)
