@@ -55,14 +55,35 @@ fn lack(start: u64, end: u64, longest: u64, room: u64) -> u64 {
     (start + room + longest).saturating_sub(end)
 }
 
-/// Payloads of the segments of up to `bytes` that such a ring lacks.
-pub(crate) fn missing(start: u64, end: u64, longest: u64, room: u64, bytes: u64) -> Vec<u64> {
-    if lack(start, end, longest, room) == 0 {
-        return Vec::new();
+/// Segments that a ring lacks: so many with a payload of `bytes`, and one of `rest` unless that is 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Missing {
+    whole: u64,
+    bytes: u64,
+    rest: u64,
+}
+
+impl Missing {
+    /// Payload of each.
+    pub fn payloads(self) -> impl Iterator<Item = u64> {
+        let rest = Some(self.rest).filter(|rest| *rest > 0);
+        (0..self.whole).map(move |_| self.bytes).chain(rest)
     }
-    let missing = lack(start, end, longest.max(bytes), room);
-    let whole = std::iter::repeat_n(bytes, (missing / bytes) as usize);
-    whole.chain([missing % bytes].into_iter().filter(|rest| *rest > 0)).collect()
+
+    /// Bytes that their files take.
+    pub fn file_bytes(self) -> u64 {
+        let rest = if self.rest > 0 { SEGMENT_HEADER_BYTES + self.rest } else { 0 };
+        self.whole * (SEGMENT_HEADER_BYTES + self.bytes) + rest
+    }
+}
+
+/// What such a ring lacks, made of segments of up to `bytes`.
+pub(crate) fn missing(start: u64, end: u64, longest: u64, room: u64, bytes: u64) -> Missing {
+    let missing = match lack(start, end, longest, room) {
+        0 => 0,
+        _ => lack(start, end, longest.max(bytes), room),
+    };
+    Missing { whole: missing / bytes, bytes, rest: missing % bytes }
 }
 
 /// Bytes of files with such payloads.
@@ -121,7 +142,7 @@ impl Plan {
             plan.recycled.push((span.number, add(bytes)));
         }
         let missing = missing(start, at, longest, wanted.room, wanted.bytes);
-        plan.created.extend(missing.into_iter().map(add));
+        plan.created.extend(missing.payloads().map(add));
         plan
     }
 

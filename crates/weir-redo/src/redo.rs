@@ -175,7 +175,7 @@ impl Redo {
         let capacity = whole_segments(o.capacity_bytes, o.segment_bytes);
         let sizes = Sizes { segment_bytes: o.segment_bytes, capacity, room: capacity };
         let segments = Segments::empty(disk, o.database_id, 1, start.0);
-        let needed = file_bytes(&segments.missing(capacity, o.segment_bytes));
+        let needed = segments.missing(capacity, o.segment_bytes).file_bytes();
         segments.check_space(o.capacity_bytes, needed, 0)?;
         Self::start(segments, o, start, start, sizes, 0)
     }
@@ -205,7 +205,7 @@ impl Redo {
         let check_space = |bytes: u64| {
             let longest = longest.copied().unwrap_or(0);
             let missing = missing(first.start, next, longest, sizes.room, bytes);
-            let needed = file_bytes(&kept) + file_bytes(&missing);
+            let needed = file_bytes(&kept) + missing.file_bytes();
             segments.check_space(o.capacity_bytes, needed, layout.file_bytes())
         };
         if let Err(error) = check_space(sizes.segment_bytes) {
@@ -405,7 +405,7 @@ impl Redo {
         if new > old {
             self.check()?;
             let missing = self.segments.missing(new.max(self.room.load(SeqCst)), segment_bytes);
-            self.segments.check_space(new, file_bytes(&missing), 0)?;
+            self.segments.check_space(new, missing.file_bytes(), 0)?;
             // Little by little, so that the checkpoint can move meanwhile.
             while !self.grow(new, segment_bytes)? {}
         } else if new < old {

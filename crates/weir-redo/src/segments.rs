@@ -18,7 +18,7 @@ use crate::format::{
     FORMAT_VERSION, MAX_GROUP_BYTES, MAX_SEGMENT, NOTES_SINCE, SegmentHeader, segment_name,
     segment_number,
 };
-use crate::layout::{Plan, Span, Wanted, missing};
+use crate::layout::{Missing, Plan, Span, Wanted, missing};
 use crate::sync::Mutex;
 use crate::writer::UNSYNCED_BYTES_MAX;
 
@@ -241,8 +241,8 @@ impl Segments {
         Err(RedoError::NoSpace { capacity_bytes, directory, free_bytes, needed_bytes })
     }
 
-    /// Payloads of the segments that `room` needs, beside those there are, were they made of `bytes`.
-    pub fn missing(&self, room: u64, bytes: u64) -> Vec<u64> {
+    /// The segments that `room` needs, beside those there are, were they made of `bytes`.
+    pub fn missing(&self, room: u64, bytes: u64) -> Missing {
         let table = self.table.lock();
         let longest = table.segments.iter().map(|segment| segment.span.bytes).max().unwrap_or(0);
         let start = table.segments.front().map_or(table.next.1, |segment| segment.span.start);

@@ -211,7 +211,7 @@ impl BlockTable {
     }
 
     /// No block is given this version, or an older one, from now on.
-    pub fn take_version(&mut self, version: u64) {
+    fn take_version(&mut self, version: u64) {
         self.newest_version = self.newest_version.max(version);
     }
 

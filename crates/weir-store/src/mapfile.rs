@@ -47,7 +47,6 @@ impl Store {
         }
         // More may be there that isn't durable: of a process that was killed.
         io.synced_bytes = last.map_bytes;
-        self.blocks.lock().take_version(last.map_version);
         let read_bytes = (LOAD_BLOCKS * 2 * SLOT) as u64;
         let mut offset = 0;
         while offset < io.map_bytes {
@@ -65,6 +64,19 @@ impl Store {
                     block += 1;
                 }
             }
+        }
+        // The slot of the newest version that was synced is written over only once a newer one is.
+        let newest = self.blocks.lock().newest_version();
+        if newest < last.map_version {
+            let expected = format!("a block of version {} or newer", last.map_version);
+            let found = format!("{newest}");
+            return Err(self.corrupt_block(
+                0,
+                0,
+                "version of the newest map block",
+                expected,
+                found,
+            ));
         }
         Ok(())
     }

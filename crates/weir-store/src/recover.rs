@@ -3,7 +3,7 @@
 use crate::block;
 use crate::control::Control;
 use crate::error::{Result, StoreError};
-use crate::extent::{Entry, Relocation, UNIT};
+use crate::extent::{Entry, FILE_UNITS_MAX, Relocation, UNIT};
 use crate::space::Space;
 use crate::store::Store;
 use std::sync::atomic::Ordering;
@@ -47,7 +47,18 @@ impl Store {
     /// poisoned.
     pub fn finish_recovery(&self) -> Result<()> {
         self.assert_recovering();
-        let mut space = Space::new(self.data.len()? / UNIT as u64);
+        let units = self.data.len()? / UNIT as u64;
+        if units > FILE_UNITS_MAX {
+            return Err(StoreError::Corrupt {
+                file: self.data.name().to_string(),
+                offset: 0,
+                page: PageId::NONE,
+                what: "length of the file",
+                expected: format!("{FILE_UNITS_MAX} units or fewer"),
+                found: format!("{units} units"),
+            });
+        }
+        let mut space = Space::new(units);
         let mut ids = self.ids.lock();
         let mut pages = 0;
         for (page, entry) in self.map.stored() {

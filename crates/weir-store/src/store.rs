@@ -140,6 +140,10 @@ pub struct Store {
     pub(crate) ids: Mutex<IdSet>,
     /// Held while the data file changes its length.
     pub(crate) growth: Mutex<()>,
+    /// Syncs of the data file that were asked for.
+    data_syncs_asked: AtomicU64,
+    /// Up to which of them the data file is synced; held over the sync. No other lock is taken under it.
+    data_synced: Mutex<u64>,
     pub(crate) map_io: Mutex<MapIo>,
     /// Whether the data file could not grow by a step when it was to the last time: small holes are filled then.
     pub(crate) short: AtomicBool,
@@ -209,6 +213,8 @@ impl Store {
             blocks: Mutex::default(),
             ids: Mutex::new(IdSet::new()),
             growth: Mutex::new(()),
+            data_syncs_asked: AtomicU64::new(0),
+            data_synced: Mutex::new(0),
             map_io: Mutex::new(map_io),
             short: AtomicBool::new(false),
             kept_places: AtomicU64::new(0),
@@ -376,6 +382,20 @@ impl Store {
             Some(cause) => Err(StoreError::Poisoned { cause: cause.clone() }),
             None => Ok(()),
         }
+    }
+
+    /// Makes durable what the caller has written to the data file. One sync at a time: the system tells of a failure once, and
+    /// whoever comes after must find that it was told. One serves all who had asked when it began.
+    pub(crate) fn sync_data(&self) -> Result<()> {
+        let asked = self.data_syncs_asked.fetch_add(1, Ordering::SeqCst) + 1;
+        let mut synced = self.data_synced.lock();
+        self.check_poison()?;
+        if *synced < asked {
+            let all = self.data_syncs_asked.load(Ordering::SeqCst);
+            self.data.sync().map_err(|e| self.poisoned(e))?;
+            *synced = all;
+        }
+        Ok(())
     }
 
     /// Ends all writing: `error` has left a file in an unknown state.

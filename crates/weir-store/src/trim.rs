@@ -45,7 +45,7 @@ impl Store {
             }
         }
         match changed {
-            true => self.data.sync().map_err(|e| self.poisoned(e)),
+            true => self.sync_data(),
             false => Ok(()),
         }
     }

@@ -141,7 +141,7 @@ impl Store {
             Err(error) => return Err(self.write_failed(error, &extents, bytes)),
         }
         let written = Instant::now();
-        self.data.sync().map_err(|e| self.poisoned(e))?;
+        self.sync_data()?;
         let sync_us = written.elapsed().as_micros() as u64;
         self.counters.batch_sync_us.fetch_add(sync_us, Ordering::Relaxed);
         self.counters.batches.fetch_add(1, Ordering::Relaxed);
@@ -223,7 +223,7 @@ impl Store {
             }
             match self.data.set_len(longer * UNIT as u64) {
                 Ok(()) => {
-                    self.data.sync().map_err(|e| self.poisoned(e))?;
+                    self.sync_data()?;
                     self.space.lock().extend(longer);
                     self.short.store(more < step, Ordering::Relaxed);
                     return Ok(());

@@ -115,9 +115,10 @@ impl Storage {
             self.kept_log.keep(checkpoint);
             (checkpoint, self.current_dirty_table())
         };
+        // The copy has that one, or a newer one of the same block.
+        let map_version = self.store.map_version();
         // What a block of the map lacks when it is copied, the log tells from the checkpoint on.
         let map_bytes = self.copy_map(&*to, checkpoint)?;
-        let map_version = self.store.map_version();
         if let Some(table) = &table {
             table.copy_to(&*to, self.database_id)?;
         }
