@@ -9,6 +9,7 @@ static const uint PAGE_BYTES= 16384;
 ha_weir::~ha_weir()
 {
   weir_row_close(row);
+  weir_row_close(stored);
 }
 
 ulonglong ha_weir::table_flags() const
@@ -94,8 +95,11 @@ int ha_weir::open(const char *name, int, uint)
   computed_parts.assign(keys.size(), {});
   computed.clear();
   computed_blobs.clear();
+  indexes_generated= false;
   for (uint i : secondary)
   {
+    for (const Part &part : keys[i].parts())
+      indexes_generated|= part.field->vcol_info != nullptr;
     computed_parts[i]= computed_parts_of(keys[i]);
     for (Field *field : computed_parts[i])
     {
@@ -106,6 +110,9 @@ int ha_weir::open(const char *name, int, uint)
         computed_blobs.push_back(field);
     }
   }
+  indexes_generated&= std::any_of(table->field, table->field + table->s->fields, [](Field *field) {
+    return field->vcol_info && field->stored_in_db();
+  });
   if (!row_format.init(table, primary(), share->places) ||
       !row_format.set_added(table, share->added))
     return HA_ERR_CRASHED;
@@ -125,6 +132,8 @@ int ha_weir::open(const char *name, int, uint)
       row_bytes_min+= (*f)->pack_length();
   if (!row)
     row= weir_row_open();
+  if (!stored)
+    stored= weir_row_open();
   return info(HA_STATUS_NO_LOCK | HA_STATUS_VARIABLE | HA_STATUS_CONST);
 }
 

@@ -153,6 +153,7 @@ private:
   std::vector<Field *> computed, computed_blobs; // those of all indexes; BLOBs among them
   weir::RowFormat row_format;
   bool hidden= false;   // no primary key: rows have a number
+  bool indexes_generated= false; // columns, and there are such that are stored
   bool key_is_fixed= false; // all primary keys are of one length
   bool key_may_be_long= false; // so that a position is its short form
   uint row_bytes_min= 0;
@@ -189,6 +190,9 @@ private:
   size_t rest_given= 0;
   std::vector<Bytes> merged_by; // values of virtual BLOBs of a row that was read
   WeirRow *row= nullptr;
+  // As the engine has the row at hand.
+  WeirRow *stored= nullptr;
+  std::vector<uchar> stored_record;
   Bytes pk;            // primary key of the row at hand, unless
   bool key_is_due= false; // it is yet to be had from the entry at hand
   DsMrr_impl mrr;
@@ -272,6 +276,7 @@ private:
 
   void note_write();
   void encode_entry(uint index, const uchar *record, const Bytes &of, Encoded &out);
+  const uchar *as_stored(const uchar *record);
   void encode_old(const std::vector<uint> &indexes, const uchar *record);
   void encode_new(const std::vector<uint> &indexes, const uchar *record);
   size_t list_entries(const std::vector<uint> &indexes, const std::vector<Encoded> &entries,

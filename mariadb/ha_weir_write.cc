@@ -20,6 +20,22 @@ void ha_weir::encode_entry(uint index, const uchar *record, const Bytes &of, Enc
   keys[index].entry(table, record, of, out.key, out.value);
 }
 
+// The row of `pk` as the engine has it, where its entries may depend on that: the server may have
+// computed stored columns of the record anew, in another time zone for example, which makes others.
+const uchar *ha_weir::as_stored(const uchar *record)
+{
+  if (!indexes_generated)
+    return record;
+  WeirBytes found;
+  WeirResult result= weir_get(transaction(), share->table, bytes_of(pk), WEIR_LOCK_EXCLUSIVE,
+                              stored, &found);
+  stored_record.assign(record, record + table->s->reclength);
+  // What isn't there, or makes no sense, the write itself tells.
+  bool is_there= result == WEIR_RESULT_OK &&
+                 decode_row(bytes_of(pk), found, all, stored_record.data());
+  return is_there ? stored_record.data() : record;
+}
+
 // Of a row that was read. Nobody has computed its virtual columns for sure: who applies row events
 // of the binary log only has what these hold, and what the engine reads itself the server hasn't
 // seen.
@@ -33,9 +49,11 @@ void ha_weir::encode_old(const std::vector<uint> &indexes, const uchar *record)
 // Nor has anybody in a row that a row event inserts or changes, if the source's table lacks them.
 void ha_weir::encode_new(const std::vector<uint> &indexes, const uchar *record)
 {
-  const THD *thd= table->in_use;
+  THD *thd= table->in_use;
   bool is_of_event= thd->rgi_slave || thd->rgi_fake;
-  Computed right(table, is_of_event ? computed : computed_blobs, record);
+  // What an UPDATE of several tables has put aside is from before its triggers.
+  bool may_be_wrong= is_of_event || is_one_of(thd, {SQLCOM_UPDATE_MULTI});
+  Computed right(table, may_be_wrong ? computed : computed_blobs, record);
   for (uint i : indexes)
     encode_entry(i, record, pk, new_entries[i]);
 }
@@ -238,10 +256,11 @@ int ha_weir::update_row(const uchar *old_row, const uchar *new_row)
     if (pk != low_bytes)
       return update_new_key(old_row, new_row, low_bytes);
   }
+  const uchar *was= as_stored(old_row);
   // The server can't tell if it hasn't read all columns that it writes, or replaces a row.
-  if (!sequence && row_format.are_same(table, old_row, new_row))
+  if (!sequence && row_format.are_same(table, was, new_row))
     return HA_ERR_RECORD_IS_THE_SAME;
-  int error= update_same_key(old_row, new_row);
+  int error= update_same_key(was, new_row);
   return error ? error : note_auto_increment(new_row);
 }
 
@@ -312,7 +331,7 @@ int ha_weir::delete_row(const uchar *buf)
     return HA_ERR_INTERNAL_ERROR;
   if (!find_key_of(buf))
     return HA_ERR_CRASHED;
-  encode_old(secondary, buf);
+  encode_old(secondary, as_stored(buf));
   return leaving ? collect_deleted() : delete_encoded();
 }
 

@@ -78,8 +78,9 @@ WeirIsolation isolation_for(THD *thd, bool reads_only)
 // so that a replica which repeats it does the same.
 static bool locks_what_it_reads(THD *thd)
 {
+  // As InnoDB: what several tables are changed by is what is committed.
   if (thd_tx_isolation(thd) <= ISO_READ_COMMITTED)
-    return false;
+    return is_one_of(thd, {SQLCOM_UPDATE_MULTI, SQLCOM_DELETE, SQLCOM_DELETE_MULTI});
   return is_one_of(thd, {SQLCOM_INSERT, SQLCOM_INSERT_SELECT, SQLCOM_REPLACE,
                          SQLCOM_REPLACE_SELECT, SQLCOM_UPDATE, SQLCOM_UPDATE_MULTI, SQLCOM_DELETE,
                          SQLCOM_DELETE_MULTI, SQLCOM_CREATE_TABLE, SQLCOM_LOAD});
