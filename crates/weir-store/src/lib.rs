@@ -31,7 +31,8 @@
 //! and free page ids from the map. Until then nothing can be written or freed.
 //!
 //! # Locks
-//! In this order: `growth` and `map_io` (held over I/O), then `blocks`, `space`, `ids` (never held over I/O).
+//! In this order: `growth` and `map_io` (held over I/O), then `data_synced` (over a sync), alone; `blocks`, `space`, `ids`
+//! (never held over I/O).
 
 mod block;
 mod buffers;
