@@ -53,7 +53,7 @@ WeirResult IndexBuilder::entry(uint32_t which, WeirBytes of, WeirBytes row, Weir
        !primary.decode_primary(table, of, primary.parts().size(), record)))
     return WEIR_RESULT_CORRUPT;
   for (Field *field : computed[which])
-    if (table->update_virtual_field(field, is_lenient))
+    if (compute_virtual(table, field, is_lenient))
       return WEIR_RESULT_CANCELLED;
   pk.assign(reinterpret_cast<const char *>(of.data), of.len);
   key.clear();

@@ -11,6 +11,38 @@ std::vector<Field *> computed_parts_of(const KeyFormat &key)
   return columns;
 }
 
+int compute_virtual(TABLE *table, Field *column, bool is_lenient)
+{
+  THD *thd= table->in_use;
+  Counting_error_handler counted;
+  Suppress_warnings_error_handler no_warnings;
+  Query_arena kept_arena;
+  bool kept= thd->abort_on_warning;
+  thd->push_internal_handler(&counted);
+  if (is_lenient)
+  {
+    thd->abort_on_warning= false;
+    thd->push_internal_handler(&no_warnings);
+  }
+  thd->set_n_backup_active_arena(table->expr_arena, &kept_arena);
+  MY_BITMAP *done= &table->tmp_set;
+  bitmap_clear_all(done);
+  for (Field **field= table->vfield; *field; field++)
+    if ((*field)->stored_in_db())
+      bitmap_set_bit(done, (*field)->field_index);
+  Item *expression= column->vcol_info->expr;
+  expression->walk(&Item::update_vcol_processor, false, done);
+  expression->save_in_field(column, false);
+  thd->restore_active_arena(table->expr_arena, &kept_arena);
+  if (is_lenient)
+  {
+    thd->pop_internal_handler();
+    thd->abort_on_warning= kept;
+  }
+  thd->pop_internal_handler();
+  return counted.errors;
+}
+
 Computed::Computed(TABLE *of, const std::vector<Field *> &columns, const uchar *row)
     : table(of), record(const_cast<uchar *>(row))
 {
@@ -58,31 +90,6 @@ void Computed::swap_buffers()
     blobs[i]->swap(buffers[i], false);
 }
 
-// As the server's `TABLE::update_virtual_field`. But that computes the stored columns anew, too, that
-// a virtual one is made of: of those the row has what counts, though they would be others by now, in
-// another time zone for example.
-static void compute_one(TABLE *table, Field *column)
-{
-  THD *thd= table->in_use;
-  Suppress_warnings_error_handler no_warnings;
-  Query_arena kept_arena;
-  bool kept= thd->abort_on_warning;
-  thd->abort_on_warning= false;
-  thd->push_internal_handler(&no_warnings);
-  thd->set_n_backup_active_arena(table->expr_arena, &kept_arena);
-  MY_BITMAP *done= &table->tmp_set;
-  bitmap_clear_all(done);
-  for (Field **field= table->vfield; *field; field++)
-    if ((*field)->stored_in_db())
-      bitmap_set_bit(done, (*field)->field_index);
-  Item *expression= column->vcol_info->expr;
-  expression->walk(&Item::update_vcol_processor, false, done);
-  expression->save_in_field(column, false);
-  thd->restore_active_arena(table->expr_arena, &kept_arena);
-  thd->pop_internal_handler();
-  thd->abort_on_warning= kept;
-}
-
 // They are computed from the table's first record; and in a bitmap that may be the one of the
 // columns that are read.
 void Computed::compute(const std::vector<Field *> &columns)
@@ -93,7 +100,7 @@ void Computed::compute(const std::vector<Field *> &columns)
   if (is_elsewhere)
     table->move_fields(table->field, record, table->record[0]);
   for (Field *field : columns)
-    compute_one(table, field);
+    compute_virtual(table, field, true);
   if (is_elsewhere)
     table->move_fields(table->field, table->record[0], record);
   std::copy(columns_read.begin(), columns_read.end(), table->tmp_set.bitmap);

@@ -1,6 +1,7 @@
 /* INSERT and DELETE of many rows: they are collected, and written together. */
 
 #include "ha_weir.h"
+#include "computed.h"
 #include "errors.h"
 
 using namespace weir;
@@ -142,7 +143,7 @@ void ha_weir::show_collected(size_t at)
     return;
   for (const Part &part : keys[duplicate].parts())
     if (!part.field->stored_in_db())
-      table->update_virtual_field(part.field, true);
+      compute_virtual(table, part.field, true);
 }
 
 /* DELETE */
