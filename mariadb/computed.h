@@ -17,10 +17,10 @@ namespace weir {
 // The virtual columns of a key.
 std::vector<Field *> computed_parts_of(const KeyFormat &key);
 
-// Computes a virtual column in the table's first record; how many errors that gave. `is_lenient`: values
-// that don't fit are cut without a word. As the server's `TABLE::update_virtual_field`, but that
-// computes the stored columns anew, too, that the column is made of: of those the row has what counts,
-// though they would be others by now, in another time zone for example.
+// Computes a virtual column in the table's first record; how many errors that gave. `is_lenient`:
+// values that don't fit are cut without a word. As the server's `TABLE::update_virtual_field`, but
+// that computes the stored columns anew, too, that the column is made of: of those the row has what
+// counts, though they would be others by now, in another time zone for example.
 int compute_virtual(TABLE *table, Field *column, bool is_lenient);
 
 // While it lives, a record has the right values of some virtual columns; then the old ones.

@@ -148,7 +148,8 @@ static bool is_in_index(const TABLE *table, const Field *field)
   return false;
 }
 
-// Why rows don't stay as they are when columns come, go, change places or can be NULL; null: they do.
+// Why rows don't stay as they are when columns come, go, change places or can be NULL; null: they
+// do.
 static const char *reason_for_other_rows(TABLE *altered, const Alter_inplace_info *info)
 {
   std::vector<const Field *> before= columns_before(info);

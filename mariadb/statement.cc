@@ -18,7 +18,8 @@ bool holds_lock_of(THD *thd, const TABLE *table, enum_mdl_type type)
 bool checks_unique_after_write(THD *thd)
 {
   LEX *lex= thd->lex;
-  bool changes= lex->duplicates == DUP_UPDATE || is_one_of(thd, {SQLCOM_UPDATE, SQLCOM_UPDATE_MULTI});
+  bool changes= lex->duplicates == DUP_UPDATE ||
+                is_one_of(thd, {SQLCOM_UPDATE, SQLCOM_UPDATE_MULTI});
   // The server doesn't take the row back of a statement that passes over duplicates, nor of an
   // ALTER. The handler of a trigger or a function may go on after the error, and so may a replica
   // after that of a row event.
