@@ -17,7 +17,7 @@ pub mod version;
 
 pub use page::{Kind, Page};
 pub use prefetch::prefetch;
-pub use record::{Before, Change, Logged, Malformed, Redo, Write};
+pub use record::{Before, Change, Logged, Malformed, RECORD_BYTES, Redo, WRITE_BYTES, Write};
 pub use shared::SharedPage;
 pub use types::{Lsn, PAGE_SIZE, PageId, TreeId, TxnId};
 pub use undo::Undo;

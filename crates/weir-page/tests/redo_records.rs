@@ -9,7 +9,10 @@ use weir_page::overflow::{self, CAPACITY};
 use weir_page::record::{Before, Change, EntriesBuilder, Redo, Write};
 use weir_page::undo::{self, State};
 use weir_page::varint::{self, Input};
-use weir_page::{Delta, Flags, Lsn, PAGE_SIZE, Page, PageId, TreeId, TxnId, Undo, UndoPtr, lanes};
+use weir_page::{
+    Delta, Flags, Lsn, PAGE_SIZE, Page, PageId, RECORD_BYTES, TreeId, TxnId, Undo, UndoPtr,
+    WRITE_BYTES, lanes,
+};
 
 /// Operands that random records borrow from.
 struct Operands {
@@ -178,6 +181,56 @@ fn what_is_decoded_is_what_was_encoded() {
             assert_eq!((logged.redo, logged.prev, logged.prev_undo), wanted, "seed {seed}");
         }
         assert_eq!(Redo::decode(&mut input, &mut before, &mut scratch), Ok(None));
+    }
+}
+
+/// Who writes a record asks for this much room in the log.
+#[test]
+fn records_are_no_longer_than_is_said() {
+    let (page, txn) = (PageId(u32::MAX), TxnId(u64::MAX >> 1));
+    let (state, slot, lsn) = (State::Prepared, u16::MAX, Lsn(!7));
+    let bytes_of = |redo: &Redo<'_>| {
+        let mut out = Vec::new();
+        redo.encode(lsn, lsn, &mut Before::default(), &mut out);
+        // Where slices are longer their lengths take two bytes more.
+        out.len() + 3 * 2
+    };
+    let version = Some(weir_page::Version { txn, undo: UndoPtr { page, offset: slot } });
+    let flags = Flags { deleted: true, overflow: true, hides: true };
+    let entry = weir_page::Entry { flags, version, value: &[] };
+    let undo = Undo::Overflow { first: page };
+    for redo in [
+        Redo::Free { page },
+        Redo::Set { page, slot, insert: true, key: &[], entry },
+        Redo::Remove { page, slot },
+        Redo::RemoveRun { page, slot, count: slot },
+        Redo::Freeze { page, below: txn },
+        Redo::Truncate { page, at: slot, upper: &[] },
+        Redo::InsertChild { page, slot, key: &[], child: page },
+        Redo::RemoveChild { page, slot },
+        Redo::UndoInit { page, lane: slot, prev: page, txn, state },
+        Redo::UndoLink { page, next: page },
+        Redo::UndoPush { page, first: Some(txn), undo },
+        Redo::UndoTail { page, used: slot, last: slot, txn, state },
+        Redo::UndoPurged { page, from: slot },
+        Redo::LanesInit { page },
+        Redo::LaneSet { page, lane: slot, head: page, tail: page },
+        Redo::OverflowInit { page, data: &[] },
+        Redo::OverflowLink { page, next: page },
+    ] {
+        assert!(bytes_of(&redo) <= RECORD_BYTES, "{redo:?}");
+    }
+    let (front, back) = (PAGE_SIZE, PAGE_SIZE);
+    let (old_flags, old_version, undo) = (flags, version, UndoPtr { page, offset: slot });
+    let (old_middle, new_middle): (&[u8], &[u8]) = (&[], &[]);
+    for change in [
+        Change::Insert { flags, value: &[] },
+        Change::Update { old_flags, old_version, flags, front, back, old_middle, new_middle },
+        Change::Delete { old_flags, old_version },
+    ] {
+        let tree = TreeId(u32::MAX);
+        let write = Write { leaf: page, slot, undo, first: true, txn, tree, key: &[], change };
+        assert!(bytes_of(&Redo::Write(write)) <= WRITE_BYTES, "{change:?}");
     }
 }
 

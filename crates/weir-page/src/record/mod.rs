@@ -24,6 +24,12 @@ use crate::undo::{self, State, Undo};
 use crate::version::{Delta, Entry, Flags, UndoPtr, Version};
 use crate::{lanes, overflow};
 
+/// Most bytes of a record beside a key, values and other slices; not of a [`Write`].
+pub const RECORD_BYTES: usize = 64;
+
+/// Most bytes of a [`Write`] beside its key and values.
+pub const WRITE_BYTES: usize = 128;
+
 /// What a transaction's write does to a leaf entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change<'a> {

@@ -60,7 +60,7 @@ impl Bed {
     fn with_frames(seed: u64, trees: usize, frames: usize) -> Bed {
         let disk = SimDisk::new(seed);
         let storage = Storage::create(Arc::new(disk.clone()), &options(frames)).unwrap();
-        let mut mtr = storage.mtr(Need::pages(64, 1)).unwrap();
+        let mut mtr = storage.mtr(Need::log(64).and_pages(1)).unwrap();
         Transactions::init(&mut mtr);
         mtr.commit();
         let txns = Transactions::first(Arc::new(storage));

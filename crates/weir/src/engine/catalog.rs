@@ -354,7 +354,7 @@ impl TableDef {
 
 /// Makes the first pages of a new database, durably, in one mini-transaction.
 pub fn create(storage: &Arc<Storage>) -> std::result::Result<Arc<Transactions>, Fault> {
-    let mut mtr = storage.mtr(Need::pages(1024, 2))?;
+    let mut mtr = storage.mtr(Need::log(1024).and_pages(2))?;
     Transactions::init(&mut mtr);
     let root = mtr.create();
     assert_eq!(root, PageId(CATALOG.id.0), "the catalog is the second tree page");

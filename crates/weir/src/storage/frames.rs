@@ -237,7 +237,7 @@ mod tests {
             let (of_waiter, storage) = (interrupts.clone(), &storage);
             let waiter = scope.spawn(move || {
                 let _ends = interruptible(&of_waiter, 1);
-                storage.mtr(Need::pages(256, 2)).map(drop)
+                storage.mtr(Need::log(256).and_pages(2)).map(drop)
             });
             while storage.figures.frame_waits.load(Ordering::Relaxed) == 0 {
                 std::thread::yield_now();

@@ -129,7 +129,7 @@ mod tests {
 
     fn fill(storage: &Storage) {
         while storage.dirty.try_reserve().is_some() {
-            change(storage.mtr(Need::pages(256, 1)).unwrap());
+            change(storage.mtr(Need::log(256).and_pages(1)).unwrap());
         }
     }
 
@@ -143,7 +143,7 @@ mod tests {
         let of_writer = interrupts.clone();
         let writer = scope.spawn(move || {
             let _ends = interruptible(&of_writer, 1);
-            storage.mtr(Need::pages(256, 1)).map(change)
+            storage.mtr(Need::log(256).and_pages(1)).map(change)
         });
         while storage.gate.waiting(Cause::DirtyLimit) < n {
             std::thread::yield_now();
@@ -187,7 +187,7 @@ mod tests {
             assert!(matches!(storage.mtr(Need::log(64)), Err(Fault::Interrupted)));
             let _reserve = on_reserve();
             assert!(!is_set());
-            change(storage.mtr(Need::pages(256, 1)).unwrap());
+            change(storage.mtr(Need::log(256).and_pages(1)).unwrap());
         }
         assert!(!is_set(), "it is over with its guard");
     }

@@ -16,7 +16,7 @@ use crate::storage::latch::Seen;
 use crossbeam_epoch as epoch;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
-use weir_page::{Before, Lsn, Page, PageId, Redo};
+use weir_page::{Before, Lsn, Page, PageId, RECORD_BYTES, Redo};
 use weir_redo::{Appended, Credit};
 
 /// What an mtr may need, at most.
@@ -34,9 +34,14 @@ impl Need {
         Need { log_bytes, pages: 0 }
     }
 
-    /// Records of `log_bytes`, and `pages` new pages.
-    pub fn pages(log_bytes: usize, pages: usize) -> Need {
-        Need { log_bytes, pages }
+    /// So many records without a key or a value, on pages that exist.
+    pub fn records(count: usize) -> Need {
+        Need::log(count * RECORD_BYTES)
+    }
+
+    /// So many new pages with it.
+    pub fn and_pages(self, pages: usize) -> Need {
+        Need { pages, ..self }
     }
 }
 
@@ -481,7 +486,7 @@ pub(super) mod tests {
 
     /// A page with a value, in memory only.
     pub fn new_page(storage: &Storage) -> PageId {
-        let mut mtr = storage.mtr(Need::pages(256, 1)).unwrap();
+        let mut mtr = storage.mtr(Need::log(256).and_pages(1)).unwrap();
         let page = mtr.create();
         mtr.log(&Redo::OverflowInit { page, data: b"value" });
         mtr.commit();

@@ -314,6 +314,6 @@ impl Tree {
     }
 
     fn restructure_need(pages: usize) -> Need {
-        Need::pages(RESTRUCTURE_BYTES, pages)
+        Need::log(RESTRUCTURE_BYTES).and_pages(pages)
     }
 }

@@ -6,13 +6,13 @@
 use super::past_damage;
 use crate::storage::{Fault, Mtr, Need, Restart, Storage, retry};
 use weir_page::overflow::{self, CAPACITY, Reference};
-use weir_page::{Kind, Page, PageId, Redo, TxnId, Undo};
+use weir_page::{Kind, Page, PageId, RECORD_BYTES, Redo, TxnId, Undo};
 
 /// Redo for one page of a chain.
-pub const LINK_BYTES: usize = CAPACITY + 256;
+pub const LINK_BYTES: usize = CAPACITY + 4 * RECORD_BYTES;
 
 /// Redo for freeing one.
-pub const FREE_BYTES: usize = 256;
+pub const FREE_BYTES: usize = 4 * RECORD_BYTES;
 
 /// Where the undo record goes by which an unfinished chain is found and freed.
 #[derive(Debug, Clone, Copy)]
@@ -30,7 +30,7 @@ pub struct Announce {
 pub fn begin(s: &Storage, value: &[u8], announce: Announce) -> Result<PageId, Fault> {
     let data = value.chunks(CAPACITY).next().unwrap_or(&[]);
     retry(s, || {
-        let mut mtr = s.mtr(Need::pages(LINK_BYTES, 1))?;
+        let mut mtr = s.mtr(Need::log(LINK_BYTES).and_pages(1))?;
         mtr.latch(announce.undo_page)?;
         let page = mtr.create();
         mtr.log(&Redo::OverflowInit { page, data });
@@ -49,7 +49,7 @@ pub fn finish(s: &Storage, value: &[u8], first: PageId) -> Result<Reference, Fau
     let mut last = first;
     for data in value.chunks(CAPACITY).skip(1) {
         last = retry(s, || {
-            let mut mtr = s.mtr(Need::pages(LINK_BYTES, 1))?;
+            let mut mtr = s.mtr(Need::log(LINK_BYTES).and_pages(1))?;
             mtr.latch(last)?;
             let page = mtr.create();
             mtr.log(&Redo::OverflowInit { page, data });
@@ -165,7 +165,7 @@ mod tests {
 
     /// A chain of so many pages whose last leads to its first.
     fn ring(s: &Storage, pages: usize) -> PageId {
-        let mut mtr = s.mtr(Need::pages(1024, pages)).unwrap();
+        let mut mtr = s.mtr(Need::log(1024).and_pages(pages)).unwrap();
         let ids: Vec<PageId> = (0..pages).map(|_| mtr.create()).collect();
         for (at, &page) in ids.iter().enumerate() {
             mtr.log(&Redo::OverflowInit { page, data: b"four" });

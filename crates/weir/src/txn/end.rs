@@ -93,7 +93,7 @@ impl Txn {
             }
         }
         let (appended, end) = retry(s, || {
-            let mut mtr = s.mtr(Need::log(64))?;
+            let mut mtr = s.mtr(Need::records(1))?;
             mtr.latch(lane.tail)?;
             let page = mtr.page(lane.tail);
             let end = UndoPlace {
@@ -113,7 +113,7 @@ impl Txn {
         s: &Storage,
         lane: LaneUse,
     ) -> Result<Option<Appended>, Restart<Fault>> {
-        let mut mtr = s.mtr(Need::log(512))?;
+        let mut mtr = s.mtr(Need::records(3 + COMMIT_FREES))?;
         let mut pages = vec![lane.tail];
         mtr.latch(lane.tail)?;
         while pages[pages.len() - 1] != lane.begin.page {

@@ -226,7 +226,7 @@ impl Transactions {
             unwound.store(0, Ordering::Relaxed);
             begin = UndoPlace { page: tail, used: BODY as u16, last: 0 };
             retry(s, || {
-                let mut mtr = s.mtr(Need::log(64))?;
+                let mut mtr = s.mtr(Need::records(1))?;
                 mtr.latch(tail)?;
                 let (prev, txn, state) = (undo::prev(mtr.page(tail)), TxnId(0), State::Ended);
                 mtr.log(&Redo::UndoInit { page: tail, lane, prev, txn, state });
@@ -241,7 +241,7 @@ impl Transactions {
     pub(super) fn first_page(&self, lane: u16) -> Result<PageId, Fault> {
         let s = &*self.storage;
         let page = retry(s, || {
-            let mut mtr = s.mtr(Need::pages(128, 1))?;
+            let mut mtr = s.mtr(Need::records(2).and_pages(1))?;
             mtr.latch(LANE_DIRECTORY)?;
             let page = mtr.create();
             let (prev, txn, state) = (PageId::NONE, TxnId(0), State::Ended);
@@ -294,7 +294,7 @@ impl Txn {
             _ => (self.id, State::Active),
         };
         let page = retry(s, || {
-            let mut mtr = s.mtr(Need::pages(256, 1))?;
+            let mut mtr = s.mtr(Need::records(3).and_pages(1))?;
             mtr.latch(prev)?;
             mtr.latch(LANE_DIRECTORY)?;
             let page = mtr.create();

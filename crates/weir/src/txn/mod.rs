@@ -64,7 +64,7 @@ use status::StatusTable;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use weir_page::{Lsn, Redo, TreeId, TxnId, Undo};
+use weir_page::{Lsn, RECORD_BYTES, Redo, TreeId, TxnId, Undo};
 
 /// No tree's number: its keys in the lock table stand for transactions. Each holds its own key from
 /// the moment when somebody waits for its end.
@@ -538,7 +538,7 @@ impl Txn {
     pub fn create_tree(&mut self) -> Result<Tree, TxnError> {
         let place = self.undo_room(64)?;
         let tree = retry(self.storage(), || {
-            let mut mtr = self.storage().mtr(Need::pages(1024, 1))?;
+            let mut mtr = self.storage().mtr(Need::log(1024).and_pages(1))?;
             mtr.latch(place.page)?;
             let tree = Tree::create(&mut mtr);
             self.shared.dead.forget(tree.id);
@@ -568,7 +568,7 @@ impl Txn {
     fn push_undo(&mut self, undo: &Undo<'_>) -> Result<Lsn, TxnError> {
         let place = self.undo_room(undo.size())?;
         let appended = retry(self.storage(), || {
-            let mut mtr = self.storage().mtr(Need::log(undo.size() + 64))?;
+            let mut mtr = self.storage().mtr(Need::log(undo.size() + RECORD_BYTES))?;
             mtr.latch(place.page)?;
             mtr.log(&Redo::UndoPush { page: place.page, first: place.first, undo: *undo });
             Ok::<_, crate::storage::Restart<Fault>>(mtr.commit())

@@ -36,8 +36,6 @@ struct Found {
 
 /// What is gone through together: records of one undo page, up to this many.
 const TOGETHER: usize = 64;
-/// Most redo of the removal of an entry.
-const REMOVE_BYTES: usize = 64;
 
 /// An entry that the undo record at `by` made dead.
 struct DeadEntry {
@@ -165,7 +163,7 @@ impl Transactions {
     /// Makes a page of a lane its first; those before it are lost.
     fn cut(&self, s: &Storage, lane: u16, head: PageId) -> Result<PageId, Fault> {
         retry(s, || {
-            let mut mtr = s.mtr(Need::log(128))?;
+            let mut mtr = s.mtr(Need::records(1))?;
             mtr.latch(LANE_DIRECTORY)?;
             set_ends(&mut mtr, lane, |_, tail| (head, tail));
             mtr.commit();
@@ -225,7 +223,7 @@ impl Transactions {
     /// Frees the lane's first page, which purge has been through; returns the next.
     fn free_head(&self, s: &Storage, lane: u16, page: PageId) -> Result<PageId, Fault> {
         retry(s, || {
-            let mut mtr = s.mtr(Need::log(128))?;
+            let mut mtr = s.mtr(Need::records(2))?;
             mtr.latch(page)?;
             let next = undo::next(mtr.page(page));
             mtr.latch(LANE_DIRECTORY)?;
@@ -392,7 +390,7 @@ fn remove_some(
     dead: &[DeadEntry],
     hints: &[Hint],
 ) -> Result<Option<usize>, Fault> {
-    let mut mtr = s.mtr(Need::log(REMOVE_BYTES * dead.len()))?;
+    let mut mtr = s.mtr(Need::records(dead.len()))?;
     let leaves = run::latch(&mut mtr, tree, dead.len(), |n| &dead[n].key, hints);
     if leaves.is_empty() {
         return Ok(None);

@@ -14,12 +14,16 @@ use std::sync::atomic::Ordering;
 use weir_page::overflow::Reference;
 use weir_page::undo::{self, State as LaneState};
 use weir_page::version::{Entry, Flags, UndoPtr, Version};
-use weir_page::{PageId, Redo, TreeId};
+use weir_page::{PageId, RECORD_BYTES, Redo, TreeId};
 
 /// Undo records whose leaves are read together.
 const TOGETHER: u64 = 64;
 /// Fewer than this are taken back without reading ahead.
 const FEW: u64 = 4;
+/// Most records of [`LastWrite::pop`].
+const POP_RECORDS: usize = 3;
+/// Redo for that and for what an entry becomes, without key and values.
+const RESTORE_BYTES: usize = (POP_RECORDS + 3) * RECORD_BYTES;
 
 /// What an attempt to put an entry back came to.
 enum Restored {
@@ -209,7 +213,7 @@ impl Txn {
                 return Ok(lane.tail);
             }
             drop(page);
-            let mut mtr = s.mtr(Need::log(256))?;
+            let mut mtr = s.mtr(Need::records(POP_RECORDS))?;
             mtr.latch(lane.tail)?;
             mtr.latch(prev)?;
             mtr.latch(LANE_DIRECTORY)?;
@@ -259,7 +263,7 @@ impl LastWrite<'_> {
 
     fn pop_alone(&self) -> Result<PageId, TxnError> {
         let popped = retry(self.s, || {
-            let mut mtr = self.s.mtr(Need::log(256))?;
+            let mut mtr = self.s.mtr(Need::records(POP_RECORDS))?;
             let tail = self.pop(&mut mtr)?;
             mtr.commit();
             Ok::<_, Restart<Fault>>(tail)
@@ -320,7 +324,8 @@ impl LastWrite<'_> {
         lost: &[PageId],
     ) -> Result<Restored, Restart<Fault>> {
         let LastWrite { txn, s, lane, record, .. } = *self;
-        let mut mtr = s.mtr(Need::log(256 + key.len() + 2 * weir_page::node::MAX_INLINE))?;
+        let mut mtr =
+            s.mtr(Need::log(RESTORE_BYTES + key.len() + 2 * weir_page::node::MAX_INLINE))?;
         let at = tree.slot_near(&mut mtr, key, &txn.near)?;
         let place = UndoPtr { page: lane.tail, offset: record.at };
         let undo = match &record.undo {
@@ -391,7 +396,7 @@ impl LastWrite<'_> {
     }
 
     fn try_withdraw(&self, staging: &Staging, key: &[u8]) -> Result<Withdrawn, Restart<Fault>> {
-        let mut mtr = self.s.mtr(Need::log(256 + key.len()))?;
+        let mut mtr = self.s.mtr(Need::log(RESTORE_BYTES + key.len()))?;
         let at = staging.tree.slot_near(&mut mtr, key, &self.txn.near)?;
         if at.found {
             return Ok(Withdrawn::Occupied);

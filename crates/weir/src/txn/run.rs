@@ -11,13 +11,12 @@ use crate::storage::{Fault, Mtr, Need, to_make_room};
 use crate::tree::cursor::LeafSlot;
 use crate::tree::run::{self, LEAVES_AHEAD};
 use crate::tree::{Hint, Tree};
-use weir_page::Change;
 use weir_page::node::MAX_INLINE;
 use weir_page::version::Flags;
+use weir_page::{Change, WRITE_BYTES};
 
-/// Most redo of one mtr, and of an entry beside its key and value.
+/// Most redo of one mtr.
 const REDO_BYTES: usize = 32 << 10;
-const REDO_PER_ENTRY: usize = 160;
 
 /// A key and its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -205,11 +204,11 @@ fn in_one_group(way: Way, run: &[Pair<'_>]) -> (usize, usize) {
     let (mut most, mut redo_bytes) = (0, 0);
     for pair in run {
         let bytes = way.bytes(*pair);
-        if bytes > MAX_INLINE || redo_bytes + REDO_PER_ENTRY + bytes > REDO_BYTES {
+        if bytes > MAX_INLINE || redo_bytes + WRITE_BYTES + bytes > REDO_BYTES {
             break;
         }
         most += 1;
-        redo_bytes += REDO_PER_ENTRY + bytes;
+        redo_bytes += WRITE_BYTES + bytes;
     }
     (most, redo_bytes)
 }

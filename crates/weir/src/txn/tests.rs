@@ -10,7 +10,7 @@ use weir_os::SimDisk;
 pub(crate) fn transactions(frames: usize) -> Arc<Transactions> {
     let options = StorageOptions { inline: true, ..StorageOptions::small(frames) };
     let storage = Storage::create(Arc::new(SimDisk::new(1)), &options).unwrap();
-    let mut mtr = storage.mtr(Need::pages(64, 1)).unwrap();
+    let mut mtr = storage.mtr(Need::log(64).and_pages(1)).unwrap();
     Transactions::init(&mut mtr);
     mtr.commit();
     Transactions::first(Arc::new(storage))

@@ -9,7 +9,7 @@ use crate::tree::overflow::{self, Announce};
 use crate::tree::{Hint, Tree};
 use weir_page::node::MAX_INLINE;
 use weir_page::version::{Delta, Flags, UndoPtr, Version};
-use weir_page::{Change, TxnId, Write};
+use weir_page::{Change, TxnId, WRITE_BYTES, Write};
 
 /// What is to happen to a key.
 #[derive(Debug, Clone, Copy)]
@@ -234,7 +234,7 @@ impl Txn {
     ) -> Result<Attempt, Restart<Fault>> {
         let s: &Storage = self.storage();
         // The old value goes into the log once (as a delta at worst), the new one at most twice.
-        let log_bytes = 160 + key.len() + value.map_or(0, |v| v.bytes.len()) + MAX_INLINE;
+        let log_bytes = WRITE_BYTES + key.len() + value.map_or(0, |v| v.bytes.len()) + MAX_INLINE;
         let mut mtr = s.mtr(Need::log(log_bytes))?;
         let at = match hint.is_known() {
             true => tree.slot_at(&mut mtr, key, hint)?,

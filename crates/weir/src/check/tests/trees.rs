@@ -51,7 +51,7 @@ fn a_child_with_two_parents_is_found_and_the_one_it_displaced() {
 #[test]
 fn a_lost_page_is_found() {
     let bed = Bed::new(1, 1);
-    let mut mtr = bed.storage().mtr(Need::pages(1024, 1)).unwrap();
+    let mut mtr = bed.storage().mtr(Need::log(1024).and_pages(1)).unwrap();
     let lost = Tree::create(&mut mtr).root();
     mtr.commit();
     bed.assert_found(&[(lost, "nothing refers to it")]);

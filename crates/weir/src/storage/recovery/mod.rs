@@ -586,7 +586,7 @@ mod tests {
         }
         let storage = Arc::new(logged.open());
         let ends = std::thread::scope(|scope| {
-            let write = || storage.mtr(Need::pages(60_000, 2)).map(drop);
+            let write = || storage.mtr(Need::log(60_000).and_pages(2)).map(drop);
             let writers: Vec<_> = (0..40).map(|_| scope.spawn(write)).collect();
             while storage.pool.free_frames() > LEFT_TO_RECOVERY + 1 {
                 std::thread::yield_now();
