@@ -46,6 +46,8 @@ const WINDOW_PAGES: (u64, f64) = (32, 1.0);
 const BUSY_MIN: f64 = 0.1;
 /// What one window shows is at most this much slower than what is known.
 const SLOWER: f64 = 8.0;
+/// No device is taken for one that does fewer pages per second, however long it hangs.
+const SLOWEST: f64 = 1.0;
 /// Time in which an old rate is forgotten, in seconds: that of the moment, and the one that is told.
 const MEMORY: (f64, f64) = (0.4, 4.0);
 /// When the rate of the moment has been off by more than this factor, for so many seconds, the device has changed. One
@@ -169,7 +171,7 @@ impl DeviceMeter {
     }
 
     fn follow(&mut self, known: f64, rate: f64, seconds: f64) {
-        let rate = rate.max(self.current / SLOWER);
+        let rate = rate.max(self.current / SLOWER).max(SLOWEST);
         self.current = towards(self.current, rate, seconds / MEMORY.0);
         self.settle(known, seconds);
     }
@@ -244,6 +246,17 @@ mod tests {
         assert!((rate(&meter) / 10_000.0 - 1.0).abs() < 0.1, "{}", rate(&meter));
         run(&mut meter, 20_000.0, 64, 3.0, false);
         assert!(rate(&meter) > 18_000.0, "what is done can be done: {}", rate(&meter));
+    }
+
+    /// The rate was halved until it was 0, and from then on it was no number.
+    #[test]
+    fn a_device_that_hangs_for_an_hour_is_followed_when_it_is_back() {
+        let mut meter = DeviceMeter::new();
+        run(&mut meter, 10_000.0, 64, 3.0, true);
+        run(&mut meter, 0.0, 64, 3600.0, true);
+        assert!((SLOWEST * 0.9..10.0).contains(&rate(&meter)), "{}", rate(&meter));
+        run(&mut meter, 10_000.0, 64, 3.0, true);
+        assert!((rate(&meter) / 10_000.0 - 1.0).abs() < 0.25, "{}", rate(&meter));
     }
 
     #[test]
