@@ -127,6 +127,19 @@ impl Page {
         self.0[33]
     }
 
+    /// Checks that all that the page refers to lies in it, so that it can be read and changed. A few steps for each entry of
+    /// a tree's page.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub fn check_bounds(&self) -> Result<(), String> {
+        match Kind::from_u8(self.0[32]) {
+            Some(Kind::Leaf | Kind::Inner) => crate::node::check_bounds(self),
+            Some(_) => Ok(()),
+            None => Err(format!("kind {}", self.0[32])),
+        }
+    }
+
     /// Zeroes everything but the LSN and names the page.
     pub fn reset(&mut self, id: PageId, kind: Kind, level: u8) {
         let lsn = self.lsn();

@@ -240,7 +240,7 @@ pub(super) fn admit(p: &mut Page, suffix: &[u8]) -> u32 {
 ///
 /// # Errors
 /// What is wrong, in words.
-pub(super) fn validate(p: &Page) -> Result<Heads, String> {
+pub(super) fn validate(p: &Page) -> Result<(), String> {
     let heads = Heads::of(p);
     let [a, b] = heads.gaps;
     let apart = b == Gap::default() || (a.len > 0 && b.len > 0 && a.at + a.len < b.at);
@@ -250,7 +250,7 @@ pub(super) fn validate(p: &Page) -> Result<Heads, String> {
     let plain = a == Gap::default() && heads.shared == 0;
     let ok = if p.level() > 0 { plain } else { plain || a.len > 0 };
     if ok && apart && inside && unused == 0 && same {
-        return Ok(heads);
+        return Ok(());
     }
     Err(format!("gaps {:02x?} are none", &p.0[GAPS..BODY]))
 }

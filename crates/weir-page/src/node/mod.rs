@@ -34,6 +34,7 @@ mod sketch;
 mod split;
 
 pub use build::{Builder, copy_slots};
+pub(crate) use check::check_bounds;
 pub use check::validate;
 pub(crate) use find::{AROUND, evenly_spread};
 pub use find::{Ties, prefetch_ties, search, settle, ties};

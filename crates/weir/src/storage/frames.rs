@@ -103,19 +103,21 @@ impl Storage {
     ) -> Result<bool, Fault> {
         let frame = self.take_frame()?;
         // SAFETY: the frame is free and ours alone until it is published.
-        let bytes = unsafe { &mut (*self.pool.ptr(frame)).0 };
+        let to = unsafe { &mut *self.pool.ptr(frame) };
         let read = {
             let _blocked = Blocked::begin();
             let began = Instant::now();
-            let read = self.store.read_page(page, bytes);
+            let read = self.store.read_page(page, &mut to.0);
             work::note_read(1, began);
             read
         };
+        let read = read.map_err(Fault::from);
+        let read = read.and_then(|()| to.check_bounds().map_err(|what| malformed(page, &what)));
         if let Err(error) = read {
             self.return_frames(vec![frame]);
             return match error {
-                StoreError::NotStored { .. } => Ok(false),
-                error => Err(error.into()),
+                Fault::Store(StoreError::NotStored { .. }) => Ok(false),
+                error => Err(error),
             };
         }
         self.figures.pages_loaded.fetch_add(1, Ordering::Relaxed);
@@ -148,7 +150,12 @@ impl Storage {
             let Ok(bytes) = read else { return };
             let Some(frame) = self.pool.free.pop() else { return };
             // SAFETY: the frame is free and ours alone until it is published.
-            unsafe { (*self.pool.ptr(frame)).0.copy_from_slice(bytes) };
+            let to = unsafe { &mut *self.pool.ptr(frame) };
+            to.0.copy_from_slice(bytes);
+            if to.check_bounds().is_err() {
+                self.return_frames(vec![frame]);
+                return;
+            }
             self.figures.pages_read_ahead.fetch_add(1, Ordering::Relaxed);
             self.pool.publish(self.store.map().slot(page), &claim, frame, 0);
         });
@@ -180,9 +187,15 @@ impl Storage {
     }
 }
 
+/// An image is whole, and yet no page.
+#[cold]
+fn malformed(page: PageId, what: &str) -> Fault {
+    Fault::page(page, format!("is malformed, though its checksum is right: {what}"))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::{Interrupts, Need, StorageOptions, interruptible};
+    use super::super::{Interrupts, Need, OnProgress, Reason, StorageOptions, interruptible};
     use super::*;
     use std::sync::Arc;
     use weir_os::SimDisk;
@@ -224,6 +237,32 @@ mod tests {
             assert!(waiter.join().unwrap().unwrap_err().is_no_space());
             storage.return_frames(vec![frame]);
         });
+    }
+
+    /// Its checksum was made after it had been spoilt, and who read it panicked.
+    #[test]
+    fn an_image_that_is_no_page_is_a_fault_of_the_page() {
+        let disk = SimDisk::new(1);
+        let options = StorageOptions::small(64);
+        let storage = Storage::create(Arc::new(disk.clone()), &options).unwrap();
+        let mut mtr = storage.mtr(Need::log(1 << 10).and_pages(1)).unwrap();
+        let page = mtr.create();
+        crate::tree::Tree::init(&mut mtr, page);
+        mtr.commit();
+        let frame = storage.pool.find(&storage.store, page).unwrap();
+        // SAFETY: nobody else uses the storage.
+        let bytes = unsafe { &mut *storage.pool.ptr(frame) };
+        let slots = 34;
+        bytes.set_u16(slots, 5000);
+        storage.flush_all(Reason::Checkpoint, &mut |_| {}).unwrap();
+        storage.note_clean().unwrap();
+        drop(storage);
+        let storage = Storage::open(Arc::new(disk), &options, OnProgress::default()).unwrap();
+        let fault = storage.load(page).unwrap_err();
+        assert_eq!(fault.damaged_page(), Some(page), "{fault}");
+        assert!(fault.to_string().contains("5000 slots"), "{fault}");
+        storage.prefetch(&[page]);
+        assert!(storage.pool.find(&storage.store, page).is_err());
     }
 
     /// Many who split pages at once would share all frames, and each would wait for the others' for ever.

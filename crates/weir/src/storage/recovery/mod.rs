@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use table::Table;
 use weir_os::Disk;
-use weir_page::{Kind, Logged, Lsn, Page, PageId};
+use weir_page::{Kind, Logged, Lsn, Page, PageId, Redo};
 use weir_redo::RedoOptions;
 use weir_store::{MapSlot, Store, StoreOptions};
 
@@ -385,6 +385,9 @@ fn apply_group(
         }
         redo.check(id, page).map_err(|what| misfit(lsn, id, &what))?;
         redo.apply(id, page);
+        if let Redo::Image { .. } = redo {
+            page.check_bounds().map_err(|what| misfit(lsn, id, &what))?;
+        }
         applied += 1;
         Ok(())
     })?;
@@ -428,7 +431,7 @@ mod tests {
     use super::super::{Background, Need, Reason, Restart, retry};
     use super::*;
     use weir_os::{Create, Mode, SimDisk};
-    use weir_page::{Before, Redo};
+    use weir_page::Before;
     use weir_redo::{Admission, RedoError};
 
     /// What a killed process leaves, in which a page was at this LSN in memory.
