@@ -284,19 +284,32 @@ impl Disk for Directory {
 }
 
 /// A locked file. Closing it would not do: a child that the process has just forked has it open, too, until it runs its
-/// own program.
+/// own program. Nor may such a child give the lock back.
 #[derive(Debug)]
-struct Locked(fs::File);
+struct Locked {
+    file: fs::File,
+    owner: u32,
+}
+
+impl Locked {
+    fn new(file: fs::File) -> Locked {
+        Locked { file, owner: std::process::id() }
+    }
+}
 
 impl Drop for Locked {
     fn drop(&mut self) {
-        let _ = self.0.unlock();
+        if self.owner == std::process::id() {
+            let _ = self.file.unlock();
+        }
     }
 }
 
 /// Takes the lock and writes the process id.
 fn lock_file(directory: &fs::File) -> io::Result<Locked> {
-    let mut file = open_in(directory, LOCK_NAME, OFlags::RDWR | OFlags::CREATE, 0o640)?;
+    // Nobody's file is written that a link leads to.
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW;
+    let mut file = open_in(directory, LOCK_NAME, flags, 0o640)?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
@@ -312,7 +325,7 @@ fn lock_file(directory: &fs::File) -> io::Result<Locked> {
     }
     // For messages only: a full device keeps nobody from opening what is there.
     let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-    Ok(Locked(file))
+    Ok(Locked::new(file))
 }
 
 /// Locks the directory as well: the file is removed by who takes it for one that was left behind. Not every file
@@ -322,7 +335,7 @@ fn lock_directory(directory: &fs::File) -> io::Result<Locked> {
     let own = open_in(directory, ".", OFlags::RDONLY | OFlags::DIRECTORY, 0)?;
     match own.try_lock() {
         Err(TryLockError::WouldBlock) => Err(in_use("another process")),
-        _ => Ok(Locked(own)),
+        _ => Ok(Locked::new(own)),
     }
 }
 
@@ -444,11 +457,35 @@ mod tests {
         let opened = fs::File::open(dir.path()).unwrap();
         for lock in [lock_file, lock_directory] {
             let locked = lock(&opened).unwrap();
-            let _inherited = locked.0.try_clone().unwrap();
+            let _inherited = locked.file.try_clone().unwrap();
             assert!(lock(&opened).is_err());
             drop(locked);
             lock(&opened).unwrap();
         }
+    }
+
+    /// The child of a fork has the lock's file, and a copy of who holds it.
+    #[test]
+    fn a_lock_is_given_back_by_the_process_that_took_it_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let opened = fs::File::open(dir.path()).unwrap();
+        for lock in [lock_file, lock_directory] {
+            let locked = lock(&opened).unwrap();
+            let file = locked.file.try_clone().unwrap();
+            drop(Locked { file, owner: locked.owner + 1 });
+            assert!(lock(&opened).is_err());
+        }
+    }
+
+    #[test]
+    fn a_lock_that_is_a_link_leaves_alone_what_it_leads_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let other = dir.path().join("other");
+        fs::write(&other, "something").unwrap();
+        std::os::unix::fs::symlink(&other, dir.path().join(LOCK_NAME)).unwrap();
+        let error = lock_file(&fs::File::open(dir.path()).unwrap()).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(Errno::LOOP.raw_os_error()));
+        assert_eq!(fs::read_to_string(&other).unwrap(), "something");
     }
 
     #[test]

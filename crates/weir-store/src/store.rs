@@ -189,6 +189,8 @@ impl Store {
     pub fn open(disk: Arc<dyn Disk>, options: StoreOptions) -> Result<(Store, Control)> {
         let open = |name| disk.open(name, Create::No, Mode::Direct);
         let (control_file, data, map_file) = (open(CONTROL)?, open(DATA)?, open(MAP)?);
+        // Before anything is changed.
+        read_control(&*control_file)?;
         // What a killed process left in the system's cache is made durable before it counts.
         for file in [&data, &map_file] {
             renew_length(&**file)?;
@@ -434,15 +436,32 @@ fn renew_length(file: &dyn File) -> Result<()> {
     }
 }
 
-/// Reads the control file and makes it durable. The slot that counts is written again, as it is: if the sync of it failed, the system
-/// may take it for clean.
-fn renew_control(file: &dyn File) -> Result<(Control, u64, u32)> {
+/// Refuses a database of a newer format. Changes nothing.
+///
+/// # Errors
+/// `NewerFormat`; what else is wrong, [`Store::open`] says.
+pub fn check_format(disk: &dyn Disk) -> Result<()> {
+    let file = disk.open(CONTROL, Create::No, Mode::Direct).map_err(StoreError::from);
+    match file.and_then(|file| read_control(&*file)) {
+        Err(error @ StoreError::NewerFormat { .. }) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Reads the control file: what it says, with its version and format, and its bytes.
+fn read_control(file: &dyn File) -> Result<((Control, u64, u32), AlignedBuf)> {
     let mut slots = AlignedBuf::zeroed(2 * control::SLOT);
     if file.len()? >= slots.len() as u64 {
         slots = file.read(0, slots)?;
     }
     let (first, second) = slots.split_at(control::SLOT);
-    let found = control::decode([first, second], file.name())?;
+    Ok((control::decode([first, second], file.name())?, slots))
+}
+
+/// Reads the control file and makes it durable. The slot that counts is written again, as it is: if the sync of it failed, the system
+/// may take it for clean.
+fn renew_control(file: &dyn File) -> Result<(Control, u64, u32)> {
+    let (found, slots) = read_control(file)?;
     let offset = control::slot_offset(found.1);
     let mut newest = AlignedBuf::zeroed(control::SLOT);
     newest.copy_from_slice(&slots[offset as usize..][..control::SLOT]);

@@ -190,6 +190,23 @@ fn who_asks_for_no_redo_capacity_leaves_it_as_it_is() {
     }
 }
 
+/// Its threads had ended, and who wanted one of them waited for ever.
+#[test]
+fn a_close_that_panics_in_the_caller_s_part_is_a_close() {
+    let dir = scratch();
+    let db = Database::open(dir.path(), durable()).unwrap();
+    let table = fill(&db);
+    let other = db.clone();
+    let mut txn = db.begin(Isolation::default()).unwrap();
+    txn.insert(&table, &values(ROWS, &item(ROWS))).unwrap();
+    let close = || db.close(Shutdown::Clean, &mut |_| panic!("on purpose"));
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(close)).unwrap_err();
+    txn.commit().unwrap_err();
+    other.begin(Isolation::default()).err().unwrap();
+    drop((other, table));
+    expect_all(&Database::open(dir.path(), durable()).unwrap(), "afterwards");
+}
+
 #[test]
 fn the_check_goes_on_past_pages_that_cant_be_read() {
     let dir = scratch();
@@ -502,9 +519,15 @@ fn a_newer_format_is_refused() {
     for slot in [0, 4096] {
         patch(&at.join("control"), slot..slot + 4096, 8, &999u32.to_le_bytes(), 12);
     }
+    // Whatever such files may mean by then.
+    for name in ["creating", "tmp-1-1"] {
+        fs::write(at.join(name), name).unwrap();
+    }
+    fs::remove_file(at.join("lock")).unwrap();
     let before = contents(&at);
     says(Database::open(&at, durable()), &["control", "format 999", "upgrade"]);
     assert!(before == contents(&at));
+    assert!(!at.join("lock").exists());
 
     let at = dir.path().join("redo is newer");
     copy(&original, &at);

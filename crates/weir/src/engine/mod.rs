@@ -161,9 +161,7 @@ impl Database {
     fn open_named(disk: Arc<dyn Disk>, name: &str, options: Options) -> Result<Database> {
         // Nonsense is refused before anything is touched, the lock's file included.
         options.storage(0)?;
-        if !options.create {
-            exists(&*disk, name, &options)?;
-        }
+        exists(&*disk, name, &options)?;
         let lock = disk.lock()?;
         let exists = exists(&*disk, name, &options)?;
         let storage = if exists {
@@ -454,15 +452,25 @@ impl Database {
         };
         drop(self.0.endpoint.lock().take());
         drop(self.0.threads.lock().take());
-        let written = self.0.write_out(how, progress);
-        // Nobody does the background work any more: who would wait for it gets an error.
-        self.0.shared.storage.stop(Fault::Closed);
-        self.0.shared.locks.cancel_all();
+        let written = {
+            let _closing = Closing(&self.0.shared);
+            self.0.write_out(how, progress)
+        };
         // Who commits meanwhile has either been told, or is waited for here.
         let synced = self.0.shared.wait_for_all_log(Durability::Sync);
         purged?;
         written?;
         Ok(synced?)
+    }
+}
+
+/// Nobody does the background work any more: from its end on, a panic's, too, who would wait for that gets an error.
+struct Closing<'a>(&'a Transactions);
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        self.0.storage.stop(Fault::Closed);
+        self.0.locks.cancel_all();
     }
 }
 
@@ -533,7 +541,7 @@ impl Inner {
     }
 }
 
-/// Whether there is a database. Fails where there is none and none may be created.
+/// Whether there is a database. Fails where it is of a newer format, or there is none and none may be created. Changes nothing.
 fn exists(disk: &dyn Disk, name: &str, options: &Options) -> Result<bool> {
     let names = disk.list()?;
     let exists = names.iter().any(|n| n == "control");
@@ -542,6 +550,9 @@ fn exists(disk: &dyn Disk, name: &str, options: &Options) -> Result<bool> {
     }
     if !exists && !options.create {
         return Err(Error::NoDatabase { directory: name.to_string() });
+    }
+    if exists {
+        weir_store::check_format(disk).map_err(Fault::from)?;
     }
     Ok(exists)
 }
