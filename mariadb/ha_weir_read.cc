@@ -16,6 +16,8 @@ int ha_weir::index_init(uint index, bool)
 
 int ha_weir::index_end()
 {
+  // Its second handler is on this index, and the next ranges may be of another.
+  mrr.dsmrr_close();
   close_scan();
   active_index= MAX_KEY;
   return 0;
@@ -233,6 +235,7 @@ int ha_weir::rnd_init(bool)
 
 int ha_weir::rnd_end()
 {
+  mrr.dsmrr_close();
   close_scan();
   if (!own_transaction)
     return 0;
