@@ -2,7 +2,7 @@
 
 use crate::bytes::WeirBytes;
 use crate::database::WeirDatabase;
-use crate::error::{handle, result, WeirResult};
+use crate::error::{failed, handle, result, WeirResult};
 use crate::patience::{patiently, WeirPatience};
 use crate::table::{indexes, WeirIndex, WeirTable};
 use crate::write::WeirEntry;
@@ -118,17 +118,21 @@ pub unsafe extern "C" fn weir_alteration_add(
     let (alteration, change) = unsafe { (&mut *alteration, &*change) };
     // SAFETY: the caller's promises.
     let (table, drop, rename, add) = unsafe {
-        let name = |n: usize| (*change.drop.add(n)).text();
+        let name = |n: usize| (*change.drop.add(n)).name();
         let rename = |n: usize| {
             let WeirRename { from, to } = *change.rename.add(n);
-            (from.text(), to.text())
+            Ok((from.name()?, to.name()?))
         };
         (
             &(*change.table).table,
-            (0..change.drop_count).map(name).collect::<Vec<_>>(),
-            (0..change.rename_count).map(rename).collect::<Vec<_>>(),
+            (0..change.drop_count).map(name).collect::<weir::Result<Vec<_>>>(),
+            (0..change.rename_count).map(rename).collect::<weir::Result<Vec<_>>>(),
             indexes(change.add, change.add_count),
         )
+    };
+    let (drop, rename, add) = match (drop, rename, add) {
+        (Ok(drop), Ok(rename), Ok(add)) => (drop, rename, add),
+        (Err(error), ..) | (_, Err(error), _) | (.., Err(error)) => return failed(&error),
     };
     let drop: Vec<&str> = drop.iter().map(String::as_str).collect();
     let rename: Vec<(&str, &str)> =

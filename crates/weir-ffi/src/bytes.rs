@@ -1,5 +1,7 @@
 //! Byte strings as they go over the border.
 
+use weir::schema::SchemaError;
+
 /// Bytes that belong to somebody else.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -23,7 +25,21 @@ impl WeirBytes {
         unsafe { std::slice::from_raw_parts(self.data, self.len) }
     }
 
-    /// As text; bytes that are no UTF-8 are replaced.
+    /// As a name.
+    ///
+    /// # Errors
+    /// [`SchemaError::NotText`]: another name must not be taken for this one.
+    ///
+    /// # Safety
+    /// As [`WeirBytes::slice`].
+    pub unsafe fn name(self) -> weir::Result<String> {
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { self.slice() };
+        let not_text = |_| SchemaError::NotText(String::from_utf8_lossy(bytes).into_owned());
+        Ok(str::from_utf8(bytes).map_err(not_text)?.to_string())
+    }
+
+    /// As text for people; bytes that are no UTF-8 are replaced.
     ///
     /// # Safety
     /// As [`WeirBytes::slice`].

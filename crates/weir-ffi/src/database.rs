@@ -3,7 +3,8 @@
 use crate::bytes::{WeirBytes, WeirBytesCallback};
 use crate::error::{failed, handle, result, WeirResult};
 use crate::waits::Owners;
-use std::ffi::c_void;
+use std::ffi::{c_void, OsStr};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
 use weir::{Database, Durability, Options, Progress, Shutdown};
@@ -73,7 +74,7 @@ pub unsafe extern "C" fn weir_open(
     out: *mut *mut WeirDatabase,
 ) -> WeirResult {
     // SAFETY: the caller's promises.
-    let (directory, options) = unsafe { (directory.text(), &*options) };
+    let (directory, options) = unsafe { (directory.slice(), &*options) };
     let mut with = Options::default()
         .memory_bytes(options.memory_bytes)
         .durability(options.durability.into())
@@ -91,7 +92,7 @@ pub unsafe extern "C" fn weir_open(
             on_recovery(at.0 - from.0, end.map_or(0, |end| end.0 - from.0));
         });
     }
-    let opened = Database::open(directory, with);
+    let opened = Database::open(OsStr::from_bytes(directory), with);
     // SAFETY: the caller's promise.
     unsafe { handle(opened.map(|database| WeirDatabase(database, Arc::default())), out) }
 }
@@ -165,9 +166,10 @@ pub unsafe extern "C" fn weir_table_names(
     context: *mut c_void,
 ) {
     // SAFETY: the caller's promises.
-    let (database, prefix) = unsafe { (&*database, prefix.text()) };
-    for name in database.0.table_names().iter().filter(|name| name.starts_with(&prefix)) {
-        callback(context, name.as_bytes().into());
+    let (database, prefix) = unsafe { (&*database, prefix.slice()) };
+    let names = database.0.table_names();
+    for name in names.iter().map(|name| name.as_bytes()).filter(|name| name.starts_with(prefix)) {
+        callback(context, name.into());
     }
 }
 

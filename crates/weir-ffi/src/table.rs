@@ -37,14 +37,17 @@ pub(crate) fn key_of(index: u32) -> KeyOf {
 
 /// # Safety
 /// `indexes` points to `count` indexes whose names are readable.
-pub(crate) unsafe fn indexes(indexes: *const WeirIndex, count: usize) -> Vec<RawIndex> {
+pub(crate) unsafe fn indexes(
+    indexes: *const WeirIndex,
+    count: usize,
+) -> weir::Result<Vec<RawIndex>> {
     if count == 0 {
-        return Vec::new();
+        return Ok(Vec::new());
     }
     // SAFETY: the caller's promise.
     let indexes = unsafe { std::slice::from_raw_parts(indexes, count) };
     // SAFETY: the caller's promise.
-    let of = |i: &WeirIndex| RawIndex::new(unsafe { i.name.text() }, i.unique);
+    let of = |i: &WeirIndex| Ok(RawIndex::new(unsafe { i.name.name() }?, i.unique));
     indexes.iter().map(of).collect()
 }
 
@@ -63,11 +66,11 @@ pub unsafe extern "C" fn weir_table_create(
     is_own: bool,
 ) -> WeirResult {
     // SAFETY: the caller's promises.
-    let (database, name, meta) = unsafe { (&*database, name.text(), meta.slice().to_vec()) };
+    let (database, name, meta) = unsafe { (&*database, name.name(), meta.slice().to_vec()) };
     // SAFETY: the caller's promise.
     let indexes = unsafe { indexes(index, count) };
     let create = || {
-        let schema = Schema::raw(indexes, meta)?;
+        let (name, schema) = (name?, Schema::raw(indexes?, meta)?);
         match is_own {
             true => database.0.create_own_table(&name, schema),
             false => database.0.create_table(&name, schema),
@@ -76,8 +79,10 @@ pub unsafe extern "C" fn weir_table_create(
     result(create().map(drop))
 }
 
-fn find(database: &Database, name: &str) -> weir::Result<Table> {
-    database.table(name).ok_or_else(|| Error::NoSuchTable(name.to_string()))
+/// The table of a name. Nobody keeps others from giving the name to another one: that is left to the caller of the interface.
+fn find(database: &Database, name: weir::Result<String>) -> weir::Result<Table> {
+    let name = name?;
+    database.table(&name).ok_or(Error::NoSuchTable(name))
 }
 
 /// Finds a table.
@@ -91,8 +96,8 @@ pub unsafe extern "C" fn weir_table_open(
     out: *mut *mut WeirTable,
 ) -> WeirResult {
     // SAFETY: the caller's promises.
-    let (database, name) = unsafe { (&(*database).0, name.text()) };
-    let table = find(database, &name).map(|table| WeirTable { table, database: database.clone() });
+    let (database, name) = unsafe { (&(*database).0, name.name()) };
+    let table = find(database, name).map(|table| WeirTable { table, database: database.clone() });
     // SAFETY: the caller's promise.
     unsafe { handle(table, out) }
 }
@@ -120,10 +125,10 @@ pub unsafe extern "C" fn weir_table_drop(
     patience: WeirPatience,
 ) -> WeirResult {
     // SAFETY: the caller's promises.
-    let (database, name) = unsafe { (&(*database).0, name.text()) };
+    let (database, name) = unsafe { (&(*database).0, name.name()) };
     // SAFETY: the caller's promise.
     let drop = |table| unsafe { patiently(database, patience, |with| with.drop_table(&table)) };
-    result(find(database, &name).and_then(drop))
+    result(find(database, name).and_then(drop))
 }
 
 /// From now on snapshots from before can't read the table: of a copy that takes another table's place.
@@ -137,11 +142,11 @@ pub unsafe extern "C" fn weir_table_hide_from_older(
     patience: WeirPatience,
 ) -> WeirResult {
     // SAFETY: the caller's promises.
-    let (database, name) = unsafe { (&(*database).0, name.text()) };
+    let (database, name) = unsafe { (&(*database).0, name.name()) };
     // SAFETY: the caller's promise.
     let hide =
         |table| unsafe { patiently(database, patience, |with| with.hide_from_older(&table)) };
-    result(find(database, &name).and_then(hide))
+    result(find(database, name).and_then(hide))
 }
 
 /// Gives a table another name. `meta` replaces what the caller keeps with it; null: that stays.
@@ -158,16 +163,18 @@ pub unsafe extern "C" fn weir_table_rename(
     patience: WeirPatience,
 ) -> WeirResult {
     // SAFETY: the caller's promises.
-    let (database, from, to) = unsafe { (&(*database).0, from.text(), to.text()) };
+    let (database, from, to) = unsafe { (&(*database).0, from.name(), to.name()) };
     // SAFETY: the caller's promise.
     let meta = unsafe { meta.as_ref().map(|meta| meta.slice()) };
-    let change = |table: Table, with: Changes<'_>| match meta {
-        Some(meta) => with.rename_raw_table(&table, &to, meta),
-        None => with.rename_table(&table, &to),
+    let rename = |table: Table, to: String| {
+        let change = |with: Changes<'_>| match meta {
+            Some(meta) => with.rename_raw_table(&table, &to, meta),
+            None => with.rename_table(&table, &to),
+        };
+        // SAFETY: the caller's promise.
+        unsafe { patiently(database, patience, change) }
     };
-    // SAFETY: the caller's promise.
-    let rename = |table| unsafe { patiently(database, patience, |with| change(table, with)) };
-    result(find(database, &from).and_then(rename))
+    result(find(database, from).and_then(|table| rename(table, to?)))
 }
 
 /// The tables of that many names.
@@ -180,7 +187,7 @@ unsafe fn find_all(
     count: usize,
 ) -> weir::Result<Vec<Table>> {
     // SAFETY: the caller's promises.
-    (0..count).map(|n| find(database, &unsafe { (*names.add(n)).text() })).collect()
+    (0..count).map(|n| find(database, unsafe { (*names.add(n)).name() })).collect()
 }
 
 /// Removes all rows of tables, each named once, at once: of all or of none.

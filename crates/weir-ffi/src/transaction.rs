@@ -172,11 +172,11 @@ impl WeirTransaction {
     }
 
     fn begin_again(&mut self, isolation: Isolation) -> weir::Result<()> {
-        (self.statement, self.committed) = (None, None);
         match &mut self.txn {
             Some(txn) => txn.begin_again(isolation)?,
             None => self.txn = Some(begin(&self.database, isolation, self.connection)?),
         }
+        (self.statement, self.committed) = (None, None);
         Ok(())
     }
 
@@ -470,8 +470,10 @@ pub unsafe extern "C" fn weir_is_running(transaction: *const WeirTransaction) ->
 #[no_mangle]
 pub unsafe extern "C" fn weir_uses(transaction: *const WeirTransaction, name: WeirBytes) -> bool {
     // SAFETY: the caller's promises.
-    let (transaction, name) = unsafe { (&*transaction, name.text()) };
-    let Some(table) = transaction.database.table(&name) else { return false };
+    let (transaction, name) = unsafe { (&*transaction, name.name()) };
+    let Some(table) = name.ok().and_then(|name| transaction.database.table(&name)) else {
+        return false;
+    };
     transaction.txn.as_ref().is_some_and(|txn| txn.uses(&table))
 }
 

@@ -4,6 +4,7 @@ use crate::bytes::WeirBytes;
 use crate::error::{failed, result, WeirResult};
 use crate::table::WeirTable;
 use crate::transaction::{WeirLock, WeirTransaction};
+use weir::schema::SchemaError;
 use weir::{Entry, Transaction};
 
 /// An index entry of a row.
@@ -38,14 +39,16 @@ const FEW_ENTRIES: usize = 8;
 unsafe fn with_entries<T>(
     entries: *const WeirEntry,
     count: usize,
-    write: impl FnOnce(&[Entry<'_>]) -> T,
-) -> T {
-    assert!(count <= MAX_ENTRIES, "a row with {count} index entries");
+    write: impl FnOnce(&[Entry<'_>]) -> weir::Result<T>,
+) -> weir::Result<T> {
+    if count > MAX_ENTRIES {
+        return Err(SchemaError::TooManyIndexes(count).into());
+    }
     // SAFETY: the caller's promise.
     unsafe {
         match count <= FEW_ENTRIES {
-            true => with_room::<FEW_ENTRIES, T>(entries, count, write),
-            false => with_room::<MAX_ENTRIES, T>(entries, count, write),
+            true => with_room::<FEW_ENTRIES, _>(entries, count, write),
+            false => with_room::<MAX_ENTRIES, _>(entries, count, write),
         }
     }
 }

@@ -13,13 +13,14 @@ use weir_ffi::error::{
     weir_error_index, weir_error_key, weir_error_message, weir_error_set, WeirResult,
 };
 use weir_ffi::observe::{weir_snapshots, WeirSnapshotInfo};
+use weir_ffi::patience::WeirPatience;
 use weir_ffi::scan::{
     weir_scan_close, weir_scan_next, weir_scan_open, WeirBatch, WeirBound, WeirBoundKind,
     WeirScanned,
 };
 use weir_ffi::table::{
-    weir_index_figures, weir_table_close, weir_table_create, weir_table_open, WeirIndex,
-    WeirIndexFigures, WeirTable, WEIR_PRIMARY,
+    weir_index_figures, weir_table_close, weir_table_create, weir_table_drop, weir_table_open,
+    WeirIndex, WeirIndexFigures, WeirTable, WEIR_PRIMARY,
 };
 use weir_ffi::transaction::{
     weir_begin, weir_begin_again, weir_cancel, weir_canceller_close, weir_canceller_open,
@@ -390,6 +391,54 @@ fn a_connection_is_told_as_long_as_it_reads_at_a_snapshot() {
         }
         weir_transaction_close(txn);
         weir_canceller_close(canceller);
+    }
+}
+
+/// They were replaced, so that one name stood for another.
+#[test]
+fn names_that_are_no_text_are_nobodys() {
+    let world = World::new();
+    let patience = WeirPatience { canceller: null(), timeout_ms: 0 };
+    let (none, name) = (WeirBytes { data: null(), len: 0 }, bytes("t\u{fffd}".as_bytes()));
+    // SAFETY: the handles are open, and the names live.
+    unsafe {
+        let create = |name| weir_table_create(world.database, name, null(), 0, none, false);
+        assert_eq!(create(name), WeirResult::Ok);
+        assert_eq!(create(bytes(b"t\xff")), WeirResult::Failed);
+        let message = CStr::from_ptr(weir_error_message()).to_string_lossy().into_owned();
+        assert!(message.contains("isn't UTF-8"), "{message}");
+        assert_eq!(weir_table_drop(world.database, bytes(b"t\xfe"), patience), WeirResult::Failed);
+        assert_eq!(weir_table_drop(world.database, name, patience), WeirResult::Ok);
+    }
+}
+
+#[test]
+fn a_directory_may_have_any_name() {
+    use std::os::unix::ffi::OsStrExt;
+    let parent = tempfile::tempdir().expect("a temporary directory can be made");
+    let path = parent.path().join(std::ffi::OsStr::from_bytes(b"d\xff"));
+    let mut database = null_mut();
+    // SAFETY: all arguments are valid during the calls; the handle is given back once.
+    unsafe {
+        let opened = weir_open(bytes(path.as_os_str().as_bytes()), &SMALL, &mut database);
+        assert_eq!(opened, WeirResult::Ok);
+        assert_eq!(weir_close(database, false), WeirResult::Ok);
+    }
+    assert!(path.join("control").exists());
+}
+
+#[test]
+fn a_transaction_that_runs_does_not_begin_again() {
+    let world = World::new();
+    let txn = world.begin();
+    assert_eq!(world.insert(txn, b"1", b"Ada"), WeirResult::Ok);
+    // SAFETY: the handles are open.
+    unsafe {
+        assert_eq!(weir_begin_again(txn, WeirIsolation::RepeatableRead), WeirResult::Failed);
+        assert_eq!(weir_commit(txn, WeirDurability::Relaxed), WeirResult::Ok);
+        assert_eq!(weir_begin_again(txn, WeirIsolation::RepeatableRead), WeirResult::Ok);
+        assert_eq!(world.names(txn).len(), 1);
+        weir_transaction_close(txn);
     }
 }
 

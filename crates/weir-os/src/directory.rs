@@ -262,7 +262,7 @@ impl Disk for Directory {
         let found = rustix::fs::fstatvfs(&self.opened);
         let found = found.map_err(|errno| self.error("statvfs", "")(errno.into()))?;
         let free = found.f_bavail.saturating_mul(found.f_frsize);
-        match rustix::process::getrlimit(Resource::Fsize).current {
+        match file_limit() {
             None => Ok(free),
             Some(limit) => Ok(free.min(limit.saturating_sub(self.longest_file()?))),
         }
@@ -374,7 +374,10 @@ impl File for RealFile {
 
     fn set_len(&self, bytes: u64) -> Result<()> {
         let old = self.len()?;
-        let allocated = if bytes > old { allocate(&self.open.file, old, bytes) } else { Ok(()) };
+        let allocated = match bytes > old {
+            true => may_be_so_long(bytes).and_then(|()| allocate(&self.open.file, old, bytes)),
+            false => Ok(()),
+        };
         allocated
             .and_then(|()| self.open.file.set_len(bytes))
             .map_err(|error| self.fail("set_len", error).at(bytes))
@@ -405,6 +408,19 @@ impl File for RealFile {
         let path = Path::new(&self.path).with_file_name(name).display().to_string();
         let (open, shared) = (self.open.clone(), self.shared.clone());
         Arc::new(RealFile { open, mode: self.mode, path, shared })
+    }
+}
+
+/// Longest file that this process may make, in bytes, if there is a limit (`ulimit -f`).
+fn file_limit() -> Option<u64> {
+    rustix::process::getrlimit(Resource::Fsize).current
+}
+
+/// Who makes a file longer than that is sent a signal, which ends the process unless it is ignored.
+fn may_be_so_long(bytes: u64) -> io::Result<()> {
+    match file_limit() {
+        Some(limit) if bytes > limit => Err(Errno::FBIG.into()),
+        _ => Ok(()),
     }
 }
 

@@ -43,6 +43,10 @@ pub(crate) const SLOT: usize = 4096;
 /// Newest format known here.
 pub const CONTROL_FORMAT: u32 = 7;
 const MAGIC: [u8; 8] = *b"WEIRCTL\0";
+/// More than any log comes to.
+pub(crate) const LSN_MAX: u64 = 1 << 60;
+/// Transactions' numbers have 48 bits.
+const TXN_MAX: u64 = (1 << 48) - 1;
 
 /// The contents of the control file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -143,7 +147,29 @@ pub(crate) fn decode(slots: [&[u8]; 2], file: &str) -> Result<(Control, u64, u32
         dirty_table: Lsn(u64::from_le_bytes(field(slot, 96))),
         map_version: u64::from_le_bytes(field(slot, 104)),
     };
+    if let Some((at, what, expected, found)) = control.absurdity() {
+        let offset = (newest * SLOT + at) as u64;
+        return Err(corrupt(file, offset, what, expected, found.to_string()));
+    }
     Ok((control, version(slot), u32::from_le_bytes(field(slot, 8))))
+}
+
+impl Control {
+    /// A field that can't be as it is, whatever the checksum says: its offset, what it is, what is expected, what it says.
+    fn absurdity(&self) -> Option<(usize, &'static str, String, u64)> {
+        let Control { checkpoint, durable, next_txn_id, .. } = *self;
+        if checkpoint > durable {
+            let expected = format!("{durable}, where the log ends, or less");
+            return Some((32, "checkpoint", expected, checkpoint.0));
+        }
+        if durable.0 > LSN_MAX {
+            return Some((40, "end of the log", format!("{LSN_MAX} or less"), durable.0));
+        }
+        if next_txn_id.0 > TXN_MAX {
+            return Some((48, "next transaction", format!("{TXN_MAX} or less"), next_txn_id.0));
+        }
+        None
+    }
 }
 
 fn is_valid(slot: &[u8]) -> bool {
@@ -250,11 +276,34 @@ mod tests {
             slot[..12].copy_from_slice(b"WEIRCTL\0\x01\0\0\0");
             slot[12..16].fill(0);
             if round % 2 == 0 {
+                slot[32..56].fill(0);
                 slot[60..64].copy_from_slice(&(PAGE_SIZE as u32).to_le_bytes());
             }
             let crc = crc32c::crc32c(&slot);
             slot[12..16].copy_from_slice(&crc.to_le_bytes());
             assert_eq!(decode([&[0; SLOT], &slot], "c").is_ok(), round % 2 == 0);
+        }
+    }
+
+    #[test]
+    fn what_can_not_be_is_refused_whatever_its_checksum() {
+        let checkpoint = Lsn(3000);
+        let (durable, next_txn_id) = (Lsn(LSN_MAX + 8), TxnId(TXN_MAX + 1));
+        for (control, what) in [
+            (Control { durable, ..sample() }, "4136 (page 0): end of the log"),
+            (Control { next_txn_id, ..sample() }, "4144 (page 0): next transaction"),
+            (Control { checkpoint, durable: checkpoint, ..sample() }, "4128 (page 0): checkpoint"),
+        ] {
+            let mut slot = [0; SLOT];
+            encode(&control, 5, &mut slot);
+            if control.checkpoint == checkpoint {
+                slot[40..48].copy_from_slice(&2000u64.to_le_bytes());
+            }
+            slot[12..16].fill(0);
+            let crc = crc32c::crc32c(&slot);
+            slot[12..16].copy_from_slice(&crc.to_le_bytes());
+            let error = decode([&[0; SLOT], &slot], "control").unwrap_err().to_string();
+            assert!(error.contains(what), "{error}");
         }
     }
 

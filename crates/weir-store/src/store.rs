@@ -233,6 +233,16 @@ impl Store {
         store.load_map(&control)?;
         // A block is written when the log is durable past its newest change.
         let newest = store.blocks.lock().newest();
+        if newest.0 > control::LSN_MAX {
+            return Err(StoreError::Corrupt {
+                file: store.map_name().to_string(),
+                offset: 0,
+                page: PageId::NONE,
+                what: "newest LSN of a block",
+                expected: format!("{} or less", control::LSN_MAX),
+                found: newest.to_string(),
+            });
+        }
         control.durable = control.durable.max(Lsn(newest.0 + 1));
         Ok((store, control))
     }

@@ -61,7 +61,7 @@ impl<'a> Bounds<'a> {
 
 /// A running scan. The transaction can be used through [`Cursor::transaction`] meanwhile. Of others, a scan that doesn't lock
 /// sees what its statement saw at the start. What the transaction itself changes ahead of the scan, the scan may come to: a loop
-/// that moves rows ahead, or inserts there, may not end.
+/// that moves rows ahead, or inserts there, may not end. Taken back to a savepoint meanwhile, the transaction finds what is there then.
 pub struct Cursor<'t> {
     transaction: &'t mut Transaction,
     scan: RawScan,

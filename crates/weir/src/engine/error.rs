@@ -44,6 +44,9 @@ pub enum Error {
     /// The transaction has ended, by itself or by a deadlock.
     #[error("the transaction has ended")]
     Ended,
+    /// The transaction has not ended, and none begins in its place. Nothing changed.
+    #[error("the transaction has not ended: another one can't take its place")]
+    NotEnded,
     /// The transaction has been rolled back to an earlier savepoint since this one, or it is another transaction's.
     /// Nothing changed.
     #[error(

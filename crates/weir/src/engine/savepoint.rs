@@ -70,6 +70,12 @@ impl Rollbacks {
         self.ends.get(later).is_some_and(|(_, end)| *end < savepoint.at)
     }
 
+    /// How many there were.
+    #[inline]
+    pub fn made(&self) -> u64 {
+        self.made
+    }
+
     /// The transaction is taken back to a savepoint.
     pub fn note(&mut self, to: Savepoint) {
         self.made += 1;

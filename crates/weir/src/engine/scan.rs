@@ -122,6 +122,8 @@ pub(super) enum Reads {
 pub struct RawScan {
     /// The transaction that began it.
     serial: u64,
+    /// How often that had been taken back to a savepoint when the scan went on last.
+    rollbacks: u64,
     begin: Begin,
     /// Kept where the transaction may take another snapshot meanwhile.
     held: Option<HeldSnapshot>,
@@ -184,6 +186,7 @@ impl RawScan {
         let scan = MergedScan::new(rows, staging_of(&begin), settled);
         RawScan {
             serial: txn.serial,
+            rollbacks: txn.rollbacks.made(),
             begin,
             held,
             scan,
@@ -218,6 +221,9 @@ impl RawScan {
         if txn.serial != self.serial {
             return Err(Error::Ended);
         }
+        if txn.rollbacks.made() != self.rollbacks {
+            self.read_anew(txn);
+        }
         let is_view = matches!(self.begin.reads, Reads::View(_));
         // What has been copied comes next, unless something of a stem is left.
         if is_view && self.stem.is_none() && self.scan.take_one(PLAIN) {
@@ -225,6 +231,16 @@ impl RawScan {
             return Ok(true);
         }
         self.advance_by_steps(txn)
+    }
+
+    /// The transaction has been taken back to a savepoint: what was read ahead may be no more, and other things be there again.
+    #[cold]
+    fn read_anew(&mut self, txn: &Transaction) {
+        self.rollbacks = txn.rollbacks.made();
+        if let Some(stem) = &mut self.stem {
+            stem.read_rest_anew();
+        }
+        self.scan.read_rest_anew();
     }
 
     #[inline(never)]

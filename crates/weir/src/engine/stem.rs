@@ -15,6 +15,7 @@ use crate::key::after_prefix;
 use crate::key::long::{PLAIN, is_long, is_short_form, split_rest, whole_key};
 use crate::schema::KeyOf;
 use crate::txn::{Direction, Range, View};
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 /// Bytes of entries that are sorted at once; one entry may have more.
@@ -59,6 +60,8 @@ pub(super) struct StemScan {
     sorted_bytes: usize,
     /// Rest of the key that was given last.
     given: Option<Vec<u8>>,
+    /// Whether that is to be given again.
+    gives_again: bool,
     /// Rest of the first key that has to be left to another pass.
     left: Option<Vec<u8>>,
     /// Whether all have been read that are to be given.
@@ -81,6 +84,7 @@ impl StemScan {
             sorted: BTreeMap::new(),
             sorted_bytes: 0,
             given: None,
+            gives_again: false,
             left: None,
             is_read: false,
             changes: 0,
@@ -103,9 +107,14 @@ impl StemScan {
     /// Has what lies behind `key`, which has been given, read anew, as `reads` says from there on.
     pub fn read_anew_behind(&mut self, key: &[u8], reads: Reads) {
         self.begin.reads = reads;
+        (self.given, self.gives_again) = (Some(key[PLAIN..].to_vec()), false);
+        self.read_rest_anew();
+    }
+
+    /// Has what has not been given read anew.
+    pub fn read_rest_anew(&mut self) {
         (self.reads, self.left, self.is_read) = (None, None, false);
         self.sorted.clear();
-        self.given = Some(key[PLAIN..].to_vec());
     }
 
     /// Has the entry that was given last given again.
@@ -115,6 +124,7 @@ impl StemScan {
     pub fn give_again(&mut self) {
         let found = self.at_hand.take().expect("an entry has been given");
         self.sorted.entry(self.key[PLAIN..].to_vec()).or_default().push(found);
+        self.gives_again = true;
     }
 
     /// Goes on to the next entry whose key is within `limits`; `false` once all have been given.
@@ -166,7 +176,7 @@ impl StemScan {
             first.remove();
         }
         self.key = whole_key(&self.stem, &rest);
-        self.given = Some(rest);
+        (self.given, self.gives_again) = (Some(rest), false);
         self.at_hand = Some(found);
         true
     }
@@ -210,7 +220,10 @@ impl StemScan {
             Direction::Forward => one.cmp(other),
             Direction::Backward => other.cmp(one),
         };
-        let was_given = self.given.as_ref().is_some_and(|given| order(rest, given).is_le());
+        let was_given = self.given.as_ref().is_some_and(|given| match order(rest, given) {
+            Ordering::Equal => !self.gives_again,
+            order => order.is_lt(),
+        });
         let is_left = self.left.as_ref().is_some_and(|left| order(rest, left).is_ge());
         if was_given || is_left || !self.is_within(limits, rest) {
             return Ok(());

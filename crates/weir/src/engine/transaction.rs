@@ -62,7 +62,7 @@ pub struct Transaction {
     pub(super) locks_ranges: bool,
     durability: Durability,
     used: Vec<Use>,
-    rollbacks: Rollbacks,
+    pub(super) rollbacks: Rollbacks,
     /// Its name, once it is prepared.
     xid: Option<Vec<u8>>,
     /// Tells it from all others of the process; 0 until it begins a scan.
@@ -442,12 +442,11 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// The database has stopped after a failure.
-    ///
-    /// # Panics
-    /// If this one has not ended.
+    /// [`Error::NotEnded`]; the database has stopped after a failure.
     pub fn begin_again(&mut self, isolation: Isolation) -> Result<()> {
-        assert!(self.has_ended(), "a transaction ends before another one takes its place");
+        if !self.has_ended() {
+            return Err(Error::NotEnded);
+        }
         let txn = self.db.begin(self.ended.take())?;
         self.start(txn, isolation);
         self.durability = self.db.options.durability;

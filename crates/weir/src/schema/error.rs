@@ -49,6 +49,9 @@ pub enum SchemaError {
     /// A name is empty or longer than [`MAX_NAME`] bytes.
     #[error("`{0}` is not a name: 1 to {MAX_NAME} bytes are allowed")]
     BadName(String),
+    /// A name isn't UTF-8; what that is with each wrong part replaced.
+    #[error("`{0}` is not a name: it isn't UTF-8")]
+    NotText(String),
     /// [`super::RawSchema::meta`] is longer than [`MAX_META`].
     #[error("{0} bytes of meta; {MAX_META} are allowed")]
     MetaTooLong(usize),

@@ -87,6 +87,19 @@ impl MergedScan {
         self.behind = Some(Behind { key: key.to_vec(), view: None });
     }
 
+    /// Has all read anew that has not been given, though it may have been copied already.
+    #[cold]
+    pub fn read_rest_anew(&mut self) {
+        if self.behind.is_some() {
+            return;
+        }
+        match &mut self.staged {
+            None => self.main.read_rest_anew(),
+            Some(staged) => staged.read_rest_anew(&mut self.main),
+        }
+        self.last_is_staged = false;
+    }
+
     /// What is to be read anew is read for another view; both as in [`MergedScan::new`].
     ///
     /// # Panics
@@ -266,6 +279,16 @@ impl Staged {
         if self.settled || !main.is_to_read() {
             return;
         }
+        self.note_given(main);
+        let just_opened = std::mem::take(&mut self.just_opened);
+        if just_opened || self.staging.inserts() == self.inserts {
+            return;
+        }
+        self.give_up_window(main);
+    }
+
+    /// Makes the window begin behind what has been given.
+    fn note_given(&mut self, main: &Scan) {
         for key in [main.given(), self.scan.given()].into_iter().flatten() {
             match self.scan.direction() {
                 Direction::Forward if *key >= self.window.low[..] => {
@@ -277,11 +300,15 @@ impl Staged {
                 _ => {}
             }
         }
-        let just_opened = std::mem::take(&mut self.just_opened);
-        if just_opened || self.staging.inserts() == self.inserts {
-            return;
+    }
+
+    /// What has not been given of the window is read anew, if there was one.
+    fn read_rest_anew(&mut self, main: &mut Scan) {
+        let has_read = |scan: &Scan| scan.peek().is_some() || scan.given().is_some();
+        if main.is_to_read() || has_read(main) || has_read(&self.scan) {
+            self.note_given(main);
+            self.give_up_window(main);
         }
-        self.give_up_window(main);
     }
 
     /// Whether tombstones may be lacking for what was read of the main tree just now: what they take back would seem to be

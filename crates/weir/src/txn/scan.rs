@@ -477,6 +477,20 @@ impl Scan {
         self.done = self.range.is_empty();
     }
 
+    /// What was copied and not given is read anew, and what lies between.
+    pub(super) fn read_rest_anew(&mut self) {
+        if let Some(given) = self.given().map(<[u8]>::to_vec) {
+            self.behind(&given);
+        } else if let Some(next) = self.peek().map(|row| row.key.to_vec()) {
+            self.abandon();
+            match self.direction {
+                Direction::Forward => self.range.low = next,
+                Direction::Backward => self.range.high = Some([&next[..], &[0]].concat()),
+            }
+            self.done = false;
+        }
+    }
+
     /// What has not been given is not to be given.
     pub(super) fn abandon(&mut self) {
         self.copies.clear();

@@ -127,7 +127,8 @@ impl Storage {
         let redo_options = RedoOptions {
             database_id: control.database_id,
             capacity_bytes: match options.keep_redo_capacity {
-                true => control.redo_capacity,
+                // Whatever damage may say.
+                true => control.redo_capacity.clamp(1 << 20, 16 << 40),
                 false => options.redo.capacity_bytes,
             },
             ..options.redo.clone()
