@@ -107,7 +107,8 @@ pub struct Compacted {
     pub pages_moved: u64,
 }
 
-/// An open database; cheap to clone, shared by threads. Closed when the last handle goes.
+/// An open database; cheap to clone, shared by threads. Closed when the last handle goes. Not for the child of a fork, which has
+/// none of its threads: it neither uses nor drops it.
 #[derive(Clone)]
 pub struct Database(Arc<Inner>);
 
