@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use anyhow::{Context, Result};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 use crate::output::tell;
@@ -29,6 +29,12 @@ pub fn stop_on_interrupt() -> Result<Arc<AtomicBool>> {
         }
     });
     Ok(stop)
+}
+
+/// A file that would be longer than may be (`ulimit -f`) is an error of its write, not the program's end.
+pub fn outlive_long_files() {
+    // Without it the signal ends the program as it would have.
+    let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
 }
 
 /// What the program says of itself when it ends.

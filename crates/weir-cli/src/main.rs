@@ -51,6 +51,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    interrupt::outlive_long_files();
     let done = match arguments.command {
         Command::Bench(bench) => bench.run(),
         Command::Check(check) => check.run(),
