@@ -54,8 +54,8 @@ impl Store {
                 offset: 0,
                 page: PageId::NONE,
                 what: "length of the file",
-                expected: format!("{FILE_UNITS_MAX} units or fewer"),
-                found: format!("{units} units"),
+                expected: format!("{} bytes or fewer", FILE_UNITS_MAX * UNIT as u64),
+                found: format!("{} bytes", units * UNIT as u64),
             });
         }
         let mut space = Space::new(units);
@@ -71,12 +71,13 @@ impl Store {
                     page,
                     what: if beyond { "extent beyond the file" } else { "extent overlap" },
                     expected: if beyond {
-                        format!("a file of {} units or more", extent.end_unit())
+                        format!("a file of {} bytes or more", extent.end_unit() * UNIT as u64)
                     } else {
-                        format!("units {}..{} for one page", extent.start_unit, extent.end_unit())
+                        let end = extent.end_unit() * UNIT as u64;
+                        format!("bytes {}..{end} for one page", extent.offset())
                     },
                     found: if beyond {
-                        format!("{} units", space.units())
+                        format!("{} bytes", space.units() * UNIT as u64)
                     } else {
                         format!("page {} there too", self.other_owner(page))
                     },

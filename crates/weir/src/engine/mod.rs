@@ -174,14 +174,16 @@ impl Database {
             let storage_options = options.storage(fastrand::u64(1..))?;
             Storage::create(disk, &storage_options)?
         };
-        Database::start(Arc::new(storage), options, lock)
+        Database::start(Arc::new(storage), name, options, lock)
     }
 
     fn start(
         storage: Arc<Storage>,
+        name: &str,
         options: Options,
         lock: Box<dyn Send + Sync>,
     ) -> Result<Database> {
+        let start_failed = |error| start_failed(name, error);
         let start = || Background::start(&storage).map_err(start_failed);
         let background = (!options.inline).then(start).transpose()?;
         // A crash between the creation of the files and of the first pages leaves an empty log.
@@ -598,6 +600,6 @@ fn some_losers_are_left(shared: &Arc<Transactions>) -> Result<bool> {
     }
 }
 
-fn start_failed(error: std::io::Error) -> Error {
-    weir_os::DiskError::new("start of background threads", "", error).into()
+fn start_failed(name: &str, error: std::io::Error) -> Error {
+    weir_os::DiskError::new("start of background threads", name, error).into()
 }
