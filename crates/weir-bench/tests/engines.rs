@@ -299,6 +299,8 @@ fn a_step_that_falls_behind_its_rate_tells_what_it_left_out() {
     assert!(!behind.held && behind.commits_lost > 0, "{behind}");
     let kept = background(2);
     assert!(kept.held && kept.commits_lost == 0, "{kept}");
+    let told = run.steps[2].inserts.unwrap().rate_mean;
+    assert!(told <= kept.rate_asked, "{told}: the last turn counts to its end");
     assert_eq!(weir_bench::report::missed(&run), [format!("l.i1@1M: {behind}")]);
 }
 
