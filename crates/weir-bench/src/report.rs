@@ -62,7 +62,7 @@ impl Cell {
         Cell { text: format!("{value:.decimals$}"), value: Some(value) }
     }
 
-    fn optional(value: Option<f64>) -> Self {
+    pub(crate) fn optional(value: Option<f64>) -> Self {
         value.map_or("-".into(), |value| Cell::number(value, 0))
     }
 }

@@ -223,6 +223,25 @@ mod tests {
     }
 
     #[test]
+    fn a_step_without_a_whole_second_has_no_facts() {
+        let mut step = StepResult {
+            step: "load".parse().expect("a step"),
+            name: "load".into(),
+            inserts: None,
+            deletes: 0,
+            queries: None,
+            background: None,
+            scans: Vec::new(),
+            measured: Default::default(),
+            series: vec![Second { inserts: 100_000, ..Second::default() }],
+            whole_seconds: 0,
+        };
+        assert_eq!(Facts::of(&step, 0.0), None);
+        step.whole_seconds = 1;
+        assert_eq!(Facts::of(&step, 0.0).map(|facts| facts.rate_mean), Some(100_000.0));
+    }
+
+    #[test]
     fn figures_are_growth_and_levels() {
         let second = |n: u32| {
             let mut engine = BTreeMap::new();
