@@ -233,6 +233,10 @@ impl Measured {
     }
 }
 
+/// A sample of a shorter time than this gives no rates: one that makes up for a late one is of the few
+/// microseconds since that.
+pub const SAMPLE_SECONDS_MIN: f64 = 0.2;
+
 /// One second of a step.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Second {

@@ -10,14 +10,14 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use weir_bench::Run;
-use weir_bench::result::{Measured, Second, StepResult};
+use weir_bench::result::{Measured, SAMPLE_SECONDS_MIN, Second, StepResult};
 use weir_bench::step::StepKind;
 use weir_bench::tpcc;
 
 const MIB: f64 = 1048576.0;
 const PAGE_MIB: f64 = 16384.0 / MIB;
 /// A second of which less was measured has no rates, unless it is its step's only one.
-const PART_MIN: f64 = 0.2;
+const PART_MIN: f64 = SAMPLE_SECONDS_MIN;
 
 /// A step's place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -99,7 +99,8 @@ impl Timeline {
                 let only = series.len() == 1;
                 let part = (measured.seconds - number as f64).clamp(0.0, 1.0);
                 let part = if part < PART_MIN && !only { 0.0 } else { part };
-                let sampled = if part == 0.0 { 0.0 } else { second.sample_seconds };
+                let is_short = second.sample_seconds < PART_MIN && !only;
+                let sampled = if part == 0.0 || is_short { 0.0 } else { second.sample_seconds };
                 let context = Context { second, before, sampled, is_seen: !measured.unseen };
                 self.push(at, operations(second, part).into_iter().chain(context.values()));
                 (at, before) = (at + 1, Some(&second.engine));
@@ -152,7 +153,9 @@ fn second_of(second: &tpcc::document::Second, length: f64) -> Second {
         query_us_99: second.latency_us_99,
         query_us_max: second.latency_us_max,
         usage: second.usage,
-        sample_seconds: (length - f64::from(second.second)).clamp(0.0, 1.0),
+        sample_seconds: second
+            .sample_seconds
+            .unwrap_or((length - f64::from(second.second)).clamp(0.0, 1.0)),
         resident_bytes: second.resident_bytes,
         engine: second.engine_figures.clone(),
         ..Second::default()
@@ -400,6 +403,28 @@ mod tests {
         let segments: Vec<_> = timeline.segments.iter().map(|s| (s.from, s.len)).collect();
         assert_eq!(segments, [(0, 2), (2, 2)]);
         assert!(!timeline.columns.contains_key("inserts"), "those are the Insert Benchmark's");
+    }
+
+    #[test]
+    fn samples_that_make_up_for_a_late_one_give_no_rates() {
+        let second = |second, waits: f64, sample_seconds| Second {
+            second,
+            inserts: 5,
+            engine: [("log_waits".to_string(), waits)].into(),
+            sample_seconds,
+            ..Second::default()
+        };
+        let mut step = step();
+        step.measured.seconds = 4.0;
+        step.series = vec![
+            second(0, 1.0, 1.0),
+            second(1, 5.0, 2.0),
+            second(2, 7.0, 0.0001),
+            second(3, 8.0, 1.0),
+        ];
+        let timeline = Timeline::of(&Run { steps: vec![step], ..run(serde_json::Value::Null) });
+        assert_eq!(timeline.columns["waits_log"], [Some(1.0), Some(2.0), None, Some(1.0)]);
+        assert_eq!(timeline.columns["inserts"], [Some(5.0); 4], "clients count for themselves");
     }
 
     #[test]
