@@ -245,10 +245,6 @@ impl Context<'_> {
             let rate = (self.sampled > 0.0).then(|| count / self.sampled);
             rate.and_then(|rate| self.seen(rate))
         };
-        // Where the engine doesn't count, the kernel does.
-        let process = |own: Option<f64>, bytes: u64| {
-            if self.second.engine.contains_key("disk_reads") { own } else { sampled(bytes as f64) }
-        };
         let mib = |bytes: Option<f64>| bytes.map(|bytes| bytes / MIB);
         let ms = |us: Option<f64>| us.map(|us| us / 1000.0);
         vec![
@@ -258,8 +254,10 @@ impl Context<'_> {
             ("written_checkpoint", rate("pages_written_checkpoint")),
             ("written_shutdown", rate("pages_written_shutdown")),
             ("redo_mib", mib(self.rate("lsn_current", None))),
-            ("device_read_mib", mib(process(rate("disk_read_bytes"), usage.read_bytes))),
-            ("device_write_mib", mib(process(rate("disk_write_bytes"), usage.write_bytes))),
+            ("device_read_mib", mib(sampled(usage.read_bytes as f64))),
+            ("device_write_mib", mib(sampled(usage.write_bytes as f64))),
+            ("engine_read_mib", mib(rate("disk_read_bytes"))),
+            ("engine_write_mib", mib(rate("disk_write_bytes"))),
             ("device_reads", rate("disk_reads")),
             ("device_writes", rate("disk_writes")),
             ("device_syncs", rate("disk_syncs")),
@@ -379,7 +377,24 @@ mod tests {
         for column in ["resident", "cpu", "device_read_mib", "device_write_mib"] {
             assert_eq!(get(&values(&seen), column), None, "{column}");
         }
-        assert_eq!(get(&values(&told), "device_read_mib"), Some(1.0), "the engine tells");
+        assert_eq!(get(&values(&told), "device_read_mib"), None, "nor by the engine's count");
+        assert_eq!(get(&values(&told), "engine_read_mib"), Some(1.0), "it has a chart of its own");
+    }
+
+    #[test]
+    fn what_the_device_does_is_measured_alike_for_all_engines() {
+        let usage = weir_bench::accounting::Usage {
+            read_bytes: 3 << 20,
+            write_bytes: 2 << 20,
+            ..Default::default()
+        };
+        let engine = ["disk_reads", "disk_read_bytes", "disk_write_bytes"];
+        let engine = engine.map(|name| (name.to_string(), 9.0 * MIB)).into();
+        let second = Second { usage, engine, sample_seconds: 1.0, ..Second::default() };
+        let values = values_of(&step(), &second, 1.0);
+        assert_eq!(get(&values, "device_read_mib"), Some(3.0));
+        assert_eq!(get(&values, "device_write_mib"), Some(2.0));
+        assert_eq!(get(&values, "engine_write_mib"), Some(9.0));
     }
 
     #[test]
