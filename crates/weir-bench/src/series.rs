@@ -79,6 +79,17 @@ impl Recorder {
         self.current_ns.saturating_record(latency.as_nanos() as u64);
     }
 
+    /// Adds `times` operations that were due and left out: each waited for `latency` until the last one that was
+    /// recorded ended.
+    pub fn left_out(&mut self, latency: Duration, times: u64) {
+        self.current_ns.saturating_record_n(latency.as_nanos() as u64, times);
+    }
+
+    /// When the last one ended, since the start.
+    pub fn end(&self) -> Duration {
+        self.end
+    }
+
     fn begin_second(&mut self, second: usize) {
         assert!(second > self.current, "operations are recorded in the order in which they end");
         self.distributions.resize(self.current, Distribution::default());
@@ -198,7 +209,7 @@ fn percentile_99(mut pairs: Vec<(u64, u64)>) -> u64 {
 /// Latencies of commits or queries, in microseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
-    /// How many were measured.
+    /// How many were measured; at a given rate also those that were due and left out.
     pub count: u64,
     /// Mean.
     pub mean_us: f64,
@@ -273,6 +284,16 @@ mod tests {
         assert_eq!(series.cells[3], Cell::default());
         near(4, 100);
         assert_eq!(series.latency().count, 201);
+    }
+
+    #[test]
+    fn what_was_left_out_has_waited_and_is_not_done() {
+        let mut recorder = recorder(Instant::now(), &[(0, 1, 50), (100, 2100, 50)]);
+        (0..19).for_each(|slot| recorder.left_out(Duration::from_millis(1900 - 100 * slot), 1));
+        let series = Series::merge([&recorder]);
+        let latency = series.latency();
+        assert_eq!((series.done(), latency.count), (100, 21));
+        assert!(latency.p50_us > 900_000.0 && latency.max_us == 2_000_000.0, "{latency:?}");
     }
 
     #[test]
