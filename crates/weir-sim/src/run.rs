@@ -221,7 +221,8 @@ impl<'a> Server<'a> {
     fn tick(&mut self, time: f64, seconds: f64, sum: &mut Second) {
         self.device.begin(seconds);
         self.operate(time, seconds, sum);
-        let written = self.device.work();
+        let (written, freed) = self.device.work();
+        self.pages.written(freed);
         let possible = self.setup.device.pages_per_second * seconds;
         self.busy += (written / possible - self.busy) * seconds.min(1.0);
         self.write(seconds, sum);
@@ -324,7 +325,7 @@ impl<'a> Server<'a> {
 
     /// The free-frame provider. Policies without a budget for it write whatever is in its way.
     fn free_frames(&mut self, seconds: f64, room: &mut f64, full: &mut bool, sum: &mut Second) {
-        let missing = self.free_target as f64 - self.pages.free();
+        let missing = self.free_target as f64 - self.pages.free() - self.pages.leaving();
         if missing <= 0.0 {
             return;
         }
@@ -332,7 +333,7 @@ impl<'a> Server<'a> {
         *full |= budget > *room;
         let oldest = self.pages.oldest().unwrap_or(u64::MAX);
         let freed = self.pages.free_coldest(missing, budget.min(*room));
-        self.device.issue(freed.written, oldest);
+        self.device.issue_leaving(freed.written, oldest);
         *room -= freed.written;
         self.freed += freed.written;
         sum.written[2] += freed.written;
