@@ -110,12 +110,15 @@ impl Client<'_> {
             rows.clear();
             self.generator.rows(self.table, next..next + left.min(block as u64), &mut rows);
             client_cpu += thread_cpu().saturating_sub(cpu);
-            for batch in rows.chunks(commit) {
-                self.commit(session, batch, plan.delete, &mut written)?;
+            count_left_out(limiter.as_ref(), &mut written.recorder, commits as u64);
+            for (number, batch) in (0..).zip(rows.chunks(commit)) {
+                let due = limiter.as_ref().map(|limiter| (limiter, number, commits as u32));
+                self.commit(session, start, batch, plan.delete, due, &mut written)?;
                 left -= batch.len() as u64;
             }
         }
         let end = if left > 0 { end_of_turns(start, plan.time) } else { Duration::ZERO };
+        count_left_out_by(end, limiter.as_ref(), &mut written.recorder, commits as u64);
         written.commits_lost = limiter.map_or(0, |limiter| limiter.lost_by(end) * commits as u64);
         Ok(Done { value: written, client_cpu })
     }
@@ -123,8 +126,10 @@ impl Client<'_> {
     fn commit(
         &self,
         session: &mut dyn Session,
+        start: Instant,
         rows: &[Row],
         delete: bool,
+        due: Option<Due>,
         written: &mut Written,
     ) -> Result<()> {
         let (oldest, count) = (self.ids.range().start, rows.len() as u64);
@@ -132,12 +137,13 @@ impl Client<'_> {
         let began = Instant::now();
         session.write(rows, delete.clone())?;
         let ended = Instant::now();
-        written.recorder.record(began, ended, count);
+        let since = since(due, start, began, &written.recorder);
+        written.recorder.record(since, ended, count);
         written.deletes += delete.end - delete.start;
         self.ids.next.fetch_add(count, Ordering::Release);
         self.ids.oldest.store(delete.end, Ordering::Release);
         self.live.inserts.fetch_add(count, Ordering::Relaxed);
-        let latency_us = (ended - began).as_micros() as u64;
+        let latency_us = (ended - since).as_micros() as u64;
         self.live.insert_us_max.fetch_max(latency_us, Ordering::Relaxed);
         Ok(())
     }
@@ -162,12 +168,15 @@ impl Client<'_> {
         let mut left = rows;
         while left > 0 && self.wait_turn(start, time, limiter.as_mut()) {
             let (ids, block) = (self.ids.range(), left.min(rows_at_once));
+            count_left_out(limiter.as_ref(), &mut written.recorder, rows_at_once);
             let mut began = Instant::now();
-            for _ in 0..block {
+            for number in 0..block as u32 {
                 session.update(random.u64(ids.clone()), random.u32(..CASH_REGISTERS))?;
                 let ended = Instant::now();
-                written.recorder.record(began, ended, 1);
-                let latency_us = (ended - began).as_micros() as u64;
+                let due = limiter.as_ref().map(|limiter| (limiter, number, rows_at_once as u32));
+                let since = since(due, start, began, &written.recorder);
+                written.recorder.record(since, ended, 1);
+                let latency_us = (ended - since).as_micros() as u64;
                 self.live.insert_us_max.fetch_max(latency_us, Ordering::Relaxed);
                 began = ended;
             }
@@ -175,6 +184,7 @@ impl Client<'_> {
             self.live.inserts.fetch_add(block, Ordering::Relaxed);
         }
         let end = if left > 0 { end_of_turns(start, time) } else { Duration::ZERO };
+        count_left_out_by(end, limiter.as_ref(), &mut written.recorder, rows_at_once);
         written.commits_lost = limiter.map_or(0, |limiter| limiter.lost_by(end) * rows_at_once);
         Ok(Done { value: written, client_cpu: Duration::ZERO })
     }
@@ -197,6 +207,34 @@ impl Client<'_> {
             }
         }
     }
+}
+
+/// Who tells when a commit is due, its number in its turn, and how many a turn has.
+type Due<'a> = (&'a Limiter, u32, u32);
+
+/// Since when a commit waits that began at `began`; those before it are recorded.
+fn since(due: Option<Due>, start: Instant, began: Instant, recorder: &Recorder) -> Instant {
+    let Some((limiter, number, of)) = due else { return began };
+    start + limiter.since(number, of, recorder.end(), began.saturating_duration_since(start))
+}
+
+/// Those who were left out before this turn have waited, too: `commits` in each.
+fn count_left_out(limiter: Option<&Limiter>, recorder: &mut Recorder, commits: u64) {
+    let Some(limiter) = limiter else { return };
+    let free = recorder.end();
+    limiter.left_out(free).for_each(|latency| recorder.left_out(latency, commits));
+}
+
+/// And those since the last turn, until `end`.
+fn count_left_out_by(
+    end: Duration,
+    limiter: Option<&Limiter>,
+    recorder: &mut Recorder,
+    commits: u64,
+) {
+    let Some(limiter) = limiter else { return };
+    let free = recorder.end();
+    limiter.left_out_by(end, free).for_each(|latency| recorder.left_out(latency, commits));
 }
 
 /// Until when a client had turns that has not done all its rows: a commit may have ended later.

@@ -35,12 +35,14 @@ fn controller() -> Result<(PathBuf, bool)> {
 }
 
 impl IoLimit {
-    /// Checks that there can be limits at all.
+    /// Checks that there can be limits at all, and removes groups of processes that are gone: who is killed
+    /// leaves them behind.
     ///
     /// # Errors
     /// When there are no control groups for block I/O, or they may not be made.
     pub fn check() -> Result<()> {
         let (home, _) = controller()?;
+        remove_abandoned(&home);
         let group = home.join(format!("weir-try-{}", std::process::id()));
         fs::create_dir(&group).and_then(|()| fs::remove_dir(&group)).map_err(|error| {
             Error::Usage(format!("--iops needs root: creating {}: {error}", group.display()))
@@ -86,6 +88,19 @@ impl Drop for IoLimit {
     }
 }
 
+/// Removes the groups in `home` whose process is gone. Best effort: they limit nobody.
+fn remove_abandoned(home: &Path) {
+    let Ok(entries) = fs::read_dir(home) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| name.strip_prefix("weir-")?.parse::<u32>().ok());
+        if pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
+            // One with a process in it can't be removed.
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
+}
+
 fn write(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text)
         .map_err(|error| Error::io(format!("writing `{text}` to {}", path.display()), error))
@@ -102,4 +117,23 @@ fn device_of(dir: &Path) -> Result<String> {
     }
     let number = fs::read_to_string(block.join("dev"));
     Ok(number.map_err(|error| Error::io(what(), error))?.trim().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_of_processes_that_are_gone_are_removed() {
+        let home = tempfile::tempdir().expect("a directory can be made");
+        let groups = [format!("weir-{}", u32::MAX), format!("weir-{}", std::process::id())];
+        let others = ["weir-try".to_string(), "other-1".to_string()];
+        for name in groups.iter().chain(&others) {
+            fs::create_dir(home.path().join(name)).expect("it can be made");
+        }
+        remove_abandoned(home.path());
+        let is_there = |name: &String| home.path().join(name).exists();
+        assert_eq!(groups.each_ref().map(is_there), [false, true]);
+        assert!(others.iter().all(is_there), "those are none of ours");
+    }
 }

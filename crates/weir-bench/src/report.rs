@@ -34,7 +34,8 @@ pub const COLUMNS: &[(&str, &str)] = &[
     ),
     (
         "mean.us max.us",
-        "latency of commits and queries, microseconds; p99 is what 99 % don't exceed",
+        "latency of commits and queries, microseconds; p99 is what 99 % don't exceed. At a given rate, what is \
+         due while an earlier commit runs waits from then on, and what is left out for it until it ended",
     ),
 ];
 
@@ -62,7 +63,7 @@ impl Cell {
         Cell { text: format!("{value:.decimals$}"), value: Some(value) }
     }
 
-    fn optional(value: Option<f64>) -> Self {
+    pub(crate) fn optional(value: Option<f64>) -> Self {
         value.map_or("-".into(), |value| Cell::number(value, 0))
     }
 }

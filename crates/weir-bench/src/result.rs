@@ -170,8 +170,11 @@ impl Background {
         took: Duration,
         commits_lost: u64,
     ) -> Self {
-        let seconds = time.min(took).max(inserts.last_end).as_secs_f64();
-        let rate_done = inserts.done() as f64 / seconds.max(1e-9);
+        let done = inserts.done() as f64;
+        // The last commit has its turn to the end of it, though it may be done sooner.
+        let turns = done / rate_asked;
+        let seconds = time.min(took).max(inserts.last_end).as_secs_f64().max(turns);
+        let rate_done = done / seconds.max(1e-9);
         Background { rate_asked, rate_done, held: rate_done >= HELD * rate_asked, commits_lost }
     }
 }
@@ -229,6 +232,10 @@ impl Measured {
         self.usage.cpu_us.saturating_sub(self.client_cpu_us)
     }
 }
+
+/// A sample of a shorter time than this gives no rates: one that makes up for a late one is of the few
+/// microseconds since that.
+pub const SAMPLE_SECONDS_MIN: f64 = 0.2;
 
 /// One second of a step.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -319,6 +326,9 @@ mod tests {
         let stalled = background(&[1, 500, 1000, 4000]);
         assert_eq!((stalled.rate_done, stalled.held), (50.0, false));
         assert_eq!(background(&[]).rate_done, 0.0);
+        // Five turns of half a second, of which the last begins at the end.
+        let last = background(&[1, 500, 1000, 1500, 2000]);
+        assert_eq!((last.rate_done, last.held), (100.0, true));
         assert_eq!(held.to_string(), "100 of the 100 rows per second asked for");
         let stalled = Background { commits_lost: 2, ..stalled };
         let told = "only 50 of the 100 rows per second asked for, 2 commits left out";

@@ -312,7 +312,10 @@ impl Runner<'_> {
             let took = Duration::from_secs_f64(phase.measured.seconds);
             let time = step.seconds.map_or(took, Duration::from_secs);
             let lost = phase.results.iter().map(|written| written.commits_lost).sum();
-            result.background = Some(Background::of(&series, rate, time, took, lost));
+            let background = Background::of(&series, rate, time, took, lost);
+            let rate_mean = background.rate_done;
+            result.inserts = result.inserts.map(|inserts| Throughput { rate_mean, ..inserts });
+            result.background = Some(background);
         }
         result
     }

@@ -79,6 +79,17 @@ impl Recorder {
         self.current_ns.saturating_record(latency.as_nanos() as u64);
     }
 
+    /// Adds `times` operations that were due and left out: each waited for `latency` until the last one that was
+    /// recorded ended.
+    pub fn left_out(&mut self, latency: Duration, times: u64) {
+        self.current_ns.saturating_record_n(latency.as_nanos() as u64, times);
+    }
+
+    /// When the last one ended, since the start.
+    pub fn end(&self) -> Duration {
+        self.end
+    }
+
     fn begin_second(&mut self, second: usize) {
         assert!(second > self.current, "operations are recorded in the order in which they end");
         self.distributions.resize(self.current, Distribution::default());
@@ -151,13 +162,9 @@ impl Series {
         self.cells.iter().map(|cell| cell.done).sum()
     }
 
-    /// The rates of all whole seconds in which every client was at work; when there is none, the mean
-    /// rate as the only one.
+    /// The rates of all whole seconds in which every client was at work.
     pub fn rates(&self) -> Vec<f64> {
         let whole = self.first_end.as_secs() as usize;
-        if whole == 0 {
-            return vec![self.mean()];
-        }
         let cell = |second| self.cells.get(second).copied().unwrap_or_default();
         (0..whole).map(|second| cell(second).done as f64).collect()
     }
@@ -202,7 +209,7 @@ fn percentile_99(mut pairs: Vec<(u64, u64)>) -> u64 {
 /// Latencies of commits or queries, in microseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
-    /// How many were measured.
+    /// How many were measured; at a given rate also those that were due and left out.
     pub count: u64,
     /// Mean.
     pub mean_us: f64,
@@ -252,11 +259,11 @@ mod tests {
     }
 
     #[test]
-    fn shorter_than_a_second_gives_the_mean() {
+    fn shorter_than_a_second_has_a_mean_and_no_whole_second() {
         let start = Instant::now();
         let series = Series::merge([&recorder(start, &[(0, 250, 10)])]);
-        assert_eq!(series.rates(), [40.0]);
-        assert!(Series::merge([]).rates() == [0.0]);
+        assert_eq!((series.mean(), series.rates()), (40.0, Vec::new()));
+        assert!(Series::merge([]).rates().is_empty());
     }
 
     #[test]
@@ -277,6 +284,16 @@ mod tests {
         assert_eq!(series.cells[3], Cell::default());
         near(4, 100);
         assert_eq!(series.latency().count, 201);
+    }
+
+    #[test]
+    fn what_was_left_out_has_waited_and_is_not_done() {
+        let mut recorder = recorder(Instant::now(), &[(0, 1, 50), (100, 2100, 50)]);
+        (0..19).for_each(|slot| recorder.left_out(Duration::from_millis(1900 - 100 * slot), 1));
+        let series = Series::merge([&recorder]);
+        let latency = series.latency();
+        assert_eq!((series.done(), latency.count), (100, 21));
+        assert!(latency.p50_us > 900_000.0 && latency.max_us == 2_000_000.0, "{latency:?}");
     }
 
     #[test]

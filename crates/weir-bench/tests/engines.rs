@@ -297,8 +297,14 @@ fn a_step_that_falls_behind_its_rate_tells_what_it_left_out() {
     let behind = background(1);
     assert_eq!(behind.rate_asked, 2e6, "of two clients");
     assert!(!behind.held && behind.commits_lost > 0, "{behind}");
+    let inserts = run.steps[1].inserts.unwrap();
+    let (commits, count) = (inserts.total, inserts.latency.count);
+    let lost = count - commits;
+    assert!(lost > behind.commits_lost / 2 && lost <= behind.commits_lost, "{lost} waited");
     let kept = background(2);
     assert!(kept.held && kept.commits_lost == 0, "{kept}");
+    let told = run.steps[2].inserts.unwrap().rate_mean;
+    assert!(told <= kept.rate_asked, "{told}: the last turn counts to its end");
     assert_eq!(weir_bench::report::missed(&run), [format!("l.i1@1M: {behind}")]);
 }
 

@@ -23,7 +23,8 @@ pub struct Sysbench {
     #[arg(long, value_delimiter = ',', default_value = "weir,innodb")]
     servers: Vec<ServerSpec>,
 
-    /// Tests, in order
+    /// Tests, in order: those of sysbench that run on one set of tables, without oltp_delete, which empties
+    /// them. Rows are drawn evenly (--rand-type=uniform), not most from few rows as is sysbench's default
     #[arg(
         long,
         value_delimiter = ',',

@@ -226,9 +226,9 @@ impl Sim {
                 return usage(format!("{flag} {bytes}: {least}"));
             }
         }
-        // Below this the model's ticks are too coarse for the log.
+        // The capacities that are advised on are checked when the rate that they allow is known.
         let lap = self.redo as f64 / (self.rate as f64 * self.redo_per_row as f64);
-        if lap < 2.0 && !self.advise {
+        if lap < advise::LAP_SECONDS_MIN && !self.advise {
             return usage(format!(
                 "the redo log is filled in {lap:.1} s: take a larger --redo or a lower --rate"
             ));
@@ -319,11 +319,17 @@ fn percent(share: f64) -> String {
 
 /// The table of `--advise`.
 fn advice(setup: &Setup, kind: WorkloadKind) -> Result<String> {
-    let rows = advise::advise(setup).map_err(|advise::TooFar| {
-        Usage(
-            "data and log are so many times the memory that it would take days: take more --memory"
-                .into(),
-        )
+    let rows = advise::advise(setup).map_err(|why| {
+        let message = match why {
+            advise::Unadvised::TooFar => {
+                "data and log are so many times the memory that it would take days: take more --memory"
+            }
+            advise::Unadvised::TooFast => {
+                "a redo log as large as the data is filled in less than 2 s: take a lower --rate or \
+                 --redo-per-row"
+            }
+        };
+        Usage(message.into())
     })?;
     let mut table = TextTable::new(&[
         "redo",
@@ -356,9 +362,10 @@ fn advice(setup: &Setup, kind: WorkloadKind) -> Result<String> {
     Ok(format!(
         "{} on {}: {} op/s wanted of {} bytes of redo, memory {}\n\n{}\n\
          Take {}: twice as much saves less than {:.0} % of the bytes written, or costs throughput, or is\n\
-         more than the data. `device` is the part of what the device can do that pages take. After a\n\
-         crash, `redo to read` is read and `pages to redo` are brought up to date; `reading them` is the\n\
-         device's time for it. Pages are counted uncompressed.\n",
+         more than the data, or pages take less than {:.0} % of the device by now. `device` is the part of\n\
+         what the device can do that pages take. After a crash, `redo to read` is read and `pages to redo`\n\
+         are brought up to date; `reading them` is the device's time for it. Pages are counted\n\
+         uncompressed.\n",
         kind.name(),
         setup.device.name,
         setup.workload.rate,
@@ -367,6 +374,7 @@ fn advice(setup: &Setup, kind: WorkloadKind) -> Result<String> {
         table.render(&[""]),
         format_bytes(advised.redo_bytes),
         100.0 * advise::ENOUGH,
+        100.0 * advise::IDLE,
     ))
 }
 

@@ -78,8 +78,9 @@ const PAGES_SECONDS: f64 = 0.5;
 #[derive(Debug, Clone, Default)]
 pub struct Governor {
     log_rate: LogRate,
-    /// The largest age that is kept to now.
+    /// The largest age that is kept to now, and by how much it shrinks per second at least.
     age_max: Option<f64>,
+    shrinks: f64,
     /// Headroom as a share of the largest age; 0 before the first plan.
     headroom: f64,
     /// Pages per second that deadlines asked for.
@@ -117,8 +118,10 @@ impl Governor {
         let before = self.age_max.map_or(asked, |before| before.min(free));
         let even = self.log_rate_max.filter(|max| max.is_finite());
         let spare = even.map_or(rates.slow(), |even| SHRINK_SHARE * even - rates.slow());
-        let fall = spare.max(before / SHRINK_SECONDS) * load.seconds;
+        self.shrinks = self.shrinks.max((before - asked) / SHRINK_SECONDS);
+        let fall = spare.max(self.shrinks) * load.seconds;
         let now = asked.max(before - fall);
+        self.shrinks = if now > asked { self.shrinks } else { 0.0 };
         self.age_max = Some(now);
         now
     }
@@ -205,7 +208,7 @@ impl Governor {
     /// Pages per second for the dirty limit's sake, given those written anyway; and the rate at which
     /// pages may become dirty.
     fn dirty_limit(&mut self, load: &Load, written: f64) -> (f64, f64) {
-        let limit = load.dirty_limit as f64;
+        let limit = load.dirty_limit.max(1) as f64;
         let dirty = load.dirty_pages as f64;
         let dirtying = self.dirtying.observe(load.dirtied as f64, load.seconds);
         let urgency = (dirty / limit - DIRTY_FROM) / (DIRTY_FULL - DIRTY_FROM);
@@ -265,6 +268,10 @@ impl Policy for Governor {
         let (dirty_limit_rate, dirty_rate_max) = self.dirty_limit(load, written);
         self.log_rate_max = Some(log_rate_max);
         self.dirty_rate_max = Some(dirty_rate_max);
+        let rates_asked = [deadline_rate, dirty_limit_rate, free_frame_rate];
+        assert!(rates_asked.iter().all(|rate| rate.is_finite()), "{rates_asked:?} for {load:?}");
+        let most = [log_rate_max, dirty_rate_max];
+        assert!(most.iter().all(|rate| *rate >= 0.0), "{most:?} for {load:?}");
         Plan {
             deadline_rate,
             dirty_limit_rate,

@@ -164,11 +164,6 @@ impl DirtyHistogram {
             out.push((bucket.first, sum));
         }
     }
-
-    /// `(first LSN, pages)` of each bucket, oldest first.
-    pub fn buckets(&self) -> impl DoubleEndedIterator<Item = (u64, u64)> + '_ {
-        self.buckets.iter().map(|b| (b.first, b.pages))
-    }
 }
 
 #[cfg(test)]

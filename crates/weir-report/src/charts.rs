@@ -198,10 +198,21 @@ pub const CHARTS: &[Chart] = &[
         id: "device-bytes",
         title: "Device throughput",
         unit: "MiB/s",
-        about: "Bytes read from and written to files: log, pages and page map.",
+        about: "Bytes that the engine's process read from and wrote to the device, as the kernel counts them: the measure of \
+                rMB/s and wMB/s in the tables.",
         benchmark: None,
         shape: Shape::Lines,
         lines: &[line("device_read_mib", "read", 1), line("device_write_mib", "written", 2)],
+        overlay: false,
+    },
+    Chart {
+        id: "engine-bytes",
+        title: "Bytes read and written, by the engine's count",
+        unit: "MiB/s",
+        about: "Bytes of its requests to files: log, pages and page map.",
+        benchmark: None,
+        shape: Shape::Lines,
+        lines: &[line("engine_read_mib", "read", 1), line("engine_write_mib", "written", 2)],
         overlay: false,
     },
     Chart {

@@ -10,13 +10,14 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use weir_bench::Run;
-use weir_bench::result::{Measured, Second, StepResult};
+use weir_bench::result::{Measured, SAMPLE_SECONDS_MIN, Second, StepResult};
+use weir_bench::step::StepKind;
 use weir_bench::tpcc;
 
 const MIB: f64 = 1048576.0;
 const PAGE_MIB: f64 = 16384.0 / MIB;
 /// A second of which less was measured has no rates, unless it is its step's only one.
-const PART_MIN: f64 = 0.2;
+const PART_MIN: f64 = SAMPLE_SECONDS_MIN;
 
 /// A step's place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -98,7 +99,8 @@ impl Timeline {
                 let only = series.len() == 1;
                 let part = (measured.seconds - number as f64).clamp(0.0, 1.0);
                 let part = if part < PART_MIN && !only { 0.0 } else { part };
-                let sampled = if part == 0.0 { 0.0 } else { second.sample_seconds };
+                let is_short = second.sample_seconds < PART_MIN && !only;
+                let sampled = if part == 0.0 || is_short { 0.0 } else { second.sample_seconds };
                 let context = Context { second, before, sampled, is_seen: !measured.unseen };
                 self.push(at, operations(second, part).into_iter().chain(context.values()));
                 (at, before) = (at + 1, Some(&second.engine));
@@ -151,7 +153,9 @@ fn second_of(second: &tpcc::document::Second, length: f64) -> Second {
         query_us_99: second.latency_us_99,
         query_us_max: second.latency_us_max,
         usage: second.usage,
-        sample_seconds: (length - f64::from(second.second)).clamp(0.0, 1.0),
+        sample_seconds: second
+            .sample_seconds
+            .unwrap_or((length - f64::from(second.second)).clamp(0.0, 1.0)),
         resident_bytes: second.resident_bytes,
         engine: second.engine_figures.clone(),
         ..Second::default()
@@ -185,7 +189,7 @@ fn ms_99(ended: u64, us: u64, counted: f64) -> Option<f64> {
 fn of_step(step: &StepResult, second: &Second, counted: f64) -> Values {
     let rate = |shown: bool, count| rate_of(count, counted).filter(|_| shown);
     // The creation of indexes inserts rows, but nobody counts them by the second.
-    let inserts = step.inserts.is_some_and(|inserts| inserts.rate_99.is_some());
+    let inserts = step.inserts.is_some() && step.step.kind != StepKind::CreateIndexes;
     vec![
         ("inserts", rate(inserts, second.inserts)),
         ("queries", rate(step.queries.is_some(), second.queries)),
@@ -241,10 +245,6 @@ impl Context<'_> {
             let rate = (self.sampled > 0.0).then(|| count / self.sampled);
             rate.and_then(|rate| self.seen(rate))
         };
-        // Where the engine doesn't count, the kernel does.
-        let process = |own: Option<f64>, bytes: u64| {
-            if self.second.engine.contains_key("disk_reads") { own } else { sampled(bytes as f64) }
-        };
         let mib = |bytes: Option<f64>| bytes.map(|bytes| bytes / MIB);
         let ms = |us: Option<f64>| us.map(|us| us / 1000.0);
         vec![
@@ -254,8 +254,10 @@ impl Context<'_> {
             ("written_checkpoint", rate("pages_written_checkpoint")),
             ("written_shutdown", rate("pages_written_shutdown")),
             ("redo_mib", mib(self.rate("lsn_current", None))),
-            ("device_read_mib", mib(process(rate("disk_read_bytes"), usage.read_bytes))),
-            ("device_write_mib", mib(process(rate("disk_write_bytes"), usage.write_bytes))),
+            ("device_read_mib", mib(sampled(usage.read_bytes as f64))),
+            ("device_write_mib", mib(sampled(usage.write_bytes as f64))),
+            ("engine_read_mib", mib(rate("disk_read_bytes"))),
+            ("engine_write_mib", mib(rate("disk_write_bytes"))),
             ("device_reads", rate("disk_reads")),
             ("device_writes", rate("disk_writes")),
             ("device_syncs", rate("disk_syncs")),
@@ -336,7 +338,9 @@ mod tests {
     fn a_part_of_a_second_counts_for_what_it_is() {
         let engine = [("pages_written_deadline".to_string(), 50.0)].into();
         let second = Second { inserts: 500, engine, sample_seconds: 0.5, ..Second::default() };
-        let values = values_of(&step(), &second, 0.5);
+        let mut short = step();
+        short.inserts = short.inserts.map(|inserts| Throughput { rate_99: None, ..inserts });
+        let values = values_of(&short, &second, 0.5);
         assert_eq!(get(&values, "inserts"), Some(1000.0));
         assert_eq!(get(&values, "written_deadline"), Some(100.0));
         assert_eq!(get(&values_of(&step(), &second, 0.0), "inserts"), None);
@@ -373,7 +377,24 @@ mod tests {
         for column in ["resident", "cpu", "device_read_mib", "device_write_mib"] {
             assert_eq!(get(&values(&seen), column), None, "{column}");
         }
-        assert_eq!(get(&values(&told), "device_read_mib"), Some(1.0), "the engine tells");
+        assert_eq!(get(&values(&told), "device_read_mib"), None, "nor by the engine's count");
+        assert_eq!(get(&values(&told), "engine_read_mib"), Some(1.0), "it has a chart of its own");
+    }
+
+    #[test]
+    fn what_the_device_does_is_measured_alike_for_all_engines() {
+        let usage = weir_bench::accounting::Usage {
+            read_bytes: 3 << 20,
+            write_bytes: 2 << 20,
+            ..Default::default()
+        };
+        let engine = ["disk_reads", "disk_read_bytes", "disk_write_bytes"];
+        let engine = engine.map(|name| (name.to_string(), 9.0 * MIB)).into();
+        let second = Second { usage, engine, sample_seconds: 1.0, ..Second::default() };
+        let values = values_of(&step(), &second, 1.0);
+        assert_eq!(get(&values, "device_read_mib"), Some(3.0));
+        assert_eq!(get(&values, "device_write_mib"), Some(2.0));
+        assert_eq!(get(&values, "engine_write_mib"), Some(9.0));
     }
 
     #[test]
@@ -397,6 +418,28 @@ mod tests {
         let segments: Vec<_> = timeline.segments.iter().map(|s| (s.from, s.len)).collect();
         assert_eq!(segments, [(0, 2), (2, 2)]);
         assert!(!timeline.columns.contains_key("inserts"), "those are the Insert Benchmark's");
+    }
+
+    #[test]
+    fn samples_that_make_up_for_a_late_one_give_no_rates() {
+        let second = |second, waits: f64, sample_seconds| Second {
+            second,
+            inserts: 5,
+            engine: [("log_waits".to_string(), waits)].into(),
+            sample_seconds,
+            ..Second::default()
+        };
+        let mut step = step();
+        step.measured.seconds = 4.0;
+        step.series = vec![
+            second(0, 1.0, 1.0),
+            second(1, 5.0, 2.0),
+            second(2, 7.0, 0.0001),
+            second(3, 8.0, 1.0),
+        ];
+        let timeline = Timeline::of(&Run { steps: vec![step], ..run(serde_json::Value::Null) });
+        assert_eq!(timeline.columns["waits_log"], [Some(1.0), Some(2.0), None, Some(1.0)]);
+        assert_eq!(timeline.columns["inserts"], [Some(5.0); 4], "clients count for themselves");
     }
 
     #[test]

@@ -92,6 +92,8 @@ struct Batch {
     issued: f64,
     pages: f64,
     left: f64,
+    /// Whether their frames are free once they are written.
+    frees: bool,
     /// LSN from which the log is needed until it is done.
     oldest: u64,
 }
@@ -177,15 +179,24 @@ impl Device {
 
     /// Issues a batch; the log is needed from `oldest` on until it is done.
     pub fn issue(&mut self, pages: f64, oldest: u64) {
+        self.push(pages, oldest, false);
+    }
+
+    /// The same of pages whose frames are free once they are written.
+    pub fn issue_leaving(&mut self, pages: f64, oldest: u64) {
+        self.push(pages, oldest, true);
+    }
+
+    fn push(&mut self, pages: f64, oldest: u64, frees: bool) {
         if pages > 0.0 {
-            self.queue.push_back(Batch { issued: self.now, pages, left: pages, oldest });
+            self.queue.push_back(Batch { issued: self.now, pages, left: pages, frees, oldest });
             self.queued += pages;
         }
     }
 
-    /// Does what the tick allows. Returns the pages that were written.
-    pub fn work(&mut self) -> f64 {
-        let mut done = 0.0;
+    /// Does what the tick allows. Returns the pages that were written, and how many frames that frees.
+    pub fn work(&mut self) -> (f64, f64) {
+        let (mut done, mut freed) = (0.0, 0.0);
         while let Some(batch) = self.queue.front_mut()
             && self.budget > 0.0
         {
@@ -193,6 +204,7 @@ impl Device {
             self.budget -= part;
             batch.left -= part;
             done += part;
+            freed += if batch.frees { part } else { 0.0 };
             if batch.left <= 1e-9 {
                 let latency = self.now - batch.issued + self.model.latency;
                 self.untold += batch.pages;
@@ -202,7 +214,7 @@ impl Device {
             }
         }
         self.queued = (self.queued - done).max(0.0);
-        done
+        (done, freed)
     }
 
     /// Ends a tick in which the writer had to wait for the queue or not.
@@ -245,7 +257,7 @@ mod tests {
                 device.begin(0.02);
                 let room = device.room();
                 device.issue(room, 0);
-                done += device.work();
+                done += device.work().0;
                 device.end(0.02, true);
             }
             assert!((done / 1000.0 / rate - 1.0).abs() < 0.1, "{name}: {}", done / 1000.0);
@@ -262,7 +274,7 @@ mod tests {
         device.issue(15.0, 5);
         assert_eq!(device.readable(), 10.0);
         device.read(10.0);
-        assert_eq!(device.work(), 10.0);
+        assert_eq!(device.work(), (10.0, 0.0));
         assert_eq!((device.queued(), device.oldest()), (5.0, Some(5)));
     }
 }

@@ -43,6 +43,8 @@ pub struct Pages {
     buckets: VecDeque<Bucket>,
     bucket_bytes: u64,
     frames: f64,
+    /// Frames whose pages are being written and leave then.
+    leaving: f64,
     keeps_size: bool,
 }
 
@@ -74,6 +76,7 @@ impl Pages {
             buckets: VecDeque::new(),
             bucket_bytes: (age_max / BUCKETS).max(1),
             frames: frames as f64,
+            leaving: 0.0,
             keeps_size: workload.keeps_size,
         };
         for area in &workload.areas {
@@ -107,7 +110,17 @@ impl Pages {
 
     /// Frames that hold nothing.
     pub fn free(&self) -> f64 {
-        self.frames - self.areas.iter().map(|a| a.clean + a.dirty).sum::<f64>()
+        self.frames - self.leaving - self.areas.iter().map(|a| a.clean + a.dirty).sum::<f64>()
+    }
+
+    /// Frames whose pages are being written and leave then.
+    pub fn leaving(&self) -> f64 {
+        self.leaving
+    }
+
+    /// So many pages that leave have been written.
+    pub fn written(&mut self, pages: f64) {
+        self.leaving = (self.leaving - pages).max(0.0);
     }
 
     /// What the next operations cost, if they are not too many.
@@ -202,7 +215,8 @@ impl Pages {
         (pages - left.max(0.0), oldest)
     }
 
-    /// Frees up to `wanted` frames of the coldest pages, writing at most `writes` dirty ones.
+    /// Frees up to `wanted` frames of the coldest pages, writing at most `writes` dirty ones, whose frames
+    /// are free when that is told ([`Pages::written`]).
     pub fn free_coldest(&mut self, wanted: f64, writes: f64) -> Freed {
         let mut freed = Freed::default();
         for at in self.coldest_first() {
@@ -225,6 +239,7 @@ impl Pages {
                 let share = dirty / a.dirty;
                 a.dirty -= dirty;
                 freed.written += dirty;
+                self.leaving += dirty;
                 self.buckets.iter_mut().for_each(|b| b.dirty[at] *= 1.0 - share);
             }
         }
@@ -317,5 +332,14 @@ mod tests {
         let freed = pages.free_coldest(100.0, 0.5);
         assert!((freed.clean + freed.written - 100.0).abs() < 1e-6);
         assert!(freed.written <= 0.5);
+        let free = pages.free();
+        let freed = pages.free_coldest(1e6, 1e6);
+        assert!(freed.written > 0.0 && pages.leaving() >= freed.written);
+        assert!(
+            (pages.free() - free - freed.clean).abs() < 1e-6,
+            "those written are held until then"
+        );
+        pages.written(freed.written);
+        assert!((pages.free() - free - freed.clean - freed.written).abs() < 1e-6);
     }
 }

@@ -28,6 +28,8 @@ pub struct Setup {
     pub seconds: u32,
     /// It ends when so many operations are done.
     pub operations_max: f64,
+    /// It ends when so many times the redo has been written that the age was at most.
+    pub laps_max: f64,
     /// Seconds at the start that summaries leave out.
     pub warm_up_seconds: u32,
     /// Length of a tick.
@@ -91,6 +93,7 @@ impl Setup {
             contention: 0.0,
             seconds: 3600,
             operations_max: f64::INFINITY,
+            laps_max: f64::INFINITY,
             warm_up_seconds: 1200,
             tick_seconds: 0.02,
             slowdown: None,
@@ -124,7 +127,7 @@ pub fn simulate(setup: &Setup, choice: &PolicyChoice) -> Run {
     let mut server = Server::new(setup, choice, policy);
     let ticks = (1.0 / setup.tick_seconds).round().max(1.0) as u32;
     let mut seconds = Vec::with_capacity(setup.seconds as usize);
-    let mut operations = 0.0;
+    let (mut operations, mut age_max) = (0.0, 0u64);
     for second in 0..setup.seconds {
         let slow = setup.slowdown.filter(|&(from, to, _)| (from..to).contains(&second));
         server.device.speed = slow.map_or(1.0, |(_, _, speed)| speed);
@@ -137,7 +140,10 @@ pub fn simulate(setup: &Setup, choice: &PolicyChoice) -> Run {
         sum.stalled /= f64::from(ticks);
         seconds.push(sum);
         operations += sum.operations;
-        if operations >= setup.operations_max && second >= setup.warm_up_seconds {
+        age_max = age_max.max(sum.age);
+        let lapped = server.log_end - LOG_BEGIN >= setup.laps_max * age_max as f64;
+        let done = operations >= setup.operations_max || lapped;
+        if done && second >= setup.warm_up_seconds {
             break;
         }
     }
@@ -215,7 +221,8 @@ impl<'a> Server<'a> {
     fn tick(&mut self, time: f64, seconds: f64, sum: &mut Second) {
         self.device.begin(seconds);
         self.operate(time, seconds, sum);
-        let written = self.device.work();
+        let (written, freed) = self.device.work();
+        self.pages.written(freed);
         let possible = self.setup.device.pages_per_second * seconds;
         self.busy += (written / possible - self.busy) * seconds.min(1.0);
         self.write(seconds, sum);
@@ -318,7 +325,7 @@ impl<'a> Server<'a> {
 
     /// The free-frame provider. Policies without a budget for it write whatever is in its way.
     fn free_frames(&mut self, seconds: f64, room: &mut f64, full: &mut bool, sum: &mut Second) {
-        let missing = self.free_target as f64 - self.pages.free();
+        let missing = self.free_target as f64 - self.pages.free() - self.pages.leaving();
         if missing <= 0.0 {
             return;
         }
@@ -326,7 +333,7 @@ impl<'a> Server<'a> {
         *full |= budget > *room;
         let oldest = self.pages.oldest().unwrap_or(u64::MAX);
         let freed = self.pages.free_coldest(missing, budget.min(*room));
-        self.device.issue(freed.written, oldest);
+        self.device.issue_leaving(freed.written, oldest);
         *room -= freed.written;
         self.freed += freed.written;
         sum.written[2] += freed.written;

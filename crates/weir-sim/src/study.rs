@@ -170,9 +170,8 @@ fn compare_redo_sizes(outcome: &mut Outcome) {
         format!("{device} {memory} {innodb:.2}x (governor {governor:.2}x)")
     });
     let text = text.collect::<Vec<_>>().join(", ");
-    let says = |yes: bool| if yes { "the same" } else { "not so" };
-    let [slow, slow_small, fast, fast_small] = gains.map(|(innodb, _)| innodb);
-    let faster = [slow, slow_small, fast, fast_small].iter().all(|&gain| gain >= 0.995);
+    let gains = gains.map(|(innodb, _)| innodb);
+    let [slow, slow_small, fast, _] = gains;
     let labels = |redo| outcome.runs.iter().find(|(l, _)| *l == label("slow-ssd", true, redo));
     let kb = |redo| written_kb(&labels(redo).expect("it was run").1);
     let doubled = 2.0 * kb(4);
@@ -184,20 +183,44 @@ fn compare_redo_sizes(outcome: &mut Outcome) {
     );
     outcome.finding(
         "a larger redo log improves throughput",
-        format!("{}: 32 GB against 4 GB: {text}", says(faster)),
+        format!("{}: 32 GB against 4 GB: {text}", how_many(&gains)),
     );
     outcome.finding(
         "it helps more on slower storage",
-        format!("{}: {slow:.2}x against {fast:.2}x cached", says(slow >= fast)),
+        format!("{}: {slow:.2}x against {fast:.2}x cached", how_more(slow, fast)),
     );
     outcome.finding(
         "it can help more when all is cached",
         format!(
             "{}: {slow:.2}x against {slow_small:.2}x on the slow SSD",
-            says(slow >= slow_small)
+            how_more(slow, slow_small)
         ),
     );
     outcome.finding("14 KB written per row", written);
+}
+
+/// Less than this share of a rate is no difference.
+const NOTABLE: f64 = 0.02;
+
+/// In how many cases there was a gain.
+fn how_many(gains: &[f64]) -> String {
+    let gained = gains.iter().filter(|&&gain| gain >= 1.0 + NOTABLE).count();
+    let lost = gains.iter().filter(|&&gain| gain <= 1.0 - NOTABLE).count();
+    match (gained, lost) {
+        (0, _) => "not so".into(),
+        (all, 0) if all == gains.len() => "the same".into(),
+        (some, 0) => format!("so in {some} of {}, no difference in the others", gains.len()),
+        (some, lost) => format!("so in {some} of {}, worse in {lost}", gains.len()),
+    }
+}
+
+/// Whether `more` is the greater gain.
+fn how_more(more: f64, less: f64) -> &'static str {
+    match more / less {
+        times if times >= 1.0 + NOTABLE => "the same",
+        times if times <= 1.0 - NOTABLE => "not so",
+        _ => "no difference",
+    }
 }
 
 fn dirty_limit(bench: &mut Bench) -> Outcome {
@@ -320,6 +343,16 @@ mod tests {
             let governor = outcome.summary(limit, "governor");
             assert!(governor.dirty_max <= share, "{governor:?}");
         }
+    }
+
+    #[test]
+    fn what_makes_no_difference_is_no_gain() {
+        assert_eq!(how_many(&[1.5, 1.02]), "the same");
+        assert_eq!(how_many(&[1.0, 1.5, 1.01]), "so in 1 of 3, no difference in the others");
+        assert_eq!(how_many(&[0.9, 1.5]), "so in 1 of 2, worse in 1");
+        assert_eq!(how_many(&[0.995, 1.0]), "not so");
+        let more = [(1.5, 1.2), (1.0, 1.0), (1.0, 1.2)].map(|(more, less)| how_more(more, less));
+        assert_eq!(more, ["the same", "no difference", "not so"]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// A TCP address or the path of a Unix socket.
@@ -11,7 +11,7 @@ use std::str::FromStr;
 /// |---|---|
 /// | `9104`, `:9104`, `localhost:9104` | that port of the loopback interface; port 0: any free one |
 /// | `10.1.2.3:9104`, `[::1]:9104` | that address |
-/// | `unix:FILE`, or anything with a `/` | a Unix socket |
+/// | `unix:FILE`, anything with a `/`, or the name of a file that is there | a Unix socket |
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
     /// TCP.
@@ -43,7 +43,8 @@ impl FromStr for Address {
         if let Ok(port) = port.parse::<u16>() {
             return Ok(Address::loopback(port));
         }
-        if text.contains('/') && !text.contains("://") {
+        let is_path = text.contains('/') && !text.contains("://");
+        if is_path || Path::new(text).exists() {
             return Ok(Address::Unix(text.into()));
         }
         Err(AddressError(text.to_string()))
@@ -99,6 +100,7 @@ mod tests {
         assert_eq!(read("[::1]:80"), "[::1]:80");
         assert_eq!(read("/run/weir.sock"), "unix:/run/weir.sock");
         assert_eq!(read("unix:weir.sock"), "unix:weir.sock");
+        assert_eq!(read("Cargo.toml"), "unix:Cargo.toml", "a file that is there");
     }
 
     #[test]

@@ -25,8 +25,10 @@ const REQUEST_BYTES_MAX: usize = 8 << 10;
 const HEADERS_MAX: usize = 64;
 /// How long a connection may take in all.
 const DEADLINE: Duration = Duration::from_secs(2);
-/// How long one read or write waits before the thread looks whether it is to end.
+/// How long one write waits before the thread looks whether it is to end.
 const SLICE: Duration = Duration::from_millis(100);
+/// How long others wait for who has not sent its request yet.
+const PATIENCE: Duration = Duration::from_millis(25);
 
 /// A running endpoint; dropping it ends it.
 pub struct Server {
@@ -174,28 +176,26 @@ fn answer(
     ending: &AtomicBool,
     figures: &dyn Fn() -> Vec<Figure>,
 ) -> io::Result<()> {
+    stream.set_timeout(PATIENCE)?;
+    let began = Instant::now();
+    let go_on = || began.elapsed() < DEADLINE && !ending.load(Ordering::Acquire);
+    let makes_way = || began.elapsed() >= PATIENCE && listener.is_wanted();
+    let may_read = || go_on() && !makes_way();
+    let Some(request) = read_request(stream, &may_read)? else { return Ok(()) };
     stream.set_timeout(SLICE)?;
-    let deadline = Instant::now() + DEADLINE;
-    let go_on = || Instant::now() < deadline && !ending.load(Ordering::Acquire);
-    let others_wait = || listener.is_wanted();
-    let Some(request) = read_request(stream, &go_on, &others_wait)? else { return Ok(()) };
     let response = respond(&request, figures);
     write_all(stream, response.as_bytes(), &go_on)
 }
 
-/// Reads to the end of the head; `None` when time is up or the other end closed, or has sent nothing and others wait.
+/// Reads to the end of the head; `None` when it may go on no longer, or the other end closed.
 fn read_request(
     stream: &mut dyn Stream,
-    go_on: &dyn Fn() -> bool,
-    others_wait: &dyn Fn() -> bool,
+    may_read: &dyn Fn() -> bool,
 ) -> io::Result<Option<Vec<u8>>> {
     let mut request = Vec::new();
     let mut part = [0; 1024];
-    while go_on() {
+    while may_read() {
         let read = match stream.read(&mut part) {
-            Err(error) if is_slow(&error) && request.is_empty() && others_wait() => {
-                return Ok(None);
-            }
             Err(error) if is_slow(&error) => continue,
             read => read?,
         };

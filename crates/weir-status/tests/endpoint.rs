@@ -79,6 +79,30 @@ fn who_says_nothing_does_not_keep_it_from_ending() {
     assert!(gone.to_string().contains("status_listen"));
 }
 
+/// Whether figures can be had within `seconds` behind `count` connections that sent `part` and no more.
+fn is_answered_behind(count: usize, part: &str, seconds: u64) -> bool {
+    let (server, address) = server();
+    let connect = |_| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(part.as_bytes()).unwrap();
+        stream
+    };
+    let others: Vec<_> = (0..count).map(connect).collect();
+    let answer = fetch(server.address(), Duration::from_secs(seconds));
+    drop(others);
+    answer.is_ok()
+}
+
+#[test]
+fn who_has_sent_half_a_request_makes_way() {
+    assert!(is_answered_behind(6, "GET /metrics HT", 5));
+}
+
+#[test]
+fn many_that_say_nothing_make_way() {
+    assert!(is_answered_behind(60, "", 4));
+}
+
 #[test]
 fn a_socket_is_private_replaced_when_abandoned_and_removed() {
     use std::os::unix::fs::PermissionsExt;

@@ -21,6 +21,7 @@ use super::kv::{KvSession, Store};
 use crate::engine::{Durability, Engine, EngineInfo, EngineOptions, Index, Session};
 use crate::error::{Error, Result};
 use crate::every_second::EverySecond;
+use crate::quantity::format_bytes;
 use crate::row::Secondary;
 
 const NAME: &str = "wiredtiger";
@@ -160,6 +161,20 @@ impl Drop for WtSession {
     }
 }
 
+/// The most that WiredTiger takes as the size of log after which it makes a checkpoint.
+const LOG_BYTES_MAX: u64 = 2 << 30;
+
+fn notes(redo_bytes: u64) -> Vec<String> {
+    let mut notes = vec!["WiredTiger also uses the page cache, beyond the memory limit".into()];
+    if redo_bytes > LOG_BYTES_MAX {
+        let (most, asked) = (format_bytes(LOG_BYTES_MAX), format_bytes(redo_bytes));
+        notes.push(format!(
+            "WiredTiger makes a checkpoint after {most} of log, the most that it takes, not {asked}"
+        ));
+    }
+    notes
+}
+
 pub(super) struct WiredTiger {
     // Before the connection: dropped first, so that the thread never uses a closed one.
     syncer: Option<EverySecond>,
@@ -168,6 +183,7 @@ pub(super) struct WiredTiger {
     compressor: Option<&'static str>,
     indexed: Vec<AtomicBool>,
     sort_limit: usize,
+    redo_bytes: u64,
 }
 
 impl WiredTiger {
@@ -186,7 +202,7 @@ impl WiredTiger {
              eviction_dirty_target=50,eviction_dirty_trigger=80,session_max={}{extension}",
             options.memory_bytes,
             (options.redo_bytes / 4).clamp(1 << 20, 1 << 30),
-            options.redo_bytes.min(2 << 30),
+            options.redo_bytes.min(LOG_BYTES_MAX),
             eviction_threads(),
             4 * options.clients + 100,
         );
@@ -209,6 +225,7 @@ impl WiredTiger {
             indexed: (0..options.clients).map(|_| AtomicBool::new(false)).collect(),
             sort_limit: options.memory_bytes as usize
                 / (4 * size_of::<Key>() * options.clients as usize),
+            redo_bytes: options.redo_bytes,
         })
     }
 }
@@ -253,7 +270,7 @@ impl Engine for WiredTiger {
                 format!("rows: {}", self.row_config()),
                 format!("indexes: {ENTRIES}"),
             ],
-            notes: vec!["WiredTiger also uses the page cache, beyond the memory limit".into()],
+            notes: notes(self.redo_bytes),
         }
     }
 
@@ -454,5 +471,16 @@ impl Store for WtStore<'_> {
 
     fn sort_limit(&self) -> usize {
         self.engine.sort_limit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_that_is_more_than_it_takes_is_noted() {
+        assert_eq!(notes(2 << 30).len(), 1);
+        assert!(notes(4 << 30)[1].contains("after 2G of log, the most that it takes, not 4G"));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Slopes;
 use crate::percentile::rate_99;
-use crate::result::{Second, StepResult};
+use crate::result::{SAMPLE_SECONDS_MIN, Second, StepResult};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -127,7 +127,7 @@ impl Facts {
         self.busy = share(growth("disk_busy_us") / 1e6, time);
         self.redo_mb_mean = share(redo_mb, time);
         self.pages_per_redo_mb = share(pages, redo_mb);
-        for pair in from.windows(2) {
+        for pair in from.windows(2).filter(|pair| pair[1].sample_seconds >= SAMPLE_SECONDS_MIN) {
             let pages: f64 =
                 names.iter().map(|name| figure(&pair[1], name) - figure(&pair[0], name)).sum();
             self.pages_max = self.pages_max.max(share(pages, pair[1].sample_seconds));
@@ -220,6 +220,38 @@ mod tests {
         assert_eq!(written_per_row(&seconds), Some(1000.0));
         assert_eq!(written_per_row(&seconds[..1]), None, "the process's count is all there is");
         assert_eq!(written_per_row(&[]), None);
+    }
+
+    #[test]
+    fn a_step_without_a_whole_second_has_no_facts() {
+        let mut step = StepResult {
+            step: "load".parse().expect("a step"),
+            name: "load".into(),
+            inserts: None,
+            deletes: 0,
+            queries: None,
+            background: None,
+            scans: Vec::new(),
+            measured: Default::default(),
+            series: vec![Second { inserts: 100_000, ..Second::default() }],
+            whole_seconds: 0,
+        };
+        assert_eq!(Facts::of(&step, 0.0), None);
+        step.whole_seconds = 1;
+        assert_eq!(Facts::of(&step, 0.0).map(|facts| facts.rate_mean), Some(100_000.0));
+    }
+
+    #[test]
+    fn samples_that_make_up_for_a_late_one_are_no_peak() {
+        let sample = |pages: f64, sample_seconds| Second {
+            engine: [("pages_written_deadline".to_string(), pages)].into(),
+            sample_seconds,
+            ..Second::default()
+        };
+        let seconds = [sample(0.0, 1.0), sample(5000.0, 5.0), sample(5050.0, 0.001)];
+        let mut facts = Facts::default();
+        facts.of_figures(&seconds, 0);
+        assert_eq!(facts.pages_max, 1000.0);
     }
 
     #[test]

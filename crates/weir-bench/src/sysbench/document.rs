@@ -73,8 +73,6 @@ pub struct Run {
     pub rate_mean: f64,
     /// The rate that 99 % of the seconds that count reach.
     pub rate_99: f64,
-    /// The best second.
-    pub rate_max: f64,
     /// What 95 % of the transactions of a second did not exceed: mean of the seconds in which any
     /// ended.
     pub latency_ms_95: f64,
@@ -128,7 +126,6 @@ impl Run {
         self.latency_ms_95_max = ended.iter().map(|s| s.latency_ms_95).fold(0.0, f64::max);
         self.empty_seconds = kept.len() - ended.len();
         self.rate_99 = rate_99(&rates).unwrap_or(0.0);
-        self.rate_max = rates.iter().copied().fold(0.0, f64::max);
     }
 }
 
@@ -147,7 +144,7 @@ mod tests {
         let seconds = (1..).zip(rates).map(|(number, rate)| second(number, rate)).collect();
         let mut run = Run { seconds, ..Run::default() };
         run.summarize(2);
-        assert_eq!((run.rate_mean, run.rate_99, run.rate_max), (200.0, 100.0, 300.0));
+        assert_eq!((run.rate_mean, run.rate_99), (200.0, 100.0));
         assert_eq!((run.latency_ms_95, run.empty_seconds), (6.0, 0));
         run.summarize(5);
         assert!(run.failure.unwrap().contains("no second that counts"));

@@ -198,6 +198,7 @@ fn summary(run: Run, phase: Phase<Worked>) -> Run {
         latency_us_99: sample.query_us_99,
         latency_us_max: sample.query_us_max,
         usage: sample.usage,
+        sample_seconds: Some(sample.sample_seconds),
         resident_bytes: sample.resident_bytes,
         engine_figures: sample.engine,
     });

@@ -119,6 +119,9 @@ pub struct Second {
     pub latency_us_max: u64,
     /// What the engine's process used, sampled once a second.
     pub usage: Usage,
+    /// The time that `usage` covers, where it was kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample_seconds: Option<f64>,
     /// Resident memory.
     pub resident_bytes: u64,
     /// The engine's own figures.

@@ -154,6 +154,8 @@ fn rates(document: &Document) -> TextTable {
     for (clients, lines) in cases(document) {
         for (engine, median) in &lines {
             let run = median.run;
+            // Of a run without a whole second it is 0.
+            let rate_99 = Some(run.rate_99).filter(|rate| run.whole_seconds > 0 || *rate > 0.0);
             let mut cells: Vec<Cell> = vec![
                 clients.to_string().into(),
                 (*engine).into(),
@@ -165,9 +167,9 @@ fn rates(document: &Document) -> TextTable {
             }));
             cells.extend([
                 Cell::number(run.rate_mean, 0),
-                Cell::number(run.rate_99, 0),
-                seconds_of_99(Some(run.rate_99), run.whole_seconds).into(),
-                ratio(run.rate_99, run.rate_mean),
+                Cell::optional(rate_99),
+                seconds_of_99(rate_99, run.whole_seconds).into(),
+                rate_99.map_or("-".into(), |rate| ratio(rate, run.rate_mean)),
                 Cell::number(run.retries as f64 / run.measured.seconds.max(1e-9), 1),
             ]);
             let measured = &run.measured;
