@@ -269,9 +269,12 @@ impl Policy for Governor {
         self.log_rate_max = Some(log_rate_max);
         self.dirty_rate_max = Some(dirty_rate_max);
         let rates_asked = [deadline_rate, dirty_limit_rate, free_frame_rate];
-        assert!(rates_asked.iter().all(|rate| rate.is_finite()), "{rates_asked:?} for {load:?}");
+        debug_assert!(
+            rates_asked.iter().all(|rate| rate.is_finite()),
+            "{rates_asked:?} for {load:?}"
+        );
         let most = [log_rate_max, dirty_rate_max];
-        assert!(most.iter().all(|rate| *rate >= 0.0), "{most:?} for {load:?}");
+        debug_assert!(most.iter().all(|rate| *rate >= 0.0), "{most:?} for {load:?}");
         Plan {
             deadline_rate,
             dirty_limit_rate,
