@@ -141,7 +141,7 @@ bool Change::find_duplicate(uint32_t which, const Bytes &key)
 
 WeirResult Alteration::begin(THD *thd)
 {
-  return weir_alteration_begin(database, patience_of(thd), &begun);
+  return weir_alteration_begin(database, patience_of_change(thd), &begun);
 }
 
 WeirResult Alteration::add(THD *thd, const AlterContext *of, TABLE *altered,
@@ -150,7 +150,7 @@ WeirResult Alteration::add(THD *thd, const AlterContext *of, TABLE *altered,
   Change &change= changes.emplace_back(of, altered, info, &progress);
   progress.expect(rows * info->index_add_count);
   WeirTableChange of_engine= change.of_engine();
-  return weir_alteration_add(begun, patience_of(thd), &of_engine);
+  return weir_alteration_add(begun, patience_of_change(thd), &of_engine);
 }
 
 WeirResult Alteration::build(THD *thd)
@@ -158,7 +158,7 @@ WeirResult Alteration::build(THD *thd)
   if (std::exchange(is_built, true))
     return WEIR_RESULT_OK;
   thd_progress_init(thd, 1);
-  WeirResult result= weir_alteration_build(begun, patience_of(thd), build_entry);
+  WeirResult result= weir_alteration_build(begun, patience_of_change(thd), build_entry);
   thd_progress_end(thd);
   return result;
 }
@@ -169,7 +169,8 @@ WeirResult Alteration::finish(THD *thd)
     if (WeirResult result=
             weir_alteration_set_meta(begun, nth, bytes_of(changes[nth].encoded_meta)))
       return result;
-  return weir_alteration_finish(std::exchange(begun, nullptr), patience_of(thd), build_entry);
+  return weir_alteration_finish(std::exchange(begun, nullptr), patience_of_change(thd),
+                                build_entry);
 }
 
 void Alteration::give_up()

@@ -223,7 +223,7 @@ int ha_weir::optimize(THD *thd, HA_CHECK_OPT *options)
     return HA_ADMIN_FAILED;
   if (!share->places.dropped.empty())
     return HA_ADMIN_TRY_ALTER;
-  if (int error= fail(weir_table_reorganize(share->table, patience_of(thd))))
+  if (int error= fail(weir_table_reorganize(share->table, patience_of_change(thd))))
   {
     print_error(error, MYF(0));
     return HA_ADMIN_FAILED;

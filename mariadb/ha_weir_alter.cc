@@ -77,7 +77,7 @@ bool ha_weir::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
   Alteration &alteration= *static_cast<AlterContext *>(info->handler_ctx)->alteration;
   WeirResult result= WEIR_RESULT_OK;
   if (info->handler_flags & ALTER_RECREATE)
-    result= weir_table_reorganize(share->table, patience_of(thd));
+    result= weir_table_reorganize(share->table, patience_of_change(thd));
   if (result == WEIR_RESULT_OK && info->index_add_count > 0)
     result= alteration.build(thd);
   return report(this, altered, alteration.changes, result);

@@ -175,8 +175,8 @@ int ha_weir::truncate()
     std::vector<Bytes> emptied= to_be_emptied();
     for (const Bytes &name : emptied)
       names.push_back(bytes_of(name));
-    if (int error=
-            fail(weir_tables_truncate(database, names.data(), names.size(), patience_of(ha_thd()))))
+    WeirPatience patience= patience_of_change(ha_thd());
+    if (int error= fail(weir_tables_truncate(database, names.data(), names.size(), patience)))
       return error;
     session->note_emptied(ha_thd());
   }

@@ -279,17 +279,22 @@ WeirPatience Session::patience(THD *thd)
   // A KILL from here on is told to the canceller.
   weir_canceller_renew(canceller);
   if (is_killed(thd))
-  {
-    // Waits for rows end as before.
     cancel();
-    return WeirPatience{nullptr, TIDYING_MS};
-  }
   return WeirPatience{canceller, lock_wait_timeout_ms(thd)};
+}
+
+WeirPatience patience_of_change(THD *thd)
+{
+  return Session::of(thd)->patience(thd);
 }
 
 WeirPatience patience_of(THD *thd)
 {
-  return thd ? Session::of(thd)->patience(thd) : WeirPatience{nullptr, TIDYING_MS};
+  WeirPatience tidying{nullptr, TIDYING_MS};
+  if (!thd)
+    return tidying;
+  WeirPatience patience= patience_of_change(thd);
+  return is_killed(thd) ? tidying : patience;
 }
 
 } // namespace weir

@@ -42,6 +42,7 @@ public:
   static void let_go_of(const Bytes &xid);
   void cancel() { weir_cancel(canceller); }
   WeirPatience patience(THD *thd);
+  WeirPatience patience_of_change(THD *thd);
   // Whether the transaction uses a table, whose definition therefore stays.
   bool uses(THD *thd, const Bytes &name);
   // Drops a table when the transaction, which uses it, has ended.
@@ -99,5 +100,7 @@ private:
 // prepared transactions that nobody has may use it. What follows a KILL is tidying up, and takes
 // its time. `thd` may be null.
 WeirPatience patience_of(THD *thd);
+// That of a change which may as well not happen: once its connection is killed it doesn't wait.
+WeirPatience patience_of_change(THD *thd);
 
 } // namespace weir
