@@ -42,7 +42,6 @@ public:
   static void let_go_of(const Bytes &xid);
   void cancel() { weir_cancel(canceller); }
   WeirPatience patience(THD *thd);
-  WeirPatience patience_of_change(THD *thd);
   // Whether the transaction uses a table, whose definition therefore stays.
   bool uses(THD *thd, const Bytes &name);
   // Drops a table when the transaction, which uses it, has ended.

@@ -2,7 +2,7 @@
 
 use super::error::{Error, Result};
 use crate::storage::pool::FRAMES_MAX;
-use crate::storage::{OnProgress, PolicyMaker, Progress, StorageOptions};
+use crate::storage::{OnProgress, PolicyMaker, Progress, REDO_CAPACITY, StorageOptions};
 use crate::txn::Durability;
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,10 +77,11 @@ fn overhead_bytes(memory: u64) -> u64 {
 /// Whether a redo capacity makes sense.
 pub(super) fn check_redo_capacity(bytes: u64) -> Result<()> {
     let option = "redo_capacity_bytes";
-    if bytes < 1 << 20 {
+    let (least, most) = REDO_CAPACITY;
+    if bytes < least {
         return Err(Error::Options { option, what: format!("{bytes} is below 1 MiB") });
     }
-    if bytes > 16 << 40 {
+    if bytes > most {
         return Err(Error::Options { option, what: format!("{bytes} is above 16 TiB") });
     }
     Ok(())

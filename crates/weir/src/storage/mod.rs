@@ -72,6 +72,9 @@ use weir_page::{Lsn, PageId, TxnId};
 use weir_redo::{Redo, RedoError, RedoOptions};
 use weir_store::{Compression, Control, Store, StoreError, StoreOptions};
 
+/// The least and the most that a log's capacity may be, in bytes.
+pub const REDO_CAPACITY: (u64, u64) = (1 << 20, 16 << 40);
+
 /// Makes a flush policy.
 #[derive(Clone)]
 pub struct PolicyMaker(pub Arc<dyn Fn() -> Box<dyn Policy + Send> + Send + Sync>);

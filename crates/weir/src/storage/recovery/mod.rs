@@ -21,7 +21,7 @@ pub use analysis::for_each_record;
 
 use super::dirty::Reserved;
 use super::pool::{Behind, Claim, DIRTY, NOWHERE_BEHIND, Pool, WRITING};
-use super::{Fault, Storage, StorageOptions};
+use super::{Fault, REDO_CAPACITY, Storage, StorageOptions};
 use analysis::Lag;
 use parking_lot::Mutex;
 use pass::Pass;
@@ -128,7 +128,7 @@ impl Storage {
             database_id: control.database_id,
             capacity_bytes: match options.keep_redo_capacity {
                 // Whatever damage may say.
-                true => control.redo_capacity.clamp(1 << 20, 16 << 40),
+                true => control.redo_capacity.clamp(REDO_CAPACITY.0, REDO_CAPACITY.1),
                 false => options.redo.capacity_bytes,
             },
             ..options.redo.clone()
