@@ -220,10 +220,10 @@ impl Transactions {
     /// The commit from which on nobody sees an entry, if there is one.
     pub fn dead_since(&self, entry: &Entry<'_>) -> Option<u64> {
         let version = entry.version.filter(|version| version.txn >= self.horizon());
-        let state = version.map_or(State::Committed(0), |version| self.status.get(version.txn));
+        let state = version.map_or(State::SeenFrom(0), |version| self.status.get(version.txn));
         match state {
             // What a tombstone hides comes to light where it is passed over.
-            State::Committed(at) if entry.flags.deleted && !entry.flags.hides => Some(at),
+            State::SeenFrom(at) if entry.flags.deleted && !entry.flags.hides => Some(at),
             _ => None,
         }
     }

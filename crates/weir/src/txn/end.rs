@@ -2,6 +2,7 @@
 
 use super::history::History;
 use super::lane::{LANE_DIRECTORY, LaneUse, UndoPlace, set_ends};
+use super::work::Work;
 use super::{Durability, State, Transactions, Txn, TxnError};
 use crate::storage::{Fault, Mtr, Need, Restart, Stop, Storage, retry};
 use std::sync::atomic::Ordering;
@@ -18,7 +19,7 @@ impl Transactions {
         let commits = &self.commits;
         let _order = commits.order.lock();
         let stamp = commits.clock.load(Ordering::Relaxed) + 1;
-        self.status.set(txn, State::Committed(stamp));
+        self.status.set(txn, State::SeenFrom(stamp));
         queue(stamp);
         commits.clock.store(stamp, Ordering::Release);
     }
@@ -43,9 +44,9 @@ impl Txn {
     /// Faults of the storage, which may have stopped: it has not committed.
     pub fn commit_visibly(&mut self) -> Result<Option<Lsn>, TxnError> {
         self.finish_rollback()?;
-        if self.undo_records == 0 {
+        if self.work.undo_records == 0 {
             self.drop_snapshot();
-            self.end(State::Aborted);
+            self.end(State::NothingLeft);
             return Ok(None);
         }
         // What is in the log may get no further.
@@ -62,10 +63,10 @@ impl Txn {
                 lane: lane.lane,
                 begin,
                 end,
-                work: self.purge_work,
+                work: self.work.needs_purge,
                 is_old: self.id < shared.first,
                 transactions: 1,
-                records: self.undo_records,
+                records: self.work.undo_records,
             });
         });
         if self.id.0.is_multiple_of(16) {
@@ -82,7 +83,7 @@ impl Txn {
         lane: LaneUse,
     ) -> Result<(Appended, Option<(UndoPlace, UndoPlace)>), TxnError> {
         let s = &*self.shared.storage;
-        if !self.purge_work {
+        if !self.work.needs_purge {
             let dropped = retry(s, || match self.try_drop_undo(s, lane) {
                 Err(Restart::Stop(Stop::Load(_))) => Ok(None),
                 other => other,
@@ -140,8 +141,8 @@ impl Txn {
     /// Notes the end of a transaction whose writes have been taken back. What tombstones stand for is still there: who doesn't look
     /// for those yet must not take it for older than it is.
     pub(super) fn end_taken_back(&mut self) {
-        if !self.withdrew {
-            return self.end(State::Aborted);
+        if !self.work.withdrew {
+            return self.end(State::NothingLeft);
         }
         self.shared.commit_in_order(self.id, |_| {});
         self.release();
@@ -164,13 +165,7 @@ impl Txn {
             self.shared.locks.release_all(self.id);
         }
         self.id = TxnId(0);
-        self.undo_records = 0;
-        self.unfinished = None;
-        self.purge_work = false;
-        self.withdrew = false;
-        self.rolls_back = false;
-        self.prepared = false;
-        self.is_left = false;
+        self.work = Work::default();
     }
 
     /// Logs where the lane's last page ends, and the transaction's state.
@@ -182,7 +177,7 @@ impl Txn {
 
 impl Drop for Txn {
     fn drop(&mut self) {
-        if self.prepared || self.is_left {
+        if self.is_prepared() || self.work.is_left {
             return;
         }
         // A panic of the caller's is a rollback like any other: locks and snapshot must not stay.

@@ -268,7 +268,7 @@ impl Txn {
                 *self.lane.insert(lane)
             }
         };
-        Ok(NextUndo { page: lane.tail, first: (self.undo_records == 0).then_some(self.id) })
+        Ok(NextUndo { page: lane.tail, first: (self.work.undo_records == 0).then_some(self.id) })
     }
 
     /// As [`Txn::next_undo`], with room for a record of `size` bytes.
@@ -289,7 +289,7 @@ impl Txn {
     pub(super) fn extend_lane(&mut self) -> Result<(), TxnError> {
         let lane = self.lane.expect("a lane is taken before it is extended");
         let (s, prev) = (self.storage(), lane.tail);
-        let (txn, state) = match self.undo_records {
+        let (txn, state) = match self.work.undo_records {
             0 => (TxnId(0), State::Ended),
             _ => (self.id, State::Active),
         };
@@ -309,12 +309,12 @@ impl Txn {
     }
 
     /// Counts undo records that were written, and whether purge has work with them.
-    pub(super) fn undo_pushed(&mut self, records: u64, purge_work: bool) {
-        self.purge_work |= purge_work;
-        self.undo_records += records;
+    pub(super) fn undo_pushed(&mut self, records: u64, needs_purge: bool) {
+        self.work.needs_purge |= needs_purge;
+        self.work.undo_records += records;
         self.changes += records;
         if let Some(lane) = &self.lane {
-            self.shared.lanes.get(lane.lane).count(self.undo_records);
+            self.shared.lanes.get(lane.lane).count(self.work.undo_records);
         }
     }
 

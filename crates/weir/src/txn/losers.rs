@@ -6,6 +6,7 @@
 use super::lane::{LaneUse, UndoPlace};
 use super::recover::FoundLane;
 use super::status::State;
+use super::work::{Stage, Work};
 use super::{Transactions, Txn, TxnError};
 use crate::storage::{Step, on_reserve};
 use parking_lot::Mutex;
@@ -74,13 +75,16 @@ impl Transactions {
         txn.id = loser.txn;
         txn.lane = Some(LaneUse { lane: loser.lane, begin, tail: loser.tail });
         // How many records are left isn't known, and what lies before them is others'.
-        txn.is_left = true;
-        txn.half_done = loser.half_done;
-        txn.rolls_back = true;
-        txn.withdrew = loser.withdrew;
+        txn.work = Work {
+            stage: Stage::RollingBack,
+            withdrew: loser.withdrew,
+            half_done: loser.half_done,
+            is_left: true,
+            ..Work::default()
+        };
         match self.take_back_as(&mut txn, loser, writes) {
             Ok(false) => return Ok(false),
-            Ok(true) if !txn.half_done => return txn.rollback().map(|()| true),
+            Ok(true) if !txn.work.half_done => return txn.rollback().map(|()| true),
             Ok(true) => {}
             Err(TxnError::Fault(fault)) if self.storage.gives_up(&fault) => {
                 let lane = txn.lane.expect("a loser has a lane");
@@ -89,7 +93,7 @@ impl Transactions {
             Err(error) => return Err(error),
         }
         // What could not be taken back stays, so nobody may look for what was before it.
-        txn.end(State::Committed(0));
+        txn.end(State::SeenFrom(0));
         self.storage.recovery_figures.half_done.fetch_add(1, Ordering::Relaxed);
         Ok(true)
     }
@@ -112,8 +116,8 @@ impl Transactions {
             read -= 1;
             let was_first = txn.undo_last();
             loser.tail = txn.lane.expect("a loser has a lane").tail;
-            loser.half_done = txn.half_done;
-            loser.withdrew = txn.withdrew;
+            loser.half_done = txn.work.half_done;
+            loser.withdrew = txn.work.withdrew;
             if was_first? {
                 loser.state = LaneState::Ended;
             }

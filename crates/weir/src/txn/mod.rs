@@ -34,6 +34,7 @@ mod status;
 pub(crate) mod tests;
 mod undo_record;
 mod versions;
+mod work;
 mod write;
 
 pub use lane::{LANE_DIRECTORY, Running};
@@ -65,6 +66,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use weir_page::{Lsn, RECORD_BYTES, Redo, TreeId, TxnId, Undo};
+use work::Work;
 
 /// No tree's number: its keys in the lock table stand for transactions. Each holds its own key from
 /// the moment when somebody waits for its end.
@@ -219,7 +221,7 @@ impl Transactions {
     /// Whether every snapshot, live or to come, sees what `txn` wrote. Once it does, it always will.
     fn seen_by_all(&self, txn: TxnId) -> bool {
         txn < self.horizon()
-            || matches!(self.status.get(txn), State::Committed(at) if at <= self.oldest_snapshot())
+            || matches!(self.status.get(txn), State::SeenFrom(at) if at <= self.oldest_snapshot())
     }
 
     /// Moves the horizon on, unless somebody else is at it.
@@ -245,20 +247,13 @@ impl Transactions {
             id: TxnId(0),
             lane: None,
             snapshot: None,
+            work: Work::default(),
             connection: 0,
-            undo_records: 0,
             changes: 0,
-            unfinished: None,
-            purge_work: false,
             overwrote_unseen: false,
             newest_lock: NewestLock::default(),
             near: Near::default(),
             locks_duplicates: false,
-            prepared: false,
-            is_left: false,
-            half_done: false,
-            rolls_back: false,
-            withdrew: false,
             lock_timeout: Duration::from_secs(50),
             lock_waits: 0,
             interrupts: Interrupts::default(),
@@ -274,16 +269,11 @@ pub struct Txn {
     id: TxnId,
     lane: Option<LaneUse>,
     snapshot: Option<Snapshot>,
+    work: Work,
     /// The caller's number of who it is for, which its snapshots tell; 0 if nobody has said so.
     pub connection: u64,
-    /// Undo records written and not taken back.
-    undo_records: u64,
     /// Undo records written, and taken back.
     changes: u64,
-    /// Where a rollback that failed was to end.
-    unfinished: Option<Savepoint>,
-    /// Whether one of them has work for purge.
-    purge_work: bool,
     /// Whether the last write replaced a version that its snapshot doesn't cover.
     pub overwrote_unseen: bool,
     /// The lock that the last locking read took.
@@ -292,16 +282,6 @@ pub struct Txn {
     near: Near,
     /// Whether an insert locks what is there already, so that it stays.
     pub locks_duplicates: bool,
-    /// Only its coordinator may end it.
-    prepared: bool,
-    /// Dropped, it is left as the log has it.
-    is_left: bool,
-    /// Recovery has passed over something that it had to take back, because of damage.
-    half_done: bool,
-    /// All that it wrote is being taken back, and it ends with that.
-    rolls_back: bool,
-    /// Something that it wrote has been taken back by a tombstone.
-    withdrew: bool,
     /// How long to wait for a row lock.
     pub lock_timeout: Duration,
     /// How often it has waited for a row lock and got it.
@@ -430,7 +410,7 @@ impl Txn {
 
     /// Where it stands.
     pub fn savepoint(&self) -> Savepoint {
-        Savepoint(self.undo_records)
+        Savepoint(self.work.undo_records)
     }
 
     /// Its number, given now if it has none.
@@ -461,7 +441,7 @@ impl Txn {
             mode,
             wait,
             timeout: self.lock_timeout,
-            weight: self.undo_records,
+            weight: self.work.undo_records,
             implicit_owner: owner,
             is_active: &|txn| shared.is_active(txn),
             is_cancelled: &|| self.is_cancelled() || is_stopped(),

@@ -8,6 +8,7 @@
 
 use super::lane::{LaneUse, UndoPlace};
 use super::recover::FoundLane;
+use super::work::{Stage, Work};
 use super::{Durability, Transactions, Txn, TxnError};
 use crate::storage::{Fault, Restart, retry};
 use std::collections::BTreeSet;
@@ -29,7 +30,7 @@ pub struct Resurrected {
 #[derive(Default)]
 struct Walk {
     records: u64,
-    purge_work: bool,
+    needs_purge: bool,
     xid: Option<Vec<u8>>,
     trees: BTreeSet<TreeId>,
 }
@@ -37,7 +38,7 @@ struct Walk {
 impl Walk {
     fn note(&mut self, record: &Record<'_>) {
         self.records += 1;
-        self.purge_work |= record.undo.needs_purge();
+        self.needs_purge |= record.undo.needs_purge();
         match record.undo {
             Undo::Prepare { xid } => self.xid = Some(xid.to_vec()),
             Undo::Insert { tree, .. }
@@ -57,11 +58,11 @@ impl Txn {
     /// # Errors
     /// Faults of the storage: it isn't prepared, or the log has failed and it isn't known.
     pub fn prepare(&mut self, xid: &[u8], durability: Durability) -> Result<(), TxnError> {
-        assert!(!self.prepared, "a transaction is prepared once");
+        assert!(!self.is_prepared(), "a transaction is prepared once");
         self.finish_rollback()?;
         let end = self.push_undo(&Undo::Prepare { xid })?;
         self.undo_pushed(1, false);
-        self.prepared = true;
+        self.work.stage = Stage::Prepared;
         self.drop_snapshot();
         let lane = self.lane.expect("a transaction with undo has a lane");
         self.shared.lanes.get(lane.lane).prepare();
@@ -71,18 +72,18 @@ impl Txn {
     /// Gives up what a prepared transaction has locked by reading. What it has written stays locked by that, as after a
     /// restart: whoever waited for a lock made on its behalf looks again, and waits on.
     pub fn release_reads(&self) {
-        assert!(self.prepared, "what comes next may need its locks");
+        assert!(self.is_prepared(), "what comes next may need its locks");
         self.shared.locks.release_all(self.id);
     }
 
     /// Leaves it as the log has it: the next opening of the database finds it prepared, or rolls it back.
     pub fn leave(mut self) {
-        self.is_left = true;
+        self.work.is_left = true;
     }
 
     /// Whether it is prepared.
     pub fn is_prepared(&self) -> bool {
-        self.prepared
+        self.work.stage == Stage::Prepared
     }
 }
 
@@ -131,9 +132,12 @@ impl Transactions {
         let lane = self.lanes.settle(found.lane, found.txn);
         lane.count(walk.records);
         lane.prepare();
-        txn.undo_records = walk.records;
-        txn.purge_work = walk.purge_work;
-        txn.prepared = true;
+        txn.work = Work {
+            stage: Stage::Prepared,
+            undo_records: walk.records,
+            needs_purge: walk.needs_purge,
+            ..Work::default()
+        };
         Ok(Resurrected { txn, xid, trees: walk.trees })
     }
 

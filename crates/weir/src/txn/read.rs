@@ -68,7 +68,7 @@ impl Transactions {
         if txn == view.own || txn < self.horizon() || view.is_dirty() {
             return true;
         }
-        matches!(self.status.get(txn), State::Committed(stamp) if stamp <= view.snapshot)
+        matches!(self.status.get(txn), State::SeenFrom(stamp) if stamp <= view.snapshot)
     }
 }
 

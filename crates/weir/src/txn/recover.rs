@@ -27,7 +27,7 @@ pub(super) struct FoundLane {
     pub state: LaneState,
     /// Something that it wrote could not be taken back, because of damage.
     pub half_done: bool,
-    /// See [`super::Txn::withdrew`]. What was taken back so before the database was opened no scan has begun before.
+    /// See [`super::work::Work::withdrew`]. What was taken back so before the database was opened no scan has begun before.
     pub withdrew: bool,
 }
 
@@ -98,7 +98,7 @@ impl Transactions {
                 LaneState::Prepared => match shared.resurrect(&f) {
                     Err(TxnError::Fault(fault)) if shared.storage.gives_up(&fault) => {
                         let tail = shared.begin_lane_anew(f.lane)?;
-                        shared.status.set(f.txn, State::Committed(0));
+                        shared.status.set(f.txn, State::SeenFrom(0));
                         shared.lanes.give_back(f.lane, tail);
                     }
                     txn => {

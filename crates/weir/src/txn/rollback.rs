@@ -6,6 +6,7 @@
 use super::lane::{LANE_DIRECTORY, LaneUse, UndoPlace, set_ends};
 use super::staging::Staging;
 use super::undo_record::{Former, OwnedUndo, UndoRecord};
+use super::work::Stage;
 use super::{Savepoint, Txn, TxnError};
 use crate::storage::{Fault, Mtr, Need, Restart, Stop, Storage, on_reserve, retry};
 use crate::tree::overflow::{self, Left, free_second};
@@ -67,9 +68,8 @@ impl Txn {
     /// next.
     pub fn roll_back(&mut self) -> Result<(), TxnError> {
         // From here on there is nothing left to decide, whatever fails.
-        self.prepared = false;
-        self.is_left = false;
-        self.rolls_back = true;
+        self.work.stage = Stage::RollingBack;
+        self.work.is_left = false;
         self.drop_snapshot();
         self.rollback_to(Savepoint(0))?;
         if self.id.0 != 0 {
@@ -87,22 +87,26 @@ impl Txn {
     /// repeated, or by [`Txn::finish_rollback`].
     pub fn rollback_to(&mut self, to: Savepoint) -> Result<(), TxnError> {
         let _reserve = on_reserve();
-        let to = self.unfinished.map_or(to, |earlier| Savepoint(earlier.0.min(to.0)));
-        self.unfinished = Some(to);
+        let to = self.work.unfinished.map_or(to, |earlier| Savepoint(earlier.0.min(to.0)));
+        self.work.unfinished = Some(to);
         let mut read = 0;
-        while self.undo_records > to.0 {
+        while self.work.undo_records > to.0 {
             if read == 0 {
-                read = self.read_ahead(self.undo_records - to.0)?;
+                read = self.read_ahead(self.work.undo_records - to.0)?;
             }
             read -= 1;
             let first = self.undo_last()?;
-            self.undo_records -= 1;
-            assert_eq!(first, self.undo_records == 0, "a transaction's records end with its first");
+            self.work.undo_records -= 1;
+            assert_eq!(
+                first,
+                self.work.undo_records == 0,
+                "a transaction's records end with its first"
+            );
             self.changes += 1;
             let lane = self.lane.expect("a transaction with undo has a lane");
-            self.shared.lanes.get(lane.lane).count(self.undo_records);
+            self.shared.lanes.get(lane.lane).count(self.work.undo_records);
         }
-        self.unfinished = None;
+        self.work.unfinished = None;
         Ok(())
     }
 
@@ -111,7 +115,7 @@ impl Txn {
     /// # Errors
     /// Faults of the storage.
     pub fn finish_rollback(&mut self) -> Result<(), TxnError> {
-        match self.unfinished {
+        match self.work.unfinished {
             None => Ok(()),
             Some(to) => self.rollback_to(to),
         }
@@ -161,7 +165,7 @@ impl Txn {
     fn is_moved(&self, s: &Storage, staging: &Staging, undo: &OwnedUndo) -> bool {
         let key = match undo {
             // Those are withdrawn.
-            OwnedUndo::Insert { .. } if self.rolls_back => return false,
+            OwnedUndo::Insert { .. } if self.work.stage == Stage::RollingBack => return false,
             OwnedUndo::Insert { key, .. } | OwnedUndo::Hide { key, .. } => key,
             _ => return false,
         };
@@ -192,12 +196,12 @@ impl Txn {
             // What it has changed is lost.
             Err(TxnError::Fault(fault)) if s.gives_up(&fault) => {
                 let tail = last.pop_alone()?;
-                self.half_done = true;
+                self.work.half_done = true;
                 tail
             }
             tail => tail?,
         };
-        self.withdrew |= withdrew;
+        self.work.withdrew |= withdrew;
         self.lane = Some(LaneUse { tail, ..lane });
         Ok(record.first)
     }
@@ -376,7 +380,7 @@ impl LastWrite<'_> {
     fn withdraw(&mut self, staging: &Staging, key: &[u8]) -> Result<Option<PageId>, TxnError> {
         let txn = self.txn;
         let is_insert = matches!(self.record.undo, OwnedUndo::Insert { .. });
-        if !is_insert || !txn.rolls_back || !txn.may_withdraw(staging, key) {
+        if !is_insert || txn.work.stage != Stage::RollingBack || !txn.may_withdraw(staging, key) {
             return Ok(None);
         }
         // Who scans both trees sees them anew.

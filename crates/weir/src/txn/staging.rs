@@ -624,10 +624,10 @@ impl Mover for Move<'_> {
             return Fate::Moves(None);
         };
         match self.shared.status.get(v.txn) {
-            State::Committed(at) if at <= self.oldest => Fate::Moves(None),
+            State::SeenFrom(at) if at <= self.oldest => Fate::Moves(None),
             // Nobody looks for the undo record of an insert that has committed; that of one that runs is found by whoever
             // takes it back.
-            State::Committed(_) | State::Active if v.undo.is_insert() && !flags.hides => {
+            State::SeenFrom(_) | State::Active if v.undo.is_insert() && !flags.hides => {
                 Fate::Moves(Some(v))
             }
             // Older builds have left other undo records.
@@ -651,7 +651,7 @@ impl Mover for Move<'_> {
     fn is_settled(&self, version: Option<Version>) -> bool {
         version.is_none_or(|v| {
             v.txn < self.horizon
-                || matches!(self.shared.status.get(v.txn), State::Committed(at) if at <= self.oldest)
+                || matches!(self.shared.status.get(v.txn), State::SeenFrom(at) if at <= self.oldest)
         })
     }
 }

@@ -15,18 +15,18 @@ const CHUNK: u64 = 4096;
 #[cfg(feature = "shuttle")]
 const CHUNK: u64 = 4;
 const ACTIVE: u64 = 0;
-const ABORTED: u64 = u64::MAX;
+const NOTHING_LEFT: u64 = u64::MAX;
 
 /// What has become of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// It runs, or it is being rolled back.
     Active,
-    /// It has committed, with this timestamp; 0: before all snapshots. Or it was rolled back, and what it wrote is hidden by
-    /// tombstones.
-    Committed(u64),
-    /// It was rolled back, or committed without having written: nothing it wrote is there.
-    Aborted,
+    /// It has ended, and snapshots from this timestamp on see what it left: what it wrote if it has committed, tombstones
+    /// if they had to take that back. 0: all snapshots.
+    SeenFrom(u64),
+    /// It has ended, and nothing it wrote is there: it was rolled back, or had written nothing.
+    NothingLeft,
 }
 
 enum Chunk {
@@ -53,7 +53,7 @@ impl StatusTable {
         let first = next.0 / CHUNK;
         let is_active = |id: u64| id >= next.0 || active.contains(&TxnId(id));
         let word =
-            |id| AtomicU64::new(if is_active(id) { ACTIVE } else { word_of(State::Committed(0)) });
+            |id| AtomicU64::new(if is_active(id) { ACTIVE } else { word_of(State::SeenFrom(0)) });
         let chunk = |number: u64| (number * CHUNK..(number + 1) * CHUNK).map(word).collect();
         let chunks = (first..next.0.div_ceil(CHUNK)).map(|number| Chunk::Full(chunk(number)));
         let chunks = ReadMostly::new(Chunks { first, chunks: chunks.collect() });
@@ -92,11 +92,11 @@ impl StatusTable {
 
     fn get_in(&self, chunks: &Chunks, txn: TxnId) -> State {
         let Some(index) = (txn.0 / CHUNK).checked_sub(chunks.first) else {
-            return self.old(txn).map_or(State::Committed(0), state_in);
+            return self.old(txn).map_or(State::SeenFrom(0), state_in);
         };
         match chunks.chunks.get(index as usize) {
             None => State::Active,
-            Some(Chunk::Collapsed(newest)) => State::Committed(*newest),
+            Some(Chunk::Collapsed(newest)) => State::SeenFrom(*newest),
             Some(Chunk::Full(entries)) => state_in(&entries[(txn.0 % CHUNK) as usize]),
         }
     }
@@ -107,8 +107,8 @@ impl StatusTable {
         let chunks = self.chunks.read();
         let is_settled = |txn: &u64| match self.get_in(&chunks, TxnId(*txn)) {
             State::Active => false,
-            State::Committed(stamp) => stamp <= oldest,
-            State::Aborted => true,
+            State::SeenFrom(stamp) => stamp <= oldest,
+            State::NothingLeft => true,
         };
         (from..next).find(|txn| !is_settled(txn)).unwrap_or(next)
     }
@@ -156,8 +156,8 @@ impl StatusTable {
 fn word_of(state: State) -> u64 {
     match state {
         State::Active => ACTIVE,
-        State::Aborted => ABORTED,
-        State::Committed(stamp) => stamp + 1,
+        State::NothingLeft => NOTHING_LEFT,
+        State::SeenFrom(stamp) => stamp + 1,
     }
 }
 
@@ -165,8 +165,8 @@ fn word_of(state: State) -> u64 {
 fn state_in(entry: &AtomicU64) -> State {
     match entry.load(Ordering::Acquire) {
         ACTIVE => State::Active,
-        ABORTED => State::Aborted,
-        stamp => State::Committed(stamp - 1),
+        NOTHING_LEFT => State::NothingLeft,
+        stamp => State::SeenFrom(stamp - 1),
     }
 }
 
@@ -176,8 +176,8 @@ fn bounds(entries: &[AtomicU64]) -> Option<(u64, u64)> {
     for entry in entries {
         match state_in(entry) {
             State::Active => return None,
-            State::Aborted => {}
-            State::Committed(stamp) => (oldest, newest) = (oldest.min(stamp), newest.max(stamp)),
+            State::NothingLeft => {}
+            State::SeenFrom(stamp) => (oldest, newest) = (oldest.min(stamp), newest.max(stamp)),
         }
     }
     Some((oldest.min(newest), newest))
@@ -193,12 +193,12 @@ mod tests {
     #[test]
     fn old_transactions_have_committed() {
         let t = StatusTable::new(TxnId(10_000), &[]);
-        assert_eq!(t.get(TxnId(5)), State::Committed(0));
-        assert_eq!(t.get(TxnId(9_999)), State::Committed(0));
+        assert_eq!(t.get(TxnId(5)), State::SeenFrom(0));
+        assert_eq!(t.get(TxnId(9_999)), State::SeenFrom(0));
         t.begin(TxnId(10_000));
         assert_eq!(t.get(TxnId(10_000)), State::Active);
-        t.set(TxnId(10_000), State::Aborted);
-        assert_eq!(t.get(TxnId(10_000)), State::Aborted);
+        t.set(TxnId(10_000), State::NothingLeft);
+        assert_eq!(t.get(TxnId(10_000)), State::NothingLeft);
     }
 
     #[test]
@@ -208,18 +208,18 @@ mod tests {
         assert_eq!(t.chunks.read().chunks.len(), 1);
         assert_eq!(t.get(TxnId(3)), State::Active);
         for id in [4, 50 * CHUNK, next - 1] {
-            assert_eq!(t.get(TxnId(id)), State::Committed(0), "{id}");
+            assert_eq!(t.get(TxnId(id)), State::SeenFrom(0), "{id}");
         }
         for id in next..next + 3 * CHUNK {
             t.begin(TxnId(id));
             assert_eq!(t.get(TxnId(id)), State::Active);
-            t.set(TxnId(id), State::Committed(id));
+            t.set(TxnId(id), State::SeenFrom(id));
         }
         t.trim(TxnId(3), &[], next + 3 * CHUNK);
         // The one that isn't full.
         assert_eq!(t.full_chunks(), 1);
-        t.set(TxnId(3), State::Committed(7));
-        assert_eq!(t.get(TxnId(3)), State::Committed(7));
+        t.set(TxnId(3), State::SeenFrom(7));
+        assert_eq!(t.get(TxnId(3)), State::SeenFrom(7));
     }
 
     #[test]
@@ -227,13 +227,13 @@ mod tests {
         let t = StatusTable::new(TxnId(1), &[]);
         for id in 1..10 * CHUNK {
             t.begin(TxnId(id));
-            t.set(TxnId(id), State::Committed(id));
+            t.set(TxnId(id), State::SeenFrom(id));
         }
         let old = CHUNK + CHUNK / 2;
         t.trim(TxnId(old), &[old], 10 * CHUNK);
         // The chunk that the snapshot cuts.
         assert_eq!(t.full_chunks(), 1);
-        let sees = |id| matches!(t.get(TxnId(id)), State::Committed(stamp) if stamp <= old);
+        let sees = |id| matches!(t.get(TxnId(id)), State::SeenFrom(stamp) if stamp <= old);
         assert!(sees(CHUNK - 1) && sees(old) && !sees(old + 1) && !sees(5 * CHUNK));
     }
 
@@ -246,11 +246,11 @@ mod tests {
         // Snapshot 100 is taken after the live ones were listed; the rest of the chunk commits then.
         let (listed, now) = ([50], 90);
         for id in 1..CHUNK {
-            t.set(TxnId(id), State::Committed(id));
+            t.set(TxnId(id), State::SeenFrom(id));
         }
-        t.set(TxnId(0), State::Committed(0));
+        t.set(TxnId(0), State::SeenFrom(0));
         t.trim(TxnId(1), &listed, now);
-        assert_eq!(t.get(TxnId(100)), State::Committed(100));
+        assert_eq!(t.get(TxnId(100)), State::SeenFrom(100));
         t.trim(TxnId(1), &[], CHUNK);
         assert_eq!(t.full_chunks(), 0);
     }

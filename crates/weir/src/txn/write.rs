@@ -47,7 +47,7 @@ pub enum Outcome {
 pub(super) enum Attempt {
     Done {
         old: Option<(bool, Vec<u8>)>,
-        purge_work: bool,
+        needs_purge: bool,
         /// Whether the snapshot doesn't cover the version before.
         unseen: bool,
     },
@@ -174,8 +174,8 @@ impl Txn {
             match retry(self.storage(), || {
                 self.attempt(tree, key, op, value, next, hint.take().unwrap_or_default())
             })? {
-                Attempt::Done { old, purge_work, unseen } => {
-                    self.undo_pushed(1, purge_work);
+                Attempt::Done { old, needs_purge, unseen } => {
+                    self.undo_pushed(1, needs_purge);
                     self.overwrote_unseen = unseen;
                     let old = old.map(|(overflows, bytes)| match overflows {
                         true => super::read::whole(self.storage(), tree, true, &bytes),
@@ -342,7 +342,7 @@ impl Txn {
             return Ok(Attempt::UndoFull);
         }
         mtr.commit();
-        Ok(Attempt::Done { old: None, purge_work: flags.hides, unseen: false })
+        Ok(Attempt::Done { old: None, needs_purge: flags.hides, unseen: false })
     }
 
     #[expect(clippy::too_many_arguments, reason = "one place, named for what they are")]
@@ -381,7 +381,7 @@ impl Txn {
         mtr.commit();
         let unseen = self.is_unseen(old_version);
         let old = (!old_flags.deleted).then_some((old_flags.overflow, old));
-        Ok(Attempt::Done { old, purge_work: true, unseen })
+        Ok(Attempt::Done { old, needs_purge: true, unseen })
     }
 
     fn delete(
@@ -402,7 +402,7 @@ impl Txn {
             return Ok(Attempt::UndoFull);
         }
         mtr.commit();
-        Ok(Attempt::Done { old: Some((old_flags.overflow, old)), purge_work: true, unseen: false })
+        Ok(Attempt::Done { old: Some((old_flags.overflow, old)), needs_purge: true, unseen: false })
     }
 
     /// Latches the undo page and logs the write, if the page has room.

@@ -46,7 +46,7 @@ impl Order {
     fn commit(&self, id: TxnId) {
         let _order = self.committing.lock().expect("no holder panics");
         let stamp = self.clock.load(Ordering::Relaxed) + 1;
-        self.status.set(id, State::Committed(stamp));
+        self.status.set(id, State::SeenFrom(stamp));
         self.clock.store(stamp, Ordering::Release);
     }
 
@@ -67,7 +67,7 @@ impl Order {
 
     fn sees(&self, snapshot: u64, txn: TxnId) -> bool {
         txn.0 < self.horizon.load(Ordering::Acquire)
-            || matches!(self.status.get(txn), State::Committed(stamp) if stamp <= snapshot)
+            || matches!(self.status.get(txn), State::SeenFrom(stamp) if stamp <= snapshot)
     }
 }
 
@@ -82,7 +82,7 @@ fn a_snapshot_never_changes_its_mind() {
                     let id = order.begin();
                     if aborts && n == 1 {
                         order.aborted.lock().expect("no holder panics").push(id.0);
-                        order.status.set(id, State::Aborted);
+                        order.status.set(id, State::NothingLeft);
                     } else {
                         order.commit(id);
                     }
@@ -96,7 +96,7 @@ fn a_snapshot_never_changes_its_mind() {
                     let snapshot = order.snapshots.take_in(shard, 0, || order.now());
                     let look = || (1..=12).map(|id| order.sees(snapshot.at, TxnId(id)));
                     let first: Vec<bool> = look().collect();
-                    // Aborted transactions have left nothing to be seen or not.
+                    // Those that left nothing are neither seen nor not.
                     for (id, now) in (1..).zip(look()) {
                         let before = first[id as usize - 1];
                         assert!(before == now || order.has_aborted(id), "{id}: {before}, {now}");
