@@ -216,10 +216,7 @@ impl StemScan {
         let split = split_rest(stored.value);
         let tree = tree_of(&self.begin.def, self.begin.of);
         let (value, rest) = split.ok_or_else(|| lacks_rest(tree))?;
-        let order = |one: &[u8], other: &[u8]| match self.direction {
-            Direction::Forward => one.cmp(other),
-            Direction::Backward => other.cmp(one),
-        };
+        let order = |one, other| self.direction.order(one, other);
         let was_given = self.given.as_ref().is_some_and(|given| match order(rest, given) {
             Ordering::Equal => !self.gives_again,
             order => order.is_lt(),

@@ -15,8 +15,8 @@
 //! Neighbours become one range once the older has come to no more leaves than the newer. So there are as many as a
 //! binary number has digits, and a snapshot that is a little too old for the newest of them still passes over most.
 
-use super::scan::Range;
-use super::{Direction, State, Transactions};
+use super::range::following;
+use super::{Direction, Range, State, Transactions};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -118,7 +118,7 @@ impl OfTree {
         let Some(low) = self.of(key).map(|(low, _)| low.clone()) else { return };
         let whole = self.0.remove(&low).expect("it was there just now");
         let half = Dead { leaves: whole.leaves.div_ceil(2), ..whole };
-        let behind = [key, &[0]].concat();
+        let behind = following(key);
         if half.reaches_beyond(&behind) {
             self.0.insert(behind, half.clone());
         }
@@ -233,10 +233,6 @@ impl OfTree {
     /// The dead part with which a range begins in a direction, and what is left of it.
     fn pass(&self, range: &Range, direction: Direction, snapshot: u64) -> Option<(Range, Range)> {
         let is_seen = |(_, dead): &(&Vec<u8>, &Dead)| dead.since <= snapshot;
-        let split = |at: &[u8]| {
-            let below = Range { low: range.low.clone(), high: Some(at.to_vec()) };
-            (below, Range { low: at.to_vec(), high: range.high.clone() })
-        };
         match direction {
             Direction::Forward => {
                 let mut at = &range.low[..];
@@ -246,7 +242,7 @@ impl OfTree {
                         _ => return Some((range.clone(), Range::EMPTY)),
                     }
                 }
-                (*at > *range.low).then(|| split(at))
+                (*at > *range.low).then(|| range.split(at))
             }
             Direction::Backward => {
                 let mut at = range.high.as_deref();
@@ -257,7 +253,7 @@ impl OfTree {
                     at = Some(low);
                 }
                 let at = at.filter(|at| range.reaches_beyond(at))?;
-                let (left, passed) = split(at);
+                let (left, passed) = range.split(at);
                 Some((passed, left))
             }
         }

@@ -14,7 +14,7 @@
 
 use super::scan::Copies;
 use super::staging::Staging;
-use super::{Batch, Direction, Look, Range, Row, Scan, ScanStop};
+use super::{Batch, Look, Range, Row, Scan, ScanStop};
 use crate::storage::Fault;
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -224,7 +224,7 @@ impl MergedScan {
                 (Some(_), None) => false,
                 (None, Some(_)) => true,
                 (Some(main), Some(of_staging)) => {
-                    match staged.scan.order(main.key, of_staging.key) {
+                    match staged.scan.direction().order(main.key, of_staging.key) {
                         Ordering::Less => false,
                         Ordering::Greater => true,
                         Ordering::Equal if of_staging.deleted && of_staging.outdated => {
@@ -267,10 +267,7 @@ impl Staged {
 
     /// What lies behind `key`, an entry of the window, is read anew.
     fn behind(&mut self, main: &mut Scan, key: &[u8]) {
-        match self.scan.direction() {
-            Direction::Forward => self.window.low = [key, &[0]].concat(),
-            Direction::Backward => self.window.high = Some(key.to_vec()),
-        }
+        self.window.begin_behind(key, self.scan.direction());
         self.give_up_window(main);
     }
 
@@ -289,15 +286,10 @@ impl Staged {
 
     /// Makes the window begin behind what has been given.
     fn note_given(&mut self, main: &Scan) {
+        let direction = self.scan.direction();
         for key in [main.given(), self.scan.given()].into_iter().flatten() {
-            match self.scan.direction() {
-                Direction::Forward if *key >= self.window.low[..] => {
-                    self.window.low = [key, &[0]].concat();
-                }
-                Direction::Backward if self.window.high.as_deref().is_none_or(|h| key < h) => {
-                    self.window.high = Some(key.to_vec());
-                }
-                _ => {}
+            if !self.window.begins_behind(key, direction) {
+                self.window.begin_behind(key, direction);
             }
         }
     }
@@ -320,10 +312,8 @@ impl Staged {
     /// What is left of the window is read anew, together with what comes behind it.
     fn give_up_window(&mut self, main: &mut Scan) {
         let mut left = self.window.clone();
-        match (self.scan.direction(), self.rest.take()) {
-            (Direction::Forward, Some(rest)) => left.high = rest.high,
-            (Direction::Backward, Some(rest)) => left.low = rest.low,
-            (_, None) => {}
+        if let Some(rest) = self.rest.take() {
+            left.end_with(rest, self.scan.direction());
         }
         main.abandon();
         self.scan.abandon();
@@ -338,17 +328,8 @@ impl Staged {
         let cut = main.cut();
         main.abandon();
         let behind = cut?.map(|cut| {
-            let mut behind = window.clone();
-            match self.scan.direction() {
-                Direction::Forward => {
-                    window.high = Some(cut.clone());
-                    behind.low = cut;
-                }
-                Direction::Backward => {
-                    behind.high = Some(cut.clone());
-                    window.low = cut;
-                }
-            }
+            let (first, behind) = window.split_on(&cut, self.scan.direction());
+            *window = first;
             behind
         });
         // It may have been told to read no more than the window before.
@@ -373,19 +354,14 @@ impl Staged {
             return Err(stop);
         }
         self.rest = match (self.scan.unread().cloned(), behind) {
-            (Some(unread), Some(behind)) => Some(match self.scan.direction() {
-                Direction::Forward => Range { low: unread.low, high: behind.high },
-                Direction::Backward => Range { low: behind.low, high: unread.high },
-            }),
+            (Some(mut unread), Some(behind)) => {
+                unread.end_with(behind, self.scan.direction());
+                Some(unread)
+            }
             (unread, behind) => unread.or(behind),
         };
-        match (self.scan.direction(), &self.rest) {
-            (Direction::Forward, Some(rest)) => window.high = Some(rest.low.clone()),
-            (Direction::Backward, Some(rest)) => {
-                let high = rest.high.clone();
-                window.low = high.expect("a scan from the end has come past its last leaf");
-            }
-            (_, None) => {}
+        if let Some(rest) = &self.rest {
+            window.end_before(rest, self.scan.direction());
         }
         self.window = window.clone();
         self.just_opened = true;
@@ -397,7 +373,7 @@ impl Staged {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{commit, transactions, tree};
-    use super::super::{Durability, Op};
+    use super::super::{Direction, Durability, Op};
     use super::*;
     use crate::lock::{Mode, RangeMode};
     use weir_page::TxnId;

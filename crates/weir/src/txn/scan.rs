@@ -7,54 +7,13 @@
 mod fetch;
 
 use super::versions::Walks;
-use super::{Look, Transactions, View};
+use super::{Direction, Look, Range, Transactions, View};
 use crate::storage::{Fault, retry};
-use crate::tree::{Target, Tree};
+use crate::tree::Tree;
 use std::cell::Cell;
 use std::cmp::Ordering;
 use std::sync::Arc;
 use weir_page::{PageId, TxnId};
-
-/// Which way a scan goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Direction {
-    /// In ascending order of keys.
-    Forward,
-    /// In descending order.
-    Backward,
-}
-
-/// Keys in `[low, high)`; no `high`: to the end.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Range {
-    /// First key.
-    pub low: Vec<u8>,
-    /// First key behind.
-    pub high: Option<Vec<u8>>,
-}
-
-impl Range {
-    /// No keys.
-    pub(super) const EMPTY: Range = Range { low: Vec::new(), high: Some(Vec::new()) };
-
-    /// Whether the key is below its end.
-    pub(super) fn reaches_beyond(&self, key: &[u8]) -> bool {
-        self.high.as_deref().is_none_or(|high| key < high)
-    }
-
-    fn is_empty(&self) -> bool {
-        !self.reaches_beyond(&self.low)
-    }
-}
-
-/// Where a scan of a range begins.
-fn target(range: &Range, direction: Direction) -> Target<'_> {
-    match (direction, &range.high) {
-        (Direction::Forward, _) => Target::At(&range.low),
-        (Direction::Backward, Some(high)) => Target::Below(high),
-        (Direction::Backward, None) => Target::Last,
-    }
-}
 
 /// Room that a scan begins with, in bytes and in entries.
 const FIRST_ROOM: (usize, usize) = (4 << 10, 64);
@@ -377,7 +336,9 @@ impl Scan {
                 (None, Some(_)) if self.done => Ordering::Greater,
                 (None, _) => break,
                 (Some(_), None) => Ordering::Less,
-                (Some(ours), Some(others)) => self.order(self.key(ours), other.key(others)),
+                (Some(ours), Some(others)) => {
+                    self.direction.order(self.key(ours), other.key(others))
+                }
             };
             if let (Ordering::Equal, Some(others)) = (order, others)
                 && others.deleted
@@ -405,15 +366,6 @@ impl Scan {
             }
         }
         (Batch { bytes: &together.bytes, entries: &together.entries }, last_is_others)
-    }
-
-    /// How two keys follow one another in the scan's direction.
-    #[inline]
-    pub(super) fn order(&self, one: &[u8], other: &[u8]) -> Ordering {
-        match self.direction {
-            Direction::Forward => one.cmp(other),
-            Direction::Backward => other.cmp(one),
-        }
     }
 
     #[inline]
@@ -470,10 +422,7 @@ impl Scan {
     /// What lies behind `key`, which has been given, is read anew.
     pub(super) fn behind(&mut self, key: &[u8]) {
         self.abandon();
-        match self.direction {
-            Direction::Forward => self.range.low = [key, &[0]].concat(),
-            Direction::Backward => self.range.high = Some(key.to_vec()),
-        }
+        self.range.begin_behind(key, self.direction);
         self.done = self.range.is_empty();
     }
 
@@ -483,10 +432,7 @@ impl Scan {
             self.behind(&given);
         } else if let Some(next) = self.peek().map(|row| row.key.to_vec()) {
             self.abandon();
-            match self.direction {
-                Direction::Forward => self.range.low = next,
-                Direction::Backward => self.range.high = Some([&next[..], &[0]].concat()),
-            }
+            self.range.begin_with(&next, self.direction);
             self.done = false;
         }
     }
@@ -509,7 +455,7 @@ impl Scan {
             return Ok(None);
         }
         retry(&shared.storage, || {
-            let leaf = self.tree.leaf(&shared.storage, target(left, self.direction), false)?;
+            let leaf = self.tree.leaf(&shared.storage, left.first(self.direction), false)?;
             Ok(fetch::cut_in(&leaf, left, self.direction, self.most))
         })
     }

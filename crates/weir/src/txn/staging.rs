@@ -30,6 +30,7 @@
 //! moved to ([`Stagings::of_tree`]), and so has purge where something was buried ([`Stagings::has_buried`]).
 
 use super::backlog::Backlog;
+use super::range::following;
 use super::{Durability, Op, Outcome, Pair, State, Transactions, Txn, TxnError};
 #[cfg(doc)]
 use crate::lock::LockError;
@@ -501,7 +502,7 @@ impl Transactions {
                 Moved::Full(key) => staging.main.make_room(s, &key, move_of.horizon)?,
                 Moved::HidesChain(key) => {
                     if !self.delete_hidden(staging, &key)? {
-                        return Ok((0, Some([&key[..], &[0]].concat())));
+                        return Ok((0, Some(following(&key))));
                     }
                 }
                 Moved::Entries { count, next, sparse, into_sparse } => {

@@ -4,7 +4,6 @@
 use super::{Direction, EntryPlace, Look, Range, Scan, ScanStop};
 use crate::lock::RangeMode;
 use crate::storage::{Fault, Restart, Stop, Storage};
-use crate::tree::Target;
 use crate::tree::cursor::LeafRead;
 use weir_page::{Entry, Flags, PageId, TxnId};
 
@@ -94,16 +93,8 @@ impl Scan {
     fn leaves_ahead(&self, s: &Storage) -> Vec<PageId> {
         let most = (self.most / ENTRIES_PER_LEAF_AHEAD).min(READ_AHEAD);
         let whole = self.whole.as_ref().unwrap_or(&self.range);
-        let to = match (self.direction, &whole.high) {
-            (Direction::Backward, _) => Target::At(&whole.low),
-            (Direction::Forward, Some(high)) => Target::Below(high),
-            (Direction::Forward, None) => Target::Last,
-        };
-        self.tree.leaves_between(s, self.target(), to, most)
-    }
-
-    fn target(&self) -> Target<'_> {
-        super::target(&self.range, self.direction)
+        let (from, to) = (self.range.first(self.direction), whole.last(self.direction));
+        self.tree.leaves_between(s, from, to, most)
     }
 
     /// Passes over what is known to be dead where the scan is, locked if what is read is; whether there was any.
@@ -147,7 +138,7 @@ impl Scan {
 
     fn fetch_leaf(&mut self, s: &Storage, look: Look) -> Result<(), Restart<ScanStop>> {
         let scan_use = self.most > 4096;
-        let leaf = self.tree.leaf(s, self.target(), scan_use)?;
+        let leaf = self.tree.leaf(s, self.range.first(self.direction), scan_use)?;
         self.walks.begin_turn();
         let before = match look {
             Look::Newest { ranges: Some(_), .. } => Some(self.range.clone()),
@@ -211,10 +202,7 @@ impl Scan {
         }
         self.copies.entries.truncate(at);
         self.done = false;
-        match self.direction {
-            Direction::Forward => self.range.low = key,
-            Direction::Backward => self.range.high = Some([&key[..], &[0]].concat()),
-        }
+        self.range.begin_with(&key, self.direction);
         Ok(())
     }
 
@@ -518,7 +506,7 @@ mod tests {
             let stop = scan.fetch_leaf(s, look);
             assert!(matches!(stop, Err(Restart::Stop(Stop::Retry))));
             assert_eq!(scan.walks.len(), 1);
-            let leaf = rows.leaf(s, scan.target(), true).unwrap();
+            let leaf = rows.leaf(s, scan.range.first(direction), true).unwrap();
             scan.walks.clear();
             scan.walks.begin_turn();
             scan.look_for_undo(&lacks_a_page, &leaf, 0..ROWS.into(), look);
