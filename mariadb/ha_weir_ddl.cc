@@ -77,6 +77,15 @@ int ha_weir::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
   return error_of(result, ha_thd());
 }
 
+// Whether the statement drops tables, and not one that it has made: killed, it has nothing to tidy up.
+static bool drops_alone(THD *thd)
+{
+  if (!thd)
+    return false;
+  int command= thd_sql_command(thd);
+  return command == SQLCOM_DROP_TABLE || command == SQLCOM_DROP_DB;
+}
+
 int ha_weir::delete_table(const char *path)
 {
   Bytes name= table_name(path);
@@ -94,12 +103,13 @@ int ha_weir::delete_table(const char *path)
     if (int error= session->rollback())
       return error;
   }
-  WeirResult result= weir::drop_table(name, patience_of(thd));
+  WeirPatience patience= drops_alone(thd) ? patience_of_change(thd) : patience_of(thd);
+  WeirResult result= weir::drop_table(name, patience);
   // A start that takes back a CREATE of a partitioned table, or drops the copy that an ALTER has
   // made of one, asks the engine of the partitions for it, instead of the server's own for
   // partitioned tables.
   if (result == WEIR_RESULT_NO_TABLE)
-    result= drop_with_list(name, patience_of(thd));
+    result= drop_with_list(name, patience);
   return error_of(result);
 }
 

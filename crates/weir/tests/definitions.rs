@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use weir::{
     Bounds, Database, Direction, Durability, Entry, Error, Isolation, KeyOf, Lock, Patience,
-    RawIndex, RawRange, Schema, Table, TableChange, Type, Value,
+    RawIndex, RawRange, Schema, Table, TableChange, Transaction, Type, Value,
 };
 use weir_os::SimDisk;
 
@@ -611,4 +611,34 @@ fn a_name_and_what_is_kept_with_a_table_change_together() {
     assert_eq!(table.meta().unwrap(), [2, 3]);
     assert_eq!(keys(&db, &table, KeyOf::Index(0)).len(), 10);
     check_quiet(&db);
+}
+
+/// It waited as long as the database's transactions do, whatever was set for this one.
+#[test]
+fn who_comes_to_a_table_that_is_being_changed_waits_as_long_as_its_own_timeout_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = raw_table(&db, 10);
+    let mut user = db.begin(Isolation::ReadCommitted).unwrap();
+    let (db, table) = (&db, &table);
+    let get = |txn: &mut Transaction| txn.get_raw(table, b"", Lock::None, &mut Vec::new());
+    get(&mut user).unwrap();
+    std::thread::scope(|scope| {
+        let patience = Patience::new(Duration::from_secs(3600));
+        scope.spawn(move || db.changes(&patience).truncate_table(table).unwrap());
+        let is_changing = || {
+            let mut txn = db.begin(Isolation::ReadCommitted).unwrap();
+            matches!(get(&mut txn), Err(Error::TableInUse(_)))
+        };
+        while !is_changing() {
+            std::thread::yield_now();
+        }
+        let mut patient = db.begin(Isolation::ReadCommitted).unwrap();
+        patient.set_lock_wait_timeout(Duration::from_secs(3600)).unwrap();
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(20));
+            user.rollback().unwrap();
+        });
+        get(&mut patient).unwrap();
+    });
 }

@@ -215,10 +215,7 @@ impl Transaction {
         }
         self.db.home.check(table)?;
         let txn = self.txn.as_ref().ok_or(Error::Ended)?;
-        let limit = WaitLimit {
-            timeout: self.db.options.lock_wait_timeout,
-            is_cancelled: &|| txn.is_cancelled(),
-        };
+        let limit = WaitLimit { timeout: txn.lock_timeout, is_cancelled: &|| txn.is_cancelled() };
         let used = Use::of(table, limit).inspect_err(|error| note_cancelled(txn, error))?;
         self.used.push(used);
         Ok(self.used.len() - 1)
