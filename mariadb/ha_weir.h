@@ -7,6 +7,7 @@
 */
 #pragma once
 
+#include "cursor.h"
 #include "engine_table.h"
 #include "keys.h"
 #include "own_transaction.h"
@@ -184,10 +185,7 @@ private:
   const Wanted &wanted();
 
   /* The scan */
-  WeirScan *scan= nullptr;
-  WeirScanned at= {};
-  WeirBatch rest= {};  // what was read with it and isn't given yet
-  size_t rest_given= 0;
+  weir::Cursor cursor;
   std::vector<Bytes> merged_by; // values of virtual BLOBs of a row that was read
   WeirRow *row= nullptr;
   // As the engine has the row at hand.
@@ -200,11 +198,7 @@ private:
     Rows are read as they are committed, without lock; one that the server wants is read once more
   */
   bool semi_consistent= false, scan_is_unlocked= false, is_unlocked= false, repeats= false;
-  Bytes prefix;      // of a scan of one key
-  // If it has one, the key behind which a scan goes on that has ended, or was closed in between.
-  Bytes place;
   const key_range *range_end= nullptr;
-  bool backward= false, exact= false, at_entry= false, at_end= false, has_place= false;
   bool ends_with_range= false; // the scan ends just where the server's range does
   std::unique_ptr<weir::OwnTransaction> own_transaction; // of a sequence, or of CHECK
 
@@ -243,13 +237,8 @@ private:
   uint32_t index_position(uint index) const { return share->positions[index]; }
   int open_scan(uint32_t index, WeirBound low, WeirBound high, bool back);
   void close_scan();
-  void drop_rest()
-  {
-    rest= {};
-    rest_given= 0;
-  }
   void pause_scan();
-  void note_place();
+  void leave_entry();
   int step();
   bool reads_committed() const;
   bool scans_rows() const;
@@ -266,7 +255,6 @@ private:
   bool decode_row(WeirBytes key, WeirBytes from, const Wanted &what, uchar *record) const;
   int get_row(uchar *buf);
   int get_row_at(uchar *buf, WeirBytes short_form);
-  void read_anew_behind();
   int go_on(uint32_t index, bool back, WeirBoundKind from, uchar *buf);
   int turn(bool back, uchar *buf);
   bool entry_is_of(uchar *buf, uint index);

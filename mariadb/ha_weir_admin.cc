@@ -90,12 +90,12 @@ int ha_weir::sum_rows(THD *thd, std::vector<Sum> &sums)
 bool ha_weir::is_of_its_row(uint index)
 {
   key_is_due= false;
-  if (at.current)
+  if (cursor.entry().current)
     return true;
   uchar *buf= table->record[0];
   WeirBytes found;
   pk.clear();
-  return keys[index].primary_of(at.key, at.value, pk) &&
+  return keys[index].primary_of(cursor.entry().key, cursor.entry().value, pk) &&
          weir_get(transaction(), share->table, bytes_of(pk), lock, row, &found) == WEIR_RESULT_OK &&
          !read_primary(buf, bytes_of(pk), found) && entry_is_of(buf, index);
 }
@@ -105,8 +105,9 @@ int ha_weir::sum_entries(THD *thd, uint index, Sum &sum)
 {
   if (int error= open_scan(index_position(index), no_bound(), no_bound(), false))
     return error;
+  const WeirScanned &at= cursor.entry();
   WeirResult result;
-  while ((result= weir_scan_next(scan, transaction(), &at, nullptr)) == WEIR_RESULT_OK)
+  while (!(result= cursor.take() ? WEIR_RESULT_OK : cursor.read(transaction())))
   {
     if (is_killed(thd))
       return HA_ERR_ABORTED_BY_USER;

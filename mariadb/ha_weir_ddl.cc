@@ -77,7 +77,7 @@ int ha_weir::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
   return error_of(result, ha_thd());
 }
 
-// Whether the statement drops tables, and not one that it has made: killed, it has nothing to tidy up.
+// Whether the statement drops tables, and none that it has made: killed, it has nothing to tidy up.
 static bool drops_alone(THD *thd)
 {
   if (!thd)

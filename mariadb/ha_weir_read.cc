@@ -42,12 +42,11 @@ int ha_weir::index_read_map(uchar *buf, const uchar *key, key_part_map map,
   of.from_image(key, map, low_bytes);
   WeirBound low= no_bound(), high= no_bound();
   bool back= false;
-  exact= false;
+  cursor.want_many();
   switch (flag) {
   case HA_READ_KEY_EXACT:
   case HA_READ_PREFIX:
-    exact= true;
-    prefix= low_bytes;
+    cursor.want_key(low_bytes);
     if (index == WEIR_PRIMARY && map >= (key_part_map(1) << of.parts().size()) - 1)
     {
       close_scan();
@@ -78,11 +77,12 @@ int ha_weir::index_read_map(uchar *buf, const uchar *key, key_part_map map,
   default:
     return HA_ERR_WRONG_COMMAND;
   }
-  if (range_end && !back && !exact)
+  bool to_range_end= range_end && !back && !cursor.is_of_one_key();
+  if (to_range_end)
     high= bound_of_end(active_index, range_end);
   if (int error= open_scan(index, low, high, back))
     return error;
-  ends_with_range= range_end && !back && !exact && of.takes(range_end->keypart_map);
+  ends_with_range= to_range_end && of.takes(range_end->keypart_map);
   return found(buf, HA_ERR_KEY_NOT_FOUND);
 }
 
@@ -134,10 +134,10 @@ int ha_weir::get_row_at(uchar *buf, WeirBytes short_form)
 // Goes on behind a place, in a direction.
 int ha_weir::go_on(uint32_t index, bool back, WeirBoundKind from, uchar *buf)
 {
-  WeirBound here= bound(from, place);
+  WeirBound here= bound(from, cursor.place());
   if (int error= open_scan(index, back ? no_bound() : here, back ? here : no_bound(), back))
     return error;
-  has_place= true;
+  cursor.keep_place();
   return next_entry(buf);
 }
 
@@ -145,8 +145,8 @@ int ha_weir::go_on(uint32_t index, bool back, WeirBoundKind from, uchar *buf)
 int ha_weir::turn(bool back, uchar *buf)
 {
   uint32_t index= index_position(active_index);
-  bool comes_back= at_end && back != backward;
-  if (at_end && !has_place)
+  bool comes_back= cursor.is_at_end() && back != cursor.is_backward();
+  if (cursor.is_at_end() && !cursor.has_place())
   {
     // Behind the last entry in one direction is before the first in the other.
     if (!comes_back)
@@ -154,28 +154,27 @@ int ha_weir::turn(bool back, uchar *buf)
     int error= open_scan(index, no_bound(), no_bound(), back);
     return error ? error : next_entry(buf);
   }
-  if (at_entry)
-    note_place();
-  else if (!has_place)
-    place= scan ? prefix : pk;
-  exact= false;
+  cursor.note_place(pk);
+  cursor.want_many();
   return go_on(index, back, comes_back ? WEIR_BOUND_KIND_INCLUDED : WEIR_BOUND_KIND_EXCLUDED, buf);
 }
 
 int ha_weir::index_next(uchar *buf)
 {
   Accounted accounted(this);
-  if (!scan || backward)
+  if (!cursor.is_open() || cursor.is_backward())
     return turn(false, buf);
   int error= next_entry(buf);
   // A scan of one key has ended, and the caller wants what comes after.
-  return error == HA_ERR_END_OF_FILE && exact && !at_entry ? turn(false, buf) : error;
+  return error == HA_ERR_END_OF_FILE && cursor.is_of_one_key() && !cursor.is_at_entry()
+             ? turn(false, buf)
+             : error;
 }
 
 int ha_weir::index_prev(uchar *buf)
 {
   Accounted accounted(this);
-  if (!scan || !backward)
+  if (!cursor.is_open() || !cursor.is_backward())
     return turn(true, buf);
   return next_entry(buf);
 }
@@ -183,16 +182,16 @@ int ha_weir::index_prev(uchar *buf)
 int ha_weir::index_next_same(uchar *buf, const uchar *key, uint length)
 {
   Accounted accounted(this);
-  if (!exact)
+  if (!cursor.is_of_one_key())
     return handler::index_next_same(buf, key, length);
   // A row read alone by its whole key is the only one.
-  return scan ? next_entry(buf) : HA_ERR_END_OF_FILE;
+  return cursor.is_open() ? next_entry(buf) : HA_ERR_END_OF_FILE;
 }
 
 int ha_weir::index_first(uchar *buf)
 {
   Accounted accounted(this);
-  exact= false;
+  cursor.want_many();
   WeirBound high= range_end ? bound_of_end(active_index, range_end) : no_bound();
   if (int error= open_scan(index_position(active_index), no_bound(), high, false))
     return error;
@@ -203,7 +202,7 @@ int ha_weir::index_first(uchar *buf)
 int ha_weir::index_last(uchar *buf)
 {
   Accounted accounted(this);
-  exact= false;
+  cursor.want_many();
   if (int error= open_scan(index_position(active_index), no_bound(), no_bound(), true))
     return error;
   return found(buf, HA_ERR_END_OF_FILE);
@@ -228,7 +227,7 @@ bool ha_weir::rowid_filter_push(Rowid_filter *filter)
 int ha_weir::rnd_init(bool)
 {
   close_scan();
-  exact= false;
+  cursor.want_many();
   active_index= MAX_KEY;
   return sequence ? fail(begin_own(WEIR_ISOLATION_READ_COMMITTED)) : 0;
 }
@@ -247,12 +246,12 @@ int ha_weir::rnd_end()
 int ha_weir::rnd_next(uchar *buf)
 {
   Accounted accounted(this);
-  if (scan)
+  if (cursor.is_open())
     return next_entry(buf);
-  exact= false;
-  if (has_place)
+  cursor.want_many();
+  if (cursor.has_place())
     return go_on(WEIR_PRIMARY, false, WEIR_BOUND_KIND_EXCLUDED, buf);
-  if (at_end)
+  if (cursor.is_at_end())
     return HA_ERR_END_OF_FILE;
   int error= open_scan(WEIR_PRIMARY, no_bound(), no_bound(), false);
   return error ? error : next_entry(buf);

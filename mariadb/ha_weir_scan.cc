@@ -14,22 +14,30 @@ int ha_weir::open_scan(uint32_t index, WeirBound low, WeirBound high, bool back)
   WeirTransaction *with= transaction();
   if (!with)
     return HA_ERR_INTERNAL_ERROR;
-  backward= back;
   WeirLock how= reads_committed() && index == WEIR_PRIMARY ? WEIR_LOCK_NONE : lock;
   scan_is_unlocked= how != lock;
-  return fail(weir_scan_open(with, share->table, index, low, high, back, how, &scan));
+  return fail(cursor.open(with, share->table, index, low, high, back, how));
 }
 
 void ha_weir::close_scan()
 {
+  leave_entry();
+  cursor.close();
+}
+
+// The statement ends, and perhaps its transaction, but HANDLER may go on from here in the next one.
+void ha_weir::pause_scan()
+{
+  leave_entry();
+  cursor.pause(active_index != MAX_KEY);
+}
+
+void ha_weir::leave_entry()
+{
   // A number that the engine gave is nowhere else.
   if (hidden)
     find_key();
-  key_is_due= false;
-  weir_scan_close(scan);
-  scan= nullptr;
-  drop_rest();
-  at_entry= has_place= at_end= scan_is_unlocked= is_unlocked= repeats= ends_with_range= false;
+  key_is_due= scan_is_unlocked= is_unlocked= repeats= ends_with_range= false;
 }
 
 /* Which columns are decoded */
@@ -62,56 +70,15 @@ const ha_weir::Wanted &ha_weir::wanted()
   return some;
 }
 
-// The statement ends, and perhaps its transaction, but HANDLER may go on from here in the next one.
-void ha_weir::pause_scan()
-{
-  // A scan of one key that found nothing, or nothing more, is where the key would be.
-  bool is_behind_key= scan && exact && !at_entry && active_index != MAX_KEY;
-  bool pauses= has_place || (scan && at_entry) || is_behind_key, ended= at_end;
-  if (scan && at_entry)
-    note_place();
-  if (is_behind_key)
-    place= prefix;
-  close_scan();
-  has_place= pauses;
-  at_end= ended;
-}
-
-// Where a scan goes on that is closed in between.
-void ha_weir::note_place()
-{
-  place.assign(reinterpret_cast<const char *>(at.key.data), at.key.len);
-  has_place= true;
-}
-
 // Goes on to the next entry.
 int ha_weir::step()
 {
-  if (rest_given < rest.count)
-  {
-    const WeirPlace &next= rest.places[rest_given++];
-    at.key= WeirBytes{rest.bytes + next.key, next.value - next.key};
-    at.value= WeirBytes{rest.bytes + next.value, next.end - next.value};
-    at.current= rest.current && !next.outdated;
-  }
-  else
-  {
-    // It may be the last one.
-    if (at_entry && !exact)
-      note_place();
-    drop_rest();
-    WeirResult result= weir_scan_next(scan, transaction(), &at, &rest);
-    if (result == WEIR_RESULT_NOT_FOUND)
-    {
-      at_entry= key_is_due= false;
-      at_end= !exact;
-      return HA_ERR_END_OF_FILE;
-    }
-    if (result != WEIR_RESULT_OK)
-      return fail(result);
-  }
-  at_entry= key_is_due= true;
-  at_end= false;
+  WeirResult result= cursor.take() ? WEIR_RESULT_OK : cursor.read(transaction());
+  key_is_due= result == WEIR_RESULT_OK;
+  if (result == WEIR_RESULT_NOT_FOUND)
+    return HA_ERR_END_OF_FILE;
+  if (result != WEIR_RESULT_OK)
+    return fail(result);
   is_unlocked= scan_is_unlocked;
   return 0;
 }
@@ -123,6 +90,7 @@ int ha_weir::step()
 */
 int ha_weir::repeat_locked(uchar *buf)
 {
+  const WeirScanned &at= cursor.entry();
   repeats= is_unlocked= false;
   if (!find_key())
     return HA_ERR_CRASHED;
@@ -134,9 +102,8 @@ int ha_weir::repeat_locked(uchar *buf)
                      found.len == at.value.len && !memcmp(found.data, at.value.data, found.len);
   if (!is_as_it_was && (result == WEIR_RESULT_OK || result == WEIR_RESULT_NOT_FOUND))
   {
-    if (WeirResult ended= weir_scan_behind_as_of_now(scan, with, at.key))
+    if (WeirResult ended= cursor.read_anew_as_of_now(with))
       return fail(ended);
-    drop_rest();
   }
   return result == WEIR_RESULT_OK ? read_primary(buf, bytes_of(pk), found) : fail(result);
 }
@@ -187,7 +154,7 @@ bool ha_weir::scans_rows() const
 // primary key has in part, that isn't what its key is made of.
 bool ha_weir::is_record_of_entry() const
 {
-  return at_entry && !scans_rows() && (only_index || key_is_due);
+  return cursor.is_at_entry() && !scans_rows() && (only_index || key_is_due);
 }
 
 // Makes sure that `pk` is the primary key of the row at hand. False: the entry makes no sense.
@@ -198,8 +165,8 @@ bool ha_weir::find_key()
   key_is_due= false;
   pk.clear();
   if (!scans_rows())
-    return keys[active_index].primary_of(at.key, at.value, pk);
-  append(pk, at.key.data, at.key.len);
+    return keys[active_index].primary_of(cursor.entry().key, cursor.entry().value, pk);
+  append(pk, cursor.entry().key.data, cursor.entry().key.len);
   return true;
 }
 
@@ -216,6 +183,7 @@ bool ha_weir::find_key_of(const uchar *record)
 // The row of the entry at hand. `skip`: it isn't wanted, or the entry isn't its.
 int ha_weir::read_entry(uchar *buf, bool &skip)
 {
+  const WeirScanned &at= cursor.entry();
   if (scans_rows())
     return read_primary(buf, at.key, at.value);
   const KeyFormat &key= keys[active_index];
@@ -251,8 +219,10 @@ int ha_weir::read_row_of_entry(uchar *buf, bool &skip)
   bool in_turn= lock == WEIR_LOCK_SHARED || lock == WEIR_LOCK_EXCLUSIVE;
   uint64_t waits= in_turn ? weir_lock_waits(with) : 0;
   WeirResult result= weir_get(with, share->table, bytes_of(pk), lock, row, &found);
+  // A row that had to be waited for, or has another entry by now: that may lie further on, among
+  // entries that were read before.
   if (in_turn && (result == WEIR_RESULT_NOT_FOUND || weir_lock_waits(with) != waits))
-    read_anew_behind();
+    cursor.read_anew_behind();
   if (result == WEIR_RESULT_NOT_FOUND)
   {
     skip= true;
@@ -261,7 +231,7 @@ int ha_weir::read_row_of_entry(uchar *buf, bool &skip)
   if (result != WEIR_RESULT_OK)
     return fail(result);
   bool dirty= lock == WEIR_LOCK_NONE && thd_tx_isolation(ha_thd()) == ISO_READ_UNCOMMITTED;
-  bool may_differ= !at.current || dirty, kept= reads_all;
+  bool may_differ= !cursor.entry().current || dirty, kept= reads_all;
   reads_all|= may_differ;
   int error= read_primary(buf, bytes_of(pk), found);
   reads_all= kept;
@@ -271,7 +241,7 @@ int ha_weir::read_row_of_entry(uchar *buf, bool &skip)
   if (skip)
   {
     if (in_turn)
-      read_anew_behind();
+      cursor.read_anew_behind();
     unlock_row();
   }
   return 0;
@@ -287,16 +257,6 @@ void ha_weir::compute_for_merge(uchar *buf)
   merged_by.resize(columns.size());
   for (size_t i= 0; i < columns.size(); i++)
     computed.keep(columns[i], merged_by[i]);
-}
-
-/*
-  The row of the entry at hand had to be waited for, or has another entry by now. That may lie
-  further on, among entries that were read before: they are read once more.
-*/
-void ha_weir::read_anew_behind()
-{
-  weir_scan_behind(scan, at.key);
-  drop_rest();
 }
 
 static int outcome(check_result_t result, bool &skip)
@@ -319,6 +279,7 @@ static int outcome(check_result_t result, bool &skip)
 // in part the record has nothing.
 int ha_weir::check_entry(uchar *buf, bool asks, bool &skip)
 {
+  const WeirScanned &at= cursor.entry();
   if (!keys[active_index].decode(table, at.key, at.value, wanted().entries[active_index], buf))
     return HA_ERR_CRASHED;
   key_range *kept_end= end_range;
@@ -346,6 +307,7 @@ bool ha_weir::decode_row(WeirBytes key, WeirBytes from, const Wanted &what, ucha
 // Whether the row in `buf` has the entry at hand.
 bool ha_weir::entry_is_of(uchar *buf, uint index)
 {
+  const WeirScanned &at= cursor.entry();
   Computed computed(table, computed_parts[index], buf);
   Encoded entry;
   encode_entry(index, buf, pk, entry);

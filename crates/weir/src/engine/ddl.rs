@@ -155,7 +155,7 @@ impl Changes<'_> {
         self.truncate_tables(&[table])
     }
 
-    /// As [`Changes::truncate_table`], of several tables, each named once: all of them or none.
+    /// As [`Changes::truncate_table`], of several tables: all of them or none.
     ///
     /// # Errors
     /// As there. Nothing changed then.

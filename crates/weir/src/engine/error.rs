@@ -94,6 +94,9 @@ pub enum Error {
     /// The table is of another database, or of the same one as it was opened before: look it up by its name.
     #[error("table `{0}` is of another database, or of an earlier opening: look it up by its name")]
     ForeignTable(String),
+    /// A change of several tables at once names one of them twice. Nothing changed.
+    #[error("table `{0}` is named twice in one change")]
+    NamedTwice(String),
     /// The commit is of another database, or of the same one as it was opened before. It isn't known whether it is durable.
     #[error(
         "the commit is of another database, or of an earlier opening: it can't be waited for here"

@@ -154,20 +154,25 @@ impl Drop for Hold {
     }
 }
 
-/// Holds on the definitions of several tables, each named once. All who take several do so in one order, whatever
+/// Holds on the definitions of several tables. All who take several do so in one order, whatever
 /// theirs is: no two wait for each other.
 pub(super) fn change_all(tables: &[&Table], patience: &Patience) -> Result<Vec<Hold>> {
+    let order = in_one_order(tables);
+    let is_same = |pair: &&[usize]| Arc::ptr_eq(&tables[pair[0]].0, &tables[pair[1]].0);
+    if let Some(twice) = order.windows(2).find(is_same) {
+        return Err(Error::NamedTwice(tables[twice[0]].name()));
+    }
     let hold = |n: usize| Ok((n, tables[n].0.change(patience)?));
-    let mut holds: Vec<(usize, Hold)> = in_one_order(tables).map(hold).collect::<Result<_>>()?;
+    let mut holds: Vec<(usize, Hold)> = order.into_iter().map(hold).collect::<Result<_>>()?;
     holds.sort_by_key(|(n, _)| *n);
     Ok(holds.into_iter().map(|(_, hold)| hold).collect())
 }
 
 /// Where tables stand among those named, in an order that is the same whatever order they are named in.
-fn in_one_order(tables: &[&Table]) -> impl Iterator<Item = usize> {
+fn in_one_order(tables: &[&Table]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..tables.len()).collect();
     order.sort_by_key(|&n| Arc::as_ptr(&tables[n].0).addr());
-    order.into_iter()
+    order
 }
 
 impl Shared {
@@ -347,7 +352,7 @@ mod tests {
     fn several_tables_are_taken_in_one_order_however_they_are_named() {
         let [a, b, c] = ["a", "b", "c"].map(table);
         let taken = |named: [&Table; 3]| -> Vec<String> {
-            in_one_order(&named).map(|n| named[n].name()).collect()
+            in_one_order(&named).into_iter().map(|n| named[n].name()).collect()
         };
         let order = taken([&a, &b, &c]);
         for named in [[&a, &c, &b], [&b, &a, &c], [&b, &c, &a], [&c, &a, &b], [&c, &b, &a]] {
@@ -358,5 +363,7 @@ mod tests {
         assert!([&a, &b, &c].into_iter().all(|held| held.0.change(&patience).is_err()));
         drop(holds);
         assert!(change_all(&[&a, &b], &patience).is_ok());
+        let twice = change_all(&[&a, &b, &a], &Patience::new(Duration::from_secs(3600)));
+        assert!(matches!(twice, Err(Error::NamedTwice(name)) if name == "a"));
     }
 }
