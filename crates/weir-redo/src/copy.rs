@@ -1,10 +1,11 @@
-//! Copies of the log's files, taken while it goes on.
+//! Copies of the log's files, taken while it goes on. What is copied is looked at on its way, group by group.
 
 use weir_os::{AlignedBuf, BLOCK, Create, Disk, Mode};
 use weir_page::Lsn;
 
 use crate::RedoError;
-use crate::format::{group_len, segment_name};
+use crate::format::{GROUP_HEADER_BYTES, group_len, head_crc, segment_name, u32_at};
+use crate::reader::EndReason;
 use crate::redo::Redo;
 
 /// What is copied at once.
@@ -19,12 +20,15 @@ pub struct CopyProgress {
     group: Lsn,
     /// Where the first group begins that does so at `to` or behind.
     next: Lsn,
+    /// Checksum of what is copied of the group before that, and what it is to be in the end.
+    crc: u32,
+    crc_stored: u32,
 }
 
 impl CopyProgress {
     /// Nothing is copied yet of what is from `lsn` on, the start of a group.
     pub fn begin(lsn: Lsn) -> CopyProgress {
-        CopyProgress { to: lsn, group: lsn, next: lsn }
+        CopyProgress { to: lsn, group: lsn, next: lsn, crc: 0, crc_stored: 0 }
     }
 
     /// Everything before is copied. The log needn't be readable from here: it may be in the middle of a group.
@@ -37,18 +41,41 @@ impl CopyProgress {
         self.group
     }
 
-    /// What follows, up to `to`, is copied, too. Where it makes no sense, no later group is known.
-    fn go_on(self, bytes: &[u8], to: Lsn) -> CopyProgress {
-        let CopyProgress { to: from, mut group, mut next } = self;
-        while next < to {
-            group = next;
-            let len = group_len(&bytes[(next.0 - from.0) as usize..]);
-            next = len.map_or(Lsn(u64::MAX), |len| Lsn(next.0 + len as u64));
+    /// What follows is copied, too: whole words. Fails with the start of a group that isn't what was appended.
+    fn go_on(mut self, mut bytes: &[u8]) -> Result<CopyProgress, (Lsn, EndReason)> {
+        while !bytes.is_empty() {
+            if self.to == self.next {
+                let len = group_len(bytes).map_err(|why| (self.to, why))?;
+                (self.group, self.next) = (self.to, Lsn(self.to.0 + len as u64));
+                (self.crc, self.crc_stored) =
+                    (head_crc(self.to.0, u32_at(bytes, 0)), u32_at(bytes, 4));
+                bytes = self.pass(bytes, GROUP_HEADER_BYTES);
+            }
+            let payload = bytes.len().min((self.next.0 - self.to.0) as usize);
+            self.crc = crc32c::crc32c_append(self.crc, &bytes[..payload]);
+            bytes = self.pass(bytes, payload);
+            if self.to == self.next && self.crc != self.crc_stored {
+                let (expected, found) = (self.crc, self.crc_stored);
+                return Err((self.group, EndReason::BadChecksum { expected, found }));
+            }
         }
-        if next == to {
-            group = next;
+        if self.to == self.next {
+            self.group = self.to;
         }
-        CopyProgress { to, group, next }
+        Ok(self)
+    }
+
+    /// The log ends where the copy is: a group does so there, too.
+    fn end(self) -> Result<CopyProgress, (Lsn, EndReason)> {
+        match (self.next.0 - self.group.0) as u32 {
+            _ if self.to == self.next => Ok(self),
+            found => Err((self.group, EndReason::BadLength { found })),
+        }
+    }
+
+    fn pass<'b>(&mut self, bytes: &'b [u8], count: usize) -> &'b [u8] {
+        self.to = Lsn(self.to.0 + count as u64);
+        &bytes[count..]
     }
 }
 
@@ -57,7 +84,8 @@ impl Redo {
     /// name, when the end of what is to be copied of it is. Before the beginning the first one has zeros.
     ///
     /// # Errors
-    /// `SegmentMissing` when the checkpoint has passed what is copied; the disks'. Here nothing has changed.
+    /// `SegmentMissing` when the checkpoint has passed what is copied; `Cut`, or what is wrong with a header, where the log is
+    /// damaged; the disks'. Here nothing has changed.
     pub fn copy_log(
         &self,
         mut copied: CopyProgress,
@@ -74,14 +102,20 @@ impl Redo {
         if copy.is_empty()? {
             // What is not written now reads as zeros, as in a new segment.
             copy.set_len(span.file_bytes())?;
-            copy.write(0, segment.file.read(0, AlignedBuf::zeroed(BLOCK))?)?;
+            let header = segment.file.read(0, AlignedBuf::zeroed(BLOCK))?;
+            self.segments.check_header(&segment, &header)?;
+            copy.write(0, header)?;
         }
         let stop = whole.min(at.0 + STEP_BYTES);
         if stop > at.0 {
             let offset = span.file_offset(at.0);
             let buf = AlignedBuf::zeroed((stop - at.0) as usize);
             let buf = segment.file.read(offset, buf)?;
-            copied = copied.go_on(&buf, Lsn(stop));
+            let looked_at = match stop == end.0 {
+                true => copied.go_on(&buf).and_then(CopyProgress::end),
+                false => copied.go_on(&buf),
+            };
+            copied = looked_at.map_err(|(lsn, why)| self.segments.cut(lsn, end, why))?;
             copy.write(offset, buf)?;
         }
         if stop == whole {
@@ -94,38 +128,64 @@ impl Redo {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::group_crc;
 
-    /// Groups of 16, 40 and 24 bytes.
-    fn log() -> Vec<u8> {
-        let group = |len: usize| {
-            let mut bytes = vec![0xff; len];
-            bytes[..4].copy_from_slice(&(len as u32).to_le_bytes());
-            bytes
-        };
-        [16, 40, 24].map(group).concat()
+    /// Groups of 16, 40, 8 and 24 bytes.
+    fn log(begin: u64) -> Vec<u8> {
+        let mut log = Vec::new();
+        for len in [16, 40, 8, 24] {
+            let payload = vec![0xff; len - GROUP_HEADER_BYTES];
+            let crc = group_crc(begin + log.len() as u64, len as u32, &payload);
+            log.extend((len as u32).to_le_bytes());
+            log.extend(crc.to_le_bytes());
+            log.extend(payload);
+        }
+        log
+    }
+
+    /// What comes of a copy by steps of so many bytes; `each` is called with how far it is.
+    fn copy(
+        log: &[u8],
+        begin: u64,
+        step: usize,
+        each: &mut dyn FnMut(CopyProgress),
+    ) -> Result<CopyProgress, (Lsn, EndReason)> {
+        let mut copied = CopyProgress::begin(Lsn(begin));
+        for part in log.chunks(step) {
+            copied = copied.go_on(part)?;
+            each(copied);
+        }
+        copied.end()
     }
 
     #[test]
     fn the_bound_is_where_a_group_begins() {
-        let (log, begin) = (log(), 1 << 20);
-        for step in (8..=80).step_by(8) {
-            let mut copied = CopyProgress::begin(Lsn(begin));
-            while copied.to() < Lsn(begin + 80) {
-                let from = (copied.to().0 - begin) as usize;
-                let to = (from + step).min(80);
-                copied = copied.go_on(&log[from..to], Lsn(begin + to as u64));
-                let last = [0, 16, 56, 80].into_iter().rfind(|start| *start <= to as u64);
+        let begin = 1 << 20;
+        let log = log(begin);
+        for step in (8..=log.len()).step_by(8) {
+            let copied = copy(&log, begin, step, &mut |copied| {
+                let to = copied.to().0 - begin;
+                let last = [0, 16, 56, 64, 88].into_iter().rfind(|start| *start <= to);
                 assert_eq!(Some(copied.bound().0 - begin), last, "at {to}");
-            }
+            });
+            assert_eq!(copied.unwrap().to(), Lsn(begin + 88));
         }
     }
 
     #[test]
-    fn the_bound_stays_before_what_is_no_group() {
-        let mut log = log();
-        log[16..20].fill(0);
-        let copied =
-            CopyProgress::begin(Lsn(0)).go_on(&log[..32], Lsn(32)).go_on(&log[32..], Lsn(80));
-        assert_eq!((copied.to(), copied.bound()), (Lsn(80), Lsn(16)));
+    fn any_wrong_bit_is_told_with_its_group_and_the_bound_stays_before_it() {
+        let begin = 1 << 20;
+        for bit in 0..8 * 88 {
+            let mut log = log(begin);
+            log[bit / 8] ^= 1 << (bit % 8);
+            let group = [0, 16, 56, 64].into_iter().rfind(|start| *start <= bit / 8).unwrap();
+            for step in [8, 24, 88] {
+                let mut bound = begin;
+                let copied = copy(&log, begin, step, &mut |copied| bound = copied.bound().0);
+                let (lsn, _) = copied.expect_err(&format!("bit {bit}"));
+                assert_eq!(lsn, Lsn(begin + group as u64), "bit {bit}");
+                assert!(bound <= lsn.0);
+            }
+        }
     }
 }

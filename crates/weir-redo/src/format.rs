@@ -51,13 +51,19 @@ pub const fn group_bytes(payload: usize) -> usize {
     (GROUP_HEADER_BYTES + payload + GROUP_ALIGN - 1) & !(GROUP_ALIGN - 1)
 }
 
-/// Checksum of a group at `lsn` that begins with `word`; `payload` may come without its padding.
+/// Checksum of what comes before the payload of a group at `lsn` that begins with `word`.
 #[inline]
-pub(crate) fn group_crc(lsn: u64, word: u32, payload: &[u8]) -> u32 {
+pub(crate) fn head_crc(lsn: u64, word: u32) -> u32 {
     let mut seed = [0u8; 12];
     seed[..8].copy_from_slice(&lsn.to_le_bytes());
     seed[8..].copy_from_slice(&word.to_le_bytes());
-    let crc = crc32c::crc32c_append(crc32c::crc32c(&seed), payload);
+    crc32c::crc32c(&seed)
+}
+
+/// Checksum of a group at `lsn` that begins with `word`; `payload` may come without its padding.
+#[inline]
+pub(crate) fn group_crc(lsn: u64, word: u32, payload: &[u8]) -> u32 {
+    let crc = crc32c::crc32c_append(head_crc(lsn, word), payload);
     let padding = head::length(word) - GROUP_HEADER_BYTES - payload.len();
     if padding == 0 { crc } else { crc32c::crc32c_append(crc, &[0u8; GROUP_ALIGN][..padding]) }
 }

@@ -48,11 +48,7 @@ impl<'a> Groups<'a> {
     }
 
     fn cut(&self, lsn: Lsn, why: EndReason) -> RedoError {
-        let place = self.segments.between(lsn.0, lsn.0 + 1);
-        let (file, offset) = place.first().map_or((String::new(), 0), |segment| {
-            (segment.file.name().to_string(), segment.span.file_offset(lsn.0))
-        });
-        RedoError::Cut { file, offset, lsn, expected_at_least: Lsn(lsn.0 + 1), why }
+        self.segments.cut(lsn, Lsn(lsn.0 + 1), why)
     }
 
     /// Sees to it that the window has `bytes` from `at` on.

@@ -19,6 +19,7 @@ use crate::format::{
     segment_number,
 };
 use crate::layout::{Missing, Plan, Span, Wanted, missing};
+use crate::reader::EndReason;
 use crate::sync::Mutex;
 use crate::writer::UNSYNCED_BYTES_MAX;
 
@@ -216,6 +217,26 @@ impl Segments {
         let table = self.table.lock();
         let touches = |span: Span| span.start < to && from < span.end();
         table.segments.iter().filter(|segment| touches(segment.span)).cloned().collect()
+    }
+
+    /// Whether a segment in use has the header that it was given; `block` is what it has.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check_header(&self, segment: &Segment, block: &[u8]) -> Result<(), RedoError> {
+        let name = segment.file.name();
+        let header = SegmentHeader::decode(block, name, self.database_id)?;
+        header.expect_number(name, segment.span.number)?;
+        header.expect_start(name, segment.span.start)
+    }
+
+    /// The log is damaged at `lsn`, and was durable up to `durable`.
+    pub fn cut(&self, lsn: Lsn, durable: Lsn, why: EndReason) -> RedoError {
+        let place = self.find(lsn.0);
+        let (file, offset) = place.map_or((String::new(), 0), |segment| {
+            (segment.file.name().to_string(), segment.span.file_offset(lsn.0))
+        });
+        RedoError::Cut { file, offset, lsn, expected_at_least: durable, why }
     }
 
     /// Whether there is space for a log of that capacity, whose files take so many bytes. Those of the files that are

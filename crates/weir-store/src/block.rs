@@ -22,12 +22,13 @@
 //! killed process wrote counts, but may be lost at a later power cut, if the sync of it failed: so
 //! slots with changes since the checkpoint are written again, as they are, before it may matter.
 //!
-//! A lone broken slot is damage rather than a torn write in three cases. After a clean shutdown,
+//! A lone broken slot is damage rather than a torn write in four cases. After a clean shutdown,
 //! because recovery zeroes torn slots before it finishes. When it has no header of this block, though not nothing either, or one of which
-//! a single bit is wrong, because the header lies in one sector. And when its header claims a version
+//! a single bit is wrong, because the header lies in one sector. When its header claims a version
 //! above the other slot's and a newest LSN before the checkpoint, because the checkpoint can't pass
 //! a change that was not synced. (A torn slot with the header of its older version claims a lower
-//! version.) Damage to a block written since the last checkpoint can't be told from a torn write;
+//! version.) And when version and newest LSN that it claims are not both those of an earlier write of the block, or of the
+//! one that comes next: newest LSNs grow with versions, and versions one by one, or two. Damage to a block written since the last checkpoint can't be told from a torn write;
 //! a lost write leaves a valid older block. What then goes wrong shows as soon as an image is read
 //! whose place was used again: its id or image check does not match.
 

@@ -27,8 +27,8 @@
 //!
 //! # Recovery
 //! [`Store::open`] loads the map. The caller replays the log from the checkpoint with the
-//! `recover_` functions, in order, then calls [`Store::finish_recovery`], which derives free units
-//! and free page ids from the map. Until then nothing can be written or freed.
+//! `recover_` functions, in order, then calls [`Store::derive_space`], which derives free units
+//! and free page ids from the map, and [`Store::end_recovery`]. Until then nothing can be written or freed.
 //!
 //! # Locks
 //! In this order: `growth` and `map_io` (held over I/O), then `data_synced` (over a sync), alone; `blocks`, `space`, `ids`

@@ -27,6 +27,19 @@ pub struct MapDraft {
     writes: Vec<Io>,
 }
 
+/// A slot that a write cut short may have left.
+struct Torn {
+    /// The version that it claims.
+    version: u64,
+    /// What is wrong with it.
+    error: StoreError,
+}
+
+/// Blocks that are written get versions up to so much newer than the newest that is persisted ([`BlockTable::start_write`]).
+///
+/// [`BlockTable::start_write`]: block::BlockTable::start_write
+const VERSIONS_AHEAD: u64 = 2;
+
 impl MapDraft {
     /// The last change in it: start of a redo group.
     pub fn newest(&self) -> Lsn {
@@ -48,7 +61,7 @@ impl Store {
         // More may be there that isn't durable: of a process that was killed.
         io.synced_bytes = last.map_bytes;
         let read_bytes = (LOAD_BLOCKS * 2 * SLOT) as u64;
-        let mut offset = 0;
+        let (mut offset, mut torn) = (0, Vec::new());
         while offset < io.map_bytes {
             let mut batch = Vec::with_capacity(LOAD_READS);
             let first = offset;
@@ -60,13 +73,17 @@ impl Store {
             let mut block = (first / (2 * SLOT as u64)) as u32;
             for buf in self.map_file.run(batch)? {
                 for slots in buf.chunks(2 * SLOT) {
-                    self.load_block(block, slots, last, &mut io)?;
+                    self.load_block(block, slots, last, &mut io, &mut torn)?;
                     block += 1;
                 }
             }
         }
         // The slot of the newest version that was synced is written over only once a newer one is.
         let newest = self.blocks.lock().newest_version();
+        let is_too_new = |torn: &Torn| torn.version > newest.saturating_add(VERSIONS_AHEAD);
+        if let Some(at) = torn.iter().position(is_too_new) {
+            return Err(torn.swap_remove(at).error);
+        }
         if newest < last.map_version {
             let expected = format!("a block of version {} or newer", last.map_version);
             let found = format!("{newest}");
@@ -81,7 +98,15 @@ impl Store {
         Ok(())
     }
 
-    fn load_block(&self, block: u32, slots: &[u8], last: &Control, io: &mut MapIo) -> Result<()> {
+    /// Adds slots that a write cut short may have left to `torn`.
+    fn load_block(
+        &self,
+        block: u32,
+        slots: &[u8],
+        last: &Control,
+        io: &mut MapIo,
+        torn: &mut Vec<Torn>,
+    ) -> Result<()> {
         let mut newest_slot: Option<(u64, Lsn, usize)> = None;
         let mut broken = Vec::new();
         for (parity, slot) in slots.chunks_exact(SLOT).enumerate() {
@@ -112,16 +137,17 @@ impl Store {
             }
         }
         let both = broken.len() == 2;
-        let valid_version = newest_slot.map_or(0, |(version, _, _)| version);
+        let (valid_version, valid_newest) =
+            newest_slot.map_or((0, Lsn(0)), |(version, newest, _)| (version, newest));
         for (offset, claim, error) in broken.into_iter().rev() {
-            // Some of its changes may be from before the checkpoint, or the dirty page table, also if the newest isn't.
-            let is_damage = claim.is_none_or(|(version, newest)| {
-                let is_told = newest < last.checkpoint || version <= last.map_version;
-                version > valid_version && is_told
+            let claim = claim.filter(|_| !both && !last.clean);
+            let claim = claim.filter(|&(version, newest)| match version > valid_version {
+                // Some of its changes may be from before the checkpoint, or the dirty page table, also if the newest isn't.
+                true => newest >= valid_newest.max(last.checkpoint) && version > last.map_version,
+                false => newest <= valid_newest,
             });
-            if both || last.clean || is_damage {
-                return Err(error);
-            }
+            let Some((version, _)) = claim else { return Err(error) };
+            torn.push(Torn { version, error });
             io.broken_slots.push(offset);
         }
         let Some((version, newest, parity)) = newest_slot else { return Ok(()) };

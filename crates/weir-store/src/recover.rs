@@ -1,4 +1,4 @@
-//! Recovery of the map from the log: single-threaded, records in order, then `finish_recovery`.
+//! Recovery of the map from the log: single-threaded, records in order, then `finish_recovery`, or its two halves.
 
 use crate::block;
 use crate::control::Control;
@@ -8,6 +8,10 @@ use crate::space::Space;
 use crate::store::Store;
 use std::sync::atomic::Ordering;
 use weir_page::{Lsn, PageId};
+
+/// What the file has beyond so many units, and twice what it has in use, counts for nothing, and is cut off: the bitmap takes
+/// memory for the whole file, and a hole takes no space, however long it is.
+const SPARE_UNITS_MAX: u64 = (64 << 30) / UNIT as u64;
 
 impl Store {
     /// Replays a relocation of the group that starts at `lsn`.
@@ -37,15 +41,12 @@ impl Store {
         }
     }
 
-    /// Ends recovery: derives free units and page ids from the map. From now on the database is of this
-    /// build's format.
+    /// Derives free units and page ids from the map, once all of the log has been replayed. Changes nothing on disk.
     ///
     /// # Errors
     /// `Corrupt` when two pages share a unit or an extent lies beyond the data file: the store
-    /// can then only be dropped; nothing changed on disk.
-    /// `Disk` when broken map slots can't be cleared or the control file can't be written; the store is
-    /// poisoned.
-    pub fn finish_recovery(&self) -> Result<()> {
+    /// can then only be dropped.
+    pub fn derive_space(&self) -> Result<()> {
         self.assert_recovering();
         let units = self.data.len()? / UNIT as u64;
         if units > FILE_UNITS_MAX {
@@ -58,13 +59,15 @@ impl Store {
                 found: format!("{} bytes", units * UNIT as u64),
             });
         }
-        let mut space = Space::new(units);
+        let ends = self.map.stored().filter_map(|(_, entry)| Some(entry.extent()?.end_unit()));
+        let used_to = ends.max().unwrap_or(0);
+        let mut space = Space::new(units.min(2 * used_to + SPARE_UNITS_MAX));
         let mut ids = self.ids.lock();
         let mut pages = 0;
         for (page, entry) in self.map.stored() {
             let extent = entry.extent().expect("a stored page has an extent");
             if !space.claim(extent) {
-                let beyond = extent.end_unit() > space.units();
+                let beyond = extent.end_unit() > units;
                 return Err(StoreError::Corrupt {
                     file: self.data.name().to_string(),
                     offset: extent.offset(),
@@ -77,7 +80,7 @@ impl Store {
                         format!("bytes {}..{end} for one page", extent.offset())
                     },
                     found: if beyond {
-                        format!("{} bytes", space.units() * UNIT as u64)
+                        format!("{} bytes", units * UNIT as u64)
                     } else {
                         format!("page {} there too", self.other_owner(page))
                     },
@@ -87,16 +90,35 @@ impl Store {
             pages += 1;
         }
         drop(ids);
+        *self.space.lock() = space;
+        self.counters.pages_stored.store(pages, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Ends recovery, after [`Store::derive_space`]. From now on the database is of this build's format, and counts as open.
+    ///
+    /// # Errors
+    /// `Disk` when broken map slots can't be cleared or the control file can't be written; the store is
+    /// poisoned.
+    pub fn end_recovery(&self) -> Result<()> {
+        self.assert_recovering();
         self.clear_broken_slots()?;
         let outdated = self.map_io.lock().outdated.take();
         if let Some(control) = outdated {
-            // The map may be written from here on, so the database counts as open.
+            // The map may be written from here on.
             self.write_control(&Control { clean: false, ..control })?;
         }
-        *self.space.lock() = space;
-        self.counters.pages_stored.store(pages, Ordering::Relaxed);
         self.recovered.store(true, Ordering::Release);
         Ok(())
+    }
+
+    /// [`Store::derive_space`] and [`Store::end_recovery`].
+    ///
+    /// # Errors
+    /// Theirs.
+    pub fn finish_recovery(&self) -> Result<()> {
+        self.derive_space()?;
+        self.end_recovery()
     }
 
     /// The first page that shares a unit with `page`.

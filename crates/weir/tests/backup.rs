@@ -446,6 +446,37 @@ fn a_full_target_or_a_closed_database_ends_a_backup() {
     assert_eq!(to.list().unwrap(), Vec::<String>::new());
 }
 
+/// The copy told of it when it was opened, which might be when it was needed.
+#[test]
+fn a_damaged_log_is_no_part_of_a_backup() {
+    let disk = SimDisk::new(1);
+    let db = Database::open_on(Arc::new(disk.clone()), small().single_threaded()).unwrap();
+    let segment_bytes = db.status().lsn_last_checkpoint;
+    let table = db.create_table("items", items()).unwrap();
+    insert(&db, &table, 0..500);
+    db.sync().unwrap();
+    let (from, to) = (db.status().lsn_last_checkpoint, db.status().lsn_current);
+    let backup = |to: &SimDisk| db.begin_backup_on(Arc::new(to.clone()))?.finish();
+    for place in (from..to).step_by((to - from) as usize / 50).chain([to - 1]) {
+        let file = format!("redo-{:010}", place / segment_bytes);
+        let rot = || disk.rot(&file, 4096 + place % segment_bytes, 5).unwrap();
+        rot();
+        let copy = SimDisk::new(2);
+        let error = backup(&copy).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            error.is_corrupt() && text.contains("redo-") && text.contains(" at offset "),
+            "{text}"
+        );
+        assert!(copy.list().unwrap().is_empty(), "nothing is left of it");
+        rot();
+    }
+    disk.rot(&format!("redo-{:010}", from / segment_bytes), 20, 5).unwrap();
+    assert!(backup(&SimDisk::new(3)).unwrap_err().is_corrupt(), "its header");
+    disk.rot(&format!("redo-{:010}", from / segment_bytes), 20, 5).unwrap();
+    backup(&SimDisk::new(4)).unwrap();
+}
+
 /// What is damaged would be damaged in each copy, and nobody might look before the last good one is gone.
 #[test]
 fn a_damaged_page_is_no_part_of_a_backup() {

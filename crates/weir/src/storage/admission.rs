@@ -71,12 +71,10 @@ impl Storage {
     /// ended ([`super::interruptible`]).
     #[inline]
     pub fn mtr(&self, need: Need) -> Result<Mtr<'_>, Fault> {
-        if need.pages > 0 {
-            self.take_room(need.pages)?;
-        }
+        let promise = self.take_room(need.pages)?;
         let frames = self.take_frames(need.pages)?;
         match self.admit(need) {
-            Ok(admitted) => Ok(Mtr::new(self, admitted, frames)),
+            Ok(admitted) => Ok(Mtr::new(self, admitted, frames, promise)),
             Err(fault) => {
                 self.return_frames(frames);
                 Err(fault)

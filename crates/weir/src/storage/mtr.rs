@@ -11,6 +11,7 @@
 
 use super::dirty::Reserved;
 use super::pool::{DIRTY, FREED, FREEING, Pool, Stop, WRITING};
+use super::room::Promise;
 use super::{Admitted, Fault, Storage, work};
 use crate::storage::latch::Seen;
 use crossbeam_epoch as epoch;
@@ -71,13 +72,20 @@ pub struct Mtr<'s> {
     credit: Option<Credit<'s>>,
     dirty: Option<Reserved<'s>>,
     frames: Vec<u32>,
+    /// Room for as many pages.
+    promise: Promise<'s>,
     scratch: Option<Box<Scratch>>,
     /// Frames that this thread has looked up stay what they are while it lives.
     _epoch: epoch::Guard,
 }
 
 impl<'s> Mtr<'s> {
-    pub(super) fn new(storage: &'s Storage, admitted: Admitted<'s>, frames: Vec<u32>) -> Self {
+    pub(super) fn new(
+        storage: &'s Storage,
+        admitted: Admitted<'s>,
+        frames: Vec<u32>,
+        promise: Promise<'s>,
+    ) -> Self {
         let scratch = Some(SCRATCH.take().unwrap_or_default());
         let Admitted { credit, dirty } = admitted;
         Mtr {
@@ -85,6 +93,7 @@ impl<'s> Mtr<'s> {
             credit: Some(credit),
             dirty: Some(dirty),
             frames,
+            promise,
             scratch,
             _epoch: epoch::pin(),
         }
@@ -176,6 +185,7 @@ impl<'s> Mtr<'s> {
             }
             passed_over.push(page);
         };
+        self.promise.keep_one();
         passed_over.into_iter().for_each(|page| self.storage.store.release_page(page));
         self.hold(page, frame);
         page

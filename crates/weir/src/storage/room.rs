@@ -19,7 +19,8 @@
 //! the mean. Where a rollback lacks that, it ends once there is space.
 
 use super::{Fault, Storage, dirty, reserve, write};
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use std::time::Duration;
 use weir_page::{Lsn, PAGE_SIZE};
 use weir_store::UNITS_MAX;
@@ -39,8 +40,12 @@ const IDLE_TURNS: u32 = 20;
 /// New pages that may be made before somebody looks again.
 #[derive(Default)]
 pub(super) struct PageBudget {
-    left: AtomicI64,
-    /// From here down it is time to look again.
+    /// Pages that were taken so far, and how many that may come to.
+    taken: AtomicI64,
+    most: AtomicI64,
+    /// Of those that were taken, what running mtrs haven't made yet.
+    promised: AtomicU64,
+    /// With so many left it is time to look again.
     low: AtomicI64,
     /// Pages of the reserve.
     reserve: AtomicI64,
@@ -48,11 +53,50 @@ pub(super) struct PageBudget {
     short: AtomicBool,
 }
 
+/// New pages that a running mtr may make.
+pub(super) struct Promise<'s> {
+    budget: &'s PageBudget,
+    pages: u64,
+}
+
+impl Promise<'_> {
+    /// One of them is made: it counts by itself.
+    pub fn keep_one(&mut self) {
+        self.pages -= 1;
+        self.budget.promised.fetch_sub(1, SeqCst);
+    }
+}
+
+impl Drop for Promise<'_> {
+    fn drop(&mut self) {
+        if self.pages > 0 {
+            self.budget.promised.fetch_sub(self.pages, SeqCst);
+        }
+    }
+}
+
 impl PageBudget {
+    fn promise(&self, pages: usize) -> Promise<'_> {
+        let pages = pages as u64;
+        if pages > 0 {
+            self.promised.fetch_add(pages, SeqCst);
+        }
+        Promise { budget: self, pages }
+    }
+
     /// Takes so many pages, if that leaves `least`.
-    fn take(&self, pages: usize, least: i64) -> bool {
-        let taken = |left: i64| Some(left - pages as i64).filter(|left| *left >= least);
-        self.left.fetch_update(Relaxed, Relaxed, taken).is_ok()
+    fn take(&self, pages: usize, least: i64) -> Option<Promise<'_>> {
+        // First: who looks meanwhile finds them promised, or not taken.
+        let promise = self.promise(pages);
+        let take = |taken: i64| {
+            let taken = taken + pages as i64;
+            (self.most.load(SeqCst) - taken >= least).then_some(taken)
+        };
+        self.taken.fetch_update(SeqCst, SeqCst, take).ok().map(|_| promise)
+    }
+
+    fn left(&self) -> i64 {
+        self.most.load(Relaxed) - self.taken.load(Relaxed)
     }
 }
 
@@ -61,19 +105,22 @@ impl Storage {
     ///
     /// # Errors
     /// No space; those of making files longer, of writing pages, and of [`Storage::check_waiting`].
-    pub(super) fn take_room(&self, pages: usize) -> Result<(), Fault> {
-        if reserve::is_on_reserve() {
-            return Ok(());
+    pub(super) fn take_room(&self, pages: usize) -> Result<Promise<'_>, Fault> {
+        if pages == 0 || reserve::is_on_reserve() {
+            return Ok(self.page_budget.promise(pages));
         }
         let least = match reserve::makes_room() {
             false => 0,
             true => -self.page_budget.reserve.load(Relaxed) / 2,
         };
         let (mut fewest, mut idle) = (u64::MAX, 0);
-        while !self.page_budget.take(pages, least) {
+        loop {
+            if let Some(promise) = self.page_budget.take(pages, least) {
+                return Ok(promise);
+            }
             let looked = self.look_for_room(pages);
-            if self.page_budget.take(pages, least) {
-                break;
+            if let Some(promise) = self.page_budget.take(pages, least) {
+                return Ok(promise);
             }
             match looked {
                 Err(full) if full.is_no_space() => {
@@ -89,13 +136,12 @@ impl Storage {
                 looked => looked?,
             }
         }
-        Ok(())
     }
 
     /// Makes the files longer if half of what was had beforehand is used.
     pub(super) fn look_ahead_for_room(&self) -> Result<(), Fault> {
         let budget = &self.page_budget;
-        if budget.short.load(Relaxed) || budget.left.load(Relaxed) > budget.low.load(Relaxed) {
+        if budget.short.load(Relaxed) || budget.left() > budget.low.load(Relaxed) {
             return Ok(());
         }
         match self.look_for_room(0) {
@@ -118,8 +164,11 @@ impl Storage {
 
     /// Sees to room for what is there, the reserve, and new pages: `pages`, better more.
     fn look_for_room(&self, pages: usize) -> Result<(), Fault> {
+        // In this order: what is taken meanwhile counts as taken, and what is made may count twice.
+        let taken = self.page_budget.taken.load(SeqCst);
+        let promised = self.page_budget.promised.load(SeqCst);
         let now = self.store.room();
-        let unstored = now.pages.saturating_sub(now.stored_pages);
+        let unstored = now.pages.saturating_sub(now.stored_pages) + promised;
         let changed = self.dirty.outstanding().saturating_sub(unstored);
         let mean = now.stored_units as f64 / now.stored_pages.max(1) as f64;
         let growth = 1.0 - mean / f64::from(UNITS_MAX);
@@ -132,7 +181,7 @@ impl Storage {
         let apart = needed.saturating_sub(others_leave);
         let new = ahead.max(pages as u64);
         // A rollback makes new pages, too: were there none left in the map, no checkpoint would move.
-        let mapped = new + reserve;
+        let mapped = new + reserve + promised;
         let (kept, left) = match apart {
             0 => (self.store.keep_room(0, 0, mapped), new as i64),
             _ => {
@@ -140,8 +189,8 @@ impl Storage {
                 (kept, self.store.room().places as i64 - apart as i64)
             }
         };
-        let left = left.min(self.store.room().mapped as i64 - reserve as i64);
-        self.page_budget.left.store(left, Relaxed);
+        let left = left.min(self.store.room().mapped as i64 - (reserve + promised) as i64);
+        self.page_budget.most.store(taken + left, SeqCst);
         self.page_budget.reserve.store(reserve as i64, Relaxed);
         self.page_budget.low.store(ahead as i64 / 2, Relaxed);
         self.page_budget.short.store(kept.is_err(), Relaxed);
@@ -183,6 +232,41 @@ impl Storage {
     pub(crate) fn release(&self, durable: Lsn) {
         if self.store.release(durable) > 0 {
             self.vain.releases.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Mtr, Need, StorageOptions};
+    use super::*;
+    use std::sync::Arc;
+    use weir_os::SimDisk;
+    use weir_page::{Redo, overflow};
+
+    /// Whoever looked for room took those for nothing that others were about to make, and there was room for the same ones again.
+    #[test]
+    fn pages_that_are_about_to_be_made_have_their_room() {
+        let disk = SimDisk::new(1);
+        let options = StorageOptions::small(400);
+        let storage = Storage::create(Arc::new(disk.clone()), &options).unwrap();
+        disk.set_capacity(Some(disk.used_bytes() + (700 << 10)));
+        let mut rng = fastrand::Rng::with_seed(1);
+        let begin = || {
+            storage.trim().unwrap();
+            storage.mtr(Need::log(17 << 10).and_pages(1))
+        };
+        let mtrs: Vec<Mtr<'_>> = (0..50).map_while(|_| begin().ok()).collect();
+        assert!((5..50).contains(&mtrs.len()), "{} of 43 pages", mtrs.len());
+        for mut mtr in mtrs {
+            let page = mtr.create();
+            let data: Vec<u8> = (0..overflow::CAPACITY).map(|_| rng.u8(..)).collect();
+            mtr.log(&Redo::OverflowInit { page, data: &data });
+            mtr.commit();
+        }
+        assert_eq!(storage.page_budget.promised.load(SeqCst), 0);
+        while storage.pool.dirty_pages() > 0 {
+            storage.write_oldest(4, write::Reason::Checkpoint).unwrap();
         }
     }
 }

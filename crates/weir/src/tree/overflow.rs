@@ -74,11 +74,15 @@ fn check(page: &Page, id: PageId) -> Result<(), Fault> {
 /// Faults of the storage; a chain that doesn't hold what its reference says.
 pub fn read(s: &Storage, reference: Reference) -> Result<Vec<u8>, Fault> {
     let mut out = Vec::new();
-    let mut at = reference.first;
-    // A damaged chain may go on for ever.
-    for _ in 0..reference.pages() {
-        if at == PageId::NONE {
+    let (mut at, mut mark) = (reference.first, PageId::NONE);
+    for nth in 0..reference.pages() {
+        // A damaged chain may lead back to where it has been, which is told by Brent's algorithm, and a damaged reference
+        // lets it go on for ever: one page is remembered, for twice as many steps each time.
+        if at == PageId::NONE || at == mark {
             break;
+        }
+        if nth.is_power_of_two() {
+            mark = at;
         }
         at = retry(s, || {
             let page = s.read(at, true)?;
@@ -198,6 +202,17 @@ mod tests {
         let s = &*txns.storage;
         let page = ring(s, 1);
         let error = read(s, Reference { first: page, len: 3 * CAPACITY as u64 }).unwrap_err();
-        assert!(error.to_string().ends_with("chain holds 12 bytes, not 48960"), "{error}");
+        assert!(error.to_string().ends_with("chain holds 8 bytes, not 48960"), "{error}");
+    }
+
+    /// It was read until the memory was full.
+    #[test]
+    fn a_chain_that_leads_back_ends_however_long_it_is_said_to_be() {
+        for pages in 1..5 {
+            let txns = transactions(64);
+            let first = ring(&txns.storage, pages);
+            let error = read(&txns.storage, Reference { first, len: u64::MAX }).unwrap_err();
+            assert!(error.to_string().contains(&format!("page {first}: chain holds ")), "{error}");
+        }
     }
 }

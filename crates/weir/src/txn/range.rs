@@ -70,10 +70,23 @@ impl Range {
     }
 
     /// Has it begin with a key, wherever it began.
-    pub(super) fn begin_with(&mut self, key: &[u8], direction: Direction) {
+    pub(super) fn begin_with(&mut self, mut key: Vec<u8>, direction: Direction) {
         match direction {
-            Direction::Forward => self.low = key.to_vec(),
-            Direction::Backward => self.high = Some(following(key)),
+            Direction::Forward => self.low = key,
+            Direction::Backward => {
+                key.push(0);
+                self.high = Some(key);
+            }
+        }
+    }
+
+    /// Whether it begins with a key.
+    pub(super) fn begins_with(&self, key: &[u8], direction: Direction) -> bool {
+        match direction {
+            Direction::Forward => *self.low == *key,
+            Direction::Backward => {
+                self.high.as_deref().and_then(|high| high.strip_suffix(&[0])) == Some(key)
+            }
         }
     }
 
@@ -85,7 +98,7 @@ impl Range {
         }
     }
 
-    /// Whether it begins behind a key already.
+    /// Whether it begins behind a key.
     pub(super) fn begins_behind(&self, key: &[u8], direction: Direction) -> bool {
         match direction {
             Direction::Forward => *key < *self.low,

@@ -432,7 +432,7 @@ impl Scan {
             self.behind(&given);
         } else if let Some(next) = self.peek().map(|row| row.key.to_vec()) {
             self.abandon();
-            self.range.begin_with(&next, self.direction);
+            self.range.begin_with(next, self.direction);
             self.done = false;
         }
     }

@@ -1,7 +1,7 @@
 //! Whoever comes to a page that can't be where it is gets an error.
 
 use super::*;
-use crate::txn::{Direction, Range, Scan};
+use crate::txn::{Direction, Look, Range, Scan, ScanStop};
 
 const EVERYTHING: Range = Range { low: Vec::new(), high: None };
 
@@ -74,6 +74,58 @@ fn a_leaf_that_leads_a_scan_back_is_told() {
         let error = scan_error(&bed, EVERYTHING, direction);
         assert!(error.contains(&format!("page {stray}: is not the page")), "{error}");
     }
+}
+
+/// Gives all that a look at a leaf of which a head is wrong gives; whether it was told.
+fn is_told(bed: &Bed, look: Look, direction: Direction) -> bool {
+    let tree = bed.trees[0].0;
+    let mut scan = Scan::new(bed.txns.clone(), tree, EVERYTHING, direction, 1);
+    for _ in 0..10_000 {
+        match scan.look(look) {
+            Ok(Some(_)) => {}
+            Ok(None) | Err(ScanStop::Held(_)) => return false,
+            Err(ScanStop::Fault(fault)) => {
+                assert!(fault.to_string().contains("out of order"), "{fault}");
+                return true;
+            }
+            Err(stop) => panic!("{stop}"),
+        }
+    }
+    panic!("the scan never ends");
+}
+
+/// Where it was to go on it found what it had given before, up to a row that another transaction had written, and gave that again and again.
+#[test]
+fn a_scan_of_a_leaf_whose_keys_are_out_of_order_ends() {
+    let mut bed = Bed::new(1, 1);
+    for n in 0..40u32 {
+        bed.put(0, format!("{n:02}").as_bytes(), b"value");
+    }
+    let mut writer = bed.txns.begin();
+    writer.write(bed.trees[0].0, b"33", Op::Upsert(b"held")).unwrap();
+    writer.write(bed.trees[0].0, b"07", Op::Upsert(b"held")).unwrap();
+    let own = bed.txns.begin().ensure_id();
+    let looks = [
+        Look::At(bed.txns.begin().view()),
+        Look::Newest { own, skip: false, ranges: None },
+        Look::Newest { own, skip: true, ranges: None },
+    ];
+    let leaf = bed.page(bed.trees[0].0.root());
+    let (slots, mut told) = (64, 0);
+    for slot in 0..node::count(&leaf) {
+        for head in [0, 0x3130_0000, 0x3239_0000, u32::MAX] {
+            let mut damaged = Page::boxed();
+            damaged.0.copy_from_slice(&leaf.0);
+            damaged.set_u32(slots + node::SLOT * slot, head);
+            bed.set_page(&damaged);
+            for look in looks {
+                for direction in [Direction::Forward, Direction::Backward] {
+                    told += u32::from(is_told(&bed, look, direction));
+                }
+            }
+        }
+    }
+    assert!(told > 0);
 }
 
 /// Empties the leaves beside such a child, merges them, drops the tree, and asserts that the child stays what it is.

@@ -123,7 +123,7 @@ impl Storage {
         let table = table.filter(|table| counts(table) && table.at >= control.checkpoint);
         let tabled = table.as_ref().map_or(Lsn(0), |table| table.at);
         let analysis = analysis::analyse(&disk, &store, &control, table, &on_progress)?;
-        store.finish_recovery()?;
+        store.derive_space()?;
         let redo_options = RedoOptions {
             database_id: control.database_id,
             capacity_bytes: match options.keep_redo_capacity {
@@ -134,7 +134,9 @@ impl Storage {
             ..options.redo.clone()
         };
         let (from, end) = (control.checkpoint, analysis.end);
+        // If there is no space for it, nothing has changed.
         let redo = weir_redo::Redo::open_at(disk.clone(), &redo_options, from, end)?;
+        store.end_recovery()?;
         let mut storage = Storage::assemble(disk, memory, store, redo, options, &control);
         storage.next_txn.store(analysis.next_txn.0, Ordering::Release);
         storage.tabled.store(tabled.0, Ordering::Relaxed);
@@ -575,6 +577,28 @@ mod tests {
             assert!(storage.load(page).unwrap());
             disk = disk.process_kill();
         }
+    }
+
+    /// It was said to be open from then on: a damaged map block would have passed for a write cut short.
+    #[test]
+    fn a_database_whose_log_finds_no_space_stays_cleanly_shut_down() {
+        let (disk, storage, _) = create();
+        storage.flush_all(Reason::Checkpoint, &mut |_| {}).unwrap();
+        storage.note_clean().unwrap();
+        drop(storage);
+        disk.set_capacity(Some(disk.used_bytes()));
+        let mut options = StorageOptions::small(64);
+        options.redo.capacity_bytes *= 2;
+        let open = |options| Storage::open(Arc::new(disk.clone()), options, OnProgress::default());
+        let is_clean = || {
+            let store_options = StoreOptions { compression: options.compression };
+            Store::open(Arc::new(disk.clone()), store_options).unwrap().1.clean
+        };
+        let full = open(&options).map(drop).unwrap_err();
+        assert!(matches!(full, Fault::Redo(RedoError::NoSpace { .. })), "{full}");
+        assert!(is_clean());
+        open(&StorageOptions::small(64)).unwrap();
+        assert!(!is_clean());
     }
 
     /// Who waited for space in the log, which recovery was to free, had all the frames that it needed.

@@ -149,7 +149,7 @@ impl Scan {
             Direction::Backward => self.fetch_backward(&leaf, look),
         };
         if let (Look::Newest { own, ranges: Some(how), .. }, Some(before)) = (look, before)
-            && let Err(stop) = self.lock_fetched(own, how, &before)
+            && let Err(stop) = self.lock_fetched(&leaf, own, how, &before)
         {
             // As if it had not been read.
             self.copies.clear();
@@ -160,9 +160,15 @@ impl Scan {
     }
 
     /// Locks the part of the range before, `range`, that has been read; its leaf is latched.
-    fn lock_fetched(&mut self, own: TxnId, how: RangeMode, range: &Range) -> Result<(), ScanStop> {
+    fn lock_fetched(
+        &mut self,
+        leaf: &LeafRead<'_>,
+        own: TxnId,
+        how: RangeMode,
+        range: &Range,
+    ) -> Result<(), ScanStop> {
         if how.for_rows {
-            self.leave_locked(own, how)?;
+            self.leave_locked(leaf, own, how, range)?;
         }
         let read = match (self.done, self.direction) {
             (true, _) => (&range.low[..], range.high.as_deref()),
@@ -190,8 +196,14 @@ impl Scan {
     }
 
     /// Leaves the first row that others have locked to be read later, and what lies behind it: who holds it may be
-    /// about to write it, which a range that covers it would keep from that.
-    fn leave_locked(&mut self, own: TxnId, how: RangeMode) -> Result<(), ScanStop> {
+    /// about to write it, which a range that covers it would keep from that. `range` is what was left before.
+    fn leave_locked(
+        &mut self,
+        leaf: &LeafRead<'_>,
+        own: TxnId,
+        how: RangeMode,
+        range: &Range,
+    ) -> Result<(), ScanStop> {
         let locks = &self.shared.locks;
         let is_locked =
             |at: &usize| locks.conflicts(own, self.tree.id, self.row(*at).key, how.mode);
@@ -202,7 +214,25 @@ impl Scan {
         }
         self.copies.entries.truncate(at);
         self.done = false;
-        self.range.begin_with(&key, self.direction);
+        self.range = range.clone();
+        self.go_on_with(leaf, key, true)
+    }
+
+    /// What is left of the range begins with a key; `has_passed`: behind some entries of it. A scan that came to the same
+    /// place again and again would never end.
+    fn go_on_with(
+        &mut self,
+        leaf: &LeafRead<'_>,
+        key: Vec<u8>,
+        has_passed: bool,
+    ) -> Result<(), ScanStop> {
+        let (range, direction) = (&mut self.range, self.direction);
+        let goes_back = range.begins_behind(&key, direction)
+            || (has_passed && range.begins_with(&key, direction));
+        if goes_back {
+            return Err(out_of_order(leaf));
+        }
+        range.begin_with(key, direction);
         Ok(())
     }
 
@@ -225,17 +255,16 @@ impl Scan {
         let horizon = self.shared.horizon();
         for slot in from..to {
             if self.copies.entries.len() >= self.most {
-                self.range.low = key_of(leaf, slot);
-                return Ok(());
+                return widened(self.go_on_with(leaf, key_of(leaf, slot), slot > from));
             }
             leaf.prefetch_cell(slot + CELLS_AHEAD);
             if let Err(stop) = self.copy(leaf, slot, look, horizon) {
-                self.range.low = key_of(leaf, slot);
+                widened(self.go_on_with(leaf, key_of(leaf, slot), slot > from))?;
                 self.look_for_undo(&stop, leaf, slot..to, look);
                 return Err(stop);
             }
         }
-        if self.copies.entries.is_empty() && to - from >= WORTH_NOTING {
+        if self.copies.entries.is_empty() && to.saturating_sub(from) >= WORTH_NOTING {
             self.note_if_dead(leaf, from..to);
         }
         match leaf.upper() {
@@ -256,16 +285,15 @@ impl Scan {
         let horizon = self.shared.horizon();
         for slot in (from..to).rev() {
             if self.copies.entries.len() >= self.most {
-                self.range.high = Some(after(leaf, slot));
-                return Ok(());
+                return widened(self.go_on_with(leaf, key_of(leaf, slot), slot + 1 < to));
             }
             if let Err(stop) = self.copy(leaf, slot, look, horizon) {
-                self.range.high = Some(after(leaf, slot));
+                widened(self.go_on_with(leaf, key_of(leaf, slot), slot + 1 < to))?;
                 self.look_for_undo(&stop, leaf, (from..=slot).rev(), look);
                 return Err(stop);
             }
         }
-        if self.copies.entries.is_empty() && to - from >= WORTH_NOTING {
+        if self.copies.entries.is_empty() && to.saturating_sub(from) >= WORTH_NOTING {
             self.note_if_dead(leaf, from..to);
         }
         if first || leaf.lower().is_empty() {
@@ -460,6 +488,16 @@ pub(super) fn cut_in(
 #[cold]
 fn leads_back(leaf: &LeafRead<'_>) -> Restart<ScanStop> {
     Restart::Error(Fault::stray_page(leaf.page()).into())
+}
+
+/// The leaf's keys are not in the order of its slots, or of their heads, whatever its checksum says.
+#[cold]
+fn out_of_order(leaf: &LeafRead<'_>) -> ScanStop {
+    Fault::page(leaf.page(), "has keys that are out of order, though its checksum is right").into()
+}
+
+fn widened<T>(result: Result<T, ScanStop>) -> Result<T, Restart<ScanStop>> {
+    result.map_err(Restart::Error)
 }
 
 fn widen(restart: Restart<Fault>) -> Restart<ScanStop> {
