@@ -37,6 +37,13 @@ static bool checks_before_writing(THD *thd, const TABLE *table)
 
 /* Isolation */
 
+// Whether a replica that applies rows goes on where it doesn't find one. Else a worker that is ahead
+// of its turn waits for that, and tries again.
+static bool passes_over_missing_rows()
+{
+  return slave_exec_mode_options == SLAVE_EXEC_MODE_IDEMPOTENT;
+}
+
 // Whether the statement is or may be repeated by a replica, in the order of commits: it has to find
 // there what it found at the source. The server decides for a single statement only after its
 // tables are locked; where rows are logged nothing is repeated.
@@ -45,7 +52,7 @@ static bool may_be_repeated(THD *thd)
   if (thd_tx_isolation(thd) != ISO_REPEATABLE_READ)
     return false;
   // A replica's workers run several at once, whatever it logs itself.
-  if (thd->slave_thread && !thd->lex->is_stmt_row_injection())
+  if (thd->slave_thread && (!thd->lex->is_stmt_row_injection() || passes_over_missing_rows()))
     return true;
   int format= thd_binlog_format(thd);
   return format == BINLOG_FORMAT_STMT || format == BINLOG_FORMAT_MIXED;

@@ -992,7 +992,7 @@ enum WeirResult weir_unlock(struct WeirTransaction *transaction,
                             const struct WeirTable *table,
                             struct WeirBytes key);
 
-// Has `callback` called with each wait for a lock that begins. Once for a database.
+// Has `callback` called with each wait for a lock that begins, and again if others come ahead of it. Once for a database.
 //
 // # Safety
 // `database` is a handle; `callback` may be called until it is closed.

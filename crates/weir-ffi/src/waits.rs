@@ -84,7 +84,7 @@ impl Owners {
     }
 }
 
-/// Has `callback` called with each wait for a lock that begins. Once for a database.
+/// Has `callback` called with each wait for a lock that begins, and again if others come ahead of it. Once for a database.
 ///
 /// # Safety
 /// `database` is a handle; `callback` may be called until it is closed.

@@ -256,9 +256,9 @@ impl LockTable {
         }
     }
 
-    /// Has every wait told before it begins, in the thread that waits and with nothing held: for a
-    /// coordinator that knows of orders between transactions which this table doesn't. What is told
-    /// may have ended meanwhile. The first observer stays.
+    /// Has every wait told before it begins, and again whenever somebody has come ahead of it, in the thread that waits
+    /// and with nothing held: for a coordinator that knows of orders between transactions which this table doesn't.
+    /// What is told may have ended meanwhile. The first observer stays.
     pub fn observe_waits(&self, observer: WaitObserver) {
         // A second one would have to be told of waits that are on.
         let _ = self.observer.set(observer);
@@ -303,11 +303,7 @@ impl LockTable {
         let (waiter, new) = match self.begin_wait(hash, req)? {
             Begun::Granted(new) => return Ok(Granted { is_new: new, waited: false }),
             Begun::Waits { waiter, new, in_the_way } => {
-                if let Some(observe) = self.observer.get().filter(|_| !req.timeout.is_zero()) {
-                    let unless_it_panics = CancelWait { table: self, txn: req.txn };
-                    observe(req.txn, &in_the_way);
-                    std::mem::forget(unless_it_panics);
-                }
+                self.tell_observer(req, &in_the_way);
                 (waiter, new)
             }
         };
@@ -413,11 +409,38 @@ impl LockTable {
 
     /// Grants; whether the lock wasn't held before.
     fn grant(&self, queue: &mut Queue, req: &Request<'_>) -> bool {
+        let held = queue.held(req.txn);
         let new = queue.grant(req.txn, req.mode);
         if new {
             self.enlist(req.txn, queue.key());
         }
+        if held.is_some_and(|held| held < req.mode) {
+            self.tell_overtaken(queue, req.txn);
+        }
         new
+    }
+
+    /// Tells the observer of a wait that begins or goes on.
+    fn tell_observer(&self, req: &Request<'_>, in_the_way: &[TxnId]) {
+        if let Some(observe) = self.observer.get().filter(|_| !req.timeout.is_zero()) {
+            let unless_it_panics = CancelWait { table: self, txn: req.txn };
+            observe(req.txn, in_the_way);
+            std::mem::forget(unless_it_panics);
+        }
+    }
+
+    /// Somebody has come ahead of those who wait: the observer, if there is one, is told by each of them.
+    fn tell_overtaken(&self, queue: &Queue, by: TxnId) {
+        if self.observer.get().is_some() {
+            queue.tell_overtaken(by);
+        }
+    }
+
+    /// Who is in the way of a wait that goes on.
+    fn in_the_way(&self, hash: u64, req: &Request<'_>) -> Vec<TxnId> {
+        let queues = self.shard(hash).queues.lock();
+        let queue = queues.find(hash, |q| q.is(req.tree, req.key));
+        queue.map_or_else(Vec::new, |queue| queue.in_the_way(req.txn, req.mode))
     }
 
     /// Grants, or enters the request as a waiter and resolves the deadlocks that this makes.
@@ -444,6 +467,7 @@ impl LockTable {
                     since: Instant::now(),
                     waiter: Arc::clone(&waiter),
                 });
+                self.tell_overtaken(queue, req.txn);
             }
             (queue.key().clone(), entered, new)
         };
@@ -472,6 +496,7 @@ impl LockTable {
     fn enter_owner(&self, queue: &mut Queue, req: &Request<'_>) -> Option<TxnId> {
         let owner = req.implicit_owner.filter(|&owner| owner != req.txn)?;
         let key = queue.key().clone();
+        let held = queue.held(owner);
         {
             let mut lists = self.list(owner).lock();
             if !(req.is_active)(owner) {
@@ -488,6 +513,9 @@ impl LockTable {
         if queue.revoke(req.txn) {
             self.unlist(req.txn, key.tree, &key.bytes);
         }
+        if held != Some(Mode::Exclusive) {
+            self.tell_overtaken(queue, owner);
+        }
         Some(owner)
     }
 
@@ -495,7 +523,7 @@ impl LockTable {
         let outcome = if req.timeout.is_zero() {
             *waiter.outcome.lock()
         } else {
-            waiter.park(began.checked_add(req.timeout))
+            self.park(hash, req, waiter, began.checked_add(req.timeout))
         };
         if outcome != Outcome::Parked {
             return outcome;
@@ -505,6 +533,23 @@ impl LockTable {
             self.counters.timeouts.fetch_add(1, Ordering::Relaxed);
         }
         *waiter.outcome.lock()
+    }
+
+    /// Parks until the wait ended or `deadline` passed.
+    fn park(
+        &self,
+        hash: u64,
+        req: &Request<'_>,
+        waiter: &Waiter,
+        deadline: Option<Instant>,
+    ) -> Outcome {
+        loop {
+            let outcome = waiter.park(deadline);
+            if outcome != Outcome::Parked || !waiter.take_overtaken() {
+                return outcome;
+            }
+            self.tell_observer(req, &self.in_the_way(hash, req));
+        }
     }
 
     /// Takes a waiter out of its queue; `false` if its wait has ended already.

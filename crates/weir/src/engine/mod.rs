@@ -301,7 +301,7 @@ impl Database {
     }
 
     /// Has `observer` called with each transaction that begins to wait for a lock, and all who are in its way
-    /// then; in the thread that waits, before it waits. For a coordinator that knows in which order
+    /// then; in the thread that waits, before it waits, and again if others come ahead of it. For a coordinator that knows in which order
     /// transactions are to commit: it may end one that is in the way of an earlier one, with that one's
     /// [`Canceller`](crate::Canceller). The first observer stays.
     pub fn observe_waits(&self, observer: impl Fn(TxnId, &[TxnId]) + Send + Sync + 'static) {

@@ -89,14 +89,21 @@ impl Queue {
         !self.granted.iter().any(|&(holder, held)| holder != txn && held.conflicts(mode))
     }
 
-    /// All who stand in the way of a new request: holders, and who waits ahead of it.
+    /// All who stand in the way of a request, a new one or one that waits: holders, and who waits ahead of it.
     pub(super) fn in_the_way(&self, txn: TxnId, mode: Mode) -> Vec<TxnId> {
         let holders =
             self.granted.iter().filter(|&&(_, held)| held.conflicts(mode)).map(|&(t, _)| t);
         let upgrades = self.held(txn).is_some();
-        let ahead =
-            self.waiting.iter().filter(|w| !upgrades && w.mode.conflicts(mode)).map(|w| w.txn);
+        let ahead = self.waiting.iter().take_while(|w| w.txn != txn);
+        let ahead = ahead.filter(|w| !upgrades && w.mode.conflicts(mode)).map(|w| w.txn);
         holders.chain(ahead).filter(|&other| other != txn).collect()
+    }
+
+    /// Tells those who wait that this one has come ahead of them, or is about to.
+    pub(super) fn tell_overtaken(&self, by: TxnId) {
+        // It may wait itself: then it has come ahead of those behind it alone.
+        let at = self.waiting.iter().position(|w| w.txn == by).map_or(0, |at| at + 1);
+        self.waiting.range(at..).for_each(|w| w.waiter.overtake());
     }
 
     /// Enters a holder, or raises its mode; says whether it is new.

@@ -571,3 +571,93 @@ fn who_raises_a_lock_waits_for_holders_only() {
     assert_eq!(told.lock()[1], (1, vec![TxnId(2)]));
     assert_empty(&table);
 }
+
+/// Waits until an observer was told so often.
+fn await_told(told: &Told, count: usize) {
+    while told.lock().len() < count {
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn an_observer_is_told_who_comes_ahead_of_a_wait_by_raising_a_lock() {
+    let (table, told) = observed_and_shared_by_1_and_2();
+    thread::scope(|scope| {
+        let table = &table;
+        let wait = |txn, mode| scope.spawn(move || lock(table, txn, b"k", mode));
+        let writer = wait(3, Mode::Exclusive);
+        await_told(&told, 1);
+        let reader = wait(4, Mode::Shared);
+        await_told(&told, 2);
+        // It waits for the other holder alone, ahead of both; then it has the lock.
+        let raises = wait(1, Mode::Exclusive);
+        await_told(&told, 5);
+        let ids = |all: &[u64]| all.iter().map(|&n| TxnId(n)).collect::<Vec<_>>();
+        assert_eq!(told.lock()[..2], [(3, ids(&[1, 2])), (4, ids(&[3]))]);
+        let mut rest = told.lock()[2..].to_vec();
+        rest.sort();
+        assert_eq!(rest, [(1, ids(&[2])), (3, ids(&[1, 2, 1])), (4, ids(&[1, 3]))]);
+        table.release_all(TxnId(2));
+        assert_eq!(raises.join().unwrap(), Ok(()));
+        table.release_all(TxnId(1));
+        assert_eq!(writer.join().unwrap(), Ok(()));
+        table.release_all(TxnId(3));
+        assert_eq!(reader.join().unwrap(), Ok(()));
+        table.release_all(TxnId(4));
+        assert_empty(table);
+    });
+}
+
+#[test]
+fn an_observer_is_told_who_raises_a_lock_at_once_past_a_wait() {
+    let (table, told) = observed_and_shared_by_1_and_2();
+    table.release_all(TxnId(2));
+    thread::scope(|scope| {
+        let table = &table;
+        let writer = scope.spawn(move || lock(table, 3, b"k", Mode::Exclusive));
+        await_told(&told, 1);
+        let reader = scope.spawn(move || lock(table, 4, b"k", Mode::Shared));
+        await_told(&told, 2);
+        lock_inline(table, 1, b"k", Mode::Exclusive).unwrap();
+        await_told(&told, 4);
+        // Whoever was between them has gone, and they stand in the way all the same.
+        assert!(told.lock()[2..].contains(&(4, vec![TxnId(1), TxnId(3)])));
+        // What was held before changes nothing.
+        lock_inline(table, 1, b"k", Mode::Exclusive).unwrap();
+        table.cancel(TxnId(3));
+        assert_eq!(writer.join().unwrap(), Err(LockError::Cancelled));
+        table.release_all(TxnId(1));
+        assert_eq!(reader.join().unwrap(), Ok(()));
+        table.release_all(TxnId(4));
+        assert_eq!(told.lock().len(), 4);
+        assert_empty(table);
+    });
+}
+
+#[test]
+fn an_observer_is_told_who_had_written_what_is_waited_for() {
+    let (table, told) = observed_and_shared_by_1_and_2();
+    table.release_all(TxnId(2));
+    thread::scope(|scope| {
+        let table = &table;
+        let waiter = scope.spawn(move || lock(table, 3, b"k", Mode::Exclusive));
+        await_told(&told, 1);
+        // The holder finds that the row is another one's, and waits behind the first.
+        let reader = scope.spawn(move || {
+            let mut req = request(1, b"k", Mode::Shared, FOREVER);
+            req.implicit_owner = Some(TxnId(5));
+            table.lock(&req).map(drop)
+        });
+        await_told(&told, 3);
+        let all: HashSet<_> = told.lock().iter().cloned().collect();
+        assert!(all.contains(&(3, vec![TxnId(1)])));
+        assert!(all.contains(&(3, vec![TxnId(5)])), "{all:?}");
+        assert!(all.contains(&(1, vec![TxnId(5), TxnId(3)])), "{all:?}");
+        table.release_all(TxnId(5));
+        assert_eq!(waiter.join().unwrap(), Ok(()));
+        table.release_all(TxnId(3));
+        assert_eq!(reader.join().unwrap(), Ok(()));
+        table.release_all(TxnId(1));
+        assert_empty(table);
+    });
+}

@@ -3,6 +3,7 @@
 use super::LockError;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use weir_os::Blocked;
 
@@ -18,11 +19,17 @@ pub(super) enum Outcome {
 pub(super) struct Waiter {
     pub outcome: Mutex<Outcome>,
     wake: Condvar,
+    /// Whether others have come ahead of it whom the observer hasn't been told.
+    is_overtaken: AtomicBool,
 }
 
 impl Waiter {
     pub fn new() -> Arc<Self> {
-        Arc::new(Waiter { outcome: Mutex::new(Outcome::Parked), wake: Condvar::new() })
+        Arc::new(Waiter {
+            outcome: Mutex::new(Outcome::Parked),
+            wake: Condvar::new(),
+            is_overtaken: AtomicBool::new(false),
+        })
     }
 
     pub fn finish(&self, outcome: Outcome) {
@@ -32,11 +39,23 @@ impl Waiter {
         self.wake.notify_one();
     }
 
-    /// Parks until the wait ended or `deadline` passed; without a deadline until it ended.
+    /// Others have come ahead of it.
+    pub fn overtake(&self) {
+        let _outcome = self.outcome.lock();
+        self.is_overtaken.store(true, Ordering::Relaxed);
+        self.wake.notify_one();
+    }
+
+    /// Whether others have come ahead of it since this was asked.
+    pub fn take_overtaken(&self) -> bool {
+        self.is_overtaken.swap(false, Ordering::Relaxed)
+    }
+
+    /// Parks until the wait ended, `deadline` passed or others came ahead of it; without a deadline until one of the others.
     pub fn park(&self, deadline: Option<Instant>) -> Outcome {
         let _blocked = Blocked::begin();
         let mut outcome = self.outcome.lock();
-        while *outcome == Outcome::Parked {
+        while *outcome == Outcome::Parked && !self.is_overtaken.load(Ordering::Relaxed) {
             match deadline {
                 None => self.wake.wait(&mut outcome),
                 Some(deadline) => {
