@@ -243,9 +243,10 @@ static void kill_query(handlerton *, THD *thd, enum thd_kill_levels)
 }
 
 /*
-  A transaction is about to wait for others, or others have come ahead of it. A replica's workers commit in the source's order: one
-  that is in the way of an earlier one is killed by the server, and tried again. The binary log
-  notes who had to wait, so that replicas don't try such transactions together.
+  A transaction is about to wait for others, or others have come ahead of it. A replica's workers
+  commit in the source's order: one that is in the way of an earlier one is killed by the server,
+  and tried again. The binary log notes who had to wait, so that replicas don't try such
+  transactions together.
 */
 extern "C" void report_wait(void *const *owners, size_t count)
 {
