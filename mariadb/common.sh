@@ -26,6 +26,17 @@ fail() {
     exit 1
 }
 
+# What a script has at its head, for `--help`.
+print_head() {
+    sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"
+}
+
+# For scripts without arguments: who asks for help must not set them off.
+take_no_arguments() {
+    case ${1:-} in -h | --help) print_head; exit 0 ;; esac
+    [ $# -eq 0 ] || fail "\`$1\`: it takes no arguments; see --help"
+}
+
 # Runs a command as root.
 as_root() {
     if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi

@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import subprocess
+import sys
 import time
 
 import pymysql
@@ -29,7 +30,10 @@ class Server:
 
     def __init__(self, directory, nice):
         self.dir = pathlib.Path(directory).resolve()
-        self.dir.mkdir(parents=True)
+        try:
+            self.dir.mkdir(parents=True)
+        except OSError as error:
+            sys.exit(f"the server's directory {self.dir} can't be made: {error.strerror}")
         self.data = self.dir / "data"
         self.log = self.dir / "log"
         self.nice = nice
@@ -57,7 +61,8 @@ class Server:
             "--innodb-log-file-size=16M", "--max-connections=60", "--performance-schema=OFF", *self.options,
         ]
         environment = {**os.environ, "LD_PRELOAD": str(self.preload)} if self.preload else None
-        run = ["nice", "-n", str(self.nice), str(HERE / "run"), "--dir", str(self.dir), "--", *options]
+        # However this program ends, the server does, too.
+        run = ["setpriv", "--pdeathsig", "KILL", "nice", "-n", str(self.nice), str(HERE / "run"), "--dir", str(self.dir), "--", *options]
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(run, stdout=log, stderr=subprocess.STDOUT, env=environment)
         self.began = time.monotonic()

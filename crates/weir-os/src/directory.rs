@@ -278,6 +278,10 @@ impl Disk for Directory {
         self.description.clone()
     }
 
+    fn place(&self) -> String {
+        self.root.display().to_string()
+    }
+
     fn stats(&self) -> DiskStats {
         self.shared.counters.get()
     }

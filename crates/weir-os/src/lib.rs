@@ -189,6 +189,10 @@ pub trait Disk: Send + Sync {
     fn lock(&self) -> Result<Box<dyn Send + Sync>>;
     /// What this disk is, for status and messages: e.g. `io_uring, O_DIRECT: /var/lib/x`.
     fn describe(&self) -> String;
+    /// Where it is, for messages that say what to do there: a path, if it has one.
+    fn place(&self) -> String {
+        self.describe()
+    }
     /// Operations and bytes since the disk was opened.
     fn stats(&self) -> DiskStats {
         DiskStats::default()

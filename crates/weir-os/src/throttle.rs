@@ -213,6 +213,10 @@ impl Disk for ThrottledDisk {
         self.disk.lock()
     }
 
+    fn place(&self) -> String {
+        self.disk.place()
+    }
+
     fn describe(&self) -> String {
         let profile = self.profile();
         let known = Profile::PRESETS.iter().find(|(_, preset)| *preset == profile);

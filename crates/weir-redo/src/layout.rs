@@ -216,7 +216,7 @@ impl Layout {
     /// # Errors
     /// If no header is whole, what is wrong with the newest; the disk's.
     pub fn of(disk: &dyn Disk, database_id: u64) -> Result<Layout, RedoError> {
-        let mut error = RedoError::NoLog { directory: disk.describe() };
+        let mut error = RedoError::NoLog { directory: disk.place() };
         let mut whole = Vec::new();
         let numbers = segments::list(disk)?;
         for &number in &numbers {

@@ -258,7 +258,7 @@ impl Segments {
         if needed_bytes <= free_bytes {
             return Ok(());
         }
-        let directory = self.disk.describe();
+        let directory = self.disk.place();
         Err(RedoError::NoSpace { capacity_bytes, directory, free_bytes, needed_bytes })
     }
 

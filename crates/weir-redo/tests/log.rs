@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use weir_os::sim::{CrashProfile, Fault, ObservedDisk, OpKind, Times};
-use weir_os::{AlignedBuf, Create, Disk, Mode, SimDisk};
+use weir_os::{AlignedBuf, Backend, Create, Disk, Mode, SimDisk, open_directory};
 use weir_page::Lsn;
 use weir_redo::{
     Admission, EndReason, MIN_SEGMENTS, Reader, Redo, RedoError, RedoOptions, Refused,
@@ -107,6 +107,16 @@ fn space_is_limited_by_class_and_given_back() {
     assert_eq!(redo.try_admit(8184, Admission::System).err(), Some(Refused::Capacity));
     redo.set_checkpoint(redo.durable()).expect("moved");
     append(&redo, &[4; 8184]);
+}
+
+#[test]
+fn a_directory_without_room_is_named_by_its_path() {
+    let dir = tempfile::tempdir().expect("a directory can be made");
+    let disk = open_directory(dir.path(), Backend::Threads).expect("it opens");
+    let wanted = RedoOptions { capacity_bytes: 16 << 40, segment_bytes: 1 << 30, ..options() };
+    let Err(error) = Redo::create(disk, &wanted) else { panic!("no device has that") };
+    let text = error.to_string();
+    assert!(text.contains(&format!("bytes: {} has ", dir.path().display())), "{text}");
 }
 
 #[test]

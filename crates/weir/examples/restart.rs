@@ -5,8 +5,9 @@
 //! transaction that doesn't commit, and ends its process at once (`abort`). Then it opens the database, reads the counter, and
 //! rows at random, while the log is applied and the transaction taken back.
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 use weir::{Database, Durability, Isolation, Options, Schema, Table, Transaction, Type, Value};
 
@@ -139,11 +140,13 @@ fn main() -> weir::Result<()> {
     }
     let number = |nth: usize, default| args.get(nth).map_or(Ok(default), |arg| arg.parse());
     let (Ok(redo_mib), Ok(rows), Ok(uncommitted), Ok(updates)) =
-        (number(0, 1024), number(1, 6_000_000), number(2, 100_000), number(3, 0))
+        (number(0, 1024), number(1, 6_000_000_u64), number(2, 100_000), number(3, 0))
     else {
         eprintln!("usage: restart [REDO_MIB] [ROWS] [UNCOMMITTED] [UPDATES]");
         std::process::exit(2);
     };
+    // They are committed a hundred at a time.
+    let rows = rows.max(1).next_multiple_of(100);
     let dir = tempfile::tempdir().expect("a directory for the database");
     let program = std::env::current_exe().expect("the path of this program");
     println!(
@@ -152,9 +155,11 @@ fn main() -> weir::Result<()> {
     let child = Command::new(program)
         .arg(dir.path())
         .args([redo_mib << 20, rows, uncommitted, updates].map(|n| n.to_string()))
-        .stderr(Stdio::null())
         .status()
         .expect("this program runs itself");
-    assert!(!child.success(), "the load ends by a signal");
+    if child.signal().is_none() {
+        eprintln!("restart: the load failed");
+        std::process::exit(1);
+    }
     restart(dir.path(), rows)
 }

@@ -94,6 +94,10 @@ impl Disk for ObservedDisk {
     fn describe(&self) -> String {
         self.disk.describe()
     }
+
+    fn place(&self) -> String {
+        self.disk.place()
+    }
 }
 
 struct ObservedFile {
