@@ -386,7 +386,8 @@ int ha_weir::info(uint flag)
   }
   if (flag & (HA_STATUS_VARIABLE | HA_STATUS_CONST))
     tell_rows_per_key(flag & HA_STATUS_CONST);
-  if (flag & HA_STATUS_TIME)
+  // A table with partitions asks for when it was made among what doesn't change.
+  if (flag & (HA_STATUS_TIME | HA_STATUS_CONST))
     tell_times();
   if (flag & HA_STATUS_ERRKEY)
     tell_duplicate();

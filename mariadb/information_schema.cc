@@ -2,6 +2,7 @@
 #include "engine_table.h"
 #include "session.h"
 #include <map>
+#include <unordered_set>
 #include <tztime.h>
 
 namespace Show {
@@ -52,12 +53,21 @@ struct TableFill
   THD *thd;
   TABLE *table;
   bool failed= false;
-  std::unordered_map<uint64_t, my_thread_id> connections= {};
+  std::unordered_map<uint64_t, Session::Connection> connections= {};
   // The oldest of each connection, as long as no row has told it.
   std::map<uint64_t, WeirSnapshotInfo> snapshots= {};
-  // Who waits, and for whom.
-  std::unordered_map<uint64_t, uint64_t> waits= {};
+  // Transactions that a row has told.
+  std::unordered_set<uint64_t> told= {};
+  // Others that have locked something, and whom they wait for, or 0.
+  std::map<uint64_t, uint64_t> lockers= {};
   my_hrtime_t now= my_hrtime();
+
+  // That of a transaction. One that was prepared may have none any more.
+  Session::Connection connection_of(uint64_t transaction) const
+  {
+    auto found= connections.find(transaction);
+    return found == connections.end() ? Session::Connection{0, 0} : found->second;
+  }
 };
 
 static void put(Field *field, ulonglong value)
@@ -80,13 +90,6 @@ static void put_or_null(Field *field, ulonglong value)
     field->set_null();
 }
 
-// The connection of a transaction. One that was prepared may have none any more.
-static void put_connection(Field *field, const TableFill *to, uint64_t transaction)
-{
-  auto found= to->connections.find(transaction);
-  put_or_null(field, found == to->connections.end() ? 0 : found->second);
-}
-
 static void put_time(Field *field, THD *thd, my_hrtime_t time)
 {
   MYSQL_TIME local;
@@ -101,19 +104,20 @@ static void finish(TableFill *to)
 }
 
 // A transaction of a connection, and the snapshot that it reads at, or null. Either may be 0.
-static void put_transaction(TableFill *to, const WeirTransactionInfo &info, uint64_t connection,
-                            const WeirSnapshotInfo *snapshot)
+static void put_transaction(TableFill *to, const WeirTransactionInfo &info,
+                            const Session::Connection &connection, const WeirSnapshotInfo *snapshot)
 {
   static const LEX_CSTRING names[]= {
       {STRING_WITH_LEN("RUNNING")}, {STRING_WITH_LEN("LOCK WAIT")}, {STRING_WITH_LEN("PREPARED")}};
-  uint64_t age_us= std::max(info.age_us, snapshot ? snapshot->age_us : 0);
+  uint64_t age_us=
+      std::max({info.age_us, uint64_t(connection.age_us), snapshot ? snapshot->age_us : 0});
   Field **f= to->table->field;
   put(f[0], info.id);
   put(f[1], names[info.state].str, names[info.state].length);
   put(f[2], info.undo_records);
   put(f[3], age_us);
   put_or_null(f[4], info.waits_for);
-  put_or_null(f[5], connection);
+  put_or_null(f[5], connection.id);
   put_time(f[6], to->thd, my_hrtime_t{to->now.val - age_us});
   f[7]->set_null();
   f[8]->set_null();
@@ -125,18 +129,25 @@ static void put_transaction(TableFill *to, const WeirTransactionInfo &info, uint
   finish(to);
 }
 
+// A transaction, with the snapshot of its connection, which is told thereby.
+static void put_with_snapshot(TableFill *to, const WeirTransactionInfo &info)
+{
+  Session::Connection connection= to->connection_of(info.id);
+  auto snapshot= connection.id ? to->snapshots.find(connection.id) : to->snapshots.end();
+  if (snapshot == to->snapshots.end())
+    return put_transaction(to, info, connection, nullptr);
+  put_transaction(to, info, connection, &snapshot->second);
+  to->snapshots.erase(snapshot);
+}
+
+// One that has written.
 extern "C" void transaction_row(void *context, const WeirTransactionInfo *info)
 {
   auto to= static_cast<TableFill *>(context);
   if (to->failed)
     return;
-  auto found= to->connections.find(info->id);
-  uint64_t connection= found == to->connections.end() ? 0 : found->second;
-  auto snapshot= connection ? to->snapshots.find(connection) : to->snapshots.end();
-  if (snapshot == to->snapshots.end())
-    return put_transaction(to, *info, connection, nullptr);
-  put_transaction(to, *info, connection, &snapshot->second);
-  to->snapshots.erase(snapshot);
+  to->told.insert(info->id);
+  put_with_snapshot(to, *info);
 }
 
 // They come oldest first.
@@ -145,37 +156,37 @@ extern "C" void collect_snapshot(void *context, const WeirSnapshotInfo *info)
   static_cast<TableFill *>(context)->snapshots.emplace(info->connection, *info);
 }
 
-extern "C" void collect_wait(void *context, const WeirLockInfo *info)
+extern "C" void collect_locker(void *context, const WeirLockInfo *info)
 {
+  auto to= static_cast<TableFill *>(context);
+  if (to->told.count(info->transaction))
+    return;
+  uint64_t &waits_for= to->lockers[info->transaction];
   if (info->waits)
-    static_cast<TableFill *>(context)->waits.emplace(info->transaction, info->waits_for);
+    waits_for= info->waits_for;
 }
 
-// Connections that read, and whose transactions have written nothing.
-static void put_readers(TableFill *to)
+// Those that have written nothing, and have locked something, or wait for it.
+static void put_lockers(TableFill *to)
 {
-  if (to->snapshots.empty())
-    return;
-  weir_locks(database, collect_wait, to);
-  std::unordered_map<uint64_t, uint64_t> transactions;
-  for (auto [transaction, connection] : to->connections)
-    transactions.emplace(connection, transaction);
-  for (auto &[connection, snapshot] : to->snapshots)
+  for (auto [id, waits_for] : to->lockers)
   {
     if (to->failed)
       return;
     WeirTransactionInfo info= {};
-    auto transaction= transactions.find(connection);
-    if (transaction != transactions.end())
-      info.id= transaction->second;
-    auto wait= to->waits.find(info.id);
-    if (wait != to->waits.end())
-    {
-      info.state= WEIR_STATE_WAITING;
-      info.waits_for= wait->second;
-    }
-    put_transaction(to, info, connection, &snapshot);
+    info.id= id;
+    info.state= waits_for ? WEIR_STATE_WAITING : WEIR_STATE_RUNNING;
+    info.waits_for= waits_for;
+    put_with_snapshot(to, info);
   }
+}
+
+// Connections that read, and whose transactions have neither written nor locked anything.
+static void put_readers(TableFill *to)
+{
+  for (auto &[connection, snapshot] : to->snapshots)
+    if (!to->failed)
+      put_transaction(to, {}, {my_thread_id(connection), 0}, &snapshot);
 }
 
 extern "C" void lock_row(void *context, const WeirLockInfo *info)
@@ -206,7 +217,7 @@ extern "C" void lock_row(void *context, const WeirLockInfo *info)
     put(f[5], STRING_WITH_LEN("GRANTED"));
   put(f[6], info->waited_us);
   put_or_null(f[7], info->waits_for);
-  put_connection(f[8], to, info->transaction);
+  put_or_null(f[8], to->connection_of(info->transaction).id);
   finish(to);
 }
 
@@ -231,6 +242,8 @@ static void put_transactions(TableFill *to)
   weir_snapshots(database, collect_snapshot, to);
   to->connections= Session::connections();
   weir_transactions(database, transaction_row, to);
+  weir_locks(database, collect_locker, to);
+  put_lockers(to);
   put_readers(to);
 }
 

@@ -40,13 +40,17 @@ Session *Session::of(THD *thd)
   return session;
 }
 
-std::unordered_map<uint64_t, my_thread_id> Session::connections()
+std::unordered_map<uint64_t, Session::Connection> Session::connections()
 {
-  std::unordered_map<uint64_t, my_thread_id> of_transactions;
+  std::unordered_map<uint64_t, Connection> of_transactions;
+  ulonglong now= microsecond_interval_timer();
   std::lock_guard<std::mutex> guard(listing);
   for (const Session *session : sessions)
     if (uint64_t transaction= weir_canceller_transaction(session->canceller))
-      of_transactions.emplace(transaction, session->connection);
+    {
+      ulonglong begun= std::min(session->begun.load(std::memory_order_relaxed), now);
+      of_transactions.emplace(transaction, Connection{session->connection, now - begun});
+    }
   return of_transactions;
 }
 
@@ -56,6 +60,7 @@ int Session::begin_unless_running(THD *thd, WeirIsolation isolation)
   if (transaction)
     return 0;
   ordered= prepared_by_user= may_write= false;
+  begun.store(thd->start_utime, std::memory_order_relaxed);
   if (!ended_one)
     return error_of(weir_begin(database, isolation, canceller, &transaction), thd);
   if (WeirResult result= weir_begin_again(ended_one, isolation))

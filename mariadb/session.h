@@ -11,6 +11,7 @@
 #include "database.h"
 #include "last_write.h"
 #include "statement.h"
+#include <atomic>
 #include <unordered_map>
 
 namespace weir {
@@ -66,8 +67,13 @@ public:
   // Index of the last duplicate. The server may ask another partition than the one that found it.
   uint duplicate= MAX_KEY;
 
+  struct Connection
+  {
+    my_thread_id id;
+    ulonglong age_us; // of its transaction
+  };
   // The connections of all transactions that have written or locked something, by their numbers.
-  static std::unordered_map<uint64_t, my_thread_id> connections();
+  static std::unordered_map<uint64_t, Connection> connections();
 
 private:
   explicit Session(THD *thd);
@@ -75,6 +81,8 @@ private:
   // Where none runs, one that has ended, if there was one.
   WeirTransaction *ended_one= nullptr;
   WeirCanceller *const canceller;
+  // When the last transaction began, as the server's clock of intervals has it, in microseconds.
+  std::atomic<ulonglong> begun{0};
   bool in_statement= false, ordered= false, may_write= false;
   bool prepared_by_user= false; // though it may have nothing to be kept
   // What the commit has come to, and the engine's words: another thread may have asked for it.
