@@ -10,8 +10,8 @@
 //! As long as an eighth of the device's free space is as much, nothing is set aside: others aren't likely to take the
 //! rest before somebody looks again, as pages are made and every few seconds.
 //!
-//! A new page is taken out of a budget, which is what there was beyond that when it was last looked at. When that is used
-//! up, the files are made longer. When they can't be, the dirty pages are written first, which take less than was
+//! A new page is taken out of a budget, which is what there was beyond that when it was last looked at; what running mtrs
+//! may still make counts as there ([`Promise`]). When that is used up, the files are made longer. When they can't be, the dirty pages are written first, which take less than was
 //! counted for them; then whoever wants a new page is told that there is no space. Rollback is never
 //! refused, purge and commit make no new pages, and what deletes ([`super::to_make_room`]) may use half of the reserve.
 //!
