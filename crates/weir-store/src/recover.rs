@@ -9,9 +9,10 @@ use crate::store::Store;
 use std::sync::atomic::Ordering;
 use weir_page::{Lsn, PageId};
 
-/// What the file has beyond so many units, and twice what it has in use, counts for nothing, and is cut off: the bitmap takes
-/// memory for the whole file, and a hole takes no space, however long it is.
-const SPARE_UNITS_MAX: u64 = (64 << 30) / UNIT as u64;
+/// Of a longer file what lies behind twice of what is in use, and so many units, counts for nothing, and is cut off: the bitmap
+/// takes memory for the whole file, and a hole takes no space, however long it is.
+const LONG_UNITS: u64 = (4 << 40) / UNIT as u64;
+const SPARE_UNITS: u64 = (64 << 30) / UNIT as u64;
 
 impl Store {
     /// Replays a relocation of the group that starts at `lsn`.
@@ -59,9 +60,11 @@ impl Store {
                 found: format!("{} bytes", units * UNIT as u64),
             });
         }
-        let ends = self.map.stored().filter_map(|(_, entry)| Some(entry.extent()?.end_unit()));
-        let used_to = ends.max().unwrap_or(0);
-        let mut space = Space::new(units.min(2 * used_to + SPARE_UNITS_MAX));
+        let counted = match units > LONG_UNITS {
+            true => units.min(2 * self.used_to() + SPARE_UNITS),
+            false => units,
+        };
+        let mut space = Space::new(counted);
         let mut ids = self.ids.lock();
         let mut pages = 0;
         for (page, entry) in self.map.stored() {
@@ -119,6 +122,12 @@ impl Store {
     pub fn finish_recovery(&self) -> Result<()> {
         self.derive_space()?;
         self.end_recovery()
+    }
+
+    /// Where the last image ends.
+    fn used_to(&self) -> u64 {
+        let ends = self.map.stored().filter_map(|(_, entry)| Some(entry.extent()?.end_unit()));
+        ends.max().unwrap_or(0)
     }
 
     /// The first page that shares a unit with `page`.

@@ -294,8 +294,9 @@ fn two_wrong_bits_of_a_map_blocks_header_are_no_write_cut_short() {
             passed.push((one, other));
         }
     }
-    // Version 1, which it had once, with an LSN of 14.
-    assert_eq!(passed, [(1, 4)]);
+    // Version 1, which it had once, with an LSN of 14; version 7, which may come next, with one behind the checkpoint.
+    let later = (5..20).map(|bit| (2, bit));
+    assert_eq!(passed, [(1, 4)].into_iter().chain(later).collect::<Vec<_>>());
 }
 
 #[test]
