@@ -152,6 +152,25 @@ WeirResult ha_weir::lock_duplicate()
   // A number that the engine gave is nothing that the server asks for.
   if (duplicate == MAX_KEY)
     return WEIR_RESULT_OK;
+  // Which of several rows ON DUPLICATE KEY UPDATE changes depends on the keys before that are free:
+  // where the statement is repeated elsewhere they stay so.
+  THD *thd= ha_thd();
+  bool is_repeated= thd->slave_thread || !thd->is_current_stmt_binlog_format_row();
+  if (thd->lex->duplicates == DUP_UPDATE && is_repeated && locks_ranges(thd, table))
+  {
+    const uint found_by= duplicate;
+    Bytes other;
+    for (uint i= 0; i < found_by; i++)
+    {
+      if (!(table->key_info[i].flags & HA_NOSAME))
+        continue;
+      duplicate= i;
+      WeirResult result= i == table->s->primary_key ? lock_row(pk) : find_owner(other);
+      duplicate= found_by;
+      if (result != WEIR_RESULT_NOT_FOUND)
+        return result == WEIR_RESULT_OK ? WEIR_RESULT_NOT_FOUND : result;
+    }
+  }
   if (duplicate == table->s->primary_key)
     return lock_row(pk);
   Bytes owner, owner_now;

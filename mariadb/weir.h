@@ -996,7 +996,8 @@ enum WeirResult weir_unlock(struct WeirTransaction *transaction,
 //
 // # Safety
 // `database` is a handle; `callback` may be called until it is closed.
-void weir_observe_waits(const struct WeirDatabase *database, WeirWaitCallback callback);
+void weir_observe_waits(const struct WeirDatabase *database,
+                        WeirWaitCallback callback);
 
 // Has `callback` asked which of two transactions in a deadlock is rolled back, if both have owners. Once for
 // a database.
