@@ -274,7 +274,8 @@ private:
   size_t encode_inserted(const uchar *record, WeirEntry *entries);
   WeirResult lock_row(const Bytes &key);
   WeirResult lock_duplicate();
-  WeirResult find_owner(Bytes &owner);
+  WeirResult keep_free_before_duplicate();
+  WeirResult find_owner(uint index, Bytes &owner);
   int duplicate_error(WeirResult result);
   int update_same_key(const uchar *old_row, const uchar *new_row);
   int update_new_key(const uchar *old_row, const uchar *new_row, const Bytes &new_pk);

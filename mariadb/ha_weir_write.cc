@@ -146,23 +146,45 @@ WeirResult ha_weir::lock_row(const Bytes &key)
   return result;
 }
 
+// Which of several rows ON DUPLICATE KEY UPDATE changes depends on the keys before that are free:
+// where the statement is repeated elsewhere, they stay so. `NOT_FOUND`: one isn't free any more.
+WeirResult ha_weir::keep_free_before_duplicate()
+{
+  THD *thd= ha_thd();
+  bool is_repeated= thd->slave_thread || !thd->is_current_stmt_binlog_format_row();
+  if (thd->lex->duplicates != DUP_UPDATE || !is_repeated || !locks_ranges(thd, table))
+    return WEIR_RESULT_OK;
+  Bytes owner;
+  for (uint i= 0; i < duplicate; i++)
+  {
+    if (!(table->key_info[i].flags & HA_NOSAME))
+      continue;
+    WeirResult result= i == table->s->primary_key ? lock_row(pk) : find_owner(i, owner);
+    if (result != WEIR_RESULT_NOT_FOUND)
+      return result == WEIR_RESULT_OK ? WEIR_RESULT_NOT_FOUND : result;
+  }
+  return WEIR_RESULT_OK;
+}
+
 // Locks the row that is in the way of that of `pk` and `new_entries`. `NOT_FOUND`: it has gone.
 WeirResult ha_weir::lock_duplicate()
 {
   // A number that the engine gave is nothing that the server asks for.
   if (duplicate == MAX_KEY)
     return WEIR_RESULT_OK;
+  if (WeirResult result= keep_free_before_duplicate())
+    return result;
   if (duplicate == table->s->primary_key)
     return lock_row(pk);
   Bytes owner, owner_now;
-  if (WeirResult result= find_owner(owner))
+  if (WeirResult result= find_owner(duplicate, owner))
     return result;
   WeirResult result= lock_row(owner);
   if (result != WEIR_RESULT_OK && result != WEIR_RESULT_NOT_FOUND)
     return result;
   // Who holds a row holds its entries.
   bool is_there= result == WEIR_RESULT_OK;
-  result= find_owner(owner_now);
+  result= find_owner(duplicate, owner_now);
   if (result == WEIR_RESULT_OK && owner == owner_now)
     return is_there ? WEIR_RESULT_OK
                     : damaged("an index has an entry of a row that the table lacks");
@@ -172,19 +194,19 @@ WeirResult ha_weir::lock_duplicate()
   return WEIR_RESULT_NOT_FOUND;
 }
 
-// The primary key of the row that has the entry which is in the way. As the server's own reads do,
+// The primary key of the row that has the new row's entry of a unique index. As the server's own reads do,
 // it locks the entry's range, where ranges are locked, before the row.
-WeirResult ha_weir::find_owner(Bytes &owner)
+WeirResult ha_weir::find_owner(uint index, Bytes &owner)
 {
   WeirScan *finds= nullptr;
   WeirScanned entry= {};
-  WeirBound key= bound(WEIR_BOUND_KIND_INCLUDED, new_entries[duplicate].key);
-  WeirResult result= weir_scan_open(transaction(), share->table, index_position(duplicate), key,
+  WeirBound key= bound(WEIR_BOUND_KIND_INCLUDED, new_entries[index].key);
+  WeirResult result= weir_scan_open(transaction(), share->table, index_position(index), key,
                                     key, false, WEIR_LOCK_EXCLUSIVE, &finds);
   if (result == WEIR_RESULT_OK)
     result= weir_scan_next(finds, transaction(), &entry, nullptr);
   owner.clear();
-  if (result == WEIR_RESULT_OK && !keys[duplicate].primary_of(entry.key, entry.value, owner))
+  if (result == WEIR_RESULT_OK && !keys[index].primary_of(entry.key, entry.value, owner))
     result= damaged("an index has an entry that makes no sense");
   weir_scan_close(finds);
   return result;
