@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use mysql::consts::CapabilityFlags;
-use mysql::{Conn, DriverError, Opts, OptsBuilder};
+use mysql::{Conn, DriverError, Opts, OptsBuilder, UrlError};
 
 use crate::engine::{EngineKind, ServerChoice};
 use crate::error::{Error, Result};
@@ -69,8 +69,12 @@ pub fn split_password(url: &str) -> Result<(String, Option<String>)> {
 
 fn parse(url: &str) -> Result<Opts> {
     Opts::from_url(url).map_err(|error| {
+        let what = match error {
+            UrlError::ParseError(what) => what.to_string(),
+            other => other.to_string(),
+        };
         Error::Usage(format!(
-            "{error}; a server's URL is mysql://user:password@host:port/database, with ?socket=FILE where \
+            "{what}; a server's URL is mysql://user:password@host:port/database, with ?socket=FILE where \
              it has a socket"
         ))
     })
@@ -152,6 +156,16 @@ mod tests {
             existing: false,
             statements: Statements::Text,
             keep: false,
+        }
+    }
+
+    #[test]
+    fn a_url_that_makes_no_sense_is_refused_in_words_and_its_password_not_told() {
+        for (url, what) in
+            [("here", "relative URL without a base; "), ("http://a:secret@b", "URL scheme ")]
+        {
+            let error = split_password(url).unwrap_err().to_string();
+            assert!(error.starts_with(what) && !error.contains("secret"), "{error}");
         }
     }
 
