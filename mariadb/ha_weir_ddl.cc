@@ -83,7 +83,8 @@ static bool drops_alone(THD *thd)
   if (!thd)
     return false;
   int command= thd_sql_command(thd);
-  return command == SQLCOM_DROP_TABLE || command == SQLCOM_DROP_DB;
+  return command == SQLCOM_DROP_TABLE || command == SQLCOM_DROP_SEQUENCE ||
+         command == SQLCOM_DROP_DB;
 }
 
 int ha_weir::delete_table(const char *path)

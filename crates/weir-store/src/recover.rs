@@ -9,9 +9,9 @@ use crate::store::Store;
 use std::sync::atomic::Ordering;
 use weir_page::{Lsn, PageId};
 
-/// Of a longer file what lies behind twice of what is in use, and so many units, counts for nothing, and is cut off: the bitmap
-/// takes memory for the whole file, and a hole takes no space, however long it is.
+/// Of a longer file not all counts: the bitmap takes memory for each unit, and a hole takes no space, however long it is.
 const LONG_UNITS: u64 = (4 << 40) / UNIT as u64;
+/// Of a long file what lies behind twice of what is in use, and so many units, counts for nothing, and is cut off.
 const SPARE_UNITS: u64 = (64 << 30) / UNIT as u64;
 
 impl Store {

@@ -12,69 +12,17 @@
 
 mod common;
 
+use common::plan::*;
 use common::*;
-use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use weir::{Database, Durability, Error, Isolation, Options, Table, Transaction, Value};
-
-const THREADS: u64 = 4;
-const KEYS: u64 = 150;
-
-type Model = BTreeMap<u64, Item>;
+use weir::{Database, Durability, Options};
 
 fn small() -> Options {
     options(2 << 20, 1 << 20)
-}
-
-/// What a thread's transaction of that number does.
-struct Plan {
-    ops: Vec<(u64, Option<Item>)>,
-    commits: bool,
-    durability: Durability,
-}
-
-fn plan(seed: u64, thread: u64, number: u64) -> Plan {
-    let mut rng = fastrand::Rng::with_seed(seed ^ thread << 56 ^ number << 20);
-    let most = if rng.u8(..40) == 0 { 150 } else { 10 };
-    let ops = (0..rng.u32(1..most))
-        .map(|n| {
-            let id = rng.u64(..KEYS) * THREADS + thread;
-            let long = if rng.u8(..30) == 0 { 40_000 } else { 500 };
-            let body = vec![rng.u8(..); rng.usize(..long)];
-            let item = (rng.i64(-9..9), format!("{number}.{n} of {thread}"), body);
-            (id, (rng.u8(..4) != 0).then_some(item))
-        })
-        .collect();
-    let durability = if rng.bool() { Durability::Sync } else { Durability::Write };
-    Plan { ops, commits: rng.u8(..6) != 0, durability }
-}
-
-impl Plan {
-    fn apply(&self, model: &mut Model) {
-        if !self.commits {
-            return;
-        }
-        for (id, item) in &self.ops {
-            match item {
-                Some(item) => drop(model.insert(*id, item.clone())),
-                None => drop(model.remove(id)),
-            }
-        }
-    }
-
-    fn run(&self, txn: &mut Transaction, table: &Table) -> Result<(), Error> {
-        for (id, item) in &self.ops {
-            match item {
-                Some(item) => drop(txn.upsert(table, &values(*id, item))?),
-                None => drop(txn.delete(table, &[Value::U64(*id)])?),
-            }
-        }
-        Ok(())
-    }
 }
 
 fn acks(dir: &Path, thread: u64) -> PathBuf {
@@ -95,15 +43,8 @@ fn child(dir: &Path, seed: u64, next: &[u64]) {
                 let path = acks(dir, thread);
                 let mut file = OpenOptions::new().append(true).create(true).open(path).unwrap();
                 loop {
-                    let plan = plan(seed, thread, number);
-                    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
-                    txn.set_durability(plan.durability);
-                    plan.run(&mut txn, table).unwrap();
-                    if plan.commits {
-                        txn.commit().unwrap();
-                    } else {
-                        txn.rollback().unwrap();
-                    }
+                    let plan = Plan::of(seed, thread, number);
+                    plan.run(db, table, Durability::Write).unwrap();
                     file.write_all(&number.to_le_bytes()).unwrap();
                     number += 1;
                 }
@@ -175,7 +116,7 @@ fn what_was_acknowledged_survives_a_kill() {
         for thread in 0..THREADS {
             let last = acknowledged(&dir, thread);
             while last.is_some_and(|last| next[thread as usize] <= last) {
-                plan(seed, thread, next[thread as usize]).apply(&mut models[thread as usize]);
+                Plan::of(seed, thread, next[thread as usize]).apply(&mut models[thread as usize]);
                 next[thread as usize] += 1;
             }
         }
@@ -187,19 +128,17 @@ fn what_was_acknowledged_survives_a_kill() {
         let what = |thread: u64| format!("seed {seed}, round {round}, thread {thread}");
         let db = Database::open(&dir, small()).unwrap_or_else(|e| panic!("{}: {e}", what(0)));
         let found = match db.table("items") {
-            Some(table) => all_items(&mut db.begin(Isolation::RepeatableRead).unwrap(), &table),
+            Some(table) => found_in(&db, &table),
             None => Vec::new(),
         };
         for thread in 0..THREADS {
             let (at, model) = (thread as usize, &mut models[thread as usize]);
-            let found: Vec<_> =
-                found.iter().filter(|(id, _)| id % THREADS == thread).cloned().collect();
-            let as_rows = |model: &Model| model.clone().into_iter().collect::<Vec<_>>();
-            if found != as_rows(model) {
+            let found = found_of(&found, thread);
+            if found != rows_of(model) {
                 // The transaction in flight may have been committed, and then all of it.
-                plan(seed, thread, next[at]).apply(model);
+                Plan::of(seed, thread, next[at]).apply(model);
                 next[at] += 1;
-                same(&as_rows(model), &found, &what(thread));
+                same(&rows_of(model), &found, &what(thread));
             }
         }
         check_quiet(&db);

@@ -11,75 +11,17 @@
 
 mod common;
 
+use common::plan::*;
 use common::*;
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use weir::{Database, Durability, Error, Isolation, Options, Shutdown, Table, Value};
+use weir::{Database, Durability, Error, Options, Shutdown, Table};
 use weir_os::SimDisk;
 use weir_os::sim::{CrashProfile, Fault, OpKind, Times};
 
-const THREADS: u64 = 4;
-const KEYS: u64 = 100;
-
-type Model = BTreeMap<u64, Item>;
-
 fn small() -> Options {
     options(2 << 20, 1 << 20).lock_wait_timeout(Duration::from_secs(60))
-}
-
-/// What a thread's transaction of that number does.
-struct Plan {
-    ops: Vec<(u64, Option<Item>)>,
-    commits: bool,
-    durability: Durability,
-}
-
-fn plan(seed: u64, thread: u64, number: u64) -> Plan {
-    let mut rng = fastrand::Rng::with_seed(seed ^ thread << 56 ^ number << 20);
-    let most = if rng.u8(..60) == 0 { 100 } else { 8 };
-    let ops = (0..rng.u32(1..most)).map(|n| {
-        let id = rng.u64(..KEYS) * THREADS + thread;
-        let long = if rng.u8(..40) == 0 { 40_000 } else { 600 };
-        let body = vec![rng.u8(..); rng.usize(..long)];
-        let item = (rng.i64(-9..9), format!("{number}.{n} of {thread}"), body);
-        (id, (rng.u8(..4) != 0).then_some(item))
-    });
-    let ops = ops.collect();
-    let durability = if rng.u8(..3) == 0 { Durability::Sync } else { Durability::Relaxed };
-    Plan { ops, commits: rng.u8(..6) != 0, durability }
-}
-
-impl Plan {
-    fn apply(&self, model: &mut Model) {
-        if self.commits {
-            for (id, item) in &self.ops {
-                match item {
-                    Some(item) => drop(model.insert(*id, item.clone())),
-                    None => drop(model.remove(id)),
-                }
-            }
-        }
-    }
-
-    /// Whether its commit waits for the log: one that only deletes may have found nothing to delete.
-    fn is_durable(&self) -> bool {
-        let writes = self.ops.iter().any(|(_, item)| item.is_some());
-        self.commits && writes && self.durability == Durability::Sync
-    }
-
-    fn run(&self, db: &Database, table: &Table) -> Result<(), Error> {
-        let mut txn = db.begin(Isolation::RepeatableRead)?;
-        txn.set_durability(self.durability);
-        for (id, item) in &self.ops {
-            match item {
-                Some(item) => drop(txn.upsert(table, &values(*id, item))?),
-                None => drop(txn.delete(table, &[Value::U64(*id)])?),
-            }
-        }
-        if self.commits { txn.commit() } else { txn.rollback() }
-    }
 }
 
 /// How far a thread is.
@@ -108,10 +50,10 @@ impl Writers {
         let progress = &self.all[thread as usize];
         let (mut number, mut model) = progress.durable.lock().unwrap().clone();
         while !stops.load(Ordering::Relaxed) {
-            let plan = plan(self.seed, thread, number);
+            let plan = Plan::of(self.seed, thread, number);
             number += 1;
             progress.begun.store(number, Ordering::SeqCst);
-            plan.run(db, table)?;
+            plan.run(db, table, Durability::Relaxed)?;
             plan.apply(&mut model);
             if plan.is_durable() {
                 *progress.durable.lock().unwrap() = (number, model.clone());
@@ -131,18 +73,16 @@ impl Writers {
     /// What is in the database is what each thread's transactions have made, up to one between the two.
     fn assert_is_between(&self, db: &Database, from: &[(u64, Model)], to: &[u64], what: &str) {
         let table = db.table("items").unwrap_or_else(|| panic!("{what}: no table"));
-        let found = all_items(&mut db.begin(Isolation::RepeatableRead).unwrap(), &table);
+        let found = found_in(db, &table);
         for thread in 0..THREADS {
             let at = thread as usize;
-            let of_thread = found.iter().filter(|(id, _)| id % THREADS == thread);
-            let found: Vec<(u64, Item)> = of_thread.cloned().collect();
+            let found = found_of(&found, thread);
             let (mut number, mut model) = from[at].clone();
-            let as_rows = |model: &Model| model.clone().into_iter().collect::<Vec<_>>();
-            while as_rows(&model) != found {
+            while rows_of(&model) != found {
                 if number == to[at] {
-                    same(&as_rows(&from[at].1), &found, &format!("{what}, thread {thread}"));
+                    same(&rows_of(&from[at].1), &found, &format!("{what}, thread {thread}"));
                 }
-                plan(self.seed, thread, number).apply(&mut model);
+                Plan::of(self.seed, thread, number).apply(&mut model);
                 number += 1;
             }
         }

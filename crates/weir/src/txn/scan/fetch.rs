@@ -255,11 +255,12 @@ impl Scan {
         let horizon = self.shared.horizon();
         for slot in from..to {
             if self.copies.entries.len() >= self.most {
-                return widened(self.go_on_with(leaf, key_of(leaf, slot), slot > from));
+                self.go_on_with(leaf, key_of(leaf, slot), slot > from)?;
+                return Ok(());
             }
             leaf.prefetch_cell(slot + CELLS_AHEAD);
             if let Err(stop) = self.copy(leaf, slot, look, horizon) {
-                widened(self.go_on_with(leaf, key_of(leaf, slot), slot > from))?;
+                self.go_on_with(leaf, key_of(leaf, slot), slot > from)?;
                 self.look_for_undo(&stop, leaf, slot..to, look);
                 return Err(stop);
             }
@@ -285,10 +286,11 @@ impl Scan {
         let horizon = self.shared.horizon();
         for slot in (from..to).rev() {
             if self.copies.entries.len() >= self.most {
-                return widened(self.go_on_with(leaf, key_of(leaf, slot), slot + 1 < to));
+                self.go_on_with(leaf, key_of(leaf, slot), slot + 1 < to)?;
+                return Ok(());
             }
             if let Err(stop) = self.copy(leaf, slot, look, horizon) {
-                widened(self.go_on_with(leaf, key_of(leaf, slot), slot + 1 < to))?;
+                self.go_on_with(leaf, key_of(leaf, slot), slot + 1 < to)?;
                 self.look_for_undo(&stop, leaf, (from..=slot).rev(), look);
                 return Err(stop);
             }
@@ -496,8 +498,10 @@ fn out_of_order(leaf: &LeafRead<'_>) -> ScanStop {
     Fault::page(leaf.page(), "has keys that are out of order, though its checksum is right").into()
 }
 
-fn widened<T>(result: Result<T, ScanStop>) -> Result<T, Restart<ScanStop>> {
-    result.map_err(Restart::Error)
+impl From<ScanStop> for Restart<ScanStop> {
+    fn from(stop: ScanStop) -> Self {
+        Restart::Error(stop)
+    }
 }
 
 fn widen(restart: Restart<Fault>) -> Restart<ScanStop> {
