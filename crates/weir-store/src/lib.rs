@@ -63,7 +63,7 @@ pub use extent::{Extent, FILE_UNITS_MAX, Relocation, UNIT, UNITS_MAX};
 pub use image::{Compression, IMAGE_HEADER, PageCopy};
 pub use map::{MapSlot, PageMap};
 pub use mapfile::MapDraft;
-pub use relocation::{decode_relocations, encode_relocations};
+pub use relocation::{decode_relocations, encode_relocations, relocations_bytes_max};
 pub use room::Room;
 pub use store::{Store, StoreOptions, StoreStats, check_format, write_first_control};
 pub use write::BATCH_PAGES_MAX;

@@ -13,6 +13,14 @@ use crate::error::{Result, StoreError};
 use crate::extent::{Extent, Relocation};
 use weir_page::{Lsn, PageId};
 
+/// Most bytes that one relocation takes in a record body: a page id of 32 bits and its sign, twice 64 bits.
+const RELOCATION_BYTES_MAX: usize = 5 + 10 + 10;
+
+/// Most bytes that [`encode_relocations`] appends for `count` relocations.
+pub fn relocations_bytes_max(count: usize) -> usize {
+    10 + count * RELOCATION_BYTES_MAX
+}
+
 /// Appends the record body of `relocations` to `out`.
 pub fn encode_relocations(relocations: &[Relocation], out: &mut Vec<u8>) {
     put(out, relocations.len() as u64);
@@ -119,6 +127,18 @@ mod tests {
         let mut out = Vec::new();
         encode_relocations(&[relocation(5, 2, 3, 1000), relocation(6, 5, 1, 990)], &mut out);
         assert_eq!(out, [2, 10, 18, 0xD0, 0x0F, 2, 0, 19]);
+    }
+
+    #[test]
+    fn no_relocation_is_longer_than_the_most() {
+        let far = [
+            relocation(u32::MAX, FILE_UNITS_MAX - 4, 4, 1 << 63),
+            relocation(1, 0, 4, 0),
+            relocation(u32::MAX, FILE_UNITS_MAX - 4, 4, 1 << 63),
+        ];
+        let mut out = Vec::new();
+        encode_relocations(&far, &mut out);
+        assert!(out.len() <= relocations_bytes_max(far.len()), "{} bytes", out.len());
     }
 
     #[test]

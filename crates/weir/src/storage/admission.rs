@@ -165,6 +165,7 @@ impl Storage {
                     checkpoints = 0;
                 }
                 Err(Refused::Capacity) if checkpoints == CHECKPOINTS_MAX => {
+                    self.fail_if_full(true)?;
                     return Err(Fault::LogFull { capacity_bytes: self.redo.capacity() });
                 }
                 Err(Refused::Capacity) => {

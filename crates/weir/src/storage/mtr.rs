@@ -545,6 +545,7 @@ pub(super) mod tests {
         let storage = storage(&disk);
         let page = new_page(&storage);
         // The writer has written the page, and is about to log its place.
+        let space = storage.log_space(1).unwrap();
         let (mut copied, mut bytes) = (Vec::new(), Vec::new());
         let frame = storage.pool.find(&storage.store, page).unwrap();
         let guard = Lsn(storage.pool.frame(frame).rec_lsn.load(Ordering::Relaxed));
@@ -559,7 +560,7 @@ pub(super) mod tests {
         let freeing = register(&storage, &scratch.held, mtr.dirty.take().unwrap()).unwrap();
         let end = storage.redo.append(mtr.credit.take().unwrap(), &scratch.group).start;
         std::thread::scope(|scope| {
-            let writer = scope.spawn(|| storage.relocate(&copied, &moved, guard));
+            let writer = scope.spawn(|| storage.relocate(space, &copied, &moved, guard));
             // Were it not to wait, it would be through by then.
             for _ in 0..10_000 {
                 std::thread::yield_now();
@@ -570,7 +571,7 @@ pub(super) mod tests {
             drop_page(&storage, &scratch.held[0], freeing, end);
             storage.pool.flush.lock().unguard(freeing);
             storage.pool.frame(frame).latch.unlock_exclusive();
-            writer.join().unwrap().unwrap();
+            writer.join().unwrap();
         });
         storage.redo.write_step(true).unwrap();
         assert!(ends_free(&disk, page), "recovery from between the two would find the page stored");

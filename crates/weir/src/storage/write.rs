@@ -1,9 +1,10 @@
 //! The page writer: dirty pages to their new places.
 //!
-//! For a batch: copy each page under its shared latch and mark it being written; compress and write
-//! all; one data sync; one relocation record; point the map to the new places. While a batch runs,
-//! its oldest recovery LSN holds the checkpoint. A page that was freed meanwhile gets a second
-//! `Free` record behind the relocation, so that the log's last word on it is that it is free.
+//! For a batch: take space in the log for what will be said of it; copy each page under its shared latch
+//! and mark it being written; compress and write all; one data sync; one relocation record; point the
+//! map to the new places. While a batch runs, its oldest recovery LSN holds the checkpoint. A page that
+//! was freed meanwhile gets a second `Free` record behind the relocation, so that the log's last word on
+//! it is that it is free.
 
 use super::flush::FlushList;
 use super::pool::{DIRTY, FREED, FREEING, Frame, NO_FRAME, WRITING};
@@ -14,10 +15,21 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use weir_page::{Before, Kind, Lsn, Page, PageId, Redo, node};
+use weir_redo::Credit;
 use weir_store::{PageCopy, Relocation, StoreError};
 
 /// Most batches noted for the governor.
 const NOTED_MAX: usize = 1 << 12;
+
+/// Most bytes of a record that a page is free, and of a record of relocations without those.
+const RECORD_BYTES_MAX: usize = 40;
+
+/// Space in the log for what is said of a batch once it is written: where its pages are now, and which of
+/// them were freed meanwhile. Had before the first page is marked, for want of it can't be mended later.
+pub(super) struct LogSpace<'s> {
+    relocations: Credit<'s>,
+    frees: Credit<'s>,
+}
 
 /// Why pages are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,9 +91,12 @@ impl Storage {
     /// Writes those of `frames` that are dirty; returns how many there were.
     ///
     /// # Errors
-    /// No space: the pages are dirty as before. Everything else stops the database.
+    /// No space on the device or in the log: the pages are dirty as before. Everything else stops the database.
     pub fn write_pages(&self, frames: &[u32], reason: Reason) -> Result<usize, Fault> {
         assert!(frames.len() <= self.batch_pages(), "a batch has its limit");
+        if frames.is_empty() {
+            return Ok(0);
+        }
         let mut bytes = self.copies.lock().pop().unwrap_or_default();
         let written = self.write_copies(frames, reason, &mut bytes);
         bytes.clear();
@@ -101,6 +116,7 @@ impl Storage {
         bytes: &mut Vec<u8>,
     ) -> Result<usize, Fault> {
         let began = Instant::now();
+        let space = self.log_space(frames.len())?;
         let mut copied = Vec::with_capacity(frames.len());
         for &frame in frames {
             self.copy_page(frame, &mut copied, bytes);
@@ -113,10 +129,7 @@ impl Storage {
         }
         let mut batch = copied.iter().map(|c| c.to_store(bytes));
         match self.store.write_batch(&mut batch) {
-            // If it fails the pages are neither dirty nor written: there is no going on, whatever the reason.
-            Ok(moved) => self
-                .relocate(&copied, &moved, guard)
-                .inspect_err(|fault| self.stop(fault.clone()))?,
+            Ok(moved) => self.relocate(space, &copied, &moved, guard),
             Err(error) => {
                 self.put_back(&copied);
                 self.pool.flush.lock().unguard(guard);
@@ -175,19 +188,29 @@ impl Storage {
         state.latch.unlock_shared();
     }
 
+    /// Waits for space in the log for what will be said of a batch of so many pages.
+    pub(super) fn log_space(&self, pages: usize) -> Result<LogSpace<'_>, Fault> {
+        let relocations = weir_store::relocations_bytes_max(pages) + RECORD_BYTES_MAX;
+        Ok(LogSpace {
+            relocations: self.admit_writer(relocations)?,
+            frees: self.admit_writer(pages * RECORD_BYTES_MAX)?,
+        })
+    }
+
     /// Logs where the pages are now, and points the map there.
     pub(super) fn relocate(
         &self,
+        space: LogSpace<'_>,
         copied: &[CopiedPage],
         moved: &[Relocation],
         guard: Lsn,
-    ) -> Result<(), Fault> {
+    ) {
         let mut moves = Vec::new();
         weir_store::encode_relocations(moved, &mut moves);
         let rec_lsn = self.redo.reserved();
-        self.append_system(&Redo::Relocate { moves: &moves }, |start| {
+        self.append_system(space.relocations, &[Redo::Relocate { moves: &moves }], |start| {
             self.store.install(moved, rec_lsn, start);
-        })?;
+        });
         copied.iter().for_each(|c| self.wait_for_free(c.frame));
         let mut freed = Vec::new();
         {
@@ -206,13 +229,13 @@ impl Storage {
             }
             self.page_is_clean(&mut list, clean);
         }
-        for c in freed {
-            self.append_system(&Redo::Free { page: c.page }, |again| {
-                self.give_up_page(c.page, c.frame, rec_lsn, again);
-            })?;
+        if !freed.is_empty() {
+            let frees: Vec<_> = freed.iter().map(|c| Redo::Free { page: c.page }).collect();
+            self.append_system(space.frees, &frees, |again| {
+                freed.iter().for_each(|c| self.give_up_page(c.page, c.frame, rec_lsn, again));
+            });
         }
         self.pool.flush.lock().unguard(guard);
-        Ok(())
     }
 
     /// Waits until whoever has begun to free the page has done so: for memory operations only, as for a latch. Who
@@ -298,13 +321,39 @@ impl Storage {
         Ok(())
     }
 
-    /// Appends a group of one record on the log's reserve, and has the page map say the same.
-    fn append_system(&self, redo: &Redo<'_>, install: impl FnOnce(Lsn)) -> Result<(), Fault> {
-        let mut group = Vec::new();
-        redo.encode(Lsn(0), Lsn(0), &mut Before::default(), &mut group);
-        let credit = self.admit_writer(group.len())?;
+    /// Appends a group of `records`, none of which belongs to a page's chain, and has the page map say the same.
+    fn append_system(&self, credit: Credit<'_>, records: &[Redo<'_>], install: impl FnOnce(Lsn)) {
+        let (mut group, mut before) = (Vec::new(), Before::default());
+        records.iter().for_each(|r| r.encode(Lsn(0), Lsn(0), &mut before, &mut group));
         let _installing = self.installing.read();
         install(self.redo.append(credit, &group).start);
-        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::StorageOptions;
+    use super::super::mtr::tests::new_page;
+    use super::*;
+    use std::sync::Arc;
+    use weir_os::SimDisk;
+    use weir_redo::Admission;
+
+    /// It was found only once the pages had been written, and stopped the database.
+    #[test]
+    fn pages_are_not_written_before_the_log_has_space_to_say_where_they_are() {
+        let mut options = StorageOptions::small(64);
+        options.redo.buffer_bytes = 8 << 20;
+        let storage = Storage::create(Arc::new(SimDisk::new(1)), &options).unwrap();
+        let page = new_page(&storage);
+        let frame = storage.pool.find(&storage.store, page).unwrap();
+        let taken: Vec<_> =
+            std::iter::from_fn(|| storage.redo.try_admit(8, Admission::System).ok()).collect();
+        storage.full.lock().replace(StoreError::NoSpace { needed: 1, file: "map".into() });
+        let refused = storage.write_pages(&[frame], Reason::Deadline).unwrap_err();
+        assert!(refused.is_no_space(), "{refused}");
+        drop(taken);
+        storage.check().unwrap();
+        assert_eq!(storage.write_pages(&[frame], Reason::Deadline).unwrap(), 1);
     }
 }
