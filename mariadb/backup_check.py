@@ -13,7 +13,7 @@ import time
 
 import pymysql
 
-from private_server import Failure, Server
+from private_server import Failure, Server, positive
 
 HERE = pathlib.Path(__file__).resolve().parent
 TABLES = ["d.w", "d.i", "d.parts"]
@@ -154,7 +154,7 @@ def check(source, end, restored, file, position):
 
 def main():
     parser = argparse.ArgumentParser(prog="mariadb/backup --check", description=__doc__)
-    parser.add_argument("--backups", type=int, default=3)
+    parser.add_argument("--backups", type=positive, default=3)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     arguments = parser.parse_args()
     print(f"seed {arguments.seed}", flush=True)

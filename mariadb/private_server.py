@@ -1,5 +1,6 @@
 """A private server with Weir and the binary log on, which is started, killed and started again."""
 
+import argparse
 import collections
 import os
 import pathlib
@@ -23,6 +24,14 @@ CUT_SHORT = re.compile(r"read_log_event\(\): 'Event truncated'"
 
 class Failure(Exception):
     """Something that must not be."""
+
+
+def positive(text):
+    """A number of something that has to happen at all: the type of an argument."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text}: at least 1")
+    return number
 
 
 class Server:
