@@ -44,6 +44,33 @@ impl Builder {
         insert(&mut self.page, slot, key, e);
     }
 
+    /// Appends entries of another leaf as they are.
+    fn push_entries(&mut self, from: &Page, slots: Range<usize>) {
+        let p = &mut *self.page;
+        let (theirs, ours) = (prefix(from), p.u16(PREFIX) as usize);
+        // Of each key's bytes, those that only their prefix has in common, and how many only ours has.
+        let regained = theirs.get(ours..).unwrap_or(&[]);
+        let left_out = ours.saturating_sub(theirs.len());
+        for slot in slots {
+            let s = Slot::get(from, slot);
+            let (state, rest) = from.0[in_heap(from, s)].split_at(leaf_key_at(0, s.versioned()));
+            let parts = [state, regained, &rest[left_out..]];
+            let n = count(p);
+            let at = take_heap(p, parts.iter().map(|part| part.len()).sum(), n + 1);
+            let mut end = at;
+            for part in parts {
+                p.0[end..end + part.len()].copy_from_slice(part);
+                end += part.len();
+            }
+            let key_len = s.key_len() + regained.len() - left_out;
+            let head = head(&p.0[at + state.len()..at + state.len() + key_len]);
+            let len_flags = s.len_flags & !LEN_MASK | key_len as u16;
+            Slot { head, offset: at as u16, len_flags }.set(p, n);
+            p.set_u16(COUNT, n as u16 + 1);
+            p.set_u16(LAST, n as u16);
+        }
+    }
+
     /// Appends a child; the first one's key is not kept.
     pub fn push_child(&mut self, key: &[u8], child: PageId) {
         let slot = count(&self.page);
@@ -68,15 +95,14 @@ impl Builder {
 
 /// Copies the slots of `range` to the end of `to`, whose fences cover them.
 pub fn copy_slots(from: &Page, range: Range<usize>, to: &mut Builder) {
+    if from.level() == 0 {
+        return to.push_entries(from, range);
+    }
     let mut key = prefix(from).to_vec();
     let prefix = key.len();
     for slot in range {
         key.truncate(prefix);
         key.extend_from_slice(suffix(from, slot));
-        if from.level() == 0 {
-            to.push(&key, &entry(from, slot));
-        } else {
-            to.push_child(if slot == 0 { lower(from) } else { &key }, child(from, slot));
-        }
+        to.push_child(if slot == 0 { lower(from) } else { &key }, child(from, slot));
     }
 }

@@ -28,6 +28,7 @@
 
 mod build;
 mod check;
+mod compact;
 mod find;
 mod heads;
 mod sketch;
@@ -36,6 +37,7 @@ mod split;
 pub use build::{Builder, copy_slots};
 pub(crate) use check::check_bounds;
 pub use check::validate;
+pub use compact::{compact, freezable, freeze};
 pub(crate) use find::{AROUND, evenly_spread};
 pub use find::{Ties, prefetch_ties, search, settle, ties};
 pub use sketch::Sketch;
@@ -58,6 +60,8 @@ pub const MAX_INLINE: usize = 3900;
 /// Bytes of a slot.
 pub const SLOT: usize = 8;
 
+/// Bytes of a value's length, in front of a leaf's entry.
+const VALUE_LEN: usize = 2;
 /// Bytes of a child's number, in front of its key.
 pub(crate) const CHILD: usize = 4;
 
@@ -238,7 +242,8 @@ pub fn entry(p: &Page, slot: usize) -> Entry<'_> {
     let at = s.offset as usize;
     let value_at = s.leaf_key_at() + s.key_len();
     let version = s.versioned().then(|| {
-        Version::from_bytes(p.0[at + 2..at + 2 + Version::SIZE].try_into().expect("12 bytes"))
+        let version = &p.0[at + VALUE_LEN..at + VALUE_LEN + Version::SIZE];
+        Version::from_bytes(version.try_into().expect("12 bytes"))
     });
     Entry { flags: s.flags(), version, value: &p.0[value_at..value_at + p.u16(at) as usize] }
 }
@@ -262,9 +267,15 @@ pub fn cell(p: &Page, slot: usize) -> Cell<'_> {
     let s = Slot::get(p, slot);
     let at = s.offset as usize;
     let (key_at, key_len) = (s.leaf_key_at(), s.key_len());
-    let writer = s.versioned().then(|| TxnId(p.u64(at + 2) & TXN_MASK));
+    let writer = s.versioned().then(|| writer(p, s));
     let bytes = &p.0[key_at..key_at + key_len + p.u16(at) as usize];
     Cell { flags: s.flags(), writer, key_len, bytes }
+}
+
+/// Who wrote a leaf's entry, which is versioned.
+#[inline]
+fn writer(p: &Page, s: Slot) -> TxnId {
+    TxnId(p.u64(s.offset as usize + VALUE_LEN) & TXN_MASK)
 }
 
 /// Tells the CPU that [`cell`] will be asked for a slot, if there is that slot.
@@ -288,16 +299,22 @@ pub fn alive(p: &Page, slots: Range<usize>) -> isize {
 /// Heap bytes of a leaf entry.
 #[inline]
 pub fn leaf_size(key_len: usize, value_len: usize, versioned: bool) -> usize {
-    2 + if versioned { Version::SIZE } else { 0 } + key_len + value_len
+    leaf_key_at(0, versioned) + key_len + value_len
 }
 
 fn heap_size(p: &Page, slot: usize) -> usize {
-    let s = Slot::get(p, slot);
-    if p.level() > 0 {
-        CHILD + s.key_len()
-    } else {
-        leaf_size(s.key_len(), p.u16(s.offset as usize) as usize, s.versioned())
-    }
+    in_heap(p, Slot::get(p, slot)).len()
+}
+
+/// Where in the heap a slot's bytes are.
+#[inline]
+fn in_heap(p: &Page, s: Slot) -> Range<usize> {
+    let at = s.offset as usize;
+    let len = match p.level() {
+        0 => leaf_size(s.key_len(), p.u16(at) as usize, s.versioned()),
+        _ => CHILD + s.key_len(),
+    };
+    at..at + len
 }
 
 /// What one more entry takes of [`free_bytes`], with its key covered by the leaf.
@@ -332,7 +349,7 @@ fn take_heap(p: &mut Page, bytes: usize, slots: usize) -> usize {
 /// Offset of the key suffix of a leaf entry at `at`.
 #[inline]
 fn leaf_key_at(at: usize, versioned: bool) -> usize {
-    at + 2 + if versioned { Version::SIZE } else { 0 }
+    at + VALUE_LEN + if versioned { Version::SIZE } else { 0 }
 }
 
 /// Writes a leaf entry's heap bytes but for the key suffix.
@@ -340,7 +357,7 @@ fn leaf_key_at(at: usize, versioned: bool) -> usize {
 fn write_state(p: &mut Page, at: usize, key_len: usize, e: &Entry<'_>) {
     p.set_u16(at, e.value.len() as u16);
     if let Some(v) = e.version {
-        p.0[at + 2..at + 2 + Version::SIZE].copy_from_slice(&v.to_bytes());
+        p.0[at + VALUE_LEN..at + VALUE_LEN + Version::SIZE].copy_from_slice(&v.to_bytes());
     }
     let value_at = leaf_key_at(at, e.version.is_some()) + key_len;
     p.0[value_at..value_at + e.value.len()].copy_from_slice(e.value);
@@ -454,72 +471,6 @@ pub fn remove_run(p: &mut Page, slot: usize, run: usize) {
 
 fn add_garbage(p: &mut Page, bytes: usize) {
     p.set_u16(GARBAGE, p.u16(GARBAGE) + bytes as u16);
-}
-
-/// Moves the heap's live bytes together.
-pub fn compact(p: &mut Page) {
-    if p.u16(GARBAGE) == 0 {
-        return;
-    }
-    let mut heap = [0u8; PAGE_SIZE];
-    let mut top = PAGE_SIZE;
-    let mut keep = |p: &Page, at: usize, len: usize| {
-        top -= len;
-        heap[top..top + len].copy_from_slice(&p.0[at..at + len]);
-        top as u16
-    };
-    let lower = keep(p, p.u16(LOWER) as usize, p.u16(LOWER + 2) as usize);
-    p.set_u16(LOWER, lower);
-    if p.u16(UPPER + 2) != NO_UPPER {
-        let upper = keep(p, p.u16(UPPER) as usize, p.u16(UPPER + 2) as usize);
-        p.set_u16(UPPER, upper);
-    }
-    for slot in 0..count(p) {
-        let mut s = Slot::get(p, slot);
-        s.offset = keep(p, s.offset as usize, heap_size(p, slot));
-        s.set(p, slot);
-    }
-    let hole_start = BODY + SLOT * count(p);
-    p.0[hole_start..top].fill(0);
-    p.0[top..].copy_from_slice(&heap[top..]);
-    p.set_u16(HEAP_TOP, top as u16);
-    p.set_u16(GARBAGE, 0);
-}
-
-/// What [`freeze`] would give back, in bytes.
-pub fn freezable(p: &Page, below: TxnId) -> usize {
-    (0..count(p)).map(|slot| frozen_gain(p, slot, below)).sum()
-}
-
-fn frozen_gain(p: &Page, slot: usize, below: TxnId) -> usize {
-    let e = entry(p, slot);
-    match e.version {
-        Some(v) if v.txn < below && (!e.flags.deleted || e.flags.hides) => Version::SIZE,
-        Some(v) if v.txn < below && !e.flags.overflow => heap_size(p, slot) + SLOT,
-        _ => 0,
-    }
-}
-
-/// Drops the versions of entries that everybody sees (written before `below`), and dead entries that
-/// nobody sees; dead ones with an overflow chain are left to purge, which frees it, and tombstones to who settles them.
-pub fn freeze(p: &mut Page, below: TxnId) {
-    let mut slot = 0;
-    while slot < count(p) {
-        let e = entry(p, slot);
-        let old = e.version.is_some_and(|v| v.txn < below);
-        let stays = !e.flags.deleted || e.flags.hides;
-        if old && !stays && !e.flags.overflow {
-            remove(p, slot);
-            continue;
-        }
-        if old && stays {
-            let value = e.value.to_vec();
-            let flags = e.flags;
-            replace(p, slot, &Entry { flags, version: None, value: &value });
-        }
-        slot += 1;
-    }
-    compact(p);
 }
 
 /// Child of a slot of an inner page.
