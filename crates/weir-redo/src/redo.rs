@@ -100,6 +100,20 @@ impl Credit<'_> {
     }
 }
 
+impl<'a> Credit<'a> {
+    /// Divides it: space for a group of at most `first` bytes of payload, and what is left.
+    ///
+    /// # Panics
+    /// If it has less than that.
+    pub fn split(mut self, first: usize) -> (Credit<'a>, Credit<'a>) {
+        let rest = self.bytes.checked_sub(group_bytes(first) as u64);
+        let rest = rest.unwrap_or_else(|| panic!("{first} bytes of a credit of {}", self.bytes));
+        self.bytes -= rest;
+        let rest = Credit { redo: self.redo, bytes: rest };
+        (self, rest)
+    }
+}
+
 impl fmt::Debug for Credit<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Credit({} bytes)", self.bytes)
@@ -262,7 +276,7 @@ impl Redo {
     }
 
     /// Takes space for a group of at most `bytes` of payload, in log buffer and ring. To be called before
-    /// any latch is taken. Never waits.
+    /// any latch is taken. Never waits. Space for a second group, for [`Credit::split`], is [`group_bytes`] of its payload.
     ///
     /// # Errors
     /// [`Refused`]; nothing changed.

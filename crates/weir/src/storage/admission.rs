@@ -158,9 +158,11 @@ impl Storage {
                     self.check()?;
                     self.redo.wait_for_space(Duration::from_millis(1));
                 }
-                // Whoever goes on is more than a copy.
+                // Batches that are being written give theirs back; and whoever goes on is more than a copy.
                 Err(Refused::Capacity)
-                    if checkpoints == CHECKPOINTS_MAX && self.kept_log.give_up() =>
+                    if checkpoints == CHECKPOINTS_MAX
+                        && (self.log_spaces.load(Ordering::Relaxed) > 0
+                            || self.kept_log.give_up()) =>
                 {
                     checkpoints = 0;
                 }

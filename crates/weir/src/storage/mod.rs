@@ -64,7 +64,7 @@ use recovery::Recovery;
 use room::PageBudget;
 use spare::Spare;
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use weir_governor::{Governor, Policy};
 use weir_os::{Create, Disk, Region};
@@ -188,6 +188,8 @@ pub struct Storage {
     written: Mutex<Vec<writers::Done>>,
     /// Buffers of the page writer, used again.
     copies: Mutex<Vec<Vec<u8>>>,
+    /// How many batches have space in the log for what will be said of them.
+    log_spaces: AtomicU32,
 }
 
 /// A file that is there, durably, while the others of a new database are being made.
@@ -301,6 +303,7 @@ impl Storage {
             pressed: AtomicBool::new(false),
             written: Mutex::default(),
             copies: Mutex::default(),
+            log_spaces: AtomicU32::new(0),
         }
     }
 

@@ -12,23 +12,39 @@ use super::writers::Done;
 use super::{Fault, Storage};
 use crate::sync::spin_hint;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use weir_page::{Before, Kind, Lsn, Page, PageId, Redo, node};
-use weir_redo::Credit;
+use weir_redo::{Credit, group_bytes};
 use weir_store::{PageCopy, Relocation, StoreError};
 
 /// Most batches noted for the governor.
 const NOTED_MAX: usize = 1 << 12;
 
 /// Most bytes of a record that a page is free, and of a record of relocations without those.
-const RECORD_BYTES_MAX: usize = 40;
+const RECORD_BYTES_MAX: usize = 24;
 
 /// Space in the log for what is said of a batch once it is written: where its pages are now, and which of
 /// them were freed meanwhile. Had before the first page is marked, for want of it can't be mended later.
 pub(super) struct LogSpace<'s> {
-    relocations: Credit<'s>,
-    frees: Credit<'s>,
+    credit: Credit<'s>,
+    _counted: Counted<'s>,
+}
+
+/// One of those that a counter counts.
+struct Counted<'s>(&'s AtomicU32);
+
+impl<'s> Counted<'s> {
+    fn by(counter: &'s AtomicU32) -> Self {
+        counter.fetch_add(1, Ordering::Relaxed);
+        Counted(counter)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Why pages are written.
@@ -191,10 +207,8 @@ impl Storage {
     /// Waits for space in the log for what will be said of a batch of so many pages.
     pub(super) fn log_space(&self, pages: usize) -> Result<LogSpace<'_>, Fault> {
         let relocations = weir_store::relocations_bytes_max(pages) + RECORD_BYTES_MAX;
-        Ok(LogSpace {
-            relocations: self.admit_writer(relocations)?,
-            frees: self.admit_writer(pages * RECORD_BYTES_MAX)?,
-        })
+        let credit = self.admit_writer(group_bytes(relocations) + pages * RECORD_BYTES_MAX)?;
+        Ok(LogSpace { credit, _counted: Counted::by(&self.log_spaces) })
     }
 
     /// Logs where the pages are now, and points the map there.
@@ -207,8 +221,10 @@ impl Storage {
     ) {
         let mut moves = Vec::new();
         weir_store::encode_relocations(moved, &mut moves);
+        let relocations = group(&[Redo::Relocate { moves: &moves }]);
+        let (credit, for_frees) = space.credit.split(relocations.len());
         let rec_lsn = self.redo.reserved();
-        self.append_system(space.relocations, &[Redo::Relocate { moves: &moves }], |start| {
+        self.append_system(credit, &relocations, |start| {
             self.store.install(moved, rec_lsn, start);
         });
         copied.iter().for_each(|c| self.wait_for_free(c.frame));
@@ -231,7 +247,7 @@ impl Storage {
         }
         if !freed.is_empty() {
             let frees: Vec<_> = freed.iter().map(|c| Redo::Free { page: c.page }).collect();
-            self.append_system(space.frees, &frees, |again| {
+            self.append_system(for_frees, &group(&frees), |again| {
                 freed.iter().for_each(|c| self.give_up_page(c.page, c.frame, rec_lsn, again));
             });
         }
@@ -321,13 +337,18 @@ impl Storage {
         Ok(())
     }
 
-    /// Appends a group of `records`, none of which belongs to a page's chain, and has the page map say the same.
-    fn append_system(&self, credit: Credit<'_>, records: &[Redo<'_>], install: impl FnOnce(Lsn)) {
-        let (mut group, mut before) = (Vec::new(), Before::default());
-        records.iter().for_each(|r| r.encode(Lsn(0), Lsn(0), &mut before, &mut group));
+    /// Appends a group on the log's reserve, and has the page map say the same.
+    fn append_system(&self, credit: Credit<'_>, group: &[u8], install: impl FnOnce(Lsn)) {
         let _installing = self.installing.read();
-        install(self.redo.append(credit, &group).start);
+        install(self.redo.append(credit, group).start);
     }
+}
+
+/// A group of records that belong to no page's chain.
+fn group(records: &[Redo<'_>]) -> Vec<u8> {
+    let (mut group, mut before) = (Vec::new(), Before::default());
+    records.iter().for_each(|r| r.encode(Lsn(0), Lsn(0), &mut before, &mut group));
+    group
 }
 
 #[cfg(test)]
@@ -339,21 +360,62 @@ mod tests {
     use weir_os::SimDisk;
     use weir_redo::Admission;
 
+    /// A storage with the log's space but for `left` bytes in one thread's hands.
+    fn with_log_taken(storage: &Storage, left: usize) -> Vec<Credit<'_>> {
+        let rest = storage.redo.try_admit(left, Admission::System).unwrap();
+        let take = || storage.redo.try_admit(8, Admission::System).ok();
+        let taken = std::iter::from_fn(take).collect();
+        drop(rest);
+        taken
+    }
+
+    /// A storage whose log buffer is longer than the log.
+    fn storage() -> Storage {
+        let mut options = StorageOptions::small(64);
+        options.redo.buffer_bytes = 8 << 20;
+        Storage::create(Arc::new(SimDisk::new(1)), &options).unwrap()
+    }
+
     /// It was found only once the pages had been written, and stopped the database.
     #[test]
     fn pages_are_not_written_before_the_log_has_space_to_say_where_they_are() {
-        let mut options = StorageOptions::small(64);
-        options.redo.buffer_bytes = 8 << 20;
-        let storage = Storage::create(Arc::new(SimDisk::new(1)), &options).unwrap();
+        let storage = storage();
         let page = new_page(&storage);
         let frame = storage.pool.find(&storage.store, page).unwrap();
-        let taken: Vec<_> =
-            std::iter::from_fn(|| storage.redo.try_admit(8, Admission::System).ok()).collect();
+        let taken = with_log_taken(&storage, 8);
         storage.full.lock().replace(StoreError::NoSpace { needed: 1, file: "map".into() });
         let refused = storage.write_pages(&[frame], Reason::Deadline).unwrap_err();
         assert!(refused.is_no_space(), "{refused}");
         drop(taken);
         storage.check().unwrap();
         assert_eq!(storage.write_pages(&[frame], Reason::Deadline).unwrap(), 1);
+    }
+
+    /// However slow the device is: who has space in the log gives it back.
+    #[test]
+    fn who_lacks_log_space_waits_for_batches_that_are_being_written() {
+        let storage = storage();
+        let taken = with_log_taken(&storage, 128);
+        let space = storage.log_space(1).unwrap();
+        std::thread::scope(|scope| {
+            let next = scope.spawn(|| storage.log_space(1).map(drop));
+            // Much longer than it would wait for the checkpoint to move.
+            for _ in 0..500 {
+                assert!(!next.is_finished());
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            drop(space);
+            next.join().unwrap().unwrap();
+        });
+        drop(taken);
+    }
+
+    #[test]
+    fn records_are_no_longer_than_the_space_for_them() {
+        let free = group(&[Redo::Free { page: PageId(u32::MAX) }]);
+        assert!(free.len() <= RECORD_BYTES_MAX, "{}", free.len());
+        let moves = [0; 1 << 20];
+        let relocations = group(&[Redo::Relocate { moves: &moves }]);
+        assert!(relocations.len() - moves.len() <= RECORD_BYTES_MAX);
     }
 }
