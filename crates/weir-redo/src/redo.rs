@@ -276,7 +276,8 @@ impl Redo {
     }
 
     /// Takes space for a group of at most `bytes` of payload, in log buffer and ring. To be called before
-    /// any latch is taken. Never waits. Space for a second group, for [`Credit::split`], is [`group_bytes`] of its payload.
+    /// any latch is taken. Never waits.
+    /// For two groups ([`Credit::split`]): `bytes` of the second and [`group_bytes`] of the first.
     ///
     /// # Errors
     /// [`Refused`]; nothing changed.

@@ -44,7 +44,7 @@ impl Builder {
         insert(&mut self.page, slot, key, e);
     }
 
-    /// Appends entries of another leaf as they are.
+    /// Appends entries of another leaf as they are; their keys lie within the fences. Heads have no gaps before the end.
     fn push_entries(&mut self, from: &Page, slots: Range<usize>) {
         let p = &mut *self.page;
         let (theirs, ours) = (prefix(from), p.u16(PREFIX) as usize);

@@ -107,7 +107,8 @@ impl Storage {
     /// Writes those of `frames` that are dirty; returns how many there were.
     ///
     /// # Errors
-    /// No space on the device or in the log: the pages are dirty as before. Everything else stops the database.
+    /// No space on the device, or for that reason none in the log: the pages are dirty as before. Everything else
+    /// stops the database.
     pub fn write_pages(&self, frames: &[u32], reason: Reason) -> Result<usize, Fault> {
         assert!(frames.len() <= self.batch_pages(), "a batch has its limit");
         if frames.is_empty() {
@@ -204,7 +205,8 @@ impl Storage {
         state.latch.unlock_shared();
     }
 
-    /// Waits for space in the log for what will be said of a batch of so many pages.
+    /// Waits for space in the log for what will be said of a batch of so many pages: a group of relocations, and one
+    /// of ends of pages.
     pub(super) fn log_space(&self, pages: usize) -> Result<LogSpace<'_>, Fault> {
         let relocations = weir_store::relocations_bytes_max(pages) + RECORD_BYTES_MAX;
         let credit = self.admit_writer(group_bytes(relocations) + pages * RECORD_BYTES_MAX)?;
@@ -360,7 +362,7 @@ mod tests {
     use weir_os::SimDisk;
     use weir_redo::Admission;
 
-    /// A storage with the log's space but for `left` bytes in one thread's hands.
+    /// Takes the log's space but for a group of `left` bytes.
     fn with_log_taken(storage: &Storage, left: usize) -> Vec<Credit<'_>> {
         let rest = storage.redo.try_admit(left, Admission::System).unwrap();
         let take = || storage.redo.try_admit(8, Admission::System).ok();
