@@ -34,6 +34,11 @@ pub struct Compare {
     #[arg(long, default_value = "text", requires = "servers", conflicts_with = "engines")]
     statements: Statements,
 
+    /// A server does the first step once before it is measured, on tables that are dropped again: memory that the
+    /// system, or its host, has yet to provide is there then
+    #[arg(long, requires = "servers", conflicts_with = "engines")]
+    warm_up: bool,
+
     /// Numbers of client threads; each engine runs once with each
     #[arg(long, value_delimiter = ',', default_value = "1,2")]
     clients: Vec<u32>,
@@ -109,6 +114,8 @@ impl Compare {
             statements: self.statements,
             clients: self.clients.clone(),
             rounds: self.rounds,
+            steps: format_steps(&self.steps),
+            warm_up: self.warm_up.then(|| format_steps(&self.steps[..1])),
             arguments: self.arguments(),
             dir: self.dir.clone(),
             results: self.results.clone(),
@@ -131,14 +138,11 @@ impl Compare {
 
     fn arguments(&self) -> Vec<String> {
         let common = &self.common;
-        let mut arguments: Vec<String> = [
-            ("--rows", common.rows.to_string()),
-            ("--seed", common.seed.to_string()),
-            ("--steps", format_steps(&self.steps)),
-        ]
-        .into_iter()
-        .flat_map(|(name, value)| [name.to_string(), value])
-        .collect();
+        let mut arguments: Vec<String> =
+            [("--rows", common.rows.to_string()), ("--seed", common.seed.to_string())]
+                .into_iter()
+                .flat_map(|(name, value)| [name.to_string(), value])
+                .collect();
         arguments.extend(common.delete.then(|| "--delete".to_string()));
         arguments.extend(self.quiet.then(|| "--quiet".to_string()));
         arguments

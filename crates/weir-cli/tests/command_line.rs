@@ -73,7 +73,7 @@ fn a_directory_with_files_is_left_alone() {
 fn nonsense_ends_with_code_2_and_a_reason() {
     let dir = tempfile::tempdir().unwrap();
     let url = "mysql://localhost/";
-    let cases: [(&[&str], &str); 55] = [
+    let cases: [(&[&str], &str); 56] = [
         (&["bench", "insert", "--engine", "oracle"], "`oracle` is no engine"),
         (&["bench", "insert", "--rows", "many"], "not a number"),
         (&["bench", "insert", "--memory", "5Q"], "unknown unit"),
@@ -116,6 +116,7 @@ fn nonsense_ends_with_code_2_and_a_reason() {
             &["bench", "compare", "--engines", "model", "--statements", "prepared"],
             "cannot be used with",
         ),
+        (&["bench", "compare", "--warm-up"], "--servers"),
         (&["bench", "compare", "--servers", "oracle"], "use weir, innodb, rocksdb"),
         (
             &["bench", "compare", "--servers", "weir", "--server-command", "gone"],

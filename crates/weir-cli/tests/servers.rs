@@ -29,6 +29,7 @@ fn servers_are_compared_and_gone_afterwards() {
             "--binlog",
             "--statements",
             "text",
+            "--warm-up",
             "--quiet",
             "--results",
             "out",
@@ -37,6 +38,7 @@ fn servers_are_compared_and_gone_afterwards() {
     );
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{out}{err}");
+    assert!(err.contains("weir: 2 clients, the first step twice"), "{err}");
     for start in ["load", "l.i1", "scan.1.primary", "qp100"] {
         let line = |server: &str| {
             out.lines().any(|line| line.starts_with(&format!("{start} ")) && line.contains(server))

@@ -10,7 +10,9 @@
 //! median rate ([`crate::rounds`]).
 //!
 //! Engines are embedded in the child, or storage engines of servers that are started here, a new one for
-//! each run ([`crate::server`]); the child is their client then.
+//! each run ([`crate::server`]); the child is their client then. A new server's memory is the system's to
+//! provide, page by page, and where that is a guest its host's as well, which costs a load as much with a fast
+//! engine as with a slow one. So servers may be warmed up: another child does the first step before.
 
 mod table;
 
@@ -69,7 +71,11 @@ pub struct Comparison {
     pub clients: Vec<u32>,
     /// How often each runs.
     pub rounds: u32,
-    /// Arguments of `bench insert` that are the same for all.
+    /// Steps of `bench insert`, as they are written.
+    pub steps: String,
+    /// Those that a server does before it is measured, on tables of their own that are dropped again.
+    pub warm_up: Option<String>,
+    /// The other arguments of `bench insert` that are the same for all.
     pub arguments: Vec<String>,
     /// How servers are started.
     pub servers: ServerSetup,
@@ -93,7 +99,10 @@ impl Comparison {
             if stop.load(Ordering::Relaxed) {
                 break;
             }
-            let of_clients = counted(clients, "client");
+            let mut of_clients = counted(clients, "client");
+            if self.warm_up.is_some() {
+                of_clients += ", the first step twice";
+            }
             tell(&announcement(contender.name(), round, self.rounds, &of_clients));
             rustix::fs::sync();
             let document = self.document(contender, clients, round);
@@ -140,11 +149,9 @@ impl Comparison {
         document: &Path,
         stop: &AtomicBool,
     ) -> Result<std::result::Result<Run, String>> {
-        let mut command = Command::new(&self.program);
-        command.args(["bench", "insert", "--clients", &clients.to_string()]);
-        command.arg("--json").arg(document).args(&self.arguments);
         let spec = match contender {
             Contender::Embedded(kind) => {
+                let mut command = self.command(clients, &self.steps, document);
                 self.embed(*kind, clients, &mut command);
                 return self.child(contender.name(), clients, document, command, stop);
             }
@@ -154,12 +161,43 @@ impl Comparison {
             Ok(server) => server,
             Err(error) => return Ok(Err(error.to_string())),
         };
-        self.connect(&server, spec, &mut command);
-        let run = self.child(contender.name(), clients, document, command, stop)?;
+        let run = self.on_server(&server, spec, clients, document, stop)?;
         Ok(match server.stop() {
             Ok(()) => run,
             Err(error) => run.and(Err(error.to_string())),
         })
+    }
+
+    fn on_server(
+        &self,
+        server: &PrivateServer,
+        spec: &ServerSpec,
+        clients: u32,
+        document: &Path,
+        stop: &AtomicBool,
+    ) -> Result<std::result::Result<Run, String>> {
+        let child = |steps: &str, keep: &[&str]| {
+            let mut command = self.command(clients, steps, document);
+            self.connect(server, spec, &mut command);
+            command.args(keep);
+            self.child(&spec.label, clients, document, command, stop)
+        };
+        if let Some(steps) = &self.warm_up {
+            let warmed_up = child(steps, &[])?;
+            if warmed_up.is_err() {
+                return Ok(warmed_up);
+            }
+            // Nobody pays for what the tables that were dropped left to be written.
+            rustix::fs::sync();
+        }
+        child(&self.steps, &["--keep"])
+    }
+
+    fn command(&self, clients: u32, steps: &str, document: &Path) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(["bench", "insert", "--clients", &clients.to_string(), "--steps", steps]);
+        command.arg("--json").arg(document).args(&self.arguments);
+        command
     }
 
     fn embed(&self, kind: EngineKind, clients: u32, command: &mut Command) {
@@ -176,7 +214,7 @@ impl Comparison {
     fn connect(&self, server: &PrivateServer, spec: &ServerSpec, command: &mut Command) {
         let choice = server.choice(&spec.engine, self.statements);
         command.args(["--url", &choice.url]).arg("--socket").arg(server.socket());
-        command.args(["--table-engine", &choice.table_engine, "--keep"]);
+        command.args(["--table-engine", &choice.table_engine]);
         command.args(["--statements", &choice.statements.to_string()]);
     }
 
@@ -245,6 +283,8 @@ mod tests {
             ],
             clients: vec![1, 4],
             rounds,
+            steps: "load".into(),
+            warm_up: None,
             arguments: Vec::new(),
             servers: ServerSetup { command: "run".into(), limits, binlog: false, dir: None },
             statements: Statements::Text,
