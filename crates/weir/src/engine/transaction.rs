@@ -32,6 +32,10 @@ pub enum Isolation {
 
 /// A transaction. Dropped without commit, it is rolled back; a prepared one is left to the database.
 ///
+/// *Lock errors* of its statements are [`Error::Deadlock`], [`Error::LockWaitTimeout`] and [`Error::Cancelled`]. The first statement on
+/// a table, a read too, may have to wait for a change of the table's definition: that ends in [`Error::TableInUse`] after as long as for
+/// a lock. [`Error::is_retryable`] tells which errors are gone when the transaction is begun again.
+///
 /// ```
 /// # let dir = tempfile::tempdir()?;
 /// use weir::{Database, Isolation, Options, Schema, Type, Value};
