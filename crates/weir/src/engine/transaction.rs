@@ -11,6 +11,7 @@ use super::write::Writer;
 use crate::storage::Fault;
 use crate::tree::Hint;
 use crate::txn::{self, Canceller, Durability, Txn, TxnError};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -75,6 +76,17 @@ pub struct Transaction {
     row: Encoded,
     hints: Vec<Hint>,
     met_duplicate: bool,
+}
+
+impl fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transaction")
+            .field("isolation", &self.isolation)
+            .field("durability", &self.durability)
+            .field("has_ended", &self.has_ended())
+            .field("is_prepared", &self.is_prepared())
+            .finish_non_exhaustive()
+    }
 }
 
 /// A wait for a table has failed: if it was cancelled, later waits go on.
