@@ -37,6 +37,20 @@ fn insert(db: &Database, table: &weir::Table, ids: std::ops::Range<u64>) {
     txn.commit().unwrap();
 }
 
+/// They were told as files that can't be opened, and as no damage.
+#[test]
+fn a_missing_file_of_a_database_is_damage_and_told_by_name() {
+    for (name, after) in [("data", "data is missing"), ("map", "map is missing")] {
+        let dir = tempfile::tempdir().unwrap();
+        drop(Database::open(dir.path(), options()).unwrap());
+        std::fs::rename(dir.path().join(name), dir.path().join("elsewhere")).unwrap();
+        let error = Database::open(dir.path(), options()).unwrap_err();
+        assert!(error.is_corrupt() && error.to_string().contains(after), "{error}");
+        std::fs::rename(dir.path().join("elsewhere"), dir.path().join(name)).unwrap();
+        Database::open(dir.path(), options()).unwrap();
+    }
+}
+
 /// A struct that has one can derive it; `unwrap_err` wants it of what wasn't to be had.
 #[test]
 fn handles_are_debug() {
