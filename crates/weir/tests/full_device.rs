@@ -480,6 +480,40 @@ fn a_rollback_of_more_than_memory_holds_ends_on_a_full_device() {
     }
 }
 
+/// A log that was made longer took what counted as there for rollbacks, as long as the device had much more.
+#[test]
+fn a_longer_log_leaves_the_space_that_a_rollback_needs() {
+    for case in 0..8 {
+        let (spare, changes) = ((10 + 4 * (case % 4)) << 20, 30 + 100 * (case / 4));
+        let (disk, db, table) = open();
+        let mut body = vec![1; 300];
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        (0..Filling::ROWS)
+            .try_for_each(|id| txn.insert(&table, &[Value::U64(id), Value::Bytes(&body)]))
+            .unwrap();
+        txn.commit().unwrap();
+        db.checkpoint().unwrap();
+        disk.set_capacity(Some(disk.used_bytes() + spare));
+        let mut rng = fastrand::Rng::with_seed(9);
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        let mut update = |txn: &mut Transaction| {
+            rng.fill(&mut body);
+            let id = Value::U64(rng.u64(..Filling::ROWS));
+            txn.update(&table, &[id, Value::Bytes(&body)])
+        };
+        (0..changes).for_each(|_| assert!(update(&mut txn).unwrap()));
+        let most = db.status().redo_capacity + spare;
+        let grown = (0..most >> 18).rev().find_map(|n| db.set_redo_capacity(n << 18).ok());
+        assert!(grown.unwrap() > 2 << 20, "{grown:?}");
+        let refused = (0..100_000).find_map(|_| update(&mut txn).err());
+        assert!(refused.is_none_or(|error| error.is_no_space()));
+        let context = format!("case {case}, a log of {grown:?} bytes");
+        txn.rollback().unwrap_or_else(|error| panic!("{context}: {error}"));
+        assert!(db.transactions().is_empty(), "{context}");
+        assert_sound(&db, &context);
+    }
+}
+
 /// The map file grows in steps, of this many pages. Without a block for each page no checkpoint moves: new pages were handed out
 /// where the data file alone had room for them, and their rollback found no room in the log.
 #[test]
