@@ -418,9 +418,7 @@ impl Redo {
         let segment_bytes = next_segment_bytes(self.segment_bytes(), bytes);
         let (old, new) = (self.capacity(), whole_segments(bytes, segment_bytes));
         if new > old {
-            self.check()?;
-            let missing = self.segments.missing(new.max(self.room.load(SeqCst)), segment_bytes);
-            self.segments.check_space(new, missing.file_bytes(), 0)?;
+            self.check_space(new, segment_bytes)?;
             // Little by little, so that the checkpoint can move meanwhile.
             while !self.grow(new, segment_bytes)? {}
         } else if new < old {
@@ -432,6 +430,22 @@ impl Redo {
             self.arrange(checkpoint).map_err(|e| self.fail(e))?;
         }
         Ok(new)
+    }
+
+    /// Whether there is space on the device for a log of that capacity, as far as is known beforehand.
+    ///
+    /// # Errors
+    /// `NoSpace`: there isn't. `Poisoned`.
+    pub fn check_growth(&self, bytes: u64) -> Result<(), RedoError> {
+        let segment_bytes = next_segment_bytes(self.segment_bytes(), bytes);
+        self.check_space(whole_segments(bytes, segment_bytes), segment_bytes)
+    }
+
+    fn check_space(&self, capacity: u64, segment_bytes: u64) -> Result<(), RedoError> {
+        self.check()?;
+        let room = capacity.max(self.room.load(SeqCst));
+        let missing = self.segments.missing(room, segment_bytes);
+        self.segments.check_space(capacity, missing.file_bytes(), 0)
     }
 
     /// Makes a few of the segments that the capacity `new` needs; the last of them, and it is given out. Returns

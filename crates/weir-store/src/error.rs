@@ -25,6 +25,12 @@ pub enum StoreError {
         /// What was there.
         found: String,
     },
+    /// A file that each database has isn't there. Nothing was changed.
+    #[error("{file} is missing, which the database needs; nothing was changed: restore it")]
+    Missing {
+        /// Path of the file.
+        file: String,
+    },
     /// The device is full. Nothing was changed; drop data or add space and try again.
     #[error("no space for {needed} more bytes in {file}; nothing was changed")]
     NoSpace {

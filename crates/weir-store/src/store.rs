@@ -187,7 +187,12 @@ impl Store {
     /// # Errors
     /// `Disk` with `NotFound` when there is no database, `NewerFormat`, `Corrupt`.
     pub fn open(disk: Arc<dyn Disk>, options: StoreOptions) -> Result<(Store, Control)> {
-        let open = |name| disk.open(name, Create::No, Mode::Direct);
+        let open = |name| match disk.open(name, Create::No, Mode::Direct) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(StoreError::Missing { file: error.file })
+            }
+            opened => Ok(opened?),
+        };
         let (control_file, data, map_file) = (open(CONTROL)?, open(DATA)?, open(MAP)?);
         // Before anything is changed.
         read_control(&*control_file)?;

@@ -100,8 +100,8 @@ fn work(db: &Database, accounts: &Table, thread: u64) -> Result<()> {
     Ok(())
 }
 
-/// Runs `body` in a transaction until it commits. Whoever is rolled back for a deadlock, or has waited for too long,
-/// begins again.
+/// Runs `body` in a transaction until it commits. Whoever is rolled back for a deadlock, has waited for too long, or meets an
+/// index or a table that is newer than its snapshot, begins again.
 fn retried<T>(db: &Database, body: impl Fn(&mut Transaction) -> Result<T>) -> Result<T> {
     loop {
         let mut txn = db.begin(Isolation::RepeatableRead)?;
@@ -111,7 +111,7 @@ fn retried<T>(db: &Database, body: impl Fn(&mut Transaction) -> Result<T>) -> Re
                 return Ok(value);
             }
             // Dropped, a transaction is rolled back.
-            Err(Error::Deadlock | Error::LockWaitTimeout) => {}
+            Err(error) if error.is_retryable() => {}
             Err(error) => return Err(error),
         }
     }

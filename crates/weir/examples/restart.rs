@@ -60,7 +60,7 @@ fn load(
         let mut txn = db.begin(Isolation::RepeatableRead)?;
         (first..first + 100).try_for_each(|id| insert(&mut txn, &table, id, &mut rng))?;
         txn.commit()?;
-        for _ in 0..updates * 100 / rows {
+        while counted < updates * (first + 100) / rows {
             let mut txn = db.begin(Isolation::RepeatableRead)?;
             counted += 1;
             txn.upsert(&counters, &[Value::U64(0), Value::U64(counted)])?;
@@ -110,10 +110,9 @@ fn restart(dir: &Path, rows: u64) -> weir::Result<()> {
     println!("log to be applied    {} MiB", mib(status.recovery_log_bytes));
     println!("open after           {opened:.2?}");
     println!("first row after      {:.2?}", first.expect("rows were read"));
-    println!(
-        "the counter          {counter_read:.2?}: {:?}",
-        counter.map(|row| format!("{:?}", row.get(1)))
-    );
+    if let Some(row) = counter {
+        println!("the counter          {counter_read:.2?}: {:?}", row.get(1));
+    }
     println!(
         "{READS} rows at random  {:.2?} in all; p50 {:.1?}, p99 {:.1?}, longest {:.1?}; {} MiB were left then",
         times.iter().sum::<Duration>(),

@@ -43,7 +43,9 @@ impl fmt::Display for Type {
 /// use weir::value::Value;
 ///
 /// assert_eq!(Value::from(7), Value::I64(7));
+/// assert_eq!(Value::from(7_u8), Value::U64(7));
 /// assert_eq!(Value::from("x"), Value::Text("x"));
+/// assert_eq!(Value::from(&vec![1, 2]), Value::Bytes(&[1, 2]));
 /// assert_eq!(Value::from(None::<i64>), Value::Null);
 /// assert!(Value::Null < Value::I64(i64::MIN));
 /// ```
@@ -249,8 +251,8 @@ macro_rules! from {
     )*};
 }
 
-from!(bool => Bool(bool), i32 => I64(i64), i64 => I64(i64), u32 => U64(u64), u64 => U64(u64),
-      f64 => F64(f64));
+from!(bool => Bool(bool), i8 => I64(i64), i16 => I64(i64), i32 => I64(i64), i64 => I64(i64),
+      u8 => U64(u64), u16 => U64(u64), u32 => U64(u64), u64 => U64(u64), f32 => F64(f64), f64 => F64(f64));
 
 impl<'a> From<&'a str> for Value<'a> {
     fn from(v: &'a str) -> Self {
@@ -266,6 +268,12 @@ impl<'a> From<&'a String> for Value<'a> {
 
 impl<'a> From<&'a [u8]> for Value<'a> {
     fn from(v: &'a [u8]) -> Self {
+        Value::Bytes(v)
+    }
+}
+
+impl<'a> From<&'a Vec<u8>> for Value<'a> {
+    fn from(v: &'a Vec<u8>) -> Self {
         Value::Bytes(v)
     }
 }
@@ -291,6 +299,12 @@ impl<'a, T: Into<Value<'a>>> From<Option<T>> for Value<'a> {
 impl From<Value<'_>> for OwnedValue {
     fn from(v: Value<'_>) -> Self {
         v.to_owned()
+    }
+}
+
+impl From<&str> for OwnedValue {
+    fn from(v: &str) -> Self {
+        OwnedValue::Text(v.to_string())
     }
 }
 

@@ -37,6 +37,41 @@ fn insert(db: &Database, table: &weir::Table, ids: std::ops::Range<u64>) {
     txn.commit().unwrap();
 }
 
+/// They were told as files that can't be opened, and as no damage.
+#[test]
+fn a_missing_file_of_a_database_is_damage_and_told_by_name() {
+    for (name, after) in [("data", "data is missing"), ("map", "map is missing")] {
+        let dir = tempfile::tempdir().unwrap();
+        drop(Database::open(dir.path(), options()).unwrap());
+        std::fs::rename(dir.path().join(name), dir.path().join("elsewhere")).unwrap();
+        let error = Database::open(dir.path(), options()).unwrap_err();
+        assert!(error.is_corrupt() && error.to_string().contains(after), "{error}");
+        std::fs::rename(dir.path().join("elsewhere"), dir.path().join(name)).unwrap();
+        Database::open(dir.path(), options()).unwrap();
+    }
+}
+
+/// A struct that has one can derive it; `unwrap_err` wants it of what wasn't to be had.
+#[test]
+fn handles_are_debug() {
+    let dir = tempfile::tempdir().unwrap();
+    let missing = Database::open(dir.path(), options().create(false)).unwrap_err();
+    assert!(matches!(missing, Error::NoDatabase { .. }));
+    let db = Database::open(dir.path().join("db"), options()).unwrap();
+    let table = db.create_table("people", people()).unwrap();
+    let backup = db.begin_backup(dir.path().join("copy")).unwrap();
+    let patience = weir::Patience::new(Duration::from_secs(1));
+    let mut txn = db.begin(Isolation::ReadCommitted).unwrap();
+    let canceller = txn.canceller().unwrap();
+    let handles = [format!("{db:?} {backup:?} {patience:?} {canceller:?} {:?}", options())];
+    let cursor = txn.scan(&table, "by_age", Bounds::all(), Direction::Forward).unwrap();
+    let all = format!("{handles:?} {cursor:?} {:?}", db.changes(&patience));
+    for name in ["Database", "Backup", "Patience", "Canceller", "Options", "Cursor", "Changes"] {
+        assert!(all.contains(name), "{name} in {all}");
+    }
+    assert!(all.contains("isolation: ReadCommitted"), "{all}");
+}
+
 fn count(db: &Database, table: &weir::Table, index: IndexRef<'_>) -> usize {
     let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
     let mut cursor = txn.scan_keys(table, index, Bounds::all(), Direction::Forward).unwrap();

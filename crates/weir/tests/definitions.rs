@@ -642,3 +642,34 @@ fn who_comes_to_a_table_that_is_being_changed_waits_as_long_as_its_own_timeout_s
         get(&mut patient).unwrap();
     });
 }
+
+/// A read that doesn't lock, too: programs looked for deadlocks and lock waits alone, and gave up.
+#[test]
+fn who_waits_for_a_change_of_a_table_for_too_long_may_begin_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = db.create_table("items", items()).unwrap();
+    let (db, table) = (&db, &table);
+    let read = |txn: &mut Transaction| txn.get(table, &[Value::U64(0)]);
+    let patience = &Patience::new(Duration::from_secs(3600));
+    std::thread::scope(|scope| {
+        let mut user = db.begin(Isolation::RepeatableRead).unwrap();
+        read(&mut user).unwrap();
+        scope.spawn(move || db.changes(patience).truncate_table(table).unwrap());
+        let mut other = db.begin(Isolation::RepeatableRead).unwrap();
+        let error = loop {
+            match read(&mut other) {
+                Err(error) => break error,
+                Ok(_) => other = db.begin(Isolation::RepeatableRead).unwrap(),
+            }
+        };
+        assert!(matches!(error, Error::TableInUse(_)) && error.is_retryable(), "{error}");
+        assert!(error.to_string().contains("being changed"), "{error}");
+        assert!(!other.has_ended());
+        user.rollback().unwrap();
+        other.set_lock_wait_timeout(Duration::from_secs(3600)).unwrap();
+        // It has no snapshot yet, so the table isn't newer.
+        assert_eq!(read(&mut other).unwrap(), None);
+    });
+    assert!(!Error::Ended.is_retryable());
+}

@@ -480,6 +480,90 @@ fn a_rollback_of_more_than_memory_holds_ends_on_a_full_device() {
     }
 }
 
+/// A log that was made longer took what counted as there for rollbacks, as long as the device had much more.
+#[test]
+fn a_longer_log_leaves_the_space_that_a_rollback_needs() {
+    for case in 0..8 {
+        let (spare, changes) = ((10 + 4 * (case % 4)) << 20, 30 + 100 * (case / 4));
+        let (disk, db, table) = open();
+        let mut body = vec![1; 300];
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        (0..Filling::ROWS)
+            .try_for_each(|id| txn.insert(&table, &[Value::U64(id), Value::Bytes(&body)]))
+            .unwrap();
+        txn.commit().unwrap();
+        db.checkpoint().unwrap();
+        disk.set_capacity(Some(disk.used_bytes() + spare));
+        let mut rng = fastrand::Rng::with_seed(9);
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        let mut update = |txn: &mut Transaction| {
+            rng.fill(&mut body);
+            let id = Value::U64(rng.u64(..Filling::ROWS));
+            txn.update(&table, &[id, Value::Bytes(&body)])
+        };
+        (0..changes).for_each(|_| assert!(update(&mut txn).unwrap()));
+        let most = db.status().redo_capacity + spare;
+        let grown = (0..most >> 18).rev().find_map(|n| db.set_redo_capacity(n << 18).ok());
+        assert!(grown.unwrap() > 2 << 20, "{grown:?}");
+        let refused = (0..100_000).find_map(|_| update(&mut txn).err());
+        assert!(refused.is_none_or(|error| error.is_no_space()));
+        let context = format!("case {case}, a log of {grown:?} bytes");
+        txn.rollback().unwrap_or_else(|error| panic!("{context}: {error}"));
+        assert!(db.transactions().is_empty(), "{context}");
+        assert_sound(&db, &context);
+    }
+}
+
+/// The same of the files of a sort, which are there for as long as it goes on.
+#[test]
+fn a_sort_leaves_the_space_that_a_rollback_needs() {
+    let mut met_full = 0;
+    for case in 0..8 {
+        let (disk, db, table) = open();
+        let sorted = db.create_table("sorted", Schema::raw(vec![], vec![]).unwrap()).unwrap();
+        let mut body = vec![1; 300];
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        for id in 0..Filling::ROWS {
+            txn.insert(&table, &[Value::U64(id), Value::Bytes(&body)]).unwrap();
+            (0..2).for_each(|n: u64| {
+                txn.insert_raw(&sorted, &(2 * id + n).to_be_bytes(), b"row", &[]).unwrap();
+            });
+        }
+        txn.commit().unwrap();
+        db.checkpoint().unwrap();
+        disk.set_capacity(Some(disk.used_bytes() + ((10 + 2 * case) << 20)));
+        let mut rng = fastrand::Rng::with_seed(9);
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        let mut update = |txn: &mut Transaction| {
+            rng.fill(&mut body);
+            let id = Value::U64(rng.u64(..Filling::ROWS));
+            txn.update(&table, &[id, Value::Bytes(&body)])
+        };
+        (0..30).for_each(|_| assert!(update(&mut txn).unwrap()));
+        let (mut txn, mut entries) = (Some(txn), fastrand::Rng::with_seed(case));
+        let add = [RawIndex::new("i", false)];
+        let built = db.alter_indexes(&sorted, &[], &add, None, &mut |_, key, _, of_key, _| {
+            of_key.extend((0..2000).map(|_| entries.u8(..)));
+            of_key.extend_from_slice(key);
+            if disk.free_bytes().unwrap() < 600_000
+                && let Some(mut txn) = txn.take()
+            {
+                let refused = (0..100_000).find_map(|_| update(&mut txn).err());
+                met_full += u32::from(refused.is_some_and(|error| error.is_no_space()));
+                txn.rollback().unwrap_or_else(|error| panic!("case {case}: {error}"));
+            }
+            Ok(())
+        });
+        assert!(built.unwrap_err().is_no_space());
+        drop(txn);
+        disk.set_capacity(None);
+        // What the build could not take back.
+        db.background_step(2).unwrap();
+        assert_sound(&db, &format!("case {case}"));
+    }
+    assert!(met_full >= 4, "{met_full} times");
+}
+
 /// The map file grows in steps, of this many pages. Without a block for each page no checkpoint moves: new pages were handed out
 /// where the data file alone had room for them, and their rollback found no room in the log.
 #[test]

@@ -9,6 +9,7 @@ use super::indexes::{Changing, EntryOut, Wanted, position};
 use super::raw::check_key;
 use super::table::{self, Hold, Table};
 use crate::schema::{Layout, RawIndex, Schema};
+use std::fmt;
 
 /// Makes the entry that a new index has for a row: `(which of the new ones, key, row, entry's key,
 /// entry's value)`; the last two are empty before.
@@ -122,6 +123,12 @@ pub struct Alteration {
     txn: Change,
     tables: Vec<Changing>,
     is_built: bool,
+}
+
+impl fmt::Debug for Alteration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Alteration").field("is_built", &self.is_built).finish_non_exhaustive()
+    }
 }
 
 impl Alteration {

@@ -3,6 +3,7 @@
 use super::error::{Error, Result};
 use super::{Database, Inner};
 use crate::storage::{Copying, Storage};
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
@@ -91,6 +92,12 @@ pub struct BackupProgress {
 pub struct Backup {
     copying: Copying,
     begun: Begun,
+}
+
+impl fmt::Debug for Backup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Backup").field("progress", &self.progress()).finish_non_exhaustive()
+    }
 }
 
 impl Backup {

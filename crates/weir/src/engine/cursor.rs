@@ -9,6 +9,7 @@ use crate::row::{RowError, RowRef, primary_key_of_entry};
 use crate::schema::{KeyOf, Schema};
 use crate::txn::Range;
 use crate::value::Value;
+use std::fmt;
 use std::ops::Bound;
 
 /// Which index a scan goes by.
@@ -68,6 +69,12 @@ pub struct Cursor<'t> {
     keys_only: bool,
     key: Vec<u8>,
     value: Vec<u8>,
+}
+
+impl fmt::Debug for Cursor<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cursor").field("transaction", &self.transaction).finish_non_exhaustive()
+    }
 }
 
 impl<'t> Cursor<'t> {

@@ -13,6 +13,7 @@ use crate::schema::{Layout, RawSchema, Schema};
 use crate::storage::to_make_room;
 use crate::tree::Tree;
 use crate::txn::{Durability, HeldStaging, Staging, Txn};
+use std::fmt;
 use std::sync::Arc;
 
 impl Database {
@@ -122,6 +123,12 @@ impl Database {
 pub struct Changes<'a> {
     pub(super) db: &'a Database,
     pub(super) patience: &'a Patience,
+}
+
+impl fmt::Debug for Changes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Changes").field("patience", self.patience).finish_non_exhaustive()
+    }
 }
 
 impl Changes<'_> {

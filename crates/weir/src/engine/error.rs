@@ -136,8 +136,12 @@ pub enum Error {
         /// The directory.
         directory: String,
     },
-    /// Others have used the table for too long for it to be changed. Nothing changed.
-    #[error("table `{0}` is in use by other transactions; nothing was changed")]
+    /// Others have used the table for too long for it to be changed. Nothing changed. Or, from a statement: its definition is
+    /// being changed, which waits for others, and that took too long. The statement did nothing; the transaction goes on.
+    #[error(
+        "table `{0}` is in use by other transactions, or being changed by another thread, for too long; \
+         nothing was changed"
+    )]
     TableInUse(String),
     /// The index was made after the transaction's snapshot. Begin a new transaction.
     #[error("index `{index}` of table `{table}` is newer than the transaction's snapshot")]
@@ -200,6 +204,42 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether the transaction may succeed if it is begun again as it is: others were in its way, or made what it reads only after
+    /// its snapshot. It has ended after a deadlock; otherwise it goes on, and is to be rolled back first.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # use weir::{Database, Isolation, Options, Result, Schema, Transaction, Type, Value};
+    /// /// Runs `body` in a transaction until it commits.
+    /// fn retried<T>(db: &Database, body: impl Fn(&mut Transaction) -> Result<T>) -> Result<T> {
+    ///     loop {
+    ///         let mut txn = db.begin(Isolation::RepeatableRead)?;
+    ///         match body(&mut txn) {
+    ///             Ok(value) => return txn.commit().map(|()| value),
+    ///             // Dropped, the transaction is rolled back.
+    ///             Err(error) if error.is_retryable() => {}
+    ///             Err(error) => return Err(error),
+    ///         }
+    ///     }
+    /// }
+    /// # let db = Database::open(dir.path(), Options::default().memory_bytes(8 << 20))?;
+    /// # let schema = Schema::builder().column("id", Type::U64).primary_key(&["id"]).build()?;
+    /// # let table = db.create_table("numbers", schema)?;
+    /// retried(&db, |txn| txn.insert(&table, &[Value::U64(1)]))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn is_retryable(&self) -> bool {
+        matches!(
+            self,
+            Error::Deadlock
+                | Error::LockWaitTimeout
+                | Error::TableInUse(_)
+                | Error::TooManyTransactions { .. }
+                | Error::IndexTooNew { .. }
+                | Error::TableTooNew
+        )
+    }
+
     /// Whether the device is full. A statement did nothing then, and can be repeated once there is space; so can a
     /// commit, unless the log itself found no space and the database has stopped.
     pub fn is_no_space(&self) -> bool {

@@ -141,6 +141,7 @@ impl Database {
         entry_of: &mut OfIndex<'_>,
     ) -> Result<()> {
         let Some(online) = &one.online else { return Ok(()) };
+        let _taking = self.0.shared.storage.begin_taking()?;
         let entries = self.sort_entries(online.seen.view(), one, patience, entry_of)?;
         for (n, entries) in (one.first..).zip(entries) {
             self.build(txn, &one.table, &one.def, n, patience, entries)?;

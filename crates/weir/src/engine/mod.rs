@@ -67,6 +67,7 @@ use orphans::Orphans;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use prepared::Registry;
 use std::collections::HashMap;
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire};
@@ -111,6 +112,12 @@ pub struct Compacted {
 /// none of its threads: it neither uses nor drops it.
 #[derive(Clone)]
 pub struct Database(Arc<Inner>);
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Database").finish_non_exhaustive()
+    }
+}
 
 /// What the handles share.
 pub(crate) struct Inner {

@@ -21,7 +21,7 @@ use weir_store::Compression;
 ///     .redo_capacity_bytes(256 << 20)
 ///     .durability(Durability::Write);
 /// ```
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Options {
     pub(super) memory_bytes: u64,
     pub(super) redo_capacity_bytes: u64,

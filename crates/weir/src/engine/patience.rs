@@ -6,6 +6,7 @@
 use super::error::{Error, Result};
 use super::table::Shared;
 use parking_lot::Mutex;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -21,6 +22,15 @@ struct Inner {
     connection: AtomicU64,
     /// The table that is being changed.
     changing: Mutex<Option<Arc<Shared>>>,
+}
+
+impl fmt::Debug for Patience {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Patience")
+            .field("timeout", &self.timeout())
+            .field("has_ended", &self.has_ended())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Patience {

@@ -17,6 +17,7 @@ pub use crate::txn::EntryPlace as RawPlace;
 use crate::txn::{
     Batch, Direction, HeldSnapshot, Look, MergedScan, Range, Scan, ScanStop, Staging, View,
 };
+use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
 use weir_page::TxnId;
@@ -140,6 +141,12 @@ pub struct RawScan {
     locked_rows: usize,
     /// What has been copied is locked as a whole; how many changes the transaction had made then.
     whole_at: Option<u64>,
+}
+
+impl fmt::Debug for RawScan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RawScan").field("direction", &self.direction).finish_non_exhaustive()
+    }
 }
 
 /// What a scan gives; it lives until the scan goes on.

@@ -11,6 +11,7 @@ use super::write::Writer;
 use crate::storage::Fault;
 use crate::tree::Hint;
 use crate::txn::{self, Canceller, Durability, Txn, TxnError};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +32,10 @@ pub enum Isolation {
 }
 
 /// A transaction. Dropped without commit, it is rolled back; a prepared one is left to the database.
+///
+/// *Lock errors* of its statements are [`Error::Deadlock`], [`Error::LockWaitTimeout`] and [`Error::Cancelled`]. The first statement on
+/// a table, a read too, may have to wait for a change of the table's definition: that ends in [`Error::TableInUse`] after as long as for
+/// a lock. [`Error::is_retryable`] tells which errors are gone when the transaction is begun again.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -71,6 +76,17 @@ pub struct Transaction {
     row: Encoded,
     hints: Vec<Hint>,
     met_duplicate: bool,
+}
+
+impl fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transaction")
+            .field("isolation", &self.isolation)
+            .field("durability", &self.durability)
+            .field("has_ended", &self.has_ended())
+            .field("is_prepared", &self.is_prepared())
+            .finish_non_exhaustive()
+    }
 }
 
 /// A wait for a table has failed: if it was cancelled, later waits go on.

@@ -110,6 +110,7 @@ impl Fault {
         match self {
             Fault::Page { .. } | Fault::Record { .. } | Fault::Lost { .. } => true,
             Fault::Store(S::Corrupt { .. } | S::NotStored { .. } | S::BadRecord { .. }) => true,
+            Fault::Store(S::Missing { .. }) => true,
             Fault::Redo(R::NoLog { .. } | R::SegmentMissing { .. } | R::Cut { .. }) => true,
             Fault::Redo(R::BadMagic { .. } | R::HeaderChecksum { .. }) => true,
             Fault::Redo(R::BadHeader { .. } | R::WrongDatabase { .. }) => true,

@@ -395,7 +395,10 @@ impl Storage {
         if self.inline {
             self.finish_recovery()?;
         }
-        let capacity = self.redo.set_capacity(bytes)?;
+        let capacity = match bytes > self.redo.capacity() {
+            true => self.grow_log(bytes)?,
+            false => self.redo.set_capacity(bytes)?,
+        };
         self.pool.flush.lock().set_bucket_bytes(bucket_bytes(capacity));
         self.flusher.raise();
         // Where no governor does it little by little, it is done now.

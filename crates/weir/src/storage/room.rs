@@ -8,7 +8,8 @@
 //! - a reserve for what a rollback dirties beyond that.
 //!
 //! As long as an eighth of the device's free space is as much, nothing is set aside: others aren't likely to take the
-//! rest before somebody looks again, as pages are made and every few seconds.
+//! rest before somebody looks again, as pages are made and every few seconds. The database itself would be: while its log is made longer,
+//! or entries of an index are sorted, all of it is set aside ([`Storage::begin_taking`]).
 //!
 //! A new page is taken out of a budget, which is what there was beyond that when it was last looked at; what running mtrs
 //! may still make counts as there ([`Promise`]). When that is used up, the files are made longer. When they can't be, the dirty pages are written first, which take less than was
@@ -20,7 +21,7 @@
 
 use super::{Fault, Storage, dirty, reserve, write};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64};
 use std::time::Duration;
 use weir_page::{Lsn, PAGE_SIZE};
 use weir_store::UNITS_MAX;
@@ -51,6 +52,18 @@ pub(super) struct PageBudget {
     reserve: AtomicI64,
     /// Whether the files could not be made longer when they were to.
     short: AtomicBool,
+    /// How many are making other files of the database longer.
+    takers: AtomicU32,
+}
+
+/// While it lives, none of the device's free space counts as had: other files of the database take of it, at once.
+#[must_use = "it ends as soon as it is dropped"]
+pub(crate) struct Taking<'s>(&'s PageBudget);
+
+impl Drop for Taking<'_> {
+    fn drop(&mut self) {
+        self.0.takers.fetch_sub(1, SeqCst);
+    }
 }
 
 /// New pages that a running mtr may make.
@@ -138,6 +151,34 @@ impl Storage {
         }
     }
 
+    /// Other files of the database are about to take space: what is needed here is set aside, as far as it is there.
+    ///
+    /// # Errors
+    /// Those of making files longer.
+    pub(crate) fn begin_taking(&self) -> Result<Taking<'_>, Fault> {
+        self.page_budget.takers.fetch_add(1, SeqCst);
+        let taking = Taking(&self.page_budget);
+        match self.look_for_room(0) {
+            Err(fault) if !fault.is_no_space() => Err(fault),
+            _ => Ok(taking),
+        }
+    }
+
+    /// Makes the log longer, where that leaves the space that is needed here.
+    ///
+    /// # Errors
+    /// No space: nothing changed then. Those of [`weir_redo::Redo::set_capacity`], and of making files longer.
+    pub(super) fn grow_log(&self, bytes: u64) -> Result<u64, Fault> {
+        self.redo.check_growth(bytes)?;
+        let taking = self.begin_taking()?;
+        let grown = self.look_for_room(0).and_then(|()| Ok(self.redo.set_capacity(bytes)?));
+        drop(taking);
+        if grown.is_err() {
+            self.trim()?;
+        }
+        grown
+    }
+
     /// Makes the files longer if half of what was had beforehand is used.
     pub(super) fn look_ahead_for_room(&self) -> Result<(), Fault> {
         let budget = &self.page_budget;
@@ -177,7 +218,10 @@ impl Storage {
         let reserve = reserve.min(now.pages / 2);
         let needed = unstored + reserve + (changed as f64 * growth) as u64;
         let ahead = (needed / 4).max(PAGES_AHEAD_MIN);
-        let others_leave = self.disk.free_bytes()? / FREE_PART / PAGE_SIZE as u64;
+        let others_leave = match self.page_budget.takers.load(SeqCst) {
+            0 => self.disk.free_bytes()? / FREE_PART / PAGE_SIZE as u64,
+            _ => 0,
+        };
         let apart = needed.saturating_sub(others_leave);
         let new = ahead.max(pages as u64);
         // A rollback makes new pages, too: were there none left in the map, no checkpoint would move.

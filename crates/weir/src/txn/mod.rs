@@ -64,6 +64,7 @@ use pace::Pace;
 use parking_lot::Mutex;
 use snapshots::{Snapshot, Snapshots};
 use status::StatusTable;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -313,11 +314,17 @@ impl NewestLock {
     }
 }
 
-/// Ends a transaction's waits; see `Txn::canceller`.
+/// Ends a transaction's waits; see [`crate::Transaction::canceller`].
 pub struct Canceller {
     shared: Arc<Transactions>,
     id: TxnId,
     interrupts: Interrupts,
+}
+
+impl fmt::Debug for Canceller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Canceller").field("transaction", &self.id).finish_non_exhaustive()
+    }
 }
 
 impl Canceller {
