@@ -84,6 +84,51 @@ void put_back_partitions()
   }
 }
 
+// Tables whose definitions were put aside, and the names that the server gives to these.
+static std::vector<std::pair<Bytes, Bytes>> put_aside;
+
+static void copy_unless_there(const Bytes &from, const Bytes &to, const char *extension)
+{
+  if (has_file(from, extension) && lacks_file(to, extension))
+    my_copy(path_of(from, extension).c_str(), path_of(to, extension).c_str(), MYF(MY_WME));
+}
+
+// While the new definition waits under a name of its own, `db/#sql-shadow-NUMBER-table`, the old one
+// is in its place or aside, in `db/#sql-backup-NUMBER-table`.
+void put_definitions_aside()
+{
+  static const Bytes NEW= "/" tmp_file_prefix "-shadow-", ASIDE= "/" tmp_file_prefix "-backup-";
+  for (const Bytes &name : tables_with(reg_ext))
+  {
+    size_t slash= name.find(FN_LIBCHAR), number= slash + NEW.size();
+    if (name.compare(slash, NEW.size(), NEW) != 0 || name.find('-', number) == Bytes::npos)
+      continue;
+    Bytes table= name.substr(0, slash + 1) + name.substr(name.find('-', number) + 1);
+    if (partitions_of(table).empty())
+      continue;
+    Bytes aside= name.substr(0, slash) + ASIDE + name.substr(number);
+    copy_unless_there(table, aside, reg_ext);
+    copy_unless_there(table, aside, LIST);
+    put_aside.emplace_back(table, aside);
+  }
+}
+
+static void delete_if_doubled(const Bytes &table, const Bytes &aside, const char *extension)
+{
+  if (has_file(table, extension) && has_file(aside, extension))
+    my_delete(path_of(aside, extension).c_str(), MYF(MY_WME));
+}
+
+void drop_put_aside()
+{
+  for (const auto &[table, aside] : put_aside)
+  {
+    delete_if_doubled(table, aside, reg_ext);
+    delete_if_doubled(table, aside, LIST);
+  }
+  put_aside.clear();
+}
+
 static void write_table_before(const Bytes &name, const Bytes &table_before)
 {
   OpenTable open;

@@ -11,7 +11,10 @@
   - a DROP deletes the list first, and the definition last. A start that finds a definition
     without list has the partitions remember their own table. If the server then deletes the
     definition, it has ended a DROP: the partitions go, too, as does a list that is left alone.
-    Partitions whose table has lost its definition otherwise are kept, and told.
+    Partitions whose table has lost its definition otherwise are kept, and told;
+  - CONVERT PARTITION ... TO TABLE puts the old definition and list aside before the new ones get
+    their names. That a start is to put them back the server notes before it puts them aside: what
+    is still in its place a start would delete. So copies of it are put aside first.
 */
 #pragma once
 
@@ -30,12 +33,16 @@ Bytes to_remember(const Bytes &from, const Bytes &to);
 
 // Before the server ends what a crash has interrupted.
 void put_back_partitions();
+void put_definitions_aside();
 // Then: of tables whose DROP may have been cut short.
 void remember_lost_lists();
 // After it: whether a partition's table was dropped.
 bool is_left_by_drop(const Bytes &name);
 // And then: a table that has its definition isn't being dropped; one that has none is told.
 void tell_lost_partitions();
+
+// And deletes what was put aside of tables that are whole.
+void drop_put_aside();
 
 // And deletes lists of tables that have neither definition nor partitions.
 void drop_left_lists();

@@ -22,6 +22,7 @@ static void drop_temporary_tables()
 void repair_at_start()
 {
   put_back_partitions();
+  put_definitions_aside();
   remember_lost_lists();
   drop_temporary_tables();
 }
@@ -69,6 +70,7 @@ int ddl_is_recovered(handlerton *)
 {
   drop_garbage(is_forgotten, "copies of tables that a crash left behind");
   drop_garbage(is_left_by_drop, "partitions of tables whose DROP a crash cut short");
+  drop_put_aside();
   drop_left_lists();
   tell_lost_partitions();
   tell_lost_definitions();
