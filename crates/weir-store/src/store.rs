@@ -193,7 +193,9 @@ impl Store {
             }
             opened => Ok(opened?),
         };
-        let (control_file, data, map_file) = (open(CONTROL)?, open(DATA)?, open(MAP)?);
+        // Without it there is no database, which may be as it should be.
+        let control_file = disk.open(CONTROL, Create::No, Mode::Direct)?;
+        let (data, map_file) = (open(DATA)?, open(MAP)?);
         // Before anything is changed.
         read_control(&*control_file)?;
         // What a killed process left in the system's cache is made durable before it counts.
