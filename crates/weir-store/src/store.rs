@@ -185,7 +185,7 @@ impl Store {
     /// [`Store::finish_recovery`].
     ///
     /// # Errors
-    /// `Missing` when a file isn't there, `NewerFormat`, `Corrupt`.
+    /// `Disk` with `NotFound` when there is no database, `Missing` when it lacks a file, `NewerFormat`, `Corrupt`.
     pub fn open(disk: Arc<dyn Disk>, options: StoreOptions) -> Result<(Store, Control)> {
         let open = |name| match disk.open(name, Create::No, Mode::Direct) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
