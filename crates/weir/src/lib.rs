@@ -57,8 +57,8 @@ pub use storage::Fault;
 pub use storage::{Progress, Work, take_work};
 pub use txn::{Canceller, Direction, Durability, Pair};
 pub use value::{OwnedValue, Type, Value};
-pub use weir_os::{Backend, BlockingObserver, observe_blocking};
-pub use weir_page::{TreeId, TxnId};
+pub use weir_os::{Backend, BlockingObserver, Disk, DiskError, observe_blocking};
+pub use weir_page::{Lsn, PageId, TreeId, TxnId};
 pub use weir_status::{Address as StatusAddress, Figure, Kind as FigureKind, Unit as FigureUnit};
 pub use weir_store::Compression;
 

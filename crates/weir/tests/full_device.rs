@@ -480,13 +480,23 @@ fn a_rollback_of_more_than_memory_holds_ends_on_a_full_device() {
     }
 }
 
+/// Each gives a row of a table filled with [`Filling::ROWS`] rows another body.
+fn updates_at_random(table: &Table) -> impl FnMut(&mut Transaction) -> weir::Result<bool> {
+    let (mut rng, mut body) = (fastrand::Rng::with_seed(9), [0; 300]);
+    move |txn| {
+        rng.fill(&mut body);
+        let id = Value::U64(rng.u64(..Filling::ROWS));
+        txn.update(table, &[id, Value::Bytes(&body)])
+    }
+}
+
 /// A log that was made longer took what counted as there for rollbacks, as long as the device had much more.
 #[test]
 fn a_longer_log_leaves_the_space_that_a_rollback_needs() {
     for case in 0..8 {
         let (spare, changes) = ((10 + 4 * (case % 4)) << 20, 30 + 100 * (case / 4));
         let (disk, db, table) = open();
-        let mut body = vec![1; 300];
+        let body = [1; 300];
         let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
         (0..Filling::ROWS)
             .try_for_each(|id| txn.insert(&table, &[Value::U64(id), Value::Bytes(&body)]))
@@ -494,13 +504,8 @@ fn a_longer_log_leaves_the_space_that_a_rollback_needs() {
         txn.commit().unwrap();
         db.checkpoint().unwrap();
         disk.set_capacity(Some(disk.used_bytes() + spare));
-        let mut rng = fastrand::Rng::with_seed(9);
         let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
-        let mut update = |txn: &mut Transaction| {
-            rng.fill(&mut body);
-            let id = Value::U64(rng.u64(..Filling::ROWS));
-            txn.update(&table, &[id, Value::Bytes(&body)])
-        };
+        let mut update = updates_at_random(&table);
         (0..changes).for_each(|_| assert!(update(&mut txn).unwrap()));
         let most = db.status().redo_capacity + spare;
         let grown = (0..most >> 18).rev().find_map(|n| db.set_redo_capacity(n << 18).ok());
@@ -521,7 +526,7 @@ fn a_sort_leaves_the_space_that_a_rollback_needs() {
     for case in 0..8 {
         let (disk, db, table) = open();
         let sorted = db.create_table("sorted", Schema::raw(vec![], vec![]).unwrap()).unwrap();
-        let mut body = vec![1; 300];
+        let body = [1; 300];
         let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
         for id in 0..Filling::ROWS {
             txn.insert(&table, &[Value::U64(id), Value::Bytes(&body)]).unwrap();
@@ -532,13 +537,8 @@ fn a_sort_leaves_the_space_that_a_rollback_needs() {
         txn.commit().unwrap();
         db.checkpoint().unwrap();
         disk.set_capacity(Some(disk.used_bytes() + ((10 + 2 * case) << 20)));
-        let mut rng = fastrand::Rng::with_seed(9);
         let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
-        let mut update = |txn: &mut Transaction| {
-            rng.fill(&mut body);
-            let id = Value::U64(rng.u64(..Filling::ROWS));
-            txn.update(&table, &[id, Value::Bytes(&body)])
-        };
+        let mut update = updates_at_random(&table);
         (0..30).for_each(|_| assert!(update(&mut txn).unwrap()));
         let (mut txn, mut entries) = (Some(txn), fastrand::Rng::with_seed(case));
         let add = [RawIndex::new("i", false)];
