@@ -57,7 +57,8 @@ pub enum RedoError {
     /// A segment that recovery needs is not there.
     #[error(
         "{file}: this redo segment, which holds LSN {lsn}, is missing; the checkpoint in `control` \
-         needs it. Nothing was changed: restore it"
+         needs it. Nothing was changed: restore it, or `control` if that has lost a newer checkpoint \
+         (its newer half is damaged, or it is older than the log)"
     )]
     SegmentMissing {
         /// The file's name.
