@@ -54,6 +54,22 @@ fn servers_are_compared_and_gone_afterwards() {
 }
 
 #[test]
+#[ignore = "needs MariaDB; mariadb/test runs it"]
+fn a_server_that_is_warmed_up_loads_twice() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("statements");
+    let server = format!("innodb:general-log=1:general-log-file={}", log.display());
+    let steps = ["--steps", "load,scan", "--rows", "200", "--clients", "1", "--quiet"];
+    let load_twice = ["bench", "compare", "--servers", &server, "--warm-up", "--results", "out"];
+    let output = weir(&[&load_twice[..], &steps[..]].concat(), dir.path());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let statements = std::fs::read_to_string(&log).unwrap();
+    let count = |what: &str| statements.lines().filter(|line| line.contains(what)).count();
+    let made = (count("CREATE TABLE"), count("DROP TABLE"));
+    assert_eq!(made, (2, 1), "{statements}");
+}
+
+#[test]
 #[ignore = "needs MariaDB and sysbench; mariadb/test runs it"]
 fn sysbench_runs_on_each_server() {
     let dir = tempfile::tempdir().unwrap();

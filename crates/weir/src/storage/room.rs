@@ -60,6 +60,13 @@ pub(super) struct PageBudget {
 #[must_use = "it ends as soon as it is dropped"]
 pub(crate) struct Taking<'s>(&'s PageBudget);
 
+impl<'s> Taking<'s> {
+    fn begin(budget: &'s PageBudget) -> Self {
+        budget.takers.fetch_add(1, SeqCst);
+        Taking(budget)
+    }
+}
+
 impl Drop for Taking<'_> {
     fn drop(&mut self) {
         self.0.takers.fetch_sub(1, SeqCst);
@@ -156,8 +163,7 @@ impl Storage {
     /// # Errors
     /// Those of making files longer.
     pub(crate) fn begin_taking(&self) -> Result<Taking<'_>, Fault> {
-        self.page_budget.takers.fetch_add(1, SeqCst);
-        let taking = Taking(&self.page_budget);
+        let taking = Taking::begin(&self.page_budget);
         match self.look_for_room(0) {
             Err(fault) if !fault.is_no_space() => Err(fault),
             _ => Ok(taking),
@@ -170,7 +176,7 @@ impl Storage {
     /// No space: nothing changed then. Those of [`weir_redo::Redo::set_capacity`], and of making files longer.
     pub(super) fn grow_log(&self, bytes: u64) -> Result<u64, Fault> {
         self.redo.check_growth(bytes)?;
-        let taking = self.begin_taking()?;
+        let taking = Taking::begin(&self.page_budget);
         let grown = self.look_for_room(0).and_then(|()| Ok(self.redo.set_capacity(bytes)?));
         drop(taking);
         if grown.is_err() {
