@@ -7,6 +7,9 @@
 //! |---|---|
 //! | (nullable columns + 7) / 8 | null bitmap: bit n (low first) is set if the n-th nullable one is NULL |
 //! | per column that is not NULL | bool: 00 or 01; i64: zigzag LEB128; u64: LEB128; f64: 8, little-endian; text, bytes: length as LEB128, then the bytes |
+//! | per column that was added to the table, in the order of that | 00 for NULL, or 01 and then as above; a row that ends before has the column's default |
+//!
+//! A column that was dropped has its place, too: NULL if it may be, else 0, 0.0, false, or an empty text.
 
 mod index;
 mod owned;
@@ -17,7 +20,7 @@ pub use index::{index_entry, primary_key_of_entry};
 pub use owned::Row;
 
 use crate::key::{Decoded, KEY_BYTES_MAX, KeyReader};
-use crate::schema::{Column, KeyOf, Place, Schema};
+use crate::schema::{Column, KeyOf, Place, Schema, ValueColumn};
 use crate::value::{OwnedValue, Type, Value};
 use std::cell::{Cell, OnceCell};
 use std::fmt;
@@ -124,11 +127,14 @@ fn put_columns(schema: &Schema, row: &[Value<'_>], out: &mut Vec<u8>) -> Result<
     let bitmap = out.len();
     out.resize(bitmap + schema.bitmap_bytes(), 0);
     let mut nullable = 0;
-    for &at in schema.value_columns() {
-        let column = &schema.columns()[at as usize];
-        let value = row[at as usize];
-        let bit = nullable;
-        if column.nullable() {
+    for nth in 0..schema.value_column_count() {
+        let ValueColumn { at, column, default } = schema.value_column(nth);
+        let value = row.get(at).copied().unwrap_or_else(|| in_dropped(column));
+        let is_null = value.is_null() && column.nullable();
+        if default.is_some() {
+            out.push(u8::from(!is_null));
+        } else if column.nullable() {
+            out[bitmap + nullable / 8] |= u8::from(is_null) << (nullable % 8);
             nullable += 1;
         }
         match (column.column_type(), value) {
@@ -138,11 +144,25 @@ fn put_columns(schema: &Schema, row: &[Value<'_>], out: &mut Vec<u8>) -> Result<
             (Type::F64, Value::F64(v)) => out.extend_from_slice(&v.to_le_bytes()),
             (Type::Text, Value::Text(v)) => put_bytes(v.as_bytes(), out),
             (Type::Bytes, Value::Bytes(v)) => put_bytes(v, out),
-            (_, Value::Null) if column.nullable() => out[bitmap + bit / 8] |= 1 << (bit % 8),
+            _ if is_null => {}
             _ => return Err(RowError::mismatch(column, value)),
         }
     }
     Ok(())
+}
+
+/// What a row has in the place of a column that was dropped.
+#[cold]
+fn in_dropped(column: &Column) -> Value<'static> {
+    match column.column_type() {
+        _ if column.nullable() => Value::Null,
+        Type::Bool => Value::Bool(false),
+        Type::I64 => Value::I64(0),
+        Type::U64 => Value::U64(0),
+        Type::F64 => Value::F64(0.0),
+        Type::Text => Value::Text(""),
+        Type::Bytes => Value::Bytes(b""),
+    }
 }
 
 fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
@@ -156,6 +176,14 @@ fn zigzag(v: i64) -> u64 {
 
 fn unzigzag(v: u64) -> i64 {
     (v >> 1) as i64 ^ -((v & 1) as i64)
+}
+
+/// A column at its beginning.
+enum Begun<'a> {
+    /// Its value follows.
+    Bytes,
+    /// It has this value, and no more bytes.
+    Whole(Value<'a>),
 }
 
 /// Reads value columns one after the other.
@@ -181,22 +209,34 @@ impl<'a> ValueReader<'a> {
         self.bytes.len() - self.input.rest().len()
     }
 
+    /// Begins with a column.
     #[inline]
-    fn next_is_null(&mut self, column: &Column) -> bool {
-        if !column.nullable() {
-            return false;
-        }
-        let bit = self.nullable;
-        self.nullable += 1;
-        self.bitmap[bit / 8] & (1 << (bit % 8)) != 0
+    fn begin(&mut self, of: &ValueColumn<'a>) -> Option<Begun<'a>> {
+        Some(match of.default {
+            None if !of.column.nullable() => Begun::Bytes,
+            None => {
+                let bit = self.nullable;
+                self.nullable += 1;
+                match self.bitmap[bit / 8] & (1 << (bit % 8)) {
+                    0 => Begun::Bytes,
+                    _ => Begun::Whole(Value::Null),
+                }
+            }
+            Some(default) if self.input.rest().is_empty() => Begun::Whole(default.as_value()),
+            Some(_) => match self.input.u8()? {
+                0 => Begun::Whole(Value::Null),
+                1 => Begun::Bytes,
+                _ => return None,
+            },
+        })
     }
 
     #[inline]
-    fn skip(&mut self, column: &Column) -> Option<()> {
-        if self.next_is_null(column) {
+    fn skip(&mut self, of: &ValueColumn<'a>) -> Option<()> {
+        if let Begun::Whole(_) = self.begin(of)? {
             return Some(());
         }
-        match column.column_type() {
+        match of.column.column_type() {
             Type::Bool => self.input.u8().map(drop),
             Type::I64 | Type::U64 => self.input.skip_varint(),
             Type::F64 => self.input.bytes(8).map(drop),
@@ -205,11 +245,11 @@ impl<'a> ValueReader<'a> {
     }
 
     #[inline(always)]
-    fn next(&mut self, column: &Column) -> Option<Value<'a>> {
-        if self.next_is_null(column) {
-            return Some(Value::Null);
+    fn next(&mut self, of: &ValueColumn<'a>) -> Option<Value<'a>> {
+        if let Begun::Whole(value) = self.begin(of)? {
+            return Some(value);
         }
-        Some(match column.column_type() {
+        Some(match of.column.column_type() {
             Type::Bool => match self.input.u8()? {
                 0 => Value::Bool(false),
                 1 => Value::Bool(true),
@@ -385,12 +425,19 @@ impl<'a> RowRef<'a> {
                 Decoded::Unescaped(value) => put(at.into(), value.as_value()),
             }
         }
-        let columns = self.schema.value_columns();
-        let Some(&first) = columns.first() else { return Ok(()) };
+        let columns = self.schema.value_column_count();
+        if columns == 0 {
+            return Ok(());
+        }
+        let of_value = |nth| self.schema.value_column(nth);
         let reader = ValueReader::at(self.schema, self.value, Reached::default());
-        let mut reader = reader.ok_or_else(|| malformed(first))?;
-        for &at in columns {
-            put(at.into(), reader.next(column(at)).ok_or_else(|| malformed(at))?);
+        let mut reader = reader.ok_or_else(|| RowError::malformed(of_value(0).column))?;
+        for nth in 0..columns {
+            let of = of_value(nth);
+            let value = reader.next(&of).ok_or_else(|| RowError::malformed(of.column))?;
+            if of.at < self.schema.columns().len() {
+                put(of.at, value);
+            }
         }
         Ok(())
     }
@@ -450,14 +497,12 @@ impl<'a> RowRef<'a> {
 
     #[inline(always)]
     fn value_column(&self, nth: usize) -> Option<Value<'a>> {
-        let columns = self.schema.value_columns();
-        let column = |at: u16| &self.schema.columns()[at as usize];
         let from = Reached::before(&self.value_read, nth);
         let mut reader = ValueReader::at(self.schema, self.value, from)?;
-        for &before in &columns[from.columns.into()..nth] {
-            reader.skip(column(before))?;
+        for before in from.columns.into()..nth {
+            reader.skip(&self.schema.value_column(before))?;
         }
-        let value = reader.next(column(columns[nth]))?;
+        let value = reader.next(&self.schema.value_column(nth))?;
         Reached::note(&self.value_read, nth + 1, reader.nullable, reader.position());
         Some(value)
     }

@@ -1,28 +1,26 @@
-//! Tables: columns, primary key, secondary indexes, and how a schema is persisted.
+//! Tables: columns, primary key, secondary indexes.
 //!
-//! # Persisted form
-//! A format version byte, then the postcard encoding of `Stored` of that version. A later version
-//! gets a structure of its own; old ones stay readable. What is read is validated like what is built.
-//!
-//! | offset | width | field |
-//! |---|---|---|
-//! | 0 | 1 | format version, [`FORMAT`] |
-//! | 1 | rest | columns (name, type, nullable), primary key, indexes (name, columns, unique) |
+//! Columns come and go without a change of the rows that are there ([`Schema::with_column`], [`Schema::without_column`]): a
+//! row written before a column was added ends before it, and has its default; a column that was dropped keeps its
+//! place in the rows, and its name is free. The form of rows: [`crate::row`].
 
 mod builder;
+mod changed;
 mod error;
 mod raw;
+mod stored;
 
 pub use builder::SchemaBuilder;
 pub use error::SchemaError;
 pub use raw::{Layout, MAX_META, RawIndex, RawSchema};
 
-use crate::value::Type;
+use crate::value::{OwnedValue, Type};
 use serde::{Deserialize, Serialize};
+use stored::{Stored, StoredIndex};
 
-/// Format version of a persisted schema.
-pub const FORMAT: u8 = 1;
-/// Columns that a table may have.
+pub use stored::FORMAT;
+
+/// Columns that a table may have, dropped ones among them.
 pub const MAX_COLUMNS: usize = 1024;
 /// Secondary indexes that a table may have.
 pub const MAX_INDEXES: usize = 64;
@@ -104,6 +102,15 @@ pub(crate) enum Place {
     Value(u16),
 }
 
+/// A column that the primary tree keeps in the value.
+pub(crate) struct ValueColumn<'a> {
+    /// Its position in the table; behind the table's columns if it was dropped.
+    pub at: usize,
+    pub column: &'a Column,
+    /// Of a column that was added to the table: what rows have that end before it.
+    pub default: Option<&'a OwnedValue>,
+}
+
 /// A table's columns, primary key and indexes; immutable once built.
 ///
 /// ```
@@ -124,11 +131,18 @@ pub(crate) enum Place {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schema {
+    /// The table's columns, then those that were dropped.
     columns: Vec<Column>,
+    /// How many of them the table has.
+    live: usize,
+    /// Positions of all of them in the order in which rows have them.
+    order: Vec<u16>,
     primary_key: Vec<u16>,
     indexes: Vec<Index>,
-    /// Columns that the primary tree keeps in the value, in order.
+    /// Columns that the primary tree keeps in the value, in order, dropped ones among them.
     value_columns: Vec<u16>,
+    /// What rows have that end before them: the last of `value_columns`, which were added to a table that was there.
+    defaults: Vec<OwnedValue>,
     places: Vec<Place>,
     nullable_values: usize,
 }
@@ -149,7 +163,7 @@ impl Schema {
 
     /// The columns, in order.
     pub fn columns(&self) -> &[Column] {
-        &self.columns
+        &self.columns[..self.live]
     }
 
     /// Positions of the primary key's columns.
@@ -164,7 +178,7 @@ impl Schema {
 
     /// Position of a column.
     pub fn column_index(&self, name: &str) -> Option<usize> {
-        self.columns.iter().position(|column| column.name == name)
+        self.columns().iter().position(|column| column.name == name)
     }
 
     /// Position of a secondary index.
@@ -192,8 +206,19 @@ impl Schema {
         }
     }
 
-    pub(crate) fn value_columns(&self) -> &[u16] {
-        &self.value_columns
+    /// How many columns a value has.
+    #[inline]
+    pub(crate) fn value_column_count(&self) -> usize {
+        self.value_columns.len()
+    }
+
+    /// The `nth` column of a value.
+    #[inline]
+    pub(crate) fn value_column(&self, nth: usize) -> ValueColumn<'_> {
+        let at = usize::from(self.value_columns[nth]);
+        let first_added = self.value_columns.len() - self.defaults.len();
+        let default = nth.checked_sub(first_added).map(|added| &self.defaults[added]);
+        ValueColumn { at, column: &self.columns[at], default }
     }
 
     pub(crate) fn place(&self, column: usize) -> Place {
@@ -215,12 +240,9 @@ impl Schema {
         columns: &[&str],
         unique: bool,
     ) -> Result<Schema, SchemaError> {
+        let columns = resolve(self.columns(), &index_name(name), columns)?;
         let mut stored = Stored::from(self);
-        stored.indexes.push(StoredIndex {
-            name: name.to_string(),
-            columns: resolve(&stored.columns, &index_name(name), columns)?,
-            unique,
-        });
+        stored.indexes.push(StoredIndex { name: name.to_string(), columns, unique });
         stored.try_into()
     }
 
@@ -229,111 +251,6 @@ impl Schema {
         let mut schema = self.clone();
         schema.indexes.retain(|index| index.name != name);
         schema
-    }
-
-    /// The persisted form.
-    pub fn encode(&self) -> Vec<u8> {
-        postcard::to_extend(&Stored::from(self), vec![FORMAT])
-            .expect("writing to memory does not fail")
-    }
-
-    /// Reads the persisted form.
-    ///
-    /// # Errors
-    /// [`SchemaError::UnknownFormat`], [`SchemaError::Malformed`], or what is wrong with the schema.
-    pub fn decode(bytes: &[u8]) -> Result<Schema, SchemaError> {
-        let malformed = |why: &str| SchemaError::Malformed(why.to_string());
-        let (&found, rest) = bytes.split_first().ok_or_else(|| malformed("no bytes"))?;
-        if found != FORMAT {
-            return Err(SchemaError::UnknownFormat { found });
-        }
-        let (stored, rest) = postcard::take_from_bytes::<Stored>(rest)
-            .map_err(|error| malformed(&error.to_string()))?;
-        if !rest.is_empty() {
-            return Err(malformed("bytes after its end"));
-        }
-        stored.try_into()
-    }
-}
-
-/// What is persisted of a schema, format version 1.
-#[derive(Serialize, Deserialize)]
-struct Stored {
-    columns: Vec<Column>,
-    primary_key: Vec<u16>,
-    indexes: Vec<StoredIndex>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct StoredIndex {
-    name: String,
-    columns: Vec<u16>,
-    unique: bool,
-}
-
-impl From<&Schema> for Stored {
-    fn from(schema: &Schema) -> Self {
-        let index = |index: &Index| StoredIndex {
-            name: index.name.clone(),
-            columns: index.columns().to_vec(),
-            unique: index.unique,
-        };
-        Stored {
-            columns: schema.columns.clone(),
-            primary_key: schema.primary_key.clone(),
-            indexes: schema.indexes.iter().map(index).collect(),
-        }
-    }
-}
-
-impl TryFrom<Stored> for Schema {
-    type Error = SchemaError;
-
-    fn try_from(stored: Stored) -> Result<Schema, SchemaError> {
-        let Stored { columns, primary_key, indexes } = stored;
-        check_columns(&columns)?;
-        if primary_key.is_empty() {
-            return Err(SchemaError::NoPrimaryKey);
-        }
-        check_key(&columns, &primary_name(), &primary_key)?;
-        let nullable = primary_key.iter().map(|&at| &columns[at as usize]).find(|c| c.nullable);
-        if let Some(column) = nullable {
-            return Err(SchemaError::NullablePrimaryKey(column.name.clone()));
-        }
-        check_indexes(&columns, &indexes)?;
-        Ok(Schema::lay_out(columns, primary_key, indexes))
-    }
-}
-
-impl Schema {
-    fn lay_out(columns: Vec<Column>, primary_key: Vec<u16>, indexes: Vec<StoredIndex>) -> Schema {
-        let index = |stored: StoredIndex| {
-            let mut parts = stored.columns;
-            let columns = parts.len();
-            parts.extend(
-                primary_key
-                    .iter()
-                    .filter(|at| !parts[..columns].contains(at))
-                    .copied()
-                    .collect::<Vec<_>>(),
-            );
-            Index { name: stored.name, columns, unique: stored.unique, parts }
-        };
-        let indexes = indexes.into_iter().map(index).collect();
-        let all = 0..columns.len() as u16;
-        let value_columns: Vec<u16> = all.filter(|at| !primary_key.contains(at)).collect();
-        let position = |of: &[u16], at: usize| of.iter().position(|&c| c as usize == at);
-        let place = |at| match position(&primary_key, at) {
-            Some(nth) => Place::Key(nth as u16),
-            None => {
-                let nth = position(&value_columns, at);
-                Place::Value(nth.expect("a column is in the key or in the value") as u16)
-            }
-        };
-        let places = (0..columns.len()).map(place).collect();
-        let nullable_values =
-            value_columns.iter().filter(|&&at| columns[at as usize].nullable).count();
-        Schema { columns, primary_key, indexes, value_columns, places, nullable_values }
     }
 }
 
@@ -352,9 +269,9 @@ fn check_name(name: &str) -> Result<(), SchemaError> {
     Ok(())
 }
 
-fn check_columns(columns: &[Column]) -> Result<(), SchemaError> {
-    if columns.len() > MAX_COLUMNS {
-        return Err(SchemaError::TooManyColumns(columns.len()));
+fn check_columns(columns: &[Column], dropped: usize) -> Result<(), SchemaError> {
+    if columns.len() + dropped > MAX_COLUMNS {
+        return Err(SchemaError::TooManyColumns { columns: columns.len(), dropped });
     }
     for (at, column) in columns.iter().enumerate() {
         check_name(&column.name)?;
@@ -408,7 +325,6 @@ fn resolve(columns: &[Column], key: &str, names: &[&str]) -> Result<Vec<u16>, Sc
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     fn table() -> SchemaBuilder {
         Schema::builder()
@@ -447,38 +363,11 @@ mod tests {
     }
 
     #[test]
-    fn persisted_form() {
-        let schema =
-            table().primary_key(&["c", "a"]).unique_index("i", &["b", "a"]).build().unwrap();
-        let golden =
-            [1, 3, 1, b'a', 1, 0, 1, b'b', 4, 1, 1, b'c', 3, 0, 2, 2, 0, 1, 1, b'i', 2, 1, 0, 1];
-        assert_eq!(schema.encode(), golden);
-        assert_eq!(Schema::decode(&golden).unwrap(), schema);
-        assert_eq!(schema.indexes()[0].columns(), [1, 0]);
-        assert_eq!(schema.indexes()[0].parts(), [1, 0, 2]);
-        for cut in 0..golden.len() {
-            assert!(Schema::decode(&golden[..cut]).is_err());
-        }
-        assert!(Schema::decode(&[&golden[..], &[0]].concat()).is_err());
-        assert_eq!(Schema::decode(&[2]), Err(SchemaError::UnknownFormat { found: 2 }));
-    }
-
-    #[test]
     fn indexes_come_and_go() {
         let schema = table().primary_key(&["a"]).build().unwrap();
         let more = schema.with_index("i", &["b"], true).unwrap();
         assert!(more.indexes()[0].unique());
         assert!(more.with_index("i", &["c"], false).is_err());
         assert_eq!(more.without_index("i"), schema);
-    }
-
-    proptest! {
-        #[test]
-        fn any_bytes_are_a_schema_or_an_error(mut bytes: Vec<u8>) {
-            bytes.insert(0, FORMAT);
-            if let Ok(schema) = Schema::decode(&bytes) {
-                prop_assert_eq!(Schema::decode(&schema.encode()), Ok(schema));
-            }
-        }
     }
 }

@@ -67,8 +67,8 @@ pub enum Value<'a> {
     Bytes(&'a [u8]),
 }
 
-/// A column's value, owned.
-#[derive(Clone)]
+/// A column's value, owned. Persisted by position: append only.
+#[derive(Clone, Serialize, Deserialize)]
 pub enum OwnedValue {
     /// No value.
     Null,

@@ -7,8 +7,8 @@ use common::{all_items, check_quiet, items, options, retried, values};
 use std::sync::Arc;
 use std::time::Duration;
 use weir::{
-    Bounds, Database, Direction, Durability, Entry, Error, Isolation, KeyOf, Lock, Patience,
-    RawIndex, RawRange, Schema, Table, TableChange, Transaction, Type, Value,
+    Bounds, Database, Direction, Durability, Entry, Error, Isolation, KeyOf, Lock, OwnedValue,
+    Patience, RawIndex, RawRange, Schema, Table, TableChange, Transaction, Type, Value,
 };
 use weir_os::SimDisk;
 
@@ -672,4 +672,100 @@ fn who_waits_for_a_change_of_a_table_for_too_long_may_begin_again() {
         assert_eq!(read(&mut other).unwrap(), None);
     });
     assert!(!Error::Ended.is_retryable());
+}
+
+fn pair_table(db: &Database) -> Table {
+    let schema = Schema::builder()
+        .column("id", Type::U64)
+        .column("a", Type::Text)
+        .primary_key(&["id"])
+        .index("by_a", &["a"]);
+    let table = db.create_table("pairs", schema.build().unwrap()).unwrap();
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    (0..100).for_each(|id| txn.insert(&table, &[Value::U64(id), Value::Text("old")]).unwrap());
+    txn.commit().unwrap();
+    table
+}
+
+fn row_of(db: &Database, table: &Table, id: u64) -> Vec<OwnedValue> {
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    let row = txn.get(table, &[Value::U64(id)]).unwrap().unwrap();
+    row.values().map(|value| value.to_owned()).collect()
+}
+
+#[test]
+fn columns_come_and_go_and_rows_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = pair_table(&db);
+    let mut older = db.begin(Isolation::RepeatableRead).unwrap();
+    older.take_snapshot().unwrap();
+
+    db.add_column(&table, "n", Type::I64, Value::I64(-1)).unwrap();
+    db.add_column(&table, "b", Type::Bytes, Value::Null).unwrap();
+    let put = |id: u64, row: &[Value<'_>]| {
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        txn.upsert(&table, &[&[Value::U64(id)], row].concat()).unwrap();
+        txn.commit().unwrap();
+    };
+    put(7, &["new".into(), 7.into(), (&[1u8][..]).into()]);
+    put(200, &["new".into(), 8.into(), Value::Null]);
+    assert_eq!(
+        row_of(&db, &table, 6),
+        [6u64.into(), "old".into(), OwnedValue::from(-1), OwnedValue::Null]
+    );
+    let seven = older.get(&table, &[Value::U64(7)]).unwrap().unwrap();
+    assert_eq!(seven.values().nth(2), Some(Value::I64(-1)), "as it was at the snapshot");
+    older.rollback().unwrap();
+
+    // What is made of old rows and of new ones.
+    db.create_index(&table, "by_n", &["n"], false).unwrap();
+    let with = |n: i64| {
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        let n = [Value::I64(n)];
+        let mut rows = txn.scan(&table, "by_n", Bounds::prefix(&n), Direction::Forward).unwrap();
+        let mut ids = Vec::new();
+        while let Some(row) = rows.next().unwrap() {
+            ids.push(row.get(0).unwrap().as_u64().unwrap());
+        }
+        ids
+    };
+    assert_eq!((with(-1).len(), with(7), with(8)), (99, vec![7], vec![200]));
+
+    let refused = db.drop_column(&table, "n").unwrap_err().to_string();
+    assert_eq!(refused, "the column `n` is part of the index `by_n`");
+    db.drop_index(&table, "by_n").unwrap();
+    db.drop_column(&table, "n").unwrap();
+    db.rename_column(&table, "b", "n").unwrap();
+    assert_eq!(row_of(&db, &table, 7), [7u64.into(), "new".into(), OwnedValue::from(vec![1])]);
+    put(8, &["newer".into(), Value::Null]);
+    check_quiet(&db);
+    drop(db);
+
+    let db = open(dir.path());
+    let table = db.table("pairs").unwrap();
+    let columns: Vec<_> =
+        table.schema().unwrap().columns().iter().map(|c| c.name().to_string()).collect();
+    assert_eq!(columns, ["id", "a", "n"]);
+    assert_eq!(row_of(&db, &table, 8), [8u64.into(), "newer".into(), OwnedValue::Null]);
+    assert_eq!(row_of(&db, &table, 9), [9u64.into(), "old".into(), OwnedValue::Null]);
+    check_quiet(&db);
+}
+
+#[test]
+fn a_column_waits_for_those_who_use_the_table() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = pair_table(&db);
+    let mut user = db.begin(Isolation::RepeatableRead).unwrap();
+    user.get(&table, &[Value::U64(1)]).unwrap();
+    let add = || db.add_column(&table, "n", Type::I64, Value::Null);
+    assert!(matches!(add(), Err(Error::TableInUse(_))));
+    let nonsense = db.drop_column(&table, "x");
+    assert!(matches!(nonsense, Err(Error::Schema(_))), "isn't waited for");
+    user.rollback().unwrap();
+    add().unwrap();
+    let raw = raw_table(&db, 1);
+    let not_typed = db.add_column(&raw, "n", Type::I64, Value::Null);
+    assert!(matches!(not_typed, Err(Error::NotTyped(_))));
 }

@@ -14,6 +14,7 @@ mod backup;
 mod catalog;
 mod change;
 mod check;
+mod columns;
 mod cursor;
 mod ddl;
 mod error;

@@ -161,3 +161,59 @@ fn wrong_rows_name_the_column_and_change_nothing() {
     let error = encode_value(&schema, &good[..3], &mut Vec::new()).unwrap_err();
     assert_eq!(error.to_string(), "the row has 6 columns; 3 values were given");
 }
+
+#[test]
+fn persisted_form_with_columns_added_and_dropped() {
+    let old = small();
+    let before = [1u64.into(), 5.into(), 1.0.into(), "hi".into(), true.into(), 300u64.into()];
+    let (key, shorter) = encode(&old, &before);
+    let schema = old
+        .with_column("s", Type::Text, "new".into())
+        .and_then(|s| s.with_column("m", Type::I64, Value::Null))
+        .and_then(|s| s.without_column("n"))
+        .and_then(|s| s.without_column("f"))
+        .unwrap();
+    let read = |schema: &Schema, value: &[u8]| -> Vec<OwnedValue> {
+        let row = RowRef::primary(schema, &key, value);
+        let whole = row.to_row().unwrap();
+        for column in in_many_orders(schema.columns().len()) {
+            assert_eq!(row.get(column).unwrap(), whole.get(column));
+        }
+        whole.values().map(|value| value.to_owned()).collect()
+    };
+    let default = [1u64.into(), "hi".into(), true.into(), 300u64.into(), "new".into(), Value::Null];
+    assert_eq!(borrow(&read(&schema, &shorter)), default);
+
+    let row = [1u64.into(), "hi".into(), true.into(), 300u64.into(), "x".into(), (-1).into()];
+    let (_, value) = encode(&schema, &row);
+    let golden = [&[1][..], &[0; 8], &[2, b'h', b'i', 1, 0xac, 2, 1, 1, b'x', 1, 1]].concat();
+    assert_eq!(value, golden);
+    assert_eq!(borrow(&read(&schema, &value)), row);
+    let last_null = [&row[..5], &[Value::Null]].concat();
+    let (_, value) = encode(&schema, &last_null);
+    assert_eq!(value, [&golden[..golden.len() - 2], &[0]].concat());
+    assert_eq!(borrow(&read(&schema, &value)), last_null);
+
+    // An added column is dropped that isn't the last in rows.
+    let schema = schema.without_column("s").unwrap();
+    let fewer = [&row[..4], &row[5..]].concat();
+    assert_eq!(borrow(&read(&schema, &golden)), fewer);
+    let (_, value) = encode(&schema, &fewer);
+    assert_eq!(borrow(&read(&schema, &value)), fewer);
+    let mut wrong = golden;
+    let tag = wrong.len() - 2;
+    wrong[tag] = 2;
+    let error = RowRef::primary(&schema, &key, &wrong).get(4).unwrap_err();
+    assert_eq!(error, RowError::Malformed { column: "m".into() });
+}
+
+#[test]
+fn a_value_that_an_added_column_may_not_have_is_refused() {
+    let schema = small().with_column("s", Type::U64, 0u64.into()).unwrap();
+    let row = |added| {
+        let all = [1u64.into(), 5.into(), 1.0.into(), "hi".into(), true.into(), 3u64.into(), added];
+        encode_value(&schema, &all, &mut Vec::new())
+    };
+    assert_eq!(row(Value::Null), Err(RowError::Null { column: "s".into() }));
+    assert!(matches!(row(1.into()), Err(RowError::Type { .. })));
+}

@@ -57,7 +57,7 @@ impl SchemaBuilder {
     /// # Errors
     /// [`SchemaError`], the first one found.
     pub fn build(self) -> Result<Schema, SchemaError> {
-        check_columns(&self.columns)?;
+        check_columns(&self.columns, 0)?;
         let resolve = |key: &str, names: &[String]| {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             resolve(&self.columns, key, &names)
@@ -72,6 +72,6 @@ impl SchemaBuilder {
             let columns = resolve(&index_name(name), columns)?;
             indexes.push(StoredIndex { name: name.clone(), columns, unique: *unique });
         }
-        Stored { columns: self.columns, primary_key, indexes }.try_into()
+        Stored::new(self.columns, primary_key, indexes).try_into()
     }
 }

@@ -2,6 +2,7 @@
 
 use super::raw::MAX_META;
 use super::{FORMAT, MAX_COLUMNS, MAX_INDEXES, MAX_NAME};
+use crate::value::Type;
 
 /// Why a schema is not one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -41,8 +42,34 @@ pub enum SchemaError {
     #[error("the column `{0}` is part of the primary key and must not be nullable")]
     NullablePrimaryKey(String),
     /// More than [`MAX_COLUMNS`].
-    #[error("the table has {0} columns; {MAX_COLUMNS} are allowed")]
-    TooManyColumns(usize),
+    #[error("the table has {columns} columns{}; {MAX_COLUMNS} are allowed", and_dropped(*.dropped))]
+    TooManyColumns {
+        /// Those that it has.
+        columns: usize,
+        /// Those that were dropped: rows still have places for them.
+        dropped: usize,
+    },
+    /// The table has no such column.
+    #[error("the table has no column `{0}`")]
+    NoSuchColumn(String),
+    /// A column that a key has can't be dropped.
+    #[error("the column `{column}` is part of the {key}")]
+    KeyColumn {
+        /// The column.
+        column: String,
+        /// Which key.
+        key: String,
+    },
+    /// A default is of another type than its column, or NULL where the column must not be.
+    #[error("the column `{column}` is of type {expected}; its default is of type {found}")]
+    WrongDefault {
+        /// The column.
+        column: String,
+        /// Its type.
+        expected: Type,
+        /// The default's type, or NULL.
+        found: String,
+    },
     /// More than [`MAX_INDEXES`].
     #[error("the table has {0} indexes; {MAX_INDEXES} are allowed")]
     TooManyIndexes(usize),
@@ -64,4 +91,11 @@ pub enum SchemaError {
     /// The bytes are not a schema.
     #[error("the bytes are not a schema: {0}")]
     Malformed(String),
+}
+
+fn and_dropped(dropped: usize) -> String {
+    match dropped {
+        0 => String::new(),
+        _ => format!(" and places of {dropped} dropped ones"),
+    }
 }

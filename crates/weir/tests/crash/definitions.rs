@@ -1,20 +1,22 @@
 //! Tables and indexes made, renamed and dropped.
 
-use crate::model::{Catalog, Def, Index, TableId};
+use crate::model::{Added, Catalog, Def, Index, TableId};
 use crate::world::{Down, Step, Weather, World, schema};
 use std::collections::BTreeSet;
-use weir::Error;
+use weir::{Error, Type};
 
 impl World {
     pub fn definition(&mut self) -> Step {
         let count = self.model.catalog().len();
-        let kind = if count == 0 { 0 } else { self.rng.u8(..9) };
+        let kind = if count == 0 { 0 } else { self.rng.u8(..12) };
         match kind {
             0 if count < 4 => self.create_table(),
             0 | 1 if count > 1 => self.drop_table(),
             2 => self.rename_table(),
             3 | 4 => self.drop_index(),
             8 => self.truncate_table(),
+            9 | 10 => self.add_column(),
+            11 => self.drop_column(),
             _ => self.create_index(),
         }
     }
@@ -66,7 +68,7 @@ impl World {
         let result = self.db().create_table(&name, schema);
         let what = format!("create table {name} {indexes:?}");
         self.defined(&what, None, result, |catalog, since| {
-            catalog.insert(name, Def { id, indexes, since });
+            catalog.insert(name, Def { id, indexes, added: Vec::new(), since });
         })?;
         Ok(())
     }
@@ -152,6 +154,39 @@ impl World {
         self.defined(&what, Some(def.id), result, |catalog, _| {
             let def = catalog.get_mut(&name).expect("the table is there");
             def.indexes.retain(|x| x.0 != index);
+        })?;
+        Ok(())
+    }
+
+    fn add_column(&mut self) -> Step {
+        let Some((table, def)) = self.pick_table() else { return Ok(()) };
+        let after = self.stamps;
+        let name = format!("x{}", self.rng.u8(..8));
+        let default = (self.rng.u8(..2) == 0).then_some(after);
+        let result = self.db().add_column(&self.tables(&table), &name, Type::U64, default.into());
+        if def.added.iter().any(|column| column.name == name) {
+            assert!(matches!(result, Err(Error::Schema(_))), "the name is taken");
+            return Ok(());
+        }
+        let what = format!("add column {name} to {table}, default {default:?}");
+        self.defined(&what, Some(def.id), result, |catalog, _| {
+            let def = catalog.get_mut(&table).expect("the table is there");
+            def.added.push(Added { name, default, after });
+        })?;
+        Ok(())
+    }
+
+    fn drop_column(&mut self) -> Step {
+        let Some((table, def)) = self.pick_table() else { return Ok(()) };
+        if def.added.is_empty() {
+            return Ok(());
+        }
+        let at = self.rng.usize(..def.added.len());
+        let name = &def.added[at].name;
+        let result = self.db().drop_column(&self.tables(&table), name);
+        let what = format!("drop column {name} of {table}");
+        self.defined(&what, Some(def.id), result, |catalog, _| {
+            catalog.get_mut(&table).expect("the table is there").added.remove(at);
         })?;
         Ok(())
     }

@@ -12,7 +12,7 @@ use std::rc::Rc;
 pub type Key = Rc<[u8]>;
 pub type TableId = u32;
 
-/// A row of any of the tables: they all have the same columns.
+/// A row of any of the tables: they all have these columns.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Row {
     pub key: Key,
@@ -72,12 +72,24 @@ impl Index {
     }
 }
 
+/// A column that was added to a table: rows written since have their stamp in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Added {
+    pub name: String,
+    /// What rows have that were there.
+    pub default: Option<u64>,
+    /// The newest stamp of them.
+    pub after: u64,
+}
+
 /// A table as the catalog has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Def {
     pub id: TableId,
     /// In the order of the schema, with the commit that made each.
     pub indexes: Vec<(Index, u64)>,
+    /// Columns behind those that all tables have.
+    pub added: Vec<Added>,
     /// The commit that made it, or gave it this name.
     pub since: u64,
 }

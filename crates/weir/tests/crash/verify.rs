@@ -2,7 +2,7 @@
 
 use crate::model::{Catalog, Def, Index, Row};
 use crate::work::same;
-use crate::world::{Weather, World};
+use crate::world::{self, Weather, World};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use weir::{Bounds, Direction, Error, IndexRef, Isolation, Transaction};
@@ -13,9 +13,10 @@ pub struct State {
     tables: BTreeMap<String, Found>,
 }
 
-/// A table as found: its indexes, and key and stamp of its rows.
+/// A table as found: its indexes, the columns behind those that all tables have, and key and stamp of its rows.
 pub struct Found {
     indexes: Vec<&'static str>,
+    added: Vec<String>,
     stamps: Vec<(Vec<u8>, u64)>,
 }
 
@@ -82,7 +83,9 @@ impl World {
             let names = schema.indexes().iter().map(|i| i.name());
             let known = |n: &str| Index::ALL.iter().map(|i| i.name()).find(|k| *k == n);
             let indexes = names.map(|n| known(n).expect("a known index")).collect();
-            all.insert(name, Found { indexes, stamps });
+            let columns = schema.columns().iter().map(|column| column.name().to_string());
+            let added = columns.skip(world::schema().columns().len()).collect();
+            all.insert(name, Found { indexes, added, stamps });
         }
         Ok(State { prepared: self.found_prepared(), tables: all })
     }
@@ -126,6 +129,9 @@ impl World {
             let table = &found[name];
             if !def.indexes.iter().map(|i| i.0.name()).eq(table.indexes.iter().copied()) {
                 return Some(format!("indexes of {name}: {:?}", table.indexes));
+            }
+            if !def.added.iter().map(|column| &column.name).eq(&table.added) {
+                return Some(format!("columns added to {name}: {:?}", table.added));
             }
             let rows = self.model.rows(def.id, commit);
             let expected = rows.iter().map(|r| (&r.key[..], r.stamp));
@@ -190,7 +196,7 @@ impl World {
                 while let Some(found) = cursor.next()? {
                     let row = expected.get(at).unwrap_or_else(|| panic!("{what}: too many rows"));
                     let is_it = match whole {
-                        true => same(&found, row),
+                        true => same(&found, def, row),
                         false => found.get(0)?.as_bytes() == Some(&row.key[..]),
                     };
                     assert!(is_it, "{what}: row {at} is not as the model says");

@@ -7,12 +7,12 @@ use std::rc::Rc;
 use weir::{Bounds, Direction, Durability, Error, IndexRef, Isolation, RowRef, Shutdown, Value};
 
 /// Whether a row as read is that of the model.
-pub fn same(found: &RowRef<'_>, row: &Row) -> bool {
-    values(row).iter().enumerate().all(|(i, v)| found.get(i).expect("a whole row") == *v)
+pub fn same(found: &RowRef<'_>, def: &Def, row: &Row) -> bool {
+    values(def, row).iter().enumerate().all(|(i, v)| found.get(i).expect("a whole row") == *v)
 }
 
-fn same_row(found: &weir::Row, row: &Row) -> bool {
-    values(row).iter().enumerate().all(|(i, v)| found.get(i) == *v)
+fn same_row(found: &weir::Row, def: &Def, row: &Row) -> bool {
+    values(def, row).iter().enumerate().all(|(i, v)| found.get(i) == *v)
 }
 
 /// Value and key of a row, by which a unique index is compared.
@@ -200,7 +200,7 @@ impl World {
         let key = self.some_key(true);
         let row = self.new_row(key.clone());
         let old = self.newest(i, def.id, &key);
-        let result = self.open[i].txn.insert(&table, &values(&row));
+        let result = self.open[i].txn.insert(&table, &values(def, &row));
         let t = self.open[i].number;
         let (len, short) = (row.body.len(), short(&key));
         let u = row.u;
@@ -225,7 +225,7 @@ impl World {
                 rows.push(row);
             }
         }
-        let all: Vec<_> = rows.iter().map(|row| values(row)).collect();
+        let all: Vec<_> = rows.iter().map(|row| values(def, row)).collect();
         let result = self.open[i].txn.insert_many(&table, &all);
         drop(all);
         let t = self.open[i].number;
@@ -267,8 +267,8 @@ impl World {
         let old = self.newest(i, def.id, &key);
         let upsert = self.rng.u8(..3) == 0;
         let result = match upsert {
-            true => self.open[i].txn.upsert(&table, &values(&row)),
-            false => self.open[i].txn.update(&table, &values(&row)),
+            true => self.open[i].txn.upsert(&table, &values(def, &row)),
+            false => self.open[i].txn.update(&table, &values(def, &row)),
         };
         let t = self.open[i].number;
         let (len, short) = (row.body.len(), short(&key));
@@ -359,7 +359,7 @@ impl World {
             assert!(
                 match (&found, &expected) {
                     (None, None) => true,
-                    (Some(found), Some(row)) => same_row(found, row),
+                    (Some(found), Some(row)) => same_row(found, &def, row),
                     _ => false,
                 },
                 "t{t} get of {} in {name}: found, expected {stamps:?}",
@@ -395,7 +395,7 @@ impl World {
                 let expected = self.newest(i, def.id, &key);
                 let same = match (&found, &expected) {
                     (None, None) => true,
-                    (Some(found), Some(row)) => same_row(found, row),
+                    (Some(found), Some(row)) => same_row(found, &def, row),
                     _ => false,
                 };
                 assert!(same, "t{t} get_for_update of {short}");
@@ -490,7 +490,7 @@ impl World {
         let describe = |n: usize| format!("row {n} of {}", expected.len());
         for (n, (found, row)) in found.iter().zip(&expected).enumerate() {
             assert!(
-                same_row(found, row),
+                same_row(found, &def, row),
                 "t{t} (snapshot {snapshot:?}) scan of {name} by {by:?} {direction:?}: {}: found {:?}, \
                  expected stamp {} key {} u {:?}",
                 describe(n),

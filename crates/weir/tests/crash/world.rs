@@ -203,15 +203,21 @@ pub fn schema() -> Schema {
         .expect("the schema is one")
 }
 
-pub fn values(row: &Row) -> [Value<'_>; 6] {
-    [
+/// What a row has in the columns of a table.
+pub fn values<'a>(def: &Def, row: &'a Row) -> Vec<Value<'a>> {
+    let mut values = vec![
         Value::Bytes(&row.key),
         Value::U64(row.stamp),
         Value::I64(row.a),
-        row.u.map_or(Value::Null, Value::U64),
+        row.u.into(),
         Value::Bytes(&row.t),
         Value::Bytes(&row.body),
-    ]
+    ];
+    values.extend(def.added.iter().map(|column| match row.stamp > column.after {
+        true => Value::U64(row.stamp),
+        false => column.default.into(),
+    }));
+    values
 }
 
 impl World {
