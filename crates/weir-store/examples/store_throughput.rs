@@ -34,7 +34,8 @@ fn measure(directory: &std::path::Path, compression: Compression, mib: usize) ->
             lsn += 1;
             let image =
                 |&page: &PageId| PageCopy::whole(page, Lsn(lsn), &pages[page.0 as usize - 1]);
-            let moved = store.write_batch(&mut batch.iter().map(image))?;
+            let images: Vec<_> = batch.iter().map(image).collect();
+            let moved = store.write_batch(&images)?;
             store.install(&moved, Lsn(lsn), Lsn(lsn));
             store.release(Lsn(lsn + 1));
         }

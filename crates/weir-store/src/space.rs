@@ -35,7 +35,8 @@ pub(crate) struct Space {
     words: Vec<u64>,
     /// Per group, an upper bound of its longest free run.
     longest: Vec<u16>,
-    /// A bit per unit, set from when it was given back to the file system until an image is stored there.
+    /// A bit per unit, set from when it was given back to the file system, or the device had no space for it, until an image
+    /// is stored there. What an earlier process has given back isn't known.
     holes: Vec<u64>,
     /// Places for whole pages: aligned runs of four units that are free and no holes.
     places: u64,
@@ -254,17 +255,20 @@ impl Space {
         false
     }
 
-    /// As [`Space::allocate_any`], but leaves whole places alone as long as there are smaller runs: for a file that can't
-    /// grow.
+    /// As [`Space::allocate_any`], but leaves holes alone as long as there is anything else, and whole places as long as there
+    /// are smaller runs: for a file that can't grow.
     pub fn allocate_tight(&mut self, counts: &[u8], out: &mut Vec<Extent>) -> bool {
         let before = out.len();
         let mut open: [Vec<usize>; UNITS_MAX as usize + 1] = Default::default();
         (before..counts.len()).rev().for_each(|i| open[usize::from(counts[i])].push(i));
         let mut placed: Vec<Option<Extent>> = vec![None; counts.len()];
-        for small in [true, false] {
+        for (in_holes, small) in [(false, true), (false, false), (true, true), (true, false)] {
             let mut at = 0;
             while open.iter().any(|same| !same.is_empty())
-                && let Some((start, len)) = self.next_run(at, self.units)
+                && let Some((start, len)) = match in_holes {
+                    false => self.next_run_but_holes(at, self.units),
+                    true => self.next_run(at, self.units),
+                }
             {
                 at = start + len;
                 if small && len >= u64::from(UNITS_MAX) {
@@ -330,6 +334,18 @@ impl Space {
         self.set_free(extent.start_unit, u64::from(extent.units));
     }
 
+    /// The device has no space where these were allocated: they are holes. Whether that is news of any.
+    pub fn found_holes(&mut self, extents: &[Extent]) -> bool {
+        let mut news = false;
+        for extent in extents {
+            for (word, mask) in masks(extent.start_unit, u64::from(extent.units)) {
+                news |= self.holes[word] & mask != mask;
+                self.holes[word] |= mask;
+            }
+        }
+        news
+    }
+
     /// The map names an extent that was allocated.
     pub fn install(&mut self, extent: Extent) {
         assert!(self.is_used(extent), "{extent:?} is named while free");
@@ -389,9 +405,7 @@ impl Space {
     /// The first run of used units in `from..end`: start and length.
     pub fn next_used(&self, from: u64, end: u64) -> Option<(u64, u64)> {
         let end = end.min(self.units);
-        let start = self.next_with(from, end, u64::MAX)?;
-        let stop = self.next_with(start, end, 0).unwrap_or(end);
-        Some((start, stop - start))
+        next_clear_run(from, end, |word| !self.words[word])
     }
 
     pub fn is_used(&self, extent: Extent) -> bool {
@@ -528,23 +542,12 @@ impl Space {
 
     /// The first free run in `from..end`: start and length.
     fn next_run(&self, from: u64, end: u64) -> Option<(u64, u64)> {
-        let start = self.next_with(from, end, 0)?;
-        let stop = self.next_with(start, end, u64::MAX).unwrap_or(end);
-        Some((start, stop - start))
+        next_clear_run(from, end, |word| self.words[word])
     }
 
-    /// The first unit in `from..end` whose bit, xor a bit of `flip`, is clear.
-    fn next_with(&self, from: u64, end: u64, flip: u64) -> Option<u64> {
-        let mut at = from;
-        while at < end {
-            let word = (self.words[(at / 64) as usize] ^ flip) >> (at % 64);
-            let ones = u64::from(word.trailing_ones());
-            if ones < 64 - at % 64 {
-                return Some(at + ones).filter(|&unit| unit < end);
-            }
-            at = (at / 64 + 1) * 64;
-        }
-        None
+    /// As [`Space::next_run`], of units that aren't holes.
+    fn next_run_but_holes(&self, from: u64, end: u64) -> Option<(u64, u64)> {
+        next_clear_run(from, end, |word| self.words[word] | self.holes[word])
     }
 
     fn bit(&self, unit: u64) -> bool {
@@ -605,11 +608,34 @@ impl Space {
                     first - 1
                 };
             }
-            let stop = self.next_with(inside, high, u64::MAX).unwrap_or(high);
+            let stop = next_clear(inside, high, |word| !self.words[word]).unwrap_or(high);
             let bound = &mut self.longest[group as usize];
             *bound = (*bound).max((stop - first) as u16);
         }
     }
+}
+
+/// The first bit in `from..end` that is clear in `words`.
+#[inline]
+fn next_clear(from: u64, end: u64, words: impl Fn(usize) -> u64) -> Option<u64> {
+    let mut at = from;
+    while at < end {
+        let word = words((at / 64) as usize) >> (at % 64);
+        let ones = u64::from(word.trailing_ones());
+        if ones < 64 - at % 64 {
+            return Some(at + ones).filter(|&bit| bit < end);
+        }
+        at = (at / 64 + 1) * 64;
+    }
+    None
+}
+
+/// The first run of bits in `from..end` that are clear in `words`: start and length.
+#[inline]
+fn next_clear_run(from: u64, end: u64, words: impl Fn(usize) -> u64) -> Option<(u64, u64)> {
+    let start = next_clear(from, end, &words)?;
+    let stop = next_clear(start, end, |word| !words(word)).unwrap_or(end);
+    Some((start, stop - start))
 }
 
 /// Word indexes and bit masks that cover a range of units.

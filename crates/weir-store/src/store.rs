@@ -111,7 +111,7 @@ pub(crate) struct MapIo {
 /// let store = Store::create(disk.clone(), StoreOptions::default(), &Control::default())?;
 /// let page = store.allocate_page();
 /// let bytes = vec![7; PAGE_SIZE];
-/// let moved = store.write_batch(&mut [PageCopy::whole(page, Lsn(90), &bytes)].into_iter())?;
+/// let moved = store.write_batch(&[PageCopy::whole(page, Lsn(90), &bytes)])?;
 /// // The record of `moved` goes into the log, here at LSN 100; then:
 /// store.install(&moved, Lsn(100), Lsn(100));
 /// // Once the log is durable past it, the old place is free and the map may be written.

@@ -14,6 +14,8 @@ use weir_page::{Lsn, PAGE_SIZE, PageId};
 
 /// Pages of the largest batch (128 MiB before compression).
 pub const BATCH_PAGES_MAX: usize = 8192;
+/// How often a batch is tried where the device has no space for it.
+const TRIES: u32 = 32;
 /// Bytes of the largest write.
 const SEGMENT: usize = 1 << 20;
 
@@ -107,12 +109,34 @@ impl Store {
     ///
     /// # Panics
     /// With more than [`BATCH_PAGES_MAX`] pages.
-    pub fn write_batch(
-        &self,
-        pages: &mut dyn Iterator<Item = PageCopy<'_>>,
-    ) -> Result<Vec<Relocation>> {
+    pub fn write_batch(&self, pages: &[PageCopy<'_>]) -> Result<Vec<Relocation>> {
         self.assert_recovered();
         self.check_poison()?;
+        if pages.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut needed = 0;
+        for _ in 0..TRIES {
+            let packing = self.pack(pages);
+            needed = packing.total_units();
+            let extents = self.allocate(&packing.units)?;
+            match self.write_packed(packing, &extents) {
+                Err(error) if error.kind() == ErrorKind::StorageFull => {
+                    if !self.found_no_space(&extents, &error) {
+                        break;
+                    }
+                }
+                Err(error) => return Err(self.poisoned(error)),
+                Ok(relocations) => {
+                    self.sync_batch()?;
+                    return Ok(relocations);
+                }
+            }
+        }
+        no_space(self.data.name(), needed)
+    }
+
+    fn pack(&self, pages: &[PageCopy<'_>]) -> Packing {
         let mut encoder = self
             .encoders
             .lock()
@@ -120,46 +144,58 @@ impl Store {
             .unwrap_or_else(|| Encoder::new(self.options.compression, self.database_id));
         let mut packing = Packing::default();
         for page in pages {
-            packing.add(&mut encoder, &self.buffers, &page);
+            packing.add(&mut encoder, &self.buffers, page);
         }
         self.encoders.lock().push(encoder);
-        if packing.pages.is_empty() {
-            return Ok(Vec::new());
-        }
-        let extents = self.allocate(&packing.units)?;
+        packing
+    }
+
+    /// Writes images where `extents` say.
+    fn write_packed(
+        &self,
+        packing: Packing,
+        extents: &[Extent],
+    ) -> std::result::Result<Vec<Relocation>, DiskError> {
         let relocations: Vec<Relocation> = packing
             .pages
             .iter()
-            .zip(&extents)
+            .zip(extents)
             .map(|(p, &extent)| Relocation { page: p.page, extent, page_lsn: p.lsn })
             .collect();
         let bytes = packing.total_units() * UNIT as u64;
-        let writes = packing.into_writes(&self.buffers, &extents);
+        let writes = packing.into_writes(&self.buffers, extents);
         let count = writes.len() as u64;
-        match self.data.run(writes) {
-            Ok(buffers) => self.buffers.keep(buffers),
-            Err(error) => return Err(self.write_failed(error, &extents, bytes)),
-        }
-        let written = Instant::now();
-        self.sync_data()?;
-        let sync_us = written.elapsed().as_micros() as u64;
-        self.counters.batch_sync_us.fetch_add(sync_us, Ordering::Relaxed);
-        self.counters.batches.fetch_add(1, Ordering::Relaxed);
+        self.buffers.keep(self.data.run(writes)?);
         self.counters.pages_written.fetch_add(extents.len() as u64, Ordering::Relaxed);
         self.counters.writes.fetch_add(count, Ordering::Relaxed);
         self.counters.page_bytes_out.fetch_add(bytes, Ordering::Relaxed);
         Ok(relocations)
     }
 
-    /// A full device can't take a write into a punched hole. Nothing refers to the places, so that
-    /// does no harm; any other failed write poisons.
-    fn write_failed(&self, error: DiskError, extents: &[Extent], needed: u64) -> StoreError {
-        if error.kind() != ErrorKind::StorageFull {
-            return self.poisoned(error);
-        }
-        self.give_back(extents);
-        self.let_go();
-        StoreError::NoSpace { needed, file: self.data.name().to_string() }
+    fn sync_batch(&self) -> Result<()> {
+        let written = Instant::now();
+        self.sync_data()?;
+        let sync_us = written.elapsed().as_micros() as u64;
+        self.counters.batch_sync_us.fetch_add(sync_us, Ordering::Relaxed);
+        self.counters.batches.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// A full device can't take a write into a punched hole. Nothing refers to the places, so that does no harm: they
+    /// are given back, and where the first write that failed was is a hole. Whether it is worth to try others.
+    fn found_no_space(&self, extents: &[Extent], error: &DiskError) -> bool {
+        self.short.store(true, Ordering::Relaxed);
+        let mut space = self.space.lock();
+        let is_news = error.offset.is_some_and(|offset| {
+            let end = offset + SEGMENT as u64;
+            let is_in_it = |extent: &&Extent| (offset..end).contains(&extent.offset());
+            let mut found: Vec<Extent> = extents.iter().filter(is_in_it).copied().collect();
+            found.sort_unstable();
+            let next_to = |a: &Extent, b: &Extent| a.end_unit() == b.start_unit;
+            found.chunk_by(next_to).next().is_some_and(|run| space.found_holes(run))
+        });
+        extents.iter().for_each(|&extent| space.give_back(extent));
+        space.let_go() || is_news
     }
 
     fn give_back(&self, extents: &[Extent]) {

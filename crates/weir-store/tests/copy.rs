@@ -20,7 +20,7 @@ fn pages(range: std::ops::Range<u32>) -> Vec<PageId> {
     range.map(PageId).collect()
 }
 
-/// A write into a punched hole finds no room where the file can't grow either: what is held for the copy is free then.
+/// A write into a punched hole finds no room where the file can't grow either: it takes what is held for the copy then.
 #[test]
 fn a_hole_that_a_full_device_can_not_fill_frees_what_is_held() {
     let disk = SimDisk::new(1);
@@ -36,8 +36,7 @@ fn a_hole_that_a_full_device_can_not_fill_frees_what_is_held() {
     toy.sync_log();
     assert!(toy.store.stats().held_units > 0);
     toy.store.check_held().unwrap();
-    let error = toy.write(&pages(1..100)).unwrap_err();
-    assert!(matches!(error, StoreError::NoSpace { .. }), "{error}");
+    toy.write(&pages(1..100)).unwrap();
     let error = toy.store.check_held().unwrap_err();
     assert!(matches!(error, StoreError::Reclaimed { .. }), "{error}");
     assert_eq!(toy.store.stats().held_units, 0);
@@ -120,8 +119,8 @@ fn images_that_are_about_to_be_given_up_when_a_copy_begins_stay_as_they_are() {
     let logged = toy.log.durable();
     let images = pages(1..900).into_iter().map(|page| (page, page_bytes(page, Lsn(1))));
     let images: Vec<_> = images.collect();
-    let mut copies = images.iter().map(|(page, bytes)| PageCopy::whole(*page, Lsn(1), bytes));
-    let moved = toy.store.write_batch(&mut copies).unwrap();
+    let copies = images.iter().map(|(page, bytes)| PageCopy::whole(*page, Lsn(1), bytes));
+    let moved = toy.store.write_batch(&copies.collect::<Vec<_>>()).unwrap();
     toy.store.hold_space();
     let copy = begin(&toy.store);
     toy.store.install(&moved, logged, logged);
@@ -233,8 +232,8 @@ fn the_data_file_is_not_cut_short_while_it_is_read() {
     let store = Store::create(watched(&watch), options(SEED), &Control::default()).unwrap();
     let written: Vec<_> =
         pages(1..1000).into_iter().map(|page| (page, page_bytes(page, Lsn(10)))).collect();
-    let mut images = written.iter().map(|(page, bytes)| PageCopy::whole(*page, Lsn(10), bytes));
-    let moved = store.write_batch(&mut images).unwrap();
+    let images = written.iter().map(|(page, bytes)| PageCopy::whole(*page, Lsn(10), bytes));
+    let moved = store.write_batch(&images.collect::<Vec<_>>()).unwrap();
     pages(1..1000).into_iter().for_each(|page| store.recover_allocated(page));
     store.install(&moved, Lsn(10), Lsn(10));
     pages(100..1000).into_iter().for_each(|page| store.free_page(page, Lsn(20), Lsn(20)));

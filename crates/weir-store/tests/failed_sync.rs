@@ -35,7 +35,7 @@ fn a_sync_that_fails_ends_the_batches_beside_it() {
     disk.inject(Fault::Io { on, at, times: Times::Once });
     let write = |page: PageId| {
         let bytes: Vec<u8> = (0..PAGE_SIZE).map(|n| (n * page.0 as usize) as u8).collect();
-        store.write_batch(&mut [PageCopy::whole(page, Lsn(90), &bytes)].into_iter())
+        store.write_batch(&[PageCopy::whole(page, Lsn(90), &bytes)])
     };
     let results = std::thread::scope(|scope| {
         let threads: Vec<_> = pages.iter().map(|&page| scope.spawn(move || write(page))).collect();

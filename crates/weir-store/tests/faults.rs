@@ -117,8 +117,7 @@ fn plain_store(disk: &SimDisk) -> Store {
 /// Writes and installs one page; returns the offset of its image.
 fn put(store: &Store, page: u32, lsn: u64) -> u64 {
     let bytes = page_bytes(PageId(page), Lsn(lsn));
-    let mut pages = [PageCopy::whole(PageId(page), Lsn(lsn), &bytes)].into_iter();
-    let moved = store.write_batch(&mut pages).unwrap();
+    let moved = store.write_batch(&[PageCopy::whole(PageId(page), Lsn(lsn), &bytes)]).unwrap();
     store.recover_allocated(PageId(page));
     store.install(&moved, Lsn(lsn), Lsn(lsn));
     moved[0].extent.offset()
@@ -340,8 +339,7 @@ fn overlapping_extents_and_a_short_file_are_found_by_recovery() {
     let disk = SimDisk::new(1);
     let store = plain_store(&disk);
     let bytes = page_bytes(PageId(1), Lsn(10));
-    let mut pages = [PageCopy::whole(PageId(1), Lsn(10), &bytes)].into_iter();
-    let mut moved = store.write_batch(&mut pages).unwrap()[0];
+    let mut moved = store.write_batch(&[PageCopy::whole(PageId(1), Lsn(10), &bytes)]).unwrap()[0];
     let open = || Store::open(Arc::new(disk.clone()), StoreOptions::default()).unwrap().0;
     let again = open();
     again.recover_relocation(&moved, Lsn(10));

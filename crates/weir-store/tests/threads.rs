@@ -28,8 +28,8 @@ fn writer(store: &Store, clock: &AtomicU64, number: u64) -> BTreeMap<PageId, Lsn
                 (page, lsn, page_bytes(page, lsn))
             })
             .collect();
-        let mut iter = images.iter().map(|(page, lsn, bytes)| PageCopy::whole(*page, *lsn, bytes));
-        let moved = store.write_batch(&mut iter).expect("the disk is good");
+        let copies = images.iter().map(|(page, lsn, bytes)| PageCopy::whole(*page, *lsn, bytes));
+        let moved = store.write_batch(&copies.collect::<Vec<_>>()).expect("the disk is good");
         let lsn = Lsn(clock.fetch_add(1, Ordering::SeqCst));
         store.install(&moved, lsn, lsn);
         model.extend(moved.iter().map(|r| (r.page, r.page_lsn)));

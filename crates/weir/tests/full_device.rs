@@ -602,6 +602,53 @@ fn new_pages_end_with_the_map_and_their_rollback_does() {
     assert_sound(&db, "after the rollback");
 }
 
+/// A start doesn't know of holes in the data file that an earlier process has punched: pages were written to them, again and
+/// again, where others had space.
+#[test]
+fn a_rollback_finds_what_isn_t_a_hole_after_a_start() {
+    for case in 0..8 {
+        let (disk, db, table) = open();
+        let big = db.create_table("big", Schema::raw(vec![], vec![]).unwrap()).unwrap();
+        let mut rng = fastrand::Rng::with_seed(case);
+        let mut body = [0; 1200];
+        // Rows of both tables all over the file, so that it can't be cut.
+        for ids in (0..Filling::ROWS).collect::<Vec<_>>().chunks(2000) {
+            for of_big in [false, true] {
+                let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+                for &id in ids {
+                    rng.fill(&mut body);
+                    match of_big {
+                        true => txn.insert_raw(&big, &id.to_be_bytes(), &body, &[]),
+                        false => txn.insert(&table, &[Value::U64(id), Value::Bytes(&[1; 300])]),
+                    }
+                    .unwrap();
+                }
+                txn.commit().unwrap();
+            }
+        }
+        db.checkpoint().unwrap();
+        let before = disk.used_bytes();
+        db.drop_table(&big).unwrap();
+        db.purge_all().unwrap();
+        db.checkpoint().unwrap();
+        [4, 5].into_iter().for_each(|step| db.background_step(step).unwrap());
+        let used = disk.used_bytes();
+        assert!(used + (4 << 20) < before, "{before} bytes, then {used}");
+        disk.set_capacity(Some(disk.used_bytes() + ((2 + case % 4) << 20)));
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        let mut update = updates_at_random(&table);
+        let refused = (0..100_000).find_map(|_| update(&mut txn).err());
+        assert!(refused.unwrap().is_no_space());
+        std::mem::forget((db, txn));
+        let disk = disk.crash(3);
+        disk.set_capacity(Some(disk.used_bytes()));
+        let db = Database::open_on(Arc::new(disk), options()).unwrap();
+        db.finish_recovery().unwrap_or_else(|error| panic!("case {case}: {error}"));
+        assert!(db.transactions().is_empty());
+        assert_sound(&db, &format!("case {case}"));
+    }
+}
+
 /// It was refused for ever before there was more space.
 #[test]
 fn a_database_that_ended_on_a_full_device_opens_there() {

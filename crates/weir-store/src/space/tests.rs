@@ -195,6 +195,32 @@ fn holes_are_no_places_until_they_are_filled() {
     assert_eq!(space.places(), 1024);
 }
 
+/// Where the device had no space it is looked for elsewhere, and only then there again.
+#[test]
+fn on_a_full_device_holes_are_filled_last() {
+    let mut space = Space::new(64);
+    let allocate = |space: &mut Space, count: usize| {
+        let mut out = Vec::new();
+        assert!(space.allocate_tight(&vec![4; count], &mut out));
+        let starts = out.iter().map(|extent| extent.start_unit).collect::<Vec<_>>();
+        (out, starts)
+    };
+    let (holes, starts) = allocate(&mut space, 6);
+    assert_eq!(starts, [0, 4, 8, 12, 16, 20]);
+    assert!(space.found_holes(&holes[1..3]) && !space.found_holes(&holes[2..3]));
+    holes.iter().for_each(|extent| space.give_back(*extent));
+    assert_eq!(space.places(), 14);
+    let (rest, starts) = allocate(&mut space, 14);
+    assert_eq!((starts[..3].to_vec(), space.places()), (vec![0, 12, 16], 0));
+    let (filled, starts) = allocate(&mut space, 2);
+    assert_eq!((starts, space.used()), (vec![4, 8], 64));
+    let all = [rest, filled].concat();
+    all.iter().for_each(|extent| space.install(*extent));
+    all.iter().for_each(|extent| space.give_up(*extent, Lsn(1)));
+    space.release(Lsn(2));
+    assert_eq!(space.places(), 16);
+}
+
 #[test]
 fn rewriting_everything_moves_it_off_the_tail() {
     let mut space = Space::new(0);

@@ -179,8 +179,8 @@ impl Toy {
                 (page, lsn, page_bytes(page, lsn))
             })
             .collect();
-        let mut iter = images.iter().map(|(page, lsn, bytes)| PageCopy::whole(*page, *lsn, bytes));
-        let moved = self.store.write_batch(&mut iter)?;
+        let copies = images.iter().map(|(page, lsn, bytes)| PageCopy::whole(*page, *lsn, bytes));
+        let moved = self.store.write_batch(&copies.collect::<Vec<_>>())?;
         self.log_moves(&moved);
         Ok(())
     }

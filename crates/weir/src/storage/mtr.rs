@@ -550,8 +550,8 @@ pub(super) mod tests {
         let frame = storage.pool.find(&storage.store, page).unwrap();
         let guard = Lsn(storage.pool.frame(frame).rec_lsn.load(Ordering::Relaxed));
         storage.copy_page(frame, &mut copied, &mut bytes);
-        let mut batch = copied.iter().map(|c| c.to_store(&bytes));
-        let moved = storage.store.write_batch(&mut batch).unwrap();
+        let batch: Vec<_> = copied.iter().map(|c| c.to_store(&bytes)).collect();
+        let moved = storage.store.write_batch(&batch).unwrap();
         // Somebody has logged the page's end, and not dropped it from memory yet.
         let mut mtr = storage.mtr(Need::log(256)).unwrap();
         mtr.latch(page).unwrap();

@@ -16,8 +16,8 @@
 //! counted for them; then whoever wants a new page is told that there is no space. Rollback is never
 //! refused, purge and commit make no new pages, and what deletes ([`super::to_make_room`]) may use half of the reserve.
 //!
-//! What is not had beforehand: the space of holes that an earlier process has punched, and what pages grow by beyond
-//! the mean. Where a rollback lacks that, it ends once there is space.
+//! What is not had beforehand: the space of holes that an earlier process has punched, which count as free places until a write
+//! to them fails, and what pages grow by beyond the mean. Where a rollback lacks that, it ends once there is space.
 
 use super::{Fault, Storage, dirty, reserve, write};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};

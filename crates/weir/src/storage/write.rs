@@ -144,8 +144,8 @@ impl Storage {
             list.guard(guard);
             copied.iter().for_each(|c| list.unguard(c.rec_lsn));
         }
-        let mut batch = copied.iter().map(|c| c.to_store(bytes));
-        match self.store.write_batch(&mut batch) {
+        let batch: Vec<_> = copied.iter().map(|c| c.to_store(bytes)).collect();
+        match self.store.write_batch(&batch) {
             Ok(moved) => self.relocate(space, &copied, &moved, guard),
             Err(error) => {
                 self.put_back(&copied);
