@@ -4,10 +4,10 @@ use super::error::{Result, inconsistent};
 use super::lock::{Lock, Wait};
 use super::scan::{RawEntry, RawScan, Reads, tree_of};
 use super::transaction::Transaction;
-use crate::key::KeyRange;
+use crate::key::{KeyRange, after_prefix, encode_key};
 use crate::row::{RowError, RowRef, primary_key_of_entry};
 use crate::schema::{KeyOf, Schema};
-use crate::txn::Range;
+use crate::txn::{Direction, Range};
 use crate::value::Value;
 use std::fmt;
 use std::ops::Bound;
@@ -63,12 +63,60 @@ impl<'a> Bounds<'a> {
 /// A running scan. The transaction can be used through [`Cursor::transaction`] meanwhile. Of others, a scan that doesn't lock
 /// sees what its statement saw at the start. What the transaction itself changes ahead of the scan, the scan may come to: a loop
 /// that moves rows ahead, or inserts there, may not end. Taken back to a savepoint meanwhile, the transaction finds what is there then.
+///
+/// A cursor stands at the row that it gave last, or between two rows: before all of them at first, behind all of them once
+/// [`Cursor::next`] has given none, where [`Cursor::seek`] has put it. "Before" and "behind" are in the scan's direction. The place is
+/// one in the order of keys: it stays where it is if the row there is deleted, or others are inserted around it.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// use weir::{Bounds, Database, Direction, IndexRef, Isolation, Options};
+/// # use weir::{Schema, Type, Value};
+/// # let db = Database::open(dir.path(), Options::default().memory_bytes(8 << 20))?;
+/// # let schema = Schema::builder().column("year", Type::I64).primary_key(&["year"]).build()?;
+/// # let years = db.create_table("years", schema)?;
+/// # let mut txn = db.begin(Isolation::RepeatableRead)?;
+/// # for year in [1815, 1843, 1852] {
+/// #     txn.insert(&years, &[Value::I64(year)])?;
+/// # }
+/// let mut rows = txn.scan(&years, IndexRef::Primary, Bounds::all(), Direction::Forward)?;
+/// rows.seek(&[1840.into()])?;
+/// assert_eq!(rows.next()?.expect("1843").get(0)?.as_i64(), Some(1843));
+/// assert_eq!(rows.prev()?.expect("1815").get(0)?.as_i64(), Some(1815));
+/// assert!(rows.prev()?.is_none());
+/// assert_eq!(rows.next()?.expect("1815").get(0)?.as_i64(), Some(1815));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Cursor<'t> {
     transaction: &'t mut Transaction,
     scan: RawScan,
     keys_only: bool,
+    /// Which way [`Cursor::next`] goes.
+    direction: Direction,
+    /// The bounds.
+    range: Range,
+    place: Place,
+    /// The key that the place tells of.
+    at: Vec<u8>,
+    /// Which way the scan goes on from the place; `None` after a seek, and at the end.
+    going: Option<Direction>,
     key: Vec<u8>,
     value: Vec<u8>,
+}
+
+/// Where a cursor stands, in ascending order of keys.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    /// Below all of the bounds.
+    Low,
+    /// Above all of them.
+    High,
+    /// At the entry that the scan gave last.
+    Last,
+    /// At the key [`Cursor::at`]. Of several rows that a unique index has there in turn, at all.
+    Key,
+    /// Between the keys below [`Cursor::at`] and those from there on.
+    Between,
 }
 
 impl fmt::Debug for Cursor<'_> {
@@ -78,38 +126,149 @@ impl fmt::Debug for Cursor<'_> {
 }
 
 impl<'t> Cursor<'t> {
-    pub(super) fn new(transaction: &'t mut Transaction, scan: RawScan, keys_only: bool) -> Self {
-        Cursor { transaction, scan, keys_only, key: Vec::new(), value: Vec::new() }
+    pub(super) fn new(
+        transaction: &'t mut Transaction,
+        scan: RawScan,
+        range: Range,
+        direction: Direction,
+        keys_only: bool,
+    ) -> Self {
+        let place = match direction {
+            Direction::Forward => Place::Low,
+            Direction::Backward => Place::High,
+        };
+        let (going, [at, key, value]) = (Some(direction), [const { Vec::new() }; 3]);
+        Cursor { transaction, scan, keys_only, direction, range, place, at, going, key, value }
     }
 
     /// The next row; it lives until the next call.
     ///
     /// # Errors
-    /// Storage errors; lock errors where it locks. All but a deadlock leave the scan where it is.
+    /// Storage errors; lock errors where it locks. All but a deadlock leave the cursor where it is.
     #[expect(clippy::should_implement_trait, reason = "rows borrow from the cursor")]
     // So that a row is made where the caller has it: to move one that has just been written costs more than to read it.
     #[inline(always)]
     pub fn next(&mut self) -> Result<Option<RowRef<'_>>> {
-        while self.scan.advance(self.transaction)? {
-            let of = self.scan.of();
-            if let KeyOf::Index(n) = of {
-                let stands_alone = self.keys_only && self.scan.last().current;
-                if !stands_alone && !self.find_row_in_turn(n)? {
-                    continue;
-                }
-            }
-            let schema = self.scan.def().schema();
-            return Ok(Some(match of {
-                KeyOf::Index(_) if !self.keys_only => {
-                    RowRef::primary(schema, &self.key, &self.value)
-                }
-                _ => {
-                    let entry = self.scan.last();
-                    RowRef::new(schema, of, entry.key, entry.value)
-                }
-            }));
+        let is_there = self.go(self.direction)?;
+        Ok(is_there.then(|| self.row()))
+    }
+
+    /// The row before the one that was given last, by either call: after `next` gave a row, `prev` doesn't give that row but the one
+    /// before it, and `next` then gives the first one again. Once `next` has given `None`, `prev` gives the last row within the bounds;
+    /// once `prev` has given `None`, which it does at first, too, `next` gives the first. After [`Cursor::seek`] it gives the last row before that place.
+    ///
+    /// A change of way reads anew: rows that the transaction has inserted since are given, those that it has deleted are not. That costs as much
+    /// as a new scan. After an error the cursor stands where it stood before: at the row that it gave last, for example.
+    ///
+    /// # Errors
+    /// As [`Cursor::next`].
+    #[inline(always)]
+    pub fn prev(&mut self) -> Result<Option<RowRef<'_>>> {
+        let is_there = self.go(self.direction.opposite())?;
+        Ok(is_there.then(|| self.row()))
+    }
+
+    /// Goes to the place before the first row, in the scan's direction, whose first columns are at these values or behind them:
+    /// [`Cursor::next`] gives that row, [`Cursor::prev`] the last one before it. Both stay within the bounds: if the place isn't, the cursor
+    /// goes before or behind all rows. `values`: of the first columns of the index, as for [`Bounds`]. What the transaction has changed meanwhile is read anew.
+    ///
+    /// # Errors
+    /// [`Error::Row`](super::Error::Row), for values that the columns can't have, or more than there are columns. The cursor is where it was.
+    pub fn seek(&mut self, values: &[Value<'_>]) -> Result<()> {
+        let mut key = Vec::new();
+        encode_key(self.scan.def().schema(), self.scan.of(), values, &mut key)?;
+        let place = match self.direction {
+            Direction::Forward => Some(key),
+            Direction::Backward => after_prefix(key),
+        };
+        (self.place, self.at) = match place {
+            Some(key) => (Place::Between, key),
+            None => (Place::High, Vec::new()),
+        };
+        self.going = None;
+        Ok(())
+    }
+
+    /// Goes on to the next row that way; `false` at the end.
+    #[inline(always)]
+    fn go(&mut self, way: Direction) -> Result<bool> {
+        // Of what has been copied nothing can fail, and the place need not be kept.
+        let is_row = self.keys_only || self.scan.of() == KeyOf::Primary;
+        if is_row && self.going == Some(way) && self.scan.take_one(self.transaction)? {
+            self.place = Place::Last;
+            return Ok(true);
         }
-        Ok(None)
+        self.go_by_steps(way)
+    }
+
+    #[inline(never)]
+    fn go_by_steps(&mut self, way: Direction) -> Result<bool> {
+        if matches!(self.place, Place::Last) {
+            self.at.clear();
+            self.at.extend_from_slice(self.scan.last().key);
+            self.place = Place::Key;
+        }
+        if self.going != Some(way) {
+            self.scan.begin_anew(self.transaction, self.rest(way), way)?;
+            self.going = Some(way);
+        }
+        if self.find_next()? {
+            self.place = Place::Last;
+            return Ok(true);
+        }
+        self.place = match way {
+            Direction::Forward => Place::High,
+            Direction::Backward => Place::Low,
+        };
+        // It stays there, whatever is inserted before it, or comes back by a rollback to a savepoint.
+        self.going = None;
+        Ok(false)
+    }
+
+    /// What of the bounds lies behind the place.
+    fn rest(&self, way: Direction) -> Range {
+        let Range { low, high } = self.range.clone();
+        match (self.place, way) {
+            (Place::Last, _) => unreachable!("the key has been kept"),
+            (Place::Low, Direction::Forward) | (Place::High, Direction::Backward) => {
+                Range { low, high }
+            }
+            (Place::Low, Direction::Backward) | (Place::High, Direction::Forward) => {
+                Range { low: Vec::new(), high: Some(Vec::new()) }
+            }
+            (Place::Key, Direction::Forward) => Range { low: [&self.at[..], &[0]].concat(), high },
+            (Place::Between, Direction::Forward) => Range { low: low.max(self.at.clone()), high },
+            (Place::Key | Place::Between, Direction::Backward) => {
+                let at = self.at.clone();
+                Range { low, high: Some(high.map_or(at.clone(), |high| high.min(at))) }
+            }
+        }
+    }
+
+    /// The row at hand.
+    #[inline(always)]
+    fn row(&self) -> RowRef<'_> {
+        let schema = self.scan.def().schema();
+        match self.scan.of() {
+            KeyOf::Index(_) if !self.keys_only => RowRef::primary(schema, &self.key, &self.value),
+            of => {
+                let entry = self.scan.last();
+                RowRef::new(schema, of, entry.key, entry.value)
+            }
+        }
+    }
+
+    /// Has the scan come to the next row; `false` at the end.
+    #[inline]
+    fn find_next(&mut self) -> Result<bool> {
+        while self.scan.advance(self.transaction)? {
+            let KeyOf::Index(n) = self.scan.of() else { return Ok(true) };
+            let stands_alone = self.keys_only && self.scan.last().current;
+            if stands_alone || self.find_row_in_turn(n)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Reads the row of the entry at hand. `false`: the row is passed over, or has another entry by now:

@@ -224,20 +224,57 @@ impl RawScan {
     /// As [`RawScan::next`].
     #[inline(always)]
     pub(super) fn advance(&mut self, txn: &mut Transaction) -> Result<bool> {
-        txn.check_running()?;
-        if txn.serial != self.serial {
-            return Err(Error::Ended);
+        if self.take_one(txn)? {
+            return Ok(true);
         }
         if txn.rollbacks.made() != self.rollbacks {
             self.read_anew(txn);
         }
+        self.advance_by_steps(txn)
+    }
+
+    /// Goes on to the next entry if it has been copied and stands for itself; whether it does. If not, the entry at hand stays.
+    ///
+    /// # Errors
+    /// [`Error::Ended`], [`Error::Prepared`].
+    #[inline(always)]
+    pub(super) fn take_one(&mut self, txn: &Transaction) -> Result<bool> {
+        self.check(txn)?;
+        let is_as_copied = txn.rollbacks.made() == self.rollbacks;
         let is_view = matches!(self.begin.reads, Reads::View(_));
         // What has been copied comes next, unless something of a stem is left.
-        if is_view && self.stem.is_none() && self.scan.take_one(PLAIN) {
-            self.looked_up = false;
-            return Ok(true);
+        let is_next = is_view && is_as_copied && self.stem.is_none();
+        let taken = is_next && self.scan.take_one(PLAIN);
+        self.looked_up &= !taken;
+        Ok(taken)
+    }
+
+    /// Fails unless the transaction is the one that began the scan, and takes statements.
+    #[inline(always)]
+    fn check(&self, txn: &Transaction) -> Result<()> {
+        txn.check_running()?;
+        if txn.serial == self.serial { Ok(()) } else { Err(Error::Ended) }
+    }
+
+    /// Goes on with another range, or the other way, in which it sees of others what it saw before, and what `txn`, the
+    /// transaction that began it, has changed since.
+    ///
+    /// # Errors
+    /// [`Error::Ended`], [`Error::Prepared`]. The scan is where it was.
+    pub(super) fn begin_anew(
+        &mut self,
+        txn: &mut Transaction,
+        range: Range,
+        direction: Direction,
+    ) -> Result<()> {
+        self.check(txn)?;
+        if let Reads::View(view) = &mut self.begin.reads {
+            // It may have had no number when the scan began.
+            view.own = txn.txn()?.id();
         }
-        self.advance_by_steps(txn)
+        let (begin, held) = (self.begin.clone(), self.held.take());
+        *self = RawScan::new(txn, begin, range, direction, held);
+        Ok(())
     }
 
     /// The transaction has been taken back to a savepoint: what was read ahead may be no more, and other things be there again.
@@ -402,8 +439,10 @@ impl RawScan {
                 // All of the stem has been read, and perhaps what comes behind it. In its tree the whole key
                 // stands for nothing: the scan came to the stem by the entry that it gave last.
                 stem.read_anew_behind(key, self.begin.reads);
-                let stored = self.scan.last().key.to_vec();
-                self.scan.behind(&stored);
+                // After a rollback to a savepoint what comes behind that is read anew in any case.
+                if let Some(stored) = self.scan.given().map(<[u8]>::to_vec) {
+                    self.scan.behind(&stored);
+                }
             }
         }
     }

@@ -532,7 +532,7 @@ impl Transaction {
         if lock == Lock::None {
             self.renew_snapshot()?;
         }
-        let scan = self.begin_scan(table, def, of, range, direction, lock)?;
-        Ok(Cursor::new(self, scan, keys_only))
+        let scan = self.begin_scan(table, def, of, range.clone(), direction, lock)?;
+        Ok(Cursor::new(self, scan, range, direction, keys_only))
     }
 }

@@ -201,6 +201,14 @@ impl MergedScan {
         self.staged.as_ref().expect("the entry was staged").scan.last()
     }
 
+    /// Key of the entry that was given last, unless what lies behind it is to be read anew already.
+    pub fn given(&self) -> Option<&[u8]> {
+        match &self.staged {
+            Some(staged) if self.last_is_staged => staged.scan.given(),
+            _ => self.main.given(),
+        }
+    }
+
     #[cold]
     #[inline(never)]
     fn next_of_two(&mut self, look: Look) -> Result<Option<Row<'_>>, ScanStop> {

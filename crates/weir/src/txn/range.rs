@@ -13,6 +13,15 @@ pub enum Direction {
 }
 
 impl Direction {
+    /// The other one.
+    #[inline]
+    pub fn opposite(self) -> Direction {
+        match self {
+            Direction::Forward => Direction::Backward,
+            Direction::Backward => Direction::Forward,
+        }
+    }
+
     /// How two keys follow one another.
     #[inline]
     pub fn order(self, one: &[u8], other: &[u8]) -> Ordering {
