@@ -328,6 +328,14 @@ impl<'t> Cursor<'t> {
         Ok(found)
     }
 
+    /// Key and value of the row at hand, as they are stored; not of a scan of keys alone.
+    pub(super) fn stored_row(&self) -> (&[u8], &[u8]) {
+        match self.scan.of() {
+            KeyOf::Index(_) => (&self.key, &self.value),
+            KeyOf::Primary => (self.scan.last().key, self.scan.last().value),
+        }
+    }
+
     /// The entry at hand, as its tree has it.
     pub(super) fn entry(&self) -> RawEntry<'_> {
         self.scan.last()

@@ -17,6 +17,7 @@ mod check;
 mod columns;
 mod cursor;
 mod ddl;
+mod delete_range;
 mod error;
 mod indexes;
 mod lock;

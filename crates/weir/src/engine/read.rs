@@ -191,6 +191,17 @@ impl Transaction {
         Ok(())
     }
 
+    /// Whether the last locking read took the lock of this row, which wasn't held before.
+    pub(super) fn took_lock(&mut self, tree: Tree, key: &[u8]) -> Result<bool> {
+        Ok(self.txn()?.took_lock(tree, &short_form(key)))
+    }
+
+    /// Gives up the lock of a row that has been written since it was taken: that holds the row.
+    pub(super) fn release_written(&mut self, tree: Tree, key: &[u8]) -> Result<()> {
+        self.txn()?.release_written(tree, &short_form(key));
+        Ok(())
+    }
+
     /// Begins a scan of a table that it has entered.
     pub(super) fn begin_scan(
         &mut self,

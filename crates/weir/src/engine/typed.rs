@@ -56,7 +56,7 @@ impl Entries {
 
 /// Keys and values of many rows and of their index entries, end to end.
 #[derive(Default)]
-struct EncodedRows {
+pub(super) struct EncodedRows {
     bytes: Vec<u8>,
     /// Ends of keys and values, in turn: of a row, then of its entries.
     ends: Vec<usize>,
@@ -79,8 +79,28 @@ impl EncodedRows {
         Ok(())
     }
 
+    /// Adds a stored row and its entries, which are to be deleted: their keys alone.
+    pub fn push_stored(&mut self, def: &TableDef, key: &[u8], value: &[u8]) -> Result<()> {
+        let EncodedRows { bytes, ends } = self;
+        let row = RowRef::primary(def.schema(), key, value);
+        bytes.extend_from_slice(key);
+        ends.extend([bytes.len(); 2]);
+        let mut of_entry = Vec::new();
+        for index in 0..def.indexes.len() {
+            row.index_entry(index, bytes, &mut of_entry)?;
+            of_entry.clear();
+            ends.extend([bytes.len(); 2]);
+        }
+        Ok(())
+    }
+
+    /// How many they take.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// The rows, and the entries by index.
-    fn pairs(&self, indexes: usize) -> (Vec<Pair<'_>>, Vec<(usize, Vec<Pair<'_>>)>) {
+    pub fn pairs(&self, indexes: usize) -> (Vec<Pair<'_>>, Vec<(usize, Vec<Pair<'_>>)>) {
         let mut rows = Vec::new();
         let mut entries: Vec<_> = (0..indexes).map(|index| (index, Vec::new())).collect();
         let mut start = 0;
@@ -134,7 +154,7 @@ impl Transaction {
         typed(&def, table).map(|()| def)
     }
 
-    fn enter_typed_to_write(&mut self, table: &Table) -> Result<Arc<TableDef>> {
+    pub(super) fn enter_typed_to_write(&mut self, table: &Table) -> Result<Arc<TableDef>> {
         let def = self.enter_to_write(table)?;
         typed(&def, table).map(|()| def)
     }

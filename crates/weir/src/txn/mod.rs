@@ -487,11 +487,23 @@ impl Txn {
     /// Gives up the lock that the last locking read took, if it is this one. A row that was locked before that
     /// read, or written, stays held.
     pub fn unlock(&mut self, tree: Tree, key: &[u8]) {
-        let newest = &mut self.newest_lock;
-        if newest.is_held && newest.tree == tree.id && newest.key == key {
-            newest.is_held = false;
+        if self.took_lock(tree, key) {
+            self.newest_lock.is_held = false;
             self.shared.locks.release(self.id, tree.id, key);
         }
+    }
+
+    /// Whether the last locking read took this lock, which wasn't held before.
+    pub fn took_lock(&self, tree: Tree, key: &[u8]) -> bool {
+        let newest = &self.newest_lock;
+        newest.is_held && newest.tree == tree.id && newest.key == key
+    }
+
+    /// Gives up a lock that a locking read took, as [`Txn::took_lock`] said then, of a row that has been written since: that holds
+    /// the row as long as it isn't taken back.
+    pub fn release_written(&mut self, tree: Tree, key: &[u8]) {
+        self.newest_lock.is_held &= !self.took_lock(tree, key);
+        self.shared.locks.release(self.id, tree.id, key);
     }
 
     /// Ends its waits from another thread: those for locks, and what statements wait for otherwise that are
