@@ -94,27 +94,11 @@ fn work(db: &Database, accounts: &Table, thread: u64) -> Result<()> {
         let (from, to) = ((thread * 31 + n * 7) % ACCOUNTS, (thread * 17 + n * 3) % ACCOUNTS);
         let cents = 1 + (n % 7) as i64;
         if from != to {
-            retried(db, |txn| transfer(txn, accounts, from, to, cents))?;
+            // Whoever is rolled back for a deadlock, for example, begins again.
+            db.run(Isolation::RepeatableRead, |txn| transfer(txn, accounts, from, to, cents))?;
         }
     }
     Ok(())
-}
-
-/// Runs `body` in a transaction until it commits. Whoever is rolled back for a deadlock, has waited for too long, or meets an
-/// index or a table that is newer than its snapshot, begins again.
-fn retried<T>(db: &Database, body: impl Fn(&mut Transaction) -> Result<T>) -> Result<T> {
-    loop {
-        let mut txn = db.begin(Isolation::RepeatableRead)?;
-        match body(&mut txn) {
-            Ok(value) => {
-                txn.commit()?;
-                return Ok(value);
-            }
-            // Dropped, a transaction is rolled back.
-            Err(error) if error.is_retryable() => {}
-            Err(error) => return Err(error),
-        }
-    }
 }
 
 fn transfer(txn: &mut Transaction, accounts: &Table, from: u64, to: u64, cents: i64) -> Result<()> {

@@ -45,8 +45,8 @@ pub mod value;
 pub use engine::{
     Alteration, Backup, BackupProgress, Bounds, Changes, Committed, Compacted, Cursor, Database,
     Entry, EntryOf, EntryOfOne, Error, IndexFigures, IndexRef, Isolation, Lock, MAX_XID, Options,
-    Patience, RawBatch, RawEntry, RawPlace, RawRange, RawScan, Reorganized, Result, Savepoint,
-    Shutdown, SnapshotInfo, Status, Table, TableChange, Transaction, TransactionInfo,
+    Patience, RawBatch, RawEntry, RawPlace, RawRange, RawScan, Reorganized, Result, RunError,
+    Savepoint, Shutdown, SnapshotInfo, Status, Table, TableChange, Transaction, TransactionInfo,
     TransactionState, Wait,
 };
 pub use key::long::{SHORT_FORM_BYTES_MAX, short_form};

@@ -206,28 +206,7 @@ pub enum Error {
 impl Error {
     /// Whether the transaction may succeed if it is begun again as it is: others were in its way, or made what it reads only after
     /// its snapshot. It has ended after a deadlock; otherwise it goes on, and is to be rolled back first.
-    ///
-    /// ```
-    /// # let dir = tempfile::tempdir()?;
-    /// # use weir::{Database, Isolation, Options, Result, Schema, Transaction, Type, Value};
-    /// /// Runs `body` in a transaction until it commits.
-    /// fn retried<T>(db: &Database, body: impl Fn(&mut Transaction) -> Result<T>) -> Result<T> {
-    ///     loop {
-    ///         let mut txn = db.begin(Isolation::RepeatableRead)?;
-    ///         match body(&mut txn) {
-    ///             Ok(value) => return txn.commit().map(|()| value),
-    ///             // Dropped, the transaction is rolled back.
-    ///             Err(error) if error.is_retryable() => {}
-    ///             Err(error) => return Err(error),
-    ///         }
-    ///     }
-    /// }
-    /// # let db = Database::open(dir.path(), Options::default().memory_bytes(8 << 20))?;
-    /// # let schema = Schema::builder().column("id", Type::U64).primary_key(&["id"]).build()?;
-    /// # let table = db.create_table("numbers", schema)?;
-    /// retried(&db, |txn| txn.insert(&table, &[Value::U64(1)]))?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
+    /// [`Database::run`](super::Database::run) does both.
     pub fn is_retryable(&self) -> bool {
         matches!(
             self,
