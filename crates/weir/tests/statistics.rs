@@ -3,13 +3,13 @@
 
 mod common;
 
-use common::{Watchdog, options};
+use common::{Watchdog, items, options, values};
 use fastrand::Rng;
 use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::time::Duration;
 use weir::{
-    Database, Durability, Entry, Error, Isolation, KeyOf, Lock, RawIndex, RawRange, Schema, Table,
-    TransactionState, Wait,
+    Bounds, Database, Durability, Entry, Error, IndexRef, Isolation, KeyOf, Lock, RawIndex,
+    RawRange, Schema, Table, TransactionState, Value, Wait,
 };
 
 fn open(dir: &std::path::Path) -> Database {
@@ -202,4 +202,34 @@ fn running_transactions_are_listed() {
     assert!(listed[0].age < Duration::from_secs(3600));
     db.rollback_prepared(b"xid", Durability::Write).unwrap();
     assert!(db.transactions().is_empty());
+}
+
+#[test]
+fn bounds_of_a_typed_table_are_estimated_by_any_of_its_indexes() {
+    const ROWS: u64 = 20_000;
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = db.create_table("items", items()).unwrap();
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    for id in 0..ROWS {
+        let item = ((id % 10) as i64, format!("{id:08}"), vec![1; 40]);
+        txn.insert(&table, &values(id, &item)).unwrap();
+    }
+    txn.commit().unwrap();
+    let (low, high) = ([Value::U64(5000)], [Value::U64(15_000)]);
+    let half = Bounds::new(Included(&low), Excluded(&high));
+    let estimate =
+        |index: IndexRef<'_>, bounds: Bounds<'_>| db.estimate_bounds(&table, index, bounds);
+    within(estimate(IndexRef::Primary, half).unwrap(), 10_000, 20, "ids");
+    let third = [Value::I64(3)];
+    within(estimate("by_a".into(), Bounds::prefix(&third)).unwrap(), 2000, 50, "by_a");
+    let text = [Value::Text("00000007")];
+    assert_eq!(estimate("by_b".into(), Bounds::new(Unbounded, Excluded(&text))).unwrap(), 7);
+    assert_eq!(estimate("by_b".into(), Bounds::new(Excluded(&text), Excluded(&text))).unwrap(), 0);
+
+    assert!(matches!(estimate("none".into(), Bounds::all()), Err(Error::NoSuchIndex { .. })));
+    assert!(matches!(estimate("by_a".into(), Bounds::prefix(&text)), Err(Error::Row(_))));
+    let raw = filled(&db, 1);
+    let of_raw = db.estimate_bounds(&raw, IndexRef::Primary, Bounds::all());
+    assert!(matches!(of_raw, Err(Error::NotTyped(_))), "{of_raw:?}");
 }

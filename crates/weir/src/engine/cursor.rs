@@ -1,8 +1,10 @@
 //! Ordered reads of a table.
 
-use super::error::{Result, inconsistent};
+use super::catalog::TableDef;
+use super::error::{Error, Result, inconsistent};
 use super::lock::{Lock, Wait};
 use super::scan::{RawEntry, RawScan, Reads, tree_of};
+use super::table::Table;
 use super::transaction::Transaction;
 use crate::key::{KeyRange, after_prefix, encode_key};
 use crate::row::{RowError, RowRef, primary_key_of_entry};
@@ -19,6 +21,15 @@ pub enum IndexRef<'a> {
     Primary,
     /// The secondary index of that name.
     Named(&'a str),
+}
+
+impl IndexRef<'_> {
+    /// Which of a typed table's keys it goes by.
+    pub(super) fn resolve(self, table: &Table, def: &TableDef) -> Result<KeyOf> {
+        let IndexRef::Named(name) = self else { return Ok(KeyOf::Primary) };
+        let no_such = || Error::NoSuchIndex { table: table.name(), index: name.to_string() };
+        def.layout.index_index(name).map(KeyOf::Index).ok_or_else(no_such)
+    }
 }
 
 impl<'a> From<&'a str> for IndexRef<'a> {
@@ -173,7 +184,7 @@ impl<'t> Cursor<'t> {
     /// goes before or behind all rows. `values`: of the first columns of the index, as for [`Bounds`]. What the transaction has changed meanwhile is read anew.
     ///
     /// # Errors
-    /// [`Error::Row`](super::Error::Row), for values that the columns can't have, or more than there are columns. The cursor is where it was.
+    /// [`Error::Row`], for values that the columns can't have, or more than there are columns. The cursor is where it was.
     pub fn seek(&mut self, values: &[Value<'_>]) -> Result<()> {
         let mut key = Vec::new();
         encode_key(self.scan.def().schema(), self.scan.of(), values, &mut key)?;

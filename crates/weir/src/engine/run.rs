@@ -4,6 +4,7 @@ use super::Database;
 use super::error::Error;
 use super::transaction::{Isolation, Transaction};
 use std::time::Duration;
+use weir_os::Blocked;
 
 /// How often a transaction is begun, at most.
 const TRIES: u32 = 10;
@@ -72,6 +73,7 @@ impl Database {
                 Err(error) if !error.is_retryable() || tries == TRIES => return Err(error),
                 Err(_) => drop(txn),
             }
+            let _blocked = Blocked::begin();
             std::thread::sleep(FIRST_PAUSE.mul_f64(fastrand::f64()) * (1 << (tries - 1)));
             tries += 1;
         }

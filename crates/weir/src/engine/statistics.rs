@@ -5,12 +5,15 @@
 
 use super::Database;
 use super::catalog::TableDef;
+use super::cursor::{Bounds, IndexRef};
 use super::error::{Error, Result};
 use super::scan::{RawRange, tree_of};
 use super::stem::stored_range;
 use super::table::{Table, Use, WaitLimit};
+use super::typed::typed;
 use crate::schema::KeyOf;
 use crate::tree::Tree;
+use crate::txn::Range;
 use weir_page::PAGE_SIZE;
 
 /// Leaves that are looked at to judge a tree.
@@ -59,17 +62,60 @@ impl Database {
     /// [`Error::NoSuchIndex`], [`Error::NoSuchTable`]; storage errors.
     pub fn estimate_range(&self, table: &Table, of: KeyOf, range: RawRange<'_>) -> Result<u64> {
         let used = self.used(table)?;
-        let mut range = range.to_range();
+        self.estimate_between(table, &used.def, of, range.to_range())
+    }
+
+    fn estimate_between(
+        &self,
+        table: &Table,
+        def: &TableDef,
+        of: KeyOf,
+        mut range: Range,
+    ) -> Result<u64> {
         stored_range(&mut range);
         if range.high.as_ref().is_some_and(|high| *high <= range.low) {
             return Ok(0);
         }
         let mut entries = 0;
-        for tree in trees(table, &used.def, of)? {
+        for tree in trees(table, def, of)? {
             let s = &self.0.shared.storage;
             entries += tree.estimate_between(s, &range.low, range.high.as_deref())?;
         }
         Ok(entries.max(0) as u64)
+    }
+
+    /// About how many rows of a typed table lie within bounds of an index; exact within a leaf or two.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # use weir::{Bounds, Database, Isolation, Options, Schema, Type, Value};
+    /// # let db = Database::open(dir.path(), Options::default().memory_bytes(8 << 20))?;
+    /// # let schema = Schema::builder().column("id", Type::U64).column("city", Type::Text);
+    /// # let schema = schema.primary_key(&["id"]).index("by_city", &["city"]).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// # let mut txn = db.begin(Isolation::RepeatableRead)?;
+    /// # for (id, city) in [(1, "London"), (2, "London"), (3, "Turin")] {
+    /// #     txn.insert(&people, &[Value::U64(id), Value::Text(city)])?;
+    /// # }
+    /// # txn.commit()?;
+    /// let london = [Value::Text("London")];
+    /// assert_eq!(db.estimate_bounds(&people, "by_city", Bounds::prefix(&london))?, 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NoSuchIndex`], [`Error::NoSuchTable`], [`Error::NotTyped`], [`Error::Row`]; storage errors.
+    pub fn estimate_bounds<'i>(
+        &self,
+        table: &Table,
+        index: impl Into<IndexRef<'i>>,
+        bounds: Bounds<'_>,
+    ) -> Result<u64> {
+        let used = self.used(table)?;
+        typed(&used.def, table)?;
+        let of = index.into().resolve(table, &used.def)?;
+        let range = bounds.encode(used.def.schema(), of)?;
+        self.estimate_between(table, &used.def, of, range)
     }
 
     /// About how large the rows, or an index, are.

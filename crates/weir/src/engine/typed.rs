@@ -141,7 +141,8 @@ fn entries_of_stored(def: &TableDef, key: &[u8], value: &[u8]) -> Result<Entries
     Ok(out)
 }
 
-fn typed(def: &TableDef, table: &Table) -> Result<()> {
+/// Fails unless the table is typed.
+pub(super) fn typed(def: &TableDef, table: &Table) -> Result<()> {
     match def.layout {
         Layout::Typed(_) => Ok(()),
         Layout::Raw(_) => Err(Error::NotTyped(table.name())),
@@ -538,16 +539,7 @@ impl Transaction {
         lock: Lock,
     ) -> Result<Cursor<'t>> {
         let def = self.enter_typed(table)?;
-        let of = match index {
-            IndexRef::Primary => KeyOf::Primary,
-            IndexRef::Named(name) => {
-                let at = def.layout.index_index(name).ok_or_else(|| Error::NoSuchIndex {
-                    table: table.name(),
-                    index: name.to_string(),
-                })?;
-                KeyOf::Index(at)
-            }
-        };
+        let of = index.resolve(table, &def)?;
         let range = bounds.encode(def.schema(), of)?;
         if lock == Lock::None {
             self.renew_snapshot()?;
