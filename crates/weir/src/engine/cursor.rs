@@ -160,8 +160,10 @@ impl<'t> Cursor<'t> {
     // So that a row is made where the caller has it: to move one that has just been written costs more than to read it.
     #[inline(always)]
     pub fn next(&mut self) -> Result<Option<RowRef<'_>>> {
-        let is_there = self.go(self.direction)?;
-        Ok(is_there.then(|| self.row()))
+        match self.go(self.direction)? {
+            true => Ok(Some(self.row())),
+            false => Ok(None),
+        }
     }
 
     /// The row before the one that was given last, by either call: after `next` gave a row, `prev` doesn't give that row but the one
@@ -175,8 +177,10 @@ impl<'t> Cursor<'t> {
     /// As [`Cursor::next`].
     #[inline(always)]
     pub fn prev(&mut self) -> Result<Option<RowRef<'_>>> {
-        let is_there = self.go(self.direction.opposite())?;
-        Ok(is_there.then(|| self.row()))
+        match self.go(self.direction.opposite())? {
+            true => Ok(Some(self.row())),
+            false => Ok(None),
+        }
     }
 
     /// Goes to the place before the first row, in the scan's direction, whose first columns are at these values or behind them:

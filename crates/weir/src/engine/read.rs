@@ -191,9 +191,10 @@ impl Transaction {
         Ok(())
     }
 
-    /// Whether the last locking read took the lock of this row, which wasn't held before.
+    /// Whether the last locking read took the lock of this row, which wasn't held before, and the row's being written can
+    /// replace it: not where what was read is to stay as it is even if the transaction goes back to a savepoint.
     pub(super) fn took_lock(&mut self, tree: Tree, key: &[u8]) -> Result<bool> {
-        Ok(self.txn()?.took_lock(tree, &short_form(key)))
+        Ok(!self.locks_ranges && self.txn()?.took_lock(tree, &short_form(key)))
     }
 
     /// Gives up the lock of a row that has been written since it was taken: that holds the row.
