@@ -8,6 +8,8 @@
 //!   place, and wherever the process goes.
 //! - The lock is `flock` on the file `lock`, which holds the owner's process id as text. The
 //!   kernel drops it with the process, so a stale file is no obstacle.
+//! - Opened to be read, nothing in it changes: files are opened so, and the lock is shared. It needs no right to write,
+//!   nor the file `lock`: the directory is locked itself, too.
 
 use crate::pool::Pool;
 use crate::stats::Counters;
@@ -79,19 +81,15 @@ pub(crate) struct OpenFile {
 /// ```
 pub fn open_directory(path: impl AsRef<Path>, backend: Backend) -> Result<Arc<dyn Disk>> {
     let root = path.as_ref();
-    let shown = root.display().to_string();
-    let fail = |operation, error| DiskError::new(operation, &shown, error);
-    create_durably(root).map_err(|error| fail("create directory", error))?;
-    let opened = fs::File::open(root).map_err(|error| fail("open", error))?;
-    let rights = Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK;
-    rustix::fs::accessat(&opened, ".", rights, AtFlags::EACCESS)
-        .map_err(|errno| fail("access (read and write)", errno.into()))?;
-    let (runner, remark) =
-        runner_for(backend, Rings::probe).map_err(|error| fail("io_uring set-up", error))?;
-    let cache = if takes_direct(&opened) { "O_DIRECT" } else { "page cache" };
-    let description = format!("{}{remark}, {cache}: {shown}", runner.name());
-    let shared = Arc::new(Shared { runner, counters: Counters::default() });
-    Ok(Arc::new(Directory { opened, root: root.to_path_buf(), description, shared }))
+    create_durably(root)
+        .map_err(|error| DiskError::new("create directory", &root.display().to_string(), error))?;
+    Ok(Arc::new(Directory::open(root, backend, Use::Write)?))
+}
+
+/// As [`open_directory`], of one that is there and whose files are only read. Nothing may be asked of it that changes
+/// anything. Its lock may be taken by several processes at once.
+pub(crate) fn open_to_read(path: &Path, backend: Backend) -> Result<Arc<dyn Disk>> {
+    Ok(Arc::new(Directory::open(path, backend, Use::Read)?))
 }
 
 /// The backend, and for messages why it is not the preferred one.
@@ -144,15 +142,47 @@ struct Shared {
     counters: Counters,
 }
 
+/// What a directory is opened for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Read,
+    Write,
+}
+
 struct Directory {
     opened: fs::File,
     /// Where it was then, for messages.
     root: PathBuf,
     description: String,
+    used: Use,
     shared: Arc<Shared>,
 }
 
 impl Directory {
+    fn open(root: &Path, backend: Backend, used: Use) -> Result<Directory> {
+        let shown = root.display().to_string();
+        let fail = |operation, error| DiskError::new(operation, &shown, error);
+        let opened = fs::File::open(root).map_err(|error| fail("open", error))?;
+        let (rights, named) = match used {
+            Use::Read => (Access::READ_OK | Access::EXEC_OK, "access (read)"),
+            Use::Write => {
+                (Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK, "access (read and write)")
+            }
+        };
+        rustix::fs::accessat(&opened, ".", rights, AtFlags::EACCESS)
+            .map_err(|errno| fail(named, errno.into()))?;
+        let (runner, remark) =
+            runner_for(backend, Rings::probe).map_err(|error| fail("io_uring set-up", error))?;
+        let cache = match used {
+            Use::Read => "read-only",
+            Use::Write if takes_direct(&opened) => "O_DIRECT",
+            Use::Write => "page cache",
+        };
+        let description = format!("{}{remark}, {cache}: {shown}", runner.name());
+        let shared = Arc::new(Shared { runner, counters: Counters::default() });
+        Ok(Directory { opened, root: root.to_path_buf(), description, used, shared })
+    }
+
     fn shown(&self, name: &str) -> String {
         self.root.join(name).display().to_string()
     }
@@ -181,7 +211,11 @@ impl Directory {
             Create::IfAbsent => OFlags::CREATE,
             Create::New => OFlags::CREATE | OFlags::EXCL,
         };
-        let file = open_in(&self.opened, name, OFlags::RDWR | create, 0o666)?;
+        let access = match self.used {
+            Use::Read => OFlags::RDONLY,
+            Use::Write => OFlags::RDWR,
+        };
+        let file = open_in(&self.opened, name, access | create, 0o666)?;
         // The mode is changed in place: one open call would have to be undone where the file
         // system creates the file and then refuses the flag.
         let direct = mode == Mode::Direct && set_direct(&file)?;
@@ -269,9 +303,11 @@ impl Disk for Directory {
     }
 
     fn lock(&self) -> Result<Box<dyn Send + Sync>> {
-        let locked =
-            lock_file(&self.opened).and_then(|file| Ok((file, lock_directory(&self.opened)?)));
-        Ok(Box::new(locked.map_err(self.error("lock", LOCK_NAME))?))
+        let lock: fn(&fs::File) -> io::Result<Vec<Locked>> = match self.used {
+            Use::Read => share,
+            Use::Write => |opened| Ok(vec![lock_file(opened)?, lock_directory(opened)?]),
+        };
+        Ok(Box::new(lock(&self.opened).map_err(self.error("lock", LOCK_NAME))?))
     }
 
     fn describe(&self) -> String {
@@ -316,15 +352,11 @@ fn lock_file(directory: &fs::File) -> io::Result<Locked> {
     let mut file = open_in(directory, LOCK_NAME, flags, 0o640)?;
     match file.try_lock() {
         Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            let mut holder = String::new();
-            // For the message only.
-            let _ = file.read_to_string(&mut holder);
-            return Err(match holder.trim() {
-                "" => in_use("another process"),
-                pid => in_use(&format!("process {pid}")),
-            });
+        Err(TryLockError::WouldBlock) if file.try_lock_shared().is_ok() => {
+            drop(Locked::new(file));
+            return Err(in_use("others, who only read it"));
         }
+        Err(TryLockError::WouldBlock) => return Err(in_use(&holder_in(&mut file))),
         Err(TryLockError::Error(error)) => return Err(error),
     }
     // For messages only: a full device keeps nobody from opening what is there.
@@ -332,11 +364,49 @@ fn lock_file(directory: &fs::File) -> io::Result<Locked> {
     Ok(Locked::new(file))
 }
 
+/// Who has locked the file, as it says itself: for messages only.
+fn holder_in(file: &mut fs::File) -> String {
+    let mut holder = String::new();
+    let _ = file.read_to_string(&mut holder);
+    match holder.trim() {
+        "" => "another process".to_string(),
+        pid => format!("process {pid}"),
+    }
+}
+
+/// Takes the lock with others who only read: that of the file, unless there is none or it may not be opened, and that of
+/// the directory, where the file system can do it. One of them at least.
+fn share(directory: &fs::File) -> io::Result<Vec<Locked>> {
+    let mut locked = Vec::new();
+    match open_in(directory, LOCK_NAME, OFlags::RDONLY | OFlags::NOFOLLOW, 0) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+        Err(error) => return Err(error),
+        Ok(mut file) => match file.try_lock_shared() {
+            Ok(()) => locked.push(Locked::new(file)),
+            Err(TryLockError::WouldBlock) => return Err(in_use(&holder_in(&mut file))),
+            Err(TryLockError::Error(error)) => return Err(error),
+        },
+    }
+    let own = open_to_lock(directory)?;
+    match own.try_lock_shared() {
+        Ok(()) => locked.push(Locked::new(own)),
+        Err(TryLockError::WouldBlock) => return Err(in_use("another process")),
+        Err(TryLockError::Error(error)) if locked.is_empty() => return Err(error),
+        Err(TryLockError::Error(_)) => {}
+    }
+    Ok(locked)
+}
+
+/// The directory once more: the lock is of this opening, and ends with it.
+fn open_to_lock(directory: &fs::File) -> io::Result<fs::File> {
+    open_in(directory, ".", OFlags::RDONLY | OFlags::DIRECTORY, 0)
+}
+
 /// Locks the directory as well: the file is removed by who takes it for one that was left behind. Not every file
 /// system can do it.
 fn lock_directory(directory: &fs::File) -> io::Result<Locked> {
-    // The lock is of this opening, and ends with it.
-    let own = open_in(directory, ".", OFlags::RDONLY | OFlags::DIRECTORY, 0)?;
+    let own = open_to_lock(directory)?;
     match own.try_lock() {
         Err(TryLockError::WouldBlock) => Err(in_use("another process")),
         _ => Ok(Locked::new(own)),

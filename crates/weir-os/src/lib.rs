@@ -1,11 +1,12 @@
 //! Files and clocks: the only crate that makes system calls.
 //!
-//! A [`Disk`] is one database directory. Every form (io_uring, thread pool, simulated, throttled)
+//! A [`Disk`] is one database directory. Every form (io_uring, thread pool, in memory, simulated, throttled)
 //! implements the same two traits, so every layer above runs unchanged on each.
 //!
 //! | form | made by | for |
 //! |---|---|---|
 //! | real directory | [`open_directory`] | use: io_uring, or threads where the kernel refuses it |
+//! | [`MemoryDisk`] | [`MemoryDisk::new`], [`open_read_only`] | databases in memory, and those that are only read |
 //! | [`SimDisk`] | [`SimDisk::new`] | tests: power cuts, faults, all by seed |
 //! | [`ThrottledDisk`] | [`ThrottledDisk::new`] | measuring: any of them, made slow |
 //!
@@ -17,6 +18,8 @@ mod buf;
 mod check;
 mod clock;
 mod directory;
+mod guard;
+mod memory;
 mod pool;
 pub mod process;
 mod region;
@@ -33,6 +36,7 @@ pub use buf::AlignedBuf;
 use check::{LOCK_NAME, check_aligned, check_name, check_punch};
 pub use clock::{Clock, RealClock, SimClock};
 pub use directory::{Backend, open_directory};
+pub use memory::{MemoryDisk, open_read_only};
 pub use region::{REGION_ALIGN, Region};
 pub use sim::SimDisk;
 pub use stats::DiskStats;

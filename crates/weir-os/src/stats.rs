@@ -17,6 +17,8 @@ pub struct DiskStats {
     pub write_bytes: u64,
     /// Time that the device was at work, in microseconds; 0 from disks that don't know.
     pub busy_us: u64,
+    /// Bytes that the disk itself keeps in memory now; 0 from disks that keep nothing there.
+    pub memory_bytes: u64,
 }
 
 /// The counters behind [`DiskStats`], for disks without a lock of their own; on cache lines of their own.
@@ -68,6 +70,7 @@ impl Counters {
             read_bytes: self.read_bytes.load(Relaxed),
             write_bytes: self.write_bytes.load(Relaxed),
             busy_us: 0,
+            memory_bytes: 0,
         }
     }
 }

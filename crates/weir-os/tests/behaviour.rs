@@ -7,7 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 use weir_os::throttle::{Profile, ThrottledDisk};
 use weir_os::{
-    AlignedBuf, BLOCK, Backend, Create, Disk, File, Io, Mode, SimClock, SimDisk, open_directory,
+    AlignedBuf, BLOCK, Backend, Create, Disk, File, Io, MemoryDisk, Mode, SimClock, SimDisk,
+    open_directory,
 };
 
 const BLOCK_BYTES: u64 = BLOCK as u64;
@@ -223,6 +224,12 @@ fn on_directories(backend: Backend, root: &Path) {
 #[test]
 fn simulated() {
     suite(|_| Arc::new(SimDisk::new(1)));
+}
+
+#[test]
+fn in_memory() {
+    suite(|_| Arc::new(MemoryDisk::new()));
+    suite(|_| Arc::new(MemoryDisk::over(Arc::new(SimDisk::new(1))).unwrap()));
 }
 
 #[test]

@@ -28,6 +28,7 @@ pub use crash::{CrashProfile, SECTOR};
 pub use fault::{Fault, OpKind, Times};
 pub use observed::{ObservedDisk, Operation};
 
+use crate::guard::Guard;
 use crate::stats::DiskStats;
 use crate::{BLOCK, Create, Disk, DiskError, File, Mode, Result, check_name};
 use crash::Chooser;
@@ -39,7 +40,6 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Message of the error of every operation at and after a power cut.
 pub const CRASH_MESSAGE: &str = "simulated crash";
@@ -52,7 +52,7 @@ pub struct SimDisk {
 
 struct Shared {
     state: Mutex<State>,
-    locked: Arc<AtomicBool>,
+    guard: Guard,
 }
 
 #[derive(Clone)]
@@ -214,8 +214,8 @@ impl SimDisk {
     }
 
     fn from_state(state: State) -> Self {
-        let locked = Arc::new(AtomicBool::new(false));
-        SimDisk { shared: Arc::new(Shared { state: Mutex::new(state), locked }) }
+        let guard = Guard::default();
+        SimDisk { shared: Arc::new(Shared { state: Mutex::new(state), guard }) }
     }
 
     /// Number of operations begun so far, which is the number that the next one gets. Each read or
@@ -355,14 +355,6 @@ fn missing() -> io::Error {
     io::ErrorKind::NotFound.into()
 }
 
-struct SimLock(Arc<AtomicBool>);
-
-impl Drop for SimLock {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
-    }
-}
-
 impl Disk for SimDisk {
     fn open(&self, name: &str, create: Create, mode: Mode) -> Result<Arc<dyn File>> {
         let path = SimDisk::path(name);
@@ -450,14 +442,7 @@ impl Disk for SimDisk {
         if self.is_crashed() {
             return Err(fail(Refusal::Off.into_error()));
         }
-        if self.shared.locked.swap(true, Ordering::AcqRel) {
-            let reason = io::Error::new(
-                io::ErrorKind::WouldBlock,
-                "the directory is in use: another guard of this disk is alive",
-            );
-            return Err(fail(reason));
-        }
-        Ok(Box::new(SimLock(self.shared.locked.clone())))
+        Ok(Box::new(self.shared.guard.take().map_err(fail)?))
     }
 
     fn describe(&self) -> String {
