@@ -19,7 +19,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use weir::{Database, Durability, Options};
+use weir::{Database, Durability, Error, Options};
 
 fn small() -> Options {
     options(2 << 20, 1 << 20)
@@ -81,6 +81,19 @@ fn acknowledged(dir: &Path, thread: u64) -> Option<u64> {
     Some(u64::from_le_bytes(*last))
 }
 
+/// What somebody finds who opens the directory to be read only, and leaves it as it is.
+fn read_only(dir: &Path) -> Vec<(u64, Item)> {
+    let before = dir.exists().then(|| seen(dir));
+    let found = match Database::open(dir, small().read_only(true)) {
+        Ok(db) => db.table("items").map_or_else(Vec::new, |table| found_in(&db, &table)),
+        // It was killed before there was one.
+        Err(Error::NoDatabase { .. }) => Vec::new(),
+        Err(error) => panic!("read-only: {error}"),
+    };
+    assert!(dir.exists().then(|| seen(dir)) == before, "a reader has changed something");
+    found
+}
+
 #[test]
 fn what_was_acknowledged_survives_a_kill() {
     if let Ok(next) = std::env::var("WEIR_TEST_CHILD") {
@@ -126,11 +139,13 @@ fn what_was_acknowledged_survives_a_kill() {
             continue;
         }
         let what = |thread: u64| format!("seed {seed}, round {round}, thread {thread}");
+        let read = read_only(&dir);
         let db = Database::open(&dir, small()).unwrap_or_else(|e| panic!("{}: {e}", what(0)));
         let found = match db.table("items") {
             Some(table) => found_in(&db, &table),
             None => Vec::new(),
         };
+        same(&read, &found, "read-only and afterwards");
         for thread in 0..THREADS {
             let (at, model) = (thread as usize, &mut models[thread as usize]);
             let found = found_of(&found, thread);

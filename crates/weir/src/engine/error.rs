@@ -162,6 +162,11 @@ pub enum Error {
         /// The directory.
         directory: String,
     },
+    /// The database was opened to be read only. The statement did nothing; the transaction goes on.
+    #[error(
+        "the database is open read-only: open it without `Options::read_only` to change anything"
+    )]
+    ReadOnly,
     /// An option makes no sense.
     #[error("option {option}: {what}")]
     Options {

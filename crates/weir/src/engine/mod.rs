@@ -78,7 +78,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire};
 use std::time::{Duration, Instant};
 use table::{Home, Shared};
 use threads::Threads;
-use weir_os::{Disk, open_directory};
+use weir_os::{Disk, MemoryDisk, open_directory, open_read_only};
 use weir_page::{TreeId, TxnId};
 use weir_status::{Address, Server};
 
@@ -147,18 +147,23 @@ pub(crate) struct Inner {
 
 impl Database {
     /// Opens the database in a directory, or creates one there; a directory that is missing is made, with mode 0700.
+    /// [`Options::read_only`] opens one that isn't to be changed.
     ///
     /// # Errors
     /// The directory is in use by another process or can't be read or written; damaged files; a newer
-    /// format. What is durable stays as it is.
+    /// format; [`Error::NoDatabase`] if there is none and none is to be created. What is durable stays as it is.
     pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<Database> {
         let directory = directory.as_ref();
         options.storage(0)?;
-        if !options.create && !directory.exists() {
-            return Err(Error::NoDatabase { directory: directory.display().to_string() });
+        let name = directory.display().to_string();
+        if !options.may_create() && !directory.exists() {
+            return Err(Error::NoDatabase { directory: name });
         }
-        let disk = open_directory(directory, options.backend)?;
-        Database::open_named(disk, &directory.display().to_string(), options)
+        let disk: Arc<dyn Disk> = match options.read_only {
+            true => Arc::new(open_read_only(directory, options.backend)?),
+            false => open_directory(directory, options.backend)?,
+        };
+        Database::open_named(disk, &name, options)
     }
 
     /// As [`Database::open`], on any disk: simulated, throttled.
@@ -167,7 +172,43 @@ impl Database {
     /// As [`Database::open`].
     pub fn open_on(disk: Arc<dyn Disk>, options: Options) -> Result<Database> {
         let name = disk.describe();
+        let disk = match options.read_only {
+            true => Arc::new(MemoryDisk::over(disk)?),
+            false => disk,
+        };
         Database::open_named(disk, &name, options)
+    }
+
+    /// A new database that is in memory alone, and gone when its last handle is. All works as in a directory; commits
+    /// don't wait, whatever [`Options::durability`] says. [`Database::backup`] saves it.
+    ///
+    /// [`Options::memory_bytes`] is for pages as they are worked with. On top come the files: all pages once they are written, compressed, and
+    /// the redo log, of half of `memory_bytes` (16 to 512 MiB) if no other capacity is asked for. `Status::disk.memory_bytes` tells how much that is.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let saved = dir.path().join("saved");
+    /// use weir::{Database, Isolation, Options, Schema, Type, Value};
+    /// let db = Database::in_memory(Options::default().memory_bytes(8 << 20))?;
+    /// let schema = Schema::builder().column("id", Type::U64).primary_key(&["id"]).build()?;
+    /// let numbers = db.create_table("numbers", schema)?;
+    /// let mut txn = db.begin(Isolation::RepeatableRead)?;
+    /// txn.insert(&numbers, &[Value::U64(1)])?;
+    /// txn.commit()?;
+    /// db.backup(&saved)?;
+    /// # let db = Database::open(&saved, Options::default().memory_bytes(8 << 20))?;
+    /// # assert_eq!(db.table_names(), ["numbers"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Options`], also of [`Options::read_only`]; no memory, no threads.
+    pub fn in_memory(options: Options) -> Result<Database> {
+        if options.read_only {
+            let what = "a database in memory begins empty".to_string();
+            return Err(Error::Options { option: "read_only", what });
+        }
+        Database::open_named(Arc::new(MemoryDisk::new()), "memory", options.in_memory())
     }
 
     fn open_named(disk: Arc<dyn Disk>, name: &str, options: Options) -> Result<Database> {
@@ -229,9 +270,15 @@ impl Database {
         let tables = known.map_or_else(|| load_tables(&shared, home), Ok)?;
         let prepared = Arc::new(Registry::recovered(prepared, tables.values())?);
         let orphans = Arc::new(Orphans::new(prepared.clone()));
-        let start =
-            |background| Threads::start(&shared, &orphans, background).map_err(start_failed);
-        let threads = background.map(start).transpose()?;
+        let start = |background| {
+            let mut threads = Threads::start(&shared, background)?;
+            // Where nothing is to be kept, nothing is put in order for later.
+            if !options.read_only {
+                threads.put_in_order(&shared, &orphans)?;
+            }
+            Ok(threads)
+        };
+        let threads = background.map(start).transpose().map_err(start_failed)?;
         let endpoint = options.status_listen.as_ref();
         let endpoint = endpoint.map(|at| listen(at, &shared)).transpose()?;
         Ok(Database(Arc::new(Inner {
@@ -348,10 +395,10 @@ impl Database {
     /// within a minute or so; writers are held back no more than the device asks for.
     ///
     /// # Errors
-    /// [`Error::Options`]; no space for a larger log: nothing changed then. Storage errors.
+    /// [`Error::Options`], [`Error::ReadOnly`]; no space for a larger log: nothing changed then. Storage errors.
     pub fn set_redo_capacity(&self, bytes: u64) -> Result<u64> {
         options::check_redo_capacity(bytes)?;
-        Ok(self.0.running()?.set_redo_capacity(bytes)?)
+        Ok(self.0.writable()?.set_redo_capacity(bytes)?)
     }
 
     /// Changes the share of memory whose pages may have unwritten changes, from 0.0 to 1.0; see
@@ -388,9 +435,9 @@ impl Database {
     /// Writes dirty pages and moves the checkpoint to the end of the log as it is now.
     ///
     /// # Errors
-    /// Storage errors.
+    /// [`Error::ReadOnly`]; storage errors.
     pub fn checkpoint(&self) -> Result<()> {
-        Ok(self.0.running()?.flush_all(Reason::Checkpoint, &mut |_| {})?)
+        Ok(self.0.writable()?.flush_all(Reason::Checkpoint, &mut |_| {})?)
     }
 
     /// Makes a data file with many holes shorter, a fifth of it or more: moves what is stored at its end into free places before,
@@ -407,7 +454,7 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::BackupRunning`]: what is moved then leaves its old place in use. Storage errors; what was moved stays moved.
+    /// [`Error::ReadOnly`]; [`Error::BackupRunning`]: what is moved then leaves its old place in use. Storage errors; what was moved stays moved.
     pub fn compact(&self, progress: &mut dyn FnMut(u64)) -> Result<Compacted> {
         self.0.compact(self.0.compacting.lock(), u64::MAX, &mut |moved| {
             progress(moved);
@@ -418,13 +465,15 @@ impl Database {
     /// One step of what threads do otherwise, by number, for a single-threaded database: 0 writes
     /// pages, 1 moves the checkpoint, 2 purges, 3 frees frames, 4 syncs the log, 5 trims the file,
     /// 6 moves staged index entries, 7 applies some of the log that there was at the opening,
-    /// 8 notes dirty pages, 9 takes back what was not committed then.
+    /// 8 notes dirty pages, 9 takes back what was not committed then. Those that put in order for later (2, 5, 6, 8) do nothing in a
+    /// database that is open read-only.
     ///
     /// # Errors
     /// Storage errors.
     pub fn background_step(&self, step: u32) -> Result<()> {
         let storage = self.0.running()?;
         match step % 10 {
+            2 | 5 | 6 | 8 if self.0.options.read_only => {}
             0 => drop(storage.flush_step(16)?),
             1 => drop(storage.checkpoint()?),
             2 => {
@@ -448,18 +497,19 @@ impl Database {
     /// Waits until purge has caught up with what no snapshot needs.
     ///
     /// # Errors
-    /// Storage errors.
+    /// [`Error::ReadOnly`]; storage errors.
     pub fn purge_all(&self) -> Result<()> {
-        self.0.running()?;
+        self.0.writable()?;
         Ok(self.0.shared.purge_all()?)
     }
 
-    /// Closes the database, also if that fails. Other handles must not be used any more: transactions that are running
+    /// Closes the database, also if that fails; one that is open read-only has nothing to be written. Other handles must not be used any more: transactions that are running
     /// can't commit, they are rolled back when they are dropped, or at the next open.
     ///
     /// # Errors
     /// Storage errors; what was committed as durable is so all the same.
     pub fn close(self, how: Shutdown, progress: &mut dyn FnMut(u64)) -> Result<()> {
+        let how = if self.0.options.read_only { Shutdown::Fast } else { how };
         let purged = match how {
             Shutdown::Clean => self.finish_recovery().and_then(|()| self.purge_all()),
             Shutdown::Fast => Ok(()),
@@ -503,7 +553,7 @@ impl Inner {
     /// Fails if there is no use in changing definitions. No loser is left then: nobody knows which tables it has
     /// written to.
     pub(crate) fn prepare_for_change(&self, patience: &Patience) -> Result<()> {
-        self.running()?;
+        self.writable()?;
         self.roll_back_losers(|| patience.check())
     }
 
@@ -527,7 +577,7 @@ impl Inner {
         if self.backing_up.load(Acquire) {
             return Err(Error::BackupRunning);
         }
-        let storage = self.running()?;
+        let storage = self.writable()?;
         let bytes_before = storage.store.stats().file_bytes;
         let pages_moved = storage.compact(most, goes_on)?;
         let bytes_after = storage.store.stats().file_bytes;
@@ -538,6 +588,17 @@ impl Inner {
     fn running(&self) -> Result<&Storage> {
         self.shared.storage.check()?;
         Ok(&self.shared.storage)
+    }
+
+    /// The storage, unless it has stopped or is only read.
+    fn writable(&self) -> Result<&Storage> {
+        self.check_writable()?;
+        self.running()
+    }
+
+    #[inline]
+    fn check_writable(&self) -> Result<()> {
+        if self.options.read_only { Err(Error::ReadOnly) } else { Ok(()) }
     }
 
     /// A transaction that has done nothing yet; `ended`: one that has ended, to be used again.
@@ -562,7 +623,7 @@ fn exists(disk: &dyn Disk, name: &str, options: &Options) -> Result<bool> {
     if !exists && !Storage::may_create(&names) {
         return Err(Error::Storage(Fault::Lost { directory: name.to_string() }));
     }
-    if !exists && !options.create {
+    if !exists && !options.may_create() {
         return Err(Error::NoDatabase { directory: name.to_string() });
     }
     if exists {

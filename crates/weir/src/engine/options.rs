@@ -32,6 +32,7 @@ pub struct Options {
     pub(super) compression: Compression,
     pub(super) backend: Backend,
     pub(super) create: bool,
+    pub(super) read_only: bool,
     pub(super) give_up_damaged: bool,
     pub(super) lock_wait_timeout: Duration,
     pub(super) inline: bool,
@@ -55,6 +56,7 @@ impl Default for Options {
             compression: Compression::Lz4,
             backend: Backend::Auto,
             create: true,
+            read_only: false,
             give_up_damaged: false,
             lock_wait_timeout: Duration::from_secs(50),
             inline: false,
@@ -135,6 +137,45 @@ impl Options {
     /// Whether a database is created where there is none; yes by default.
     pub fn create(self, create: bool) -> Self {
         Options { create, ..self }
+    }
+
+    /// Whether the database is opened to be read only; no by default. Nothing in its directory changes, not even a file's
+    /// time, and the process needs no right to write there. Who tries to write gets [`Error::ReadOnly`]; backups can be made. Several processes may
+    /// have a database open so at once, but none while one has it open to write.
+    ///
+    /// After a crash, or a close that wasn't clean, there is something to recover: what that writes is kept in memory beyond
+    /// [`Options::memory_bytes`], and is gone at the close. It is little if `memory_bytes` is what the process had that
+    /// wrote to the database last. If it is less, it may be as much as that process's memory, 64 MiB and the redo capacity, and, if a large
+    /// transaction was running, the pages that it had changed, for it is taken back. `Status::disk.memory_bytes` tells how much it is.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// use weir::{Database, Error, Options, Schema, Type};
+    /// let options = Options::default().memory_bytes(8 << 20);
+    /// let schema = Schema::builder().column("id", Type::U64).primary_key(&["id"]).build()?;
+    /// Database::open(dir.path(), options.clone())?.create_table("numbers", schema)?;
+    ///
+    /// let db = Database::open(dir.path(), options.read_only(true))?;
+    /// let numbers = db.table("numbers").expect("it was made");
+    /// assert!(matches!(db.drop_table(&numbers), Err(Error::ReadOnly)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn read_only(self, read_only: bool) -> Self {
+        Options { read_only, ..self }
+    }
+
+    /// Whether a database is made where there is none.
+    pub(super) fn may_create(&self) -> bool {
+        self.create && !self.read_only
+    }
+
+    /// For a database in memory: there is nothing that a commit could be made durable on, and the log takes memory, too.
+    pub(super) fn in_memory(self) -> Self {
+        let redo_capacity_bytes = match self.keep_redo_capacity {
+            true => (self.memory_bytes / 2).clamp(16 << 20, 512 << 20),
+            false => self.redo_capacity_bytes,
+        };
+        Options { create: true, durability: Durability::Relaxed, redo_capacity_bytes, ..self }
     }
 
     /// Whether recovery gives damaged pages up, for good; no by default. A page that is damaged and that the log has

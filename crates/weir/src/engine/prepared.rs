@@ -139,13 +139,14 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// [`Error::BadXid`], [`Error::XidInUse`]; storage errors. The transaction isn't prepared then, unless
+    /// [`Error::BadXid`], [`Error::XidInUse`], [`Error::ReadOnly`]; storage errors. The transaction isn't prepared then, unless
     /// the log has failed: then the next opening of the database tells.
     pub fn prepare(&mut self, xid: &[u8]) -> Result<()> {
         if !(1..=MAX_XID).contains(&xid.len()) {
             return Err(Error::BadXid { bytes: xid.len() });
         }
         self.check_running()?;
+        self.db().check_writable()?;
         self.db().prepared.reserve(xid)?;
         let result = self.prepare_as(xid);
         if !self.is_prepared() {
@@ -209,9 +210,10 @@ impl Database {
     /// Commits a transaction of [`Database::prepared`]; `durability` says when this returns.
     ///
     /// # Errors
-    /// [`Error::NoSuchXid`], [`Error::XidInUse`]; storage errors: the transaction is prepared still, or the
+    /// [`Error::NoSuchXid`], [`Error::XidInUse`], [`Error::ReadOnly`]; storage errors: the transaction is prepared still, or the
     /// log has failed and the next opening tells.
     pub fn commit_prepared(&self, xid: &[u8], durability: Durability) -> Result<()> {
+        self.0.check_writable()?;
         let registry = &self.0.prepared;
         let mut detached = registry.take(xid)?;
         match detached.txn.commit_visibly() {
@@ -229,9 +231,10 @@ impl Database {
     /// Rolls back a transaction of [`Database::prepared`]; `durability` says when this returns.
     ///
     /// # Errors
-    /// [`Error::NoSuchXid`], [`Error::XidInUse`]; storage errors: what can't be taken back for want of space is
+    /// [`Error::NoSuchXid`], [`Error::XidInUse`], [`Error::ReadOnly`]; storage errors: what can't be taken back for want of space is
     /// taken back later, and nobody else can have the name before; or the next opening tells.
     pub fn rollback_prepared(&self, xid: &[u8], durability: Durability) -> Result<()> {
+        self.0.check_writable()?;
         let Detached { txn, _used } = self.0.prepared.take(xid)?;
         let mut transaction = Transaction::of_prepared(self.0.clone(), xid, txn, _used);
         transaction.set_durability(durability);

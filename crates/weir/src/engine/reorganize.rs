@@ -44,7 +44,7 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NoSuchTable`], [`Error::TableInUse`] while its definition
+    /// [`Error::ReadOnly`], [`Error::NoSuchTable`], [`Error::TableInUse`] while its definition
     /// is exchanged; storage errors.
     pub fn reorganize_table(&self, table: &Table) -> Result<Reorganized> {
         self.changes(&self.patience()).reorganize_table(table)
@@ -59,7 +59,7 @@ impl Changes<'_> {
     pub fn reorganize_table(&self, table: &Table) -> Result<Reorganized> {
         let (db, patience) = (&self.db.0, self.patience);
         db.home.check(table)?;
-        db.running()?;
+        db.writable()?;
         let is_cancelled = &|| patience.has_ended();
         let used = Use::of(table, WaitLimit { timeout: patience.timeout(), is_cancelled })?;
         let mut all = db.reorganize(used.def.primary, Fill::Whole, patience)?;

@@ -199,6 +199,9 @@ impl Status {
             ]
             .map(|(name, help, unit, value)| figure(name, help, Kind::Counter, unit, value)),
         );
+        let help = "Memory that files take: of a database in memory, or what was written since one was opened read-only.";
+        let bytes = disk.memory_bytes;
+        figures.push(figure("disk_memory_bytes", help, Kind::Gauge, Unit::Bytes, bytes));
         figures
     }
 

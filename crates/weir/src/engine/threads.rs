@@ -35,27 +35,34 @@ impl Drop for Threads {
 }
 
 impl Threads {
-    /// Starts them.
+    /// Starts the one that rolls back what was running, if anything was.
     ///
     /// # Errors
     /// When the system gives no threads.
-    pub fn start(
-        shared: &Arc<Transactions>,
-        orphans: &Arc<Orphans>,
-        background: Background,
-    ) -> std::io::Result<Threads> {
+    pub fn start(shared: &Arc<Transactions>, background: Background) -> std::io::Result<Threads> {
         let mut threads =
             Threads { of_transactions: Vec::new(), ending: Arc::default(), _storage: background };
-        let orphans = orphans.clone();
-        threads.spawn("weir-purge", shared, move |shared| {
-            orphans.roll_back();
-            shared.purge_step()
-        })?;
-        threads.spawn("weir-staging", shared, |shared| shared.staging_step())?;
         if shared.losers() > 0 {
             threads.spawn("weir-rollback", shared, roll_back_losers)?;
         }
         Ok(threads)
+    }
+
+    /// Starts those that remove what nobody needs any more, and move staged entries on.
+    ///
+    /// # Errors
+    /// As [`Threads::start`].
+    pub fn put_in_order(
+        &mut self,
+        shared: &Arc<Transactions>,
+        orphans: &Arc<Orphans>,
+    ) -> std::io::Result<()> {
+        let orphans = orphans.clone();
+        self.spawn("weir-purge", shared, move |shared| {
+            orphans.roll_back();
+            shared.purge_step()
+        })?;
+        self.spawn("weir-staging", shared, |shared| shared.staging_step())
     }
 
     /// Starts a thread that repeats `step`.

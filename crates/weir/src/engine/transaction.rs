@@ -217,6 +217,7 @@ impl Transaction {
     /// As [`Transaction::enter`], to write to it.
     #[inline]
     pub(super) fn enter_to_write(&mut self, table: &Table) -> Result<Arc<TableDef>> {
+        self.db.check_writable()?;
         let at = self.used_at(table)?;
         let used = &mut self.used[at];
         used.begin_writing();

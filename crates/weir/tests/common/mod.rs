@@ -4,6 +4,10 @@
 pub mod plan;
 pub mod staged;
 
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,6 +61,22 @@ impl Drop for Watchdog {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Release);
     }
+}
+
+/// Whatever can be seen of a directory, but for when it was read last.
+pub fn seen(dir: &Path) -> BTreeMap<String, (Vec<u8>, [i64; 7])> {
+    let of = |path: &Path| {
+        let found = fs::metadata(path).unwrap();
+        let times = [found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec()];
+        let [a, b, c, d] = times;
+        [a, b, c, d, found.ino() as i64, i64::from(found.mode()), found.blocks() as i64]
+    };
+    let files = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let named = |path: PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        (name, (fs::read(&path).unwrap(), of(&path)))
+    };
+    files.map(named).chain([(".".to_string(), (Vec::new(), of(dir)))]).collect()
 }
 
 /// `check` finds nothing.

@@ -103,6 +103,9 @@ impl World {
             }
             self.crash();
         }
+        if self.counts.recoveries.is_multiple_of(8) {
+            self.read_only();
+        }
         self.reopen();
         self.verify();
     }

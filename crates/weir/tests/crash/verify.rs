@@ -5,7 +5,9 @@ use crate::work::same;
 use crate::world::{self, Weather, World};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use weir::{Bounds, Direction, Error, IndexRef, Isolation, Transaction};
+use std::sync::Arc;
+use weir::{Bounds, Database, Direction, Error, IndexRef, Isolation, Transaction};
+use weir_os::{Disk, SimDisk};
 
 /// A database as found: names of prepared transactions, and tables.
 pub struct State {
@@ -47,6 +49,29 @@ impl World {
         if self.rng.bool() {
             self.check();
         }
+    }
+
+    /// Opens what was found to be read only: it is the state after a commit, before all of the log is applied and
+    /// afterwards, and nothing is written.
+    pub fn read_only(&mut self) {
+        let written = |disk: &SimDisk| (disk.stats().writes, disk.stats().syncs, disk.used_bytes());
+        let before = written(&self.disk);
+        let options = self.options().read_only(true);
+        self.db = match Database::open_on(Arc::new(self.disk.clone()), options) {
+            // Its creation was cut short.
+            Err(Error::NoDatabase { .. }) => return,
+            db => Some(db.unwrap_or_else(|e| panic!("the database doesn't open read-only: {e}"))),
+        };
+        let floor = self.model.floor_kill;
+        let commits = [(); 2].map(|()| {
+            let commit = self.surviving_commit(floor).unwrap_or_else(|e| panic!("a scan: {e}"));
+            self.db().finish_recovery().unwrap_or_else(|e| panic!("recovery failed: {e}"));
+            commit
+        });
+        self.note(|| format!("read-only, commit {} was the last", commits[0]));
+        assert_eq!(commits[0], commits[1]);
+        self.db = None;
+        assert_eq!(written(&self.disk), before, "a reader has written");
     }
 
     fn recovery_step(&self, step: u32) {
