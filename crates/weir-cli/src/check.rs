@@ -15,7 +15,7 @@ use crate::output::{self, ProgressLine};
 
 #[derive(Args)]
 pub struct Check {
-    /// Directory of the database; nobody else may have it open
+    /// Directory of the database; nobody else may have it open, but for others who only read it
     dir: PathBuf,
     /// Memory to use
     #[arg(long, default_value = "256M", value_parser = weir_bench::quantity::parse_bytes)]
@@ -23,13 +23,16 @@ pub struct Check {
     /// Empties pages that are damaged and that a recovery needs, for good: without this the database isn't opened
     #[arg(long)]
     give_up_damaged: bool,
+    /// Changes nothing in the directory: what a recovery writes is kept in memory, beyond --memory, and so are damaged pages that are given up
+    #[arg(long)]
+    read_only: bool,
 }
 
 impl Check {
     pub fn run(self) -> Result<ExitCode> {
         let dir = self.dir.display();
         let options = Options::default().memory_bytes(self.memory).single_threaded();
-        let options = options.give_up_damaged(self.give_up_damaged);
+        let options = options.give_up_damaged(self.give_up_damaged).read_only(self.read_only);
         let db = open(&self.dir, "checking", options)?;
         if self.give_up_damaged {
             let status = db.status();

@@ -526,6 +526,37 @@ fn a_check_tells_which_indexes_it_can_not_compare_with_rows() {
 }
 
 #[test]
+fn a_check_that_only_reads_leaves_no_trace() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options::default().memory_bytes(8 << 20).redo_capacity_bytes(8 << 20);
+    let schema = Schema::builder().column("id", Type::U64).primary_key(&["id"]).build().unwrap();
+    let open = |options: Options| Database::open(dir.path().join("data"), options);
+    // Closed at once: there is a log to be applied.
+    open(options.clone()).unwrap().create_table("numbers", schema).unwrap();
+    let traces = || {
+        let files = std::fs::read_dir(dir.path().join("data")).unwrap().map(|file| {
+            let path = file.unwrap().path();
+            let changed = std::fs::metadata(&path).unwrap().modified().unwrap();
+            (path.clone(), changed, std::fs::read(path).unwrap())
+        });
+        files.collect::<std::collections::BTreeSet<_>>()
+    };
+    let before = traces();
+    let reader = open(options.clone().read_only(true)).unwrap();
+    let output = weir(&["check", "data", "--read-only"], dir.path());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(traces(), before);
+    let refused = weir(&["check", "data"], dir.path());
+    assert!(text(&refused.stderr).contains("in use by others, who only read it"));
+    drop(reader);
+    assert!(weir(&["check", "data"], dir.path()).status.success());
+    assert_ne!(traces(), before);
+    let _writer = open(options).unwrap();
+    let refused = weir(&["check", "data", "--read-only"], dir.path());
+    assert!(text(&refused.stderr).contains("in use by process"), "{}", text(&refused.stderr));
+}
+
+#[test]
 fn advice_marks_one_size_of_the_log() {
     let dir = tempfile::tempdir().unwrap();
     let arguments = ["sim", "--advise", "--workload", "skewed", "--data", "8G", "--memory", "2G"];
