@@ -9,8 +9,8 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use weir::{
-    Database, Durability, Error, Isolation, Lock, Options, Patience, Schema, Shutdown, Table, Type,
-    Value, Wait,
+    Bounds, Database, Durability, Error, Isolation, Lock, Options, Patience, Schema, Shutdown,
+    Table, Type, Value, Wait,
 };
 use weir_os::{AlignedBuf, Create, Disk, Mode, SimDisk};
 
@@ -150,6 +150,7 @@ fn who_tries_to_write_is_told_and_reads_on() {
         txn.upsert(&table, &row).map(drop),
         txn.update(&table, &row).map(drop),
         txn.delete(&table, &key).map(drop),
+        txn.delete_range(&table, "by_a", Bounds::all()).map(drop),
         txn.insert_raw(&raw, b"key", b"row", &[]),
         txn.prepare(b"other"),
         db.commit_prepared(b"prepared", Durability::Sync),

@@ -15,6 +15,9 @@ use crate::txn::Direction;
 
 /// Rows that are deleted together, at most.
 const BATCH_ROWS: usize = 1024;
+/// Of how many parts of the memory a batch's leaves may take one, were each row in a leaf of its own: they are there still when
+/// the rows are deleted.
+const MEMORY_PART: usize = 16;
 /// Bytes of their keys and entries; the last row may pass that.
 const BATCH_BYTES: usize = 1 << 20;
 
@@ -28,10 +31,10 @@ struct Batch {
 }
 
 impl Batch {
-    /// Takes the next rows of a locking scan; none at its end.
-    fn take(cursor: &mut Cursor<'_>, def: &TableDef) -> Result<Batch> {
+    /// Takes the next rows of a locking scan, as many as `most`; none at its end.
+    fn take(cursor: &mut Cursor<'_>, def: &TableDef, most: usize) -> Result<Batch> {
         let mut batch = Batch::default();
-        while batch.count < BATCH_ROWS && batch.rows.bytes() < BATCH_BYTES {
+        while batch.count < most && batch.rows.bytes() < BATCH_BYTES {
             if cursor.next()?.is_none() {
                 break;
             }
@@ -98,10 +101,11 @@ impl Transaction {
         bounds: Bounds<'_>,
     ) -> Result<u64> {
         let lock = Lock::Exclusive(Wait::ForTimeout);
+        let most = (self.db.shared.storage.pool.frames() / MEMORY_PART).clamp(1, BATCH_ROWS);
         let mut cursor = self.scan_locking(table, index, bounds, Direction::Forward, lock)?;
         let mut deleted = 0;
         loop {
-            let batch = Batch::take(&mut cursor, def)?;
+            let batch = Batch::take(&mut cursor, def, most)?;
             if batch.count == 0 {
                 return Ok(deleted);
             }
