@@ -1,10 +1,11 @@
 //! Databases that are there already, opened and recovered, with progress on standard error.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Result, ensure};
-use weir::{Database, Options, Progress};
+use weir::{Database, DiskError, Options, Progress};
 
 use crate::output::ProgressLine;
 
@@ -22,12 +23,21 @@ pub fn open(dir: &Path, doing: &str, options: Options) -> Result<Database> {
     let opened = opened.and_then(|db| db.finish_recovery().map(|()| db));
     line.lock().expect("nobody panicked while showing").end();
     opened.map_err(|error| {
-        let hint = match error.is_damaged_page() {
-            true => " (where the file can't be brought back: `weir check --give-up-damaged`)",
-            false => "",
+        let hint = match &error {
+            _ if error.is_damaged_page() => {
+                " (where the file can't be brought back: `weir check --give-up-damaged`)"
+            }
+            weir::Error::Storage(fault) if fault.disk().is_some_and(is_denied) => {
+                " (`weir check --read-only` needs no right to write)"
+            }
+            _ => "",
         };
         anyhow::Error::new(error).context(format!("opening {}{hint}", dir.display()))
     })
+}
+
+fn is_denied(error: &DiskError) -> bool {
+    matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem)
 }
 
 /// How far recovery has come.
