@@ -2,7 +2,8 @@
 //!
 //! Rows are locked as a locking scan comes to them, and deleted by batches: of each tree the batch's keys go together, in
 //! their order. The lock that the scan took on a row is given up once the row is deleted, since the deletion holds it: so neither what is
-//! kept here nor the lock table grows with the range.
+//! kept here nor the lock table grows with the range. Where ranges are locked the locks stay: a few by the primary key, one a row by
+//! another index.
 
 use super::catalog::TableDef;
 use super::cursor::{Bounds, Cursor, IndexRef};
@@ -53,8 +54,8 @@ impl Batch {
 impl Transaction {
     /// Deletes all rows within the bounds; returns how many there were. They are locked and looked at as by
     /// [`Transaction::scan_locking`]: of each the newest committed version counts, and a level that locks ranges keeps others' rows out of the bounds.
-    /// It takes the memory of a batch, however many rows there are, and less time than to delete them one by one. A
-    /// [`Canceller`](crate::Canceller) ends it, if it waits or not.
+    /// It takes the memory of a batch, however many rows there are, and less time than to delete them one by one; by a secondary index a level
+    /// that locks ranges keeps a lock for each row. A [`Canceller`](crate::Canceller) ends it, if it waits or not.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

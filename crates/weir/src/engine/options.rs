@@ -139,8 +139,8 @@ impl Options {
         Options { create, ..self }
     }
 
-    /// Whether the database is opened to be read only; no by default. Nothing in its directory changes, not even a file's
-    /// time, and the process needs no right to write there. Who tries to write gets [`Error::ReadOnly`]; backups can be made. Several processes may
+    /// Whether the database is opened to be read only; no by default. Nothing in its directory changes, nor a file's
+    /// times but that of its last access, and the process needs no right to write there. Who tries to write gets [`Error::ReadOnly`]; backups can be made. Several processes may
     /// have a database open so at once, but none while one has it open to write.
     ///
     /// After a crash, or a close that wasn't clean, there is something to recover: what that writes is kept in memory beyond

@@ -84,7 +84,8 @@ impl Database {
         Ok(entries.max(0) as u64)
     }
 
-    /// About how many rows of a typed table lie within bounds of an index; exact within a leaf or two.
+    /// About how many rows of a typed table lie within bounds of an index: exact where they are in a leaf or two, else judged
+    /// by a few leaves, and wrong by half or more where rows differ much in size. Rows that aren't committed count, too.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
