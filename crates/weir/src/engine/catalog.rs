@@ -1,7 +1,7 @@
 //! The catalog: a tree that maps table names to schemas and roots.
 
 use super::error::{Error, Result};
-use crate::schema::{Layout, Schema};
+use crate::schema::{Layout, Schema, SchemaError};
 use crate::storage::{Fault, Need, Storage};
 use crate::tree::{Hint, Tree, run};
 use crate::txn::{
@@ -331,9 +331,15 @@ impl TableDef {
         }
         let stored: Stored = postcard::from_bytes(rest).map_err(|e| damaged(e.to_string()))?;
         let layout = match format {
-            TYPED_ONLY => Layout::Typed(Schema::decode(&stored.layout)?),
-            _ => Layout::decode(&stored.layout)?,
+            TYPED_ONLY => Schema::decode(&stored.layout).map(Layout::Typed),
+            _ => Layout::decode(&stored.layout),
         };
+        let layout = layout.map_err(|error| match error {
+            SchemaError::UnknownFormat { found, newest } => {
+                Error::CatalogFormat { table: name.into(), found, newest }
+            }
+            error => damaged(error.to_string()),
+        })?;
         let trees = [stored.indexes.len(), stored.staging.len()];
         if trees != [layout.index_count(); 2] {
             return Err(damaged("numbers of indexes and trees differ".into()));
@@ -432,6 +438,21 @@ mod tests {
 
     fn typed() -> Schema {
         Schema::builder().column("a", Type::I64).primary_key(&["a"]).build().unwrap()
+    }
+
+    #[test]
+    fn an_entry_whose_schema_is_newer_or_damaged_names_the_table() {
+        let decode = |layout: &[u8]| {
+            let entry = [&[3, 6, 0, 0, layout.len() as u8][..], layout].concat();
+            TableDef::decode("t", &entry).unwrap_err().to_string()
+        };
+        for (layout, expected) in [
+            (&[0, 9][..], "table `t`: its catalog entry has format 9, this program reads up to 2"),
+            (&[1, 2], "table `t`: its catalog entry has format 2, this program reads up to 1"),
+            (&[0, 1, 7], "the catalog is damaged: table `t`: the bytes are not a schema"),
+        ] {
+            assert!(decode(layout).starts_with(expected), "{}", decode(layout));
+        }
     }
 
     #[test]

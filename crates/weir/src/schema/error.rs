@@ -1,7 +1,7 @@
 //! Why a schema is not one.
 
 use super::raw::MAX_META;
-use super::{FORMAT, MAX_COLUMNS, MAX_INDEXES, MAX_NAME};
+use super::{MAX_COLUMNS, MAX_INDEXES, MAX_NAME};
 use crate::value::Type;
 
 /// Why a schema is not one.
@@ -83,10 +83,12 @@ pub enum SchemaError {
     #[error("{0} bytes of meta; {MAX_META} are allowed")]
     MetaTooLong(usize),
     /// The bytes were written by a later version.
-    #[error("the schema has format version {found}; this program reads up to {FORMAT}")]
+    #[error("the schema has format version {found}; this program reads up to {newest}")]
     UnknownFormat {
         /// The version byte.
         found: u8,
+        /// The newest that is known.
+        newest: u8,
     },
     /// The bytes are not a schema.
     #[error("the bytes are not a schema: {0}")]

@@ -95,7 +95,7 @@ impl RawSchema {
         let malformed = |why: &str| SchemaError::Malformed(why.to_string());
         let (&found, rest) = bytes.split_first().ok_or_else(|| malformed("no bytes"))?;
         if found != FORMAT {
-            return Err(SchemaError::UnknownFormat { found });
+            return Err(SchemaError::UnknownFormat { found, newest: FORMAT });
         }
         let (stored, rest) = postcard::take_from_bytes::<StoredRaw>(rest)
             .map_err(|error| malformed(&error.to_string()))?;
@@ -202,7 +202,10 @@ mod tests {
             assert!(Layout::decode(&golden[..cut]).is_err());
         }
         assert!(Layout::decode(&[&golden[..], &[0]].concat()).is_err());
-        assert_eq!(Layout::decode(&[1, 2]), Err(SchemaError::UnknownFormat { found: 2 }));
+        assert_eq!(
+            Layout::decode(&[1, 2]),
+            Err(SchemaError::UnknownFormat { found: 2, newest: 1 })
+        );
         let typed = Schema::builder().column("a", Type::I64).primary_key(&["a"]).build().unwrap();
         let encoded = Layout::from(typed.clone()).encode();
         assert_eq!((encoded[0], &encoded[1..]), (0, &typed.encode()[..]));

@@ -102,7 +102,7 @@ impl Schema {
                 Stored::new(columns, primary_key, indexes)
             }
             FORMAT => from_bytes(rest)?,
-            _ => return Err(SchemaError::UnknownFormat { found }),
+            _ => return Err(SchemaError::UnknownFormat { found, newest: FORMAT }),
         };
         stored.try_into()
     }
@@ -218,7 +218,7 @@ mod tests {
             assert!(Schema::decode(&golden[..cut]).is_err());
         }
         assert!(Schema::decode(&[&golden[..], &[0]].concat()).is_err());
-        assert_eq!(Schema::decode(&[3]), Err(SchemaError::UnknownFormat { found: 3 }));
+        assert_eq!(Schema::decode(&[3]), Err(SchemaError::UnknownFormat { found: 3, newest: 2 }));
     }
 
     #[test]
