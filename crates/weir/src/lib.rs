@@ -51,8 +51,8 @@ pub use engine::{
 };
 pub use key::long::{SHORT_FORM_BYTES_MAX, short_form};
 pub use lock::{Extent as LockExtent, LockInfo, Mode as LockMode, WaitInfo};
-pub use row::{Row, RowRef};
-pub use schema::{KeyOf, RawIndex, RawSchema, Schema};
+pub use row::{Row, RowError, RowRef};
+pub use schema::{KeyOf, RawIndex, RawSchema, Schema, SchemaError};
 pub use storage::Fault;
 pub use storage::{Progress, Work, take_work};
 pub use txn::{Canceller, Direction, Durability, Pair};

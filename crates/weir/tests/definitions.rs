@@ -740,6 +740,8 @@ fn columns_come_and_go_and_rows_stay() {
     assert_eq!(row_of(&db, &table, 7), [7u64.into(), "new".into(), OwnedValue::from(vec![1])]);
     put(8, &["newer".into(), Value::Null]);
     check_quiet(&db);
+    let copy = db.create_table("copy", table.schema().unwrap()).unwrap();
+    assert_eq!(copy.schema().unwrap(), table.schema().unwrap());
     drop(db);
 
     let db = open(dir.path());
@@ -758,7 +760,7 @@ fn a_column_waits_for_those_who_use_the_table() {
     let db = open(dir.path());
     let table = pair_table(&db);
     let mut user = db.begin(Isolation::RepeatableRead).unwrap();
-    user.get(&table, &[Value::U64(1)]).unwrap();
+    assert_eq!(user.schema(&table).unwrap(), table.schema().unwrap());
     let add = || db.add_column(&table, "n", Type::I64, Value::Null);
     assert!(matches!(add(), Err(Error::TableInUse(_))));
     let nonsense = db.drop_column(&table, "x");

@@ -84,6 +84,18 @@ impl From<Error> for Mine {
     }
 }
 
+impl std::fmt::Display for Mine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self:?}")
+    }
+}
+
+impl std::error::Error for Mine {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        if let Mine::Engine(error) = self { Some(error) } else { None }
+    }
+}
+
 impl RunError for Mine {
     fn is_retryable(&self) -> bool {
         matches!(self, Mine::Engine(error) if error.is_retryable())
@@ -106,7 +118,11 @@ fn an_error_of_the_caller_rolls_back_and_one_of_the_engine_within_it_is_retried(
     let done = db.run(Isolation::RepeatableRead, |txn| -> Result<_, Box<dyn std::error::Error>> {
         tries += 1;
         put(txn, &table, 1, tries)?;
-        if tries < 3 { Err(Error::Deadlock.into()) } else { Ok("done") }
+        match tries {
+            1 => Err(Error::Deadlock.into()),
+            2 => Err(Mine::Engine(Error::Deadlock).into()),
+            _ => Ok("done"),
+        }
     });
     assert_eq!((done.unwrap(), a_of(&db, &table, 1)), ("done", Some(3)));
 }

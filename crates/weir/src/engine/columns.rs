@@ -53,8 +53,8 @@ impl Database {
     /// dropped after the index, one of the primary key not at all. The rows keep its bytes until they are written the
     /// next time, and a place for it for good; it counts among the 1,024 columns that a table may have.
     ///
-    /// The columns behind it move up by one, and rows are given by position: threads that write meanwhile ask for [`Table::schema`] in
-    /// each transaction once that has used the table, which keeps changes out until it ends.
+    /// The columns behind it move up by one, and rows are given by position: threads that write meanwhile ask for
+    /// [`Transaction::schema`](super::Transaction::schema) in each transaction. [`Database::create_table`] of another table by this one's schema has no such places.
     ///
     /// # Errors
     /// [`super::Error::Schema`]: there is no such column, or a key has it; [`super::Error::TableInUse`],

@@ -43,6 +43,10 @@ impl Database {
         if self.table(name).is_some() {
             return Err(Error::TableExists(name.into()));
         }
+        let layout = match layout {
+            Layout::Typed(schema) => Layout::Typed(schema.as_created()),
+            raw => raw,
+        };
         let mut txn = self.0.change();
         let mut def = create_all_trees(&mut txn, layout)?;
         catalog::put(&mut txn, name, &def, PutOp::New)?;

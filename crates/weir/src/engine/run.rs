@@ -25,14 +25,20 @@ impl RunError for Error {
 
 impl RunError for Box<dyn std::error::Error> {
     fn is_retryable(&self) -> bool {
-        self.downcast_ref().is_some_and(Error::is_retryable)
+        has_retryable(&**self)
     }
 }
 
 impl RunError for Box<dyn std::error::Error + Send + Sync> {
     fn is_retryable(&self) -> bool {
-        self.downcast_ref().is_some_and(Error::is_retryable)
+        has_retryable(&**self)
     }
+}
+
+/// Whether it is such an error of the engine, or has one as its source.
+fn has_retryable(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut all = std::iter::successors(Some(error), |error| error.source());
+    all.any(|error| error.downcast_ref().is_some_and(Error::is_retryable))
 }
 
 impl Database {

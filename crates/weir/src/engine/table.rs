@@ -317,8 +317,7 @@ impl Table {
         self.0.name()
     }
 
-    /// Its columns and keys, as they are now. They stay so as long as a transaction goes on that has used the table;
-    /// one that has only begun doesn't keep [`Database::drop_column`](super::Database::drop_column) and the like out.
+    /// Its columns and keys, as they are now; [`Transaction::schema`](super::Transaction::schema) has them stay so.
     ///
     /// # Errors
     /// [`Error::NotTyped`]; [`Error::NoSuchTable`] once it has been dropped.

@@ -9,7 +9,7 @@ use super::transaction::Transaction;
 use super::write::Entry;
 use crate::key::{encode_key, encode_primary_key};
 use crate::row::{Row, RowError, RowRef, encode_value, index_entry};
-use crate::schema::{KeyOf, Layout};
+use crate::schema::{KeyOf, Layout, Schema};
 use crate::txn::{Direction, Op, Outcome, Pair};
 use crate::value::Value;
 use std::sync::Arc;
@@ -158,6 +158,15 @@ impl Transaction {
     pub(super) fn enter_typed_to_write(&mut self, table: &Table) -> Result<Arc<TableDef>> {
         let def = self.enter_to_write(table)?;
         typed(&def, table).map(|()| def)
+    }
+
+    /// Columns and keys of a typed table, which stay as they are until the transaction ends: rows are given by position, and others
+    /// may add and drop columns before it has used the table.
+    ///
+    /// # Errors
+    /// [`Error::NotTyped`]; [`Error::TableInUse`], [`Error::NoSuchTable`].
+    pub fn schema(&mut self, table: &Table) -> Result<Schema> {
+        Ok(self.enter_typed(table)?.schema().clone())
     }
 
     /// Inserts a row: one value for each column, in the order of the schema. A value of Rust becomes one by

@@ -64,6 +64,13 @@ impl Schema {
         stored.try_into()
     }
 
+    /// That of a new table with the same columns, keys and indexes: nothing has come or gone there.
+    pub(crate) fn as_created(&self) -> Schema {
+        let Stored { primary_key, indexes, .. } = Stored::from(self);
+        let schema = Stored::new(self.columns().to_vec(), primary_key, indexes).try_into();
+        schema.expect("a table's columns, keys and indexes are a schema")
+    }
+
     fn position(&self, name: &str) -> Result<u16, SchemaError> {
         let at = self.column_index(name).map(|at| at as u16);
         at.ok_or_else(|| SchemaError::NoSuchColumn(name.to_string()))
@@ -112,7 +119,12 @@ mod tests {
         assert_eq!(indexed.indexes()[1].parts(), [3, 0]);
         let renamed = indexed.with_renamed_column("b", "x").unwrap();
         assert_eq!(names(&renamed), ["x", "c", "d", "a"]);
-        assert_eq!(Schema::decode(&renamed.encode()).unwrap(), renamed);
+        let read = Schema::decode(&renamed.encode()).unwrap();
+        assert_eq!(read, renamed);
+        assert_eq!(read.encode(), renamed.encode());
+        let created = renamed.as_created();
+        assert_eq!(created, renamed);
+        assert_eq!((created.encode()[0], renamed.encode()[0]), (1, 2));
     }
 
     #[test]

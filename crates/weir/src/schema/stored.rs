@@ -233,7 +233,7 @@ mod tests {
         let keys = [2, 2, 0, 1, 1, b'i', 2, 1, 0, 1];
         let golden = [&[2, 5][..], &columns, &[4], &order, &defaults, &keys].concat();
         assert_eq!(schema.encode(), golden);
-        assert_eq!(Schema::decode(&golden).unwrap(), schema);
+        assert_eq!(Schema::decode(&golden).unwrap().encode(), golden);
         for cut in 0..golden.len() {
             assert!(Schema::decode(&golden[..cut]).is_err());
         }
@@ -264,7 +264,8 @@ mod tests {
         fn any_bytes_are_a_schema_or_an_error(mut bytes: Vec<u8>, format in AS_CREATED..=FORMAT) {
             bytes.insert(0, format);
             if let Ok(schema) = Schema::decode(&bytes) {
-                prop_assert_eq!(Schema::decode(&schema.encode()), Ok(schema));
+                let again = Schema::decode(&schema.encode());
+                prop_assert_eq!(again.map(|s| s.encode()), Ok(schema.encode()));
             }
         }
 
@@ -275,7 +276,8 @@ mod tests {
             let at = at % bytes.len();
             bytes[at] = byte;
             if let Ok(schema) = Schema::decode(&bytes) {
-                prop_assert_eq!(Schema::decode(&schema.encode()), Ok(schema));
+                let again = Schema::decode(&schema.encode());
+                prop_assert_eq!(again.map(|s| s.encode()), Ok(schema.encode()));
             }
         }
     }
