@@ -182,7 +182,8 @@ impl Store {
     }
 
     /// A full device can't take a write into a punched hole. Nothing refers to the places, so that does no harm: they
-    /// are given back, and where the first write that failed was is a hole. Whether it is worth to try others.
+    /// are given back, and where the first write that failed was counts as a hole, though it may be one in part only. Whether
+    /// it is worth to try others.
     fn found_no_space(&self, extents: &[Extent], error: &DiskError) -> bool {
         self.short.store(true, Ordering::Relaxed);
         let mut space = self.space.lock();

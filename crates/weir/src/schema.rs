@@ -150,8 +150,8 @@ pub struct Schema {
 /// Those are equal that have the same columns, keys and indexes, whatever columns came and went.
 impl PartialEq for Schema {
     fn eq(&self, other: &Schema) -> bool {
-        let parts = |schema: &Schema| (schema.primary_key.clone(), schema.indexes.clone());
-        self.columns() == other.columns() && parts(self) == parts(other)
+        let keys_are_equal = self.primary_key == other.primary_key && self.indexes == other.indexes;
+        keys_are_equal && self.columns() == other.columns()
     }
 }
 

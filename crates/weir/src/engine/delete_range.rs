@@ -54,7 +54,7 @@ impl Batch {
 impl Transaction {
     /// Deletes all rows within the bounds; returns how many there were. They are locked and looked at as by
     /// [`Transaction::scan_locking`]: of each the newest committed version counts, and a level that locks ranges keeps others' rows out of the bounds.
-    /// It takes the memory of a batch, however many rows there are, and less time than to delete them one by one; by a secondary index a level
+    /// It takes the memory of a batch, however many rows there are, and no more time than to delete them one by one, less by the primary key; by a secondary index a level
     /// that locks ranges keeps a lock for each row. A [`Canceller`](crate::Canceller) ends it, if it waits or not.
     ///
     /// ```
@@ -102,7 +102,7 @@ impl Transaction {
         bounds: Bounds<'_>,
     ) -> Result<u64> {
         let lock = Lock::Exclusive(Wait::ForTimeout);
-        let most = (self.db.shared.storage.pool.frames() / MEMORY_PART).clamp(1, BATCH_ROWS);
+        let most = (self.db().shared.storage.pool.frames() / MEMORY_PART).clamp(1, BATCH_ROWS);
         let mut cursor = self.scan_locking(table, index, bounds, Direction::Forward, lock)?;
         let mut deleted = 0;
         loop {

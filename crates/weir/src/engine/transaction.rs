@@ -58,7 +58,7 @@ pub enum Isolation {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Transaction {
-    pub(super) db: Arc<Inner>,
+    db: Arc<Inner>,
     /// `None` once it has ended.
     txn: Option<Txn>,
     /// What has committed, to begin anew.
