@@ -30,7 +30,7 @@ pub(crate) mod long;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use crate::row::RowError;
+use crate::row::{RowError, Unpacked};
 use crate::schema::{Column, KeyOf, Schema};
 use crate::value::{OwnedValue, Type, Value};
 use std::ops::Bound;
@@ -152,12 +152,6 @@ pub(crate) struct KeyReader<'a> {
     at: usize,
 }
 
-/// A column's value, borrowed from the key where that is possible.
-pub(crate) enum Decoded<'a> {
-    Plain(Value<'a>),
-    Unescaped(OwnedValue),
-}
-
 impl<'a> KeyReader<'a> {
     /// Before the first column.
     #[inline]
@@ -202,27 +196,26 @@ impl<'a> KeyReader<'a> {
 
     /// The next column's value; `None` if the bytes are not the encoding of one.
     #[inline(always)]
-    pub fn next(&mut self, column: &Column) -> Option<Decoded<'a>> {
+    pub fn next(&mut self, column: &Column) -> Option<Unpacked<'a>> {
         if self.next_is_null(column)? {
-            return Some(Decoded::Plain(Value::Null));
+            return Some(Unpacked::NULL);
         }
-        Some(Decoded::Plain(match column.column_type() {
-            Type::Bool => match self.bytes(1)? {
-                [0] => Value::Bool(false),
-                [1] => Value::Bool(true),
-                _ => return None,
-            },
-            Type::I64 => Value::I64(integer::take_i64(self.key, &mut self.at)?),
-            Type::U64 => Value::U64(integer::take_u64(self.key, &mut self.at)?),
+        Some(match column.column_type() {
+            Type::Bool => Unpacked::bool(self.bytes(1)?[0])?,
+            Type::I64 => {
+                Unpacked::number(Type::I64, integer::take_i64(self.key, &mut self.at)? as u64)
+            }
+            Type::U64 => Unpacked::number(Type::U64, integer::take_u64(self.key, &mut self.at)?),
             Type::F64 => {
-                let bits = u64::from_be_bytes(self.bytes(8)?.try_into().ok()?);
-                Value::F64(from_ordered_bits(bits))
+                let bits = u64::from_be_bytes(*self.bytes(8)?.first_chunk()?);
+                Unpacked::number(Type::F64, from_ordered_bits(bits).to_bits())
             }
-            Type::Text | Type::Bytes => {
+            text @ (Type::Text | Type::Bytes) => {
                 let len = escaped_len(&self.key[self.at..])?;
-                return decode_escaped(column, self.bytes(len)?);
+                let (bytes, _end) = self.bytes(len)?.split_last_chunk::<2>()?;
+                Unpacked::bytes(text, bytes, bytes.contains(&ESCAPE))
             }
-        }))
+        })
     }
 
     /// Whether the next column is NULL; steps over the byte that says so.
@@ -259,29 +252,19 @@ fn escaped_len(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// The value of what [`escaped_len`] has measured.
-fn decode_escaped<'a>(column: &Column, part: &'a [u8]) -> Option<Decoded<'a>> {
-    let bytes = &part[..part.len().checked_sub(2)?];
-    let is_text = column.column_type() == Type::Text;
-    if !bytes.contains(&ESCAPE) {
-        return Some(Decoded::Plain(if is_text {
-            Value::Text(std::str::from_utf8(bytes).ok()?)
-        } else {
-            Value::Bytes(bytes)
-        }));
-    }
-    let mut plain = Vec::with_capacity(bytes.len());
-    let mut rest = bytes;
+/// The value of an [`Unpacked`] that is escaped; `None` for a text that is none.
+pub(crate) fn unescape(of: Type, escaped: &[u8]) -> Option<OwnedValue> {
+    let mut plain = Vec::with_capacity(escaped.len());
+    let mut rest = escaped;
     while let Some(at) = rest.iter().position(|&byte| byte == ESCAPE) {
         plain.extend_from_slice(&rest[..=at]);
         rest = rest.get(at + 2..)?;
     }
     plain.extend_from_slice(rest);
-    Some(Decoded::Unescaped(if is_text {
-        OwnedValue::Text(String::from_utf8(plain).ok()?)
-    } else {
-        OwnedValue::Bytes(plain)
-    }))
+    Some(match of {
+        Type::Text => OwnedValue::Text(String::from_utf8(plain).ok()?),
+        _ => OwnedValue::Bytes(plain),
+    })
 }
 
 /// The values of a tree's key, as many as it has.
@@ -297,11 +280,8 @@ pub fn decode_key(schema: &Schema, of: KeyOf, key: &[u8]) -> Result<Vec<OwnedVal
             break;
         }
         let column = &schema.columns()[at as usize];
-        values.push(match reader.next(column) {
-            Some(Decoded::Plain(value)) => value.to_owned(),
-            Some(Decoded::Unescaped(value)) => value,
-            None => return Err(RowError::malformed(column)),
-        });
+        let value = reader.next(column).and_then(Unpacked::to_owned);
+        values.push(value.ok_or_else(|| RowError::malformed(column))?);
     }
     match (reader.is_at_end(), parts.last()) {
         (false, Some(&last)) => Err(RowError::malformed(&schema.columns()[last as usize])),

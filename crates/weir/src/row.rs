@@ -15,11 +15,13 @@ mod index;
 mod owned;
 #[cfg(test)]
 mod tests;
+mod unpacked;
 
 pub use index::{index_entry, primary_key_of_entry};
 pub use owned::Row;
+pub(crate) use unpacked::Unpacked;
 
-use crate::key::{Decoded, KEY_BYTES_MAX, KeyReader};
+use crate::key::{KEY_BYTES_MAX, KeyReader, unescape};
 use crate::schema::{Column, KeyOf, Place, Schema, ValueColumn};
 use crate::value::{OwnedValue, Type, Value};
 use std::cell::{Cell, OnceCell};
@@ -127,17 +129,16 @@ fn put_columns(schema: &Schema, row: &[Value<'_>], out: &mut Vec<u8>) -> Result<
     let bitmap = out.len();
     out.resize(bitmap + schema.bitmap_bytes(), 0);
     let mut nullable = 0;
-    for nth in 0..schema.value_column_count() {
-        let ValueColumn { at, column, default } = schema.value_column(nth);
-        let value = row.get(at).copied().unwrap_or_else(|| in_dropped(column));
-        let is_null = value.is_null() && column.nullable();
-        if default.is_some() {
+    for of in schema.value_columns() {
+        let value = row.get(usize::from(of.at)).copied().unwrap_or_else(|| in_dropped(of));
+        let is_null = value.is_null() && of.nullable;
+        if of.added {
             out.push(u8::from(!is_null));
-        } else if column.nullable() {
+        } else if of.nullable {
             out[bitmap + nullable / 8] |= u8::from(is_null) << (nullable % 8);
             nullable += 1;
         }
-        match (column.column_type(), value) {
+        match (of.column_type, value) {
             (Type::Bool, Value::Bool(v)) => out.push(u8::from(v)),
             (Type::I64, Value::I64(v)) => varint::put(out, zigzag(v)),
             (Type::U64, Value::U64(v)) => varint::put(out, v),
@@ -145,7 +146,7 @@ fn put_columns(schema: &Schema, row: &[Value<'_>], out: &mut Vec<u8>) -> Result<
             (Type::Text, Value::Text(v)) => put_bytes(v.as_bytes(), out),
             (Type::Bytes, Value::Bytes(v)) => put_bytes(v, out),
             _ if is_null => {}
-            _ => return Err(RowError::mismatch(column, value)),
+            _ => return Err(RowError::mismatch(schema.of_value(of), value)),
         }
     }
     Ok(())
@@ -153,9 +154,9 @@ fn put_columns(schema: &Schema, row: &[Value<'_>], out: &mut Vec<u8>) -> Result<
 
 /// What a row has in the place of a column that was dropped.
 #[cold]
-fn in_dropped(column: &Column) -> Value<'static> {
-    match column.column_type() {
-        _ if column.nullable() => Value::Null,
+fn in_dropped(column: &ValueColumn) -> Value<'static> {
+    match column.column_type {
+        _ if column.nullable => Value::Null,
         Type::Bool => Value::Bool(false),
         Type::I64 => Value::I64(0),
         Type::U64 => Value::U64(0),
@@ -179,64 +180,75 @@ fn unzigzag(v: u64) -> i64 {
 }
 
 /// A column at its beginning.
-enum Begun<'a> {
+enum Begun {
     /// Its value follows.
     Bytes,
-    /// It has this value, and no more bytes.
-    Whole(Value<'a>),
+    /// It is NULL, and has no more bytes.
+    Null,
+    /// The row ends before it: it has its default.
+    Default,
 }
 
 /// Reads value columns one after the other.
 struct ValueReader<'a> {
+    schema: &'a Schema,
     bitmap: &'a [u8],
     /// What follows the bitmap.
     bytes: &'a [u8],
     input: Input<'a>,
+    /// Columns that it has read, and those in the bitmap among them.
+    columns: usize,
     nullable: usize,
 }
 
 impl<'a> ValueReader<'a> {
-    #[inline]
-    fn at(schema: &Schema, value: &'a [u8], from: Reached) -> Option<Self> {
+    #[inline(always)]
+    fn at(schema: &'a Schema, value: &'a [u8], from: Reached) -> Option<Self> {
         let (bitmap, bytes) = value.split_at_checked(schema.bitmap_bytes())?;
         let input = Input::new(&bytes[from.bytes as usize..]);
-        Some(ValueReader { bitmap, bytes, input, nullable: from.nullable.into() })
+        let (columns, nullable) = (from.columns.into(), from.nullable.into());
+        Some(ValueReader { schema, bitmap, bytes, input, columns, nullable })
     }
 
-    /// How many bytes of columns it has read.
-    #[inline]
-    fn position(&self) -> usize {
-        self.bytes.len() - self.input.rest().len()
+    /// Notes how far it has read.
+    #[inline(always)]
+    fn note(&self, at: &Cell<Reached>) {
+        let bytes = self.bytes.len() - self.input.rest().len();
+        Reached::note(at, self.columns, self.nullable, bytes);
     }
 
-    /// Begins with a column.
-    #[inline]
-    fn begin(&mut self, of: &ValueColumn<'a>) -> Option<Begun<'a>> {
-        Some(match of.default {
-            None if !of.column.nullable() => Begun::Bytes,
-            None => {
-                let bit = self.nullable;
-                self.nullable += 1;
-                match self.bitmap[bit / 8] & (1 << (bit % 8)) {
-                    0 => Begun::Bytes,
-                    _ => Begun::Whole(Value::Null),
-                }
+    /// Begins with the next column.
+    #[inline(always)]
+    fn begin(&mut self) -> Option<(Type, Begun)> {
+        let of = self.schema.value_columns()[self.columns];
+        self.columns += 1;
+        let begun = if of.added {
+            match self.input.rest() {
+                [] => Begun::Default,
+                _ => match self.input.u8()? {
+                    0 => Begun::Null,
+                    1 => Begun::Bytes,
+                    _ => return None,
+                },
             }
-            Some(default) if self.input.rest().is_empty() => Begun::Whole(default.as_value()),
-            Some(_) => match self.input.u8()? {
-                0 => Begun::Whole(Value::Null),
-                1 => Begun::Bytes,
-                _ => return None,
-            },
-        })
+        } else if of.nullable {
+            let bit = self.nullable;
+            self.nullable += 1;
+            match self.bitmap[bit / 8] & (1 << (bit % 8)) {
+                0 => Begun::Bytes,
+                _ => Begun::Null,
+            }
+        } else {
+            Begun::Bytes
+        };
+        Some((of.column_type, begun))
     }
 
-    #[inline]
-    fn skip(&mut self, of: &ValueColumn<'a>) -> Option<()> {
-        if let Begun::Whole(_) = self.begin(of)? {
-            return Some(());
-        }
-        match of.column.column_type() {
+    /// Steps over the next column; `None` if the bytes are not the encoding of one.
+    #[inline(always)]
+    fn skip(&mut self) -> Option<()> {
+        let (column_type, Begun::Bytes) = self.begin()? else { return Some(()) };
+        match column_type {
             Type::Bool => self.input.u8().map(drop),
             Type::I64 | Type::U64 => self.input.skip_varint(),
             Type::F64 => self.input.bytes(8).map(drop),
@@ -244,22 +256,24 @@ impl<'a> ValueReader<'a> {
         }
     }
 
+    /// The next column's value; `None` as for [`ValueReader::skip`].
     #[inline(always)]
-    fn next(&mut self, of: &ValueColumn<'a>) -> Option<Value<'a>> {
-        if let Begun::Whole(value) = self.begin(of)? {
-            return Some(value);
+    fn next(&mut self) -> Option<Unpacked<'a>> {
+        let (column_type, begun) = self.begin()?;
+        match begun {
+            Begun::Bytes => {}
+            Begun::Null => return Some(Unpacked::NULL),
+            Begun::Default => return Some(Unpacked::of(self.schema.default_of(self.columns - 1))),
         }
-        Some(match of.column.column_type() {
-            Type::Bool => match self.input.u8()? {
-                0 => Value::Bool(false),
-                1 => Value::Bool(true),
-                _ => return None,
-            },
-            Type::I64 => Value::I64(unzigzag(self.input.varint()?)),
-            Type::U64 => Value::U64(self.input.varint()?),
-            Type::F64 => Value::F64(f64::from_le_bytes(self.input.bytes(8)?.try_into().ok()?)),
-            Type::Text => Value::Text(std::str::from_utf8(self.input.slice()?).ok()?),
-            Type::Bytes => Value::Bytes(self.input.slice()?),
+        Some(match column_type {
+            Type::Bool => Unpacked::bool(self.input.u8()?)?,
+            Type::I64 => Unpacked::number(Type::I64, unzigzag(self.input.varint()?) as u64),
+            Type::U64 => Unpacked::number(Type::U64, self.input.varint()?),
+            Type::F64 => {
+                let bits = u64::from_le_bytes(*self.input.bytes(8)?.first_chunk()?);
+                Unpacked::number(Type::F64, bits)
+            }
+            text @ (Type::Text | Type::Bytes) => Unpacked::bytes(text, self.input.slice()?, false),
         })
     }
 }
@@ -295,8 +309,8 @@ pub struct RowRef<'a> {
     /// How far key and value have been read: who reads one column after the other doesn't begin anew for each.
     key_read: Cell<Reached>,
     value_read: Cell<Reached>,
-    /// By column, those whose bytes in the key are escaped; filled when the first one is read.
-    unescaped: OnceCell<Box<[OwnedValue]>>,
+    /// By column, those whose bytes in the key are escaped, once they have been read.
+    unescaped: OnceCell<Box<[OnceCell<OwnedValue>]>>,
 }
 
 /// A place behind some columns.
@@ -375,7 +389,7 @@ impl<'a> RowRef<'a> {
     }
 
     /// A column's value. Only columns before it are stepped over, those between it and the one read before if that was an
-    /// earlier one; nothing else is decoded, unless the value is of the key and has to be unescaped: then all such are, once.
+    /// earlier one; nothing else is decoded.
     ///
     /// # Errors
     /// [`RowError::NotCovered`], or [`RowError::Malformed`] if the bytes are no row of this schema.
@@ -383,17 +397,21 @@ impl<'a> RowRef<'a> {
     /// # Panics
     /// If the table has no such column.
     pub fn get(&self, column: usize) -> Result<Value<'_>, RowError> {
-        if let Some(unescaped) = self.unescaped.get()
-            && !unescaped[column].as_value().is_null()
-        {
-            return Ok(unescaped[column].as_value());
-        }
-        match self.decode(column)? {
-            Decoded::Plain(value) => Ok(value),
-            Decoded::Unescaped(_) => {
-                let unescaped = self.unescaped.get_or_init(|| self.unescape());
-                Ok(unescaped[column].as_value())
-            }
+        let of_column = &self.schema.columns()[column];
+        let unpacked = match self.tree {
+            KeyOf::Primary => match self.schema.place(column) {
+                Place::Key(nth) => {
+                    let parts = self.schema.primary_key();
+                    self.key_part(parts, self.key, nth.into(), &self.key_read)
+                }
+                Place::Value(nth) => self.value_column(nth.into()),
+            },
+            KeyOf::Index(index) => self.index_part(index, column)?,
+        };
+        let unpacked = unpacked.ok_or_else(|| RowError::malformed(of_column))?;
+        match unpacked.escaped() {
+            None => unpacked.value().ok_or_else(|| RowError::malformed(of_column)),
+            Some(bytes) => self.unescaped(column, bytes),
         }
     }
 
@@ -420,47 +438,30 @@ impl<'a> RowRef<'a> {
         let malformed = |at: u16| RowError::malformed(column(at));
         let mut reader = KeyReader::new(self.key);
         for &at in self.schema.primary_key() {
-            match reader.next(column(at)).ok_or_else(|| malformed(at))? {
-                Decoded::Plain(value) => put(at.into(), value),
-                Decoded::Unescaped(value) => put(at.into(), value.as_value()),
-            }
+            let unpacked = reader.next(column(at)).ok_or_else(|| malformed(at))?;
+            let value = match unpacked.escaped() {
+                None => unpacked.value().ok_or_else(|| malformed(at))?,
+                Some(bytes) => self.unescaped(at.into(), bytes)?,
+            };
+            put(at.into(), value);
         }
-        let columns = self.schema.value_column_count();
-        if columns == 0 {
-            return Ok(());
-        }
-        let of_value = |nth| self.schema.value_column(nth);
+        let columns = self.schema.value_columns();
+        let Some(first) = columns.first() else { return Ok(()) };
+        let malformed = |of: &ValueColumn| RowError::malformed(self.schema.of_value(of));
         let reader = ValueReader::at(self.schema, self.value, Reached::default());
-        let mut reader = reader.ok_or_else(|| RowError::malformed(of_value(0).column))?;
-        for nth in 0..columns {
-            let of = of_value(nth);
-            let value = reader.next(&of).ok_or_else(|| RowError::malformed(of.column))?;
-            if of.at < self.schema.columns().len() {
-                put(of.at, value);
+        let mut reader = reader.ok_or_else(|| malformed(first))?;
+        for of in columns {
+            let value = reader.next().and_then(Unpacked::value).ok_or_else(|| malformed(of))?;
+            if usize::from(of.at) < self.schema.columns().len() {
+                put(of.at.into(), value);
             }
         }
         Ok(())
     }
 
-    // Inlined like what it calls: a value that goes from one to the next by memory costs more than to decode it.
+    // Inlined like what it calls: what goes from one to the next by memory costs more than to decode it.
     #[inline(always)]
-    fn decode(&self, column: usize) -> Result<Decoded<'a>, RowError> {
-        let of_column = &self.schema.columns()[column];
-        let decoded = match self.tree {
-            KeyOf::Primary => match self.schema.place(column) {
-                Place::Key(nth) => {
-                    let parts = self.schema.primary_key();
-                    self.key_part(parts, self.key, nth.into(), &self.key_read)
-                }
-                Place::Value(nth) => self.value_column(nth as usize).map(Decoded::Plain),
-            },
-            KeyOf::Index(index) => self.index_part(index, column)?,
-        };
-        decoded.ok_or_else(|| RowError::malformed(of_column))
-    }
-
-    #[inline(always)]
-    fn index_part(&self, index: usize, column: usize) -> Result<Option<Decoded<'a>>, RowError> {
+    fn index_part(&self, index: usize, column: usize) -> Result<Option<Unpacked<'a>>, RowError> {
         let position = |parts: &[u16]| parts.iter().position(|&part| part as usize == column);
         let of_index = &self.schema.indexes()[index];
         let Some(nth) = position(of_index.parts()) else {
@@ -483,7 +484,7 @@ impl<'a> RowRef<'a> {
         key: &'a [u8],
         nth: usize,
         read: &Cell<Reached>,
-    ) -> Option<Decoded<'a>> {
+    ) -> Option<Unpacked<'a>> {
         let column = |part: u16| &self.schema.columns()[part as usize];
         let from = Reached::before(read, nth);
         let mut reader = KeyReader::at(key, from.bytes as usize);
@@ -496,37 +497,29 @@ impl<'a> RowRef<'a> {
     }
 
     #[inline(always)]
-    fn value_column(&self, nth: usize) -> Option<Value<'a>> {
+    fn value_column(&self, nth: usize) -> Option<Unpacked<'a>> {
         let from = Reached::before(&self.value_read, nth);
         let mut reader = ValueReader::at(self.schema, self.value, from)?;
-        for before in from.columns.into()..nth {
-            reader.skip(&self.schema.value_column(before))?;
+        for _ in from.columns.into()..nth {
+            reader.skip()?;
         }
-        let value = reader.next(&self.schema.value_column(nth))?;
-        Reached::note(&self.value_read, nth + 1, reader.nullable, reader.position());
+        let value = reader.next()?;
+        reader.note(&self.value_read);
         Some(value)
     }
 
-    /// By column, those of keys that are escaped.
-    fn unescape(&self) -> Box<[OwnedValue]> {
-        let mut unescaped = vec![OwnedValue::Null; self.schema.columns().len()];
-        let of_row = match self.tree {
-            KeyOf::Primary => &[],
-            KeyOf::Index(_) => self.value,
-        };
-        let keys =
-            [(self.key, self.schema.key_parts(self.tree)), (of_row, self.schema.primary_key())];
-        for (key, parts) in keys {
-            let mut reader = KeyReader::new(key);
-            for &part in parts {
-                match reader.next(&self.schema.columns()[part as usize]) {
-                    Some(Decoded::Unescaped(value)) => unescaped[part as usize] = value,
-                    Some(Decoded::Plain(_)) => {}
-                    None => break,
-                }
-            }
+    /// The value of a key's part whose bytes are escaped.
+    #[cold]
+    fn unescaped(&self, column: usize, bytes: &[u8]) -> Result<Value<'_>, RowError> {
+        let of_column = &self.schema.columns()[column];
+        let of_none = || self.schema.columns().iter().map(|_| OnceCell::new()).collect();
+        let unescaped = &self.unescaped.get_or_init(of_none)[column];
+        if let Some(value) = unescaped.get() {
+            return Ok(value.as_value());
         }
-        unescaped.into()
+        let value = unescape(of_column.column_type(), bytes);
+        let value = value.ok_or_else(|| RowError::malformed(of_column))?;
+        Ok(unescaped.get_or_init(|| value).as_value())
     }
 }
 

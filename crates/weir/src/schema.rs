@@ -102,13 +102,15 @@ pub(crate) enum Place {
     Value(u16),
 }
 
-/// A column that the primary tree keeps in the value.
-pub(crate) struct ValueColumn<'a> {
+/// A column that the primary tree keeps in the value: what it takes to read it, close together.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ValueColumn {
     /// Its position in the table; behind the table's columns if it was dropped.
-    pub at: usize,
-    pub column: &'a Column,
-    /// Of a column that was added to the table: what rows have that end before it.
-    pub default: Option<&'a OwnedValue>,
+    pub at: u16,
+    pub column_type: Type,
+    pub nullable: bool,
+    /// Whether it was added to a table that was there: rows that end before it have its default.
+    pub added: bool,
 }
 
 /// A table's columns, primary key and indexes; immutable once built.
@@ -140,8 +142,8 @@ pub struct Schema {
     primary_key: Vec<u16>,
     indexes: Vec<Index>,
     /// Columns that the primary tree keeps in the value, in order, dropped ones among them.
-    value_columns: Vec<u16>,
-    /// What rows have that end before them: the last of `value_columns`, which were added to a table that was there.
+    value_columns: Vec<ValueColumn>,
+    /// What rows have that end before the last of `value_columns`, those that were added.
     defaults: Vec<OwnedValue>,
     places: Vec<Place>,
     nullable_values: usize,
@@ -216,21 +218,23 @@ impl Schema {
         }
     }
 
-    /// How many columns a value has.
+    /// The columns of a value.
     #[inline]
-    pub(crate) fn value_column_count(&self) -> usize {
-        self.value_columns.len()
+    pub(crate) fn value_columns(&self) -> &[ValueColumn] {
+        &self.value_columns
     }
 
-    /// The `nth` column of a value.
-    #[inline]
-    pub(crate) fn value_column(&self, nth: usize) -> ValueColumn<'_> {
-        let at = usize::from(self.value_columns[nth]);
-        let first_added = self.value_columns.len() - self.defaults.len();
-        let default = nth.checked_sub(first_added).map(|added| &self.defaults[added]);
-        ValueColumn { at, column: &self.columns[at], default }
+    /// A value's column; it may have been dropped.
+    pub(crate) fn of_value(&self, column: &ValueColumn) -> &Column {
+        &self.columns[usize::from(column.at)]
     }
 
+    /// What rows have that end before the `nth` column of a value, which was added.
+    pub(crate) fn default_of(&self, nth: usize) -> &OwnedValue {
+        &self.defaults[nth - (self.value_columns.len() - self.defaults.len())]
+    }
+
+    #[inline]
     pub(crate) fn place(&self, column: usize) -> Place {
         self.places[column]
     }

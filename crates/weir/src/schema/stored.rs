@@ -10,8 +10,8 @@
 //! | | | version 2: columns, those that were dropped last; how many weren't; positions of all in the order of rows; defaults of the last ones of these, which were added; primary key; indexes |
 
 use super::{
-    Column, Index, Place, Schema, SchemaError, check_columns, check_indexes, check_key,
-    primary_name,
+    Column, Index, Place, Schema, SchemaError, ValueColumn, check_columns, check_indexes,
+    check_key, primary_name,
 };
 use crate::value::OwnedValue;
 use serde::{Deserialize, Serialize};
@@ -149,27 +149,33 @@ impl TryFrom<Stored> for Schema {
         if !sorted.iter().map(|&at| usize::from(at)).eq(0..columns.len()) {
             return Err(malformed("not every column has one place in a row"));
         }
-        let value_columns: Vec<u16> =
+        let in_value: Vec<u16> =
             order.iter().filter(|at| !primary_key.contains(at)).copied().collect();
-        let first_added = value_columns.len().checked_sub(defaults.len());
+        let first_added = in_value.len().checked_sub(defaults.len());
         let first_added = first_added.ok_or_else(|| malformed("more defaults than columns"))?;
-        for (&at, default) in value_columns[first_added..].iter().zip(&defaults) {
+        for (&at, default) in in_value[first_added..].iter().zip(&defaults) {
             columns[at as usize].check_default(default.as_value())?;
         }
+        let value_column = |(nth, &at): (usize, &u16)| {
+            let &Column { column_type, nullable, .. } = &columns[at as usize];
+            ValueColumn { at, column_type, nullable, added: nth >= first_added }
+        };
+        let value_columns: Vec<ValueColumn> =
+            in_value.iter().enumerate().map(value_column).collect();
         let place = |at: u16| {
             let position = |of: &[u16]| of.iter().position(|&column| column == at);
             match position(&primary_key) {
                 Some(nth) => Place::Key(nth as u16),
                 None => {
-                    let nth = position(&value_columns);
+                    let nth = position(&in_value);
                     Place::Value(nth.expect("a column is in the key or in the value") as u16)
                 }
             }
         };
-        let is_nullable = |at: &&u16| columns[**at as usize].nullable;
+        let in_bitmap = |of: &&ValueColumn| of.nullable && !of.added;
         Ok(Schema {
             live,
-            nullable_values: value_columns[..first_added].iter().filter(is_nullable).count(),
+            nullable_values: value_columns.iter().filter(in_bitmap).count(),
             places: (0..live as u16).map(place).collect(),
             indexes: indexes.into_iter().map(|index| index.lay_out(&primary_key)).collect(),
             columns,
