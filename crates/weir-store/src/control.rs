@@ -187,8 +187,7 @@ fn corrupt(
     expected: String,
     found: String,
 ) -> StoreError {
-    let page = PageId::NONE;
-    StoreError::Corrupt { file: file.to_string(), offset, page, what, expected, found }
+    StoreError::Corrupt { file: file.to_string(), offset, page: None, what, expected, found }
 }
 
 #[cfg(test)]
@@ -290,9 +289,9 @@ mod tests {
         let checkpoint = Lsn(3000);
         let (durable, next_txn_id) = (Lsn(LSN_MAX + 8), TxnId(TXN_MAX + 1));
         for (control, what) in [
-            (Control { durable, ..sample() }, "4136 (page 0): end of the log"),
-            (Control { next_txn_id, ..sample() }, "4144 (page 0): next transaction"),
-            (Control { checkpoint, durable: checkpoint, ..sample() }, "4128 (page 0): checkpoint"),
+            (Control { durable, ..sample() }, "4136: end of the log"),
+            (Control { next_txn_id, ..sample() }, "4144: next transaction"),
+            (Control { checkpoint, durable: checkpoint, ..sample() }, "4128: checkpoint"),
         ] {
             let mut slot = [0; SLOT];
             encode(&control, 5, &mut slot);

@@ -8,16 +8,16 @@ use weir_page::PageId;
 pub enum StoreError {
     /// Stored bytes are not what was written there. Nothing was changed.
     #[error(
-        "{file} is corrupt at offset {offset} (page {page}): {what}: expected {expected}, \
-         found {found}"
+        "{file} is corrupt at offset {offset}{}: {what}: expected {expected}, found {found}",
+        of_page(*page)
     )]
     Corrupt {
         /// Path of the file.
         file: String,
         /// Byte offset of the image, map block or slot.
         offset: u64,
-        /// The page, or the first page of a map block; 0 where there is none.
-        page: PageId,
+        /// The page, or the first page of a map block, if it is of one.
+        page: Option<PageId>,
         /// What was wrong.
         what: &'static str,
         /// What should have been there.
@@ -84,6 +84,10 @@ pub enum StoreError {
     Disk(#[from] DiskError),
 }
 
+fn of_page(page: Option<PageId>) -> String {
+    page.map(|page| format!(" (page {page})")).unwrap_or_default()
+}
+
 /// Result of a store operation.
 pub type Result<T> = std::result::Result<T, StoreError>;
 
@@ -92,7 +96,7 @@ impl StoreError {
     pub(crate) fn of(self, of: PageId) -> StoreError {
         match self {
             StoreError::Corrupt { file, offset, what, expected, found, .. } => {
-                StoreError::Corrupt { file, offset, page: of, what, expected, found }
+                StoreError::Corrupt { file, offset, page: Some(of), what, expected, found }
             }
             other => other,
         }

@@ -189,7 +189,7 @@ impl Expected<'_> {
         StoreError::Corrupt {
             file: self.file.to_string(),
             offset: self.offset,
-            page: self.page,
+            page: Some(self.page),
             what,
             expected,
             found,

@@ -176,7 +176,7 @@ impl Store {
         StoreError::Corrupt {
             file: self.map_file.name().to_string(),
             offset: block::slot_offset(block, parity as u64),
-            page: PageId(block.saturating_mul(BLOCK_PAGES)),
+            page: Some(PageId(block.saturating_mul(BLOCK_PAGES))),
             what,
             expected,
             found,

@@ -54,7 +54,7 @@ impl Store {
             return Err(StoreError::Corrupt {
                 file: self.data.name().to_string(),
                 offset: 0,
-                page: PageId::NONE,
+                page: None,
                 what: "length of the file",
                 expected: format!("{} bytes or fewer", FILE_UNITS_MAX * UNIT as u64),
                 found: format!("{} bytes", units * UNIT as u64),
@@ -74,7 +74,7 @@ impl Store {
                 return Err(StoreError::Corrupt {
                     file: self.data.name().to_string(),
                     offset: extent.offset(),
-                    page,
+                    page: Some(page),
                     what: if beyond { "extent beyond the file" } else { "extent overlap" },
                     expected: if beyond {
                         format!("a file of {} bytes or more", extent.end_unit() * UNIT as u64)

@@ -244,7 +244,7 @@ impl Store {
             return Err(StoreError::Corrupt {
                 file: store.map_name().to_string(),
                 offset: 0,
-                page: PageId::NONE,
+                page: None,
                 what: "newest LSN of a block",
                 expected: format!("{} or less", control::LSN_MAX),
                 found: newest.to_string(),

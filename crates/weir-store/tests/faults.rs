@@ -138,7 +138,7 @@ fn bit_rot_names_file_offset_and_page() {
     let mut out = vec![0; PAGE_SIZE];
     match store.read_page(PageId(7), &mut out).unwrap_err() {
         StoreError::Corrupt { file, offset, page, what, .. } => {
-            assert_eq!((&file[..], offset, page), ("sim/data", offsets[6], PageId(7)));
+            assert_eq!((&file[..], offset, page), ("sim/data", offsets[6], Some(PageId(7))));
             assert_eq!(what, "image checksum");
         }
         error => panic!("{error}"),
@@ -150,7 +150,7 @@ fn bit_rot_names_file_offset_and_page() {
     let pages: Vec<PageId> = (1..21).map(PageId).collect();
     let mut sink = |page: PageId, read: weir_store::Result<&[u8]>| match read {
         Ok(bytes) => good += usize::from(bytes == page_bytes(page, Lsn(10))),
-        Err(StoreError::Corrupt { page, .. }) => bad += page.0,
+        Err(StoreError::Corrupt { page: Some(page), .. }) => bad += page.0,
         Err(StoreError::NotStored { page }) => bad += page.0,
         Err(error) => panic!("{error}"),
     };
@@ -184,7 +184,7 @@ fn a_lost_write_over_an_older_image_of_the_same_page_is_found() {
         let mut out = vec![0; PAGE_SIZE];
         match store.read_page(PageId(1), &mut out).unwrap_err() {
             StoreError::Corrupt { offset: named, page, what, .. } => {
-                assert_eq!((named, page), (offset, PageId(1)));
+                assert_eq!((named, page), (offset, Some(PageId(1))));
                 if offset == first {
                     assert_eq!(what, "an older image (lost write)");
                     return;

@@ -121,10 +121,8 @@ impl Fault {
     /// The page that is damaged, if that is it.
     pub fn damaged_page(&self) -> Option<PageId> {
         match *self {
-            Fault::Page { page, .. } => Some(page),
-            Fault::Store(StoreError::Corrupt { page, .. } | StoreError::NotStored { page }) => {
-                Some(page)
-            }
+            Fault::Page { page, .. } | Fault::Store(StoreError::NotStored { page }) => Some(page),
+            Fault::Store(StoreError::Corrupt { page, .. }) => page,
             _ => None,
         }
     }
