@@ -4,6 +4,7 @@
 #include "errors.h"
 #include "numbers.h"
 #include "partitions.h"
+#include "sysvars.h"
 #include "partition_info.h"
 
 using namespace weir;
@@ -19,8 +20,8 @@ static bool has_foreign_key(THD *thd)
   return false;
 }
 
-// All tables are in the directory of the database.
-static void warn_of_directories(THD *thd, const HA_CREATE_INFO *info)
+// Tells what is left out: all tables are in the directory of the database, for one.
+static void warn_of_ignored(THD *thd, const HA_CREATE_INFO *info)
 {
   auto warn= [thd](const char *option) {
     push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, WARN_OPTION_IGNORED,
@@ -30,6 +31,8 @@ static void warn_of_directories(THD *thd, const HA_CREATE_INFO *info)
     warn("DATA DIRECTORY");
   if (info->index_file_name)
     warn("INDEX DIRECTORY");
+  if (has_foreign_key(thd))
+    warn("FOREIGN KEY");
 }
 
 // The engine's directory is none of the server's databases, though the server takes it for one that
@@ -47,12 +50,12 @@ int ha_weir::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
 {
   if (is_in_own_directory(table_name(name)))
     return HA_ERR_UNSUPPORTED;
-  if (has_foreign_key(ha_thd()))
+  if (has_foreign_key(ha_thd()) && !ignores_foreign_keys(ha_thd()))
   {
     my_error(ER_CHECK_NOT_IMPLEMENTED, MYF(0), "FOREIGN KEY constraints");
     return HA_ERR_UNSUPPORTED;
   }
-  warn_of_directories(ha_thd(), info);
+  warn_of_ignored(ha_thd(), info);
   std::vector<WeirIndex> indexes;
   for (uint i= 0; i < form->s->keys; i++)
   {

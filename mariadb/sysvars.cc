@@ -115,6 +115,10 @@ static MYSQL_SYSVAR_ENUM(durability, durability_index, PLUGIN_VAR_RQCMDARG,
 static MYSQL_THDVAR_ULONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
     "Seconds to wait for a locked row", nullptr, nullptr, 50, 0, 100000000, 1);
 
+static MYSQL_THDVAR_BOOL(ignore_foreign_keys, PLUGIN_VAR_OPCMDARG,
+    "Whether a table with FOREIGN KEYs is made without them, with a warning. Without that it is "
+    "refused", nullptr, nullptr, false);
+
 static MYSQL_SYSVAR_BOOL(clean_shutdown, clean, PLUGIN_VAR_OPCMDARG,
     "Whether all pages are written at shutdown. Without that, the next start applies the log",
     nullptr, nullptr, false);
@@ -137,7 +141,8 @@ namespace weir {
 
 struct st_mysql_sys_var *system_variables[]= {
     MYSQL_SYSVAR(memory), MYSQL_SYSVAR(redo_capacity), MYSQL_SYSVAR(durability),
-    MYSQL_SYSVAR(dirty_limit), MYSQL_SYSVAR(lock_wait_timeout), MYSQL_SYSVAR(clean_shutdown),
+    MYSQL_SYSVAR(dirty_limit), MYSQL_SYSVAR(lock_wait_timeout), MYSQL_SYSVAR(ignore_foreign_keys),
+    MYSQL_SYSVAR(clean_shutdown),
     MYSQL_SYSVAR(give_up_damaged), MYSQL_SYSVAR(backup_dir), MYSQL_SYSVAR(binlog_writeback),
     MYSQL_SYSVAR(staging_debug),
     nullptr};
@@ -193,6 +198,11 @@ Bytes take_backup_dir()
 bool binlog_writeback()
 {
   return write_back_binlog;
+}
+
+bool ignores_foreign_keys(THD *thd)
+{
+  return THDVAR(thd, ignore_foreign_keys);
 }
 
 bool clean_shutdown()
