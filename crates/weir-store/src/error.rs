@@ -16,7 +16,7 @@ pub enum StoreError {
         file: String,
         /// Byte offset of the image, map block or slot.
         offset: u64,
-        /// The page, or the first page of a map block, if it is of one.
+        /// The page, if it is of one: of the page map, the offset tells the place.
         page: Option<PageId>,
         /// What was wrong.
         what: &'static str,

@@ -1,6 +1,6 @@
 //! Loading and writing the map and control files; formats in [`crate::block`], [`crate::control`].
 
-use crate::block::{self, BLOCK_PAGES, Draft, Found, SLOT};
+use crate::block::{self, Draft, Found, SLOT};
 use crate::control::{self, Control};
 use crate::error::{Result, StoreError};
 use crate::extent::UNIT;
@@ -9,7 +9,7 @@ use crate::store::{MapIo, Store};
 use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
 use weir_os::{AlignedBuf, Io};
-use weir_page::{Lsn, PageId};
+use weir_page::Lsn;
 
 /// Most blocks in a draft, which are written in flight together.
 const BLOCKS_PER_DRAFT: usize = 1024;
@@ -176,7 +176,7 @@ impl Store {
         StoreError::Corrupt {
             file: self.map_file.name().to_string(),
             offset: block::slot_offset(block, parity as u64),
-            page: Some(PageId(block.saturating_mul(BLOCK_PAGES))),
+            page: None,
             what,
             expected,
             found,

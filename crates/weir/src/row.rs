@@ -263,7 +263,9 @@ impl<'a> ValueReader<'a> {
         match begun {
             Begun::Bytes => {}
             Begun::Null => return Some(Unpacked::NULL),
-            Begun::Default => return Some(Unpacked::of(self.schema.default_of(self.columns - 1))),
+            Begun::Default => {
+                return Some(Unpacked::from_owned(self.schema.default_of(self.columns - 1)));
+            }
         }
         Some(match column_type {
             Type::Bool => Unpacked::bool(self.input.u8()?)?,
@@ -439,11 +441,13 @@ impl<'a> RowRef<'a> {
         let mut reader = KeyReader::new(self.key);
         for &at in self.schema.primary_key() {
             let unpacked = reader.next(column(at)).ok_or_else(|| malformed(at))?;
-            let value = match unpacked.escaped() {
-                None => unpacked.value().ok_or_else(|| malformed(at))?,
-                Some(bytes) => self.unescaped(at.into(), bytes)?,
-            };
-            put(at.into(), value);
+            match unpacked.escaped() {
+                None => put(at.into(), unpacked.value().ok_or_else(|| malformed(at))?),
+                Some(_) => {
+                    let value = unpacked.to_owned().ok_or_else(|| malformed(at))?;
+                    put(at.into(), value.as_value());
+                }
+            }
         }
         let columns = self.schema.value_columns();
         let Some(first) = columns.first() else { return Ok(()) };

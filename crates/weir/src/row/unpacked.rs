@@ -9,7 +9,7 @@ use crate::value::{OwnedValue, Type, Value};
 pub(crate) struct Unpacked<'a> {
     /// `None` for NULL.
     of: Option<Type>,
-    /// A number, by its bits.
+    /// A number or a bool, by its bits.
     bits: u64,
     /// A text or bytes.
     bytes: &'a [u8],
@@ -21,7 +21,7 @@ impl<'a> Unpacked<'a> {
     pub(crate) const NULL: Unpacked<'static> =
         Unpacked { of: None, bits: 0, bytes: &[], escaped: false };
 
-    /// Of a number's type.
+    /// A number or a bool.
     #[inline(always)]
     pub(crate) fn number(of: Type, bits: u64) -> Unpacked<'a> {
         Unpacked { of: Some(of), bits, ..Unpacked::NULL }
@@ -40,7 +40,7 @@ impl<'a> Unpacked<'a> {
     }
 
     #[inline(always)]
-    pub(crate) fn of(value: &'a OwnedValue) -> Unpacked<'a> {
+    pub(crate) fn from_owned(value: &'a OwnedValue) -> Unpacked<'a> {
         match value {
             OwnedValue::Null => Unpacked::NULL,
             OwnedValue::Bool(v) => Unpacked::number(Type::Bool, u64::from(*v)),
