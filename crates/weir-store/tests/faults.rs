@@ -233,8 +233,8 @@ fn a_rotten_map_block_is_found() {
     assert!(open(&disk).is_ok());
     disk.rot("map", 100, 0).unwrap();
     match open(&disk).map(drop).unwrap_err() {
-        StoreError::Corrupt { file, offset: 0, what, .. } => {
-            assert_eq!((&file[..], what), ("sim/map", "map block checksum"));
+        StoreError::Corrupt { file, offset: 0, page, what, .. } => {
+            assert_eq!((&file[..], page, what), ("sim/map", None, "map block checksum"));
         }
         error => panic!("{error}"),
     }
@@ -266,7 +266,10 @@ fn rot_of_a_map_blocks_header_is_no_write_cut_short() {
         disk.rot("map", newer + bit / 8, (bit % 8) as u8).unwrap();
         let opened = Store::open(Arc::new(disk.clone()), StoreOptions::default()).map(drop);
         let error = opened.expect_err(&format!("bit {bit}"));
-        assert!(matches!(&error, StoreError::Corrupt { file, .. } if file == "sim/map"), "{error}");
+        assert!(
+            matches!(&error, StoreError::Corrupt { file, page: None, .. } if file == "sim/map"),
+            "{error}"
+        );
     }
 }
 
