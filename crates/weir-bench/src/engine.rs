@@ -343,6 +343,9 @@ pub trait Session {
 pub enum EngineKind {
     /// Weir itself.
     Weir,
+    /// Weir with rows that are bytes to it, as they are to the others.
+    #[serde(rename = "weir-raw")]
+    WeirRaw,
     /// RocksDB.
     RocksDb,
     /// LMDB.
@@ -362,8 +365,9 @@ pub enum EngineKind {
 
 impl EngineKind {
     /// All embedded engines, also those not built in.
-    pub const ALL: [EngineKind; 7] = [
+    pub const ALL: [EngineKind; 8] = [
         EngineKind::Weir,
+        EngineKind::WeirRaw,
         EngineKind::RocksDb,
         EngineKind::Lmdb,
         EngineKind::LmdbWritemap,
@@ -376,6 +380,7 @@ impl EngineKind {
     pub const fn name(self) -> &'static str {
         match self {
             EngineKind::Weir => "weir",
+            EngineKind::WeirRaw => "weir-raw",
             EngineKind::RocksDb => "rocksdb",
             EngineKind::Lmdb => "lmdb",
             EngineKind::LmdbWritemap => "lmdb-writemap",
@@ -394,6 +399,11 @@ impl EngineKind {
         }
     }
 
+    /// Whether it is Weir in this process, with whatever tables.
+    pub fn is_weir(self) -> bool {
+        matches!(self, EngineKind::Weir | EngineKind::WeirRaw)
+    }
+
     /// Whether this build has it.
     pub fn is_built_in(self) -> bool {
         match self {
@@ -401,7 +411,7 @@ impl EngineKind {
             EngineKind::Lmdb | EngineKind::LmdbWritemap => cfg!(feature = "lmdb"),
             EngineKind::WiredTiger => cfg!(feature = "wiredtiger"),
             EngineKind::Sqlite => cfg!(feature = "sqlite"),
-            EngineKind::Weir | EngineKind::Model | EngineKind::Server => true,
+            EngineKind::Weir | EngineKind::WeirRaw | EngineKind::Model | EngineKind::Server => true,
         }
     }
 

@@ -3,7 +3,7 @@
 use weir_bench::engine::DiskChoice;
 use weir_bench::quantity::{format_bytes, format_count};
 use weir_bench::report::{missed, stolen, tables, unwritten};
-use weir_bench::{EngineKind, Run, Settings};
+use weir_bench::{Run, Settings};
 
 use crate::source::{Benchmark, Source, built, machine, system};
 use crate::timeline::Timeline;
@@ -55,7 +55,7 @@ fn properties(run: &Run) -> Vec<(&'static str, String)> {
 /// The device as Weir was told of it, and how it reads and writes; other engines weren't told.
 fn device(settings: &Settings) -> String {
     let disk = &settings.disk;
-    if settings.engine != EngineKind::Weir && *disk == DiskChoice::default() {
+    if !settings.engine.is_weir() && *disk == DiskChoice::default() {
         return String::new();
     }
     let first = disk.load_device.as_ref();
@@ -65,7 +65,7 @@ fn device(settings: &Settings) -> String {
 
 /// When Weir writes pages, where it is in this process: others see to it themselves.
 fn flushing(settings: &Settings) -> String {
-    if settings.engine != EngineKind::Weir {
+    if !settings.engine.is_weir() {
         return String::new();
     }
     let limit = settings.flush.dirty_limit_percent;
@@ -76,6 +76,7 @@ fn flushing(settings: &Settings) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_bench::EngineKind;
     use weir_bench::engine::FlushChoice;
 
     #[test]

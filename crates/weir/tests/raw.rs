@@ -127,10 +127,7 @@ fn scan_together(
         let given = Given::of(&entry);
         let rest = scan.take_rest();
         given.assert_is(out.last().unwrap());
-        for place in rest.entries {
-            let bytes = |from: u32, to: u32| rest.bytes[from as usize..to as usize].to_vec();
-            out.push((bytes(place.key, place.value), bytes(place.value, place.end)));
-        }
+        out.extend(rest.iter().map(|entry| (entry.key.to_vec(), entry.value.to_vec())));
         let Some(last) = rest.entries.last().map(|_| out.last().cloned().unwrap()) else {
             continue;
         };

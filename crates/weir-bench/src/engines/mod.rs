@@ -2,7 +2,8 @@
 //!
 //! | engine       | secondary indexes            | file            |
 //! |--------------|------------------------------|-----------------|
-//! | `weir`       | the engine's own             | `weir.rs`       |
+//! | `weir`       | the engine's own             | `weir/typed.rs` |
+//! | `weir-raw`   | the engine's own             | `weir/raw.rs`   |
 //! | `rocksdb`    | kept here, see [`kv`]        | `rocksdb.rs`    |
 //! | `lmdb`       | kept here, see [`kv`]        | `lmdb.rs`       |
 //! | `wiredtiger` | kept here, see [`kv`]        | `wiredtiger.rs` |
@@ -38,21 +39,22 @@ use crate::error::{Error, Result};
 /// When this build does not have the engine, and whatever the engine says.
 pub fn open(kind: EngineKind, options: &EngineOptions) -> Result<Box<dyn Engine>> {
     kind.require()?;
-    if kind != EngineKind::Weir && options.disk != DiskChoice::default() {
+    if !kind.is_weir() && options.disk != DiskChoice::default() {
         let what =
             format!("{kind} uses the system's files; io and device can be chosen for weir only");
         return Err(Error::Usage(what));
     }
-    if kind != EngineKind::Weir && options.status_listen.is_some() {
+    if !kind.is_weir() && options.status_listen.is_some() {
         return Err(Error::Usage(format!("{kind} has no status endpoint; weir has")));
     }
-    if kind != EngineKind::Weir && options.flush != FlushChoice::default() {
+    if !kind.is_weir() && options.flush != FlushChoice::default() {
         let what =
             format!("{kind} writes pages its own way; dirty limit and policy are for weir only");
         return Err(Error::Usage(what));
     }
     match kind {
-        EngineKind::Weir => Ok(Box::new(weir::Weir::open(options)?)),
+        EngineKind::Weir => Ok(Box::new(weir::Weir::open(options, weir::Tables::Typed)?)),
+        EngineKind::WeirRaw => Ok(Box::new(weir::Weir::open(options, weir::Tables::Raw)?)),
         #[cfg(feature = "rocksdb")]
         EngineKind::RocksDb => Ok(Box::new(rocksdb::RocksDb::open(options)?)),
         #[cfg(feature = "lmdb")]

@@ -1,56 +1,52 @@
-//! Weir, by its public API, as any embedding program would use it.
+//! Weir, by its public API, as any embedding program would use it: with typed tables ([`typed`]), or with raw ones
+//! ([`raw`]), whose rows are bytes, as the other engines' are.
 //!
 //! Reads run in transactions of their own, so that each sees one snapshot; index reads are covering.
 
-use std::ops::{Bound, Range};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+mod raw;
+mod typed;
 
-use weir::{
-    Bounds, Database, Direction, IndexRef, Isolation, Patience, RowRef, Schema, Shutdown,
-    StatusAddress, Table, Type, Value,
-};
+use std::sync::Arc;
+
+use weir::schema::Layout;
+use weir::{Database, Shutdown, StatusAddress, Table};
 use weir_governor::{InnodbSettings, PolicyChoice};
 use weir_os::throttle::{Profile, UnknownProfile};
 use weir_os::{Backend, RealClock, ThrottledDisk};
 
-use crate::engine::{
-    Durability, Engine, EngineInfo, EngineOptions, FlushChoice, Index, IndexEntry, Scanned, Session,
-};
+use crate::engine::{Durability, Engine, EngineInfo, EngineOptions, FlushChoice, Session};
 use crate::error::{Error, Result};
 use crate::quantity::format_bytes;
-use crate::row::{Data, IndexKey, Row, Secondary};
-use crate::stopping::ended_by;
 use crate::tpcc;
 
 /// Name in reports and errors.
 pub const NAME: &str = "weir";
+/// The name of its raw tables there.
+const NAME_RAW: &str = "weir-raw";
 /// Bytes of a page in memory.
 pub(super) const PAGE_BYTES: u64 = 16 << 10;
-
-// The columns of the table.
-const TRANSACTIONID: usize = 0;
-const DATEANDTIME: usize = 1;
-const CASHREGISTERID: usize = 2;
-const CUSTOMERID: usize = 3;
-const PRODUCTID: usize = 4;
-const PRICE: usize = 5;
-const DATA: usize = 6;
 
 fn failed(operation: &'static str) -> impl Fn(weir::Error) -> Error {
     move |error| Error::engine(NAME, operation, error)
 }
 
+/// What its tables are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tables {
+    Typed,
+    Raw,
+}
+
 pub(super) struct Weir {
     database: Database,
+    tables: Tables,
     /// The slow device, and what it is after the first step.
     throttle: Option<(ThrottledDisk, Profile)>,
     settings: Vec<String>,
 }
 
 impl Weir {
-    pub(super) fn open(options: &EngineOptions) -> Result<Self> {
+    pub(super) fn open(options: &EngineOptions, tables: Tables) -> Result<Self> {
         let durability = match options.durability {
             Durability::Sync => weir::Durability::Sync,
             Durability::Write => weir::Durability::Write,
@@ -74,7 +70,7 @@ impl Weir {
             format!("device={}", options.disk.device),
             format!("policy={}", options.flush.policy),
         ];
-        Ok(Weir { database, throttle, settings })
+        Ok(Weir { database, tables, throttle, settings })
     }
 
     fn table(&self, table: u32) -> Result<Table> {
@@ -137,8 +133,12 @@ fn table_name(table: u32) -> String {
 
 impl Engine for Weir {
     fn info(&self) -> EngineInfo {
+        let name = match self.tables {
+            Tables::Typed => NAME,
+            Tables::Raw => NAME_RAW,
+        };
         EngineInfo {
-            name: NAME.into(),
+            name: name.into(),
             version: env!("CARGO_PKG_VERSION").into(),
             settings: self.settings.clone(),
             notes: Vec::new(),
@@ -146,28 +146,20 @@ impl Engine for Weir {
     }
 
     fn create_table(&self, table: u32, indexed: bool) -> Result<()> {
-        let mut schema = Schema::builder()
-            .column("transactionid", Type::U64)
-            .column("dateandtime", Type::I64)
-            .column("cashregisterid", Type::U64)
-            .column("customerid", Type::U64)
-            .column("productid", Type::U64)
-            .column("price", Type::U64)
-            .column("data", Type::Text)
-            .primary_key(&["transactionid"]);
-        if indexed {
-            for index in Secondary::ALL {
-                schema = schema.index(index.name(), &index.columns());
-            }
-        }
-        let schema = schema.build().map_err(|error| Error::engine(NAME, "schema", error))?;
+        let schema: Layout = match self.tables {
+            Tables::Typed => typed::schema(indexed)?.into(),
+            Tables::Raw => raw::schema(indexed)?.into(),
+        };
         self.database.create_table(&table_name(table), schema).map_err(failed("create table"))?;
         Ok(())
     }
 
     fn session(&self, table: u32) -> Result<Box<dyn Session + '_>> {
-        let table = self.table(table)?;
-        Ok(Box::new(WeirSession { database: &self.database, table }))
+        let (database, table) = (&self.database, self.table(table)?);
+        Ok(match self.tables {
+            Tables::Typed => Box::new(typed::TypedSession::new(database, table)),
+            Tables::Raw => Box::new(raw::RawSession::new(database, table)?),
+        })
     }
 
     fn status(&self) -> Vec<(String, f64)> {
@@ -201,183 +193,4 @@ impl Engine for Weir {
 fn figures(status: &weir::Status) -> Vec<(String, f64)> {
     let figures = status.figures().into_iter();
     figures.map(|figure| (figure.name.to_string(), figure.value as f64)).collect()
-}
-
-struct WeirSession<'a> {
-    database: &'a Database,
-    table: Table,
-}
-
-impl WeirSession<'_> {
-    fn begin(&self) -> Result<weir::Transaction> {
-        self.database.begin(Isolation::RepeatableRead).map_err(failed("begin"))
-    }
-}
-
-/// The row in the order of the table's columns.
-fn values(row: &Row) -> [Value<'_>; 7] {
-    [
-        Value::U64(row.transactionid),
-        Value::I64(row.dateandtime as i64),
-        Value::U64(row.cashregisterid.into()),
-        Value::U64(row.customerid.into()),
-        Value::U64(row.productid.into()),
-        Value::U64(row.price.into()),
-        Value::Text(row.data.as_str()),
-    ]
-}
-
-/// The index's columns: only `dateandtime`, the second of the third index, is signed.
-fn key_values(index: Secondary, key: &IndexKey) -> [Value<'static>; 3] {
-    let signed = |column| index == Secondary::Price && column == 1;
-    [0, 1, 2].map(|column| match signed(column) {
-        true => Value::I64(key[column] as i64),
-        false => Value::U64(key[column]),
-    })
-}
-
-/// The index's columns, by their places in the table.
-fn columns(index: Secondary) -> [usize; 3] {
-    match index {
-        Secondary::Market => [PRODUCTID, CUSTOMERID, PRICE],
-        Secondary::Register => [CASHREGISTERID, CUSTOMERID, PRICE],
-        Secondary::Price => [PRICE, DATEANDTIME, CUSTOMERID],
-    }
-}
-
-fn number(row: &RowRef<'_>, at: usize) -> weir::Result<u64> {
-    Ok(unsigned(row.get(at)?))
-}
-
-fn text_of(value: Value<'_>) -> &str {
-    match value {
-        Value::Text(text) => text,
-        other => panic!("a text was stored, {other:?} came back"),
-    }
-}
-
-fn unsigned(value: Value) -> u64 {
-    match value {
-        Value::U64(number) => number,
-        Value::I64(number) => number as u64,
-        other => panic!("a number was stored, {other:?} came back"),
-    }
-}
-
-/// Reads all of an index; `None` if it was told to stop.
-fn scan(
-    txn: &mut weir::Transaction,
-    table: &Table,
-    index: Index,
-    stop: &AtomicBool,
-) -> weir::Result<Option<Scanned>> {
-    let mut scanned = Scanned::default();
-    let (all, forward) = (Bounds::all(), Direction::Forward);
-    let mut cursor = match index {
-        Index::Primary => txn.scan(table, IndexRef::Primary, all, forward)?,
-        Index::Secondary(index) => txn.scan_keys(table, index.name(), all, forward)?,
-    };
-    while let Some(entry) = cursor.next()? {
-        if stop.load(Ordering::Relaxed) {
-            return Ok(None);
-        }
-        scanned.rows += 1;
-        scanned.id_xor ^= number(&entry, TRANSACTIONID)?;
-        if index == Index::Primary {
-            scanned.text_bytes += text_of(entry.get(DATA)?).len() as u64;
-        }
-    }
-    Ok(Some(scanned))
-}
-
-/// Reads up to `limit` entries of an index from `start` on.
-fn range(
-    txn: &mut weir::Transaction,
-    table: &Table,
-    index: Secondary,
-    start: &IndexKey,
-    limit: usize,
-    out: &mut Vec<IndexEntry>,
-) -> weir::Result<()> {
-    let from = key_values(index, start);
-    let bounds = Bounds::new(Bound::Included(&from), Bound::Unbounded);
-    let mut cursor = txn.scan_keys(table, index.name(), bounds, Direction::Forward)?;
-    for _ in 0..limit {
-        let Some(entry) = cursor.next()? else { break };
-        let [a, b, c] = columns(index);
-        let key = [number(&entry, a)?, number(&entry, b)?, number(&entry, c)?];
-        out.push(IndexEntry { key, id: number(&entry, TRANSACTIONID)? });
-    }
-    Ok(())
-}
-
-impl Session for WeirSession<'_> {
-    fn create_indexes(&mut self, stop: &AtomicBool) -> Result<()> {
-        // Nobody else uses the table.
-        let patience = Patience::new(Duration::MAX);
-        let changes = self.database.changes(&patience);
-        let create = |index: Secondary| {
-            let created = changes.create_index(&self.table, index.name(), &index.columns(), false);
-            created.map_err(failed("create index"))
-        };
-        ended_by(stop, || patience.end(), || Secondary::ALL.into_iter().try_for_each(create))
-    }
-
-    fn write(&mut self, rows: &[Row], delete: Range<u64>) -> Result<()> {
-        let mut txn = self.begin()?;
-        let rows: Vec<_> = rows.iter().map(values).collect();
-        txn.insert_many(&self.table, &rows).map_err(failed("insert"))?;
-        let keys: Vec<_> = delete.clone().map(|id| [Value::U64(id)]).collect();
-        let deleted = txn.delete_many(&self.table, &keys).map_err(failed("delete"))?;
-        if deleted < keys.len() {
-            let what = format!("{deleted} of the rows {delete:?}");
-            return Err(Error::engine(NAME, "delete", what));
-        }
-        txn.commit().map_err(failed("commit"))
-    }
-
-    fn scan(&mut self, index: Index, stop: &AtomicBool) -> Result<Scanned> {
-        let mut txn = self.begin()?;
-        let scanned = scan(&mut txn, &self.table, index, stop).map_err(failed("scan"))?;
-        scanned.ok_or(Error::Interrupted)
-    }
-
-    fn range(
-        &mut self,
-        index: Secondary,
-        start: &IndexKey,
-        limit: usize,
-        out: &mut Vec<IndexEntry>,
-    ) -> Result<()> {
-        let mut txn = self.begin()?;
-        range(&mut txn, &self.table, index, start, limit, out).map_err(failed("range"))
-    }
-
-    fn update(&mut self, id: u64, register: u32) -> Result<()> {
-        let mut txn = self.begin()?;
-        let found = txn.get(&self.table, &[Value::U64(id)]).map_err(failed("get"))?;
-        let row = found.ok_or_else(|| Error::engine(NAME, "update", format!("no row {id}")))?;
-        let mut values: [Value<'_>; 7] = std::array::from_fn(|column| row.get(column));
-        values[CASHREGISTERID] = Value::U64(register.into());
-        txn.update(&self.table, &values).map_err(failed("update"))?;
-        txn.commit().map_err(failed("commit"))
-    }
-
-    fn get(&mut self, id: u64) -> Result<Option<Row>> {
-        let mut txn = self.begin()?;
-        let found = txn.get(&self.table, &[Value::U64(id)]).map_err(failed("get"))?;
-        Ok(found.map(|row| {
-            let column = |column| unsigned(row.get(column)) as u32;
-            let text = text_of(row.get(DATA));
-            Row {
-                transactionid: unsigned(row.get(TRANSACTIONID)),
-                dateandtime: unsigned(row.get(DATEANDTIME)),
-                cashregisterid: column(CASHREGISTERID),
-                customerid: column(CUSTOMERID),
-                productid: column(PRODUCTID),
-                price: column(PRICE),
-                data: Data::new(text.as_bytes()),
-            }
-        }))
-    }
 }

@@ -27,6 +27,17 @@ use weir_page::node::MAX_INLINE;
 /// Memory for sorting an index's entries that are too long for a leaf: one may take an eighth of it.
 pub(super) const LONG_SORT_BYTES: usize = 8 * 2 * KEY_BYTES_MAX;
 
+/// An index that a typed table is to get: [`Database::create_indexes`].
+#[derive(Debug, Clone, Copy)]
+pub struct NewIndex<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Names of its columns.
+    pub columns: &'a [&'a str],
+    /// Whether no two rows may have the same values there, unless one of them is NULL.
+    pub unique: bool,
+}
+
 /// What a table is to have.
 pub(super) struct Wanted {
     pub layout: Layout,
@@ -71,6 +82,28 @@ impl Database {
         unique: bool,
     ) -> Result<()> {
         self.changes(&self.patience()).create_index(table, index, columns, unique)
+    }
+
+    /// As [`Database::create_index`], of several indexes at once, for which the rows are read once: all of them or none.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// use weir::{Database, NewIndex, Options, Schema, Type};
+    /// let db = Database::open(dir.path(), Options::default().memory_bytes(8 << 20))?;
+    /// let people = Schema::builder().column("id", Type::U64).column("name", Type::Text);
+    /// let people = db.create_table("people", people.primary_key(&["id"]).build()?)?;
+    /// db.create_indexes(&people, &[
+    ///     NewIndex { name: "by_name", columns: &["name"], unique: false },
+    ///     NewIndex { name: "by_both", columns: &["name", "id"], unique: true },
+    /// ])?;
+    /// assert_eq!(people.schema()?.indexes().len(), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As there. Nothing changed then.
+    pub fn create_indexes(&self, table: &Table, indexes: &[NewIndex<'_>]) -> Result<()> {
+        self.changes(&self.patience()).create_indexes(table, indexes)
     }
 
     /// Drops an index of a typed table, after waiting for those who use the table.
@@ -279,12 +312,23 @@ impl Changes<'_> {
         columns: &[&str],
         unique: bool,
     ) -> Result<()> {
+        self.create_indexes(table, &[NewIndex { name: index, columns, unique }])
+    }
+
+    /// As [`Database::create_indexes`].
+    ///
+    /// # Errors
+    /// As [`Changes::create_index`].
+    pub fn create_indexes(&self, table: &Table, indexes: &[NewIndex<'_>]) -> Result<()> {
         let change = |old: &TableDef, name: &str| {
-            if old.layout.index_index(index).is_some() {
-                return Err(Error::IndexExists { table: name.into(), index: index.into() });
+            let mut schema = typed(old, name)?.clone();
+            for NewIndex { name: index, columns, unique } in indexes {
+                if schema.indexes().iter().any(|there| there.name() == *index) {
+                    return Err(Error::IndexExists { table: name.into(), index: (*index).into() });
+                }
+                schema = schema.with_index(index, columns, *unique)?;
             }
-            let schema = typed(old, name)?.with_index(index, columns, unique)?;
-            Ok(Wanted { layout: Layout::Typed(schema), dropped: Vec::new(), added: 1 })
+            Ok(Wanted { layout: Layout::Typed(schema), dropped: Vec::new(), added: indexes.len() })
         };
         let entry_of =
             &mut |def: &TableDef, n: usize, key: &[u8], row: &[u8], out: EntryOut<'_>| {

@@ -47,6 +47,7 @@ pub use backup::{Backup, BackupProgress};
 pub use cursor::{Bounds, Cursor, IndexRef};
 pub use ddl::Changes;
 pub use error::{Error, Result};
+pub use indexes::NewIndex;
 pub use lock::{Lock, Wait};
 pub use options::Options;
 pub use patience::Patience;

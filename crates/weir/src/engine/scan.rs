@@ -173,6 +173,19 @@ pub struct RawBatch<'a> {
     pub current: bool,
 }
 
+impl<'a> RawBatch<'a> {
+    /// The entries in the order in which the scan gives them.
+    #[inline]
+    pub fn iter(&self) -> impl Iterator<Item = RawEntry<'a>> + use<'a> {
+        let RawBatch { bytes, entries, current } = *self;
+        entries.iter().map(move |place| RawEntry {
+            key: &bytes[place.key as usize..place.value as usize],
+            value: &bytes[place.value as usize..place.end as usize],
+            current: current && !place.outdated,
+        })
+    }
+}
+
 impl RawScan {
     pub(super) fn new(
         txn: &Transaction,
@@ -480,6 +493,25 @@ impl RawScan {
 
     /// The entries behind the one that [`RawScan::next`] gave, as far as they have been read with it. They
     /// count as given, and leave that one where it is in memory. None where each entry must be looked at anew: of rows under lock, for example.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # use weir::{Database, Direction, Isolation, KeyOf, Lock, Options, Pair, RawRange, Schema};
+    /// # let db = Database::open(dir.path(), Options::default().memory_bytes(8 << 20))?;
+    /// # let words = db.create_table("words", Schema::raw(vec![], vec![])?)?;
+    /// # let mut txn = db.begin(Isolation::RepeatableRead)?;
+    /// # let mut rows = [b"a", b"b", b"c"].map(|key| Pair { key, value: b"1" });
+    /// # txn.insert_many_raw(&words, &mut rows, &mut [])?;
+    /// let (all, forward) = (RawRange::all(), Direction::Forward);
+    /// let mut scan = txn.scan_raw(&words, KeyOf::Primary, all, forward, Lock::None)?;
+    /// let mut bytes = 0;
+    /// while let Some(entry) = scan.next(&mut txn)? {
+    ///     bytes += entry.value.len();
+    ///     bytes += scan.take_rest().iter().map(|entry| entry.value.len()).sum::<usize>();
+    /// }
+    /// assert_eq!(bytes, 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[inline]
     pub fn take_rest(&mut self) -> RawBatch<'_> {
         let current = !matches!(self.begin.reads, Reads::Locked(..));
