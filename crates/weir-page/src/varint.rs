@@ -6,6 +6,9 @@ pub trait Sink {
     fn put_u8(&mut self, byte: u8);
     /// Appends bytes.
     fn put_bytes(&mut self, bytes: &[u8]);
+    /// Appends the first `len` of these bytes. A copy of all of them costs less than one of a length that is known only
+    /// then.
+    fn put_first<const N: usize>(&mut self, bytes: [u8; N], len: usize);
 }
 
 impl Sink for Vec<u8> {
@@ -17,6 +20,13 @@ impl Sink for Vec<u8> {
     #[inline]
     fn put_bytes(&mut self, bytes: &[u8]) {
         self.extend_from_slice(bytes);
+    }
+
+    #[inline]
+    fn put_first<const N: usize>(&mut self, bytes: [u8; N], len: usize) {
+        let end = self.len() + len;
+        self.extend_from_slice(&bytes);
+        self.truncate(end);
     }
 }
 
@@ -57,11 +67,32 @@ impl Sink for Output<'_> {
         self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
         self.len += bytes.len();
     }
+
+    #[inline]
+    fn put_first<const N: usize>(&mut self, bytes: [u8; N], len: usize) {
+        match self.bytes[self.len..].first_chunk_mut() {
+            Some(room) => *room = bytes,
+            None => self.bytes[self.len..self.len + len].copy_from_slice(&bytes[..len]),
+        }
+        self.len += len;
+    }
 }
 
 /// Appends `v`, seven bits a byte, low bits first.
 #[inline]
-pub fn put(out: &mut impl Sink, mut v: u64) {
+pub fn put(out: &mut impl Sink, v: u64) {
+    let bits = u64::BITS - (v | 1).leading_zeros();
+    let len = bits.div_ceil(7);
+    if len > 8 {
+        return put_by_bytes(out, v);
+    }
+    // All bytes but the last say that another follows.
+    let follow = HIGH_BITS & !(u64::MAX << (8 * (len - 1)));
+    out.put_first((split_groups(v) | follow).to_le_bytes(), len as usize);
+}
+
+#[cold]
+fn put_by_bytes(out: &mut impl Sink, mut v: u64) {
     while v >= 0x80 {
         out.put_u8(v as u8 | 0x80);
         v >>= 7;
@@ -166,6 +197,14 @@ impl<'a> Input<'a> {
 /// The bit of each byte that says that another follows.
 const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
 
+/// Groups of seven of the low 56 bits, one in each byte.
+#[inline]
+fn split_groups(v: u64) -> u64 {
+    let v = v & 0x0fff_ffff | (v & 0x00ff_ffff_f000_0000) << 4;
+    let v = v & 0x0000_3fff_0000_3fff | (v & 0x0fff_c000_0fff_c000) << 2;
+    v & 0x007f_007f_007f_007f | (v & 0x3f80_3f80_3f80_3f80) << 1
+}
+
 /// The low seven bits of each byte, side by side.
 #[inline]
 fn join_groups(groups: u64) -> u64 {
@@ -186,6 +225,13 @@ mod tests {
             for follow in [0, 3, 20] {
                 let mut out = Vec::new();
                 put(&mut out, v);
+                for room in [out.len(), out.len() + 20] {
+                    let mut bytes = vec![0xa5; room];
+                    let mut output = Output::new(&mut bytes);
+                    put(&mut output, v);
+                    assert_eq!(output.len(), out.len());
+                    assert_eq!(bytes[..out.len()], out);
+                }
                 let cut = out.len() - 1;
                 assert_eq!(Input::new(&out[..cut]).varint(), None);
                 out.resize(out.len() + follow, 0xff);

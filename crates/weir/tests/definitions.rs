@@ -7,8 +7,8 @@ use common::{all_items, check_quiet, items, options, retried, values};
 use std::sync::Arc;
 use std::time::Duration;
 use weir::{
-    Bounds, Database, Direction, Durability, Entry, Error, Isolation, KeyOf, Lock, OwnedValue,
-    Patience, RawIndex, RawRange, Schema, Table, TableChange, Transaction, Type, Value,
+    Bounds, Database, Direction, Durability, Entry, Error, Isolation, KeyOf, Lock, NewIndex,
+    OwnedValue, Patience, RawIndex, RawRange, Schema, Table, TableChange, Transaction, Type, Value,
 };
 use weir_os::SimDisk;
 
@@ -685,6 +685,44 @@ fn pair_table(db: &Database) -> Table {
     (0..100).for_each(|id| txn.insert(&table, &[Value::U64(id), Value::Text("old")]).unwrap());
     txn.commit().unwrap();
     table
+}
+
+#[test]
+fn all_of_several_indexes_are_created_or_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = pair_table(&db);
+    let names = |table: &Table| -> Vec<String> {
+        table.schema().unwrap().indexes().iter().map(|index| index.name().to_string()).collect()
+    };
+    let plain = |name: &'static str| NewIndex { name, columns: &["a", "id"], unique: false };
+    let unique = NewIndex { name: "unique", columns: &["a"], unique: true };
+    let of_none = NewIndex { name: "none", columns: &["b"], unique: false };
+    let refused = |indexes: &[NewIndex<'_>]| {
+        let error = db.create_indexes(&table, indexes).unwrap_err();
+        assert_eq!(names(&table), ["by_a"]);
+        check_quiet(&db);
+        error
+    };
+    assert!(matches!(refused(&[plain("x"), unique]), Error::Duplicate { .. }));
+    assert!(matches!(refused(&[plain("x"), plain("by_a")]), Error::IndexExists { .. }));
+    assert!(matches!(refused(&[plain("x"), plain("x")]), Error::IndexExists { .. }));
+    assert!(matches!(refused(&[plain("x"), of_none]), Error::Schema(_)));
+
+    let unique = NewIndex { columns: &["a", "id"], ..unique };
+    db.create_indexes(&table, &[]).unwrap();
+    db.create_indexes(&table, &[plain("x"), unique]).unwrap();
+    assert_eq!(names(&table), ["by_a", "x", "unique"]);
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    for index in ["x", "unique"] {
+        let mut rows = txn.scan(&table, index, Bounds::all(), Direction::Forward).unwrap();
+        for id in 0..100 {
+            assert_eq!(rows.next().unwrap().unwrap().get(0).unwrap(), Value::U64(id));
+        }
+        assert!(rows.next().unwrap().is_none());
+    }
+    drop(txn);
+    check_quiet(&db);
 }
 
 fn row_of(db: &Database, table: &Table, id: u64) -> Vec<OwnedValue> {

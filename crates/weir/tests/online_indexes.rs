@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use weir::{
-    Alteration, Database, Direction, Entry, EntryOfOne, Error, Isolation, KeyOf, Lock, Options,
-    Patience, RawIndex, RawRange, Schema, Table, TableChange, Transaction, Type, Value,
+    Alteration, Database, Direction, Entry, EntryOfOne, Error, Isolation, KeyOf, Lock, NewIndex,
+    Options, Patience, RawIndex, RawRange, Schema, Table, TableChange, Transaction, Type, Value,
 };
 use weir_os::SimDisk;
 
@@ -100,8 +100,15 @@ fn indexes_of_a_table_that_is_written_all_the_time_have_what_its_rows_have() {
             while done.load(Ordering::Relaxed) < from + 100 && !writers[0].is_finished() {
                 std::thread::yield_now();
             }
-            db.create_index(&table, "by_a", &["a"], false).unwrap();
-            db.create_index(&table, "by_b", &["b"], true).unwrap();
+            let by_a = NewIndex { name: "by_a", columns: &["a"], unique: false };
+            let by_b = NewIndex { name: "by_b", columns: &["b"], unique: true };
+            if round % 2 == 0 {
+                db.create_indexes(&table, &[by_a, by_b]).unwrap();
+            } else {
+                for NewIndex { name, columns, unique } in [by_a, by_b] {
+                    db.create_index(&table, name, columns, unique).unwrap();
+                }
+            }
             let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
             all_items(&mut txn, &table);
             txn.commit().unwrap();

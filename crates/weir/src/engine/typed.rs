@@ -54,6 +54,9 @@ impl Entries {
     }
 }
 
+/// Most room that is made for rows before they come: the first may be the largest.
+const RESERVE_BYTES_MAX: usize = 1 << 20;
+
 /// Keys and values of many rows and of their index entries, end to end.
 #[derive(Default)]
 pub(super) struct EncodedRows {
@@ -79,6 +82,12 @@ impl EncodedRows {
         Ok(())
     }
 
+    /// Makes room for `more` rows like those that are there.
+    fn reserve(&mut self, more: usize) {
+        self.bytes.reserve(self.bytes.len().saturating_mul(more).min(RESERVE_BYTES_MAX));
+        self.ends.reserve(self.ends.len() * more);
+    }
+
     /// Adds a stored row and its entries, which are to be deleted: their keys alone.
     pub fn push_stored(&mut self, def: &TableDef, key: &[u8], value: &[u8]) -> Result<()> {
         let EncodedRows { bytes, ends } = self;
@@ -101,8 +110,10 @@ impl EncodedRows {
 
     /// The rows, and the entries by index.
     pub fn pairs(&self, indexes: usize) -> (Vec<Pair<'_>>, Vec<(usize, Vec<Pair<'_>>)>) {
-        let mut rows = Vec::new();
-        let mut entries: Vec<_> = (0..indexes).map(|index| (index, Vec::new())).collect();
+        let count = self.ends.len() / (2 * (1 + indexes));
+        let mut rows = Vec::with_capacity(count);
+        let mut entries: Vec<_> =
+            (0..indexes).map(|index| (index, Vec::with_capacity(count))).collect();
         let mut start = 0;
         for (n, ends) in self.ends.chunks_exact(2).enumerate() {
             let (key, value) = (&self.bytes[start..ends[0]], &self.bytes[ends[0]..ends[1]]);
@@ -210,8 +221,10 @@ impl Transaction {
     ) -> Result<()> {
         let def = self.enter_typed_to_write(table)?;
         let mut encoded = EncodedRows::default();
-        for row in rows {
-            encoded.push(&def, row.as_ref())?;
+        if let Some((first, others)) = rows.split_first() {
+            encoded.push(&def, first.as_ref())?;
+            encoded.reserve(others.len());
+            others.iter().try_for_each(|row| encoded.push(&def, row.as_ref()))?;
         }
         let (mut rows, mut entries) = encoded.pairs(def.indexes.len());
         for row in &rows {

@@ -12,22 +12,21 @@
 //! i64: 0x80 + n for v >= 0 and 0x7f - n for v < 0, then the low n bytes of v, big-endian; n is the
 //! least number of bytes that v (or !v) takes, 0 to 8.
 
+use weir_page::varint::Sink;
+
 /// Appends a u64.
 #[inline]
 pub fn put_u64(v: u64, out: &mut Vec<u8>) {
-    match v {
-        0..=240 => out.push(v as u8),
-        241..=2287 => out.extend_from_slice(&[(241 + (v - 240) / 256) as u8, (v - 240) as u8]),
-        2288..=67823 => {
-            let [high, low] = ((v - 2288) as u16).to_be_bytes();
-            out.extend_from_slice(&[249, high, low]);
-        }
+    let (tag, n, low) = match v {
+        0..=240 => (v, 0, 0),
+        241..=2287 => (241 + (v - 240) / 256, 1, v - 240),
+        2288..=67823 => (249, 2, v - 2288),
         _ => {
             let n = significant(v).max(3);
-            out.push((247 + n) as u8);
-            out.extend_from_slice(&v.to_be_bytes()[8 - n..]);
+            (247 + n as u64, n, v)
         }
-    }
+    };
+    put_tagged(tag as u8, n, low, out);
 }
 
 /// Appends an i64.
@@ -40,8 +39,17 @@ pub fn put_i64(v: i64, out: &mut Vec<u8>) {
         let n = significant(!v as u64);
         (n, 0x7f - n)
     };
-    out.push(tag as u8);
-    out.extend_from_slice(&v.to_be_bytes()[8 - n..]);
+    put_tagged(tag as u8, n, v as u64, out);
+}
+
+/// Appends a tag and the low `n` bytes of a number, big-endian.
+#[inline]
+fn put_tagged(tag: u8, n: usize, v: u64, out: &mut Vec<u8>) {
+    let mut bytes = [0; 9];
+    bytes[0] = tag;
+    let low = v.checked_shl(64 - 8 * n as u32).unwrap_or(0);
+    bytes[1..].copy_from_slice(&low.to_be_bytes());
+    out.put_first(bytes, 1 + n);
 }
 
 fn significant(v: u64) -> usize {
