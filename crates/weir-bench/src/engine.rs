@@ -328,9 +328,7 @@ pub trait Session {
     /// # Errors
     /// Also when the row is not there, or the engine can't.
     fn update(&mut self, id: u64, register: u32) -> Result<()> {
-        let message = format!(
-            "row {id} to register {register}: of the embedded engines only weir has updates"
-        );
+        let message = format!("row {id} to register {register}: this engine has no updates");
         Err(Error::Usage(message))
     }
     /// Reads the row with primary key `id`.
@@ -402,6 +400,11 @@ impl EngineKind {
     /// Whether it is Weir in this process, with whatever tables.
     pub fn is_weir(self) -> bool {
         matches!(self, EngineKind::Weir | EngineKind::WeirRaw)
+    }
+
+    /// Whether its sessions have [`Session::update`].
+    pub fn has_updates(self) -> bool {
+        self.is_weir() || self == EngineKind::Server
     }
 
     /// Whether this build has it.

@@ -129,6 +129,9 @@ pub fn check(settings: &Settings) -> Result<()> {
         return usage(format!("a dirty limit of {percent} percent: use 1 to 100"));
     }
     for step in &settings.steps {
+        if step.kind == StepKind::Update && !settings.engine.has_updates() {
+            return usage(format!("`{step}`: {} has no updates here; weir has", settings.engine));
+        }
         let (rate, commit) = (step.rate.unwrap_or(0), u64::from(commit_rows(step)));
         if rate > 0 && rate * 60 < commit {
             return usage(format!("`{step}`: less than one commit per minute"));

@@ -9,7 +9,8 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use common::{check, load, rows};
-use weir_bench::engine::{DiskChoice, Engine, EngineOptions, FlushChoice, Index};
+use weir_bench::engine::{DiskChoice, Engine, EngineOptions, FlushChoice, Index, IndexEntry};
+use weir_bench::row::Secondary;
 use weir_bench::{Durability, EngineKind, Error, Run, Settings, engines, run};
 
 fn built_in() -> impl Iterator<Item = EngineKind> {
@@ -245,12 +246,47 @@ fn a_document_of_another_format_is_refused() {
 
 #[test]
 fn later_steps_take_their_part_of_what_was_loaded() {
-    let dir = tempfile::tempdir().unwrap();
-    let settings = settings(EngineKind::Weir, "load:rows=100,l.i1:commit=1,l.i2:commit=1,update");
-    let run = run::run(&settings, dir.path(), &AtomicBool::new(false), &mut |_| {}).unwrap();
-    let rows: Vec<_> = run.steps.iter().map(|step| step.inserts.unwrap().total).collect();
-    assert_eq!(rows, [100, 50, 10, 100]);
-    assert_eq!(run.settings.rows, 100, "and the document tells it");
+    for engine in [EngineKind::Weir, EngineKind::WeirRaw] {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = settings(engine, "load:rows=100,l.i1:commit=1,l.i2:commit=1,update");
+        let run = run::run(&settings, dir.path(), &AtomicBool::new(false), &mut |_| {}).unwrap();
+        let rows: Vec<_> = run.steps.iter().map(|step| step.inserts.unwrap().total).collect();
+        assert_eq!(rows, [100, 50, 10, 100]);
+        assert_eq!(run.settings.rows, 100, "and the document tells it");
+    }
+}
+
+#[test]
+fn an_updated_row_has_its_entries() {
+    for kind in [EngineKind::Weir, EngineKind::WeirRaw] {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = open(kind, dir.path(), Durability::Write);
+        engine.create_table(0, true).unwrap();
+        let mut session = engine.session(0).unwrap();
+        load(session.as_mut(), 0, 1..101, 10);
+        session.update(7, 999).unwrap();
+        session.update(7, 999).unwrap();
+        assert!(session.update(101, 1).is_err());
+        let mut expected = rows(0, 7..8)[0];
+        expected.cashregisterid = 999;
+        assert_eq!(session.get(7).unwrap(), Some(expected), "{kind}");
+        for index in Secondary::ALL {
+            let mut found = Vec::new();
+            session.range(index, &[0; 3], 1000, &mut found).unwrap();
+            assert_eq!(found.len(), 100, "{kind}");
+            let entry = IndexEntry { key: index.key(&expected), id: 7 };
+            assert!(found.contains(&entry), "{kind}: {}", index.name());
+        }
+        drop(session);
+        engine.close().unwrap();
+    }
+}
+
+#[test]
+fn updates_are_refused_where_there_are_none() {
+    let settings = settings(EngineKind::Model, "load,update");
+    let error = run::check(&settings).unwrap_err().to_string();
+    assert!(error.contains("`update`: model has no updates here"), "{error}");
 }
 
 #[test]

@@ -27,6 +27,9 @@ pub const MAX_INDEXES: usize = 64;
 /// Bytes that a column's or index's name may have.
 pub const MAX_NAME: usize = 255;
 
+/// What errors call the primary key.
+pub(crate) const PRIMARY: &str = "primary";
+
 /// A column of a table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Column {
@@ -170,6 +173,7 @@ impl Schema {
     /// # Errors
     /// [`SchemaError`]: names, too many indexes, too long a `meta`.
     pub fn raw(indexes: Vec<RawIndex>, meta: Vec<u8>) -> Result<RawSchema, SchemaError> {
+        indexes.iter().try_for_each(|index| check_new_index(&index.name))?;
         RawSchema::new(indexes, meta)
     }
 
@@ -254,6 +258,7 @@ impl Schema {
         columns: &[&str],
         unique: bool,
     ) -> Result<Schema, SchemaError> {
+        check_new_index(name)?;
         let columns = resolve(self.columns(), &index_name(name), columns)?;
         let mut stored = Stored::from(self);
         stored.indexes.push(StoredIndex { name: name.to_string(), columns, unique });
@@ -281,6 +286,11 @@ fn check_name(name: &str) -> Result<(), SchemaError> {
         return Err(SchemaError::BadName(name.to_string()));
     }
     Ok(())
+}
+
+/// The name of an index that is made; one that is there may have it, from before it was refused.
+fn check_new_index(name: &str) -> Result<(), SchemaError> {
+    if name == PRIMARY { Err(SchemaError::NamedPrimary) } else { Ok(()) }
 }
 
 fn check_columns(columns: &[Column], dropped: usize) -> Result<(), SchemaError> {
@@ -345,6 +355,16 @@ mod tests {
             .column("a", Type::I64)
             .nullable_column("b", Type::Text)
             .column("c", Type::F64)
+    }
+
+    #[test]
+    fn no_index_is_named_as_the_primary_key() {
+        let keyed = || table().primary_key(&["a"]);
+        assert_eq!(keyed().index("primary", &["a"]).build(), Err(SchemaError::NamedPrimary));
+        let built = keyed().build().unwrap();
+        assert_eq!(built.with_index("primary", &["a"], true), Err(SchemaError::NamedPrimary));
+        let raw = Schema::raw(vec![RawIndex::new("primary", true)], Vec::new());
+        assert_eq!(raw, Err(SchemaError::NamedPrimary));
     }
 
     #[test]

@@ -725,6 +725,111 @@ fn all_of_several_indexes_are_created_or_none() {
     check_quiet(&db);
 }
 
+/// Entries that a new index has for rows of bytes.
+fn entry_of_row(
+    _: usize,
+    _: usize,
+    key: &[u8],
+    row: &[u8],
+    of_key: &mut Vec<u8>,
+    _: &mut Vec<u8>,
+) -> weir::Result<()> {
+    of_key.extend([row, key].concat());
+    Ok(())
+}
+
+#[test]
+fn an_index_is_named_once_in_a_change() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let indexes = vec![RawIndex::new("x", false), RawIndex::new("y", true)];
+    let table = db.create_table("t", Schema::raw(indexes, Vec::new()).unwrap()).unwrap();
+    let patience = Patience::new(Duration::from_secs(10));
+    let refused = |drop: &[&str], rename: &[(&str, &str)]| {
+        let change = TableChange { table: &table, drop, rename, add: &[], meta: None };
+        let error = db.changes(&patience).alter_tables(&[change], &mut entry_of_row).unwrap_err();
+        assert!(matches!(error, Error::IndexNamedTwice { .. }), "{error}");
+        assert_eq!(names(&table), ["x", "y"]);
+    };
+    refused(&["x", "x"], &[]);
+    refused(&["y", "y"], &[]);
+    refused(&[], &[("x", "a"), ("x", "b")]);
+    refused(&["y"], &[("y", "z")]);
+    db.alter_indexes(&table, &["x", "y"], &[], None, &mut |_, _, _, _, _| Ok(())).unwrap();
+}
+
+#[test]
+fn tables_may_be_added_after_others_were_built() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let tables = ["a", "b"].map(|name| {
+        let table = db.create_table(name, Schema::raw(vec![], vec![]).unwrap()).unwrap();
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        (0..2000).for_each(|n| txn.insert_raw(&table, &row(n), b"row", &[]).unwrap());
+        txn.commit().unwrap();
+        table
+    });
+    let (patience, add) = (Patience::new(Duration::from_secs(10)), [RawIndex::new("i", false)]);
+    let changes = db.changes(&patience);
+    let mut alteration = changes.begin_alter().unwrap();
+    for table in &tables {
+        let change = TableChange { table, drop: &[], rename: &[], add: &add, meta: None };
+        changes.add_change(&mut alteration, &change).unwrap();
+        for _ in 0..2 {
+            changes.build_indexes(&mut alteration, &mut entry_of_row).unwrap();
+        }
+    }
+    changes.finish_alter(alteration, &mut entry_of_row).unwrap();
+    tables.iter().for_each(|table| assert_eq!(keys(&db, table, KeyOf::Index(0)).len(), 2000));
+    check_quiet(&db);
+}
+
+#[test]
+fn only_its_own_database_goes_on_with_a_change() {
+    let dirs = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let [one, other] = dirs.each_ref().map(|dir| open(dir.path()));
+    let [of_one, of_other] = [&one, &other].map(|db| raw_table(db, 10));
+    let (patience, add) = (Patience::new(Duration::from_secs(10)), [RawIndex::new("i", false)]);
+    let change = |table| TableChange { table, drop: &[], rename: &[], add: &add, meta: None };
+    let changes = [&one, &other].map(|db| db.changes(&patience));
+    let refused = |result: weir::Result<()>| {
+        assert!(matches!(result, Err(Error::ForeignTable(_))), "{result:?}");
+    };
+    let mut alteration = changes[0].begin_alter().unwrap();
+    refused(changes[1].add_change(&mut alteration, &change(&of_other)));
+    changes[0].add_change(&mut alteration, &change(&of_one)).unwrap();
+    refused(changes[1].build_indexes(&mut alteration, &mut entry_of_row));
+    refused(changes[1].finish_alter(alteration, &mut entry_of_row));
+    [one, other].iter().for_each(check_quiet);
+}
+
+#[test]
+fn the_end_of_patience_ends_all_waits_that_it_is_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let tables = ["a", "b", "c"]
+        .map(|name| db.create_table(name, Schema::raw(vec![], vec![]).unwrap()).unwrap());
+    let mut user = db.begin(Isolation::RepeatableRead).unwrap();
+    for table in &tables {
+        user.get_raw(table, b"k", Lock::None, &mut Vec::new()).unwrap();
+    }
+    // Without an end of it the test would hang.
+    let patience = Patience::new(Duration::MAX);
+    std::thread::scope(|scope| {
+        let waits = tables.each_ref().map(|table| {
+            let (db, patience) = (&db, &patience);
+            scope.spawn(move || db.changes(patience).drop_table(table))
+        });
+        std::thread::sleep(Duration::from_millis(100));
+        patience.end();
+        for wait in waits {
+            assert!(matches!(wait.join().unwrap(), Err(Error::Cancelled)));
+        }
+    });
+    user.rollback().unwrap();
+    check_quiet(&db);
+}
+
 fn row_of(db: &Database, table: &Table, id: u64) -> Vec<OwnedValue> {
     let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
     let row = txn.get(table, &[Value::U64(id)]).unwrap().unwrap();

@@ -6,6 +6,7 @@
 //! the text last.
 
 use crate::engine::IndexEntry;
+use crate::error::{Error, Result};
 use crate::row::{DATA_MAX, Data, IndexKey, Row, Secondary};
 
 /// Longest index key.
@@ -72,7 +73,7 @@ pub fn index_key(index: Secondary, key: &IndexKey, id: u64) -> Key {
 }
 
 /// The entry that `bytes` stand for; `None` when they are no key of this index.
-pub fn index_entry(index: Secondary, bytes: &[u8]) -> Option<IndexEntry> {
+fn index_entry(index: Secondary, bytes: &[u8]) -> Option<IndexEntry> {
     let mut rest = bytes;
     let mut key = [0; 3];
     for (column, width) in key.iter_mut().zip(widths(index)) {
@@ -103,8 +104,30 @@ pub fn text(value: &[u8]) -> &[u8] {
     value.get(ROW_FIXED..).unwrap_or_default()
 }
 
+/// The row that has this key and this value.
+///
+/// # Errors
+/// [`Error::Contents`] of the engine that gave them, when they are none of this benchmark.
+pub fn row_of(engine: &'static str, key: &[u8], value: &[u8]) -> Result<Row> {
+    id_of(key).and_then(|id| row(id, value)).ok_or_else(|| {
+        let message = format!("no row of this benchmark at key {key:02x?}");
+        Error::Contents { engine, message }
+    })
+}
+
+/// The entry that an index has by this key.
+///
+/// # Errors
+/// As [`row_of`].
+pub fn entry_of(engine: &'static str, index: Secondary, key: &[u8]) -> Result<IndexEntry> {
+    index_entry(index, key).ok_or_else(|| {
+        let message = format!("no entry of {} at key {key:02x?}", index.name());
+        Error::Contents { engine, message }
+    })
+}
+
 /// The row `id`; `None` when `value` is none of [`row_value`]'s.
-pub fn row(id: u64, value: &[u8]) -> Option<Row> {
+fn row(id: u64, value: &[u8]) -> Option<Row> {
     let text = value.get(ROW_FIXED..)?;
     let column = |at: usize| number(&value[at..at + 4]) as u32;
     (text.len() <= DATA_MAX && text.is_ascii()).then(|| Row {

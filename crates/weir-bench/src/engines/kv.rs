@@ -111,8 +111,11 @@ impl<S: Store> KvSession<S> {
     fn delete_row(&mut self, id: u64) -> Result<Row> {
         let key = codec::primary_key(id);
         let value = self.store.read(&key)?;
-        let row = value.and_then(|value| codec::row(id, value.as_slice()));
-        let row = row.ok_or_else(|| contents::<S>(format!("no row {id} to delete")))?;
+        let value = value.ok_or_else(|| Error::Contents {
+            engine: S::NAME,
+            message: format!("no row {id} to delete"),
+        })?;
+        let row = codec::row_of(S::NAME, &key, value.as_slice())?;
         self.store.delete(Index::Primary, &key)?;
         Ok(row)
     }
@@ -140,24 +143,18 @@ impl<S: Store> KvSession<S> {
         let (mut keys, mut next, mut first) = (Vec::new(), 0, true);
         loop {
             keys.clear();
-            let mut broken = None;
+            let mut read = Ok(());
             self.store.iterate(Index::Primary, &codec::primary_key(next), true, |key, value| {
-                let row = codec::id_of(key).and_then(|id| codec::row(id, value));
-                match row {
-                    Some(row) => {
-                        keys.push(codec::index_key(index, &index.key(&row), row.transactionid));
-                        next = row.transactionid + 1;
-                    }
-                    None => broken = Some(key.to_vec()),
-                }
-                broken.is_none() && keys.len() < limit && !stop.load(Ordering::Relaxed)
+                read = codec::row_of(S::NAME, key, value).map(|row| {
+                    keys.push(codec::index_key(index, &index.key(&row), row.transactionid));
+                    next = row.transactionid + 1;
+                });
+                read.is_ok() && keys.len() < limit && !stop.load(Ordering::Relaxed)
             })?;
             if stop.load(Ordering::Relaxed) {
                 return Err(Error::Interrupted);
             }
-            if let Some(key) = broken {
-                return Err(contents::<S>(format!("no row of this benchmark at key {key:02x?}")));
-            }
+            read?;
             let last = keys.len() < limit;
             keys.sort_unstable();
             if !keys.is_empty() {
@@ -211,30 +208,17 @@ impl<S: Store> Session for KvSession<S> {
     ) -> Result<()> {
         let from = codec::index_key(index, start, 0);
         let mut left = limit;
-        let mut broken = false;
+        let mut read = Ok(());
         self.store.iterate(Index::Secondary(index), from.as_slice(), false, |key, _| {
-            match codec::index_entry(index, key) {
-                Some(entry) => out.push(entry),
-                None => broken = true,
-            }
+            read = codec::entry_of(S::NAME, index, key).map(|entry| out.push(entry));
             left -= 1;
-            left > 0 && !broken
+            left > 0 && read.is_ok()
         })?;
-        if broken {
-            return Err(contents::<S>(format!("no entry of {} in its place", index.name())));
-        }
-        Ok(())
+        read
     }
 
     fn get(&mut self, id: u64) -> Result<Option<Row>> {
-        let row = self.store.get(&codec::primary_key(id), |value| codec::row(id, value))?;
-        match row {
-            Some(None) => Err(contents::<S>(format!("row {id} is none of this benchmark"))),
-            found => Ok(found.flatten()),
-        }
+        let key = codec::primary_key(id);
+        self.store.get(&key, |value| codec::row_of(S::NAME, &key, value))?.transpose()
     }
-}
-
-fn contents<S: Store>(message: String) -> Error {
-    Error::Contents { engine: S::NAME, message }
 }

@@ -77,12 +77,15 @@ impl Db {
 
 impl Drop for Db {
     fn drop(&mut self) {
-        // SAFETY: everything was created by `open` and sessions, which borrow the engine, are gone.
+        // SAFETY: everything was created by `open`, the database itself unless that failed, and sessions, which borrow
+        // the engine, are gone.
         unsafe {
-            for cf in self.cfs {
-                ffi::rocksdb_column_family_handle_destroy(cf);
+            if !self.raw.is_null() {
+                for cf in self.cfs {
+                    ffi::rocksdb_column_family_handle_destroy(cf);
+                }
+                ffi::rocksdb_close(self.raw);
             }
-            ffi::rocksdb_close(self.raw);
             for options in self.cf_options {
                 ffi::rocksdb_options_destroy(options);
             }
@@ -149,8 +152,10 @@ impl RocksDb {
 }
 
 fn open(options: &EngineOptions, memory: Memory, direct: bool) -> Result<Db> {
-    // SAFETY: options are created, set and handed over as RocksDB documents; what is not owned by the
-    // returned value is destroyed here.
+    let path = CString::new(options.dir.as_os_str().as_bytes())
+        .map_err(|_| Error::engine(NAME, "open", "a path with a zero byte"))?;
+    // SAFETY: options are created, set and handed over as RocksDB documents; `Db` destroys all but those of the database,
+    // also if that can't be opened.
     unsafe {
         let cache = ffi::rocksdb_cache_create_lru(memory.cache);
         let rows = cf_options(memory, cache, true);
@@ -163,23 +168,23 @@ fn open(options: &EngineOptions, memory: Memory, direct: bool) -> Result<Db> {
         );
         let names = [c"default", c"marketsegment", c"registersegment", c"pdc"];
         let names = names.map(CStr::as_ptr);
-        let path = CString::new(options.dir.as_os_str().as_bytes())
-            .map_err(|_| Error::engine(NAME, "open", "a path with a zero byte"))?;
         let each = [rows, entries, entries, entries].map(|options| options.cast_const());
-        let mut cfs = [null_mut(); 4];
-        let raw = checked("open", |error| {
+        let cf_options = [rows, entries];
+        let mut db = Db { raw: null_mut(), cfs: [null_mut(); 4], cf_options, cache, write_options };
+        let opened = checked("open", |error| {
             ffi::rocksdb_open_column_families(
                 db_options,
                 path.as_ptr(),
                 4,
                 names.as_ptr(),
                 each.as_ptr(),
-                cfs.as_mut_ptr(),
+                db.cfs.as_mut_ptr(),
                 error,
             )
         });
         ffi::rocksdb_options_destroy(db_options);
-        Ok(Db { raw: raw?, cfs, cf_options: [rows, entries], cache, write_options })
+        db.raw = opened?;
+        Ok(db)
     }
 }
 

@@ -14,15 +14,15 @@ use weir_governor::{InnodbSettings, PolicyChoice};
 use weir_os::throttle::{Profile, UnknownProfile};
 use weir_os::{Backend, RealClock, ThrottledDisk};
 
-use crate::engine::{Durability, Engine, EngineInfo, EngineOptions, FlushChoice, Session};
+use crate::engine::{
+    Durability, Engine, EngineInfo, EngineKind, EngineOptions, FlushChoice, Session,
+};
 use crate::error::{Error, Result};
 use crate::quantity::format_bytes;
 use crate::tpcc;
 
 /// Name in reports and errors.
-pub const NAME: &str = "weir";
-/// The name of its raw tables there.
-const NAME_RAW: &str = "weir-raw";
+pub const NAME: &str = EngineKind::Weir.name();
 /// Bytes of a page in memory.
 pub(super) const PAGE_BYTES: u64 = 16 << 10;
 
@@ -93,7 +93,8 @@ fn with_flush(mut options: weir::Options, choice: &FlushChoice) -> Result<weir::
     if policy == PolicyChoice::Governor {
         return Ok(options);
     }
-    let dirty_limit = InnodbSettings::default().max_dirty_pages_pct;
+    let default = InnodbSettings::default().max_dirty_pages_pct;
+    let dirty_limit = choice.dirty_limit_percent.map_or(default, f64::from);
     Ok(options.flush_policy(move || policy.policy(dirty_limit)))
 }
 
@@ -135,7 +136,7 @@ impl Engine for Weir {
     fn info(&self) -> EngineInfo {
         let name = match self.tables {
             Tables::Typed => NAME,
-            Tables::Raw => NAME_RAW,
+            Tables::Raw => EngineKind::WeirRaw.name(),
         };
         EngineInfo {
             name: name.into(),

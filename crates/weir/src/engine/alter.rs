@@ -7,7 +7,7 @@ use super::ddl::{Changes, raw, with_meta};
 use super::error::{Error, Result};
 use super::indexes::{Changing, EntryOut, Wanted, position};
 use super::raw::check_key;
-use super::table::{self, Hold, Table};
+use super::table::{self, Hold, Home, Table};
 use crate::schema::{Layout, RawIndex, Schema};
 use std::fmt;
 
@@ -39,8 +39,17 @@ impl TableChange<'_> {
     fn apply(&self, old: &TableDef) -> Result<Wanted> {
         let name = self.table.name();
         let schema = raw(old, &name)?;
-        let position = |index: &&str| position(old, &name, index);
-        let dropped: Vec<usize> = self.drop.iter().map(position).collect::<Result<_>>()?;
+        let mut named: Vec<usize> = Vec::new();
+        let mut position = |index: &str| {
+            let at = position(old, &name, index)?;
+            if named.contains(&at) {
+                return Err(Error::IndexNamedTwice { table: name.clone(), index: index.into() });
+            }
+            named.push(at);
+            Ok(at)
+        };
+        let dropped = self.drop.iter().map(|index| position(index));
+        let dropped: Vec<usize> = dropped.collect::<Result<_>>()?;
         let mut indexes = schema.indexes().to_vec();
         for (from, to) in self.rename {
             indexes[position(from)?].name = (*to).to_string();
@@ -87,8 +96,8 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotRaw`], [`Error::NoSuchIndex`], [`Error::IndexExists`], [`Error::Schema`]; [`Error::Duplicate`] if
-    /// an index isn't unique as it should be; [`Error::TableInUse`]; what `entry_of` fails with; storage
+    /// [`Error::NotRaw`], [`Error::NoSuchIndex`], [`Error::IndexNamedTwice`], [`Error::IndexExists`], [`Error::Schema`];
+    /// [`Error::Duplicate`] if an index isn't unique as it should be; [`Error::TableInUse`]; what `entry_of` fails with; storage
     /// errors. Nothing changed then.
     pub fn alter_indexes(
         &self,
@@ -120,14 +129,15 @@ impl Database {
 /// A change of raw tables' definitions that is made in steps: [`Changes::begin_alter`]. Dropped, it has changed nothing.
 #[must_use = "it changes nothing until it is finished"]
 pub struct Alteration {
+    /// Of the database that it was begun in.
+    home: Home,
     txn: Change,
     tables: Vec<Changing>,
-    is_built: bool,
 }
 
 impl fmt::Debug for Alteration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Alteration").field("is_built", &self.is_built).finish_non_exhaustive()
+        f.debug_struct("Alteration").field("tables", &self.tables.len()).finish_non_exhaustive()
     }
 }
 
@@ -195,7 +205,7 @@ impl Changes<'_> {
     /// Storage errors; [`Error::Cancelled`] if patience ends.
     pub fn begin_alter(&self) -> Result<Alteration> {
         self.db.0.prepare_for_change(self.patience)?;
-        Ok(Alteration { txn: self.db.0.change(), tables: Vec::new(), is_built: false })
+        Ok(Alteration { home: self.db.0.home, txn: self.db.0.change(), tables: Vec::new() })
     }
 
     /// Adds a table and what is to happen to it. Nobody else changes its definition from now on. If it is to get indexes, those who are
@@ -205,6 +215,7 @@ impl Changes<'_> {
     /// As [`Database::alter_tables`]; [`Error::Cancelled`] if patience ends. The alteration can only be dropped then.
     pub fn add_change(&self, alteration: &mut Alteration, change: &TableChange<'_>) -> Result<()> {
         self.db.0.home.check(change.table)?;
+        alteration.home.check(change.table)?;
         let hold = change.table.0.change(self.patience)?;
         self.add(alteration, change, hold)
     }
@@ -217,7 +228,7 @@ impl Changes<'_> {
         Ok(())
     }
 
-    /// Builds the new indexes of all tables beside those who read and write them.
+    /// Builds the new indexes of all tables that were added, unless that was done, beside those who read and write them.
     ///
     /// # Errors
     /// As [`Database::alter_tables`]; [`Error::Cancelled`] if patience ends. The alteration can only be dropped then.
@@ -226,18 +237,13 @@ impl Changes<'_> {
         alteration: &mut Alteration,
         entry_of: &mut EntryOfOne<'_>,
     ) -> Result<()> {
-        let Alteration { txn, tables, is_built } = alteration;
+        let Alteration { txn, tables, .. } = alteration;
+        tables.iter().try_for_each(|one| self.db.0.home.check(&one.table))?;
         for (nth, one) in tables.iter_mut().enumerate() {
             let of_index = &mut of_raw_index(nth, one.first, entry_of);
             self.db.build_added(txn, one, self.patience, of_index)?;
         }
-        *is_built = true;
-        self.catch_up(alteration, entry_of)
-    }
-
-    /// Others have written while the indexes of the last tables were built, and since.
-    fn catch_up(&self, alteration: &mut Alteration, entry_of: &mut EntryOfOne<'_>) -> Result<()> {
-        let Alteration { txn, tables, .. } = alteration;
+        // Others have written while the indexes of the last tables were built, and since.
         for (nth, one) in tables.iter_mut().enumerate() {
             let of_index = &mut of_raw_index(nth, one.first, entry_of);
             self.db.catch_up(txn, one, self.patience, of_index)?;
@@ -245,8 +251,8 @@ impl Changes<'_> {
         Ok(())
     }
 
-    /// Does all of it, or nothing, after waiting for those who use the tables. What has been written since the indexes were built, if
-    /// they were, is added to them.
+    /// Does all of it, or nothing, after waiting for those who use the tables. Indexes that are not built yet are, and what has been
+    /// written since to tables of those that are is added to them.
     ///
     /// # Errors
     /// As [`Changes::alter_tables`]. Nothing changed then.
@@ -256,10 +262,7 @@ impl Changes<'_> {
         entry_of: &mut EntryOfOne<'_>,
     ) -> Result<()> {
         let (db, patience) = (self.db, self.patience);
-        match alteration.is_built {
-            true => self.catch_up(&mut alteration, entry_of)?,
-            false => self.build_indexes(&mut alteration, entry_of)?,
-        }
+        self.build_indexes(&mut alteration, entry_of)?;
         for one in &mut alteration.tables {
             one.hold.wait_for_all(patience)?;
         }

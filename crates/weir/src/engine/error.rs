@@ -97,6 +97,14 @@ pub enum Error {
     /// A change of several tables at once names one of them twice. Nothing changed.
     #[error("table `{0}` is named twice in one change")]
     NamedTwice(String),
+    /// A change of a table names one of its indexes twice, among those that go or get another name. Nothing changes.
+    #[error("index `{index}` of table `{table}` is named twice in one change")]
+    IndexNamedTwice {
+        /// The table.
+        table: String,
+        /// The index.
+        index: String,
+    },
     /// The commit is of another database, or of the same one as it was opened before. It isn't known whether it is durable.
     #[error(
         "the commit is of another database, or of an earlier opening: it can't be waited for here"

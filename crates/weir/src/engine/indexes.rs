@@ -57,6 +57,8 @@ pub(super) struct Changing {
     gone: Vec<IndexDef>,
     /// If there are new indexes.
     pub online: Option<Online>,
+    /// Whether those have the entries of the rows that were there when the change began.
+    is_built: bool,
 }
 
 /// Sorted entries of a new index.
@@ -162,10 +164,11 @@ impl Database {
             0 => None,
             _ => Some(self.begin_online(txn, &mut hold, patience)?),
         };
-        Ok(Changing { table: table.clone(), hold, def, first, gone, online })
+        let (table, is_built) = (table.clone(), false);
+        Ok(Changing { table, hold, def, first, gone, online, is_built })
     }
 
-    /// Fills the indexes that a table is to get, from the rows that were there when the change began.
+    /// Fills the indexes that a table is to get, from the rows that were there when the change began, unless that was done.
     pub(super) fn build_added(
         &self,
         txn: &mut Txn,
@@ -173,12 +176,13 @@ impl Database {
         patience: &Patience,
         entry_of: &mut OfIndex<'_>,
     ) -> Result<()> {
-        let Some(online) = &one.online else { return Ok(()) };
+        let Some(online) = one.online.as_ref().filter(|_| !one.is_built) else { return Ok(()) };
         let _taking = self.0.shared.storage.begin_taking()?;
         let entries = self.sort_entries(online.seen.view(), one, patience, entry_of)?;
         for (n, entries) in (one.first..).zip(entries) {
             self.build(txn, &one.table, &one.def, n, patience, entries)?;
         }
+        one.is_built = true;
         Ok(())
     }
 

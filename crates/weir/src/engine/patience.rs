@@ -20,8 +20,8 @@ struct Inner {
     timeout: Duration,
     ended: AtomicBool,
     connection: AtomicU64,
-    /// The table that is being changed.
-    changing: Mutex<Option<Arc<Shared>>>,
+    /// The tables that are waited for.
+    waited_for: Mutex<Vec<Arc<Shared>>>,
 }
 
 impl fmt::Debug for Patience {
@@ -36,8 +36,8 @@ impl fmt::Debug for Patience {
 impl Patience {
     /// That of `timeout`, for each wait.
     pub fn new(timeout: Duration) -> Self {
-        let (ended, connection, changing) = Default::default();
-        Patience(Arc::new(Inner { timeout, ended, connection, changing }))
+        let (ended, connection, waited_for) = Default::default();
+        Patience(Arc::new(Inner { timeout, ended, connection, waited_for }))
     }
 
     /// Says for whom indexes are built, as [`super::Database::snapshots`] tells it; see [`super::Transaction::set_connection`].
@@ -49,14 +49,12 @@ impl Patience {
         self.0.connection.load(Ordering::Relaxed)
     }
 
-    /// Ends the wait that is on, and all later ones, and the building of indexes, with
+    /// Ends the waits that are on, and all later ones, and the building of indexes, with
     /// [`super::Error::Cancelled`].
     pub fn end(&self) {
         self.0.ended.store(true, Ordering::Release);
-        let changing = self.0.changing.lock().clone();
-        if let Some(table) = changing {
-            table.wake();
-        }
+        let waited_for = self.0.waited_for.lock().clone();
+        waited_for.iter().for_each(|table| table.wake());
     }
 
     pub(super) fn timeout(&self) -> Duration {
@@ -72,8 +70,23 @@ impl Patience {
         if self.has_ended() { Err(Error::Cancelled) } else { Ok(()) }
     }
 
-    /// From now on the end of patience is told to whoever waits for the table.
-    pub(super) fn begin(&self, table: &Arc<Shared>) {
-        *self.0.changing.lock() = Some(table.clone());
+    /// From now on the end of patience is told to whoever waits for the table, until what is returned is dropped.
+    pub(super) fn begin(&self, table: &Arc<Shared>) -> Waiting<'_> {
+        self.0.waited_for.lock().push(table.clone());
+        Waiting { patience: self, table: table.clone() }
+    }
+}
+
+/// A wait for a table, that the end of patience ends.
+pub(super) struct Waiting<'p> {
+    patience: &'p Patience,
+    table: Arc<Shared>,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut waited_for = self.patience.0.waited_for.lock();
+        let at = waited_for.iter().position(|table| Arc::ptr_eq(table, &self.table));
+        waited_for.swap_remove(at.expect("it is there until now"));
     }
 }

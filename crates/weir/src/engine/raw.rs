@@ -12,6 +12,7 @@ use crate::key::KEY_BYTES_MAX;
 use crate::key::long::{is_short_form, split_rest, whole_key};
 use crate::row::RowError;
 use crate::schema::{KeyOf, Layout, RawSchema};
+use crate::tree::Tree;
 use crate::txn::{Direction, Op, Outcome, Pair};
 use std::sync::Arc;
 
@@ -200,7 +201,7 @@ impl Transaction {
         check_key("the primary key", key)?;
         check_entries(table, &def, removed)?;
         check_entries(table, &def, added)?;
-        self.statement(|t| {
+        self.where_present(def.primary, key, |t| {
             let (mut writer, _) = t.writer(table, &def)?;
             replaced(&mut writer, key, Op::Update(row))?;
             let unseen = writer.txn.overwrote_unseen;
@@ -227,7 +228,7 @@ impl Transaction {
         let def = self.enter_raw_to_write(table)?;
         check_key("the primary key", key)?;
         check_entries(table, &def, entries)?;
-        self.statement(|t| {
+        self.where_present(def.primary, key, |t| {
             let (mut writer, _) = t.writer(table, &def)?;
             replaced(&mut writer, key, Op::Delete)?;
             writer.delete_entries(entries.iter().copied())
@@ -264,7 +265,33 @@ impl Transaction {
     ) -> Result<()> {
         let def = self.enter_raw_to_write(table)?;
         check_many(table, &def, rows, entries)?;
+        let mut delete =
+            |t: &mut Self| t.statement(|t| t.writer(table, &def)?.0.delete_many(rows, entries));
+        match delete(self) {
+            Err(Error::NoSuchRow(_)) if self.locks_ranges => {}
+            done => return done,
+        }
+        for row in rows.iter() {
+            self.lock_for_write(def.primary, row.key)?;
+        }
         self.statement(|t| t.writer(table, &def)?.0.delete_many(rows, entries))
+    }
+
+    /// Changes a row as a statement. Where ranges are locked, that there is none stays true: its place is locked then, and
+    /// looked at again.
+    #[inline]
+    fn where_present<T>(
+        &mut self,
+        tree: Tree,
+        key: &[u8],
+        change: impl Fn(&mut Self) -> Result<T>,
+    ) -> Result<T> {
+        match self.statement(&change) {
+            Err(Error::NoSuchRow(_)) if self.locks_ranges => {}
+            done => return done,
+        }
+        self.lock_for_write(tree, key)?;
+        self.statement(change)
     }
 
     /// Reads a row of a raw table in place of what is in `out`; whether there is one. With

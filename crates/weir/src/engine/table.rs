@@ -125,7 +125,7 @@ pub(super) struct Hold {
 impl Hold {
     /// Has all who begin to write from now on note it, and waits until nobody writes who doesn't.
     pub fn note_writes(&mut self, notes: &Arc<Notes>, patience: &Patience) -> Result<()> {
-        patience.begin(&self.shared);
+        let _waiting = patience.begin(&self.shared);
         let mut users = self.shared.users.lock();
         users.notes = Some(notes.clone());
         users.unnoted = users.writers;
@@ -134,8 +134,7 @@ impl Hold {
 
     /// Waits until nobody uses the table, and keeps others out. New users wait meanwhile.
     pub fn wait_for_all(&mut self, patience: &Patience) -> Result<()> {
-        // Of several tables that change together, this one is waited for now.
-        patience.begin(&self.shared);
+        let _waiting = patience.begin(&self.shared);
         let mut users = self.shared.users.lock();
         users.exclusive = true;
         self.shared.wait_while(&mut users, patience, |users| users.shared > 0)
@@ -258,7 +257,7 @@ impl Shared {
 
     /// Keeps others from changing the definition; waits for nobody else.
     pub fn change(self: &Arc<Self>, patience: &Patience) -> Result<Hold> {
-        patience.begin(self);
+        let _waiting = patience.begin(self);
         let mut users = self.users.lock();
         self.wait_while(&mut users, patience, |users| users.changing)?;
         users.changing = true;

@@ -10,6 +10,7 @@ use super::online::Notes;
 use super::read::without_rest;
 use super::table::Table;
 use crate::key::long::{Stored, is_long, short_form};
+use crate::schema::PRIMARY;
 use crate::storage::Storage;
 use crate::tree::Hint;
 use crate::txn::{Op, Outcome, Pair, Txn, TxnError};
@@ -121,7 +122,7 @@ impl Writer<'_> {
         }
         *self.met_duplicate = self.put_row(key, Op::Insert(row))? == Outcome::Exists;
         if *self.met_duplicate {
-            return Err(self.duplicate("primary", key));
+            return Err(self.duplicate(PRIMARY, key));
         }
         if row_first {
             self.approach_all(entries.clone());
@@ -142,7 +143,7 @@ impl Writer<'_> {
         rows.iter().for_each(|row| self.note(row.key));
         let twice = write_run(rows, |run| self.txn.insert_run(tree, run, &[]))?;
         if let Some(key) = twice {
-            return Err(self.duplicate("primary", &key));
+            return Err(self.duplicate(PRIMARY, &key));
         }
         for (index, entries) in entries {
             let def = &self.def.indexes[*index];

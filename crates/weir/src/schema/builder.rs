@@ -1,8 +1,8 @@
 //! How a schema is put together.
 
 use super::{
-    Column, Schema, SchemaError, Stored, StoredIndex, check_columns, index_name, primary_name,
-    resolve,
+    Column, Schema, SchemaError, Stored, StoredIndex, check_columns, check_new_index, index_name,
+    primary_name, resolve,
 };
 use crate::value::Type;
 
@@ -69,6 +69,7 @@ impl SchemaBuilder {
         };
         let mut indexes = Vec::with_capacity(self.indexes.len());
         for (name, columns, unique) in &self.indexes {
+            check_new_index(name)?;
             let columns = resolve(&index_name(name), columns)?;
             indexes.push(StoredIndex { name: name.clone(), columns, unique: *unique });
         }

@@ -1,7 +1,7 @@
 //! Why a schema is not one.
 
 use super::raw::MAX_META;
-use super::{MAX_COLUMNS, MAX_INDEXES, MAX_NAME};
+use super::{MAX_COLUMNS, MAX_INDEXES, MAX_NAME, PRIMARY};
 use crate::value::Type;
 
 /// Why a schema is not one.
@@ -18,6 +18,9 @@ pub enum SchemaError {
     /// Two columns have the same name.
     #[error("two columns are named `{0}`")]
     DuplicateColumn(String),
+    /// An index has the name that stands for the primary key in errors and figures.
+    #[error("an index can't be named `{PRIMARY}`: that is the primary key")]
+    NamedPrimary,
     /// Two indexes have the same name.
     #[error("two indexes are named `{0}`")]
     DuplicateIndex(String),

@@ -10,17 +10,22 @@ use weir::{
     RawSchema, Schema, Table, TableChange, Transaction, Wait,
 };
 
-use super::{NAME_RAW, failed};
-use crate::engine::{Index, IndexEntry, Scanned, Session};
+use crate::engine::{EngineKind, Index, IndexEntry, Scanned, Session};
 use crate::engines::codec::{self, Key};
 use crate::error::{Error, Result};
 use crate::row::{IndexKey, Row, Secondary};
 use crate::stopping::ended_by;
 
+const NAME: &str = EngineKind::WeirRaw.name();
+
+fn failed(operation: &'static str) -> impl Fn(weir::Error) -> Error {
+    move |error| Error::engine(NAME, operation, error)
+}
+
 /// The table, with its secondary indexes when `indexed`.
 pub(super) fn schema(indexed: bool) -> Result<RawSchema> {
     let indexes = if indexed { indexes().into() } else { Vec::new() };
-    Schema::raw(indexes, Vec::new()).map_err(|error| Error::engine(NAME_RAW, "schema", error))
+    Schema::raw(indexes, Vec::new()).map_err(|error| Error::engine(NAME, "schema", error))
 }
 
 fn indexes() -> [RawIndex; 3] {
@@ -36,10 +41,6 @@ fn key_of(index: Index) -> KeyOf {
         Index::Primary => KeyOf::Primary,
         Index::Secondary(index) => KeyOf::Index(index as usize),
     }
-}
-
-fn contents(message: String) -> Error {
-    Error::Contents { engine: NAME_RAW, message }
 }
 
 pub(super) struct RawSession<'a> {
@@ -64,8 +65,10 @@ impl<'a> RawSession<'a> {
         let (key, lock) = (codec::primary_key(id), Lock::Exclusive(Wait::ForTimeout));
         let mut value = Vec::new();
         let found = txn.get_raw(&self.table, &key, lock, &mut value).map_err(failed("get"))?;
-        let row = found.then(|| codec::row(id, &value)).flatten();
-        row.ok_or_else(|| contents(format!("no row {id}")))
+        if !found {
+            return Err(Error::Contents { engine: NAME, message: format!("no row {id}") });
+        }
+        codec::row_of(NAME, &key, &value)
     }
 
     /// Which entries of `rows` go into which index.
@@ -100,16 +103,11 @@ impl Session for RawSession<'_> {
         let changes = self.database.changes(&patience);
         let (table, add) = (&self.table, indexes());
         let change = TableChange { table, drop: &[], rename: &[], add: &add, meta: None };
-        let mut broken = None;
         let mut entry =
             |_, index: usize, key: &[u8], value: &[u8], out: &mut Vec<u8>, _: &mut _| {
-                let row = codec::id_of(key).and_then(|id| codec::row(id, value));
-                match row {
-                    Some(row) => {
-                        out.extend_from_slice(entry_of(Secondary::ALL[index], &row).as_slice());
-                    }
-                    None => broken = Some(key.to_vec()),
-                }
+                let row = codec::row_of(NAME, key, value);
+                let row = row.map_err(|_| weir::Error::UnfitRow(self.table.name()))?;
+                out.extend_from_slice(entry_of(Secondary::ALL[index], &row).as_slice());
                 Ok(())
             };
         ended_by(
@@ -117,9 +115,6 @@ impl Session for RawSession<'_> {
             || patience.end(),
             || changes.alter_tables(&[change], &mut entry).map_err(failed("create index")),
         )?;
-        if let Some(key) = broken {
-            return Err(contents(format!("no row of this benchmark at key {key:02x?}")));
-        }
         self.is_indexed = true;
         Ok(())
     }
@@ -188,9 +183,7 @@ impl Session for RawSession<'_> {
         let mut scan = scan.map_err(failed("range"))?;
         for _ in 0..limit {
             let Some(entry) = scan.next(&mut txn).map_err(failed("range"))? else { break };
-            let entry = codec::index_entry(index, entry.key);
-            let broken = || contents(format!("no entry of {} in its place", index.name()));
-            out.push(entry.ok_or_else(broken)?);
+            out.push(codec::entry_of(NAME, index, entry.key)?);
         }
         Ok(())
     }
@@ -225,7 +218,6 @@ impl Session for RawSession<'_> {
         if !txn.get_raw(&self.table, &key, Lock::None, &mut value).map_err(failed("get"))? {
             return Ok(None);
         }
-        let row = codec::row(id, &value);
-        row.map(Some).ok_or_else(|| contents(format!("row {id} is none of this benchmark")))
+        codec::row_of(NAME, &key, &value).map(Some)
     }
 }

@@ -9,7 +9,7 @@ use weir::{
     Type, Value,
 };
 
-use super::{NAME, failed};
+use super::NAME;
 use crate::engine::{Index, IndexEntry, Scanned, Session};
 use crate::error::{Error, Result};
 use crate::row::{Data, IndexKey, Row, Secondary};
@@ -23,6 +23,10 @@ const CUSTOMERID: usize = 3;
 const PRODUCTID: usize = 4;
 const PRICE: usize = 5;
 const DATA: usize = 6;
+
+fn failed(operation: &'static str) -> impl Fn(weir::Error) -> Error {
+    move |error| Error::engine(NAME, operation, error)
+}
 
 /// The table, with its secondary indexes when `indexed`.
 pub(super) fn schema(indexed: bool) -> Result<Schema> {
@@ -203,7 +207,8 @@ impl Session for TypedSession<'_> {
 
     fn update(&mut self, id: u64, register: u32) -> Result<()> {
         let mut txn = self.begin()?;
-        let found = txn.get(&self.table, &[Value::U64(id)]).map_err(failed("get"))?;
+        let key = [Value::U64(id)];
+        let found = txn.get_for_update(&self.table, &key).map_err(failed("get"))?;
         let row = found.ok_or_else(|| Error::engine(NAME, "update", format!("no row {id}")))?;
         let mut values: [Value<'_>; 7] = std::array::from_fn(|column| row.get(column));
         values[CASHREGISTERID] = Value::U64(register.into());
