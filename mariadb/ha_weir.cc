@@ -115,7 +115,7 @@ int ha_weir::open(const char *name, int, uint)
   });
   if (!row_format.init(table, primary(), share->places) ||
       !row_format.set_added(table, share->added))
-    return HA_ERR_CRASHED;
+    return fail(damaged("table " + share->name + " doesn't have the columns that its rows have"));
   want(nullptr, all);
   new_entries.resize(keys.size());
   old_entries.resize(keys.size());
@@ -250,6 +250,22 @@ int ha_weir::fail(WeirResult result)
   return result == WEIR_RESULT_OK ? 0 : error_of(result, ha_thd());
 }
 
+// What is stored of a row makes no sense.
+int ha_weir::bad_row()
+{
+  return fail(damaged("table " + share->name + " has a row that makes no sense"));
+}
+
+// What is stored of the entry at hand makes no sense.
+int ha_weir::bad_entry()
+{
+  if (active_index == MAX_KEY)
+    return bad_row();
+  const LEX_CSTRING &index= table->key_info[active_index].name;
+  return fail(damaged("index `" + Bytes(index.str, index.length) + "` of table " + share->name +
+                      " has an entry that makes no sense"));
+}
+
 // What the server adds to an error that it has no words for; whether trying again may help.
 bool ha_weir::get_error_message(int error, String *text)
 {
@@ -306,6 +322,7 @@ int ha_weir::reset()
   if (row_bytes.capacity() > KEPT)
     Bytes().swap(row_bytes);
   weir_row_trim(row, KEPT);
+  weir_row_trim(stored, KEPT);
   return 0;
 }
 

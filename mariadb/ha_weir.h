@@ -220,6 +220,8 @@ private:
   WeirTransaction *transaction();
   WeirResult begin_own(WeirIsolation isolation);
   int fail(WeirResult result);
+  int bad_row();
+  int bad_entry();
   void refresh_figures();
   void tell_times();
   void tell_duplicate();
@@ -291,7 +293,7 @@ private:
   /* CHECK */
   int sum_rows(THD *thd, std::vector<weir::Sum> &sums);
   int sum_entries(THD *thd, uint index, weir::Sum &sum);
-  bool is_of_its_row(uint index);
+  WeirResult is_of_its_row(uint index, bool &is);
 
   /* Many rows at once */
   weir::Bulk *bulk= nullptr;       // the connection's, while rows to be inserted are collected

@@ -75,7 +75,7 @@ int ha_weir::sum_rows(THD *thd, std::vector<Sum> &sums)
     if (is_killed(thd))
       return HA_ERR_ABORTED_BY_USER;
     if (!find_key())
-      return HA_ERR_CRASHED;
+      return bad_row();
     encode_old(secondary, buf);
     for (uint i : secondary)
     {
@@ -87,17 +87,19 @@ int ha_weir::sum_rows(THD *thd, std::vector<Sum> &sums)
 }
 
 // Whether the entry at hand is its row's: of one that isn't current only the row can tell.
-bool ha_weir::is_of_its_row(uint index)
+WeirResult ha_weir::is_of_its_row(uint index, bool &is)
 {
   key_is_due= false;
-  if (cursor.entry().current)
-    return true;
+  if ((is= cursor.entry().current))
+    return WEIR_RESULT_OK;
+  pk.clear();
+  if (!keys[index].primary_of(cursor.entry().key, cursor.entry().value, pk))
+    return WEIR_RESULT_OK;
   uchar *buf= table->record[0];
   WeirBytes found;
-  pk.clear();
-  return keys[index].primary_of(cursor.entry().key, cursor.entry().value, pk) &&
-         weir_get(transaction(), share->table, bytes_of(pk), lock, row, &found) == WEIR_RESULT_OK &&
-         !read_primary(buf, bytes_of(pk), found) && entry_is_of(buf, index);
+  WeirResult result= weir_get(transaction(), share->table, bytes_of(pk), lock, row, &found);
+  is= !result && !read_primary(buf, bytes_of(pk), found) && entry_is_of(buf, index);
+  return result == WEIR_RESULT_NOT_FOUND ? WEIR_RESULT_OK : result;
 }
 
 // Sums up the entries that an index has.
@@ -111,7 +113,10 @@ int ha_weir::sum_entries(THD *thd, uint index, Sum &sum)
   {
     if (is_killed(thd))
       return HA_ERR_ABORTED_BY_USER;
-    if (is_of_its_row(index))
+    bool is;
+    if ((result= is_of_its_row(index, is)))
+      return fail(result);
+    if (is)
       sum.add(at.key.data, at.key.len, at.value.data, at.value.len);
   }
   return result == WEIR_RESULT_NOT_FOUND ? 0 : fail(result);

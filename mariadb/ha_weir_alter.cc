@@ -64,8 +64,12 @@ bool ha_weir::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *in
   }
   auto own= new (thd->mem_root) AlterContext(share, alteration);
   info->handler_ctx= own;
-  if (!own || (info->handler_flags & COLUMNS && place_columns(altered, info, *own)))
+  if (!own)
     return true;
+  if (info->handler_flags & COLUMNS && place_columns(altered, info, *own))
+    return report(this, altered, alteration->changes,
+                  damaged("table " + share->name +
+                          " doesn't have the columns that its rows have"));
   refresh_figures();
   return report(this, altered, alteration->changes,
                 alteration->add(thd, own, altered, info, stats.records));

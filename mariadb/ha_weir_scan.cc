@@ -93,7 +93,7 @@ int ha_weir::repeat_locked(uchar *buf)
   const WeirScanned &at= cursor.entry();
   repeats= is_unlocked= false;
   if (!find_key())
-    return HA_ERR_CRASHED;
+    return bad_entry();
   WeirBytes found;
   WeirTransaction *with= transaction();
   uint64_t waits= weir_lock_waits(with);
@@ -196,15 +196,14 @@ int ha_weir::read_entry(uchar *buf, bool &skip)
   }
   // The server may want positions alone, and yet compare columns that the index holds in part.
   if (only_index && at.current && key.is_whole())
-    return key.decode(table, at.key, at.value, wanted().entries[active_index], buf)
-               ? 0
-               : HA_ERR_CRASHED;
+    return key.decode(table, at.key, at.value, wanted().entries[active_index], buf) ? 0
+                                                                                    : bad_entry();
   int error= read_row_of_entry(buf, skip);
   if (error || skip)
     return error;
   compute_for_merge(buf);
   if (only_index && !key.decode(table, at.key, at.value, wanted().entries[active_index], buf))
-    return HA_ERR_CRASHED;
+    return bad_entry();
   return 0;
 }
 
@@ -213,7 +212,7 @@ int ha_weir::read_entry(uchar *buf, bool &skip)
 int ha_weir::read_row_of_entry(uchar *buf, bool &skip)
 {
   if (!find_key())
-    return HA_ERR_CRASHED;
+    return bad_entry();
   WeirBytes found;
   WeirTransaction *with= transaction();
   bool in_turn= lock == WEIR_LOCK_SHARED || lock == WEIR_LOCK_EXCLUSIVE;
@@ -281,7 +280,7 @@ int ha_weir::check_entry(uchar *buf, bool asks, bool &skip)
 {
   const WeirScanned &at= cursor.entry();
   if (!keys[active_index].decode(table, at.key, at.value, wanted().entries[active_index], buf))
-    return HA_ERR_CRASHED;
+    return bad_entry();
   key_range *kept_end= end_range;
   end_range= nullptr;
   int error= asks ? outcome(handler_index_cond_check(this), skip) : 0;
@@ -294,7 +293,7 @@ int ha_weir::check_entry(uchar *buf, bool asks, bool &skip)
 // Puts a row into a record.
 int ha_weir::read_primary(uchar *buf, WeirBytes key, WeirBytes from)
 {
-  return decode_row(key, from, wanted(), buf) ? 0 : HA_ERR_CRASHED;
+  return decode_row(key, from, wanted(), buf) ? 0 : bad_row();
 }
 
 // Puts what is wanted of a row into a record. False: the bytes make no sense.

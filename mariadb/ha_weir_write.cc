@@ -271,7 +271,7 @@ int ha_weir::update_row(const uchar *old_row, const uchar *new_row)
   if (is_unlocked)
     return fail(misused("a row is updated that was read without its lock"));
   if (!find_key_of(old_row))
-    return HA_ERR_CRASHED;
+    return bad_row();
   if (!hidden)
   {
     encode_primary(new_row, low_bytes);
@@ -352,7 +352,7 @@ int ha_weir::delete_row(const uchar *buf)
   if (!transaction())
     return HA_ERR_INTERNAL_ERROR;
   if (!find_key_of(buf))
-    return HA_ERR_CRASHED;
+    return bad_row();
   encode_old(secondary, as_stored(buf));
   return leaving ? collect_deleted() : delete_encoded();
 }
@@ -449,7 +449,7 @@ int ha_weir::last_value(uint index, Field *field, ulonglong *value)
   if (ok)
     *value= value_at(table, field, to);
   dbug_tmp_restore_column_map(&table->read_set, kept_read);
-  return ok ? 0 : HA_ERR_CRASHED;
+  return ok ? 0 : bad_row();
 }
 
 // Whether a value moves AUTO_INCREMENT on: a FLOAT or DOUBLE doesn't tell those above its largest
