@@ -417,11 +417,16 @@ impl Space {
     /// it changed.
     pub fn cut_tail(&mut self, kept: u64) -> Option<u64> {
         let last = self.last_used();
-        let wanted = last.map_or(0, |unit| unit + 1);
         let step = self.step();
-        let spare = UNITS_MAX as u64 * self.places.saturating_sub(kept);
-        let units = (wanted + step).max(self.units.saturating_sub(spare));
-        let units = units.next_multiple_of(GROWTH_MIN);
+        let wanted = last.map_or(0, |unit| unit + 1) + step;
+        // Holes are no places: those at the end go in any case.
+        let (mut units, mut left) = (self.units, self.places.saturating_sub(kept));
+        while units > wanted {
+            let word = ((units - 1) / 64) as usize;
+            let Some(rest) = left.checked_sub(self.places_in(word)) else { break };
+            (units, left) = (word as u64 * 64, rest);
+        }
+        let units = units.max(wanted).next_multiple_of(GROWTH_MIN);
         // Worth it only when at least another step goes, or each trim would be undone by a growth.
         if units + step > self.units {
             return None;

@@ -243,6 +243,29 @@ fn rewriting_everything_moves_it_off_the_tail() {
     assert_eq!(space.units(), cut);
 }
 
+/// A tail that had been given back to the file system stayed: it has no places that could be spared.
+#[test]
+fn a_tail_of_holes_is_cut_off_and_places_are_kept() {
+    let mut space = Space::new(0);
+    let extents = allocate(&mut space, &[4; 10_000]);
+    extents.iter().for_each(|extent| space.install(*extent));
+    for extent in &extents[100..] {
+        space.give_up(*extent, Lsn(1));
+    }
+    space.release(Lsn(2));
+    let kept = 2000;
+    let mut walk = space.punch_walk(kept);
+    while let Some((start, units)) = space.take_to_punch(&mut walk) {
+        space.punched(start, units);
+    }
+    assert!((kept..2 * kept).contains(&space.places()), "{} places", space.places());
+    assert!(space.cut_tail(kept).unwrap() < 4 * (100 + 2 * kept));
+    assert!(space.places() >= kept);
+    assert_eq!(space.cut_tail(kept), None, "all else is kept");
+    // None of them is wanted any more.
+    assert!(space.cut_tail(0).unwrap() < 4000);
+}
+
 /// Below a ceiling anywhere in a word, images are placed as long as there is room, and nothing twice.
 #[test]
 fn a_ceiling_is_kept_wherever_it_is() {
