@@ -142,9 +142,13 @@ fn checkpointer(storage: &Storage, shared: &Shared) {
 fn evictor(storage: &Storage, shared: &Shared) {
     let mut supply = Supply::default();
     while running(storage, shared) {
-        storage.evictor.wait(Duration::from_millis(100));
-        if storage.pool.free.len() < storage.frame_reserve() {
-            let evicted = storage.evict_step(storage.frame_reserve());
+        // Frames that somebody may still know arrive once this thread looks again.
+        let arrives_more = storage.pool.free.expected() > 0;
+        storage.evictor.wait(Duration::from_millis(if arrives_more { 1 } else { 100 }));
+        // Many who wait at once take as many frames as the reserve has, and more.
+        let wanted = storage.frame_reserve() + storage.pool.free.waiting();
+        if storage.pool.free.len() < wanted {
+            let evicted = storage.evict_step(wanted);
             survive(storage, storage.note_vain(&storage.vain.evictions, evicted).map(drop));
         }
         storage.pool.reclaim();

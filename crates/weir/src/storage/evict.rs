@@ -76,9 +76,9 @@ impl Storage {
     /// dirty ones, up to `cold_limit`.
     fn sweep(&self, wanted: usize, cold_limit: usize) -> (usize, Vec<u32>) {
         let frames = self.pool.frames.len();
-        let (mut dropped, mut cold) = (0, Vec::new());
+        let (mut clean, mut cold) = (Vec::new(), Vec::new());
         for _ in 0..frames {
-            if dropped >= wanted || cold.len() >= cold_limit {
+            if clean.len() >= wanted || cold.len() >= cold_limit {
                 break;
             }
             let at = self.pool.hand.fetch_add(1, Ordering::Relaxed) % frames;
@@ -93,13 +93,18 @@ impl Storage {
             if state & (DIRTY | WRITING) == DIRTY {
                 cold.push(at as u32);
             } else if state == 0 && self.drop_clean(at as u32) {
-                dropped += 1;
+                clean.push(at as u32);
             }
+        }
+        let dropped = clean.len();
+        if dropped > 0 {
+            self.pool.retire(clean);
         }
         self.figures.evicted.fetch_add(dropped as u64, Ordering::Relaxed);
         (dropped, cold)
     }
 
+    /// Takes a frame's page out of it, if it may go; the frame is to be retired then.
     fn drop_clean(&self, frame: u32) -> bool {
         let state = self.pool.frame(frame);
         if !state.latch.try_exclusive() {
@@ -114,7 +119,6 @@ impl Storage {
         self.pool.forget_frame(slot, frame);
         state.page.store(0, Ordering::Relaxed);
         state.latch.unlock_exclusive();
-        self.pool.retire(frame);
         true
     }
 }

@@ -17,6 +17,10 @@ use weir_store::{MapSlot, StoreError};
 /// free as recovery brings pages in.
 pub(super) const LEFT_TO_RECOVERY: usize = 2;
 
+/// How long a frame is waited for before somebody looks whether anything is in the way, at first, and at most.
+const FIRST_WAIT: Duration = Duration::from_micros(500);
+const LONGEST_WAIT: Duration = Duration::from_millis(20);
+
 impl Storage {
     /// A free frame, after waiting for one.
     pub(super) fn take_frame(&self) -> Result<u32, Fault> {
@@ -40,15 +44,11 @@ impl Storage {
         let mut wait = Wait::default();
         loop {
             let left = if self.is_recovering() { LEFT_TO_RECOVERY } else { 0 };
-            let wanted = number + left;
-            let mut frames: Vec<u32> = (0..wanted).map_while(|_| self.pool.free.pop()).collect();
-            if frames.len() == wanted {
-                self.return_frames(frames.split_off(number));
+            if let Some(frames) = self.pool.free.pop_many(number, left) {
                 self.ask_for_frames();
                 return Ok(frames);
             }
-            self.return_frames(frames);
-            self.wait_for_frames(wanted, &mut wait)?;
+            self.wait_for_frames(number + left, &mut wait)?;
         }
     }
 
@@ -67,9 +67,9 @@ impl Storage {
         }
         self.figures.frame_waits.fetch_add(1, Ordering::Relaxed);
         self.evictor.raise();
-        self.pool.reclaim();
         let _blocked = Blocked::begin();
-        std::thread::sleep(Duration::from_micros(100));
+        // Many who look again soon would leave the evictor no processor.
+        self.pool.free.wait(wanted, FIRST_WAIT.saturating_mul(turns).min(LONGEST_WAIT));
         self.fail_if_full(wait.is_in_vain(&self.vain.evictions, &self.vain.releases))
     }
 

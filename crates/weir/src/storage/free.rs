@@ -1,13 +1,18 @@
 //! Free frames, the one given up last first: its bytes are likely to be in the CPU's caches, and
 //! frames that were never needed take no memory.
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// A stack of frame numbers.
 pub struct FreeFrames {
     stack: Mutex<Vec<u32>>,
+    /// A frame was given back: one of those who wait looks, the first of them.
+    came: Condvar,
+    /// How many wait.
+    waiting: AtomicUsize,
     /// Length of the stack, readable without its mutex.
     len: AtomicUsize,
     /// How many were taken so far.
@@ -25,6 +30,8 @@ impl FreeFrames {
         FreeFrames {
             len: AtomicUsize::new(stack.len()),
             stack: Mutex::new(stack),
+            came: Condvar::new(),
+            waiting: AtomicUsize::new(0),
             taken: AtomicU64::new(0),
             untouched: AtomicUsize::new(0),
             expected: AtomicUsize::new(0),
@@ -33,7 +40,19 @@ impl FreeFrames {
 
     /// Takes a frame.
     pub fn pop(&self) -> Option<u32> {
+        self.take_from(&mut self.stack.lock())
+    }
+
+    /// Takes `number` frames, if `left` more are there.
+    pub fn pop_many(&self, number: usize, left: usize) -> Option<Vec<u32>> {
         let mut stack = self.stack.lock();
+        if stack.len() < number + left {
+            return None;
+        }
+        Some((0..number).map_while(|_| self.take_from(&mut stack)).collect())
+    }
+
+    fn take_from(&self, stack: &mut Vec<u32>) -> Option<u32> {
         let frame = stack.pop();
         if let Some(frame) = frame {
             // Both are changed under the stack's mutex only.
@@ -45,23 +64,40 @@ impl FreeFrames {
         frame
     }
 
+    /// Waits until frames have come, if there are less than `wanted`, for `longest` at most.
+    pub fn wait(&self, wanted: usize, longest: Duration) {
+        let mut stack = self.stack.lock();
+        if stack.len() < wanted {
+            self.waiting.fetch_add(1, Ordering::Relaxed);
+            self.came.wait_for(&mut stack, longest);
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How many wait for frames.
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
     /// Gives a frame back.
     pub fn push(&self, frame: u32) {
         let mut stack = self.stack.lock();
         assert!(stack.len() < stack.capacity(), "more frames are given back than there are");
         stack.push(frame);
         self.len.store(stack.len(), Ordering::Relaxed);
+        drop(stack);
+        self.came.notify_one();
     }
 
-    /// A frame is going to [`FreeFrames::arrive`].
-    pub fn expect(&self) {
-        self.expected.fetch_add(1, Ordering::Relaxed);
+    /// So many frames are going to [`FreeFrames::arrive`].
+    pub fn expect(&self, frames: usize) {
+        self.expected.fetch_add(frames, Ordering::Relaxed);
     }
 
-    /// Gives a frame back that was expected.
-    pub fn arrive(&self, frame: u32) {
-        self.push(frame);
-        self.expected.fetch_sub(1, Ordering::Relaxed);
+    /// Gives frames back that were expected.
+    pub fn arrive(&self, frames: &[u32]) {
+        frames.iter().for_each(|&frame| self.push(frame));
+        self.expected.fetch_sub(frames.len(), Ordering::Relaxed);
     }
 
     /// How many are expected.

@@ -531,16 +531,17 @@ impl Pool {
         state.latch.unlock_exclusive();
     }
 
-    /// Gives a frame up: it is free once no optimistic reader can know it any more. Its identity is
-    /// cleared and its slot empty; the caller holds its latch or is the only one to know it.
-    pub fn retire(&self, frame: u32) {
+    /// Gives frames up: they are free once no optimistic reader can know them any more. Their identity is
+    /// cleared and their slots empty; the caller holds their latches or is the only one to know them. Many at once come free
+    /// at once: an epoch's end frees few things that were given up one by one.
+    pub fn retire(&self, frames: Vec<u32>) {
         if self.single_threaded {
-            return self.free.push(frame);
+            return frames.into_iter().for_each(|frame| self.free.push(frame));
         }
         let free = self.free.clone();
-        free.expect();
+        free.expect(frames.len());
         let guard = epoch::pin();
-        guard.defer(move || free.arrive(frame));
+        guard.defer(move || free.arrive(&frames));
         // Left in this thread's own bag, frames would be lost for as long as the thread is idle.
         guard.flush();
     }

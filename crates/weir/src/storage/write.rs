@@ -323,7 +323,7 @@ impl Storage {
         self.store.map().slot(page).frame.store(NO_FRAME, Ordering::Release);
         self.store.release_page(page);
         self.pool.frame(frame).state.store(0, Ordering::Release);
-        self.pool.retire(frame);
+        self.pool.retire(vec![frame]);
     }
 
     /// Waits until the pages are given up that were freed while they were being written. Nobody frees others meanwhile.
