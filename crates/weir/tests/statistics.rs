@@ -9,7 +9,7 @@ use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::time::Duration;
 use weir::{
     Bounds, Database, Durability, Entry, Error, IndexRef, Isolation, KeyOf, Lock, RawIndex,
-    RawRange, Schema, Table, TransactionState, Value, Wait,
+    RawRange, Schema, Table, TransactionState, Type, Value, Wait,
 };
 
 fn open(dir: &std::path::Path) -> Database {
@@ -232,4 +232,36 @@ fn bounds_of_a_typed_table_are_estimated_by_any_of_its_indexes() {
     let raw = filled(&db, 1);
     let of_raw = db.estimate_bounds(&raw, IndexRef::Primary, Bounds::all());
     assert!(matches!(of_raw, Err(Error::NotTyped(_))), "{of_raw:?}");
+}
+
+/// The leaves at the ends of a value's rows are those that are just being filled: all others have many more.
+#[test]
+fn rows_of_one_value_are_estimated_by_what_lies_between() {
+    const ROWS: u64 = 60_000;
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), options(16 << 20, 16 << 20)).unwrap();
+    let schema = Schema::builder().column("id", Type::U64).column("state", Type::Text);
+    let schema = schema.primary_key(&["id"]).index("by_state", &["state"]).build().unwrap();
+    let table = db.create_table("orders", schema).unwrap();
+    let state = |id: u64| match id {
+        id if id % 10_000 == 0 => "rare",
+        id if id % 100 == 1 => "open",
+        id if id % 10 == 2 => "paid",
+        _ => "done",
+    };
+    for ids in (0..ROWS).collect::<Vec<_>>().chunks(500) {
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        for &id in ids {
+            txn.insert(&table, &[Value::U64(id), Value::Text(state(id))]).unwrap();
+        }
+        txn.commit().unwrap();
+    }
+    db.purge_all().unwrap();
+    for wanted in ["rare", "open", "paid", "done"] {
+        let rows = (0..ROWS).filter(|&id| state(id) == wanted).count() as f64;
+        let value = [Value::Text(wanted)];
+        let bounds = Bounds::prefix(&value);
+        let estimated = db.estimate_bounds(&table, "by_state", bounds).unwrap() as f64;
+        assert!((0.7..1.4).contains(&(estimated / rows)), "{wanted}: {estimated} of {rows}");
+    }
 }

@@ -1,9 +1,10 @@
 //! How large a tree is, and how many entries a range has, from a few pages.
 //!
 //! A range is judged by the ways from the root to its two ends: where they part, the children between
-//! them are counted, and further down what lies beside each way; pages that neither way touches count
-//! as the average of those that they do. So a range within one leaf or two neighbours is counted
-//! exactly. A tree is judged by walks to places evenly spread over it (Knuth, "Estimating the
+//! them are counted, and further down what lies beside each way; inner pages that neither way touches count
+//! as the average of those that they do, leaves as the average of some of them, evenly spread: those at the ends say little,
+//! since where rows of one value come one after the other, the last of its leaves is just being filled. So a range
+//! within one leaf or two neighbours is counted exactly. A tree is judged by walks to places evenly spread over it (Knuth, "Estimating the
 //! efficiency of backtrack programs", 1975; here the places are fractions instead of random): each
 //! leaf counts as many times as there are leaves for each walk.
 
@@ -11,6 +12,7 @@ use super::cursor::LeafRead;
 use super::{Target, Tree};
 use crate::storage::{Fault, Restart, Stop, Storage, retry};
 use smallvec::SmallVec;
+use std::cmp::Ordering;
 use weir_page::SharedPage;
 
 /// A slot of an inner page on a way, and the number of slots.
@@ -22,6 +24,9 @@ struct Step {
 
 /// A way from the root: few trees are higher.
 type Steps = SmallVec<[Step; 6]>;
+
+/// Leaves of a range that are looked at beside those at its ends.
+const LEAVES_BETWEEN: usize = 4;
 
 /// Where a key lies.
 struct Place {
@@ -85,9 +90,50 @@ impl Tree {
             let average = (l.count + h.count) as f64 / 2.0;
             pages = pages * average + l.count.saturating_sub(l.slot + 1) as f64 + h.slot as f64;
         }
-        let average = (low.alive + high.alive) as f64 / 2.0;
         let beside = low.alive - low.before + high.before;
-        Ok((pages * average) as i64 + beside as i64)
+        if pages == 0.0 {
+            return Ok(beside as i64);
+        }
+        let looks = LEAVES_BETWEEN.min(pages as usize);
+        let mut alive = 0;
+        for n in 0..looks {
+            // Both ends' leaves are passed over.
+            let at = (1.5 + n as f64 * pages / looks as f64) / (pages + 2.0);
+            alive += self.alive_between(s, fork, [&low.steps, &high.steps], at)?;
+        }
+        Ok((pages * alive as f64 / looks as f64) as i64 + beside as i64)
+    }
+
+    /// Living entries of the leaf at a fraction of what lies from one way, whose leaf counts, to another, which part at `fork`.
+    fn alive_between(
+        &self,
+        s: &Storage,
+        fork: usize,
+        [low, high]: [&Steps; 2],
+        at: f64,
+    ) -> Result<isize, Fault> {
+        // Where in the page at the fork a way leads to, in slots and parts of one.
+        let place = |steps: &Steps, end: f64| {
+            let below = steps[fork + 1..].iter().rev();
+            let part = below.fold(end, |part, step| (step.slot as f64 + part) / step.count as f64);
+            steps[fork].slot as f64 + part
+        };
+        let (from, to) = (place(low, 0.0), place(high, 1.0));
+        let place = from + at * (to - from);
+        retry(s, || {
+            let (mut depth, mut rest) = (0, 0.0);
+            let (_, leaf) = self.walk(s, &mut |page| {
+                let slot = match depth.cmp(&fork) {
+                    Ordering::Less => low[depth].slot as f64,
+                    Ordering::Equal => place,
+                    Ordering::Greater => rest * page.count() as f64,
+                };
+                depth += 1;
+                rest = slot.fract();
+                (slot as usize).min(page.count().saturating_sub(1))
+            })?;
+            Ok::<_, Restart<Fault>>(leaf.alive(0..leaf.len()))
+        })
     }
 
     /// Calls `visit` with some leaves, evenly spread, and for how many leaves each stands. Of a tree
