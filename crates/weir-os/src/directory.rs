@@ -370,6 +370,9 @@ fn holder_in(file: &mut fs::File) -> String {
     let _ = file.read_to_string(&mut holder);
     match holder.trim() {
         "" => "another process".to_string(),
+        pid if pid == std::process::id().to_string() => {
+            format!("process {pid}, which is this one: a handle or a transaction of it is left")
+        }
         pid => format!("process {pid}"),
     }
 }

@@ -61,6 +61,8 @@ use waiter::{Outcome, Waiter};
 use weir_page::types::{TreeId, TxnId};
 
 const SHARDS: usize = 64;
+/// Queues for which a shard without any keeps memory.
+const KEPT_QUEUES: usize = 1024;
 
 /// How a row is locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -586,6 +588,9 @@ impl LockTable {
         if queue.is_empty() {
             entry.remove();
             shard.count.fetch_sub(1, Ordering::Relaxed);
+            if queues.is_empty() && queues.capacity() > KEPT_QUEUES {
+                *queues = HashTable::new();
+            }
         }
         changed
     }

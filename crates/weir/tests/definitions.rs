@@ -725,6 +725,17 @@ fn all_of_several_indexes_are_created_or_none() {
     check_quiet(&db);
 }
 
+#[test]
+fn a_table_has_a_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let schema = || Schema::raw(vec![], vec![]).unwrap();
+    assert!(matches!(db.create_table("", schema()), Err(Error::NoName)));
+    let table = db.create_table("t", schema()).unwrap();
+    assert!(matches!(db.rename_table(&table, ""), Err(Error::NoName)));
+    assert_eq!(table.name(), "t");
+}
+
 /// Entries that a new index has for rows of bytes.
 fn entry_of_row(
     _: usize,

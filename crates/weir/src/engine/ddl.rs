@@ -333,6 +333,9 @@ pub(super) const NAME_BYTES_MAX: usize = crate::key::long::PLAIN;
 
 /// Whether a name can be a table's: it is a key of the catalog.
 fn check_name(name: &str) -> Result<()> {
+    if name.is_empty() {
+        return Err(Error::NoName);
+    }
     if name.len() <= NAME_BYTES_MAX {
         return Ok(());
     }

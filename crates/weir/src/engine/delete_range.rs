@@ -54,8 +54,9 @@ impl Batch {
 impl Transaction {
     /// Deletes all rows within the bounds; returns how many there were. They are locked and looked at as by
     /// [`Transaction::scan_locking`]: of each the newest committed version counts, and a level that locks ranges keeps others' rows out of the bounds.
-    /// It takes the memory of a batch, however many rows there are, and no more time than to delete them one by one, less by the primary key; by a secondary index a level
-    /// that locks ranges keeps a lock for each row. A [`Canceller`](crate::Canceller) ends it, if it waits or not.
+    /// It takes the memory of a batch, however many rows there are, and less time by the primary key than a scan with a delete for each; who knows
+    /// all keys deletes them faster one by one. By a secondary index a level that locks ranges keeps a lock for each row. A
+    /// [`Canceller`](crate::Canceller) ends it, if it waits or not; what it has done is taken back first ([`Transaction::rollback`]).
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

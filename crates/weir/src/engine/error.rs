@@ -13,14 +13,15 @@ use std::io::ErrorKind;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A row with that key is there already. The statement did nothing; the transaction goes on.
+    /// A row with that key is there already. The statement did nothing; the transaction goes on. The row may be newer than
+    /// the transaction's snapshot: then only a locking read finds it.
     #[error("duplicate key in index `{index}` of table `{table}`")]
     Duplicate {
         /// The table.
         table: String,
         /// The index; `primary` for the primary key.
         index: String,
-        /// The key, as it is encoded.
+        /// The key, as it is encoded: of a typed table [`crate::key::decode_key`] tells its values.
         key: Vec<u8>,
     },
     /// Transactions waited for each other in a circle and this one was chosen to give way: it has
@@ -30,9 +31,9 @@ pub enum Error {
     /// A row stayed locked for too long. The statement did nothing; the transaction goes on.
     #[error("lock wait timeout: the statement did nothing, the transaction goes on")]
     LockWaitTimeout,
-    /// The wait for a lock, a table, log space or pages to be written was cancelled. The statement did nothing; the
-    /// transaction goes on.
-    #[error("the wait was cancelled: the statement did nothing, the transaction goes on")]
+    /// The statement was cancelled, mostly while it waited for a lock, a table, log space or pages to be written. It did nothing; the
+    /// transaction that it is in, if any, goes on.
+    #[error("cancelled: nothing was changed, and the transaction, if there is one, goes on")]
     Cancelled,
     /// Too many transactions write at once, those that are prepared among them, also after a restart. Try again when some
     /// have ended; until then no definition changes either.
@@ -97,6 +98,9 @@ pub enum Error {
     /// A change of several tables at once names one of them twice. Nothing changed.
     #[error("table `{0}` is named twice in one change")]
     NamedTwice(String),
+    /// A table is to have an empty name. Nothing changed.
+    #[error("a table needs a name")]
+    NoName,
     /// A change of a table names one of its indexes twice, among those that go or get another name. Nothing changes.
     #[error("index `{index}` of table `{table}` is named twice in one change")]
     IndexNamedTwice {

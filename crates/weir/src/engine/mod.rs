@@ -505,7 +505,8 @@ impl Database {
     }
 
     /// Closes the database, also if that fails; one that is open read-only has nothing to be written. Other handles must not be used any more: transactions that are running
-    /// can't commit, they are rolled back when they are dropped, or at the next open.
+    /// can't commit, they are rolled back when they are dropped, or at the next open. The directory is free for another open once no handle and no
+    /// transaction is left.
     ///
     /// # Errors
     /// Storage errors; what was committed as durable is so all the same.

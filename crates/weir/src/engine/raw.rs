@@ -220,7 +220,8 @@ impl Transaction {
         self.statement(|t| t.writer(table, &def)?.0.rewrite_entries(entries.iter().copied()))
     }
 
-    /// Deletes a row of a raw table and its index entries.
+    /// Deletes a row of a raw table and its index entries. Which those are the caller says, here and in updates: nothing looks at the
+    /// row. Of one that the index doesn't have the error is that of a damaged index; one that is left out stays, as that of no row.
     ///
     /// # Errors
     /// [`Error::NoSuchRow`]; otherwise as [`Transaction::insert_raw`].

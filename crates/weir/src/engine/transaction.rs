@@ -469,7 +469,9 @@ impl Transaction {
         Ok(())
     }
 
-    /// Takes everything back. For a prepared transaction, returns when that is as durable as its commit
+    /// Takes everything back, as does dropping the transaction. Each change is taken back by itself, which takes about as long as
+    /// it took, and many times as long where it was one of very many whose data is larger than memory: each place is read again, in the order
+    /// in which they were changed. Nothing ends that. For a prepared transaction, returns when that is as durable as its commit
     /// was to be.
     ///
     /// # Errors

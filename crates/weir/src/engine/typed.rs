@@ -486,7 +486,8 @@ impl Transaction {
     /// Rows in the order of an index.
     ///
     /// # Errors
-    /// [`Error::NoSuchIndex`], [`Error::IndexTooNew`], [`Error::Row`]; storage errors.
+    /// [`Error::NotTyped`], [`Error::NoSuchTable`], [`Error::TableTooNew`], [`Error::TableInUse`]; [`Error::NoSuchIndex`],
+    /// [`Error::IndexTooNew`], [`Error::Row`]; storage errors.
     pub fn scan<'t, 'i>(
         &'t mut self,
         table: &Table,

@@ -67,6 +67,19 @@ fn modes_and_owners() {
 }
 
 #[test]
+fn memory_of_many_locks_is_given_back() {
+    let table = LockTable::new();
+    for n in 0..200_000u32 {
+        lock_inline(&table, 1, &n.to_be_bytes(), Mode::Exclusive).unwrap();
+    }
+    let room = || -> usize { table.queues.iter().map(|s| s.queues.lock().capacity()).sum() };
+    assert!(room() >= 200_000);
+    table.release_all(TxnId(1));
+    assert_empty(&table);
+    assert!(room() <= SHARDS * KEPT_QUEUES);
+}
+
+#[test]
 fn waiters_go_first_come_first_served() {
     let table = LockTable::new();
     let order = Mutex::new(Vec::new());
