@@ -105,7 +105,7 @@ static MYSQL_SYSVAR_STR(backup_dir, backup_dir,
 
 static MYSQL_SYSVAR_DOUBLE(dirty_limit, dirty_limit, PLUGIN_VAR_RQCMDARG,
     "Share of memory whose pages may have unwritten changes: at the limit, which is never "
-    "exceeded, writers wait for pages to be written", nullptr, set_dirty_limit, 0.9, 0.0, 1.0, 0);
+    "exceeded, writers wait for pages to be written", nullptr, set_dirty_limit, 0.9, 0.01, 1.0, 0);
 
 static MYSQL_SYSVAR_ENUM(durability, durability_index, PLUGIN_VAR_RQCMDARG,
     "When a commit returns: sync (when it is on the device), write (when it survives the server's "

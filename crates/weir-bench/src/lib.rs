@@ -20,7 +20,9 @@
 //!   and queries take 10 seconds, where the field takes 1,800 or more.
 //! - `load` has all indexes from the start, as the benchmark had in 2017; and `update` is none of its steps.
 //!
-//! [`tpcc`] is another benchmark on the same engines and with the same measuring: TPC-C.
+//! [`tpcc`] is another benchmark on the same engines and with the same measuring: TPC-C. [`sysbench`] has sysbench's tests run
+//! on servers, [`experiment`] studies of page writing on Weir, and [`machine`] shows how even the machine is without any
+//! engine. [`server`] starts private servers; where several are there at once they take [`turns`].
 //!
 //! # What is measured
 //! - Throughput and worst latency per second, counted exactly by each client ([`series`]).

@@ -177,6 +177,10 @@ mod tests {
             by_bytes.sort_by(|a, b| bytes(a).as_slice().cmp(bytes(b).as_slice()));
             entries.sort();
             assert_eq!(entries, by_bytes);
+            // As keys are sorted before an index is filled.
+            let mut keys: Vec<Key> = entries.iter().rev().map(bytes).collect();
+            keys.sort_unstable();
+            assert_eq!(keys, entries.iter().map(bytes).collect::<Vec<_>>());
         }
     }
 

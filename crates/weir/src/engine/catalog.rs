@@ -1,4 +1,5 @@
-//! The catalog: a tree that maps table names to schemas and roots.
+//! The catalog: a tree that maps table names to schemas and roots; and what an index's trees are: its own, and that in
+//! which entries wait ([`Staging`]), between which writes of entries are divided here.
 
 use super::error::{Error, Result};
 use crate::schema::{Layout, Schema, SchemaError};

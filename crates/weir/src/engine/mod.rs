@@ -2,12 +2,13 @@
 //!
 //! | what | where |
 //! |---|---|
-//! | statements | `transaction` and `savepoint`; of values `typed` and `cursor`, of bytes `raw`; both go through `read`, `scan`, `write` |
-//! | tables and definitions | `table` and `patience` (who uses one, and how long a change waits for them), `catalog`, `change`, `ddl`, `alter` |
+//! | statements | `transaction`, `savepoint` and `run`; of values `typed`, `cursor` and `delete_range`, of bytes `raw`; both go through `read`, `scan`, `write`; how they lock: `lock` |
+//! | tables and definitions | `table` and `patience` (who uses one, and how long a change waits for them), `catalog`, `change`, `ddl`, `columns`, `alter` |
 //! | indexes | `indexes`, `online` (beside writers), `stem` (of long keys), `reorganize` |
 //! | two-phase commit, rollbacks that had no space | `prepared`; `orphans` |
 //! | opening, threads | here, `options`, `threads` |
-//! | what one asks it | `status`, `statistics`, `check`, `backup` |
+//! | what one asks it | `status`, `statistics`, `snapshots`, `check`, `backup` |
+//! | what goes wrong | `error` |
 
 mod alter;
 mod backup;

@@ -39,7 +39,7 @@ impl Transaction {
     /// # Errors
     /// [`Error::Ended`].
     pub fn begin_statement(&mut self) -> Result<()> {
-        self.renew_snapshot()
+        self.drop_statement_snapshot()
     }
 
     /// Ends a statement of several raw reads: under [`Isolation::ReadCommitted`] nothing of what it saw is kept for it any more,
@@ -48,7 +48,7 @@ impl Transaction {
     /// # Errors
     /// [`Error::Ended`].
     pub fn end_statement(&mut self) -> Result<()> {
-        self.renew_snapshot()
+        self.drop_statement_snapshot()
     }
 
     /// Takes the snapshot now that the first read would take otherwise (CONSISTENT SNAPSHOT).
@@ -60,7 +60,8 @@ impl Transaction {
         Ok(())
     }
 
-    pub(super) fn renew_snapshot(&mut self) -> Result<()> {
+    /// Gives up what the last statement saw, at the level at which each sees what is committed by then.
+    pub(super) fn drop_statement_snapshot(&mut self) -> Result<()> {
         let isolation = self.isolation();
         let txn = self.txn()?;
         if isolation == Isolation::ReadCommitted {

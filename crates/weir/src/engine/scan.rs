@@ -482,7 +482,7 @@ impl RawScan {
             self.behind(key);
             return Ok(());
         }
-        txn.renew_snapshot()?;
+        txn.drop_statement_snapshot()?;
         let view = txn.view()?;
         self.held = Some(txn.hold_snapshot()?);
         self.begin.reads = Reads::View(view);

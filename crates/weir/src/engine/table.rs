@@ -104,7 +104,7 @@ struct Users {
     /// What they use; `None` once it has been dropped.
     def: Option<Arc<TableDef>>,
     /// Transactions that use the table.
-    shared: usize,
+    count: usize,
     /// Those of them that may have written to it.
     writers: usize,
     /// Where those who begin to write note what they do.
@@ -137,7 +137,7 @@ impl Hold {
         let _waiting = patience.begin(&self.shared);
         let mut users = self.shared.users.lock();
         users.exclusive = true;
-        self.shared.wait_while(&mut users, patience, |users| users.shared > 0)
+        self.shared.wait_while(&mut users, patience, |users| users.count > 0)
     }
 }
 
@@ -205,7 +205,7 @@ impl Shared {
     fn enter(&self, limit: WaitLimit<'_>) -> Result<Arc<TableDef>> {
         let mut users = self.users_once(limit)?;
         let def = self.def_of(&users)?;
-        users.shared += 1;
+        users.count += 1;
         Ok(def)
     }
 
@@ -242,14 +242,14 @@ impl Shared {
     /// Ends a use.
     fn leave(&self, writes: bool, notes: Option<&Arc<Notes>>) {
         let mut users = self.users.lock();
-        users.shared -= 1;
+        users.count -= 1;
         users.writers -= usize::from(writes);
         if let (true, Some(wanted)) = (writes, &users.notes)
             && !notes.is_some_and(|notes| Arc::ptr_eq(notes, wanted))
         {
             users.unnoted -= 1;
         }
-        let matters = users.shared == 0 || (writes && users.unnoted == 0);
+        let matters = users.count == 0 || (writes && users.unnoted == 0);
         if matters && users.changing {
             self.changed.notify_all();
         }

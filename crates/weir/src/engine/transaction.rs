@@ -406,25 +406,13 @@ impl Transaction {
         Ok(self.db.orphans.take_back(txn, std::mem::take(&mut self.used), self.xid.take())?)
     }
 
-    fn commit_visibly(&mut self) -> Result<Committed> {
-        let txn = self.txn.as_mut().ok_or(Error::Ended)?;
-        let end = txn.commit_visibly()?;
-        self.ended = self.txn.take();
-        // Its tables and its name are free.
-        self.used.clear();
-        if let Some(xid) = self.xid.take() {
-            self.db.prepared.remove(&xid);
-        }
-        Ok(Committed { end, home: self.db.home, durability: self.durability })
-    }
-
     /// Commits. Returns when the transaction is as durable as was asked for.
     ///
     /// # Errors
     /// [`Error::Ended`]; storage errors: then it isn't known whether it is durable. A prepared
     /// transaction that could not be committed is left to the database.
     pub fn commit(mut self) -> Result<()> {
-        let committed = self.commit_visibly()?;
+        let committed = self.commit_in_order()?;
         let Some(end) = committed.end else { return Ok(()) };
         Ok(self.db.shared.wait_for_log(end, committed.durability)?)
     }
@@ -436,7 +424,15 @@ impl Transaction {
     /// # Errors
     /// As [`Transaction::commit`].
     pub fn commit_in_order(&mut self) -> Result<Committed> {
-        self.commit_visibly()
+        let txn = self.txn.as_mut().ok_or(Error::Ended)?;
+        let end = txn.commit_visibly()?;
+        self.ended = self.txn.take();
+        // Its tables and its name are free.
+        self.used.clear();
+        if let Some(xid) = self.xid.take() {
+            self.db.prepared.remove(&xid);
+        }
+        Ok(Committed { end, home: self.db.home, durability: self.durability })
     }
 
     /// Begins another transaction in place of this one, which has ended. Where many follow one another that do little,

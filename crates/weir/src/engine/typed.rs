@@ -394,7 +394,7 @@ impl Transaction {
     /// # Errors
     /// [`Error::Row`]; storage errors.
     pub fn get(&mut self, table: &Table, primary_key: &[Value<'_>]) -> Result<Option<Row>> {
-        self.get_row(table, primary_key, Lock::None)
+        self.get_locking(table, primary_key, Lock::None)
     }
 
     /// As [`Transaction::get`], but the newest committed version, locked against all others.
@@ -406,7 +406,7 @@ impl Transaction {
         table: &Table,
         primary_key: &[Value<'_>],
     ) -> Result<Option<Row>> {
-        self.get_row(table, primary_key, Lock::Exclusive(Wait::ForTimeout))
+        self.get_locking(table, primary_key, Lock::Exclusive(Wait::ForTimeout))
     }
 
     /// As [`Transaction::get`], but the newest committed version, locked against writers.
@@ -418,7 +418,7 @@ impl Transaction {
         table: &Table,
         primary_key: &[Value<'_>],
     ) -> Result<Option<Row>> {
-        self.get_row(table, primary_key, Lock::Shared(Wait::ForTimeout))
+        self.get_locking(table, primary_key, Lock::Shared(Wait::ForTimeout))
     }
 
     /// As [`Transaction::get_for_update`], but fails at once if the row is locked by another
@@ -431,7 +431,7 @@ impl Transaction {
         table: &Table,
         primary_key: &[Value<'_>],
     ) -> Result<Option<Row>> {
-        self.get_row(table, primary_key, Lock::Exclusive(Wait::No))
+        self.get_locking(table, primary_key, Lock::Exclusive(Wait::No))
     }
 
     /// The row with that primary key, under a lock of any kind.
@@ -444,19 +444,10 @@ impl Transaction {
         primary_key: &[Value<'_>],
         lock: Lock,
     ) -> Result<Option<Row>> {
-        self.get_row(table, primary_key, lock)
-    }
-
-    fn get_row(
-        &mut self,
-        table: &Table,
-        primary_key: &[Value<'_>],
-        lock: Lock,
-    ) -> Result<Option<Row>> {
         let def = self.enter_typed(table)?;
         self.encode_whole_key(&def, primary_key)?;
         if lock == Lock::None {
-            self.renew_snapshot()?;
+            self.drop_statement_snapshot()?;
         }
         let (key, mut value) = self.take_buffers();
         let found = self.read_row(def.rows(), &key, lock, &mut value);
@@ -565,7 +556,7 @@ impl Transaction {
         let of = index.resolve(table, &def)?;
         let range = bounds.encode(def.schema(), of)?;
         if lock == Lock::None {
-            self.renew_snapshot()?;
+            self.drop_statement_snapshot()?;
         }
         let scan = self.begin_scan(table, def, of, range.clone(), direction, lock)?;
         Ok(Cursor::new(self, scan, range, direction, keys_only))
