@@ -219,7 +219,7 @@ mod tests {
         let waits = || storage.figures.frame_waits.load(Ordering::Relaxed);
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| storage.take_frame());
-            while waits() < 3000 && !waiter.is_finished() {
+            while waits() < 50 && !waiter.is_finished() {
                 std::thread::yield_now();
             }
             storage.return_frames(taken);
