@@ -26,7 +26,7 @@ struct Step {
 type Steps = SmallVec<[Step; 6]>;
 
 /// Leaves of a range that are looked at beside those at its ends.
-const LEAVES_BETWEEN: usize = 4;
+const LEAVES_BETWEEN: usize = 8;
 
 /// Where a key lies.
 struct Place {
