@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::time::Duration;
 use weir::{
-    Database, Direction, Entry, Error, Isolation, KeyOf, Lock, Options, Pair, RawIndex, RawRange,
-    Schema, Shutdown, Table, Transaction, Value, Wait,
+    Database, Direction, Entry, Error, Isolation, KeyOf, Lock, Options, RawIndex, RawRange, Schema,
+    Shutdown, Table, Transaction, Value, Wait,
 };
 
 /// A row as the tests' caller keeps it.
@@ -788,28 +788,4 @@ fn an_insert_that_finds_a_row_behind_a_range_gives_up_its_turn() {
             first.commit().unwrap();
         });
     }
-}
-
-#[test]
-fn a_row_that_is_not_there_stays_away_from_who_locks_ranges() {
-    let dir = tempfile::tempdir().unwrap();
-    let db =
-        Database::open(dir.path(), options(8 << 20, 8 << 20).lock_wait_timeout(Duration::ZERO));
-    let db = db.unwrap();
-    let table = db.create_table("t", Schema::raw(vec![], vec![]).unwrap()).unwrap();
-    type Change = fn(&mut Transaction, &Table) -> weir::Result<()>;
-    let changes: [Change; 3] = [
-        |txn, table| txn.update_raw(table, b"k", b"v", &[], &[]).map(drop),
-        |txn, table| txn.delete_raw(table, b"k", &[]),
-        |txn, table| txn.delete_many_raw(table, &mut [Pair::key_alone(b"k")], &mut []),
-    ];
-    for change in changes {
-        let mut txn = db.begin(Isolation::Serializable).unwrap();
-        assert!(matches!(change(&mut txn, &table), Err(Error::NoSuchRow(_))));
-        let mut other = db.begin(Isolation::Serializable).unwrap();
-        let inserted = other.insert_raw(&table, b"k", b"v", &[]);
-        assert!(matches!(inserted, Err(Error::LockWaitTimeout)), "{inserted:?}");
-        assert!(matches!(change(&mut txn, &table), Err(Error::NoSuchRow(_))));
-    }
-    check_quiet(&db);
 }

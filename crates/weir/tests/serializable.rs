@@ -9,8 +9,8 @@ use std::ops::Bound::{Excluded, Included};
 use std::sync::Barrier;
 use std::time::Duration;
 use weir::{
-    Bounds, Database, Direction, Entry, Error, IndexRef, Isolation, KeyOf, Lock, Options, RawIndex,
-    RawRange, Schema, Table, Transaction, Value, Wait,
+    Bounds, Database, Direction, Entry, Error, IndexRef, Isolation, KeyOf, Lock, Options, Pair,
+    RawIndex, RawRange, Schema, Table, Transaction, Value, Wait,
 };
 
 const DIRECTIONS: [Direction; 2] = [Direction::Forward, Direction::Backward];
@@ -371,6 +371,30 @@ fn a_statement_to_be_repeated_elsewhere_locks_what_it_depends_on() {
         assert_eq!(times_out(insert(&mut other, &table, 3005, 350)), locks_ranges);
         assert_eq!(times_out(other.delete(&table, &[Value::U64(5000)])), locks_ranges);
         other.rollback().unwrap();
+    }
+    check_quiet(&db);
+}
+
+#[test]
+fn a_row_that_is_not_there_stays_away_from_who_locks_ranges() {
+    let dir = tempfile::tempdir().unwrap();
+    let db =
+        Database::open(dir.path(), options(8 << 20, 8 << 20).lock_wait_timeout(Duration::ZERO));
+    let db = db.unwrap();
+    let table = db.create_table("t", Schema::raw(vec![], vec![]).unwrap()).unwrap();
+    type Change = fn(&mut Transaction, &Table) -> weir::Result<()>;
+    let changes: [Change; 3] = [
+        |txn, table| txn.update_raw(table, b"k", b"v", &[], &[]).map(drop),
+        |txn, table| txn.delete_raw(table, b"k", &[]),
+        |txn, table| txn.delete_many_raw(table, &mut [Pair::key_alone(b"k")], &mut []),
+    ];
+    for change in changes {
+        let mut txn = db.begin(Isolation::Serializable).unwrap();
+        assert!(matches!(change(&mut txn, &table), Err(Error::NoSuchRow(_))));
+        let mut other = db.begin(Isolation::Serializable).unwrap();
+        let inserted = other.insert_raw(&table, b"k", b"v", &[]);
+        assert!(matches!(inserted, Err(Error::LockWaitTimeout)), "{inserted:?}");
+        assert!(matches!(change(&mut txn, &table), Err(Error::NoSuchRow(_))));
     }
     check_quiet(&db);
 }
