@@ -118,6 +118,8 @@ impl Storage {
         // Blocks are copied first, and the log is synced past the copies then: relocations that go on
         // meanwhile hold up neither. The sync is needed without a block to write, too: a page that is
         // clean by now may be so thanks to a relocation that only a longer log tells of.
+        // Once the log has failed, copies that waited for it are never written, and their blocks can't be copied again.
+        self.redo.check()?;
         let mut draft = self.store.draft_map(target)?;
         let mut settled = self.redo.reserved();
         loop {
@@ -203,6 +205,7 @@ mod tests {
     use super::*;
     use std::sync::Arc;
     use weir_os::SimDisk;
+    use weir_os::sim::{self, OpKind, Times};
 
     /// Commits that wait for nothing were lost in a power cut for as long as a checkpoint had gone on.
     #[test]
@@ -223,5 +226,26 @@ mod tests {
             is_synced
         });
         assert!(is_synced);
+    }
+
+    /// The second checkpoint panicked where a page came to its new place between the two: the first had copied that map block.
+    #[test]
+    fn checkpoints_fail_as_the_log_does() {
+        let disk = Arc::new(SimDisk::new(1));
+        let storage = Storage::create(Arc::clone(&disk) as _, &StorageOptions::small(64)).unwrap();
+        let pages = [new_page(&storage), new_page(&storage)];
+        let [first, second] = pages.map(|page| storage.pool.find(&storage.store, page).unwrap());
+        assert_eq!(storage.write_pages(&[first], Reason::Checkpoint).unwrap(), 1);
+        let (mut copied, mut bytes) = (Vec::new(), Vec::new());
+        let space = storage.log_space(1).unwrap();
+        let guard = Lsn(storage.pool.frame(second).rec_lsn.load(Ordering::Relaxed));
+        storage.copy_page(second, &mut copied, &mut bytes);
+        let moved = storage.store.write_batch(&[copied[0].to_store(&bytes)]).unwrap();
+        let (on, at) = (Some(OpKind::Write), disk.operations());
+        disk.inject(sim::Fault::Io { on, at, times: Times::Once });
+        storage.persist_map(storage.redo.reserved()).unwrap_err();
+        storage.relocate(space, &copied, &moved, guard);
+        let error = storage.persist_map(storage.redo.reserved()).unwrap_err();
+        assert!(error.to_string().contains("stopped after its first failure"), "{error}");
     }
 }
