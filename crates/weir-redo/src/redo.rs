@@ -17,7 +17,7 @@ use crate::format::{MAX_PAYLOAD_BYTES, MIN_SEGMENTS, group_bytes, is_segment_siz
 use crate::groups::Groups;
 use crate::layout::{Layout, Wanted, file_bytes, missing, next_segment_bytes};
 use crate::ring::{Claim, Ring};
-use crate::segments::{self, Segments};
+use crate::segments::{self, Segments, TakenOver};
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Condvar, Mutex, fence, wait_for};
 use crate::writer::Writer;
 
@@ -191,7 +191,7 @@ impl Redo {
         let segments = Segments::empty(disk, o.database_id, 1, start.0);
         let needed = segments.missing(capacity, o.segment_bytes).file_bytes();
         segments.check_space(o.capacity_bytes, needed, 0)?;
-        Self::start(segments, o, start, start, sizes, 0)
+        Self::start(segments, o, start, start, sizes, TakenOver::default())
     }
 
     /// Opens a recovered log, to go on at `end`, where the [`Reader`](crate::Reader) stopped.
@@ -229,8 +229,10 @@ impl Redo {
             check_space(before)?;
             sizes.segment_bytes = before;
         }
-        let notes_from = segments.take_over(checkpoint, end)?;
-        Self::start(segments, o, checkpoint, end, sizes, notes_from)
+        // A file that has moved on must not seem to be where it was, say while its header isn't whole.
+        let may_move = layout.spans().iter().all(|span| span.bytes == sizes.segment_bytes);
+        let taken_over = segments.take_over(checkpoint, end, may_move)?;
+        Self::start(segments, o, checkpoint, end, sizes, taken_over)
     }
 
     fn start(
@@ -239,11 +241,11 @@ impl Redo {
         checkpoint: Lsn,
         end: Lsn,
         sizes: Sizes,
-        notes_from: u64,
+        TakenOver { notes_from, spares }: TakenOver,
     ) -> Result<Redo, RedoError> {
         let Sizes { segment_bytes, capacity, room } = sizes;
         let wanted = Wanted { checkpoint: checkpoint.0, room, keep: end.0, bytes: segment_bytes };
-        segments.arrange(&wanted, usize::MAX).inspect_err(|_| {
+        segments.arrange(&wanted, usize::MAX, &spares).inspect_err(|_| {
             // As far as it can be had: what is left is removed at the next open.
             let _ = segments.discard_unused();
         })?;
@@ -455,7 +457,7 @@ impl Redo {
         self.check()?;
         let (checkpoint, room) = (self.checkpoint().0, new.max(self.room.load(SeqCst)));
         let wanted = Wanted { checkpoint, room, keep: u64::MAX, bytes: segment_bytes };
-        let arranged = self.segments.arrange(&wanted, GROWTH_SEGMENTS);
+        let arranged = self.segments.arrange(&wanted, GROWTH_SEGMENTS, &[]);
         if let Err(error) = arranged {
             self.growing_to.store(0, Relaxed);
             if !matches!(&error, RedoError::Disk(cause) if cause.may_be_passed_over()) {
@@ -502,7 +504,7 @@ impl Redo {
         self.segment_bytes.store(segment_bytes, Relaxed);
         let keep = self.growing_to.load(Relaxed).max(self.ring.claimed());
         let wanted = Wanted { checkpoint, room, keep, bytes: segment_bytes };
-        self.segments.arrange(&wanted, usize::MAX).map(drop)
+        self.segments.arrange(&wanted, usize::MAX, &[]).map(drop)
     }
 
     /// Parks until space may have been freed, or for `timeout`; for callers that were [`Refused`] and hold no

@@ -99,6 +99,15 @@ impl Table {
     }
 }
 
+/// What [`Segments::take_over`] leaves to be done.
+#[derive(Default)]
+pub(crate) struct TakenOver {
+    /// Where groups begin to note how far the log is durable: an older version's segment is filled in the older form.
+    pub notes_from: u64,
+    /// Files behind the ring, by the numbers that they have now. Nothing in them is valid: they are made segments.
+    pub spares: Vec<u64>,
+}
+
 /// The ring of segment files of an open log.
 pub(crate) struct Segments {
     disk: Arc<dyn Disk>,
@@ -117,10 +126,14 @@ impl Segments {
     /// Takes over the segments `checkpoint ..= end` of a recovered log, cuts it at `end`, and syncs it. No segment is in
     /// the ring yet; the one of the checkpoint comes first.
     ///
-    /// Files before them are removed, and those after `end`'s segment, and that one is truncated at `end` and filled
-    /// with zeros, so that no byte at or past `end` survives from the crashed incarnation. Returns where groups begin to
-    /// note how far the log is durable: an older version's segment is filled in the older form.
-    pub fn take_over(&self, checkpoint: Lsn, end: Lsn) -> Result<u64, RedoError> {
+    /// Files before them are removed. Those after `end`'s segment are moved on if `may_move`, removed if not; that one is
+    /// truncated at `end` and filled with zeros: so no byte at or past `end` survives from the crashed incarnation.
+    pub fn take_over(
+        &self,
+        checkpoint: Lsn,
+        end: Lsn,
+        may_move: bool,
+    ) -> Result<TakenOver, RedoError> {
         let (first, _) = self.next();
         let numbers = list(&*self.disk)?;
         let needed = self.open_needed(&numbers, checkpoint, end)?;
@@ -133,8 +146,21 @@ impl Segments {
             }
         }
         let kept = first..first + needed.len() as u64;
-        for &number in numbers.iter().filter(|number| !kept.contains(number)) {
+        let (behind, mut removed): (Vec<_>, Vec<_>) =
+            numbers.into_iter().filter(|n| !kept.contains(n)).partition(|&n| n >= kept.end);
+        let mut spares = Vec::new();
+        if may_move {
+            // What the last one takes is for the one that is made in front of the others.
+            removed.extend(behind.last());
+            spares.extend(behind.iter().rev().skip(1).map(|number| number + 1));
+        } else {
+            removed.extend(behind);
+        }
+        for number in removed {
             self.disk.remove(&segment_name(number))?;
+        }
+        for &spare in &spares {
+            self.disk.rename(&segment_name(spare - 1), &segment_name(spare))?;
         }
         // Before the truncation: groups in them would make its zeros look like damage.
         self.disk.sync_dir()?;
@@ -149,7 +175,7 @@ impl Segments {
             table.next = (span.number + 1, span.end());
             table.segments.push_back(Segment { span, file });
         }
-        Ok(notes_from)
+        Ok(TakenOver { notes_from, spares })
     }
 
     /// Opens the segments from the checkpoint's to the end's; the last one only if something of the log is in it,
@@ -271,12 +297,13 @@ impl Segments {
     }
 
     /// Makes the ring what is `wanted`: recycles what falls free in front, creates what is still missing, at most `most`
-    /// files, removes what is too much. Everything is durable on return. Whether nothing is missing any more.
+    /// files, removes what is too much. Those that are among the `spares` aren't created: their files are there, and
+    /// those left over are removed. Everything is durable on return. Whether nothing is missing any more.
     ///
     /// # Errors
     /// The disk's. The table then still holds every segment from the checkpoint's on that it held before, short
     /// of those that were too many.
-    pub fn arrange(&self, wanted: &Wanted, most: usize) -> Result<bool, RedoError> {
+    pub fn arrange(&self, wanted: &Wanted, most: usize, spares: &[u64]) -> Result<bool, RedoError> {
         let (mut plan, recycled) = {
             let mut table = self.table.lock();
             let (mut spans, mut next) = (table.spans(), table.next);
@@ -291,6 +318,9 @@ impl Segments {
             table.next = next;
             (plan, recycled)
         };
+        let is_spare = |number| spares.contains(&number);
+        let behind = plan.created.last().map_or(self.next().0, |last| last.number + 1);
+        plan.removed.extend(spares.iter().filter(|spare| **spare >= behind));
         if plan.is_empty() {
             return Ok(true);
         }
@@ -301,7 +331,9 @@ impl Segments {
             made.push(Segment { span, file: self.recycle(old, span)? });
         }
         for span in plan.created {
-            made.push(Segment { span, file: self.create(span)? });
+            let how = if is_spare(span.number) { Create::No } else { Create::New };
+            let file = self.disk.open(&segment_name(span.number), how, Mode::Cached)?;
+            made.push(Segment { span, file: self.prepare(file, span)? });
         }
         // After all of them are made, so that one commit of the file system's journal serves all.
         for segment in &made {
@@ -325,11 +357,6 @@ impl Segments {
         assert!(from < to.number, "segment {from} recycled as {}", to.number);
         self.disk.rename(&segment_name(from), &segment_name(to.number))?;
         self.prepare(old.file.renamed(&segment_name(to.number)), to)
-    }
-
-    fn create(&self, span: Span) -> Result<Arc<dyn File>, RedoError> {
-        let file = self.disk.open(&segment_name(span.number), Create::New, Mode::Cached)?;
-        self.prepare(file, span)
     }
 
     fn prepare(&self, file: Arc<dyn File>, span: Span) -> Result<Arc<dyn File>, RedoError> {

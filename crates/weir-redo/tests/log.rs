@@ -567,3 +567,28 @@ fn a_segment_of_a_newer_release_or_of_another_database_is_no_end() {
         assert!(refused, "{error}");
     }
 }
+
+/// All files behind the end were removed and made anew: that took ten seconds for 8 GiB of them.
+#[test]
+fn an_open_makes_one_file_anew_whatever_the_capacity() {
+    let disk = SimDisk::new(1);
+    let o = RedoOptions { capacity_bytes: 40 * SEGMENT, ..options() };
+    let redo = Redo::create(Arc::new(disk.clone()), &o).expect("created");
+    turn_over(&disk, &redo, 100 * SEGMENT);
+    let (checkpoint, mut end) = (redo.checkpoint(), redo.durable());
+    drop(redo);
+    for _ in 0..3 {
+        let before = disk.list().expect("listed");
+        let removed = Arc::new(AtomicUsize::new(0));
+        let counter = removed.clone();
+        let observed = ObservedDisk::new(disk.clone(), move |operation| {
+            counter.fetch_add((operation.name == "remove" && operation.is_done).into(), Relaxed);
+            Ok(())
+        });
+        let redo = Redo::open_at(Arc::new(observed), &o, checkpoint, end).expect("opens");
+        assert_eq!((removed.load(Relaxed), disk.list().expect("listed")), (1, before));
+        end = append(&redo, &[1; 3000]);
+        redo.wait_durable(end).expect("durable");
+        assert_eq!(read_all(&disk, checkpoint).1, end);
+    }
+}
