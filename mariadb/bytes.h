@@ -23,6 +23,16 @@ inline Bytes to_bytes(WeirBytes b)
   return Bytes(reinterpret_cast<const char *>(b.data), b.len);
 }
 
+// The first of them, in hexadecimal.
+inline Bytes hex_beginning(WeirBytes b)
+{
+  static const size_t MOST= 128;
+  Bytes text;
+  for (size_t i= 0; i < std::min(b.len, MOST); i++)
+    text+= {_dig_vec_upper[b.data[i] >> 4], _dig_vec_upper[b.data[i] & 15]};
+  return text;
+}
+
 static const uchar INVERT= 0xff;
 // Most spaces that one byte counts in text that is compared as if followed by spaces.
 static const uint MAX_RUN= 120;

@@ -194,14 +194,7 @@ extern "C" void lock_row(void *context, const WeirLockInfo *info)
   auto to= static_cast<TableFill *>(context);
   if (to->failed)
     return;
-  // The beginning of the key, in hexadecimal.
-  char key[256];
-  size_t len= std::min<size_t>(info->key.len, sizeof key / 2);
-  for (size_t i= 0; i < len; i++)
-  {
-    key[2 * i]= _dig_vec_upper[info->key.data[i] >> 4];
-    key[2 * i + 1]= _dig_vec_upper[info->key.data[i] & 15];
-  }
+  const Bytes key= hex_beginning(info->key);
   Field **f= to->table->field;
   put(f[0], info->transaction);
   put(f[1], reinterpret_cast<const char *>(info->table.data), info->table.len);
@@ -209,7 +202,7 @@ extern "C" void lock_row(void *context, const WeirLockInfo *info)
     f[2]->set_null();
   else
     put(f[2], info->index);
-  put(f[3], key, 2 * len);
+  put(f[3], key.data(), key.size());
   put(f[4], info->exclusive ? "X" : "S", 1);
   if (info->waits)
     put(f[5], STRING_WITH_LEN("WAITING"));

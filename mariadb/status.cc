@@ -2,6 +2,7 @@
 #include "backup.h"
 #include "binlog_writeback.h"
 #include "database.h"
+#include <tztime.h>
 
 namespace weir {
 
@@ -80,6 +81,38 @@ struct st_mysql_show_var status_variables[]= {
     {"Weir_build", const_cast<char *>(build_text), SHOW_CHAR},
     {nullptr, nullptr, SHOW_UNDEF}};
 
+extern "C" void collect_wait(void *context, const WeirLockInfo *info, uint64_t connection)
+{
+  Bytes &text= *static_cast<Bytes *>(context);
+  text+= "transaction " + std::to_string(info->transaction);
+  if (connection)
+    text+= " of thread " + std::to_string(connection);
+  text+= " waited for transaction " + std::to_string(info->waits_for);
+  // Neither if that one's end was all it waited for.
+  if (info->table.len)
+  {
+    text+= info->exclusive ? ", to lock exclusively " : ", to lock shared ";
+    text+= info->index == WEIR_PRIMARY ? "a row" : "index " + std::to_string(info->index);
+    text+= " of " + to_bytes(info->table) + ", key " + hex_beginning(info->key);
+  }
+  text+= '\n';
+}
+
+static void append_last_deadlock(THD *thd, Bytes &text)
+{
+  WeirDeadlock deadlock;
+  Bytes waits;
+  Visitor visitor;
+  if (!visitor || !weir_last_deadlock(database, &deadlock, collect_wait, &waits))
+    return;
+  MYSQL_TIME at;
+  thd->variables.time_zone->gmt_sec_to_TIME(&at, my_time_t(deadlock.at_s));
+  char time[MAX_DATE_STRING_REP_LENGTH];
+  my_datetime_to_str(&at, time, 0);
+  text+= Bytes("\nLATEST DETECTED DEADLOCK\n") + time + ", transaction " +
+         std::to_string(deadlock.victim) + " was rolled back\n" + waits;
+}
+
 bool show_status(handlerton *, THD *thd, stat_print_fn *print, enum ha_stat_type type)
 {
   if (type != HA_ENGINE_STATUS)
@@ -91,6 +124,7 @@ bool show_status(handlerton *, THD *thd, stat_print_fn *print, enum ha_stat_type
     text.append(figure.name.size() < 32 ? 32 - figure.name.size() : 1, ' ');
     text+= std::to_string(figure.value) + '\n';
   }
+  append_last_deadlock(thd, text);
   return print(thd, STRING_WITH_LEN("WEIR"), STRING_WITH_LEN(""), text.data(), uint(text.size()));
 }
 

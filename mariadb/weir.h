@@ -335,6 +335,18 @@ typedef struct WeirLockInfo {
 // Called with a lock, whose bytes are valid during the call. `context` is what the caller handed over.
 typedef void (*WeirLockCallback)(void *context, const struct WeirLockInfo *info);
 
+// A circle of waits that was broken.
+typedef struct WeirDeadlock {
+  // When, in seconds since 1970.
+  uint64_t at_s;
+  // The transaction that was rolled back for it.
+  uint64_t victim;
+} WeirDeadlock;
+
+// Called with a wait in a deadlock, whose bytes are valid during the call, and the number of the connection, as
+// `weir_canceller_open` was told, or 0. `context` is what the caller handed over.
+typedef void (*WeirDeadlockCallback)(void *context, const struct WeirLockInfo *info, uint64_t connection);
+
 // One end of a range.
 typedef struct WeirBound {
   // What kind.
@@ -640,6 +652,16 @@ void weir_snapshots(const struct WeirDatabase *database,
 void weir_locks(const struct WeirDatabase *database,
                 WeirLockCallback callback,
                 void *context);
+
+// Whether there was a deadlock since the database was opened: tells of the last one, and hands out its waits, each for the
+// transaction of the next, the last for that of the first.
+//
+// # Safety
+// `database` is a handle; `deadlock` may be written; `callback` may be called with `context`.
+bool weir_last_deadlock(const struct WeirDatabase *database,
+                        struct WeirDeadlock *deadlock,
+                        WeirDeadlockCallback callback,
+                        void *context);
 
 // Begins a scan of an index, or of rows ([`crate::table::WEIR_PRIMARY`]).
 //

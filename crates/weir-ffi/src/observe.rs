@@ -4,8 +4,8 @@ use crate::bytes::WeirBytes;
 use crate::database::WeirDatabase;
 use crate::table::WEIR_PRIMARY;
 use std::ffi::c_void;
-use std::time::Instant;
-use weir::{KeyOf, LockMode, TransactionState};
+use std::time::{Instant, UNIX_EPOCH};
+use weir::{Database, KeyOf, LockInfo, LockMode, TransactionState};
 
 /// What a transaction is doing.
 #[repr(C)]
@@ -67,6 +67,16 @@ pub struct WeirLockInfo {
     pub waited_us: u64,
     /// One that is waited for; 0 if none.
     pub waits_for: u64,
+}
+
+/// A circle of waits that was broken.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct WeirDeadlock {
+    /// When, in seconds since 1970.
+    pub at_s: u64,
+    /// The transaction that was rolled back for it.
+    pub victim: u64,
 }
 
 /// Called with a transaction. `context` is what the caller handed over.
@@ -143,24 +153,63 @@ pub unsafe extern "C" fn weir_locks(
     // SAFETY: the caller's promise.
     let database = unsafe { &(*database).0 };
     for info in database.locks() {
-        let waited = info.wait.as_ref().map(|wait| now.saturating_duration_since(wait.since));
-        let waits_for = info.wait.as_ref().and_then(|wait| wait.waits_for.first());
-        let (table, of) =
-            database.owner_of_tree(info.tree).unwrap_or((String::new(), KeyOf::Primary));
-        let index = match of {
-            KeyOf::Primary => WEIR_PRIMARY,
-            KeyOf::Index(n) => n as u32,
-        };
-        let out = WeirLockInfo {
-            transaction: info.txn.0,
-            table: table.as_bytes().into(),
-            index,
-            key: info.key.as_slice().into(),
-            exclusive: info.mode == LockMode::Exclusive,
-            waits: info.wait.is_some(),
-            waited_us: waited.unwrap_or_default().as_micros() as u64,
-            waits_for: waits_for.map_or(0, |id| id.0),
-        };
-        callback(context, &out);
+        tell_lock(database, &info, now, &mut |out| callback(context, out));
     }
+}
+
+/// Called with a wait in a deadlock, whose bytes are valid during the call, and the number of the connection, as
+/// `weir_canceller_open` was told, or 0. `context` is what the caller handed over.
+pub type WeirDeadlockCallback =
+    extern "C" fn(context: *mut c_void, info: *const WeirLockInfo, connection: u64);
+
+/// Whether there was a deadlock since the database was opened: tells of the last one, and hands out its waits, each for the
+/// transaction of the next, the last for that of the first.
+///
+/// # Safety
+/// `database` is a handle; `deadlock` may be written; `callback` may be called with `context`.
+#[no_mangle]
+pub unsafe extern "C" fn weir_last_deadlock(
+    database: *const WeirDatabase,
+    deadlock: *mut WeirDeadlock,
+    callback: WeirDeadlockCallback,
+    context: *mut c_void,
+) -> bool {
+    // SAFETY: the caller's promise.
+    let database = unsafe { &(*database).0 };
+    let Some(last) = database.last_deadlock() else { return false };
+    let at_s = last.at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    // SAFETY: the caller's promise.
+    unsafe { *deadlock = WeirDeadlock { at_s, victim: last.victim.0 } };
+    let now = Instant::now();
+    for wait in &last.waits {
+        let mut tell = |out: &WeirLockInfo| callback(context, out, wait.connection);
+        tell_lock(database, &wait.lock, now, &mut tell);
+    }
+    true
+}
+
+fn tell_lock(
+    database: &Database,
+    info: &LockInfo,
+    now: Instant,
+    tell: &mut dyn FnMut(&WeirLockInfo),
+) {
+    let waited = info.wait.as_ref().map(|wait| now.saturating_duration_since(wait.since));
+    let waits_for = info.wait.as_ref().and_then(|wait| wait.waits_for.first());
+    let (table, of) = database.owner_of_tree(info.tree).unwrap_or((String::new(), KeyOf::Primary));
+    let index = match of {
+        KeyOf::Primary => WEIR_PRIMARY,
+        KeyOf::Index(n) => n as u32,
+    };
+    let out = WeirLockInfo {
+        transaction: info.txn.0,
+        table: table.as_bytes().into(),
+        index,
+        key: info.key.as_slice().into(),
+        exclusive: info.mode == LockMode::Exclusive,
+        waits: info.wait.is_some(),
+        waited_us: waited.unwrap_or_default().as_micros() as u64,
+        waits_for: waits_for.map_or(0, |id| id.0),
+    };
+    tell(&out);
 }

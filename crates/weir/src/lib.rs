@@ -50,7 +50,9 @@ pub use engine::{
     TransactionInfo, TransactionState, Wait,
 };
 pub use key::long::{SHORT_FORM_BYTES_MAX, short_form};
-pub use lock::{Extent as LockExtent, LockInfo, Mode as LockMode, WaitInfo};
+pub use lock::{
+    Deadlock, DeadlockWait, Extent as LockExtent, LockInfo, Mode as LockMode, WaitInfo,
+};
 pub use row::{Row, RowError, RowRef};
 pub use schema::{KeyOf, RawIndex, RawSchema, Schema, SchemaError};
 pub use storage::Fault;

@@ -34,7 +34,7 @@
 //! transaction holds no entry blocks nobody and is not searched from, which keeps queues at one hot row cheap.
 //!
 //! # Latches
-//! `waits` before a shard of queues before a shard of lists. None is held while a thread is parked.
+//! `waits` before a shard of queues before a shard of lists; the last deadlock after them. None is held while a thread is parked.
 
 mod deadlock;
 mod info;
@@ -47,7 +47,7 @@ mod waiter;
 use crossbeam_utils::CachePadded;
 use deadlock::Wait;
 use hashbrown::HashTable;
-pub use info::{Extent, LockInfo, WaitInfo};
+pub use info::{Deadlock, DeadlockWait, Extent, LockInfo, WaitInfo};
 use parking_lot::Mutex;
 use queue::{LockKey, Queue, Waiting};
 use ranges::RangeLocks;
@@ -124,6 +124,8 @@ pub struct Request<'a> {
     pub timeout: Duration,
     /// What rolling the transaction back would cost: undo records written so far.
     pub weight: u64,
+    /// Whose transaction it is, for who asks after a deadlock; 0 if that isn't known.
+    pub connection: u64,
     /// The transaction named by the row's version header, if it was active when seen.
     pub implicit_owner: Option<TxnId>,
     /// Whether a transaction has not ended. Called with the table's mutexes held: it must not wait,
@@ -233,6 +235,7 @@ pub struct LockTable {
     pub ranges: RangeLocks,
     hasher: ahash::RandomState,
     counters: Counters,
+    last_deadlock: Mutex<Option<Deadlock>>,
     observer: OnceLock<WaitObserver>,
     preference: OnceLock<Preference>,
 }
@@ -253,6 +256,7 @@ impl LockTable {
             ranges: RangeLocks::default(),
             hasher: ahash::RandomState::new(),
             counters: Counters::default(),
+            last_deadlock: Mutex::default(),
             observer: OnceLock::new(),
             preference: OnceLock::new(),
         }
@@ -375,6 +379,11 @@ impl LockTable {
         infos
     }
 
+    /// The deadlock that was broken last.
+    pub fn last_deadlock(&self) -> Option<Deadlock> {
+        self.last_deadlock.lock().clone()
+    }
+
     /// Figures since the table was made.
     pub fn stats(&self) -> LockStats {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -481,7 +490,7 @@ impl LockTable {
             return Err(LockError::Timeout);
         }
         self.counters.waits.fetch_add(1, Ordering::Relaxed);
-        let wait = Wait { key: key.clone(), weight: req.weight };
+        let wait = Wait { key: key.clone(), weight: req.weight, connection: req.connection };
         assert!(waits.insert(req.txn, wait).is_none(), "{} waits for two locks", req.txn);
 
         // Under `waits`, like `cancel`: one of the two sees the other.

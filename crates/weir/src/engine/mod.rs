@@ -64,7 +64,7 @@ pub use table::Table;
 pub use transaction::{Isolation, Transaction};
 pub use write::Entry;
 
-use crate::lock::LockInfo;
+use crate::lock::{Deadlock, LockInfo};
 use crate::schema::KeyOf;
 use crate::sort;
 use crate::storage::{Background, Fault, Reason, Storage};
@@ -358,6 +358,11 @@ impl Database {
     /// 0 are waits for the end of the transaction that the key names.
     pub fn locks(&self) -> Vec<LockInfo> {
         self.0.shared.locks.describe()
+    }
+
+    /// The deadlock that was broken last since the database was opened.
+    pub fn last_deadlock(&self) -> Option<Deadlock> {
+        self.0.shared.locks.last_deadlock()
     }
 
     /// Has `observer` called with each transaction that begins to wait for a lock, and all who are in its way

@@ -1,10 +1,11 @@
 //! Deadlock detection: a search over the queues, from the transaction that begins to wait.
 
 use super::queue::LockKey;
-use super::{LockError, LockTable};
+use super::{Deadlock, DeadlockWait, LockError, LockInfo, LockTable};
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
+use std::time::SystemTime;
 use weir_page::types::TxnId;
 
 /// What a waiting transaction waits for. Kept until the thread has woken: the queue says whether the
@@ -12,6 +13,7 @@ use weir_page::types::TxnId;
 pub(super) struct Wait {
     pub(super) key: LockKey,
     pub(super) weight: u64,
+    pub(super) connection: u64,
 }
 
 type WaitMap = HashMap<TxnId, Wait>;
@@ -21,17 +23,38 @@ impl LockTable {
     pub(super) fn resolve_deadlocks(&self, waits: &mut WaitMap, start: TxnId) {
         while let Some(cycle) = self.find_cycle(waits, start) {
             let weight = |txn: &TxnId| waits.get(txn).map_or(u64::MAX, |wait| wait.weight);
-            let victim = cycle.into_iter().min_by(|one, other| {
+            let victim = cycle.iter().copied().min_by(|one, other| {
                 let cost = |txn: &TxnId| (weight(txn), Reverse(*txn));
                 self.preference(*one, *other).then_with(|| cost(one).cmp(&cost(other)))
             });
             let Some(victim) = victim else { return };
+            let deadlock = self.describe_cycle(waits, &cycle, victim);
             // If its wait has just ended otherwise, so has the cycle.
             let Some(wait) = waits.remove(&victim) else { continue };
             if self.end_wait(&wait.key, victim, LockError::Deadlock) {
                 self.counters.deadlocks.fetch_add(1, Ordering::Relaxed);
+                *self.last_deadlock.lock() = Some(deadlock);
             }
         }
+    }
+
+    fn describe_cycle(&self, waits: &WaitMap, cycle: &[TxnId], victim: TxnId) -> Deadlock {
+        let next = cycle.iter().cycle().skip(1);
+        let waits = cycle.iter().zip(next).filter_map(|(&txn, &next)| {
+            let wait = waits.get(&txn)?;
+            let mut lock = self.describe_wait(txn, &wait.key)?;
+            lock.wait.as_mut()?.waits_for = vec![next];
+            Some(DeadlockWait { lock, connection: wait.connection })
+        });
+        Deadlock { at: SystemTime::now(), waits: waits.collect(), victim }
+    }
+
+    /// The wait of a transaction, if it goes on.
+    fn describe_wait(&self, txn: TxnId, key: &LockKey) -> Option<LockInfo> {
+        let mut infos = Vec::new();
+        let queues = self.shard(key.hash).queues.lock();
+        queues.find(key.hash, |q| q.is(key.tree, &key.bytes))?.describe(&mut infos);
+        infos.into_iter().find(|info| info.txn == txn && info.wait.is_some())
     }
 
     /// Which of two the coordinator would rather see rolled back.

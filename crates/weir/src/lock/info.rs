@@ -1,7 +1,7 @@
 //! What is told of locks to who asks.
 
 use super::Mode;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 use weir_page::types::{TreeId, TxnId};
 
 /// One lock held or waited for, as `LockTable::describe` saw it.
@@ -37,4 +37,24 @@ pub struct WaitInfo {
     pub since: Instant,
     /// The nearest transactions it waits for; these may wait in turn.
     pub waits_for: Vec<TxnId>,
+}
+
+/// A circle of waits that was broken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deadlock {
+    /// When it was found.
+    pub at: SystemTime,
+    /// Each waits for the next, the last for the first.
+    pub waits: Vec<DeadlockWait>,
+    /// The transaction whose wait was ended for it.
+    pub victim: TxnId,
+}
+
+/// A wait in a deadlock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadlockWait {
+    /// The lock, and who waited for it.
+    pub lock: LockInfo,
+    /// Whose transaction that is ([`crate::Transaction::set_connection`]); 0 if it wasn't told.
+    pub connection: u64,
 }

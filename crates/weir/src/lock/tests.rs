@@ -17,6 +17,7 @@ fn request(txn: u64, key: &[u8], mode: Mode, timeout: Duration) -> Request<'_> {
         wait: true,
         timeout,
         weight: txn,
+        connection: 100 + txn,
         implicit_owner: None,
         is_active: &|_| true,
         is_cancelled: &|| false,
@@ -182,6 +183,17 @@ fn cycle_in(table: &LockTable, weights: &[u64]) -> Vec<Result<(), LockError>> {
     });
     assert_eq!(table.stats().deadlocks, 1);
     assert_empty(table);
+    let deadlock = table.last_deadlock().expect("there was one");
+    let mut waits: Vec<_> = deadlock.waits.iter().map(|wait| wait.lock.txn.0).collect();
+    for (at, wait) in deadlock.waits.iter().enumerate() {
+        let (lock, next) = (&wait.lock, waits[(at + 1) % waits.len()]);
+        assert_eq!((lock.key.as_slice(), lock.mode), (&key(next)[..], Mode::Exclusive));
+        assert_eq!(lock.wait.as_ref().expect("a wait").waits_for, [TxnId(next)]);
+        assert_eq!(wait.connection, 100 + lock.txn.0);
+    }
+    waits.sort_unstable();
+    assert_eq!(waits, (1..=n).collect::<Vec<_>>());
+    assert_eq!(results[deadlock.victim.0 as usize - 1], Err(LockError::Deadlock));
     results
 }
 

@@ -451,6 +451,7 @@ impl Txn {
             wait,
             timeout: self.lock_timeout,
             weight: self.work.undo_records,
+            connection: self.connection,
             implicit_owner: owner,
             is_active: &|txn| shared.is_active(txn),
             is_cancelled: &|| self.is_cancelled() || is_stopped(),
