@@ -23,7 +23,7 @@ inline Bytes to_bytes(WeirBytes b)
   return Bytes(reinterpret_cast<const char *>(b.data), b.len);
 }
 
-// The first of them, in hexadecimal.
+// The first 128 of them, in hexadecimal.
 inline Bytes hex_beginning(WeirBytes b)
 {
   static const size_t MOST= 128;

@@ -88,7 +88,7 @@ extern "C" void collect_wait(void *context, const WeirLockInfo *info, uint64_t c
   if (connection)
     text+= " of thread " + std::to_string(connection);
   text+= " waited for transaction " + std::to_string(info->waits_for);
-  // Neither if that one's end was all it waited for.
+  // Not if that one's end was all it waited for, or the table is gone.
   if (info->table.len)
   {
     text+= info->exclusive ? ", to lock exclusively " : ", to lock shared ";

@@ -238,6 +238,13 @@ impl Layout {
         &self.spans
     }
 
+    /// Whether all segments, those that are missing included, are of so many bytes.
+    pub fn is_even(&self, bytes: u64) -> bool {
+        let first = self.spans[0];
+        let in_place = |span: &Span| first.of_number(span.number) == Some(*span);
+        first.bytes == bytes && self.spans.iter().all(in_place)
+    }
+
     /// Payload of the longest segment.
     pub fn longest(&self) -> u64 {
         self.spans.iter().map(|span| span.bytes).max().expect("a layout has a segment")
@@ -366,6 +373,7 @@ mod tests {
         let number_at = |lsn| layout.at(lsn).map(|span| span.number);
         assert_eq!([0, 9, 10, 35, 49].map(number_at), [0, 0, 1, 3, 4].map(Some));
         assert_eq!([50, 69, 70, 169, 170, 270].map(number_at), [5, 6, 7, 7, 8, 9].map(Some));
+        assert!(!layout.is_even(10));
         assert_eq!(layout.find(55), None);
         assert_eq!(layout.of_number(6), Some(Span { number: 6, start: 60, bytes: 10 }));
         assert_eq!(layout.of_number(9), Some(Span { number: 9, start: 270, bytes: 100 }));

@@ -66,8 +66,8 @@
 //! durably and before the first append, that no byte of the crashed incarnation at or past `end` is left:
 //!
 //! 1. the files after `end`'s segment move on, durably: the last is removed, each other gets the next number, and one is made
-//!    in front of them. So none is at its old place, and no space is given up or asked for. Where not all segments
-//!    are equally long, all are removed and made anew: places that are inferred, as long as a header isn't whole,
+//!    in front of them. So none is at its old place, and no more space than one takes is given up. Where not all segments
+//!    are as long as those that are made now, all are removed and made anew: places that are inferred, as long as a header isn't whole,
 //!    could be the old ones there;
 //! 2. `end`'s segment is truncated at `end`, synced, then grown to its length (zeros), zeros are
 //!    written over its next 9 MiB (what may be unsynced, and a group), and it is synced.

@@ -230,7 +230,7 @@ impl Redo {
             sizes.segment_bytes = before;
         }
         // A file that has moved on must not seem to be where it was, say while its header isn't whole.
-        let may_move = layout.spans().iter().all(|span| span.bytes == sizes.segment_bytes);
+        let may_move = layout.is_even(sizes.segment_bytes);
         let taken_over = segments.take_over(checkpoint, end, may_move)?;
         Self::start(segments, o, checkpoint, end, sizes, taken_over)
     }

@@ -44,7 +44,7 @@ pub struct WaitInfo {
 pub struct Deadlock {
     /// When it was found.
     pub at: SystemTime,
-    /// Each waits for the next, the last for the first.
+    /// Each waits for the next, the last for the first; those that ended meanwhile are missing.
     pub waits: Vec<DeadlockWait>,
     /// The transaction whose wait was ended for it.
     pub victim: TxnId,
