@@ -4,7 +4,7 @@ use crate::bytes::WeirBytes;
 use crate::database::WeirDatabase;
 use crate::table::WEIR_PRIMARY;
 use std::ffi::c_void;
-use std::time::{Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 use weir::{Database, KeyOf, LockInfo, LockMode, TransactionState};
 
 /// What a transaction is doing.
@@ -153,7 +153,9 @@ pub unsafe extern "C" fn weir_locks(
     // SAFETY: the caller's promise.
     let database = unsafe { &(*database).0 };
     for info in database.locks() {
-        tell_lock(database, &info, now, &mut |out| callback(context, out));
+        let waited = info.wait.as_ref().map(|wait| now.saturating_duration_since(wait.since));
+        let mut tell = |out: &WeirLockInfo| callback(context, out);
+        tell_lock(database, &info, waited.unwrap_or_default(), &mut tell);
     }
 }
 
@@ -180,10 +182,9 @@ pub unsafe extern "C" fn weir_last_deadlock(
     let at_s = last.at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     // SAFETY: the caller's promise.
     unsafe { *deadlock = WeirDeadlock { at_s, victim: last.victim.0 } };
-    let now = Instant::now();
     for wait in &last.waits {
         let mut tell = |out: &WeirLockInfo| callback(context, out, wait.connection);
-        tell_lock(database, &wait.lock, now, &mut tell);
+        tell_lock(database, &wait.lock, wait.waited, &mut tell);
     }
     true
 }
@@ -191,10 +192,9 @@ pub unsafe extern "C" fn weir_last_deadlock(
 fn tell_lock(
     database: &Database,
     info: &LockInfo,
-    now: Instant,
+    waited: Duration,
     tell: &mut dyn FnMut(&WeirLockInfo),
 ) {
-    let waited = info.wait.as_ref().map(|wait| now.saturating_duration_since(wait.since));
     let waits_for = info.wait.as_ref().and_then(|wait| wait.waits_for.first());
     let (table, of) = database.owner_of_tree(info.tree).unwrap_or((String::new(), KeyOf::Primary));
     let index = match of {
@@ -208,7 +208,7 @@ fn tell_lock(
         key: info.key.as_slice().into(),
         exclusive: info.mode == LockMode::Exclusive,
         waits: info.wait.is_some(),
-        waited_us: waited.unwrap_or_default().as_micros() as u64,
+        waited_us: waited.as_micros() as u64,
         waits_for: waits_for.map_or(0, |id| id.0),
     };
     tell(&out);

@@ -373,11 +373,15 @@ mod tests {
         let number_at = |lsn| layout.at(lsn).map(|span| span.number);
         assert_eq!([0, 9, 10, 35, 49].map(number_at), [0, 0, 1, 3, 4].map(Some));
         assert_eq!([50, 69, 70, 169, 170, 270].map(number_at), [5, 6, 7, 7, 8, 9].map(Some));
-        assert!(!layout.is_even(10));
+        assert!(!layout.is_even(10), "one is longer");
         assert_eq!(layout.find(55), None);
         assert_eq!(layout.of_number(6), Some(Span { number: 6, start: 60, bytes: 10 }));
         assert_eq!(layout.of_number(9), Some(Span { number: 9, start: 270, bytes: 100 }));
         assert_eq!(layout.of_number(u64::MAX), None);
         assert_eq!(layout.at(u64::MAX), None);
+        let at = |number, start| Span { number, start, bytes: 10 };
+        assert!(Layout { spans: vec![at(3, 30), at(4, 40), at(7, 70)] }.is_even(10));
+        let longer_missing = Layout { spans: vec![at(3, 30), at(5, 60), at(6, 70)] };
+        assert!(!longer_missing.is_even(10));
     }
 }

@@ -65,18 +65,19 @@
 //! old one starts, a later recovery would take it for valid. [`Redo::open_at`] therefore makes sure,
 //! durably and before the first append, that no byte of the crashed incarnation at or past `end` is left:
 //!
-//! 1. the files after `end`'s segment move on, durably: the last is removed, each other gets the next number, and one is made
-//!    in front of them. So none is at its old place, and no more space than one takes is given up. Where not all segments
-//!    are as long as those that are made now, all are removed and made anew: places that are inferred, as long as a header isn't whole,
-//!    could be the old ones there;
+//! 1. the files after `end`'s segment move on, durably: the last is removed, each other gets the next
+//!    number, and one is made in front of them. So none is at its old place, and the space of one file
+//!    only is given up for a moment. Where not all segments are as long as those that are made now, all are
+//!    removed and made anew: places that are inferred, as long as a header isn't whole, could be the old
+//!    ones there;
 //! 2. `end`'s segment is truncated at `end`, synced, then grown to its length (zeros), zeros are
 //!    written over its next 9 MiB (what may be unsynced, and a group), and it is synced.
 //!
 //! Why this suffices: a group at LSN x can only be valid in the file named after x's segment, and bytes
 //! with the checksum for x are only written to that file, while it has that name. A file's numbers only
-//! grow, and with them the LSNs of its places (it is created as zeros or renamed from a lower number), so what is found
-//! valid in a segment past `end` after step 1 was written there since. Truncation takes no byte before `end` in hand, can't be
-//! torn, and costs the same whatever the size. A crash between the steps leaves the same `end` for the
+//! grow, and with them the LSNs of its places (it is created as zeros or renamed from a lower number), so
+//! what is found valid in a segment past `end` after step 1 was written there since. Truncation takes no
+//! byte before `end` in hand, can't be torn, and costs the same whatever the size. A crash between the steps leaves the same `end` for the
 //! next recovery: a short file reads as zeros. The zeros are written for the case that an earlier open
 //! truncated and failed to sync, so that this truncation changes nothing and its sync promises nothing.
 //!

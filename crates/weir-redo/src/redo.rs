@@ -246,7 +246,7 @@ impl Redo {
         let Sizes { segment_bytes, capacity, room } = sizes;
         let wanted = Wanted { checkpoint: checkpoint.0, room, keep: end.0, bytes: segment_bytes };
         segments.arrange(&wanted, usize::MAX, &spares).inspect_err(|_| {
-            // As far as it can be had: what is left is removed at the next open.
+            // As far as it can be had: what is left is taken up or removed at the next open.
             let _ = segments.discard_unused();
         })?;
         let writer = Writer::at(&segments, end.0)?;

@@ -318,11 +318,14 @@ impl Segments {
             table.next = next;
             (plan, recycled)
         };
-        let is_spare = |number| spares.contains(&number);
         let behind = plan.created.last().map_or(self.next().0, |last| last.number + 1);
-        plan.removed.extend(spares.iter().filter(|spare| **spare >= behind));
-        if plan.is_empty() {
+        let left_over: Vec<_> = spares.iter().filter(|spare| **spare >= behind).collect();
+        if plan.is_empty() && left_over.is_empty() {
             return Ok(true);
+        }
+        // First: what is made may need their space.
+        for spare in left_over {
+            self.disk.remove(&segment_name(*spare))?;
         }
         let is_done = plan.created.len() <= most;
         plan.created.truncate(most);
@@ -331,7 +334,7 @@ impl Segments {
             made.push(Segment { span, file: self.recycle(old, span)? });
         }
         for span in plan.created {
-            let how = if is_spare(span.number) { Create::No } else { Create::New };
+            let how = if spares.contains(&span.number) { Create::No } else { Create::New };
             let file = self.disk.open(&segment_name(span.number), how, Mode::Cached)?;
             made.push(Segment { span, file: self.prepare(file, span)? });
         }

@@ -568,7 +568,7 @@ fn a_segment_of_a_newer_release_or_of_another_database_is_no_end() {
     }
 }
 
-/// All files behind the end were removed and made anew: that took ten seconds for 8 GiB of them.
+/// All files behind the end were removed and made anew: with 8 GiB of them a start took a second longer.
 #[test]
 fn an_open_makes_one_file_anew_whatever_the_capacity() {
     let disk = SimDisk::new(1);

@@ -1,7 +1,7 @@
 //! Deadlock detection: a search over the queues, from the transaction that begins to wait.
 
 use super::queue::LockKey;
-use super::{Deadlock, DeadlockWait, LockError, LockInfo, LockTable};
+use super::{Deadlock, DeadlockWait, Extent, LockError, LockInfo, LockTable, WaitInfo};
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
@@ -33,28 +33,35 @@ impl LockTable {
             let Some(wait) = waits.remove(&victim) else { continue };
             if self.end_wait(&wait.key, victim, LockError::Deadlock) {
                 self.counters.deadlocks.fetch_add(1, Ordering::Relaxed);
-                *self.last_deadlock.lock() = Some(deadlock);
+                if deadlock.is_some() {
+                    *self.last_deadlock.lock() = deadlock;
+                }
             }
         }
     }
 
-    fn describe_cycle(&self, waits: &WaitMap, cycle: &[TxnId], victim: TxnId) -> Deadlock {
+    /// What is told of a cycle; nothing if one of its waits has ended meanwhile.
+    fn describe_cycle(&self, waits: &WaitMap, cycle: &[TxnId], victim: TxnId) -> Option<Deadlock> {
         let next = cycle.iter().cycle().skip(1);
-        let waits = cycle.iter().zip(next).filter_map(|(&txn, &next)| {
-            let wait = waits.get(&txn)?;
-            let mut lock = self.describe_wait(txn, &wait.key)?;
-            lock.wait.as_mut()?.waits_for = vec![next];
-            Some(DeadlockWait { lock, connection: wait.connection })
+        let waits = cycle.iter().zip(next).map(|(&txn, &next)| {
+            let Wait { key, connection, .. } = waits.get(&txn)?;
+            let (mode, since) = {
+                let queues = self.shard(key.hash).queues.lock();
+                queues.find(key.hash, |q| q.is(key.tree, &key.bytes))?.wait_of(txn)?
+            };
+            let wait = WaitInfo { since, waits_for: vec![next] };
+            let lock = LockInfo {
+                tree: key.tree,
+                key: key.bytes.to_vec(),
+                extent: Extent::Key,
+                txn,
+                mode,
+                wait: Some(wait),
+            };
+            Some(DeadlockWait { lock, waited: since.elapsed(), connection: *connection })
         });
-        Deadlock { at: SystemTime::now(), waits: waits.collect(), victim }
-    }
-
-    /// The wait of a transaction, if it goes on.
-    fn describe_wait(&self, txn: TxnId, key: &LockKey) -> Option<LockInfo> {
-        let mut infos = Vec::new();
-        let queues = self.shard(key.hash).queues.lock();
-        queues.find(key.hash, |q| q.is(key.tree, &key.bytes))?.describe(&mut infos);
-        infos.into_iter().find(|info| info.txn == txn && info.wait.is_some())
+        let waits = waits.collect::<Option<_>>()?;
+        Some(Deadlock { at: SystemTime::now(), waits, victim })
     }
 
     /// Which of two the coordinator would rather see rolled back.

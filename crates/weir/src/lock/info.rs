@@ -1,7 +1,7 @@
 //! What is told of locks to who asks.
 
 use super::Mode;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use weir_page::types::{TreeId, TxnId};
 
 /// One lock held or waited for, as `LockTable::describe` saw it.
@@ -44,7 +44,7 @@ pub struct WaitInfo {
 pub struct Deadlock {
     /// When it was found.
     pub at: SystemTime,
-    /// Each waits for the next, the last for the first; those that ended meanwhile are missing.
+    /// Each waits for the next, the last for the first.
     pub waits: Vec<DeadlockWait>,
     /// The transaction whose wait was ended for it.
     pub victim: TxnId,
@@ -55,6 +55,8 @@ pub struct Deadlock {
 pub struct DeadlockWait {
     /// The lock, and who waited for it.
     pub lock: LockInfo,
+    /// For how long it had been waited for.
+    pub waited: Duration,
     /// Whose transaction that is ([`crate::Transaction::set_connection`]); 0 if it wasn't told.
     pub connection: u64,
 }

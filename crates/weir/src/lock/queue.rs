@@ -177,6 +177,12 @@ impl Queue {
         }
     }
 
+    /// What a transaction waits for here, and since when.
+    pub(super) fn wait_of(&self, txn: TxnId) -> Option<(Mode, Instant)> {
+        let waiting = self.waiting.iter().find(|waiting| waiting.txn == txn)?;
+        Some((waiting.mode, waiting.since))
+    }
+
     pub(super) fn describe(&self, infos: &mut Vec<LockInfo>) {
         let info = |txn, mode, wait| LockInfo {
             tree: self.key.tree,

@@ -115,11 +115,11 @@ impl Storage {
 
     /// Writes the map blocks that changed before `target`, and syncs the log past what it is now.
     pub(super) fn persist_map(&self, target: Lsn) -> Result<(), Fault> {
+        // Once the log has failed, copies that waited for it are never written, and their blocks stay taken up.
+        self.redo.check()?;
         // Blocks are copied first, and the log is synced past the copies then: relocations that go on
         // meanwhile hold up neither. The sync is needed without a block to write, too: a page that is
         // clean by now may be so thanks to a relocation that only a longer log tells of.
-        // Once the log has failed, copies that waited for it are never written, and their blocks can't be copied again.
-        self.redo.check()?;
         let mut draft = self.store.draft_map(target)?;
         let mut settled = self.redo.reserved();
         loop {
