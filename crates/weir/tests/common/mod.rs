@@ -1,6 +1,7 @@
 //! What the tests of the public interface share.
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub mod definitions;
 pub mod plan;
 pub mod staged;
 
