@@ -97,7 +97,10 @@ impl Storage {
     /// # Errors
     /// Of the log, the map and the control file; the database then stops.
     pub fn checkpoint(&self) -> Result<Lsn, Fault> {
-        let _one = self.checkpointing.lock();
+        self.move_checkpoint(&mut self.checkpointing.lock())
+    }
+
+    fn move_checkpoint(&self, noted: &mut Lsn) -> Result<Lsn, Fault> {
         let target = self.checkpoint_bound();
         self.persist_map(target)?;
         let durable = self.redo.durable();
@@ -106,7 +109,7 @@ impl Storage {
         let map_bound = self.store.oldest_unpersisted().unwrap_or(target);
         let bound = target.min(map_bound).min(durable);
         if bound > self.redo.checkpoint() {
-            self.store.write_control(&self.control(bound, durable, false))?;
+            self.write_control(noted, &self.control(bound, durable, false))?;
             self.redo.set_checkpoint(bound)?;
             self.figures.checkpoints.fetch_add(1, Ordering::Relaxed);
         }
@@ -139,11 +142,10 @@ impl Storage {
     pub fn note_durable(&self) -> Result<(), Fault> {
         // Commits wait for the sync, not for a checkpoint that goes on.
         self.redo.write_step(true)?;
-        let _one = self.checkpointing.lock();
+        let mut noted = self.checkpointing.lock();
         let durable = self.redo.durable();
         self.release(durable);
-        self.store.write_control(&self.control(self.redo.checkpoint(), durable, false))?;
-        Ok(())
+        self.write_control(&mut noted, &self.control(self.redo.checkpoint(), durable, false))
     }
 
     /// Notes in the control file that nothing is left to redo, if that is so: a map block that is broken at
@@ -152,11 +154,25 @@ impl Storage {
     /// # Errors
     /// Of the control file.
     pub fn note_clean(&self) -> Result<(), Fault> {
-        let _one = self.checkpointing.lock();
+        let mut noted = self.checkpointing.lock();
         let (checkpoint, end) = (self.redo.checkpoint(), self.redo.reserved());
         if checkpoint == end {
-            self.store.write_control(&self.control(checkpoint, end, true))?;
+            self.write_control(&mut noted, &self.control(checkpoint, end, true))?;
         }
+        Ok(())
+    }
+
+    /// Replaces the contents of the control file, in which `noted` is the checkpoint.
+    ///
+    /// # Errors
+    /// Of the log and the control file; the database then stops.
+    pub(super) fn write_control(&self, noted: &mut Lsn, control: &Control) -> Result<(), Fault> {
+        // A log that has failed may have done so on the way to the checkpoint of the file: its own is older, and the segments from
+        // there on are gone.
+        self.redo.check()?;
+        assert!(*noted <= control.checkpoint, "from checkpoint {noted} to {control:?}");
+        self.store.write_control(control)?;
+        *noted = control.checkpoint;
         Ok(())
     }
 
@@ -200,8 +216,9 @@ impl Storage {
 
 #[cfg(test)]
 mod tests {
-    use super::super::StorageOptions;
+    use super::super::mtr::Need;
     use super::super::mtr::tests::new_page;
+    use super::super::{OnProgress, StorageOptions};
     use super::*;
     use std::sync::Arc;
     use weir_os::SimDisk;
@@ -247,5 +264,41 @@ mod tests {
         storage.relocate(space, &copied, &moved, guard);
         let error = storage.persist_map(storage.redo.reserved()).unwrap_err();
         assert!(error.to_string().contains("stopped after its first failure"), "{error}");
+    }
+
+    /// The file then named an older checkpoint than before, whose segments the log had begun to give other names: no start found
+    /// them again.
+    #[test]
+    fn a_checkpoint_that_the_log_failed_to_follow_stays_in_the_control_file() {
+        let disk = Arc::new(SimDisk::new(1));
+        let mut options = StorageOptions::small(64);
+        options.redo.segment_bytes = 64 << 10;
+        let storage = Storage::create(Arc::clone(&disk) as _, &options).unwrap();
+        // More than the log's first segment.
+        while storage.redo.checkpoint_age() < 2 * storage.redo.segment_bytes() {
+            let page = new_page(&storage);
+            let mut mtr = storage.mtr(Need::log(256)).unwrap();
+            mtr.latch(page).unwrap();
+            mtr.free(page);
+            mtr.commit();
+        }
+        storage.write_oldest(64, Reason::Checkpoint).unwrap();
+        let mut goes_on = storage.checkpointing.lock();
+        std::thread::scope(|scope| {
+            new_page(&storage);
+            let end = storage.redo.reserved();
+            let notes = scope.spawn(|| storage.note_durable());
+            while storage.redo.durable() < end {
+                std::thread::yield_now();
+            }
+            // It waits for this checkpoint, whose segments can't be renamed.
+            let (on, at) = (Some(OpKind::Name), disk.operations());
+            disk.inject(sim::Fault::Io { on, at, times: Times::Once });
+            storage.move_checkpoint(&mut goes_on).unwrap_err();
+            drop(goes_on);
+            notes.join().unwrap().unwrap_err();
+        });
+        let next = Storage::open(Arc::new(disk.process_kill()), &options, OnProgress::default());
+        next.unwrap();
     }
 }

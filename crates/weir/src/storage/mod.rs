@@ -161,7 +161,8 @@ pub struct Storage {
     /// New pages for which there is room on the device.
     page_budget: PageBudget,
     stopped: OnceLock<Arc<Fault>>,
-    checkpointing: Mutex<()>,
+    /// Held by who writes the control file, of which this is the checkpoint.
+    checkpointing: Mutex<Lsn>,
     /// Held from when the place of an image, or a page's end, is logged to when the page map says so, but for pages that
     /// are latched meanwhile.
     installing: RwLock<()>,
@@ -287,7 +288,7 @@ impl Storage {
             vain: Vain::default(),
             page_budget: PageBudget::default(),
             stopped: OnceLock::new(),
-            checkpointing: Mutex::default(),
+            checkpointing: Mutex::new(control.checkpoint),
             installing: RwLock::default(),
             tabled: AtomicU64::new(0),
             untabled: AtomicU64::new(0),

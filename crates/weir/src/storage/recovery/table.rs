@@ -80,7 +80,7 @@ impl Storage {
         if self.is_recovering() {
             return Ok(false);
         }
-        let _one = self.checkpointing.lock();
+        let mut noted = self.checkpointing.lock();
         // No image's place is logged and not in the page map.
         let at = {
             let _nobody = self.installing.write();
@@ -105,7 +105,7 @@ impl Storage {
         self.disk.sync_dir()?;
         self.tabled.store(at.0, Ordering::Relaxed);
         // It counts from here on: a table that was left behind, say beside files from a backup, doesn't.
-        self.store.write_control(&self.control(self.redo.checkpoint(), durable, false))?;
+        self.write_control(&mut noted, &self.control(self.redo.checkpoint(), durable, false))?;
         Ok(true)
     }
 
