@@ -126,7 +126,7 @@ fn kind(error: &Error) -> WeirResult {
         Error::NoSuchIndex { .. } => WeirResult::NoIndex,
         Error::TableInUse(_) => WeirResult::TableInUse,
         Error::IndexTooNew { .. } => WeirResult::IndexTooNew,
-        Error::TableTooNew => WeirResult::TableTooNew,
+        Error::TableTooNew(_) => WeirResult::TableTooNew,
         Error::NameTooLong { .. } | Error::Row(_) => WeirResult::TooLong,
         Error::Schema(SchemaError::BadName(_) | SchemaError::MetaTooLong(_)) => WeirResult::TooLong,
         Error::NoSuchXid => WeirResult::NoPrepared,

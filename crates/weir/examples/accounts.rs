@@ -13,9 +13,8 @@ use weir::{
 
 const ACCOUNTS: u64 = 100;
 const BALANCE: i64 = 1000;
-/// Places of the columns.
+/// Places of columns.
 const ID: usize = 0;
-const OWNER: usize = 1;
 const CENTS: usize = 2;
 
 fn main() -> Result<()> {
@@ -106,7 +105,7 @@ fn transfer(txn: &mut Transaction, accounts: &Table, from: u64, to: u64, cents: 
         // What is read to be changed is locked: `get` alone reads the snapshot, which others may have left behind.
         let row = txn.get_for_update(accounts, &[id.into()])?.expect("accounts stay");
         let balance = row.get(CENTS).as_i64().expect("it is a number") + change;
-        txn.update(accounts, &[row.get(ID), row.get(OWNER), balance.into()])?;
+        txn.update_columns(accounts, &[id.into()], &[("cents", balance.into())])?;
     }
     Ok(())
 }

@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 use weir::{
-    Bounds, Database, Direction, Durability, Error, IndexRef, Isolation, Options, Schema, Shutdown,
-    Type, Value,
+    Bounds, Database, Direction, Durability, Error, IndexRef, Isolation, Lock, Options, Schema,
+    Shutdown, Type, Value, Wait,
 };
 
 fn options() -> Options {
@@ -35,6 +35,72 @@ fn insert(db: &Database, table: &weir::Table, ids: std::ops::Range<u64>) {
         txn.insert(table, &[Value::U64(id), Value::Text(&name), age]).unwrap();
     }
     txn.commit().unwrap();
+}
+
+#[test]
+fn a_row_is_read_by_a_unique_index() {
+    let db = Database::in_memory(options()).unwrap();
+    let schema = Schema::builder().column("id", Type::U64).nullable_column("a", Type::I64);
+    let schema = schema.column("b", Type::Text).primary_key(&["id"]).index("by_b", &["b"]);
+    let table = db.create_table("t", schema.unique_index("by_a", &["a"]).build().unwrap()).unwrap();
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    for (id, a) in [(1u64, Some(10i64)), (2, Some(20)), (3, None), (4, None)] {
+        txn.insert(&table, &[id.into(), a.into(), "x".into()]).unwrap();
+    }
+    txn.commit().unwrap();
+
+    let mut older = db.begin(Isolation::RepeatableRead).unwrap();
+    let id_of = |row: Option<weir::Row>| row.map(|row| row.get(0).as_u64().unwrap());
+    assert_eq!(id_of(older.get_by(&table, "by_a", &[20i64.into()]).unwrap()), Some(2));
+    assert_eq!(id_of(older.get_by(&table, "by_a", &[30i64.into()]).unwrap()), None);
+    assert_eq!(id_of(older.get_by(&table, "by_a", &[Value::Null]).unwrap()), None);
+    assert_eq!(id_of(older.get_by(&table, IndexRef::Primary, &[4u64.into()]).unwrap()), Some(4));
+    let error = older.get_by(&table, "by_b", &["x".into()]).unwrap_err();
+    assert!(matches!(error, Error::NotUnique { .. }), "{error}");
+    let error = older.get_by(&table, "by_a", &[]).unwrap_err();
+    assert_eq!(error.to_string(), "the index `by_a` has 1 columns; 0 values were given");
+    assert!(older.get_by(&table, "by_c", &[]).is_err());
+
+    // What the snapshot sees, and what is there now, locked.
+    let mut newer = db.begin(Isolation::RepeatableRead).unwrap();
+    newer.set_lock_wait_timeout(Duration::ZERO).unwrap();
+    assert!(newer.update_columns(&table, &[1u64.into()], &[("a", 30i64.into())]).unwrap());
+    newer.commit().unwrap();
+    assert_eq!(id_of(older.get_by(&table, "by_a", &[30i64.into()]).unwrap()), None);
+    assert_eq!(id_of(older.get_by(&table, "by_a", &[10i64.into()]).unwrap()), Some(1));
+    let lock = Lock::Exclusive(Wait::No);
+    let locked = older.get_by_locking(&table, "by_a", &[30i64.into()], lock).unwrap();
+    assert_eq!(id_of(locked), Some(1));
+    let mut other = db.begin(Isolation::RepeatableRead).unwrap();
+    let error = other.get_by_locking(&table, "by_a", &[30i64.into()], lock).unwrap_err();
+    assert!(matches!(error, Error::LockWaitTimeout), "{error}");
+}
+
+#[test]
+fn some_columns_of_a_row_are_changed_by_name() {
+    let db = Database::in_memory(options()).unwrap();
+    let table = db.create_table("people", people()).unwrap();
+    insert(&db, &table, 0..3);
+    let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+    let one = [Value::U64(1)];
+    let (age, name) = (("age", 50i64.into()), ("name", "Ada".into()));
+    assert!(txn.update_columns(&table, &one, &[age, name]).unwrap());
+    assert!(!txn.update_columns(&table, &[Value::U64(7)], &[age]).unwrap());
+    let of_unknown = txn.update_columns(&table, &one, &[age, ("agee", 1i64.into())]).unwrap_err();
+    assert_eq!(of_unknown.to_string(), "the table has no column `agee`");
+    let of_key = txn.update_columns(&table, &one, &[age, ("id", 9u64.into())]).unwrap_err();
+    assert_eq!(of_key.to_string(), "the column `id` is part of the primary key");
+    let of_type = txn.update_columns(&table, &one, &[("age", "old".into())]).unwrap_err();
+    assert!(matches!(of_type, Error::Row(_)), "{of_type}");
+    let taken =
+        txn.update_columns(&table, &one, &[("age", 1i64.into()), ("name", "name 2".into())]);
+    assert!(matches!(taken, Err(Error::Duplicate { .. })), "{taken:?}");
+    let row = txn.get(&table, &one).unwrap().unwrap();
+    assert!(row.values().eq([Value::U64(1), Value::Text("Ada"), Value::I64(50)]), "{row:?}");
+    txn.commit().unwrap();
+    let mut findings = Vec::new();
+    db.check(&mut |finding| findings.push(finding.to_string())).unwrap();
+    assert!(findings.is_empty(), "{findings:?}");
 }
 
 /// They were told as files that can't be opened, and as no damage.

@@ -648,7 +648,7 @@ fn definitions_change_beside_reads_and_writes() {
     let tolerate = |error: Error| match error {
         Error::NoSuchIndex { .. }
         | Error::IndexTooNew { .. }
-        | Error::TableTooNew
+        | Error::TableTooNew(_)
         | Error::NoSuchTable(_) => {}
         error => panic!("{error}"),
     };

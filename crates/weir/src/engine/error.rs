@@ -120,6 +120,16 @@ pub enum Error {
     /// The table's rows are bytes: only the raw interface makes sense of them.
     #[error("table `{0}` is a raw table")]
     NotTyped(String),
+    /// The index isn't unique: its keys may have many rows.
+    #[error(
+        "index `{index}` of table `{table}` is not unique: read by a key that many rows may have, scan it"
+    )]
+    NotUnique {
+        /// The table.
+        table: String,
+        /// The index.
+        index: String,
+    },
     /// The table's rows have columns: only the typed interface writes them.
     #[error("table `{0}` is not a raw table")]
     NotRaw(String),
@@ -165,9 +175,9 @@ pub enum Error {
     },
     /// The table was made or emptied after the transaction's snapshot. Begin a new transaction.
     #[error(
-        "the table was made or emptied after the transaction's snapshot; begin a new transaction"
+        "table `{0}` was made or emptied after the transaction's snapshot; begin a new transaction"
     )]
-    TableTooNew,
+    TableTooNew(String),
     /// The directory holds no database and none was to be created.
     #[error("no database in {directory}")]
     NoDatabase {
@@ -232,7 +242,7 @@ impl Error {
                 | Error::TableInUse(_)
                 | Error::TooManyTransactions { .. }
                 | Error::IndexTooNew { .. }
-                | Error::TableTooNew
+                | Error::TableTooNew(_)
         )
     }
 

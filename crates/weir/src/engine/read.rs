@@ -91,7 +91,9 @@ impl Transaction {
     fn view_of(&mut self, rows: Rows) -> Result<View> {
         let view = self.view()?;
         match rows.since {
-            Some(since) if view.snapshot < since => Err(Error::TableTooNew),
+            Some(since) if view.snapshot < since => {
+                Err(Error::TableTooNew(self.name_of(rows.tree)))
+            }
             _ => Ok(view),
         }
     }

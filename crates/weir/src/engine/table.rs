@@ -70,6 +70,11 @@ impl Use {
         Ok(Use { shared: table.0.clone(), def, writes: false, notes: None })
     }
 
+    /// The table's name.
+    pub fn name(&self) -> String {
+        self.shared.name()
+    }
+
     /// Begins to write to it.
     #[inline]
     pub fn begin_writing(&mut self) {

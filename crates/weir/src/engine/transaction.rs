@@ -9,7 +9,7 @@ use super::table::{Table, Use, WaitLimit};
 use super::typed::Encoded;
 use super::write::Writer;
 use crate::storage::Fault;
-use crate::tree::Hint;
+use crate::tree::{Hint, Tree};
 use crate::txn::{self, Canceller, Durability, Txn, TxnError};
 use std::fmt;
 use std::sync::Arc;
@@ -162,6 +162,13 @@ impl Transaction {
     /// Whether it has used the table, whose definition can't change before it ends.
     pub fn uses(&self, table: &Table) -> bool {
         self.used.iter().any(|used| used.is_of(table))
+    }
+
+    /// The name of the table that it uses and whose rows are in that tree.
+    #[cold]
+    pub(super) fn name_of(&self, rows: Tree) -> String {
+        let used = self.used.iter().find(|used| used.def.primary == rows);
+        used.map_or_else(String::new, Use::name)
     }
 
     pub(super) fn txn(&mut self) -> Result<&mut Txn> {

@@ -460,6 +460,104 @@ impl Transaction {
         Ok(row?)
     }
 
+    /// The row that has these values in a unique index, as the transaction's isolation sees it. `None` where one of them is NULL:
+    /// of those there may be many.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # use weir::{Database, Isolation, Options, Schema, Type, Value};
+    /// # let db = Database::open(dir.path(), Options::default().memory_bytes(8 << 20))?;
+    /// let schema = Schema::builder().column("id", Type::U64).column("name", Type::Text);
+    /// let schema = schema.primary_key(&["id"]).unique_index("by_name", &["name"]).build()?;
+    /// let people = db.create_table("people", schema)?;
+    /// let mut txn = db.begin(Isolation::RepeatableRead)?;
+    /// txn.insert(&people, &[1u64.into(), "Ada".into()])?;
+    /// let ada = txn.get_by(&people, "by_name", &["Ada".into()])?.expect("she is there");
+    /// assert_eq!(ada.get(0), Value::U64(1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NotUnique`]; as [`Transaction::scan`].
+    pub fn get_by<'i>(
+        &mut self,
+        table: &Table,
+        index: impl Into<IndexRef<'i>>,
+        key: &[Value<'_>],
+    ) -> Result<Option<Row>> {
+        self.get_by_locking(table, index, key, Lock::None)
+    }
+
+    /// As [`Transaction::get_by`], under a lock of any kind: with one, of the newest committed version.
+    ///
+    /// # Errors
+    /// As [`Transaction::get_by`]; lock errors.
+    pub fn get_by_locking<'i>(
+        &mut self,
+        table: &Table,
+        index: impl Into<IndexRef<'i>>,
+        key: &[Value<'_>],
+        lock: Lock,
+    ) -> Result<Option<Row>> {
+        let index = index.into();
+        let def = self.enter_typed(table)?;
+        let KeyOf::Index(of) = index.resolve(table, &def)? else {
+            return self.get_locking(table, key, lock);
+        };
+        let found = &def.schema().indexes()[of];
+        if !found.unique() {
+            let (table, index) = (table.name(), found.name().to_string());
+            return Err(Error::NotUnique { table, index });
+        }
+        if key.len() != found.columns().len() {
+            let (what, expected) = (format!("the index `{}`", found.name()), found.columns().len());
+            return Err(RowError::Count { what, expected, found: key.len() }.into());
+        }
+        if key.iter().any(Value::is_null) {
+            return Ok(None);
+        }
+        let (bounds, forward) = (Bounds::prefix(key), Direction::Forward);
+        let mut rows = self.cursor(table, index, bounds, forward, false, lock)?;
+        Ok(rows.next()?.map(|row| row.to_row()).transpose()?)
+    }
+
+    /// Gives some columns of the row with that primary key new values, by the columns' names; `false` if there is none. The row's
+    /// newest committed version is what is changed, locked against all others.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # use weir::{Database, Isolation, Options, Schema, Type, Value};
+    /// # let db = Database::open(dir.path(), Options::default().memory_bytes(8 << 20))?;
+    /// # let schema = Schema::builder().column("id", Type::U64).column("name", Type::Text);
+    /// # let schema = schema.nullable_column("city", Type::Text).primary_key(&["id"]).build()?;
+    /// # let people = db.create_table("people", schema)?;
+    /// # let mut txn = db.begin(Isolation::RepeatableRead)?;
+    /// txn.insert(&people, &[1u64.into(), "Ada".into(), Value::Null])?;
+    /// assert!(txn.update_columns(&people, &[1u64.into()], &[("city", "London".into())])?);
+    /// # assert_eq!(txn.get(&people, &[1u64.into()])?.expect("she is there").get(2), "London".into());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`SchemaError::NoSuchColumn`]; [`SchemaError::KeyColumn`] if the primary key has it: delete the row and insert another. As
+    /// [`Transaction::update`].
+    pub fn update_columns(
+        &mut self,
+        table: &Table,
+        primary_key: &[Value<'_>],
+        changes: &[(&str, Value<'_>)],
+    ) -> Result<bool> {
+        let def = self.enter_typed_to_write(table)?;
+        let positions = changes.iter().map(|(name, _)| def.schema().changeable(name));
+        let positions: Vec<usize> = positions.collect::<std::result::Result<_, _>>()?;
+        let Some(row) = self.get_for_update(table, primary_key)? else { return Ok(false) };
+        let mut values: Vec<_> = row.values().collect();
+        for (position, (_, value)) in positions.into_iter().zip(changes) {
+            values[position] = *value;
+        }
+        self.update(table, &values)
+    }
+
     /// Gives up the lock that the last locking read took, if it is on this row. What was locked before that
     /// read, or changed, stays locked.
     ///

@@ -71,6 +71,21 @@ impl Schema {
         schema.expect("a table's columns, keys and indexes are a schema")
     }
 
+    /// The position of a column that rows may change, which those in the primary key aren't.
+    ///
+    /// # Errors
+    /// [`SchemaError::NoSuchColumn`], [`SchemaError::KeyColumn`].
+    pub(crate) fn changeable(&self, name: &str) -> Result<usize, SchemaError> {
+        let at = self.position(name)?;
+        if self.primary_key().contains(&at) {
+            return Err(SchemaError::KeyColumn {
+                column: name.into(),
+                key: self.key_name(KeyOf::Primary),
+            });
+        }
+        Ok(usize::from(at))
+    }
+
     fn position(&self, name: &str) -> Result<u16, SchemaError> {
         let at = self.column_index(name).map(|at| at as u16);
         at.ok_or_else(|| SchemaError::NoSuchColumn(name.to_string()))

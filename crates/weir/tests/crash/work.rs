@@ -345,7 +345,7 @@ impl World {
             let key = self.some_key(false);
             let found = match self.open[i].txn.get(&table, &[Value::Bytes(&key)]) {
                 Ok(found) => found,
-                Err(Error::TableTooNew) => return self.table_was_too_new(i, &def),
+                Err(Error::TableTooNew(_)) => return self.table_was_too_new(i, &def),
                 Err(error) => return Err(self.down("get", error)),
             };
             self.has_read(i, def.id);
@@ -436,7 +436,7 @@ impl World {
         let result = self.open[i].txn.scan(&table, index, bounds, direction);
         let mut cursor = match result {
             Ok(cursor) => cursor,
-            Err(Error::TableTooNew) => {
+            Err(Error::TableTooNew(_)) => {
                 drop(result);
                 return self.table_was_too_new(i, &def);
             }
