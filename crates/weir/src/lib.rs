@@ -43,11 +43,11 @@ mod txn;
 pub mod value;
 
 pub use engine::{
-    Alteration, Backup, BackupProgress, Bounds, Changes, Committed, Compacted, Cursor, Database,
-    Entry, EntryOf, EntryOfOne, Error, IndexFigures, IndexRef, Isolation, Lock, MAX_XID, NewIndex,
-    Options, Patience, RawBatch, RawEntry, RawPlace, RawRange, RawScan, Reorganized, Result,
-    RunError, Savepoint, Shutdown, SnapshotInfo, Status, Table, TableChange, Transaction,
-    TransactionInfo, TransactionState, Wait,
+    Alteration, BackgroundStep, Backup, BackupProgress, Bounds, Changes, Committed, Compacted,
+    Cursor, Database, Entry, EntryOf, EntryOfOne, Error, IndexFigures, IndexRef, Isolation, Lock,
+    MAX_XID, NewIndex, Options, Patience, RawBatch, RawEntry, RawPlace, RawRange, RawScan,
+    Reorganized, Result, RunError, Savepoint, Shutdown, SnapshotInfo, Status, Table, TableChange,
+    Transaction, TransactionInfo, TransactionState, Wait,
 };
 pub use key::long::{SHORT_FORM_BYTES_MAX, short_form};
 pub use lock::{

@@ -8,7 +8,7 @@ use common::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use weir::{Database, Error, Isolation, Options, Shutdown, Table, Value};
+use weir::{BackgroundStep, Database, Error, Isolation, Options, Shutdown, Table, Value};
 use weir_os::sim::{ObservedDisk, Operation};
 use weir_os::{Create, Disk, Mode, SimDisk};
 
@@ -353,7 +353,7 @@ fn a_backup_goes_into_an_empty_directory_and_one_is_made_at_a_time() {
     let db = filled(&SimDisk::new(1), 100);
     // With a table of dirty pages, which comes along.
     insert(&db, &db.table("items").unwrap(), 100..200);
-    db.background_step(8).unwrap();
+    db.background_step(BackgroundStep::NoteDirtyPages).unwrap();
     let to = SimDisk::new(2);
     let backup = db.begin_backup_on(Arc::new(to.clone())).unwrap();
     let other = db.begin_backup_on(Arc::new(SimDisk::new(3)));

@@ -7,7 +7,9 @@ use common::{Item, items, values};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use weir::{Database, Durability, Error, Isolation, Options, Shutdown, Transaction, Value};
+use weir::{
+    BackgroundStep, Database, Durability, Error, Isolation, Options, Shutdown, Transaction, Value,
+};
 use weir_os::sim::{Fault, OpKind, Times};
 use weir_os::{Create, Disk, Mode, SimDisk};
 
@@ -91,7 +93,7 @@ fn versions(db: &Database) -> BTreeMap<(&'static str, u64), i64> {
 
 fn recovered(db: Database) -> Result<Database, Error> {
     db.finish_recovery()?;
-    (0..)
+    (BackgroundStep::ALL.into_iter().cycle())
         .take_while(|_| db.status().recovery_transactions_left > 0)
         .try_for_each(|step| db.background_step(step))?;
     Ok(db)
@@ -174,14 +176,14 @@ fn no_page_is_given_up_for_a_damaged_log() {
     let segment_bytes = db.status().lsn_last_checkpoint;
     let table = db.create_table(TABLES[0], items()).unwrap();
     db.create_table(TABLES[1], items()).unwrap();
-    for step in [1, 8] {
+    for (step, then) in [(1, BackgroundStep::MoveCheckpoint), (8, BackgroundStep::NoteDirtyPages)] {
         let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
         for id in 0..ROWS {
             txn.upsert(&table, &values(id, &item(TABLES[0], id, step))).unwrap();
         }
         txn.commit().unwrap();
         // A checkpoint, and a table of dirty pages: what lies between is read when it is applied.
-        db.background_step(step as u32).unwrap();
+        db.background_step(then).unwrap();
     }
     let (from, to) = (db.status().lsn_last_checkpoint, db.status().lsn_current);
     db.sync().unwrap();

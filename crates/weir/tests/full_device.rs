@@ -8,8 +8,8 @@ use common::is_limited;
 use std::sync::Arc;
 use std::time::Duration;
 use weir::{
-    Database, Durability, Error, Isolation, Options, Patience, RawIndex, Schema, Table,
-    TableChange, Transaction, Type, Value,
+    BackgroundStep, Database, Durability, Error, Isolation, Options, Patience, RawIndex, Schema,
+    Table, TableChange, Transaction, Type, Value,
 };
 use weir_os::{Disk, SimDisk};
 
@@ -136,7 +136,7 @@ fn a_transaction_dropped_on_a_full_device_is_rolled_back_later() {
         }
         reader.rollback().unwrap();
         disk.set_capacity(None);
-        db.background_step(2).unwrap();
+        db.background_step(BackgroundStep::Purge).unwrap();
         assert!(db.transactions().is_empty());
         let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
         insert(&mut txn, 2).unwrap();
@@ -203,7 +203,7 @@ fn a_deadlock_is_told_though_its_rollback_finds_no_space() {
             // The older one has written nothing.
             left += db.transactions().len();
             disk.set_capacity(None);
-            db.background_step(2).unwrap();
+            db.background_step(BackgroundStep::Purge).unwrap();
             waits.join().unwrap().unwrap();
         });
         assert_sound(&db, &format!("with {spare} bytes"));
@@ -392,7 +392,7 @@ fn a_name_is_not_free_before_its_transaction_has_been_taken_back() {
             assert!(matches!(next.prepare(b"name"), Err(Error::XidInUse)));
         }
         disk.set_capacity(None);
-        db.background_step(2).unwrap();
+        db.background_step(BackgroundStep::Purge).unwrap();
         next.prepare(b"name").unwrap();
         next.detach().unwrap();
         assert_eq!(db.prepared(), [b"name"]);
@@ -558,7 +558,7 @@ fn a_sort_leaves_the_space_that_a_rollback_needs() {
         drop(txn);
         disk.set_capacity(None);
         // What the build could not take back.
-        db.background_step(2).unwrap();
+        db.background_step(BackgroundStep::Purge).unwrap();
         assert_sound(&db, &format!("case {case}"));
     }
     assert!(met_full >= 4, "{met_full} times");
@@ -581,7 +581,7 @@ fn new_pages_end_with_the_map_and_their_rollback_does() {
                 txn.upsert(&table, &[Value::U64(id), Value::Bytes(&body)]).unwrap();
             }
             txn.commit().unwrap();
-            db.background_step(2).unwrap();
+            db.background_step(BackgroundStep::Purge).unwrap();
         }
     }
     db.purge_all().unwrap();
@@ -631,7 +631,8 @@ fn a_rollback_finds_what_isn_t_a_hole_after_a_start() {
         db.drop_table(&big).unwrap();
         db.purge_all().unwrap();
         db.checkpoint().unwrap();
-        [4, 5].into_iter().for_each(|step| db.background_step(step).unwrap());
+        let steps = [BackgroundStep::SyncLog, BackgroundStep::TrimFile];
+        steps.into_iter().for_each(|step| db.background_step(step).unwrap());
         let used = disk.used_bytes();
         assert!(used + (4 << 20) < before, "{before} bytes, then {used}");
         disk.set_capacity(Some(disk.used_bytes() + ((2 + case % 4) << 20)));

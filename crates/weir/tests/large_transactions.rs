@@ -10,8 +10,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 use weir::{
-    Bounds, Database, Direction, Durability, Entry, IndexRef, Isolation, KeyOf, Lock, RawIndex,
-    RawRange, Schema, Table, Transaction, Value, Wait,
+    BackgroundStep, Bounds, Database, Direction, Durability, Entry, IndexRef, Isolation, KeyOf,
+    Lock, RawIndex, RawRange, Schema, Table, Transaction, Value, Wait,
 };
 use weir_os::SimDisk;
 
@@ -67,7 +67,7 @@ fn change(
             *model = before;
         }
         if rng.bool() {
-            db.background_step(6).unwrap();
+            db.background_step(BackgroundStep::MoveStaged).unwrap();
         }
         if rng.u8(..4) == 0 {
             compare(txn, table, model, "own writes");
@@ -98,7 +98,7 @@ fn ends_well(rng: &mut fastrand::Rng, ends: Ends, what: &str) {
     let mut db = open(disk.clone());
     let mut table = db.create_table("items", items()).unwrap();
     let before = load(&db, &table, rng, 0..ROWS);
-    (0..100).for_each(|_| db.background_step(6).unwrap());
+    (0..100).for_each(|_| db.background_step(BackgroundStep::MoveStaged).unwrap());
     let moved = db.status().staged_entries_moved;
     let mut reader = db.begin(Isolation::RepeatableRead).unwrap();
     compare(&mut reader, &table, &before, what);
@@ -143,7 +143,7 @@ fn ends_well(rng: &mut fastrand::Rng, ends: Ends, what: &str) {
             }
             compare(&mut reader, &table, seen, what);
             if rng.bool() {
-                db.background_step(6).unwrap();
+                db.background_step(BackgroundStep::MoveStaged).unwrap();
             }
             match ends {
                 Ends::CommitsPrepared => db.commit_prepared(b"x", Durability::Sync).unwrap(),
@@ -161,7 +161,7 @@ fn ends_well(rng: &mut fastrand::Rng, ends: Ends, what: &str) {
     assert_sound(&db);
     drop(reader);
     for _ in 0..100 {
-        db.background_step(6).unwrap();
+        db.background_step(BackgroundStep::MoveStaged).unwrap();
         db.purge_all().unwrap();
     }
     assert_eq!(db.status().staging_pages, 0, "{what}: all is moved");
@@ -183,7 +183,7 @@ fn a_scan_that_began_before_a_rollback_sees_nothing_of_it() {
         for id in LOADED..2 * LOADED {
             txn.insert(&table, &values(id, &(rng.i64(..), format!("{id:08}"), vec![]))).unwrap();
         }
-        (0..200).for_each(|_| db.background_step(6).unwrap());
+        (0..200).for_each(|_| db.background_step(BackgroundStep::MoveStaged).unwrap());
         assert_eq!(db.status().staging_pages, 0, "all is moved");
         let mut reader = db.begin(Isolation::RepeatableRead).unwrap();
         let by_a = IndexRef::Named("by_a");
@@ -200,7 +200,7 @@ fn a_scan_that_began_before_a_rollback_sees_nothing_of_it() {
             let mut other = db.begin(Isolation::RepeatableRead).unwrap();
             other.insert(&table, &values(3 * LOADED + n, &(0, format!("o{n}"), vec![]))).unwrap();
             other.commit().unwrap();
-            db.background_step(2).unwrap();
+            db.background_step(BackgroundStep::Purge).unwrap();
         }
         while scan.next().unwrap().is_some() {
             found += 1;
@@ -236,7 +236,7 @@ fn a_tombstone_that_a_rollback_puts_into_a_dead_range_is_seen() {
     let table = keyed(&db);
     let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
     (10..60).for_each(|id| insert(&mut txn, &table, 100 * id).unwrap());
-    (0..200).for_each(|_| db.background_step(6).unwrap());
+    (0..200).for_each(|_| db.background_step(BackgroundStep::MoveStaged).unwrap());
     assert_eq!(db.status().staging_pages, 0, "all is moved");
     // Keeps purge away.
     let mut old = db.begin(Isolation::RepeatableRead).unwrap();
@@ -281,7 +281,7 @@ fn what_is_taken_back_to_a_savepoint_is_nobody_s() {
         insert(&mut txn, &table, 7).unwrap();
         let savepoint = txn.savepoint().unwrap();
         insert(&mut txn, &table, 1000).unwrap();
-        (0..50).for_each(|_| db.background_step(6).unwrap());
+        (0..50).for_each(|_| db.background_step(BackgroundStep::MoveStaged).unwrap());
         txn.rollback_to(savepoint).unwrap();
         let mut other = db.begin(Isolation::ReadCommitted).unwrap();
         let low = Bound::Included(&1000_u32.to_be_bytes()[..]);

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use weir::{
-    Alteration, Database, Direction, Entry, EntryOfOne, Error, Isolation, KeyOf, Lock, NewIndex,
-    Options, Patience, RawIndex, RawRange, Schema, Table, TableChange, Transaction, Type, Value,
+    Alteration, BackgroundStep, Database, Direction, Entry, EntryOfOne, Error, Isolation, KeyOf,
+    Lock, NewIndex, Options, Patience, RawIndex, RawRange, Schema, Table, TableChange, Transaction,
+    Type, Value,
 };
 use weir_os::SimDisk;
 
@@ -212,7 +213,7 @@ impl World {
                 self.alteration = None;
             }
             5 => {
-                let step = self.rng.u32(..10);
+                let step = BackgroundStep::ALL[self.rng.usize(..10)];
                 self.db.background_step(step).unwrap();
             }
             _ if !self.open.is_empty() => self.write(),

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::time::Duration;
 use weir::{
-    Database, Direction, Entry, Error, Isolation, KeyOf, Lock, Options, RawIndex, RawRange, Schema,
-    Shutdown, Table, Transaction, Value, Wait,
+    BackgroundStep, Database, Direction, Entry, Error, Isolation, KeyOf, Lock, Options, RawIndex,
+    RawRange, Schema, Shutdown, Table, Transaction, Value, Wait,
 };
 
 /// A row as the tests' caller keeps it.
@@ -691,7 +691,7 @@ fn a_scan_that_goes_on_as_of_now_finds_what_was_staged_since() {
         txn.commit().unwrap();
     };
     insert(0..10);
-    (0..10).for_each(|_| db.background_step(6).unwrap());
+    (0..10).for_each(|_| db.background_step(BackgroundStep::MoveStaged).unwrap());
     let mut txn = db.begin(Isolation::ReadCommitted).unwrap();
     let (all, of) = (RawRange::all(), KeyOf::Index(0));
     let mut scan = txn.scan_raw(&table, of, all, Direction::Forward, Lock::None).unwrap();

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use weir::{
-    Bounds, Database, Direction, Durability, Entry, IndexRef, Isolation, KeyOf, Lock, RawIndex,
-    RawRange, Schema, Shutdown, Table, Transaction, Type, Value,
+    BackgroundStep, Bounds, Database, Direction, Durability, Entry, IndexRef, Isolation, KeyOf,
+    Lock, RawIndex, RawRange, Schema, Shutdown, Table, Transaction, Type, Value,
 };
 
 fn item(rng: &mut fastrand::Rng, id: u64) -> Item {
@@ -93,7 +93,12 @@ fn model_with_rollbacks_savepoints_and_old_snapshots() {
                     txn.rollback_to(savepoint).unwrap();
                     after = before;
                 }
-                db.background_step(if rng.bool() { 6 } else { rng.u32(..7) }).unwrap();
+                db.background_step(if rng.bool() {
+                    BackgroundStep::MoveStaged
+                } else {
+                    BackgroundStep::ALL[rng.usize(..7)]
+                })
+                .unwrap();
             }
             if rng.u8(..4) == 0 {
                 compare(&mut txn, &table, &after, "own writes");
@@ -137,7 +142,7 @@ fn model_with_rollbacks_savepoints_and_old_snapshots() {
         assert_sound(&db);
         for _ in 0..200 {
             db.purge_all().unwrap();
-            db.background_step(6).unwrap();
+            db.background_step(BackgroundStep::MoveStaged).unwrap();
         }
         assert_sound(&db);
         if leaves == 0 {
@@ -148,7 +153,7 @@ fn model_with_rollbacks_savepoints_and_old_snapshots() {
         let table = db.table("items").unwrap();
         compare(&mut db.begin(Isolation::RepeatableRead).unwrap(), &table, &model, "reopened");
         for _ in 0..100 {
-            db.background_step(6).unwrap();
+            db.background_step(BackgroundStep::MoveStaged).unwrap();
         }
         assert_eq!(db.status().staging_pages, 0, "what an earlier life staged is moved");
         compare(&mut db.begin(Isolation::RepeatableRead).unwrap(), &table, &model, "moved");
@@ -174,7 +179,7 @@ fn overwritten_unseen_entries_are_seen_once() {
             rows.insert(id, new);
         }
         txn.commit().unwrap();
-        db.background_step(6).unwrap();
+        db.background_step(BackgroundStep::MoveStaged).unwrap();
         let mut reader = db.begin(Isolation::RepeatableRead).unwrap();
         let mut seen = rows.clone();
         compare(&mut reader, &table, &seen, "the snapshot");
@@ -187,7 +192,7 @@ fn overwritten_unseen_entries_are_seen_once() {
                 rows.insert(id, new);
             }
             txn.commit().unwrap();
-            db.background_step(6).unwrap();
+            db.background_step(BackgroundStep::MoveStaged).unwrap();
         }
         for _ in 0..10 {
             let id = rng.u64(..20);
@@ -200,7 +205,7 @@ fn overwritten_unseen_entries_are_seen_once() {
                 rows.insert(id, new.clone());
                 seen.insert(id, new);
             }
-            db.background_step(rng.u32(..7)).unwrap();
+            db.background_step(BackgroundStep::ALL[rng.usize(..7)]).unwrap();
         }
         compare(&mut reader, &table, &seen, "the snapshot and what was written over it");
     }
@@ -391,7 +396,7 @@ fn little_memory_stages() {
             model.insert(id, new);
         }
         txn.commit().unwrap();
-        db.background_step(6).unwrap();
+        db.background_step(BackgroundStep::MoveStaged).unwrap();
     }
     let status = db.status();
     assert!(status.staged_entries > 2_000, "{} staged", status.staged_entries);
@@ -479,7 +484,7 @@ fn a_scan_finds_what_its_transaction_deletes_and_inserts_again() {
         (0..3000).for_each(|id| txn.insert(&table, &values(id, &row(id))).unwrap());
         txn.commit().unwrap();
         for _ in 0..100 {
-            db.background_step(6).unwrap();
+            db.background_step(BackgroundStep::MoveStaged).unwrap();
         }
         let status = db.status();
         assert_eq!(status.staged_entries, status.staged_entries_moved, "all have been moved");
@@ -504,7 +509,7 @@ fn a_scan_finds_what_its_transaction_deletes_and_inserts_again() {
             }
             match rng.u8(..4) {
                 0 => txn.rollback_to(savepoint).unwrap(),
-                _ => db.background_step(6).unwrap(),
+                _ => db.background_step(BackgroundStep::MoveStaged).unwrap(),
             }
         }
         if way == Direction::Backward {
@@ -540,7 +545,7 @@ fn an_old_snapshot_does_not_keep_entries_from_being_moved() {
         insert(from..from + 100, &mut model);
     }
     for _ in 0..100 {
-        db.background_step(6).unwrap();
+        db.background_step(BackgroundStep::MoveStaged).unwrap();
     }
     assert_eq!(db.status().staging_pages, 0, "everything has been moved");
     compare(&mut reader, &table, &before, "the snapshot, all being moved");
@@ -583,7 +588,7 @@ fn a_prepared_transaction_does_not_keep_entries_from_being_moved() {
     assert!(db.status().staged_entries > 300, "inserts are staged");
     db.purge_all().unwrap();
     for _ in 0..100 {
-        db.background_step(6).unwrap();
+        db.background_step(BackgroundStep::MoveStaged).unwrap();
     }
     assert_eq!(db.status().staging_pages, 0, "everything has been moved");
     db.rollback_prepared(b"idle", Durability::Relaxed).unwrap();
@@ -607,7 +612,7 @@ fn entries_of_one_index_that_must_wait_keep_no_others_from_being_moved() {
     for id in 0..5000 {
         assert!(runs.delete(&tables[0], &[Value::U64(id)]).unwrap());
     }
-    (0..100).for_each(|_| db.background_step(6).unwrap());
+    (0..100).for_each(|_| db.background_step(BackgroundStep::MoveStaged).unwrap());
     let before = db.status();
     assert!(before.staging_pages > 10, "entries are left");
     let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
@@ -616,7 +621,7 @@ fn entries_of_one_index_that_must_wait_keep_no_others_from_being_moved() {
     let staged = db.status().staged_entries - before.staged_entries;
     assert!(staged > 0, "inserts are staged");
     for _ in 0..100 {
-        db.background_step(6).unwrap();
+        db.background_step(BackgroundStep::MoveStaged).unwrap();
     }
     assert_eq!(db.status().staged_entries_moved - before.staged_entries_moved, staged);
     runs.commit().unwrap();
@@ -638,7 +643,7 @@ fn near_the_dirty_limit_entries_wait_for_others_of_their_leaf() {
         let before = db.status();
         for from in (60_000..80_000).step_by(500) {
             model.extend(load(&db, &table, &mut rng, from..from + 500));
-            (0..8).for_each(|_| db.background_step(6).unwrap());
+            (0..8).for_each(|_| db.background_step(BackgroundStep::MoveStaged).unwrap());
         }
         let after = db.status();
         assert_eq!(after.pages_read, before.pages_read, "all is in memory");
@@ -647,7 +652,7 @@ fn near_the_dirty_limit_entries_wait_for_others_of_their_leaf() {
         assert_sound(&db);
         if staging {
             db.set_dirty_limit(0.9).unwrap();
-            (0..300).for_each(|_| db.background_step(6).unwrap());
+            (0..300).for_each(|_| db.background_step(BackgroundStep::MoveStaged).unwrap());
             assert_eq!(db.status().staging_pages, 0, "where there is room, nothing is left staged");
             compare(&mut db.begin(Isolation::RepeatableRead).unwrap(), &table, &model, "moved");
             assert_sound(&db);
@@ -696,7 +701,7 @@ fn entries_of_both_trees_are_given_together() {
         if n % 100 == 0 {
             txn.commit().unwrap();
             txn = db.begin(Isolation::RepeatableRead).unwrap();
-            db.background_step(6).unwrap();
+            db.background_step(BackgroundStep::MoveStaged).unwrap();
         }
     }
     txn.commit().unwrap();
@@ -726,7 +731,7 @@ fn entries_of_both_trees_are_given_together() {
             }
             times += 1;
             if moves {
-                db.background_step(6).unwrap();
+                db.background_step(BackgroundStep::MoveStaged).unwrap();
             }
         }
         assert!(found == expected, "{way:?}");

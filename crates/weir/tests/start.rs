@@ -8,7 +8,9 @@ use common::*;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use weir::{Database, Durability, Isolation, Options, Schema, Shutdown, Table, Value};
+use weir::{
+    BackgroundStep, Database, Durability, Isolation, Options, Schema, Shutdown, Table, Value,
+};
 use weir_os::{AlignedBuf, Create, Disk, Mode, SimDisk};
 
 fn item(id: u64, version: u64) -> Item {
@@ -374,7 +376,7 @@ fn a_start_reads_the_log_from_the_dirty_page_table_on() {
     };
     (0..4).for_each(put);
     let before = disk.process_kill();
-    db.background_step(8).unwrap();
+    db.background_step(BackgroundStep::NoteDirtyPages).unwrap();
     put(4);
     let opened = |disk: SimDisk| {
         let db = Database::open_on(Arc::new(disk), options.clone()).unwrap();
@@ -523,7 +525,14 @@ fn power_cuts_beside_many_threads_lose_nothing() {
                 scope.spawn(move || drop(written.write(db, thread, cut)));
             }
             if keeps {
-                let mut steps = (0..).map(|n| [8, 1, 8, 3][n % 4]);
+                let mut steps = (0..).map(|n| {
+                    [
+                        BackgroundStep::NoteDirtyPages,
+                        BackgroundStep::MoveCheckpoint,
+                        BackgroundStep::NoteDirtyPages,
+                        BackgroundStep::FreeFrames,
+                    ][n % 4]
+                });
                 let db = &db;
                 scope.spawn(
                     move || while steps.next().is_some_and(|s| db.background_step(s).is_ok()) {},

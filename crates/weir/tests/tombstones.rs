@@ -8,8 +8,8 @@ use common::staged::*;
 use common::*;
 use std::collections::BTreeMap;
 use weir::{
-    Database, Direction, Entry, Isolation, KeyOf, Lock, RawIndex, RawRange, Schema, Transaction,
-    Value,
+    BackgroundStep, Database, Direction, Entry, Isolation, KeyOf, Lock, RawIndex, RawRange, Schema,
+    Transaction, Value,
 };
 
 /// Entries of few keys are deleted, come back, and get values of any length; they are hidden, in whatever state they are,
@@ -86,7 +86,12 @@ fn tombstones_hide_what_they_are_to_hide() {
                     txn.rollback_to(savepoint).unwrap();
                     after = before;
                 }
-                db.background_step(if rng.bool() { 6 } else { rng.u32(..7) }).unwrap();
+                db.background_step(if rng.bool() {
+                    BackgroundStep::MoveStaged
+                } else {
+                    BackgroundStep::ALL[rng.usize(..7)]
+                })
+                .unwrap();
             }
             compare(&mut txn, &after, "own writes");
             if rng.u8(..3) == 0 {
@@ -114,7 +119,7 @@ fn tombstones_hide_what_they_are_to_hide() {
         staged += db.status().staged_entries;
         for _ in 0..100 {
             db.purge_all().unwrap();
-            db.background_step(6).unwrap();
+            db.background_step(BackgroundStep::MoveStaged).unwrap();
         }
         // But for what is alive and hides a chain.
         assert!(db.status().staging_pages <= 1, "everything has been moved");
@@ -143,7 +148,7 @@ fn an_old_snapshot_leaves_room_for_inserts_beside_tombstones() {
             model.remove(&id);
         }
         txn.commit().unwrap();
-        (0..4).for_each(|_| db.background_step(6).unwrap());
+        (0..4).for_each(|_| db.background_step(BackgroundStep::MoveStaged).unwrap());
     };
     let mut old = db.begin(Isolation::RepeatableRead).unwrap();
     assert!(old.get(&table, &[Value::U64(0)]).unwrap().is_some());

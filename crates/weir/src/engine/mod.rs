@@ -6,7 +6,7 @@
 //! | tables and definitions | `table` and `patience` (who uses one, and how long a change waits for them), `catalog`, `change`, `ddl`, `columns`, `alter` |
 //! | indexes | `indexes`, `online` (beside writers), `stem` (of long keys), `reorganize` |
 //! | two-phase commit, rollbacks that had no space | `prepared`; `orphans` |
-//! | opening, threads | here, `options`, `threads` |
+//! | opening, threads | here, `options`, `threads`, `step` |
 //! | what one asks it | `status`, `statistics`, `snapshots`, `check`, `backup` |
 //! | what goes wrong | `error` |
 
@@ -37,6 +37,7 @@ mod snapshots;
 mod statistics;
 mod status;
 mod stem;
+mod step;
 mod table;
 mod threads;
 mod transaction;
@@ -60,6 +61,7 @@ pub use scan::{RawBatch, RawEntry, RawPlace, RawRange, RawScan};
 pub use snapshots::SnapshotInfo;
 pub use statistics::IndexFigures;
 pub use status::{Status, TransactionInfo, TransactionState};
+pub use step::BackgroundStep;
 pub use table::Table;
 pub use transaction::{Isolation, Transaction};
 pub use write::Entry;
@@ -83,9 +85,6 @@ use threads::Threads;
 use weir_os::{Disk, MemoryDisk, open_directory, open_read_only};
 use weir_page::{TreeId, TxnId};
 use weir_status::{Address, Server};
-
-/// Bytes of the log that one step of a single-threaded database applies, about.
-const RECOVERY_STEP_BYTES: usize = 16 << 10;
 
 /// Writes of losers that one step takes back: of a single-threaded database, and while one opens.
 const LOSERS_STEP_WRITES: usize = 8;
@@ -252,24 +251,7 @@ impl Database {
             shared.staging.be_eager();
         }
         let home = Home::new();
-        // Before anything is taken back: it may have been moved to another tree since.
-        let known = match load_tables(&shared, home) {
-            // What it needs may be taken back with the rest.
-            Err(_) if shared.storage.is_giving_up() => None,
-            tables => Some(tables?),
-        };
-        let began = Instant::now();
-        while some_losers_are_left(&shared)?
-            && !options.inline
-            && began.elapsed() < LOSERS_TIME_AT_OPEN
-        {}
-        if shared.storage.is_giving_up() {
-            // All of it now: nobody works with a database whose damage isn't known yet.
-            shared.storage.finish_recovery()?;
-            while shared.roll_back_losers(LOSERS_STEP_WRITES)? {}
-            shared.storage.end_giving_up()?;
-        }
-        let tables = known.map_or_else(|| load_tables(&shared, home), Ok)?;
+        let tables = settle(&shared, home, options.inline)?;
         let prepared = Arc::new(Registry::recovered(prepared, tables.values())?);
         let orphans = Arc::new(Orphans::new(prepared.clone()));
         let start = |background| {
@@ -469,38 +451,6 @@ impl Database {
         })
     }
 
-    /// One step of what threads do otherwise, by number, for a single-threaded database: 0 writes
-    /// pages, 1 moves the checkpoint, 2 purges, 3 frees frames, 4 syncs the log, 5 trims the file,
-    /// 6 moves staged index entries, 7 applies some of the log that there was at the opening,
-    /// 8 notes dirty pages, 9 takes back what was not committed then. Those that put in order for later (2, 5, 6, 8) do nothing in a
-    /// database that is open read-only.
-    ///
-    /// # Errors
-    /// Storage errors.
-    pub fn background_step(&self, step: u32) -> Result<()> {
-        let storage = self.0.running()?;
-        match step % 10 {
-            2 | 5 | 6 | 8 if self.0.options.read_only => {}
-            0 => drop(storage.flush_step(16)?),
-            1 => drop(storage.checkpoint()?),
-            2 => {
-                self.0.orphans.roll_back();
-                self.0.shared.purge_up_to(4)?;
-            }
-            3 => drop(storage.evict_step(storage.frame_reserve())?),
-            4 => {
-                let durable = storage.redo.write_step(true).map_err(Fault::from)?;
-                storage.release(durable);
-            }
-            5 => storage.trim()?,
-            6 => drop(self.0.shared.staging_step()?),
-            7 => drop(storage.recovery_step(RECOVERY_STEP_BYTES)?),
-            8 => drop(storage.note_dirty_pages()?),
-            _ => drop(self.0.shared.roll_back_losers(LOSERS_STEP_WRITES)?),
-        }
-        Ok(())
-    }
-
     /// Waits until purge has caught up with what no snapshot needs.
     ///
     /// # Errors
@@ -662,6 +612,25 @@ fn load_tables(shared: &Arc<Transactions>, home: Home) -> Result<HashMap<String,
         tables.insert(name.clone(), Table(Arc::new(Shared::new(home, name, def))));
     }
     Ok(tables)
+}
+
+/// Takes back what was not committed when the database ended, as far as an open does that, and loads the tables.
+fn settle(shared: &Arc<Transactions>, home: Home, inline: bool) -> Result<HashMap<String, Table>> {
+    // Before anything is taken back: it may have been moved to another tree since.
+    let known = match load_tables(shared, home) {
+        // What it needs may be taken back with the rest.
+        Err(_) if shared.storage.is_giving_up() => None,
+        tables => Some(tables?),
+    };
+    let began = Instant::now();
+    while some_losers_are_left(shared)? && !inline && began.elapsed() < LOSERS_TIME_AT_OPEN {}
+    if shared.storage.is_giving_up() {
+        // All of it now: nobody works with a database whose damage isn't known yet.
+        shared.storage.finish_recovery()?;
+        while shared.roll_back_losers(LOSERS_STEP_WRITES)? {}
+        shared.storage.end_giving_up()?;
+    }
+    known.map_or_else(|| load_tables(shared, home), Ok)
 }
 
 /// Starts the endpoint that tells the database's figures.

@@ -6,7 +6,7 @@ use crate::world::{self, Weather, World};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use weir::{Bounds, Database, Direction, Error, IndexRef, Isolation, Transaction};
+use weir::{BackgroundStep, Bounds, Database, Direction, Error, IndexRef, Isolation, Transaction};
 use weir_os::{Disk, SimDisk};
 
 /// A database as found: names of prepared transactions, and tables.
@@ -29,7 +29,8 @@ impl World {
         self.counts.recoveries += 1;
         let steps = self.rng.u32(..64) >> self.rng.u32(..7);
         for _ in 0..steps {
-            let step = if self.rng.u8(..4) == 0 { 9 } else { 7 };
+            let takes_back = self.rng.u8(..4) == 0;
+            let step = if takes_back { BackgroundStep::TakeBack } else { BackgroundStep::ApplyLog };
             self.recovery_step(step);
         }
         let floor = self.model.floor_kill;
@@ -43,7 +44,7 @@ impl World {
         self.model.all_durable();
         // The model knows nothing of rows that are locked until they are taken back.
         while self.db().status().recovery_transactions_left > 0 {
-            self.recovery_step(9);
+            self.recovery_step(BackgroundStep::TakeBack);
         }
         // The check needs all of the log applied: without it recovery goes on beside the work.
         if self.rng.bool() {
@@ -74,7 +75,7 @@ impl World {
         assert_eq!(written(&self.disk), before, "a reader has written");
     }
 
-    fn recovery_step(&self, step: u32) {
+    fn recovery_step(&self, step: BackgroundStep) {
         self.db().background_step(step).unwrap_or_else(|e| panic!("recovery failed: {e}"));
     }
 

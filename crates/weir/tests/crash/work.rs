@@ -4,7 +4,10 @@ use crate::model::{Def, Index, Key, Row};
 use crate::world::{Down, Open, Step, Weather, World, values};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use weir::{Bounds, Direction, Durability, Error, IndexRef, Isolation, RowRef, Shutdown, Value};
+use weir::{
+    BackgroundStep, Bounds, Direction, Durability, Error, IndexRef, Isolation, RowRef, Shutdown,
+    Value,
+};
 
 /// Whether a row as read is that of the model.
 pub fn same(found: &RowRef<'_>, def: &Def, row: &Row) -> bool {
@@ -629,14 +632,15 @@ impl World {
             return result.map_err(|error| self.down("purge_all", error));
         }
         let before = self.db().status();
-        let result = self.db().background_step(kind);
+        let step = BackgroundStep::ALL[kind as usize % 10];
+        let result = self.db().background_step(step);
         let after = self.db().status();
         self.counts.moved += after.staged_entries_moved - before.staged_entries_moved;
         // The most that one life of the database staged.
         self.counts.staged = self.counts.staged.max(after.staged_entries);
-        self.note(|| format!("background step {}: {result:?}", kind % 10));
+        self.note(|| format!("{step:?}: {result:?}"));
         result.map_err(|error| self.down("background_step", error))?;
-        if matches!(kind % 10, 1 | 4) {
+        if matches!(step, BackgroundStep::MoveCheckpoint | BackgroundStep::SyncLog) {
             self.model.all_durable();
         }
         Ok(())

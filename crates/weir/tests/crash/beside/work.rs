@@ -7,7 +7,9 @@ use fastrand::Rng;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use weir::{Backup, Database, Durability, Error, Isolation, Table, Transaction, Value};
+use weir::{
+    BackgroundStep, Backup, Database, Durability, Error, Isolation, Table, Transaction, Value,
+};
 use weir_os::SimDisk;
 
 /// The row with the number of a worker's last transaction, and those that all write: behind all others.
@@ -199,7 +201,7 @@ impl Beside {
                 scene => scene,
             };
             let done = match scene {
-                Scene::DirtyTables => db.background_step(8),
+                Scene::DirtyTables => db.background_step(BackgroundStep::NoteDirtyPages),
                 Scene::Backups => match self.back_up(db, &mut rng) {
                     Ok(()) => Ok(()),
                     Err(Down) => return,
@@ -220,8 +222,8 @@ impl Beside {
         match rng.u8(..60) {
             0 => db.checkpoint(),
             // Gives space back, writes pages.
-            1 => db.background_step(5),
-            2 => db.background_step(0),
+            1 => db.background_step(BackgroundStep::TrimFile),
+            2 => db.background_step(BackgroundStep::WritePages),
             3 => db.purge_all(),
             4 => self.make_and_drop(db),
             5 => db.compact(&mut |_| {}).map(drop),
