@@ -507,6 +507,17 @@ impl Redo {
         self.segments.arrange(&wanted, usize::MAX, &[]).map(drop)
     }
 
+    /// Makes the names of other files in the log's directory durable. A sync of it that fails may be the last that knows of the
+    /// log's own new names: it is no other's.
+    ///
+    /// # Errors
+    /// [`RedoError::Poisoned`]; the disk's, after which the log is poisoned.
+    pub fn sync_names(&self) -> Result<(), RedoError> {
+        let _alone = self.maintenance.lock();
+        self.check()?;
+        self.segments.sync_names().map_err(|e| self.fail(e))
+    }
+
     /// Parks until space may have been freed, or for `timeout`; for callers that were [`Refused`] and hold no
     /// latch. If the log buffer holds filled groups, they are written here and now, so no other thread
     /// is needed. A wake may come before the call: keep `timeout` short and ask again.

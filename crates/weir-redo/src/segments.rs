@@ -386,6 +386,10 @@ impl Segments {
             }
             number += 1;
         }
+        self.sync_names()
+    }
+
+    pub fn sync_names(&self) -> Result<(), RedoError> {
         Ok(self.disk.sync_dir()?)
     }
 }

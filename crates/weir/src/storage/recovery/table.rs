@@ -102,7 +102,7 @@ impl Storage {
             return Ok(false);
         }
         self.disk.rename(NEW, NAME)?;
-        self.disk.sync_dir()?;
+        self.redo.sync_names()?;
         self.tabled.store(at.0, Ordering::Relaxed);
         // It counts from here on: a table that was left behind, say beside files from a backup, doesn't.
         self.write_control(&mut noted, &self.control(self.redo.checkpoint(), durable, false))?;
@@ -258,8 +258,17 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::StorageOptions;
+    use super::super::super::mtr::tests::new_page;
     use super::*;
-    use weir_os::{SimDisk, sim};
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+    use std::thread::{self, Builder};
+    use std::time::Duration;
+    use weir_os::SimDisk;
+    use weir_os::sim::{self, ObservedDisk, OpKind, Times};
+
+    const MOMENT: Duration = Duration::from_millis(1);
 
     fn table(pages: u32) -> Table {
         let entry = |n| (PageId(3 * n), Lsn(1000 + 8 * u64::from(n)));
@@ -320,5 +329,49 @@ mod tests {
             }
             assert_eq!(read, None, "operation {nth}");
         }
+    }
+
+    /// The log's own sync, which came next, succeeded: it took the names of its new files for durable.
+    #[test]
+    fn names_that_can_not_be_made_durable_stop_a_log_that_is_just_made_longer() {
+        let sim = SimDisk::new(1);
+        let (of, made) = (sim.clone(), Arc::new(AtomicBool::new(false)));
+        let (is_made, noted) = (made.clone(), Arc::new(AtomicBool::new(false)));
+        let is_noted = noted.clone();
+        let disk = ObservedDisk::new(sim.clone(), move |op| {
+            if (op.name, op.file, op.is_done) != ("sync", "", false) {
+                return Ok(());
+            }
+            match thread::current().name() {
+                Some("grows") => {
+                    is_made.store(true, Ordering::Release);
+                    // Who notes may have to wait for this.
+                    let waits = || !is_noted.load(Ordering::Acquire);
+                    (0..300).take_while(|_| waits()).for_each(|_| thread::sleep(MOMENT));
+                }
+                Some("notes") => {
+                    let (on, at) = (Some(OpKind::Sync), of.operations());
+                    of.inject(sim::Fault::Io { on, at, times: Times::Once });
+                }
+                _ => {}
+            }
+            Ok(())
+        });
+        let storage = Storage::create(Arc::new(disk), &StorageOptions::small(64)).unwrap();
+        new_page(&storage);
+        thread::scope(|scope| {
+            let named = |name: &str| Builder::new().name(name.into());
+            let grow = || drop(storage.redo.set_capacity(8 << 20));
+            named("grows").spawn_scoped(scope, grow).unwrap();
+            while !made.load(Ordering::Acquire) {
+                thread::yield_now();
+            }
+            let note = || {
+                storage.note_dirty_pages().unwrap_err();
+                noted.store(true, Ordering::Release);
+            };
+            named("notes").spawn_scoped(scope, note).unwrap();
+        });
+        assert!(storage.redo.check().is_err());
     }
 }
