@@ -26,6 +26,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How a real directory runs its batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,6 +156,8 @@ struct Directory {
     root: PathBuf,
     description: String,
     used: Use,
+    /// Length of the longest file, when they were last listed for that.
+    longest_bytes: AtomicU64,
     shared: Arc<Shared>,
 }
 
@@ -180,7 +183,8 @@ impl Directory {
         };
         let description = format!("{}{remark}, {cache}: {shown}", runner.name());
         let shared = Arc::new(Shared { runner, counters: Counters::default() });
-        Ok(Directory { opened, root: root.to_path_buf(), description, used, shared })
+        let (root, longest_bytes) = (root.to_path_buf(), AtomicU64::new(0));
+        Ok(Directory { opened, root, description, used, longest_bytes, shared })
     }
 
     fn shown(&self, name: &str) -> String {
@@ -195,13 +199,17 @@ impl Directory {
         move |error| DiskError::new(operation, &self.shown(name), error)
     }
 
-    /// Length of the longest file, in bytes.
-    fn longest_file(&self) -> Result<u64> {
+    /// Length of the longest file, in bytes. To list them takes a descriptor: without one, what it was the last time.
+    fn longest_file(&self) -> u64 {
         let length = |name: &String| {
             let found = rustix::fs::statat(&self.opened, &name[..], AtFlags::SYMLINK_NOFOLLOW);
             found.map_or(0, |found| found.st_size.unsigned_abs())
         };
-        Ok(self.list()?.iter().map(length).max().unwrap_or(0))
+        if let Ok(names) = self.list() {
+            let longest = names.iter().map(length).max().unwrap_or(0);
+            self.longest_bytes.store(longest, Ordering::Relaxed);
+        }
+        self.longest_bytes.load(Ordering::Relaxed)
     }
 
     fn open_file(&self, name: &str, create: Create, mode: Mode) -> io::Result<OpenFile> {
@@ -298,7 +306,7 @@ impl Disk for Directory {
         let free = found.f_bavail.saturating_mul(found.f_frsize);
         match file_limit() {
             None => Ok(free),
-            Some(limit) => Ok(free.min(limit.saturating_sub(self.longest_file()?))),
+            Some(limit) => Ok(free.min(limit.saturating_sub(self.longest_file()))),
         }
     }
 

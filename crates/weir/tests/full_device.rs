@@ -767,3 +767,31 @@ fn rows_are_deleted_where_files_must_not_be_longer() {
     }
     db.drop_table(&table).unwrap();
 }
+
+/// How long files may become they are listed for, which takes a descriptor: without one the database stopped.
+#[test]
+fn pages_are_made_without_a_descriptor_left_where_files_must_not_be_longer() {
+    let limits = "-f 2000000; ulimit -n 100";
+    if !is_limited(
+        "pages_are_made_without_a_descriptor_left_where_files_must_not_be_longer",
+        limits,
+    ) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options::default().memory_bytes(3 << 20).redo_capacity_bytes(1 << 20);
+    let db = Database::open(dir.path(), options).unwrap();
+    let schema = Schema::builder().column("id", Type::U64).column("body", Type::Bytes);
+    let table = db.create_table("t", schema.primary_key(&["id"]).build().unwrap()).unwrap();
+    let open = || std::fs::File::open("/dev/null");
+    let taken: Vec<_> = std::iter::repeat_with(open).map_while(Result::ok).collect();
+    let mut rng = fastrand::Rng::with_seed(1);
+    for id in 0..5000 {
+        let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
+        let mut body = [0; 1000];
+        rng.fill(&mut body);
+        txn.insert(&table, &[Value::U64(id), Value::Bytes(&body)]).unwrap();
+        txn.commit().unwrap();
+    }
+    drop(taken);
+}
