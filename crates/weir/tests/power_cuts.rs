@@ -1,4 +1,4 @@
-//! Many threads on a simulated disk whose power fails, at any moment, or that fails once.
+//! Many threads on a simulated disk whose power fails, at any moment, or that fails itself.
 //!
 //! The simulator of `tests/crash` repeats its runs, so it has one thread: page writers, checkpoints, eviction, backups and changes of the
 //! log's capacity take turns there. Here they run at once. Threads commit transactions that follow from seed, thread and number alone.
@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use weir::{Database, Durability, Error, Options, Shutdown, Table};
 use weir_os::SimDisk;
-use weir_os::sim::{CrashProfile, Fault, OpKind, Times};
+use weir_os::sim::{CrashProfile, Fault, ObservedDisk, OpKind, Times};
 
 fn small() -> Options {
     options(2 << 20, 1 << 20).lock_wait_timeout(Duration::from_secs(60))
@@ -281,4 +281,201 @@ fn what_was_acknowledged_survives_a_device_that_fails_once() {
             verify(&writers, Image { disk, from, to, what }, &mut rng);
         }
     }
+}
+
+/// As [`begin`]; for a while from the operation of that number on, threads get to know late what has become of theirs.
+fn begin_slowly(seed: u64, from: Arc<AtomicU64>) -> (SimDisk, Database, Table, Writers) {
+    let disk = SimDisk::new(seed);
+    let of = disk.clone();
+    let observed = ObservedDisk::new(disk.clone(), move |op| {
+        let since = of.operations().checked_sub(from.load(Ordering::Relaxed));
+        let of_four = match since {
+            Some(1..12) if op.is_done => 3,
+            Some(12..100) if op.is_done => 1,
+            _ => 0,
+        };
+        if fastrand::u8(..4) < of_four {
+            std::thread::sleep(Duration::from_micros(fastrand::u64(..12_000)));
+        }
+        Ok(())
+    });
+    let db = Database::open_on(Arc::new(observed), small()).unwrap();
+    let table = db.create_table("items", items()).unwrap();
+    db.sync().unwrap();
+    (disk, db, table, Writers { seed, all: Default::default() })
+}
+
+/// What fails of a round, from operation `at` on.
+fn faults(rng: &mut fastrand::Rng, at: u64) -> Vec<Fault> {
+    let some = 1 + u64::from(rng.u8(..3) == 0);
+    let files = ["data", "map", "control", "dirty.new"];
+    let fault = |n| {
+        let at = at + n * rng.u64(..40);
+        let times = if rng.u8(..4) == 0 { Times::Forever } else { Times::Once };
+        match rng.u8(..10) {
+            0 | 1 => Fault::NoSpace { at, times },
+            2 => Fault::SyncOf { file: files[rng.usize(..files.len())], at },
+            _ => Fault::Io { on: some_kind(rng), at, times },
+        }
+    };
+    (0..some).map(fault).collect()
+}
+
+fn some_kind(rng: &mut fastrand::Rng) -> Option<OpKind> {
+    let kinds = [OpKind::Name, OpKind::Resize, OpKind::Read, OpKind::Write, OpKind::Sync];
+    kinds.get(rng.usize(..=kinds.len())).copied()
+}
+
+/// Whether a sync may fail, of the directory, too: then no process can make the names durable.
+fn fails_syncs(fault: &Fault) -> bool {
+    matches!(fault, Fault::Io { on: None | Some(OpKind::Sync), .. } | Fault::SyncOf { .. })
+}
+
+/// The device fails in other ways, and others go on from there until they meet it, too; or it recovers meanwhile.
+#[test]
+fn what_was_acknowledged_survives_devices_that_fail_otherwise() {
+    let _watchdog = Watchdog::new("other failures");
+    let seed = seed();
+    for seed in seed..seed + 12 * factor() {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let from = Arc::new(AtomicU64::new(u64::MAX));
+        let (disk, db, table, writers) = begin_slowly(seed, from.clone());
+        let at = disk.operations() + rng.u64(..4000);
+        from.store(at, Ordering::Relaxed);
+        let faults = faults(&mut rng, at);
+        faults.iter().for_each(|fault| disk.inject(*fault));
+        let clears = rng.bool();
+        let what = format!("seed {seed}, {faults:?}, clears {clears}");
+        go_on_for_a_while(&writers, &db, &table, &mut rng, || {
+            let ends = Instant::now() + Duration::from_millis(1200);
+            while Instant::now() < ends && disk.operations() <= at {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            std::thread::sleep(Duration::from_millis(150));
+            if clears {
+                disk.clear_faults();
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        if clears || rng.bool() {
+            disk.clear_faults();
+            // Where a caller's own step has failed, the database stops at the next that meets it.
+            if db.checkpoint().is_ok() && db.sync().is_ok() {
+                assert_lives_on(&writers, &db, &table, &what);
+            }
+        }
+        let kills = !faults.iter().any(fails_syncs);
+        if rng.bool() {
+            let killed = kills && rng.bool();
+            let next = if killed { disk.process_kill() } else { disk.crash(seed + 7) };
+            next.clear_faults();
+            fail_at_the_next_open(&writers, next, &mut rng, &what);
+        }
+        match rng.u8(..3) {
+            0 => drop(db.close(Shutdown::Fast, &mut |_| {})),
+            1 => drop(db.close(Shutdown::Clean, &mut |_| {})),
+            _ => drop(db),
+        }
+        drop(table);
+        disk.clear_faults();
+        let mut images = vec![disk.crash(seed)];
+        images.extend(kills.then(|| disk.process_kill()));
+        for disk in images {
+            let (from, to, what) = (writers.durable(), writers.begun(), what.clone());
+            verify(&writers, Image { disk, from, to, what }, &mut rng);
+        }
+    }
+}
+
+/// Has all threads at work, and some who disturb them, until `meanwhile` returns, whatever becomes of it.
+fn go_on_for_a_while(
+    writers: &Writers,
+    db: &Database,
+    table: &Table,
+    rng: &mut fastrand::Rng,
+    meanwhile: impl FnOnce(),
+) {
+    let stops = &AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _stop = Stop(stops);
+        for t in 0..THREADS {
+            scope.spawn(move || writers.run(t, db, table, stops));
+        }
+        for _ in 0..2 {
+            let mut rng = rng.fork();
+            scope.spawn(move || {
+                while !stops.load(Ordering::Relaxed) {
+                    let _ = disturb(writers, db, table, &mut rng);
+                }
+            });
+        }
+        meanwhile();
+    });
+}
+
+/// What has failed was taken back, or is: the structure is sound, and threads can go on.
+fn assert_lives_on(writers: &Writers, db: &Database, table: &Table, what: &str) {
+    let mut findings = Vec::new();
+    check_quiet_of(db, &mut findings);
+    assert!(findings.is_empty(), "{what}: {findings:#?}");
+    let (from, to) = (writers.durable(), writers.begun());
+    writers.assert_is_between(db, &from, &to, &format!("alive, {what}"));
+    let found = found_in(db, table);
+    for (thread, (mut number, mut model)) in (0..THREADS).zip(from) {
+        while rows_of(&model) != found_of(&found, thread) {
+            Plan::of(writers.seed, thread, number).apply(&mut model);
+            number += 1;
+        }
+        // From here on with a number that nobody has used.
+        let next = to[thread as usize];
+        *writers.all[thread as usize].durable.lock().unwrap() = (next, model);
+    }
+    let stops = &AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _stop = Stop(stops);
+        let run = |t| scope.spawn(move || writers.run(t, db, table, stops));
+        let threads: Vec<_> = (0..THREADS).map(run).collect();
+        std::thread::sleep(Duration::from_millis(60));
+        db.checkpoint().unwrap_or_else(|e| panic!("{what}: {e}"));
+        stops.store(true, Ordering::Relaxed);
+        for thread in threads {
+            thread.join().unwrap().unwrap_or_else(|e| panic!("{what}: {e}"));
+        }
+    });
+}
+
+/// The device fails again while the next open recovers, and while work goes on there; then another opens it.
+fn fail_at_the_next_open(writers: &Writers, disk: SimDisk, rng: &mut fastrand::Rng, what: &str) {
+    let times = if rng.bool() { Times::Once } else { Times::Forever };
+    let fault = Fault::Io { on: some_kind(rng), at: rng.u64(..500), times };
+    disk.inject(fault);
+    let what = format!("{what}, then {fault:?}");
+    let (from, to) = (writers.durable(), writers.begun());
+    let verify = |db: &Database| {
+        let mut findings = Vec::new();
+        check_quiet_of(db, &mut findings);
+        assert!(findings.is_empty(), "{what}: {findings:#?}");
+        writers.assert_is_between(db, &from, &to, &what);
+    };
+    if let Ok(db) = Database::open_on(Arc::new(disk.clone()), small()) {
+        for _ in 0..5 {
+            let _ = db.finish_recovery();
+            let _ = db.purge_all();
+            if db.table("more").is_none() {
+                let _ = db.create_table("more", items());
+            }
+            if let Some(table) = db.table("more") {
+                let _ = Plan::of(writers.seed, 9, 1).run(&db, &table, Durability::Relaxed);
+            }
+            let _ = db.checkpoint();
+        }
+        disk.clear_faults();
+        if db.checkpoint().is_ok() && db.sync().is_ok() {
+            verify(&db);
+        }
+    }
+    disk.clear_faults();
+    let killed = !fails_syncs(&fault) && rng.bool();
+    let next = if killed { disk.process_kill() } else { disk.crash(rng.u64(..)) };
+    verify(&Database::open_on(Arc::new(next), small()).unwrap_or_else(|e| panic!("{what}: {e}")));
 }
