@@ -199,7 +199,7 @@ impl Directory {
         move |error| DiskError::new(operation, &self.shown(name), error)
     }
 
-    /// Length of the longest file, in bytes. To list them takes a descriptor: without one, what it was the last time.
+    /// Length of the longest file, in bytes. To list them takes a descriptor: if they can't be listed, what it was the last time.
     fn longest_file(&self) -> u64 {
         let length = |name: &String| {
             let found = rustix::fs::statat(&self.opened, &name[..], AtFlags::SYMLINK_NOFOLLOW);

@@ -345,7 +345,7 @@ impl Segments {
         for number in plan.removed {
             self.disk.remove(&segment_name(number))?;
         }
-        self.disk.sync_dir()?;
+        self.sync_names()?;
         let mut table = self.table.lock();
         for segment in made {
             table.next = (segment.span.number + 1, segment.span.end());
@@ -389,6 +389,7 @@ impl Segments {
         self.sync_names()
     }
 
+    /// Makes the names of all files of the directory durable.
     pub fn sync_names(&self) -> Result<(), RedoError> {
         Ok(self.disk.sync_dir()?)
     }

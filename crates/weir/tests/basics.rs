@@ -86,6 +86,10 @@ fn some_columns_of_a_row_are_changed_by_name() {
     let (age, name) = (("age", 50i64.into()), ("name", "Ada".into()));
     assert!(txn.update_columns(&table, &one, &[age, name]).unwrap());
     assert!(!txn.update_columns(&table, &[Value::U64(7)], &[age]).unwrap());
+    let mut other = db.begin(Isolation::RepeatableRead).unwrap();
+    other.set_lock_wait_timeout(Duration::ZERO).unwrap();
+    other.insert(&table, &[7u64.into(), "Eve".into(), 7i64.into()]).unwrap();
+    other.rollback().unwrap();
     let of_unknown = txn.update_columns(&table, &one, &[age, ("agee", 1i64.into())]).unwrap_err();
     assert_eq!(of_unknown.to_string(), "the table has no column `agee`");
     let of_key = txn.update_columns(&table, &one, &[age, ("id", 9u64.into())]).unwrap_err();

@@ -93,12 +93,10 @@ fn model_with_rollbacks_savepoints_and_old_snapshots() {
                     txn.rollback_to(savepoint).unwrap();
                     after = before;
                 }
-                db.background_step(if rng.bool() {
-                    BackgroundStep::MoveStaged
-                } else {
-                    BackgroundStep::ALL[rng.usize(..7)]
-                })
-                .unwrap();
+                let moves = rng.bool();
+                let step =
+                    if moves { BackgroundStep::MoveStaged } else { step_beside_work(&mut rng) };
+                db.background_step(step).unwrap();
             }
             if rng.u8(..4) == 0 {
                 compare(&mut txn, &table, &after, "own writes");
@@ -205,7 +203,7 @@ fn overwritten_unseen_entries_are_seen_once() {
                 rows.insert(id, new.clone());
                 seen.insert(id, new);
             }
-            db.background_step(BackgroundStep::ALL[rng.usize(..7)]).unwrap();
+            db.background_step(step_beside_work(&mut rng)).unwrap();
         }
         compare(&mut reader, &table, &seen, "the snapshot and what was written over it");
     }

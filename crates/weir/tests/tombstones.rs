@@ -86,12 +86,10 @@ fn tombstones_hide_what_they_are_to_hide() {
                     txn.rollback_to(savepoint).unwrap();
                     after = before;
                 }
-                db.background_step(if rng.bool() {
-                    BackgroundStep::MoveStaged
-                } else {
-                    BackgroundStep::ALL[rng.usize(..7)]
-                })
-                .unwrap();
+                let moves = rng.bool();
+                let step =
+                    if moves { BackgroundStep::MoveStaged } else { step_beside_work(&mut rng) };
+                db.background_step(step).unwrap();
             }
             compare(&mut txn, &after, "own writes");
             if rng.u8(..3) == 0 {

@@ -522,7 +522,8 @@ impl Transaction {
     }
 
     /// Gives some columns of the row with that primary key new values, by the columns' names; `false` if there is none. The row's
-    /// newest committed version is what is changed, locked against all others.
+    /// newest committed version is what is changed, locked against all others until the transaction ends, even if the statement fails.
+    /// Of a column that is named twice the last value counts.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -539,7 +540,7 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// [`SchemaError::NoSuchColumn`]; [`SchemaError::KeyColumn`] if the primary key has it: delete the row and insert another. As
+    /// [`Error::Schema`] for a column that there is not, and for one of the primary key: delete the row and insert another. As
     /// [`Transaction::update`].
     pub fn update_columns(
         &mut self,
@@ -550,7 +551,13 @@ impl Transaction {
         let def = self.enter_typed_to_write(table)?;
         let positions = changes.iter().map(|(name, _)| def.schema().changeable(name));
         let positions: Vec<usize> = positions.collect::<std::result::Result<_, _>>()?;
-        let Some(row) = self.get_for_update(table, primary_key)? else { return Ok(false) };
+        let Some(row) = self.get_for_update(table, primary_key)? else {
+            // As an update that finds none: only where ranges are locked must it stay so.
+            if !self.locks_ranges {
+                self.unlock(table, primary_key)?;
+            }
+            return Ok(false);
+        };
         let mut values: Vec<_> = row.values().collect();
         for (position, (_, value)) in positions.into_iter().zip(changes) {
             values[position] = *value;

@@ -55,7 +55,7 @@ pub enum SchemaError {
     /// The table has no such column.
     #[error("the table has no column `{0}`")]
     NoSuchColumn(String),
-    /// A column that a key has can't be dropped.
+    /// A column that a key has can't be dropped, and rows can't change one of the primary key.
     #[error("the column `{column}` is part of the {key}")]
     KeyColumn {
         /// The column.

@@ -152,7 +152,7 @@ impl Storage {
     /// the next open is then no write cut short.
     ///
     /// # Errors
-    /// Of the control file.
+    /// Of the log and the control file; the database then stops.
     pub fn note_clean(&self) -> Result<(), Fault> {
         let mut noted = self.checkpointing.lock();
         let (checkpoint, end) = (self.redo.checkpoint(), self.redo.reserved());
@@ -167,8 +167,8 @@ impl Storage {
     /// # Errors
     /// Of the log and the control file; the database then stops.
     pub(super) fn write_control(&self, noted: &mut Lsn, control: &Control) -> Result<(), Fault> {
-        // A log that has failed may have done so on the way to the checkpoint of the file: its own is older, and the segments from
-        // there on are gone.
+        // A log that has failed may have done so on the way to the checkpoint of the file: the one that it tells is older, and
+        // segments from there on may be gone.
         self.redo.check()?;
         assert!(*noted <= control.checkpoint, "from checkpoint {noted} to {control:?}");
         self.store.write_control(control)?;

@@ -14,9 +14,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use weir::{
-    Bounds, Database, Direction, Durability, Error, IndexRef, Isolation, Options, RawEntry, Row,
-    Schema, Table, Transaction, Type, Value,
+    BackgroundStep, Bounds, Database, Direction, Durability, Error, IndexRef, Isolation, Options,
+    RawEntry, Row, Schema, Table, Transaction, Type, Value,
 };
+
+/// A step of those that go on beside statements all the time: none of recovery.
+pub fn step_beside_work(rng: &mut fastrand::Rng) -> BackgroundStep {
+    use BackgroundStep::{
+        FreeFrames, MoveCheckpoint, MoveStaged, Purge, SyncLog, TrimFile, WritePages,
+    };
+    let steps = [WritePages, MoveCheckpoint, Purge, FreeFrames, SyncLog, TrimFile, MoveStaged];
+    steps[rng.usize(..steps.len())]
+}
 
 /// Whether this process has these limits, arguments of the shell's `ulimit`. If not, the named test, which asks, is run again, alone,
 /// in one that has.

@@ -347,7 +347,7 @@ mod tests {
                     is_made.store(true, Ordering::Release);
                     // Who notes may have to wait for this.
                     let waits = || !is_noted.load(Ordering::Acquire);
-                    (0..300).take_while(|_| waits()).for_each(|_| thread::sleep(MOMENT));
+                    (0..50).take_while(|_| waits()).for_each(|_| thread::sleep(MOMENT));
                 }
                 Some("notes") => {
                     let (on, at) = (Some(OpKind::Sync), of.operations());
