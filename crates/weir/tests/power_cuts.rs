@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use weir::{Database, Durability, Error, Options, Shutdown, Table};
-use weir_os::SimDisk;
 use weir_os::sim::{CrashProfile, Fault, ObservedDisk, OpKind, Times};
+use weir_os::{Disk, SimDisk};
 
 fn small() -> Options {
     options(2 << 20, 1 << 20).lock_wait_timeout(Duration::from_secs(60))
@@ -175,10 +175,15 @@ fn disturb(
 
 fn begin(seed: u64) -> (SimDisk, Database, Table, Writers) {
     let disk = SimDisk::new(seed);
-    let db = Database::open_on(Arc::new(disk.clone()), small()).unwrap();
+    let (db, table, writers) = begin_on(Arc::new(disk.clone()), small(), seed);
+    (disk, db, table, writers)
+}
+
+fn begin_on(disk: Arc<dyn Disk>, options: Options, seed: u64) -> (Database, Table, Writers) {
+    let db = Database::open_on(disk, options).unwrap();
     let table = db.create_table("items", items()).unwrap();
     db.sync().unwrap();
-    (disk, db, table, Writers { seed, all: Default::default() })
+    (db, table, Writers { seed, all: Default::default() })
 }
 
 /// The power fails at any moment.
@@ -301,10 +306,8 @@ fn begin_slowly(seed: u64, from: Arc<AtomicU64>) -> (SimDisk, Database, Table, W
     });
     // Changes of definitions may wait for rows that can't be taken back as long as there is no space.
     let options = small().lock_wait_timeout(Duration::from_secs(5));
-    let db = Database::open_on(Arc::new(observed), options).unwrap();
-    let table = db.create_table("items", items()).unwrap();
-    db.sync().unwrap();
-    (disk, db, table, Writers { seed, all: Default::default() })
+    let (db, table, writers) = begin_on(Arc::new(observed), options, seed);
+    (disk, db, table, writers)
 }
 
 /// What fails of a round, from operation `at` on.
