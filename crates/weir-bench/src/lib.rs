@@ -47,6 +47,7 @@ pub mod io_limit;
 pub mod machine;
 pub mod percentile;
 pub mod phase;
+pub mod pinning;
 pub mod quantity;
 pub mod rate;
 pub mod report;

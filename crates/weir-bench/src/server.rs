@@ -22,6 +22,7 @@ use crate::engine::{Limits, ServerChoice, Statements};
 use crate::engines::sql::target::Target;
 use crate::error::{Error, Result};
 use crate::files::MadeDir;
+use crate::pinning::Pinning;
 
 /// How long a server may take until it answers, its data directory being made.
 const START_LIMIT: Duration = Duration::from_secs(300);
@@ -81,6 +82,8 @@ pub struct ServerSetup {
     pub limits: Limits,
     /// Whether there is a binary log.
     pub binlog: bool,
+    /// Which processors they get, and which their clients; all of them when `None`.
+    pub pinning: Option<Pinning>,
     /// Where the data directories go; with the system's temporary files when `None`.
     pub dir: Option<PathBuf>,
 }
@@ -165,8 +168,12 @@ impl ServerSetup {
         command.arg("--").args(spec.settings.iter().map(|setting| format!("--{setting}")));
         command.stdin(Stdio::null()).stdout(out).stderr(err);
         // A server that is starting forgets that it was told to end.
-        child::start(&mut command, Signal::KILL)
-            .map_err(|e| Error::io(format!("starting {}", self.command.display()), e))
+        let mut start = || child::start(&mut command, Signal::KILL);
+        let started = match &self.pinning {
+            Some(pinning) => pinning.start_server(start)?,
+            None => start(),
+        };
+        started.map_err(|e| Error::io(format!("starting {}", self.command.display()), e))
     }
 }
 
@@ -343,6 +350,7 @@ mod tests {
                 durability: Durability::Write,
             },
             binlog: true,
+            pinning: None,
             dir: Some(dir.join("servers")),
         }
     }

@@ -150,7 +150,7 @@ impl ServerArgs {
     pub fn setup(&self, common: &Common, dir: Option<PathBuf>) -> ServerSetup {
         let limits = common.limits.limits();
         let command = self.server_command.clone().unwrap_or_else(ServerSetup::default_command);
-        ServerSetup { command, limits, binlog: self.binlog, dir }
+        ServerSetup { command, limits, binlog: self.binlog, pinning: None, dir }
     }
 }
 

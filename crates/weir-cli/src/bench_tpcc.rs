@@ -10,6 +10,7 @@ use weir_bench::engine::{DiskChoice, ServerChoice, Statements};
 use weir_bench::engines::sql::target::split_password;
 use weir_bench::files::write_json;
 use weir_bench::phase::Progress;
+use weir_bench::pinning::Pinning;
 use weir_bench::report::progress_line;
 use weir_bench::server::{ServerSetup, ServerSpec};
 use weir_bench::tpcc::random::Size;
@@ -78,6 +79,11 @@ pub struct Tpcc {
     /// Servers have a binary log: rows, synced when commits are
     #[arg(long, requires = "servers")]
     binlog: bool,
+
+    /// Half of the processors are the servers' alone, the others their clients'. Without, chance decides how
+    /// clients and servers share them, which can make twice the difference in short transactions
+    #[arg(long, requires = "servers")]
+    pin: bool,
 
     /// Seed of all random values
     #[arg(long, default_value_t = 1)]
@@ -164,9 +170,10 @@ impl Tpcc {
         let subjects = self.subjects()?;
         let limits = self.limits.limits();
         let command = self.server_command.unwrap_or_else(ServerSetup::default_command);
+        let pinning = self.pin.then(Pinning::new).transpose()?;
         Ok(Plan {
             subjects,
-            setup: ServerSetup { command, limits, binlog: self.binlog, dir: self.dir },
+            setup: ServerSetup { command, limits, binlog: self.binlog, pinning, dir: self.dir },
             size: Size::standard(self.warehouses),
             clients: self.clients,
             rounds: self.rounds,

@@ -27,6 +27,8 @@ pub struct Settings {
     #[serde(default)]
     pub rate: Option<u64>,
     pub binlog: bool,
+    #[serde(default)]
+    pub pinned: bool,
     pub memory_bytes: u64,
     pub redo_bytes: u64,
     pub durability: String,

@@ -156,6 +156,7 @@ mod tests {
             iops: None,
             rate: None,
             binlog: false,
+            pinned: false,
             memory_bytes: 0,
             redo_bytes: 0,
             durability: "write".into(),

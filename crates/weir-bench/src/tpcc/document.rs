@@ -25,6 +25,8 @@ pub struct Settings {
     pub seconds: u32,
     pub warmup_seconds: u32,
     pub binlog: bool,
+    #[serde(default)]
+    pub pinned: bool,
     pub memory_bytes: u64,
     pub redo_bytes: u64,
     pub durability: String,

@@ -230,6 +230,7 @@ impl Plan {
             seconds: self.seconds,
             warmup_seconds: self.warmup_seconds,
             binlog: self.setup.binlog,
+            pinned: self.setup.pinning.is_some(),
             memory_bytes: self.setup.limits.memory_bytes,
             redo_bytes: self.setup.limits.redo_bytes,
             durability: self.setup.limits.durability.to_string(),

@@ -8,7 +8,7 @@
 //! [`faults`] has the runs in which the disk misbehaves, [`slots`] those in which it does so to one slot of `map` or `control`,
 //! [`given_up`] those in which damaged pages are given up. Those of [`beside`] have threads.
 //!
-//! - `cargo test -p weir --test crash` runs as many seeds as fit `WEIR_CRASH_SECONDS` (90, 20 of faults, a few of others);
+//! - `cargo test -p weir --test crash` runs as many seeds as fit `WEIR_CRASH_SECONDS` (50, 15 of faults, a few of others);
 //! - `WEIR_CRASH_SEEDS=n` runs that many instead, from `WEIR_CRASH_FIRST` (0) on; about ten crashes each;
 //! - `WEIR_CRASH_PROFILE=name` runs one of the [`profile`]s only; `drawn`: each seed one of its own;
 //! - a failure prints its last operations and the command that repeats it; with `WEIR_CRASH_VERBOSE=1`
@@ -124,7 +124,7 @@ fn run_many(seconds: u64, run: Runner, has_met: fn(&Counts) -> bool) -> (Counts,
 #[test]
 fn crashes_lose_nothing() {
     let _one = ONE.lock();
-    let (counts, seeds) = run_many(90, CRASHES, |met| met.crashes() > 0 && met.recoveries > 0);
+    let (counts, seeds) = run_many(50, CRASHES, |met| met.crashes() > 0 && met.recoveries > 0);
     assert!(seeds < 60 || (counts.staged > 0 && counts.moved > 0), "entries are staged and moved");
     assert!(seeds < 60 || counts.prepared_found > 0, "prepared transactions survive crashes");
     assert!(seeds < 60 || counts.backups > 0, "backups are made");
@@ -133,7 +133,7 @@ fn crashes_lose_nothing() {
 #[test]
 fn faults_lose_nothing() {
     let _one = ONE.lock();
-    run_many(20, FAULTS, |met| met.faults > 0 && met.no_space > 0 && met.rot_found > 0);
+    run_many(15, FAULTS, |met| met.faults > 0 && met.no_space > 0 && met.rot_found > 0);
 }
 
 #[test]

@@ -79,7 +79,7 @@ impl Stretch {
         let group = reader.next()?.expect("a reader that knows how far the log goes fails before");
         let (before, from) = (self.changes.len(), self.bytes.len() as u32);
         let (lsn, to) = (group.start, from + group.payload.len() as u32);
-        for_each_record(group.start, group.payload, &mut |logged| {
+        let read = for_each_record(group.start, group.payload, &mut |logged| {
             let redo = &logged.redo;
             for page in redo.page().into_iter().chain(redo.second_page()) {
                 let slot = storage.store.map().slot(page);
@@ -88,7 +88,12 @@ impl Stretch {
                 }
             }
             Ok(())
-        })?;
+        });
+        if read.is_err() {
+            // A group counts as a whole.
+            self.changes.truncate(before);
+            return read;
+        }
         self.end = group.end;
         if self.changes.len() > before {
             self.bytes.extend_from_slice(group.payload);

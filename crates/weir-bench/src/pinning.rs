@@ -1,0 +1,80 @@
+//! Which processors servers may use, and which their clients.
+//!
+//! Where a server shares its processors with its clients, the kernel settles, for seconds at a time, on one of two
+//! arrangements: each client beside the thread that answers it, or elsewhere. A short statement costs twice as much with
+//! the second, whichever the engine, and chance says which one a run gets. Pinned, every run has the same.
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::error::{Error, Result};
+
+/// The processors that this program may use, divided.
+#[derive(Debug, Clone, Copy)]
+pub struct Pinning {
+    clients: CpuSet,
+    servers: CpuSet,
+}
+
+impl Pinning {
+    /// Half of them, and one of an odd number, is for servers.
+    ///
+    /// # Errors
+    /// When there is only one.
+    pub fn new() -> Result<Self> {
+        let failed = |error| Error::io("asking for this program's processors", error);
+        let all = sched_getaffinity(None).map_err(|error| failed(error.into()))?;
+        let numbers: Vec<_> = (0..CpuSet::MAX_CPU).filter(|&cpu| all.is_set(cpu)).collect();
+        if numbers.len() < 2 {
+            let what = "--pin needs two processors: one for the clients, one for the server";
+            return Err(Error::Usage(what.into()));
+        }
+        let (clients, servers) = numbers.split_at(numbers.len() / 2);
+        Ok(Pinning { clients: set_of(clients), servers: set_of(servers) })
+    }
+
+    /// Calls `start`, what it starts being a server. From then on the calling thread, and what it starts, are clients.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn start_server<T>(&self, start: impl FnOnce() -> T) -> Result<T> {
+        pin(&self.servers)?;
+        let started = start();
+        pin(&self.clients)?;
+        Ok(started)
+    }
+}
+
+fn set_of(processors: &[usize]) -> CpuSet {
+    let mut set = CpuSet::new();
+    processors.iter().for_each(|&cpu| set.set(cpu));
+    set
+}
+
+/// Pins the calling thread.
+fn pin(to: &CpuSet) -> Result<()> {
+    sched_setaffinity(None, to).map_err(|error| Error::io("pinning to processors", error.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_and_clients_share_no_processor() {
+        // Threads of their own, since what is pinned stays so.
+        let pinned = || {
+            let own = || sched_getaffinity(None).unwrap();
+            let all = own();
+            let Ok(pinning) = Pinning::new() else {
+                assert_eq!(all.count(), 1, "two processors can be divided");
+                return;
+            };
+            let servers = pinning.start_server(|| std::thread::spawn(own).join().unwrap()).unwrap();
+            let clients = std::thread::spawn(own).join().unwrap();
+            assert!(servers.count() >= 1 && clients.count() >= 1);
+            assert_eq!(servers.count() + clients.count(), all.count());
+            assert!((0..CpuSet::MAX_CPU).all(|cpu| !(servers.is_set(cpu) && clients.is_set(cpu))));
+        };
+        std::thread::spawn(pinned).join().unwrap();
+    }
+}
