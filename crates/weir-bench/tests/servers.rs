@@ -15,6 +15,7 @@ use weir_bench::engine::{
     DiskChoice, Durability, Engine, EngineOptions, FlushChoice, Limits, ServerChoice, Statements,
 };
 use weir_bench::phase::Progress;
+use weir_bench::pinning::Pinning;
 use weir_bench::server::{PrivateServer, ServerSetup};
 use weir_bench::tpcc::random::Size;
 use weir_bench::tpcc::{Listener, Plan, Subject};
@@ -25,7 +26,7 @@ const LIMITS: Limits =
 
 fn server(engine: &str, binlog: bool) -> PrivateServer {
     let command = ServerSetup::default_command();
-    let setup = ServerSetup { command, limits: LIMITS, binlog, dir: None };
+    let setup = ServerSetup { command, limits: LIMITS, binlog, pinning: None, dir: None };
     setup.start(&engine.parse().unwrap(), &AtomicBool::new(false)).unwrap()
 }
 
@@ -81,9 +82,11 @@ impl Listener for Nobody {
 fn the_books_of_tpcc_agree() {
     let private = |engine: &str| Subject::Private(engine.parse().unwrap());
     let command = ServerSetup::default_command();
+    // Where there are processors to divide.
+    let pinning = Pinning::new().ok();
     let plan = Plan {
         subjects: ["weir", "innodb", "rocksdb"].map(private).to_vec(),
-        setup: ServerSetup { command, limits: LIMITS, binlog: true, dir: None },
+        setup: ServerSetup { command, limits: LIMITS, binlog: true, pinning, dir: None },
         size: Size { warehouses: 2, customers: 30, items: 200 },
         clients: vec![4],
         rounds: 1,
@@ -101,6 +104,7 @@ fn the_books_of_tpcc_agree() {
         assert!(run.measured.engine_cpu_us() > 0, "{}", run.engine);
     }
     assert_eq!(document.runs.len(), 3);
+    assert_eq!(document.settings.pinned, pinning.is_some());
 }
 
 #[test]
@@ -111,7 +115,13 @@ fn tpcc_on_a_running_server_tells_of_its_limits_and_its_place() {
     let limits = Limits { memory_bytes: 1 << 40, redo_bytes: 1 << 40, ..LIMITS };
     let plan = Plan {
         subjects: vec![Subject::Running(choice(&server, "innodb", Statements::Prepared))],
-        setup: ServerSetup { command, limits, binlog: false, dir: Some("/dev/shm".into()) },
+        setup: ServerSetup {
+            command,
+            limits,
+            binlog: false,
+            pinning: None,
+            dir: Some("/dev/shm".into()),
+        },
         size: Size { warehouses: 1, customers: 30, items: 200 },
         clients: vec![1],
         rounds: 1,

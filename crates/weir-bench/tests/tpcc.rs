@@ -32,6 +32,7 @@ fn plan(dir: &Path) -> Plan {
             command: "/nowhere".into(),
             limits,
             binlog: false,
+            pinning: None,
             dir: Some(dir.join("databases")),
         },
         size: Size { warehouses: 2, customers: 30, items: 200 },

@@ -151,7 +151,13 @@ fn tpcc(dir: &Path, name: &str) -> Document {
     let dir = Some(dir.to_path_buf());
     let plan = Plan {
         subjects: vec![Subject::Embedded],
-        setup: ServerSetup { command: "/nowhere".into(), limits, binlog: false, dir },
+        setup: ServerSetup {
+            command: "/nowhere".into(),
+            limits,
+            binlog: false,
+            pinning: None,
+            dir,
+        },
         size: Size { warehouses: 2, customers: 30, items: 200 },
         clients: vec![1, 2],
         rounds: 1,

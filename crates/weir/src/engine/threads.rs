@@ -12,22 +12,17 @@ use std::time::Duration;
 /// Running threads; dropped, they end, and those of the storage after them.
 pub(super) struct Threads {
     of_transactions: Vec<JoinHandle<()>>,
-    ending: Arc<Ending>,
+    /// One of each thread.
+    signals: Vec<Arc<Signal>>,
+    ending: Arc<AtomicBool>,
     /// Ends after the others.
     _storage: Background,
 }
 
-#[derive(Default)]
-struct Ending {
-    begun: AtomicBool,
-    /// One for each thread.
-    wake: [Signal; 3],
-}
-
 impl Drop for Threads {
     fn drop(&mut self) {
-        self.ending.begun.store(true, Ordering::Release);
-        self.ending.wake.iter().for_each(Signal::raise);
+        self.ending.store(true, Ordering::Release);
+        self.signals.iter().for_each(|signal| signal.raise());
         for thread in self.of_transactions.drain(..) {
             let _ = thread.join();
         }
@@ -40,8 +35,12 @@ impl Threads {
     /// # Errors
     /// When the system gives no threads.
     pub fn start(shared: &Arc<Transactions>, background: Background) -> std::io::Result<Threads> {
-        let mut threads =
-            Threads { of_transactions: Vec::new(), ending: Arc::default(), _storage: background };
+        let mut threads = Threads {
+            of_transactions: Vec::new(),
+            signals: Vec::new(),
+            ending: Arc::default(),
+            _storage: background,
+        };
         if shared.losers() > 0 {
             threads.spawn("weir-rollback", shared, roll_back_losers)?;
         }
@@ -73,23 +72,23 @@ impl Threads {
         step: impl Fn(&Arc<Transactions>) -> std::result::Result<Step, Fault> + Send + 'static,
     ) -> std::io::Result<()> {
         const REST: Duration = Duration::from_millis(5);
-        const LONGEST_REST: Duration = Duration::from_millis(40);
         /// Writers are told that there is no space; here it goes on once there is.
         const NO_SPACE_REST: Duration = Duration::from_millis(50);
         let (shared, ending) = (shared.clone(), self.ending.clone());
-        let at = self.of_transactions.len();
+        let signal = shared.storage.sleepers.signal();
+        self.signals.push(signal.clone());
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
             let _stops = StopsWhenPanicking(&shared.storage);
-            let mut rests = Rests::new(REST, LONGEST_REST);
-            while !ending.begun.load(Ordering::Acquire) && shared.storage.check().is_ok() {
+            let mut rests = Rests::new(REST);
+            while !ending.load(Ordering::Acquire) && shared.storage.check().is_ok() {
                 match step(&shared) {
                     Ok(Step::GoesOn) => {}
                     Ok(Step::Over) => break,
                     Ok(step) => {
-                        ending.wake[at].wait(rests.after(step == Step::Done));
+                        shared.storage.rest(&signal, &mut rests, step == Step::Done);
                     }
                     Err(fault) if fault.is_no_space() => {
-                        ending.wake[at].wait(NO_SPACE_REST);
+                        signal.wait(NO_SPACE_REST);
                     }
                     Err(fault) => shared.storage.stop(fault),
                 }

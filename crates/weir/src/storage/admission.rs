@@ -5,7 +5,7 @@
 //! (`gate`): with background threads by waiting for them, without by doing their steps itself.
 
 use super::dirty::Reserved;
-use super::{Cause, Fault, Mtr, Need, Storage, gate, interrupt, write};
+use super::{Cause, Fault, Mtr, Need, Rests, Signal, Storage, gate, interrupt, write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use weir_os::Blocked;
@@ -84,13 +84,37 @@ impl Storage {
 
     #[inline]
     fn admit(&self, need: Need) -> Result<Admitted<'_>, Fault> {
-        if self.gate.is_open(|| self.progress())
-            && let Some(dirty) = self.dirty.try_reserve()
-            && let Ok(credit) = self.redo.try_admit(need.log_bytes, Admission::User)
-        {
-            return Ok(Admitted { credit, dirty });
+        if let Some(admitted) = self.admit_at_once(need) {
+            return Ok(admitted);
+        }
+        if self.gate.ends_sleep() {
+            self.sleepers.wake();
+            if let Some(admitted) = self.admit_at_once(need) {
+                return Ok(admitted);
+            }
         }
         self.admit_in_turn(need)
+    }
+
+    #[inline]
+    fn admit_at_once(&self, need: Need) -> Option<Admitted<'_>> {
+        if !self.gate.is_open(|| self.progress()) {
+            return None;
+        }
+        let dirty = self.dirty.try_reserve()?;
+        let credit = self.redo.try_admit(need.log_bytes, Admission::User).ok()?;
+        Some(Admitted { credit, dirty })
+    }
+
+    /// A background thread rests after a look that found work, or none. `signal`, one of [`Storage::sleepers`], ends that.
+    pub fn rest(&self, signal: &Signal, rests: &mut Rests, worked: bool) {
+        let (rest, sleeps) = rests.after(worked);
+        if sleeps {
+            self.gate.wait_for_writer();
+        }
+        if signal.wait(rest) && sleeps {
+            rests.woken();
+        }
     }
 
     /// What writers may be held to.

@@ -3,7 +3,7 @@
 use super::ahead;
 use super::free::Supply;
 use super::gate::Rates;
-use super::regulator::{LONGEST_TURN, Regulator, TURN};
+use super::regulator::{Regulator, TURN};
 use super::writers::{THREADS, Writers};
 use super::{Fault, Rests, Signal, Storage};
 use std::sync::Arc;
@@ -20,12 +20,10 @@ pub struct Background {
     recoverer: Option<JoinHandle<()>>,
 }
 
-#[derive(Default)]
 struct Shared {
     ending: AtomicBool,
     recovery_ending: AtomicBool,
-    /// Wakes the keeper of the log.
-    ended: Signal,
+    log_keeper: Arc<Signal>,
     writers: Writers,
 }
 
@@ -36,7 +34,13 @@ impl Background {
     /// # Errors
     /// When the system gives no threads.
     pub fn start(storage: &Arc<Storage>) -> std::io::Result<Background> {
-        let (storage, shared) = (storage.clone(), Arc::default());
+        let shared = Arc::new(Shared {
+            ending: AtomicBool::new(false),
+            recovery_ending: AtomicBool::new(false),
+            log_keeper: storage.sleepers.signal(),
+            writers: Writers::default(),
+        });
+        let storage = storage.clone();
         let mut background = Background { storage, shared, threads: Vec::new(), recoverer: None };
         background.keep("weir-flush", flusher)?;
         for _ in 0..THREADS {
@@ -80,9 +84,8 @@ impl Drop for Background {
         self.shared.writers.end();
         self.storage.ahead.end();
         let storage = &self.storage;
-        let signals =
-            [&storage.flusher, &storage.evictor, &storage.checkpointer, &self.shared.ended];
-        signals.into_iter().for_each(Signal::raise);
+        storage.sleepers.wake();
+        storage.checkpointer.raise();
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
@@ -117,9 +120,9 @@ fn running(storage: &Storage, shared: &Shared) -> bool {
 /// Follows the governor.
 fn flusher(storage: &Storage, shared: &Shared) {
     let mut regulator = Regulator::new(storage.policy());
-    let mut rests = Rests::new(TURN, LONGEST_TURN);
+    let mut rests = Rests::new(TURN);
     while running(storage, shared) {
-        storage.flusher.wait(rests.after(!regulator.is_calm()));
+        storage.rest(&storage.flusher, &mut rests, !regulator.is_calm());
         // A batch that ended too soon after the last turn is followed a moment later, not a whole turn.
         std::thread::sleep(regulator.rest(Instant::now()));
         regulator.turn(storage, &shared.writers, Instant::now());
@@ -140,11 +143,19 @@ fn checkpointer(storage: &Storage, shared: &Shared) {
 
 /// Keeps the reserve of free frames, and memory behind it.
 fn evictor(storage: &Storage, shared: &Shared) {
-    let mut supply = Supply::default();
+    /// Frames that somebody may still know arrive once this thread looks again.
+    const ARRIVAL: Duration = Duration::from_millis(1);
+    /// Frames that are taken for the first time are best supplied before.
+    const SUPPLY: Duration = Duration::from_millis(100);
+    const REST: Duration = Duration::from_millis(500);
+    let (mut supply, mut supplied) = (Supply::default(), false);
     while running(storage, shared) {
-        // Frames that somebody may still know arrive once this thread looks again.
-        let arrives_more = storage.pool.free.expected() > 0;
-        storage.evictor.wait(Duration::from_millis(if arrives_more { 1 } else { 100 }));
+        let rest = match supplied {
+            _ if storage.pool.free.expected() > 0 => ARRIVAL,
+            true => SUPPLY,
+            false => REST,
+        };
+        storage.evictor.wait(rest);
         // Many who wait at once take as many frames as the reserve has, and more.
         let wanted = storage.frame_reserve() + storage.pool.free.waiting();
         if storage.pool.free.len() < wanted {
@@ -152,7 +163,7 @@ fn evictor(storage: &Storage, shared: &Shared) {
             survive(storage, storage.note_vain(&storage.vain.evictions, evicted).map(drop));
         }
         storage.pool.reclaim();
-        storage.pool.supply(&mut supply);
+        supplied = storage.pool.supply(&mut supply);
     }
 }
 
@@ -170,7 +181,6 @@ fn log_keeper(storage: &Storage, shared: &Shared) {
     const TURN: Duration = Duration::from_millis(5);
     /// Where the log grows by less than this in a turn, turns become longer.
     const CALM_BYTES: u64 = 64 << 10;
-    const LONGEST_TURN: Duration = Duration::from_millis(40);
     const SYNC_BYTES: u64 = 512 << 10;
     /// Nobody waits for these syncs, but others for the device: after one so many times its time passes...
     const SYNC_REST: u32 = 8;
@@ -180,10 +190,10 @@ fn log_keeper(storage: &Storage, shared: &Shared) {
     const TRIM_EVERY: Duration = Duration::from_secs(5);
     let (mut synced, mut trimmed) = (Instant::now(), Instant::now());
     let mut rested = Instant::now();
-    let (mut rests, mut end) = (Rests::new(TURN, LONGEST_TURN), storage.redo.reserved());
+    let (mut rests, mut end) = (Rests::new(TURN), storage.redo.reserved());
     while running(storage, shared) {
         let before = std::mem::replace(&mut end, storage.redo.reserved());
-        shared.ended.wait(rests.after(end.0 - before.0 >= CALM_BYTES));
+        storage.rest(&shared.log_keeper, &mut rests, end.0 - before.0 >= CALM_BYTES);
         if storage.redo.reserved() > storage.redo.durable() && synced.elapsed() >= SYNC_EVERY {
             survive(storage, storage.note_durable());
             synced = Instant::now();

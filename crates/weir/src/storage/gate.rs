@@ -45,7 +45,10 @@ const PACED: u32 = 1 << 31;
 /// Flag in `state`: the first of the queue waits for what it lacks.
 const BLOCKED: u32 = 1 << 30;
 
-const FLAGS: u32 = PACED | BLOCKED;
+/// Flag in `state`: background threads sleep until somebody writes.
+const ASLEEP: u32 = 1 << 29;
+
+const FLAGS: u32 = PACED | BLOCKED | ASLEEP;
 
 /// What a writer waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,6 +152,16 @@ impl Gate {
             }
             _ => false,
         }
+    }
+
+    /// Background threads are about to sleep: the next writer finds the gate shut, and is to wake them.
+    pub fn wait_for_writer(&self) {
+        self.state.fetch_or(ASLEEP, Ordering::Relaxed);
+    }
+
+    /// Whether the caller, a writer, is the one that background threads sleep until.
+    pub fn ends_sleep(&self) -> bool {
+        self.state.fetch_and(!ASLEEP, Ordering::Relaxed) & ASLEEP != 0
     }
 
     /// Writers who wait for that now.

@@ -47,7 +47,7 @@ pub use mtr::{Mtr, Need, Restart, retry};
 pub use pool::{PageRead, Stop};
 pub use recovery::{OnProgress, Progress, RecoveryFigures};
 pub use reserve::{on_reserve, to_make_room};
-pub use signal::{Rests, Signal, Step};
+pub use signal::{Rests, Signal, Sleepers, Step};
 pub use weir_os::Blocked;
 pub use work::{Work, take_work};
 pub use write::Reason;
@@ -177,8 +177,10 @@ pub struct Storage {
     recovery: Mutex<Option<Arc<Recovery>>>,
     /// What recovery has done.
     pub recovery_figures: RecoveryFigures,
-    flusher: Signal,
-    evictor: Signal,
+    /// Signals of threads that sleep while nobody writes, `flusher` and `evictor` among them.
+    pub sleepers: Sleepers,
+    flusher: Arc<Signal>,
+    evictor: Arc<Signal>,
     /// Dirty pages have been written.
     clean: Signal,
     checkpointer: Signal,
@@ -270,6 +272,7 @@ impl Storage {
     ) -> Storage {
         let dirty = DirtyCredits::new(dirty_pages_max(options.frames, options.dirty_limit));
         let flush = FlushList::new(bucket_bytes(redo.capacity()), dirty.limit());
+        let sleepers = Sleepers::default();
         Storage {
             pool: Pool::new(memory, flush, options.inline),
             dirty,
@@ -296,8 +299,9 @@ impl Storage {
             replayed: AtomicU64::new(u64::MAX),
             recovery: Mutex::default(),
             recovery_figures: RecoveryFigures::default(),
-            flusher: Signal::default(),
-            evictor: Signal::default(),
+            flusher: sleepers.signal(),
+            evictor: sleepers.signal(),
+            sleepers,
             clean: Signal::default(),
             checkpointer: Signal::default(),
             ahead: Ahead::default(),

@@ -280,10 +280,11 @@ impl Pool {
         unsafe { self.region.as_ptr().add(frame as usize * PAGE_SIZE).cast() }
     }
 
-    /// Takes memory from the machine for frames that are about to be used for the first time.
-    pub fn supply(&self, supply: &mut Supply) {
+    /// Takes memory from the machine for frames that are about to be used for the first time; whether there were any.
+    pub fn supply(&self, supply: &mut Supply) -> bool {
         let frames = supply.next(self.free.untouched(), self.frames());
         self.region.populate(frames.start * PAGE_SIZE..frames.end * PAGE_SIZE);
+        !frames.is_empty()
     }
 
     /// The frame's bytes for readers without latch.

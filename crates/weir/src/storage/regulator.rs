@@ -15,9 +15,6 @@ use weir_governor::{Device, DeviceMeter, Load, Plan, Policy};
 /// Time between turns.
 pub const TURN: Duration = Duration::from_millis(10);
 
-/// The same, at most, while [`Regulator::is_calm`].
-pub const LONGEST_TURN: Duration = Duration::from_millis(40);
-
 /// The same, at least, when batches end sooner.
 const TURN_MIN: Duration = Duration::from_millis(1);
 
