@@ -4,6 +4,8 @@
 //! arrangements: each client beside the thread that answers it, or elsewhere. A short statement costs twice as much with
 //! the second, whichever the engine, and chance says which one a run gets. Pinned, every run has the same.
 
+use std::fs;
+
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::error::{Error, Result};
@@ -16,14 +18,15 @@ pub struct Pinning {
 }
 
 impl Pinning {
-    /// Half of them, and one of an odd number, is for servers.
+    /// Half of them, and one of an odd number, is for servers. Those of one core are on one side, as far as that goes.
     ///
     /// # Errors
     /// When there is only one.
     pub fn new() -> Result<Self> {
         let failed = |error| Error::io("asking for this program's processors", error);
         let all = sched_getaffinity(None).map_err(|error| failed(error.into()))?;
-        let numbers: Vec<_> = (0..CpuSet::MAX_CPU).filter(|&cpu| all.is_set(cpu)).collect();
+        let mut numbers: Vec<_> = (0..CpuSet::MAX_CPU).filter(|&cpu| all.is_set(cpu)).collect();
+        numbers.sort_by_key(|&cpu| (first_of_core(cpu), cpu));
         if numbers.len() < 2 {
             let what = "--pin needs two processors: one for the clients, one for the server";
             return Err(Error::Usage(what.into()));
@@ -42,6 +45,14 @@ impl Pinning {
         pin(&self.clients)?;
         Ok(started)
     }
+}
+
+/// The lowest number of a processor of the same core.
+fn first_of_core(cpu: usize) -> usize {
+    let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+    let list = fs::read_to_string(path).unwrap_or_default();
+    let first = list.split([',', '-']).next();
+    first.and_then(|number| number.trim().parse().ok()).unwrap_or(cpu)
 }
 
 fn set_of(processors: &[usize]) -> CpuSet {

@@ -129,8 +129,14 @@ impl ServerSetup {
         let place = self.place()?;
         let dir = tempfile::Builder::new().prefix("weir-server-").tempdir_in(&place);
         let dir = dir.map_err(|error| Error::io("creating a server's directory", error))?;
-        let child = self.spawn(spec, dir.path())?;
-        let mut server = PrivateServer { child, dir, _place: place, label: spec.label.clone() };
+        let start = || {
+            let child = self.spawn(spec, dir.path())?;
+            Ok(PrivateServer { child, dir, _place: place, label: spec.label.clone() })
+        };
+        let mut server = match &self.pinning {
+            Some(pinning) => pinning.start_server(start)?,
+            None => start(),
+        }?;
         server.wait_until_ready(stop)?;
         Ok(server)
     }
@@ -168,12 +174,8 @@ impl ServerSetup {
         command.arg("--").args(spec.settings.iter().map(|setting| format!("--{setting}")));
         command.stdin(Stdio::null()).stdout(out).stderr(err);
         // A server that is starting forgets that it was told to end.
-        let mut start = || child::start(&mut command, Signal::KILL);
-        let started = match &self.pinning {
-            Some(pinning) => pinning.start_server(start)?,
-            None => start(),
-        };
-        started.map_err(|e| Error::io(format!("starting {}", self.command.display()), e))
+        child::start(&mut command, Signal::KILL)
+            .map_err(|e| Error::io(format!("starting {}", self.command.display()), e))
     }
 }
 

@@ -360,7 +360,9 @@ impl Document {
     /// Fills in where the first subject is, and what a running server has of its own accord.
     fn tell_of(&mut self, subject: &Subject, opened: &Opened) {
         if self.engines.is_empty() {
-            self.environment = Environment::look(opened.place.dir());
+            // Once its processors are divided, this program sees its own alone.
+            let cores = self.environment.cores;
+            self.environment = Environment { cores, ..Environment::look(opened.place.dir()) };
         }
         if let (Subject::Running(_), Some(limits)) = (subject, opened.engine.limits()) {
             self.settings.memory_bytes = limits.memory_bytes;

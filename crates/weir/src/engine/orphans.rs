@@ -67,9 +67,14 @@ impl Orphans {
         self.left.lock().drain(..).for_each(|orphan| orphan.txn.leave());
     }
 
+    /// Whether any are left.
+    pub fn any(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
     /// Rolls back what could not be before, as far as there is space now.
     pub fn roll_back(&self) {
-        if !self.any.load(Ordering::Acquire) {
+        if !self.any() {
             return;
         }
         let Some(mut left) = self.left.try_lock() else { return };

@@ -89,11 +89,12 @@ impl Storage {
         }
         if self.gate.ends_sleep() {
             self.sleepers.wake();
-            if let Some(admitted) = self.admit_at_once(need) {
-                return Ok(admitted);
-            }
         }
-        self.admit_in_turn(need)
+        // Whoever has ended the sleep: the gate may be open now.
+        match self.admit_at_once(need) {
+            Some(admitted) => Ok(admitted),
+            None => self.admit_in_turn(need),
+        }
     }
 
     #[inline]
@@ -113,7 +114,7 @@ impl Storage {
             self.gate.wait_for_writer();
         }
         if signal.wait(rest) && sleeps {
-            rests.woken();
+            rests.stay_awake();
         }
     }
 
@@ -299,6 +300,37 @@ mod tests {
         let mut options = StorageOptions::small(64);
         options.redo.buffer_bytes = 256 << 10;
         Storage::create(Arc::new(SimDisk::new(1)), &options).unwrap()
+    }
+
+    #[test]
+    fn who_writes_wakes_those_who_sleep_and_no_writer_waits_for_that() {
+        const WRITERS: usize = 4;
+        let storage = storage();
+        let signal = storage.sleepers.signal();
+        storage.gate.wait_for_writer();
+        let all = std::sync::Barrier::new(WRITERS);
+        std::thread::scope(|scope| {
+            for _ in 0..WRITERS {
+                scope.spawn(|| {
+                    all.wait();
+                    storage.mtr(Need::log(256)).unwrap().commit();
+                });
+            }
+        });
+        assert!(signal.wait(Duration::ZERO), "raised");
+        assert!(!storage.gate.ends_sleep(), "nobody sleeps any more");
+        storage.mtr(Need::log(256)).unwrap().commit();
+        assert!(!signal.wait(Duration::ZERO), "and nobody is woken");
+        let waits = storage.figures.waits(Cause::Log);
+        assert_eq!(waits.count(), 0);
+    }
+
+    #[test]
+    fn a_stop_wakes_those_who_sleep() {
+        let storage = storage();
+        let signal = storage.sleepers.signal();
+        storage.stop(Fault::Closed);
+        assert!(signal.wait(Duration::ZERO));
     }
 
     /// Attempts were in vain for want of space that has been freed since.

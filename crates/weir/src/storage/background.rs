@@ -147,15 +147,15 @@ fn evictor(storage: &Storage, shared: &Shared) {
     const ARRIVAL: Duration = Duration::from_millis(1);
     /// Frames that are taken for the first time are best supplied before.
     const SUPPLY: Duration = Duration::from_millis(100);
-    const REST: Duration = Duration::from_millis(500);
-    let (mut supply, mut supplied) = (Supply::default(), false);
+    const REST: Duration = Duration::from_millis(250);
+    let (mut supply, mut in_use) = (Supply::default(), false);
     while running(storage, shared) {
-        let rest = match supplied {
+        let rest = match in_use {
             _ if storage.pool.free.expected() > 0 => ARRIVAL,
             true => SUPPLY,
             false => REST,
         };
-        storage.evictor.wait(rest);
+        let woken = storage.evictor.wait(rest);
         // Many who wait at once take as many frames as the reserve has, and more.
         let wanted = storage.frame_reserve() + storage.pool.free.waiting();
         if storage.pool.free.len() < wanted {
@@ -163,7 +163,7 @@ fn evictor(storage: &Storage, shared: &Shared) {
             survive(storage, storage.note_vain(&storage.vain.evictions, evicted).map(drop));
         }
         storage.pool.reclaim();
-        supplied = storage.pool.supply(&mut supply);
+        in_use = storage.pool.supply(&mut supply) || woken;
     }
 }
 
@@ -193,6 +193,9 @@ fn log_keeper(storage: &Storage, shared: &Shared) {
     let (mut rests, mut end) = (Rests::new(TURN), storage.redo.reserved());
     while running(storage, shared) {
         let before = std::mem::replace(&mut end, storage.redo.reserved());
+        if storage.redo.reserved() > storage.redo.durable() {
+            rests.stay_awake();
+        }
         storage.rest(&shared.log_keeper, &mut rests, end.0 - before.0 >= CALM_BYTES);
         if storage.redo.reserved() > storage.redo.durable() && synced.elapsed() >= SYNC_EVERY {
             survive(storage, storage.note_durable());

@@ -125,7 +125,8 @@ impl FreeFrames {
 /// takes a millisecond, for which whoever needs the frame would have to wait.
 #[derive(Debug, Default)]
 pub struct Supply {
-    untouched: usize,
+    /// The first frame that had never been taken when it was looked last.
+    pub untouched: usize,
     supplied: usize,
 }
 

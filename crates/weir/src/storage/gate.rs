@@ -311,6 +311,23 @@ mod tests {
     }
 
     #[test]
+    fn a_sleep_shuts_the_gate_until_one_writer_ends_it_and_changes_nothing_else() {
+        let gate = Gate::default();
+        let turn = gate.queue_up(|| false).unwrap();
+        turn.waits_for(Cause::DirtyLimit);
+        gate.wait_for_writer();
+        gate.wait_for_writer();
+        assert_eq!(gate.waiting(Cause::DirtyLimit), 1);
+        assert!(gate.ends_sleep() && !gate.ends_sleep(), "one of them");
+        assert!(!gate.is_open(|| START), "the first still waits");
+        drop(turn);
+        gate.wait_for_writer();
+        assert!(!gate.is_open(|| START));
+        assert!(gate.ends_sleep());
+        assert!(gate.is_open(|| unreachable!("nobody is paced")));
+    }
+
+    #[test]
     fn who_comes_while_somebody_waits_queues_up_and_comes_through() {
         let gate = std::sync::Arc::new(Gate::default());
         let first = gate.queue_up(|| false).unwrap();

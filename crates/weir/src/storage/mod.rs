@@ -364,6 +364,8 @@ impl Storage {
     pub fn stop(&self, fault: Fault) {
         let _ = self.stopped.set(Arc::new(fault));
         fence(SeqCst);
+        // Those who free others from their waits are among them.
+        self.sleepers.wake();
     }
 
     /// Whether the database had stopped once the log was as it is now: who has appended to it and is told that it had not
@@ -388,6 +390,8 @@ impl Storage {
         if limit > list.most() || self.dirty.outstanding() <= limit {
             list.set_most(limit);
         }
+        drop(list);
+        self.flusher.raise();
     }
 
     /// Changes the capacity of the log; returns what it is now. A log that is longer becomes as short as the

@@ -280,11 +280,14 @@ impl Pool {
         unsafe { self.region.as_ptr().add(frame as usize * PAGE_SIZE).cast() }
     }
 
-    /// Takes memory from the machine for frames that are about to be used for the first time; whether there were any.
+    /// Takes memory from the machine for frames that are about to be used for the first time; whether any were used for the
+    /// first time since the last call.
     pub fn supply(&self, supply: &mut Supply) -> bool {
-        let frames = supply.next(self.free.untouched(), self.frames());
+        let untouched = self.free.untouched();
+        let in_use = untouched > supply.untouched;
+        let frames = supply.next(untouched, self.frames());
         self.region.populate(frames.start * PAGE_SIZE..frames.end * PAGE_SIZE);
-        !frames.is_empty()
+        in_use
     }
 
     /// The frame's bytes for readers without latch.

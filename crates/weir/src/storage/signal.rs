@@ -97,8 +97,8 @@ impl Rests {
         (rest, false)
     }
 
-    /// Somebody writes: there may be work soon.
-    pub fn woken(&mut self) {
+    /// There may be work soon: no sleep before the thread has looked for a while.
+    pub fn stay_awake(&mut self) {
         self.idle = Duration::ZERO;
     }
 }
@@ -122,7 +122,7 @@ mod tests {
             rested += 40;
         }
         assert_eq!([(); 2].map(|()| idle(&mut rests)), [(500, true); 2]);
-        rests.woken();
+        rests.stay_awake();
         assert_eq!([(); 13].map(|()| idle(&mut rests)), [(40, false); 13]);
         assert_eq!(idle(&mut rests), (500, true));
         assert_eq!(rests.after(true), (shortest, false));
