@@ -313,13 +313,13 @@ mod tests {
             for _ in 0..WRITERS {
                 scope.spawn(|| {
                     all.wait();
-                    storage.mtr(Need::log(256)).unwrap().commit();
+                    drop(storage.mtr(Need::log(256)).unwrap());
                 });
             }
         });
         assert!(signal.wait(Duration::ZERO), "raised");
         assert!(!storage.gate.ends_sleep(), "nobody sleeps any more");
-        storage.mtr(Need::log(256)).unwrap().commit();
+        drop(storage.mtr(Need::log(256)).unwrap());
         assert!(!signal.wait(Duration::ZERO), "and nobody is woken");
         let waits = storage.figures.waits(Cause::Log);
         assert_eq!(waits.count(), 0);
