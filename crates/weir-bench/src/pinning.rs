@@ -1,8 +1,8 @@
 //! Which processors servers may use, and which their clients.
 //!
-//! Where a server shares its processors with its clients, the kernel settles, for seconds at a time, on one of two
-//! arrangements: each client beside the thread that answers it, or elsewhere. A short statement costs twice as much with
-//! the second, whichever the engine, and chance says which one a run gets. Pinned, every run has the same.
+//! Where a server shares its processors with its clients, short statements go at one of two speeds for many seconds at a
+//! time, the one twice the other, whichever the engine, and chance says which one a run gets
+//! (`docs/results/sql.md`, "Two arrangements"). Pinned, the kernel has no choice.
 
 use std::fs;
 

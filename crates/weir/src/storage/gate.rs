@@ -14,6 +14,9 @@
 //! The page writer never passes the gate, and the first of the queue waits for nothing but
 //! the page writer, the device and the clock; see `docs/latching.md`.
 //!
+//! Background threads that have found nothing to do for a while shut it, too, and sleep: the next writer opens it and
+//! wakes them, and queues up for nothing. So those who write all the time look at one number only.
+//!
 //! # Pacing
 //! The log's end and the number of pages that became dirty may each be held to a rate. The allowance
 //! is a line in time, `begin + rate * seconds`. Writers pass while the count is below a value published from

@@ -46,7 +46,7 @@ impl Sleepers {
         signal
     }
 
-    /// Somebody writes.
+    /// Raises all of them: somebody writes, or the database ends.
     #[cold]
     pub fn wake(&self) {
         self.0.lock().iter().for_each(|signal| signal.raise());
