@@ -76,7 +76,7 @@ impl Storage {
         match self.admit(need) {
             Ok(admitted) => Ok(Mtr::new(self, admitted, frames, promise)),
             Err(fault) => {
-                self.return_frames(frames);
+                self.return_frames(&frames);
                 Err(fault)
             }
         }

@@ -1,6 +1,7 @@
 //! The threads that run the storage layer's steps.
 
 use super::ahead;
+use super::evict::Margin;
 use super::free::Supply;
 use super::gate::Rates;
 use super::regulator::{Regulator, TURN};
@@ -148,7 +149,7 @@ fn evictor(storage: &Storage, shared: &Shared) {
     /// Frames that are taken for the first time are best supplied before.
     const SUPPLY: Duration = Duration::from_millis(100);
     const REST: Duration = Duration::from_millis(250);
-    let (mut supply, mut in_use) = (Supply::default(), false);
+    let (mut supply, mut margin, mut in_use) = (Supply::default(), Margin::default(), false);
     while running(storage, shared) {
         let rest = match in_use {
             _ if storage.pool.free.expected() > 0 => ARRIVAL,
@@ -157,7 +158,8 @@ fn evictor(storage: &Storage, shared: &Shared) {
         };
         let woken = storage.evictor.wait(rest);
         // Many who wait at once take as many frames as the reserve has, and more.
-        let wanted = storage.frame_reserve() + storage.pool.free.waiting();
+        let (reserve, waiting) = (storage.frame_reserve(), storage.pool.free.waiting());
+        let wanted = reserve + waiting + margin.next(waiting > 0, reserve, storage.pool.frames());
         if storage.pool.free.len() < wanted {
             let evicted = storage.evict_step(wanted);
             survive(storage, storage.note_vain(&storage.vain.evictions, evicted).map(drop));

@@ -10,6 +10,25 @@ use super::{Fault, Storage};
 use std::sync::atomic::Ordering;
 use weir_page::PageId;
 
+/// How many frames more than the reserve are kept free: more and more while somebody waits. Frames that are given
+/// up come free later, and of many who wait most take theirs before the evictor's turn has come again.
+#[derive(Debug, Default)]
+pub struct Margin {
+    frames: usize,
+}
+
+impl Margin {
+    /// The frames now, with so many in the reserve and in all.
+    pub fn next(&mut self, is_waited_for: bool, reserve: usize, frames: usize) -> usize {
+        self.frames = if is_waited_for {
+            (2 * self.frames).max(reserve / 4).min(frames / 8)
+        } else {
+            self.frames - self.frames.div_ceil(8)
+        };
+        self.frames
+    }
+}
+
 impl Storage {
     /// Number of frames to keep free.
     pub fn frame_reserve(&self) -> usize {
@@ -170,6 +189,18 @@ mod tests {
         }
         let left = std::iter::repeat_with(|| storage.evict_step(FRAMES)).find_map(Result::err);
         assert!(left.unwrap().is_no_space(), "nothing is left but dirty pages");
+    }
+
+    #[test]
+    fn the_margin_grows_while_somebody_waits_to_an_eighth_of_the_frames_and_goes_later() {
+        let mut margin = Margin::default();
+        let mut next = |is_waited_for| margin.next(is_waited_for, 100, 3200);
+        assert_eq!(next(false), 0);
+        assert_eq!([(); 6].map(|()| next(true)), [25, 50, 100, 200, 400, 400]);
+        assert_eq!([(); 2].map(|()| next(false)), [350, 306]);
+        (0..50).for_each(|_| _ = next(false));
+        assert_eq!(next(false), 0);
+        assert_eq!(Margin::default().next(true, 8, 8), 1);
     }
 
     /// A thread that has lost its processor keeps them for long.

@@ -73,10 +73,8 @@ impl Storage {
         self.fail_if_full(wait.is_in_vain(&self.vain.evictions, &self.vain.releases))
     }
 
-    pub(super) fn return_frames(&self, frames: Vec<u32>) {
-        for frame in frames {
-            self.pool.free.push(frame);
-        }
+    pub(super) fn return_frames(&self, frames: &[u32]) {
+        self.pool.free.push(frames);
     }
 
     /// Brings a page into memory. The caller holds no latch. `false` if no such page is stored: the
@@ -114,7 +112,7 @@ impl Storage {
         let read = read.map_err(Fault::from);
         let read = read.and_then(|()| to.check_bounds().map_err(|what| malformed(page, &what)));
         if let Err(error) = read {
-            self.return_frames(vec![frame]);
+            self.return_frames(&[frame]);
             return match error {
                 Fault::Store(StoreError::NotStored { .. }) => Ok(false),
                 error => Err(error),
@@ -153,7 +151,7 @@ impl Storage {
             let to = unsafe { &mut *self.pool.ptr(frame) };
             to.0.copy_from_slice(bytes);
             if to.check_bounds().is_err() {
-                self.return_frames(vec![frame]);
+                self.return_frames(&[frame]);
                 return;
             }
             self.figures.pages_read_ahead.fetch_add(1, Ordering::Relaxed);
@@ -222,7 +220,7 @@ mod tests {
             while waits() < 50 && !waiter.is_finished() {
                 std::thread::yield_now();
             }
-            storage.return_frames(taken);
+            storage.return_frames(&taken);
             let frame = waiter.join().unwrap().expect("nothing was in vain since it waits");
             let _taken: Vec<u32> = (0..63).map_while(|_| storage.pool.free.pop()).collect();
             let before = waits();
@@ -235,7 +233,7 @@ mod tests {
                 std::thread::yield_now();
             }
             assert!(waiter.join().unwrap().unwrap_err().is_no_space());
-            storage.return_frames(vec![frame]);
+            storage.return_frames(&[frame]);
         });
     }
 
@@ -286,6 +284,6 @@ mod tests {
             assert!(matches!(waiter.join().unwrap(), Err(Fault::Interrupted)));
             assert!(one.is_some(), "the last frame is held by who waits for another");
         });
-        storage.return_frames(taken);
+        storage.return_frames(&taken);
     }
 }

@@ -79,14 +79,16 @@ impl FreeFrames {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Gives a frame back.
-    pub fn push(&self, frame: u32) {
+    /// Gives frames back.
+    pub fn push(&self, frames: &[u32]) {
         let mut stack = self.stack.lock();
-        assert!(stack.len() < stack.capacity(), "more frames are given back than there are");
-        stack.push(frame);
+        let room = stack.capacity() - stack.len();
+        assert!(frames.len() <= room, "more frames are given back than there are");
+        stack.extend(frames);
         self.len.store(stack.len(), Ordering::Relaxed);
         drop(stack);
-        self.came.notify_one();
+        // None of them is missed: who begins to wait has looked under the mutex.
+        (0..frames.len().min(self.waiting())).for_each(|_| _ = self.came.notify_one());
     }
 
     /// So many frames are going to [`FreeFrames::arrive`].
@@ -96,7 +98,7 @@ impl FreeFrames {
 
     /// Gives frames back that were expected.
     pub fn arrive(&self, frames: &[u32]) {
-        frames.iter().for_each(|&frame| self.push(frame));
+        self.push(frames);
         self.expected.fetch_sub(frames.len(), Ordering::Relaxed);
     }
 
@@ -153,7 +155,7 @@ mod tests {
         let free = FreeFrames::all(10);
         let taken: Vec<u32> = (0..3).filter_map(|_| free.pop()).collect();
         assert_eq!((taken, free.untouched()), (vec![0, 1, 2], 3));
-        free.push(1);
+        free.push(&[1]);
         assert_eq!((free.pop(), free.untouched()), (Some(1), 3));
         assert_eq!((free.pop(), free.untouched()), (Some(3), 4));
     }

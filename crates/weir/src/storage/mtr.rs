@@ -391,8 +391,8 @@ fn drop_page(storage: &Storage, held: &Held, rec_lsn: Lsn, lsn: Lsn) {
 
 impl Drop for Mtr<'_> {
     fn drop(&mut self) {
-        for frame in self.frames.drain(..) {
-            self.storage.pool.free.push(frame);
+        if !self.frames.is_empty() {
+            self.storage.pool.free.push(&self.frames);
         }
         let Some(mut scratch) = self.scratch.take() else { return };
         if !scratch.group.is_empty() {

@@ -176,14 +176,25 @@ impl Frame {
     }
 }
 
+/// Shards of the pages that are being read: who waits for one is woken for those of its shard.
+const LOADING_SHARDS: usize = 64;
+
+/// Pages that are being read, and who waits for them.
+#[derive(Default)]
+struct Loading {
+    pages: Mutex<HashSet<PageId>>,
+    /// A claim has ended.
+    ended: Condvar,
+}
+
 /// All frames.
 pub struct Pool {
     region: Region,
     pub(super) frames: Box<[Frame]>,
     pub(super) free: Arc<FreeFrames>,
     pub(super) flush: CachePadded<Mutex<FlushList>>,
-    loading: Mutex<HashSet<PageId>>,
-    loaded: Condvar,
+    /// Pages that are being read, in shards by their numbers.
+    loading: [CachePadded<Loading>; LOADING_SHARDS],
     pub(super) hand: CachePadded<AtomicUsize>,
     /// Where the search for cold dirty pages goes on, in the flush list.
     pub(super) cold_from: AtomicU64,
@@ -220,8 +231,9 @@ pub struct Claim<'a> {
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        self.pool.loading.lock().remove(&self.page);
-        self.pool.loaded.notify_all();
+        let loading = self.pool.loading(self.page);
+        loading.pages.lock().remove(&self.page);
+        loading.ended.notify_all();
     }
 }
 
@@ -243,8 +255,7 @@ impl Pool {
             frames: (0..frames).map(|_| Frame::default()).collect(),
             free: Arc::new(FreeFrames::all(frames)),
             flush: Mutex::new(flush).into(),
-            loading: Mutex::default(),
-            loaded: Condvar::new(),
+            loading: std::array::from_fn(|_| CachePadded::default()),
             hand: CachePadded::default(),
             cold_from: AtomicU64::new(0),
             single_threaded,
@@ -471,28 +482,33 @@ impl Pool {
         true
     }
 
+    fn loading(&self, page: PageId) -> &Loading {
+        &self.loading[page.0 as usize % LOADING_SHARDS]
+    }
+
     /// Keeps others from loading `page`; waits for those who do. `None` if it is resident, for all.
     pub fn claim(&self, slot: &MapSlot, page: PageId) -> Option<Claim<'_>> {
         let mut blocked = None;
-        let mut loading = self.loading.lock();
+        let loading = self.loading(page);
+        let mut pages = loading.pages.lock();
         loop {
             if slot.frame.load(Ordering::Acquire) < BEHIND {
                 return None;
             }
-            if loading.insert(page) {
+            if pages.insert(page) {
                 return Some(Claim { pool: self, page });
             }
             match blocked {
-                None => blocked = Some(MutexGuard::unlocked(&mut loading, Blocked::begin)),
-                Some(_) => self.loaded.wait(&mut loading),
+                None => blocked = Some(MutexGuard::unlocked(&mut pages, Blocked::begin)),
+                Some(_) => loading.ended.wait(&mut pages),
             }
         }
     }
 
     /// As [`Pool::claim`], but `None` also if somebody else has a claim, or the page is there for recovery.
     pub fn try_claim(&self, slot: &MapSlot, page: PageId) -> Option<Claim<'_>> {
-        let mut loading = self.loading.lock();
-        let free = slot.frame.load(Ordering::Acquire) >= NOWHERE_BEHIND && loading.insert(page);
+        let mut pages = self.loading(page).pages.lock();
+        let free = slot.frame.load(Ordering::Acquire) >= NOWHERE_BEHIND && pages.insert(page);
         // Not `then_some`: a claim that is not given must not be made, its drop would take the mutex.
         free.then(|| Claim { pool: self, page })
     }
@@ -500,8 +516,8 @@ impl Pool {
     /// Makes a latched frame of ours the home of a new page, unless somebody has a claim to load it.
     pub fn settle(&self, slot: &MapSlot, page: PageId, frame: u32) -> bool {
         // Held until the frame is known: whoever claims the page later finds that it is resident.
-        let loading = self.loading.lock();
-        if loading.contains(&page) {
+        let pages = self.loading(page).pages.lock();
+        if pages.contains(&page) {
             return false;
         }
         self.frame(frame).page.store(page.0, Ordering::Relaxed);
@@ -540,7 +556,7 @@ impl Pool {
     /// at once: an epoch's end frees few things that were given up one by one.
     pub fn retire(&self, frames: Vec<u32>) {
         if self.single_threaded {
-            return frames.into_iter().for_each(|frame| self.free.push(frame));
+            return self.free.push(&frames);
         }
         let free = self.free.clone();
         free.expect(frames.len());
