@@ -16,6 +16,7 @@ void Cursor::close()
   scan= nullptr;
   drop_rest();
   at_entry= at_end= is_placed= false;
+  entries= 0;
 }
 
 void Cursor::pause(bool of_index)
@@ -38,6 +39,7 @@ WeirResult Cursor::read(WeirTransaction *with)
   drop_rest();
   WeirResult result= weir_scan_next(scan, with, &at, &rest);
   at_entry= result == WEIR_RESULT_OK;
+  entries+= at_entry;
   at_end= result == WEIR_RESULT_NOT_FOUND && !one_key;
   // One key ends behind that key, not behind its last entry.
   if (one_key && (result == WEIR_RESULT_OK || result == WEIR_RESULT_NOT_FOUND))

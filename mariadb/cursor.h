@@ -41,17 +41,30 @@ public:
   {
     if (rest_given == rest.count)
       return false;
-    const WeirPlace &next= rest.places[rest_given++];
-    at.key= WeirBytes{rest.bytes + next.key, next.value - next.key};
-    at.value= WeirBytes{rest.bytes + next.value, next.end - next.value};
-    at.current= rest.current && !next.outdated;
+    at= entry_behind(0);
+    rest_given++;
     at_entry= true;
+    entries++;
     return true;
   }
   // Goes on to the entry that comes then; NOT_FOUND at the end.
   WeirResult read(WeirTransaction *with);
   bool is_at_entry() const { return at_entry; }
   const WeirScanned &entry() const { return at; }
+  // Of how many entries, from the one at hand on, the rows are to be read together; 0 for none. To
+  // be asked before the row of that one is looked up.
+  size_t rows_due() const
+  {
+    return weir_scan_rows_due(scan, entries - 1, 1 + rest.count - rest_given);
+  }
+  // The `n`th entry behind the one at hand, of those that were read with it.
+  WeirScanned entry_behind(size_t n) const
+  {
+    const WeirPlace &place= rest.places[rest_given + n];
+    return {{rest.bytes + place.key, place.value - place.key},
+            {rest.bytes + place.value, place.end - place.value},
+            rest.current && !place.outdated};
+  }
 
   // Has come past the last entry, of a scan of more than one key.
   bool is_at_end() const { return at_end; }
@@ -75,6 +88,7 @@ private:
   WeirScanned at= {};
   WeirBatch rest= {}; // what was read with it and isn't given yet
   size_t rest_given= 0;
+  uint64_t entries= 0; // how many the scan has given
   Bytes key, behind;
   bool one_key= false, backward= false, at_entry= false, at_end= false, is_placed= false;
 

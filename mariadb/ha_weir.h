@@ -252,6 +252,7 @@ private:
   int repeat_locked(uchar *buf);
   int read_entry(uchar *buf, bool &skip);
   int read_row_of_entry(uchar *buf, bool &skip);
+  void read_rows_ahead(size_t rows);
   int check_entry(uchar *buf, bool asks, bool &skip);
   int read_primary(uchar *buf, WeirBytes key, WeirBytes row);
   bool decode_row(WeirBytes key, WeirBytes from, const Wanted &what, uchar *record) const;

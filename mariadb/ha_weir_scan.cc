@@ -207,12 +207,29 @@ int ha_weir::read_entry(uchar *buf, bool &skip)
   return 0;
 }
 
+// Reads the rows of so many entries together, from the one at hand on, whose key is in `pk`.
+void ha_weir::read_rows_ahead(size_t rows)
+{
+  std::vector<Bytes> made(rows - 1);
+  std::vector<WeirBytes> wanted= {bytes_of(pk)};
+  for (size_t i= 0; i < made.size(); i++)
+  {
+    WeirScanned entry= cursor.entry_behind(i);
+    // One that makes no sense is told when the scan comes to it.
+    if (keys[active_index].primary_of(entry.key, entry.value, made[i]))
+      wanted.push_back(bytes_of(made[i]));
+  }
+  weir_read_ahead(transaction(), share->table, wanted.data(), wanted.size());
+}
+
 // Looks the row of an index's entry up, and locks it as the statement asks for. `skip`: it is gone,
 // or has another entry by now.
 int ha_weir::read_row_of_entry(uchar *buf, bool &skip)
 {
   if (!find_key())
     return bad_entry();
+  if (size_t rows= cursor.rows_due())
+    read_rows_ahead(rows);
   WeirBytes found;
   WeirTransaction *with= transaction();
   bool in_turn= lock == WEIR_LOCK_SHARED || lock == WEIR_LOCK_EXCLUSIVE;

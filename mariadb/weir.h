@@ -687,6 +687,16 @@ enum WeirResult weir_scan_next(struct WeirScan *scan,
                                struct WeirScanned *out,
                                struct WeirBatch *rest);
 
+// To be asked before the row of an index's entry is looked up: of how many entries, from this one on, the rows are to be
+// read together now, by `weir_read_ahead`; 0 for none. `entry`: the entry's number among those that the scan has
+// given, from 0 on. `known`: how many are known, from this one on.
+//
+// # Safety
+// `scan` is a handle.
+size_t weir_scan_rows_due(struct WeirScan *scan,
+                          uint64_t entry,
+                          size_t known);
+
 // Has what lies behind `key`, which the scan has given, read anew. For locking reads by an index: who had to
 // wait for an entry's row (`weir_lock_waits`), or finds that the row has another entry now, may find that
 // entry further on. What was given together with it isn't valid any more.
@@ -1108,6 +1118,15 @@ enum WeirResult weir_get(struct WeirTransaction *transaction,
                          enum WeirLock lock,
                          struct WeirRow *row,
                          struct WeirBytes *out);
+
+// Reads rows into memory that are about to be looked up, side by side. What can't be read is left to who looks it up.
+//
+// # Safety
+// `transaction` and `table` are handles; `keys` has `count` keys, all readable.
+void weir_read_ahead(struct WeirTransaction *transaction,
+                     const struct WeirTable *table,
+                     const struct WeirBytes *keys,
+                     size_t count);
 
 // Writes a key's short form, which is the key itself unless it is very long; returns its length.
 //

@@ -6,12 +6,13 @@ use crate::table::{key_of, WeirTable};
 use crate::transaction::{WeirLock, WeirTransaction};
 use std::mem::{offset_of, size_of};
 use std::ops::Bound;
-use weir::{Direction, RawPlace, RawRange, RawScan};
+use weir::{Direction, RawPlace, RawRange, RawScan, RowsAhead};
 
 /// A scan. It stands on its own: rows may be read and written between its steps.
 pub struct WeirScan {
     scan: RawScan,
     lock: WeirLock,
+    ahead: RowsAhead,
 }
 
 /// What kind of bound.
@@ -125,7 +126,7 @@ pub unsafe extern "C" fn weir_scan_open(
         .reading(lock)
         .and_then(|txn| txn.scan_raw(&table.table, key_of(index), range, direction, lock.into()));
     // SAFETY: the caller's promise.
-    unsafe { handle(scan.map(|scan| WeirScan { scan, lock }), out) }
+    unsafe { handle(scan.map(|scan| WeirScan { scan, lock, ahead: RowsAhead::default() }), out) }
 }
 
 /// The next entry, and those behind it that were read with it, which count as given; `rest` may be null.
@@ -161,6 +162,22 @@ pub unsafe extern "C" fn weir_scan_next(
         Ok(None) => WeirResult::NotFound,
         Err(error) => failed(&error),
     }
+}
+
+/// To be asked before the row of an index's entry is looked up: of how many entries, from this one on, the rows are to be
+/// read together now, by `weir_read_ahead`; 0 for none. `entry`: the entry's number among those that the scan has
+/// given, from 0 on. `known`: how many are known, from this one on.
+///
+/// # Safety
+/// `scan` is a handle.
+#[no_mangle]
+pub unsafe extern "C" fn weir_scan_rows_due(
+    scan: *mut WeirScan,
+    entry: u64,
+    known: usize,
+) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { (*scan).ahead.due(entry, known) }
 }
 
 /// Has what lies behind `key`, which the scan has given, read anew. For locking reads by an index: who had to

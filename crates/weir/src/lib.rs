@@ -46,8 +46,8 @@ pub use engine::{
     Alteration, BackgroundStep, Backup, BackupProgress, Bounds, Changes, Committed, Compacted,
     Cursor, Database, Entry, EntryOf, EntryOfOne, Error, IndexFigures, IndexRef, Isolation, Lock,
     MAX_XID, NewIndex, Options, Patience, RawBatch, RawEntry, RawPlace, RawRange, RawScan,
-    Reorganized, Result, RunError, Savepoint, Shutdown, SnapshotInfo, Status, Table, TableChange,
-    Transaction, TransactionInfo, TransactionState, Wait,
+    Reorganized, Result, RowsAhead, RunError, Savepoint, Shutdown, SnapshotInfo, Status, Table,
+    TableChange, Transaction, TransactionInfo, TransactionState, Wait,
 };
 pub use key::long::{SHORT_FORM_BYTES_MAX, short_form};
 pub use lock::{

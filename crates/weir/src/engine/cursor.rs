@@ -3,9 +3,11 @@
 use super::catalog::TableDef;
 use super::error::{Error, Result, inconsistent};
 use super::lock::{Lock, Wait};
+use super::rows_ahead::RowsAhead;
 use super::scan::{RawEntry, RawScan, Reads, tree_of};
 use super::table::Table;
 use super::transaction::Transaction;
+use crate::key::long::short_form;
 use crate::key::{KeyRange, after_prefix, encode_key};
 use crate::row::{RowError, RowRef, primary_key_of_entry};
 use crate::schema::{KeyOf, Schema};
@@ -113,6 +115,9 @@ pub struct Cursor<'t> {
     going: Option<Direction>,
     key: Vec<u8>,
     value: Vec<u8>,
+    ahead: RowsAhead,
+    /// Entries of an index that the scan has given.
+    entries: u64,
 }
 
 /// Where a cursor stands, in ascending order of keys.
@@ -149,7 +154,21 @@ impl<'t> Cursor<'t> {
             Direction::Backward => Place::High,
         };
         let (going, [at, key, value]) = (Some(direction), [const { Vec::new() }; 3]);
-        Cursor { transaction, scan, keys_only, direction, range, place, at, going, key, value }
+        let (ahead, entries) = (RowsAhead::default(), 0);
+        Cursor {
+            transaction,
+            scan,
+            keys_only,
+            direction,
+            range,
+            place,
+            at,
+            going,
+            key,
+            value,
+            ahead,
+            entries,
+        }
     }
 
     /// The next row; it lives until the next call.
@@ -278,6 +297,7 @@ impl<'t> Cursor<'t> {
     fn find_next(&mut self) -> Result<bool> {
         while self.scan.advance(self.transaction)? {
             let KeyOf::Index(n) = self.scan.of() else { return Ok(true) };
+            self.entries += 1;
             let stands_alone = self.keys_only && self.scan.last().current;
             if stands_alone || self.find_row_in_turn(n)? {
                 return Ok(true);
@@ -295,6 +315,11 @@ impl<'t> Cursor<'t> {
         let def = self.scan.def();
         self.key.clear();
         primary_key_of_entry(def.schema(), n, entry.key, entry.value, &mut self.key)?;
+        let copied = self.scan.copied();
+        let due = self.ahead.due(self.entries - 1, 1 + copied.entries.len());
+        if due > 0 {
+            self.read_ahead(n, copied.iter().take(due - 1));
+        }
         let found = match reads {
             Reads::View(view) => {
                 self.transaction.get_in(view, def.primary, &self.key, &mut self.value)?
@@ -322,6 +347,21 @@ impl<'t> Cursor<'t> {
             return Ok(true);
         }
         self.is_entry_of_row(n)
+    }
+
+    /// Reads the row of index `n`'s entry at hand, whose key has been found, and those of entries behind it.
+    #[cold]
+    fn read_ahead<'e>(&self, n: usize, behind: impl Iterator<Item = RawEntry<'e>>) {
+        let def = self.scan.def();
+        let key_of = |entry: RawEntry<'_>| {
+            let mut key = Vec::new();
+            // One that makes no sense is told when the scan comes to it.
+            let made = primary_key_of_entry(def.schema(), n, entry.key, entry.value, &mut key);
+            made.is_ok().then(|| short_form(&key).into_owned())
+        };
+        let mut keys = vec![short_form(&self.key).into_owned()];
+        keys.extend(behind.filter_map(key_of));
+        self.transaction.read_ahead(def.primary, keys.iter().map(Vec::as_slice));
     }
 
     /// As [`Cursor::find_row`]; where a row had to be waited for, or has another entry now, the scan looks for that

@@ -2,7 +2,7 @@
 //!
 //! | what | where |
 //! |---|---|
-//! | statements | `transaction`, `savepoint` and `run`; of values `typed`, `cursor` and `delete_range`, of bytes `raw`; both go through `read`, `scan`, `write`; how they lock: `lock` |
+//! | statements | `transaction`, `savepoint` and `run`; of values `typed`, `cursor` and `delete_range`, of bytes `raw`; both go through `read`, `scan`, `rows_ahead`, `write`; how they lock: `lock` |
 //! | tables and definitions | `table` and `patience` (who uses one, and how long a change waits for them), `catalog`, `change`, `ddl`, `columns`, `alter` |
 //! | indexes | `indexes`, `online` (beside writers), `stem` (of long keys), `reorganize` |
 //! | two-phase commit, rollbacks that had no space | `prepared`; `orphans` |
@@ -30,6 +30,7 @@ mod prepared;
 mod raw;
 mod read;
 mod reorganize;
+mod rows_ahead;
 mod run;
 mod savepoint;
 mod scan;
@@ -55,6 +56,7 @@ pub use options::Options;
 pub use patience::Patience;
 pub use prepared::{Committed, MAX_XID};
 pub use reorganize::Reorganized;
+pub use rows_ahead::RowsAhead;
 pub use run::RunError;
 pub use savepoint::Savepoint;
 pub use scan::{RawBatch, RawEntry, RawPlace, RawRange, RawScan};

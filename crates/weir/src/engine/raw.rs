@@ -9,7 +9,7 @@ use super::table::Table;
 use super::transaction::Transaction;
 use super::write::{Entry, Writer};
 use crate::key::KEY_BYTES_MAX;
-use crate::key::long::{is_short_form, split_rest, whole_key};
+use crate::key::long::{is_short_form, short_form, split_rest, whole_key};
 use crate::row::RowError;
 use crate::schema::{KeyOf, Layout, RawSchema};
 use crate::tree::Tree;
@@ -335,6 +335,52 @@ impl Transaction {
             return without_rest(rows.tree, true, out);
         }
         Ok(found)
+    }
+
+    /// Reads rows of a raw table into memory that are about to be looked up, side by side; what is in memory already is left
+    /// alone, and so is what there is no room for. What can't be read is left to who looks it up. `keys`: primary keys.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # use weir::{Database, Direction, Isolation, KeyOf, Lock, Options, RawIndex,
+    /// # RawRange, RowsAhead, Schema};
+    /// # let db = Database::open(dir.path(), Options::default().memory_bytes(8 << 20))?;
+    /// # let words = db.create_table("words", Schema::raw(vec![RawIndex::new("by_length", false)], vec![])?)?;
+    /// # let mut txn = db.begin(Isolation::RepeatableRead)?;
+    /// # for word in [&b"weir"[..], b"a", b"lock", b"gate"] {
+    /// #     let length = [word.len() as u8];
+    /// #     let entry = weir::Entry { index: 0, key: &[&length, word].concat(), value: b"" };
+    /// #     txn.insert_raw(&words, word, b"1", &[entry])?;
+    /// # }
+    /// // Keys of entries are a length and the word.
+    /// let (four, forward) = (RawRange::prefix(&[4]), Direction::Forward);
+    /// let mut scan = txn.scan_raw(&words, KeyOf::Index(0), four, forward, Lock::None)?;
+    /// let (mut ahead, mut number, mut row) = (RowsAhead::default(), 0, Vec::new());
+    /// while let Some(entry) = scan.next(&mut txn)? {
+    ///     let mut keys = vec![entry.key[1..].to_vec()];
+    ///     keys.extend(scan.take_rest().iter().map(|entry| entry.key[1..].to_vec()));
+    ///     for (n, key) in keys.iter().enumerate() {
+    ///         let due = ahead.due(number, keys.len() - n);
+    ///         txn.read_ahead_raw(&words, keys[n..][..due].iter().map(Vec::as_slice))?;
+    ///         assert!(txn.get_raw(&words, key, Lock::None, &mut row)?);
+    ///         number += 1;
+    ///     }
+    /// }
+    /// assert_eq!(number, 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NotRaw`]; errors of a transaction that takes no statements, or a table that it can't use.
+    pub fn read_ahead_raw<'k>(
+        &mut self,
+        table: &Table,
+        keys: impl Iterator<Item = &'k [u8]>,
+    ) -> Result<()> {
+        let rows = self.enter_raw_rows(table)?;
+        let stored: Vec<_> = keys.map(short_form).collect();
+        self.read_ahead(rows.tree, stored.iter().map(|key| &key[..]));
+        Ok(())
     }
 
     /// Gives up the lock that the last locking read took, if it is on this row of a raw table. What was locked

@@ -11,7 +11,7 @@ use super::transaction::{Isolation, Transaction};
 use crate::key::long::{is_long, short_form, split_rest};
 use crate::lock::Mode;
 use crate::schema::KeyOf;
-use crate::tree::Tree;
+use crate::tree::{Tree, run};
 use crate::txn::{Direction, HeldSnapshot, Range, View};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -134,6 +134,12 @@ impl Transaction {
                 self.get_stored_in(view, rows.tree, key, out)
             }
         }
+    }
+
+    /// Reads the leaves of rows that aren't in memory, side by side. `keys`: those that are stored.
+    #[cold]
+    pub(super) fn read_ahead<'k>(&self, tree: Tree, keys: impl Iterator<Item = &'k [u8]>) {
+        run::approach_and_read(&self.shared().storage, tree, keys, &mut Vec::new());
     }
 
     /// Reads what a view sees of a row.

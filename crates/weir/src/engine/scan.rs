@@ -523,6 +523,16 @@ impl RawScan {
         RawBatch { bytes, entries, current }
     }
 
+    /// Entries behind the one that was given last, as far as they have been read with it; of an index to which entries are
+    /// staged perhaps not all.
+    pub(super) fn copied(&self) -> RawBatch<'_> {
+        if self.is_in_stem() {
+            return RawBatch::default();
+        }
+        let Batch { bytes, entries } = self.scan.copied();
+        RawBatch { bytes, entries, current: false }
+    }
+
     /// The entry that was given last.
     ///
     /// # Panics

@@ -40,6 +40,11 @@ pub fn take_work() -> Work {
     WORK.take()
 }
 
+/// Pages that the thread has read from the device while it waited, since it called [`take_work`].
+pub(crate) fn pages_read() -> u64 {
+    WORK.get().pages_read
+}
+
 /// Notes what the thread has done.
 #[inline]
 pub(crate) fn note(add: impl FnOnce(&mut Work)) {

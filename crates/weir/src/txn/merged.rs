@@ -189,6 +189,11 @@ impl MergedScan {
         }
     }
 
+    /// What the main tree's scan has copied and not given.
+    pub fn copied(&self) -> Batch<'_> {
+        if self.behind.is_some() { Batch::default() } else { self.main.copied() }
+    }
+
     /// The entry that was given last.
     ///
     /// # Panics

@@ -315,6 +315,11 @@ impl Scan {
         Batch { bytes: &self.copies.bytes, entries: &rest[..here] }
     }
 
+    /// The entries that have been copied and not given yet.
+    pub fn copied(&self) -> Batch<'_> {
+        Batch { bytes: &self.copies.bytes, entries: &self.copies.entries[self.next..] }
+    }
+
     /// As [`Scan::take_copied`], of this scan and of `other`, which has copied what lies beside it in the staging tree; in
     /// the order of keys, of two that are equal one. It ends where this scan has to read on. Also returns whether
     /// the last of them is `other`'s.
