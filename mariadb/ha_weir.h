@@ -11,6 +11,7 @@
 #include "engine_table.h"
 #include "keys.h"
 #include "own_transaction.h"
+#include "ranges_ahead.h"
 #include "row_format.h"
 #include "session.h"
 #include "share.h"
@@ -194,6 +195,7 @@ private:
   Bytes pk;            // primary key of the row at hand, unless
   bool key_is_due= false; // it is yet to be had from the entry at hand
   DsMrr_impl mrr;
+  weir::RangesAhead ranges_ahead;
   /*
     Rows are read as they are committed, without lock; one that the server wants is read once more
   */
@@ -253,6 +255,8 @@ private:
   int read_entry(uchar *buf, bool &skip);
   int read_row_of_entry(uchar *buf, bool &skip);
   void read_rows_ahead(size_t rows);
+  void read_ranges_ahead(const std::vector<KEY_MULTI_RANGE> &next);
+  void read_ahead(uint32_t index, const std::vector<Bytes> &of);
   int check_entry(uchar *buf, bool asks, bool &skip);
   int read_primary(uchar *buf, WeirBytes key, WeirBytes row);
   bool decode_row(WeirBytes key, WeirBytes from, const Wanted &what, uchar *record) const;

@@ -5,6 +5,8 @@
 
 #include "ha_weir.h"
 
+using namespace weir;
+
 // A second handler of the table, for the same statement, which locks as this one does.
 handler *ha_weir::clone(const char *name, MEM_ROOT *root)
 {
@@ -20,7 +22,35 @@ handler *ha_weir::clone(const char *name, MEM_ROOT *root)
 int ha_weir::multi_range_read_init(RANGE_SEQ_IF *seq, void *of_seq, uint ranges, uint mode,
                                    HANDLER_BUFFER *buffer)
 {
-  return mrr.dsmrr_init(this, seq, of_seq, ranges, mode, buffer);
+  if (!RangesAhead::takes(*seq, ranges, mode))
+    return mrr.dsmrr_init(this, seq, of_seq, ranges, mode, buffer);
+  auto read= [this](const std::vector<KEY_MULTI_RANGE> &next) { read_ranges_ahead(next); };
+  RANGE_SEQ_IF ours= ranges_ahead.begin(*seq, of_seq, ranges, read);
+  return mrr.dsmrr_init(this, &ours, &ranges_ahead, ranges, mode, buffer);
+}
+
+// Reads the beginnings of these ranges together.
+void ha_weir::read_ranges_ahead(const std::vector<KEY_MULTI_RANGE> &next)
+{
+  std::vector<Bytes> made;
+  for (const KEY_MULTI_RANGE &range : next)
+  {
+    if (!range.start_key.key)
+      continue;
+    made.emplace_back();
+    keys[active_index].from_image(range.start_key.key, range.start_key.keypart_map, made.back());
+  }
+  read_ahead(index_position(active_index), made);
+}
+
+// Reads what the primary keys lead to, or the beginnings of keys in an index.
+void ha_weir::read_ahead(uint32_t index, const std::vector<Bytes> &of)
+{
+  std::vector<WeirBytes> wanted;
+  for (const Bytes &key : of)
+    wanted.push_back(bytes_of(key));
+  if (WeirTransaction *with= transaction(); with && !wanted.empty())
+    weir_read_ahead(with, share->table, index, wanted.data(), wanted.size());
 }
 
 int ha_weir::multi_range_read_next(range_id_t *range)

@@ -210,16 +210,16 @@ int ha_weir::read_entry(uchar *buf, bool &skip)
 // Reads the rows of so many entries together, from the one at hand on, whose key is in `pk`.
 void ha_weir::read_rows_ahead(size_t rows)
 {
-  std::vector<Bytes> made(rows - 1);
-  std::vector<WeirBytes> wanted= {bytes_of(pk)};
-  for (size_t i= 0; i < made.size(); i++)
+  std::vector<Bytes> made= {pk};
+  while (made.size() < rows)
   {
-    WeirScanned entry= cursor.entry_behind(i);
+    WeirScanned entry= cursor.entry_behind(made.size() - 1);
+    made.emplace_back();
     // One that makes no sense is told when the scan comes to it.
-    if (keys[active_index].primary_of(entry.key, entry.value, made[i]))
-      wanted.push_back(bytes_of(made[i]));
+    if (!keys[active_index].primary_of(entry.key, entry.value, made.back()))
+      break;
   }
-  weir_read_ahead(transaction(), share->table, wanted.data(), wanted.size());
+  read_ahead(WEIR_PRIMARY, made);
 }
 
 // Looks the row of an index's entry up, and locks it as the statement asks for. `skip`: it is gone,

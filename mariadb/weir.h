@@ -147,6 +147,9 @@ typedef enum WeirState {
   WEIR_STATE_PREPARED,
 } WeirState;
 
+// When the beginnings of ranges are worth reading together.
+typedef struct WeirAhead WeirAhead;
+
 // A change of tables' definitions that is made in steps: all of it happens or nothing.
 typedef struct WeirAlteration WeirAlteration;
 
@@ -172,14 +175,6 @@ typedef struct WeirTable WeirTable;
 // A transaction.
 typedef struct WeirTransaction WeirTransaction;
 
-// How a change of definitions waits for those who use the table.
-typedef struct WeirPatience {
-  // May end the wait; null if nobody does.
-  const struct WeirCanceller *canceller;
-  // How long to wait.
-  uint64_t timeout_ms;
-} WeirPatience;
-
 // Bytes that belong to somebody else.
 typedef struct WeirBytes {
   // Where they begin; may be null if there are none.
@@ -187,6 +182,14 @@ typedef struct WeirBytes {
   // How many.
   size_t len;
 } WeirBytes;
+
+// How a change of definitions waits for those who use the table.
+typedef struct WeirPatience {
+  // May end the wait; null if nobody does.
+  const struct WeirCanceller *canceller;
+  // How long to wait.
+  uint64_t timeout_ms;
+} WeirPatience;
 
 // An index that gets another name.
 typedef struct WeirRename {
@@ -446,6 +449,44 @@ typedef void (*WeirBlockingCallback)(void);
 extern "C" {
 #endif // __cplusplus
 
+// To be used for one statement's ranges.
+struct WeirAhead *weir_ahead_open(void);
+
+// Gives it back, or null.
+//
+// # Safety
+// `ahead` is a handle, given back by this, or null.
+void weir_ahead_close(struct WeirAhead *ahead);
+
+// As `weir_scan_rows_due`, of ranges: to be asked before the range `number`, from 0 on, is looked up.
+//
+// # Safety
+// `ahead` is a handle.
+size_t weir_ahead_due(struct WeirAhead *ahead,
+                      uint64_t number,
+                      size_t known);
+
+// To be asked before the row of an index's entry is looked up: of how many entries, from this one on, the rows are to be
+// read together now, by `weir_read_ahead`; 0 for none. `entry`: the entry's number among those that the scan has
+// given, from 0 on. `known`: how many are known, from this one on.
+//
+// # Safety
+// `scan` is a handle.
+size_t weir_scan_rows_due(struct WeirScan *scan,
+                          uint64_t entry,
+                          size_t known);
+
+// Reads what keys lead to that are about to be looked up, side by side: rows ([`crate::table::WEIR_PRIMARY`]), or
+// entries of an index, of which the beginnings of keys will do. What can't be read is left to who looks it up.
+//
+// # Safety
+// `transaction` and `table` are handles; `keys` has `count` keys, all readable.
+void weir_read_ahead(struct WeirTransaction *transaction,
+                     const struct WeirTable *table,
+                     uint32_t index,
+                     const struct WeirBytes *keys,
+                     size_t count);
+
 // Begins a change of tables' definitions.
 //
 // # Safety
@@ -686,16 +727,6 @@ enum WeirResult weir_scan_next(struct WeirScan *scan,
                                struct WeirTransaction *transaction,
                                struct WeirScanned *out,
                                struct WeirBatch *rest);
-
-// To be asked before the row of an index's entry is looked up: of how many entries, from this one on, the rows are to be
-// read together now, by `weir_read_ahead`; 0 for none. `entry`: the entry's number among those that the scan has
-// given, from 0 on. `known`: how many are known, from this one on.
-//
-// # Safety
-// `scan` is a handle.
-size_t weir_scan_rows_due(struct WeirScan *scan,
-                          uint64_t entry,
-                          size_t known);
 
 // Has what lies behind `key`, which the scan has given, read anew. For locking reads by an index: who had to
 // wait for an entry's row (`weir_lock_waits`), or finds that the row has another entry now, may find that
@@ -1118,15 +1149,6 @@ enum WeirResult weir_get(struct WeirTransaction *transaction,
                          enum WeirLock lock,
                          struct WeirRow *row,
                          struct WeirBytes *out);
-
-// Reads rows into memory that are about to be looked up, side by side. What can't be read is left to who looks it up.
-//
-// # Safety
-// `transaction` and `table` are handles; `keys` has `count` keys, all readable.
-void weir_read_ahead(struct WeirTransaction *transaction,
-                     const struct WeirTable *table,
-                     const struct WeirBytes *keys,
-                     size_t count);
 
 // Writes a key's short form, which is the key itself unless it is very long; returns its length.
 //

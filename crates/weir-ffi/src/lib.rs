@@ -5,6 +5,7 @@
 //!
 //! Nothing unwinds into the caller: a bug of the engine ends the process (`panic = "abort"`).
 
+pub mod ahead;
 pub mod alter;
 pub mod backup;
 pub mod bytes;

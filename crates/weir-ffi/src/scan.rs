@@ -12,7 +12,7 @@ use weir::{Direction, RawPlace, RawRange, RawScan, RowsAhead};
 pub struct WeirScan {
     scan: RawScan,
     lock: WeirLock,
-    ahead: RowsAhead,
+    pub(crate) ahead: RowsAhead,
 }
 
 /// What kind of bound.
@@ -162,22 +162,6 @@ pub unsafe extern "C" fn weir_scan_next(
         Ok(None) => WeirResult::NotFound,
         Err(error) => failed(&error),
     }
-}
-
-/// To be asked before the row of an index's entry is looked up: of how many entries, from this one on, the rows are to be
-/// read together now, by `weir_read_ahead`; 0 for none. `entry`: the entry's number among those that the scan has
-/// given, from 0 on. `known`: how many are known, from this one on.
-///
-/// # Safety
-/// `scan` is a handle.
-#[no_mangle]
-pub unsafe extern "C" fn weir_scan_rows_due(
-    scan: *mut WeirScan,
-    entry: u64,
-    known: usize,
-) -> usize {
-    // SAFETY: the caller's promise.
-    unsafe { (*scan).ahead.due(entry, known) }
 }
 
 /// Has what lies behind `key`, which the scan has given, read anew. For locking reads by an index: who had to

@@ -251,26 +251,6 @@ pub unsafe extern "C" fn weir_get(
     }
 }
 
-/// Reads rows into memory that are about to be looked up, side by side. What can't be read is left to who looks it up.
-///
-/// # Safety
-/// `transaction` and `table` are handles; `keys` has `count` keys, all readable.
-#[no_mangle]
-pub unsafe extern "C" fn weir_read_ahead(
-    transaction: *mut WeirTransaction,
-    table: *const WeirTable,
-    keys: *const WeirBytes,
-    count: usize,
-) {
-    // SAFETY: the caller's promises.
-    let (transaction, table) = unsafe { (&mut *transaction, &*table) };
-    // SAFETY: the caller's promises.
-    let keys = unsafe { std::slice::from_raw_parts(keys, count) };
-    // SAFETY: the caller's promise.
-    let keys = keys.iter().map(|key| unsafe { key.slice() });
-    let _ = transaction.running().and_then(|txn| txn.read_ahead_raw(&table.table, keys));
-}
-
 /// Room for any short form, in bytes.
 pub const WEIR_SHORT_FORM_BYTES_MAX: usize = 3532;
 const _: () = assert!(WEIR_SHORT_FORM_BYTES_MAX == weir::SHORT_FORM_BYTES_MAX);

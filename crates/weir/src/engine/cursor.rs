@@ -315,10 +315,9 @@ impl<'t> Cursor<'t> {
         let def = self.scan.def();
         self.key.clear();
         primary_key_of_entry(def.schema(), n, entry.key, entry.value, &mut self.key)?;
-        let copied = self.scan.copied();
-        let due = self.ahead.due(self.entries - 1, 1 + copied.entries.len());
+        let due = self.ahead.due(self.entries - 1, 1 + self.scan.copied());
         if due > 0 {
-            self.read_ahead(n, copied.iter().take(due - 1));
+            self.read_ahead(n, due);
         }
         let found = match reads {
             Reads::View(view) => {
@@ -349,18 +348,18 @@ impl<'t> Cursor<'t> {
         self.is_entry_of_row(n)
     }
 
-    /// Reads the row of index `n`'s entry at hand, whose key has been found, and those of entries behind it.
+    /// Reads the rows of so many of index `n`'s entries together, from the one at hand on, whose key has been found.
     #[cold]
-    fn read_ahead<'e>(&self, n: usize, behind: impl Iterator<Item = RawEntry<'e>>) {
+    fn read_ahead(&self, n: usize, rows: usize) {
         let def = self.scan.def();
-        let key_of = |entry: RawEntry<'_>| {
+        let key_of = |(entry, value): (&[u8], &[u8])| {
             let mut key = Vec::new();
             // One that makes no sense is told when the scan comes to it.
-            let made = primary_key_of_entry(def.schema(), n, entry.key, entry.value, &mut key);
-            made.is_ok().then(|| short_form(&key).into_owned())
+            primary_key_of_entry(def.schema(), n, entry, value, &mut key).ok()?;
+            Some(short_form(&key).into_owned())
         };
         let mut keys = vec![short_form(&self.key).into_owned()];
-        keys.extend(behind.filter_map(key_of));
+        keys.extend(self.scan.first_copied(rows - 1).filter_map(key_of));
         self.transaction.read_ahead(def.primary, keys.iter().map(Vec::as_slice));
     }
 

@@ -4,7 +4,7 @@ use super::catalog::{Rows, TableDef};
 use super::error::{Error, Result};
 use super::lock::Lock;
 use super::read::{lacks_rest, without_rest};
-use super::scan::{RawRange, RawScan};
+use super::scan::{RawRange, RawScan, tree_of};
 use super::table::Table;
 use super::transaction::Transaction;
 use super::write::{Entry, Writer};
@@ -337,8 +337,9 @@ impl Transaction {
         Ok(found)
     }
 
-    /// Reads rows of a raw table into memory that are about to be looked up, side by side; what is in memory already is left
-    /// alone, and so is what there is no room for. What can't be read is left to who looks it up. `keys`: primary keys.
+    /// Reads rows or index entries of a raw table into memory that are about to be looked up, side by side; what is in memory
+    /// already is left alone, and so is what there is no room for. What can't be read is left to who looks it up. `keys`: those
+    /// of rows, or of entries, of which their beginnings will do.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -361,7 +362,7 @@ impl Transaction {
     ///     keys.extend(scan.take_rest().iter().map(|entry| entry.key[1..].to_vec()));
     ///     for (n, key) in keys.iter().enumerate() {
     ///         let due = ahead.due(number, keys.len() - n);
-    ///         txn.read_ahead_raw(&words, keys[n..][..due].iter().map(Vec::as_slice))?;
+    ///         txn.read_ahead_raw(&words, KeyOf::Primary, keys[n..][..due].iter().map(Vec::as_slice))?;
     ///         assert!(txn.get_raw(&words, key, Lock::None, &mut row)?);
     ///         number += 1;
     ///     }
@@ -371,15 +372,19 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotRaw`]; errors of a transaction that takes no statements, or a table that it can't use.
+    /// [`Error::NotRaw`], [`Error::NoSuchIndex`]; errors of a transaction that takes no statements, or a table that it can't use.
     pub fn read_ahead_raw<'k>(
         &mut self,
         table: &Table,
+        of: KeyOf,
         keys: impl Iterator<Item = &'k [u8]>,
     ) -> Result<()> {
-        let rows = self.enter_raw_rows(table)?;
+        let def = self.enter_raw(table)?;
+        if let KeyOf::Index(n) = of {
+            check_index(table, &def, n)?;
+        }
         let stored: Vec<_> = keys.map(short_form).collect();
-        self.read_ahead(rows.tree, stored.iter().map(|key| &key[..]));
+        self.read_ahead(tree_of(&def, of), stored.iter().map(|key| &key[..]));
         Ok(())
     }
 

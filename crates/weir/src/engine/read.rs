@@ -11,10 +11,11 @@ use super::transaction::{Isolation, Transaction};
 use crate::key::long::{is_long, short_form, split_rest};
 use crate::lock::Mode;
 use crate::schema::KeyOf;
-use crate::tree::{Tree, run};
+use crate::tree::Tree;
 use crate::txn::{Direction, HeldSnapshot, Range, View};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use weir_page::PageId;
 
 static SERIAL: AtomicU64 = AtomicU64::new(1);
 
@@ -139,7 +140,9 @@ impl Transaction {
     /// Reads the leaves of rows that aren't in memory, side by side. `keys`: those that are stored.
     #[cold]
     pub(super) fn read_ahead<'k>(&self, tree: Tree, keys: impl Iterator<Item = &'k [u8]>) {
-        run::approach_and_read(&self.shared().storage, tree, keys, &mut Vec::new());
+        let storage = &self.shared().storage;
+        let missing: Vec<PageId> = keys.filter_map(|key| tree.missing_page(storage, key)).collect();
+        storage.read_together(&missing);
     }
 
     /// Reads what a view sees of a row.

@@ -63,3 +63,67 @@ impl RowsAhead {
         if self.rows > 1 { self.rows } else { 0 }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    fn read_pages(pages: usize) {
+        work::note_read(pages, Instant::now());
+    }
+
+    #[test]
+    fn rows_are_read_together_twice_as_many_each_time_while_they_are_not_in_memory() {
+        let mut ahead = RowsAhead::default();
+        // In memory.
+        assert_eq!([0, 1, 2].map(|entry| ahead.due(entry, 100)), [0; 3]);
+        let mut entry = 3;
+        read_pages(1);
+        for rows in [4, 8, 16, 32, 32] {
+            assert_eq!(ahead.due(entry, 100), rows);
+            read_pages(rows);
+            entry += rows as u64;
+            // What has been read together is looked up.
+            assert!((entry - rows as u64 + 1..entry).all(|entry| ahead.due(entry, 100) == 0));
+        }
+        // Of these few were not in memory.
+        assert_eq!(ahead.due(entry, 100), 32);
+        read_pages(7);
+        assert!((entry + 1..entry + 32).all(|entry| ahead.due(entry, 100) == 0));
+        assert_eq!(ahead.due(entry + 32, 100), 0);
+    }
+
+    #[test]
+    fn no_more_rows_are_read_together_than_entries_are_known_and_one_is_read_by_its_lookup() {
+        let mut ahead = RowsAhead::default();
+        read_pages(1);
+        assert_eq!(ahead.due(0, 3), 3);
+        read_pages(3);
+        assert_eq!([1, 2].map(|entry| ahead.due(entry, 2)), [0; 2]);
+        assert_eq!(ahead.due(3, 1), 0);
+        read_pages(1);
+        assert_eq!(ahead.due(4, 100), 16);
+    }
+
+    #[test]
+    fn rows_are_not_read_together_where_most_entries_are_passed_over() {
+        let mut ahead = RowsAhead::default();
+        for entry in 0..50 {
+            read_pages(1);
+            assert_eq!(ahead.due(3 * entry + 2, 100), 0);
+        }
+    }
+
+    #[test]
+    fn a_count_of_pages_that_begins_anew_tells_of_those_since() {
+        read_pages(100);
+        let mut ahead = RowsAhead::default();
+        work::take_work();
+        assert_eq!(ahead.due(0, 100), 0);
+        read_pages(1);
+        work::take_work();
+        read_pages(1);
+        assert_eq!(ahead.due(1, 100), 4);
+    }
+}

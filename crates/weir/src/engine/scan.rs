@@ -523,14 +523,15 @@ impl RawScan {
         RawBatch { bytes, entries, current }
     }
 
-    /// Entries behind the one that was given last, as far as they have been read with it; of an index to which entries are
-    /// staged perhaps not all.
-    pub(super) fn copied(&self) -> RawBatch<'_> {
-        if self.is_in_stem() {
-            return RawBatch::default();
-        }
-        let Batch { bytes, entries } = self.scan.copied();
-        RawBatch { bytes, entries, current: false }
+    /// Number of entries behind the one that was given last, as far as they have been read with it.
+    #[inline]
+    pub(super) fn copied(&self) -> usize {
+        if self.is_in_stem() { 0 } else { self.scan.copied() }
+    }
+
+    /// Keys and values of the first of them, `number` at most.
+    pub(super) fn first_copied(&self, number: usize) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.scan.first_copied(number).into_iter().map(|row| (row.key, row.value))
     }
 
     /// The entry that was given last.

@@ -61,8 +61,7 @@ impl Ahead {
     /// Reads ahead until the end.
     pub fn run(&self, storage: &Storage) {
         while let Some(pages) = self.next() {
-            storage.make_room_ahead(pages.len());
-            storage.prefetch(&pages);
+            storage.read_together(&pages);
         }
     }
 }
@@ -78,6 +77,12 @@ impl Storage {
             work::note(|work| work.pages_prefetched += pages.len() as u64);
             self.ahead.ask(pages);
         }
+    }
+
+    /// Reads pages side by side that are needed soon, as far as there is room for them.
+    pub fn read_together(&self, pages: &[PageId]) {
+        self.make_room_ahead(pages.len());
+        self.prefetch(pages);
     }
 
     /// Evicts pages for others that are read ahead, as far as that needs no thought: the evictor might

@@ -74,7 +74,9 @@ impl Storage {
     }
 
     pub(super) fn return_frames(&self, frames: &[u32]) {
-        self.pool.free.push(frames);
+        if !frames.is_empty() {
+            self.pool.free.push(frames);
+        }
     }
 
     /// Brings a page into memory. The caller holds no latch. `false` if no such page is stored: the
@@ -125,16 +127,18 @@ impl Storage {
 
     /// Brings pages into memory ahead of their use, as far as free frames go. Holds no latch.
     pub fn prefetch(&self, pages: &[PageId]) {
+        let mut frames = self.pool.free.pop_up_to(pages.len(), self.frame_reserve() / 4);
         let mut claims = Vec::new();
         for &page in pages {
             let slot = self.store.map().slot(page);
-            if self.pool.free.len() <= claims.len() + self.frame_reserve() / 4 {
+            if claims.len() == frames.len() {
                 break;
             }
             if slot.extent().is_some() {
                 claims.extend(self.pool.try_claim(slot, page).map(|claim| (page, claim)));
             }
         }
+        self.return_frames(&frames.split_off(claims.len()));
         let wanted: Vec<PageId> = claims.iter().map(|c| c.0).collect();
         if wanted.is_empty() {
             return;
@@ -146,18 +150,19 @@ impl Storage {
             let (_, claim) = claims.swap_remove(at);
             // What can't be read ahead is left to who needs it, who gets the error.
             let Ok(bytes) = read else { return };
-            let Some(frame) = self.pool.free.pop() else { return };
+            let frame = frames.pop().expect("there is one for each claim");
             // SAFETY: the frame is free and ours alone until it is published.
             let to = unsafe { &mut *self.pool.ptr(frame) };
             to.0.copy_from_slice(bytes);
             if to.check_bounds().is_err() {
-                self.return_frames(&[frame]);
+                frames.push(frame);
                 return;
             }
             self.figures.pages_read_ahead.fetch_add(1, Ordering::Relaxed);
             self.pool.publish(self.store.map().slot(page), &claim, frame, 0);
         });
         work::note_read(wanted.len(), began);
+        self.return_frames(&frames);
         self.ask_for_frames();
     }
 

@@ -52,6 +52,13 @@ impl FreeFrames {
         Some((0..number).map_while(|_| self.take_from(&mut stack)).collect())
     }
 
+    /// Takes up to `number` frames, as many as there are but for `left`.
+    pub fn pop_up_to(&self, number: usize, left: usize) -> Vec<u32> {
+        let mut stack = self.stack.lock();
+        let number = number.min(stack.len().saturating_sub(left));
+        (0..number).map_while(|_| self.take_from(&mut stack)).collect()
+    }
+
     fn take_from(&self, stack: &mut Vec<u32>) -> Option<u32> {
         let frame = stack.pop();
         if let Some(frame) = frame {

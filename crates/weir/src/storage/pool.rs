@@ -15,7 +15,7 @@ use super::latch::{Latch, Seen};
 use crossbeam_epoch as epoch;
 use crossbeam_utils::CachePadded;
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -182,8 +182,9 @@ const LOADING_SHARDS: usize = 64;
 /// Pages that are being read, and who waits for them.
 #[derive(Default)]
 struct Loading {
-    pages: Mutex<HashSet<PageId>>,
-    /// A claim has ended.
+    /// And whether somebody waits for each: few are waited for, and who waits is woken for few others.
+    pages: Mutex<HashMap<PageId, bool>>,
+    /// A claim has ended for which somebody waited.
     ended: Condvar,
 }
 
@@ -232,8 +233,10 @@ pub struct Claim<'a> {
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
         let loading = self.pool.loading(self.page);
-        loading.pages.lock().remove(&self.page);
-        loading.ended.notify_all();
+        let is_waited_for = loading.pages.lock().remove(&self.page);
+        if is_waited_for == Some(true) {
+            loading.ended.notify_all();
+        }
     }
 }
 
@@ -495,12 +498,15 @@ impl Pool {
             if slot.frame.load(Ordering::Acquire) < BEHIND {
                 return None;
             }
-            if pages.insert(page) {
+            let Some(is_waited_for) = pages.get_mut(&page) else {
+                pages.insert(page, false);
                 return Some(Claim { pool: self, page });
-            }
-            match blocked {
-                None => blocked = Some(MutexGuard::unlocked(&mut pages, Blocked::begin)),
-                Some(_) => loading.ended.wait(&mut pages),
+            };
+            if blocked.is_some() {
+                *is_waited_for = true;
+                loading.ended.wait(&mut pages);
+            } else {
+                blocked = Some(MutexGuard::unlocked(&mut pages, Blocked::begin));
             }
         }
     }
@@ -508,16 +514,18 @@ impl Pool {
     /// As [`Pool::claim`], but `None` also if somebody else has a claim, or the page is there for recovery.
     pub fn try_claim(&self, slot: &MapSlot, page: PageId) -> Option<Claim<'_>> {
         let mut pages = self.loading(page).pages.lock();
-        let free = slot.frame.load(Ordering::Acquire) >= NOWHERE_BEHIND && pages.insert(page);
-        // Not `then_some`: a claim that is not given must not be made, its drop would take the mutex.
-        free.then(|| Claim { pool: self, page })
+        if slot.frame.load(Ordering::Acquire) < NOWHERE_BEHIND || pages.contains_key(&page) {
+            return None;
+        }
+        pages.insert(page, false);
+        Some(Claim { pool: self, page })
     }
 
     /// Makes a latched frame of ours the home of a new page, unless somebody has a claim to load it.
     pub fn settle(&self, slot: &MapSlot, page: PageId, frame: u32) -> bool {
         // Held until the frame is known: whoever claims the page later finds that it is resident.
         let pages = self.loading(page).pages.lock();
-        if pages.contains(&page) {
+        if pages.contains_key(&page) {
             return false;
         }
         self.frame(frame).page.store(page.0, Ordering::Relaxed);

@@ -56,7 +56,7 @@ pub(crate) fn note(add: impl FnOnce(&mut Work)) {
 }
 
 /// Notes a read of so many pages that the thread has waited for.
-pub(super) fn note_read(pages: usize, began: Instant) {
+pub(crate) fn note_read(pages: usize, began: Instant) {
     let ns = began.elapsed().as_nanos() as u64;
     note(|work| {
         work.pages_read += pages as u64;

@@ -189,9 +189,30 @@ impl MergedScan {
         }
     }
 
-    /// What the main tree's scan has copied and not given.
-    pub fn copied(&self) -> Batch<'_> {
-        if self.behind.is_some() { Batch::default() } else { self.main.copied() }
+    /// Entries that have been copied and are given next: how many, those that are hidden counted, too.
+    #[inline]
+    pub fn copied(&self) -> usize {
+        if self.behind.is_some() {
+            return 0;
+        }
+        // Before staged entries behind those come others that have yet to be copied, unless the main tree has no more.
+        let staged = self.staged.as_ref().filter(|_| self.main.unread().is_none());
+        self.main.copied().len() + staged.map_or(0, |staged| staged.scan.copied().len())
+    }
+
+    /// The first of them, `number` at most, in the order in which they are given.
+    pub fn first_copied(&self, number: usize) -> Vec<Row<'_>> {
+        let direction = self.main.direction();
+        let mut main = self.main.copied().peekable();
+        let mut staged = self.staged.iter().flat_map(|staged| staged.scan.copied()).peekable();
+        let next = || match (main.peek(), staged.peek()) {
+            (Some(ours), Some(others)) if direction.order(ours.key, others.key).is_gt() => {
+                staged.next()
+            }
+            (Some(_), _) => main.next(),
+            (None, _) => staged.next(),
+        };
+        std::iter::from_fn(next).filter(|row| !row.deleted).take(number).collect()
     }
 
     /// The entry that was given last.

@@ -316,8 +316,8 @@ impl Scan {
     }
 
     /// The entries that have been copied and not given yet.
-    pub fn copied(&self) -> Batch<'_> {
-        Batch { bytes: &self.copies.bytes, entries: &self.copies.entries[self.next..] }
+    pub(super) fn copied(&self) -> impl ExactSizeIterator<Item = Row<'_>> {
+        (self.next..self.copies.entries.len()).map(|at| self.row(at))
     }
 
     /// As [`Scan::take_copied`], of this scan and of `other`, which has copied what lies beside it in the staging tree; in
