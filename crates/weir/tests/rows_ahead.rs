@@ -102,6 +102,57 @@ fn of_the_first_rows_by_an_index_few_others_are_read() {
 }
 
 #[test]
+fn rows_of_many_keys_are_read_together_and_come_in_the_order_of_keys() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = database(&dir);
+    let table = typed(&db);
+    // Some are not there, one is asked for twice.
+    let ids: Vec<u64> = (0..700).map(|n| n * 6607 % (ROWS + 200)).chain([5, 5]).collect();
+    let keys: Vec<_> = ids.iter().map(|id| [Value::U64(*id)]).collect();
+    let before = db.status();
+    let mut txn = db.begin(Isolation::ReadCommitted).unwrap();
+    let rows = txn.get_many(&table, &keys).unwrap();
+    let (alone, ahead) = reads_since(&db, &before);
+    assert!(ahead > 3 * alone, "{ahead} ahead, {alone} alone");
+    assert_eq!(rows.len(), ids.len());
+    for (id, row) in ids.iter().zip(&rows) {
+        let found = row.as_ref().map(|row| (row.get(0), row.get(2)));
+        let body = [*id as u8; 1100];
+        assert_eq!(found, (*id < ROWS).then_some((Value::U64(*id), Value::Bytes(&body))));
+    }
+    let wrong = txn.get_many(&table, &[vec![Value::U64(1)], vec![]]);
+    assert!(wrong.unwrap_err().to_string().contains("primary key"));
+    // Those that are deleted are, too.
+    let before = db.status();
+    let gone: Vec<_> = (0..700).map(|n| [Value::U64(n * 85 + 40)]).collect();
+    assert_eq!(txn.delete_many(&table, &gone).unwrap(), 700);
+    let (alone, ahead) = reads_since(&db, &before);
+    assert!(ahead > 3 * alone, "{ahead} ahead, {alone} alone");
+    assert!(txn.get_many(&table, &gone).unwrap().iter().all(Option::is_none));
+}
+
+#[test]
+fn a_long_value_is_read_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = database(&dir);
+    let table = db.create_table("t", Schema::raw(vec![], vec![]).unwrap()).unwrap();
+    let value = |n: u8| [n].repeat(1_000_000 + usize::from(n));
+    for n in 0..64 {
+        retried(&db, Isolation::default(), |txn| txn.insert_raw(&table, &[n], &value(n), &[]));
+    }
+    db.purge_all().unwrap();
+    db.checkpoint().unwrap();
+    let before = db.status();
+    let (mut txn, mut row) = (db.begin(Isolation::RepeatableRead).unwrap(), Vec::new());
+    for n in 0..64 {
+        assert!(txn.get_raw(&table, &[n], Lock::None, &mut row).unwrap());
+        assert!(row == value(n), "{n}");
+    }
+    let (alone, ahead) = reads_since(&db, &before);
+    assert!(ahead > 30 * 60 && ahead > 10 * alone, "{ahead} ahead, {alone} alone");
+}
+
+#[test]
 fn raw_rows_are_read_together_for_who_asks() {
     let dir = tempfile::tempdir().unwrap();
     let db = database(&dir);

@@ -3,11 +3,10 @@
 use super::catalog::TableDef;
 use super::error::{Error, Result, inconsistent};
 use super::lock::{Lock, Wait};
-use super::rows_ahead::RowsAhead;
+use super::rows_ahead::{RowsAhead, read_leaves};
 use super::scan::{RawEntry, RawScan, Reads, tree_of};
 use super::table::Table;
 use super::transaction::Transaction;
-use crate::key::long::short_form;
 use crate::key::{KeyRange, after_prefix, encode_key};
 use crate::row::{RowError, RowRef, primary_key_of_entry};
 use crate::schema::{KeyOf, Schema};
@@ -356,11 +355,12 @@ impl<'t> Cursor<'t> {
             let mut key = Vec::new();
             // One that makes no sense is told when the scan comes to it.
             primary_key_of_entry(def.schema(), n, entry, value, &mut key).ok()?;
-            Some(short_form(&key).into_owned())
+            Some(key)
         };
-        let mut keys = vec![short_form(&self.key).into_owned()];
+        let mut keys = vec![self.key.clone()];
         keys.extend(self.scan.first_copied(rows - 1).filter_map(key_of));
-        self.transaction.read_ahead(def.primary, keys.iter().map(Vec::as_slice));
+        let storage = &self.transaction.shared().storage;
+        read_leaves(storage, def.primary, keys.iter().map(Vec::as_slice));
     }
 
     /// As [`Cursor::find_row`]; where a row had to be waited for, or has another entry now, the scan looks for that

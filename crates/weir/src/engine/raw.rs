@@ -4,12 +4,13 @@ use super::catalog::{Rows, TableDef};
 use super::error::{Error, Result};
 use super::lock::Lock;
 use super::read::{lacks_rest, without_rest};
+use super::rows_ahead::read_leaves;
 use super::scan::{RawRange, RawScan, tree_of};
 use super::table::Table;
 use super::transaction::Transaction;
 use super::write::{Entry, Writer};
 use crate::key::KEY_BYTES_MAX;
-use crate::key::long::{is_short_form, short_form, split_rest, whole_key};
+use crate::key::long::{is_short_form, split_rest, whole_key};
 use crate::row::RowError;
 use crate::schema::{KeyOf, Layout, RawSchema};
 use crate::tree::Tree;
@@ -383,8 +384,7 @@ impl Transaction {
         if let KeyOf::Index(n) = of {
             check_index(table, &def, n)?;
         }
-        let stored: Vec<_> = keys.map(short_form).collect();
-        self.read_ahead(tree_of(&def, of), stored.iter().map(|key| &key[..]));
+        read_leaves(&self.shared().storage, tree_of(&def, of), keys);
         Ok(())
     }
 

@@ -15,7 +15,6 @@ use crate::tree::Tree;
 use crate::txn::{Direction, HeldSnapshot, Range, View};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use weir_page::PageId;
 
 static SERIAL: AtomicU64 = AtomicU64::new(1);
 
@@ -135,14 +134,6 @@ impl Transaction {
                 self.get_stored_in(view, rows.tree, key, out)
             }
         }
-    }
-
-    /// Reads the leaves of rows that aren't in memory, side by side. `keys`: those that are stored.
-    #[cold]
-    pub(super) fn read_ahead<'k>(&self, tree: Tree, keys: impl Iterator<Item = &'k [u8]>) {
-        let storage = &self.shared().storage;
-        let missing: Vec<PageId> = keys.filter_map(|key| tree.missing_page(storage, key)).collect();
-        storage.read_together(&missing);
     }
 
     /// Reads what a view sees of a row.

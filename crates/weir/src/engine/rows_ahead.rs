@@ -4,7 +4,9 @@
 //! behind it are read side by side: few at first, since the caller may want no more, and twice as many each time as
 //! long as they are not in memory.
 
-use crate::storage::work;
+use crate::key::long::short_form;
+use crate::storage::{Storage, work};
+use crate::tree::Tree;
 
 /// Rows that are read together at first.
 const FIRST: usize = 4;
@@ -45,6 +47,15 @@ impl RowsAhead {
         if entry < self.covered { 0 } else { self.next(entry, known) }
     }
 
+    /// Before the `n`th of these keys is looked up: reads its row and those of others behind it together, if they are due.
+    #[inline]
+    pub(super) fn come_to(&mut self, s: &Storage, rows: Tree, keys: &[Vec<u8>], n: usize) {
+        let due = self.due(n as u64, keys.len() - n);
+        if due > 0 {
+            read_leaves(s, rows, keys[n..][..due].iter().map(Vec::as_slice));
+        }
+    }
+
     fn next(&mut self, entry: u64, known: usize) -> usize {
         let read = work::pages_read();
         // The thread's count may have begun anew.
@@ -62,6 +73,12 @@ impl RowsAhead {
         self.covered = entry + self.rows as u64;
         if self.rows > 1 { self.rows } else { 0 }
     }
+}
+
+/// Reads the leaves of a tree that these keys lead to and that aren't in memory, side by side.
+#[cold]
+pub(super) fn read_leaves<'k>(s: &Storage, tree: Tree, keys: impl Iterator<Item = &'k [u8]>) {
+    s.read_together(keys.filter_map(|key| tree.missing_page(s, &short_form(key))).collect());
 }
 
 #[cfg(test)]

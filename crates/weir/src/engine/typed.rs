@@ -4,6 +4,7 @@ use super::catalog::TableDef;
 use super::cursor::{Bounds, Cursor, IndexRef};
 use super::error::{Error, Result};
 use super::lock::{Lock, Wait};
+use super::rows_ahead::RowsAhead;
 use super::table::Table;
 use super::transaction::Transaction;
 use super::write::Entry;
@@ -359,8 +360,9 @@ impl Transaction {
         }
         self.statement(|t| {
             let (mut writer, _) = t.writer(table, &def)?;
-            let mut deleted = Vec::new();
-            for key in &keys {
+            let (mut ahead, mut deleted) = (RowsAhead::default(), Vec::new());
+            for (n, key) in keys.iter().enumerate() {
+                ahead.come_to(writer.storage, def.primary, &keys, n);
                 match writer.put_row(key, Op::Delete)? {
                     Outcome::Done(Some(old)) => deleted.push(entries_of_stored(&def, key, &old)?),
                     Outcome::Absent => {}
@@ -458,6 +460,48 @@ impl Transaction {
         self.put_buffers(key, value);
         found?;
         Ok(row?)
+    }
+
+    /// The rows with these primary keys, as [`Transaction::get`] gives them one by one, each in its key's place; all as
+    /// of one moment. What is not in memory is read from the device many at a time.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # use weir::{Database, Isolation, Options, Schema, Type, Value};
+    /// # let db = Database::open(dir.path(), Options::default().memory_bytes(8 << 20))?;
+    /// # let schema = Schema::builder().column("id", Type::U64).column("name", Type::Text);
+    /// # let people = db.create_table("people", schema.primary_key(&["id"]).build()?)?;
+    /// let mut txn = db.begin(Isolation::RepeatableRead)?;
+    /// txn.insert(&people, &[Value::U64(1), Value::Text("Ada")])?;
+    /// let found = txn.get_many(&people, &[[Value::U64(2)], [Value::U64(1)]])?;
+    /// assert!(found[0].is_none());
+    /// assert_eq!(found[1].as_ref().expect("she is there").get(1), Value::Text("Ada"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
+    pub fn get_many<'v>(
+        &mut self,
+        table: &Table,
+        primary_keys: &[impl AsRef<[Value<'v>]>],
+    ) -> Result<Vec<Option<Row>>> {
+        let def = self.enter_typed(table)?;
+        let mut keys = Vec::with_capacity(primary_keys.len());
+        for key in primary_keys {
+            self.encode_whole_key(&def, key.as_ref())?;
+            keys.push(self.encoded().key.clone());
+        }
+        self.drop_statement_snapshot()?;
+        let mut ahead = RowsAhead::default();
+        let (mut value, mut found) = (Vec::new(), Vec::with_capacity(keys.len()));
+        for (n, key) in keys.iter().enumerate() {
+            ahead.come_to(&self.shared().storage, def.primary, &keys, n);
+            let is_there = self.read_row(def.rows(), key, Lock::None, &mut value)?;
+            let row = is_there.then(|| RowRef::primary(def.schema(), key, &value).to_row());
+            found.push(row.transpose()?);
+        }
+        Ok(found)
     }
 
     /// The row that has these values in a unique index, as the transaction's isolation sees it. `None` where one of them is NULL:

@@ -61,7 +61,7 @@ impl Ahead {
     /// Reads ahead until the end.
     pub fn run(&self, storage: &Storage) {
         while let Some(pages) = self.next() {
-            storage.read_together(&pages);
+            storage.read_together(pages);
         }
     }
 }
@@ -72,7 +72,7 @@ impl Storage {
         if self.inline {
             return;
         }
-        pages.retain(|page| self.pool.find(&self.store, *page).is_err());
+        pages.retain(|page| !self.is_resident(*page));
         if !pages.is_empty() {
             work::note(|work| work.pages_prefetched += pages.len() as u64);
             self.ahead.ask(pages);
@@ -80,9 +80,17 @@ impl Storage {
     }
 
     /// Reads pages side by side that are needed soon, as far as there is room for them.
-    pub fn read_together(&self, pages: &[PageId]) {
-        self.make_room_ahead(pages.len());
-        self.prefetch(pages);
+    pub fn read_together(&self, mut pages: Vec<PageId>) {
+        pages.retain(|page| !self.is_resident(*page));
+        if !pages.is_empty() {
+            self.make_room_ahead(pages.len());
+            self.prefetch(&pages);
+        }
+    }
+
+    /// Whether a page is in memory, for all.
+    pub fn is_resident(&self, page: PageId) -> bool {
+        self.pool.find(&self.store, page).is_ok()
     }
 
     /// Evicts pages for others that are read ahead, as far as that needs no thought: the evictor might

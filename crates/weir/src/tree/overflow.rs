@@ -68,6 +68,37 @@ fn check(page: &Page, id: PageId) -> Result<(), Fault> {
     Err(Fault::page(id, format!("is a {:?} page where an overflow page is expected", page.kind())))
 }
 
+/// Most pages of a chain that are read together, and least.
+const MOST: u32 = 32;
+const LEAST: u32 = 4;
+
+/// Pages made one after the other mostly have numbers that follow on each other: which of a chain have been read
+/// together, going by that.
+struct Together {
+    /// The page that the chain came to last.
+    last: u32,
+    /// All up to this one have been read with it.
+    end: u32,
+    /// Number of pages that were read together last.
+    pages: u32,
+}
+
+impl Together {
+    /// The chain comes to `at`; it has `left` pages from there on, if it holds what its reference says.
+    fn come_to(&mut self, s: &Storage, at: PageId, left: u64) {
+        let follows = at.0 == self.last.wrapping_add(1);
+        self.last = at.0;
+        if follows && at.0 < self.end {
+            return;
+        }
+        self.pages = if follows { (2 * self.pages).clamp(LEAST, MOST) } else { 0 };
+        self.end = at.0.saturating_add(self.pages.min(left.min(MOST.into()) as u32));
+        if self.end > at.0 + 1 && !s.is_resident(at) {
+            s.read_together((at.0..self.end).map(PageId).collect());
+        }
+    }
+}
+
 /// Reads a chain.
 ///
 /// # Errors
@@ -75,6 +106,7 @@ fn check(page: &Page, id: PageId) -> Result<(), Fault> {
 pub fn read(s: &Storage, reference: Reference) -> Result<Vec<u8>, Fault> {
     let mut out = Vec::new();
     let (mut at, mut mark) = (reference.first, PageId::NONE);
+    let mut together = Together { last: at.0.wrapping_sub(1), end: 0, pages: 0 };
     for nth in 0..reference.pages() {
         // A damaged chain may lead back to where it has been, which is told by Brent's algorithm, and a damaged reference
         // lets it go on for ever: one page is remembered, for twice as many steps each time.
@@ -84,6 +116,7 @@ pub fn read(s: &Storage, reference: Reference) -> Result<Vec<u8>, Fault> {
         if nth.is_power_of_two() {
             mark = at;
         }
+        together.come_to(s, at, reference.pages() - nth);
         at = retry(s, || {
             let page = s.read(at, true)?;
             check(&page, at)?;
