@@ -1,11 +1,12 @@
-//! Rows of an index's entries, read together before they are looked up one by one.
+//! Rows read together before they are looked up one by one: those of an index's entries, or of many keys.
 //!
 //! Neighbours in an index may lie anywhere in the table. Where a row had to be read from the device, those of the entries
 //! behind it are read side by side: few at first, since the caller may want no more, and twice as many each time as
 //! long as they are not in memory.
 
 use crate::key::long::short_form;
-use crate::storage::{Storage, work};
+use crate::storage::Storage;
+use crate::storage::work::{self, Reads};
 use crate::tree::Tree;
 
 /// Rows that are read together at first.
@@ -23,17 +24,17 @@ pub struct RowsAhead {
     covered: u64,
     /// Rows that were looked up.
     looked_up: u64,
-    /// So many are to be read together next, a half of that were last.
+    /// So many were to be read together last.
     together: usize,
     /// So many were, or one was looked up.
     rows: usize,
-    /// Pages that the thread had read by then.
-    read: u64,
+    /// What the thread had read by then.
+    reads: Reads,
 }
 
 impl Default for RowsAhead {
     fn default() -> Self {
-        RowsAhead { covered: 0, looked_up: 0, together: 0, rows: 1, read: work::pages_read() }
+        RowsAhead { covered: 0, looked_up: 0, together: 0, rows: 1, reads: work::reads() }
     }
 }
 
@@ -57,10 +58,11 @@ impl RowsAhead {
     }
 
     fn next(&mut self, entry: u64, known: usize) -> usize {
-        let read = work::pages_read();
-        // The thread's count may have begun anew.
-        let missed = read.checked_sub(self.read).unwrap_or(read);
-        self.read = read;
+        let before = std::mem::replace(&mut self.reads, work::reads());
+        let missed = match self.rows {
+            1 => self.reads.alone - before.alone,
+            _ => self.reads.together - before.together,
+        };
         let is_worth = WORTH * missed >= self.rows as u64;
         // Of entries most of which are passed over, rows would be read that nobody wants.
         let are_wanted = 2 * self.looked_up > entry;
@@ -86,8 +88,12 @@ mod tests {
     use super::*;
     use std::time::Instant;
 
-    fn read_pages(pages: usize) {
-        work::note_read(pages, Instant::now());
+    fn read_alone() {
+        work::note_read(Instant::now());
+    }
+
+    fn read_together(pages: usize) {
+        work::note_read_together(pages, Instant::now());
     }
 
     #[test]
@@ -96,17 +102,17 @@ mod tests {
         // In memory.
         assert_eq!([0, 1, 2].map(|entry| ahead.due(entry, 100)), [0; 3]);
         let mut entry = 3;
-        read_pages(1);
+        read_alone();
         for rows in [4, 8, 16, 32, 32] {
             assert_eq!(ahead.due(entry, 100), rows);
-            read_pages(rows);
+            read_together(rows);
             entry += rows as u64;
             // What has been read together is looked up.
             assert!((entry - rows as u64 + 1..entry).all(|entry| ahead.due(entry, 100) == 0));
         }
         // Of these few were not in memory.
         assert_eq!(ahead.due(entry, 100), 32);
-        read_pages(7);
+        read_together(7);
         assert!((entry + 1..entry + 32).all(|entry| ahead.due(entry, 100) == 0));
         assert_eq!(ahead.due(entry + 32, 100), 0);
     }
@@ -114,12 +120,12 @@ mod tests {
     #[test]
     fn no_more_rows_are_read_together_than_entries_are_known_and_one_is_read_by_its_lookup() {
         let mut ahead = RowsAhead::default();
-        read_pages(1);
+        read_alone();
         assert_eq!(ahead.due(0, 3), 3);
-        read_pages(3);
+        read_together(3);
         assert_eq!([1, 2].map(|entry| ahead.due(entry, 2)), [0; 2]);
         assert_eq!(ahead.due(3, 1), 0);
-        read_pages(1);
+        read_alone();
         assert_eq!(ahead.due(4, 100), 16);
     }
 
@@ -127,20 +133,28 @@ mod tests {
     fn rows_are_not_read_together_where_most_entries_are_passed_over() {
         let mut ahead = RowsAhead::default();
         for entry in 0..50 {
-            read_pages(1);
+            read_alone();
             assert_eq!(ahead.due(3 * entry + 2, 100), 0);
         }
     }
 
+    /// What a statement cost is asked and forgotten between its rows, where the server tells it.
     #[test]
-    fn a_count_of_pages_that_begins_anew_tells_of_those_since() {
-        read_pages(100);
+    fn what_was_read_counts_though_somebody_has_asked_what_the_thread_did() {
         let mut ahead = RowsAhead::default();
-        work::take_work();
         assert_eq!(ahead.due(0, 100), 0);
-        read_pages(1);
+        read_alone();
         work::take_work();
-        read_pages(1);
         assert_eq!(ahead.due(1, 100), 4);
+    }
+
+    #[test]
+    fn rows_that_are_in_memory_are_not_read_together_though_other_pages_are_read() {
+        let mut ahead = RowsAhead::default();
+        read_alone();
+        assert_eq!(ahead.due(0, 100), 4);
+        (0..4).for_each(|_| read_alone());
+        assert!((1..4).all(|entry| ahead.due(entry, 100) == 0));
+        assert_eq!(ahead.due(4, 100), 0);
     }
 }

@@ -529,9 +529,10 @@ impl RawScan {
         if self.is_in_stem() { 0 } else { self.scan.copied() }
     }
 
-    /// Keys and values of the first of them, `number` at most.
+    /// Keys and values of the first of them, `number` at most, without long keys.
     pub(super) fn first_copied(&self, number: usize) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.scan.first_copied(number).into_iter().map(|row| (row.key, row.value))
+        let rows = self.scan.first_copied(number).into_iter();
+        rows.filter(|row| !is_short_form(row.key)).map(|row| (row.key, row.value))
     }
 
     /// The entry that was given last.

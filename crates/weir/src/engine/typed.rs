@@ -355,7 +355,11 @@ impl Transaction {
             keys.push(self.encoded().key.clone());
         }
         keys.sort_unstable();
-        for key in &keys {
+        let mut ahead = RowsAhead::default();
+        for (n, key) in keys.iter().enumerate() {
+            if self.locks_ranges {
+                ahead.come_to(&self.shared().storage, def.primary, &keys, n);
+            }
             self.lock_for_write(def.primary, key)?;
         }
         self.statement(|t| {
@@ -462,8 +466,8 @@ impl Transaction {
         Ok(row?)
     }
 
-    /// The rows with these primary keys, as [`Transaction::get`] gives them one by one, each in its key's place; all as
-    /// of one moment. What is not in memory is read from the device many at a time.
+    /// The rows with these primary keys, as [`Transaction::get`] gives them one by one, each in its key's place; at
+    /// [`Isolation::ReadCommitted`](super::Isolation) all as of one moment. What is not in memory is read from the device many at a time.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -480,7 +484,7 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// As [`Transaction::get`].
+    /// As [`Transaction::get`]; at [`Isolation::Serializable`](super::Isolation), which locks the rows in the order of `primary_keys`, lock errors.
     pub fn get_many<'v>(
         &mut self,
         table: &Table,

@@ -61,7 +61,8 @@ impl Ahead {
     /// Reads ahead until the end.
     pub fn run(&self, storage: &Storage) {
         while let Some(pages) = self.next() {
-            storage.read_together(pages);
+            storage.make_room_ahead(pages.len());
+            storage.prefetch(&pages);
         }
     }
 }
@@ -79,12 +80,15 @@ impl Storage {
         }
     }
 
-    /// Reads pages side by side that are needed soon, as far as there is room for them.
+    /// Reads those of the pages side by side that are not in memory, for who comes to them now; as far as there are frames for
+    /// them, or clean pages to be evicted.
     pub fn read_together(&self, mut pages: Vec<PageId>) {
         pages.retain(|page| !self.is_resident(*page));
+        pages.sort_unstable();
+        pages.dedup();
         if !pages.is_empty() {
-            self.make_room_ahead(pages.len());
-            self.prefetch(&pages);
+            self.evict_clean_for(pages.len() + self.frame_reserve() / 4);
+            self.read_ahead_of_use(&pages, 1);
         }
     }
 

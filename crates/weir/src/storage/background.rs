@@ -1,7 +1,6 @@
 //! The threads that run the storage layer's steps.
 
 use super::ahead;
-use super::evict::Margin;
 use super::free::Supply;
 use super::gate::Rates;
 use super::regulator::{Regulator, TURN};
@@ -149,7 +148,7 @@ fn evictor(storage: &Storage, shared: &Shared) {
     /// Frames that are taken for the first time are best supplied before.
     const SUPPLY: Duration = Duration::from_millis(100);
     const REST: Duration = Duration::from_millis(250);
-    let (mut supply, mut margin, mut in_use) = (Supply::default(), Margin::default(), false);
+    let (mut supply, mut in_use) = (Supply::default(), false);
     while running(storage, shared) {
         let rest = match in_use {
             _ if storage.pool.free.expected() > 0 => ARRIVAL,
@@ -158,8 +157,11 @@ fn evictor(storage: &Storage, shared: &Shared) {
         };
         let woken = storage.evictor.wait(rest);
         // Many who wait at once take as many frames as the reserve has, and more.
-        let (reserve, waiting) = (storage.frame_reserve(), storage.pool.free.waiting());
-        let wanted = reserve + waiting + margin.next(waiting > 0, reserve, storage.pool.frames());
+        let waiting = storage.pool.free.waiting();
+        // On a full device pages would be evicted that can be read without new frames.
+        let counted = if storage.is_full() { 0 } else { waiting };
+        storage.margin.turn(counted, storage.frame_reserve(), storage.pool.frames());
+        let wanted = storage.free_target() + waiting;
         if storage.pool.free.len() < wanted {
             let evicted = storage.evict_step(wanted);
             survive(storage, storage.note_vain(&storage.vain.evictions, evicted).map(drop));

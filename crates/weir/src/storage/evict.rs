@@ -7,25 +7,34 @@
 use super::pool::{DIRTY, HITS_KEPT, WRITING};
 use super::write::Reason;
 use super::{Fault, Storage};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use weir_page::PageId;
 
 /// How many frames more than the reserve are kept free: more and more while somebody waits. Frames that are given
 /// up come free later, and of many who wait most take theirs before the evictor's turn has come again.
 #[derive(Debug, Default)]
 pub struct Margin {
-    frames: usize,
+    /// Changed by the evictor alone.
+    frames: AtomicUsize,
 }
 
 impl Margin {
-    /// The frames now, with so many in the reserve and in all.
-    pub fn next(&mut self, is_waited_for: bool, reserve: usize, frames: usize) -> usize {
-        self.frames = if is_waited_for {
-            (2 * self.frames).max(reserve / 4).min(frames / 8)
-        } else {
-            self.frames - self.frames.div_ceil(8)
+    /// For each of those who wait.
+    const EACH: usize = 8;
+
+    /// A turn of the evictor, with so many who wait, and so many frames in the reserve and in all.
+    pub fn turn(&self, waiting: usize, reserve: usize, frames: usize) {
+        let now = self.frames();
+        let most = (Self::EACH * waiting).min(frames / 8);
+        let next = match waiting {
+            0 => now - now.div_ceil(8),
+            _ => now.max((2 * now).max(reserve / 4).min(most)),
         };
-        self.frames
+        self.frames.store(next, Ordering::Relaxed);
+    }
+
+    fn frames(&self) -> usize {
+        self.frames.load(Ordering::Relaxed)
     }
 }
 
@@ -43,7 +52,22 @@ impl Storage {
     /// Whether pages have to be evicted for others to come in.
     #[inline]
     pub fn is_short_of_frames(&self) -> bool {
-        self.pool.free.len() < 2 * self.frame_reserve()
+        self.pool.free.len() < self.frame_reserve() + self.free_target()
+    }
+
+    /// Number of frames that the evictor keeps free now, without those that somebody waits for.
+    pub fn free_target(&self) -> usize {
+        self.frame_reserve() + self.margin.frames()
+    }
+
+    /// Evicts clean pages until so many frames are free, as far as that needs no search, and has the evictor do the rest.
+    pub fn evict_clean_for(&self, wanted: usize) {
+        let missing = wanted.saturating_sub(self.pool.free.len() + self.pool.free.expected());
+        if missing > 0 {
+            self.sweep(missing, 4 * missing);
+            self.pool.reclaim();
+            self.evictor.raise();
+        }
     }
 
     /// Frees frames until `wanted` are free or there is nothing to evict. Returns whether it got there.
@@ -94,10 +118,12 @@ impl Storage {
     /// One turn of the hand at most: drops up to `wanted` clean pages, and says how many; collects cold
     /// dirty ones, up to `cold_limit`.
     fn sweep(&self, wanted: usize, cold_limit: usize) -> (usize, Vec<u32>) {
+        /// They are given up so many at a time: others wait for the first of them.
+        const TOGETHER: usize = 256;
         let frames = self.pool.frames.len();
-        let (mut clean, mut cold) = (Vec::new(), Vec::new());
+        let (mut clean, mut cold, mut dropped) = (Vec::new(), Vec::new(), 0);
         for _ in 0..frames {
-            if clean.len() >= wanted || cold.len() >= cold_limit {
+            if dropped >= wanted || cold.len() >= cold_limit {
                 break;
             }
             let at = self.pool.hand.fetch_add(1, Ordering::Relaxed) % frames;
@@ -112,11 +138,14 @@ impl Storage {
             if state & (DIRTY | WRITING) == DIRTY {
                 cold.push(at as u32);
             } else if state == 0 && self.drop_clean(at as u32) {
+                dropped += 1;
                 clean.push(at as u32);
+                if clean.len() == TOGETHER {
+                    self.pool.retire(std::mem::take(&mut clean));
+                }
             }
         }
-        let dropped = clean.len();
-        if dropped > 0 {
+        if !clean.is_empty() {
             self.pool.retire(clean);
         }
         self.figures.evicted.fetch_add(dropped as u64, Ordering::Relaxed);
@@ -192,15 +221,17 @@ mod tests {
     }
 
     #[test]
-    fn the_margin_grows_while_somebody_waits_to_an_eighth_of_the_frames_and_goes_later() {
-        let mut margin = Margin::default();
-        let mut next = |is_waited_for| margin.next(is_waited_for, 100, 3200);
-        assert_eq!(next(false), 0);
-        assert_eq!([(); 6].map(|()| next(true)), [25, 50, 100, 200, 400, 400]);
-        assert_eq!([(); 2].map(|()| next(false)), [350, 306]);
-        (0..50).for_each(|_| _ = next(false));
-        assert_eq!(next(false), 0);
-        assert_eq!(Margin::default().next(true, 8, 8), 1);
+    fn the_margin_grows_while_somebody_waits_by_how_many_they_are_and_goes_later() {
+        let margin = Margin::default();
+        let next = |waiting| {
+            margin.turn(waiting, 100, 3200);
+            margin.frames()
+        };
+        assert_eq!(next(0), 0);
+        assert_eq!([(); 6].map(|()| next(200)), [25, 50, 100, 200, 400, 400]);
+        assert_eq!([0, 0, 1, 200].map(next), [350, 306, 306, 400]);
+        (0..50).for_each(|_| _ = next(0));
+        assert_eq!([0, 3, 3].map(next), [0, 24, 24]);
     }
 
     /// A thread that has lost its processor keeps them for long.

@@ -108,7 +108,7 @@ impl Storage {
             let _blocked = Blocked::begin();
             let began = Instant::now();
             let read = self.store.read_page(page, &mut to.0);
-            work::note_read(1, began);
+            work::note_read(began);
             read
         };
         let read = read.map_err(Fault::from);
@@ -127,6 +127,17 @@ impl Storage {
 
     /// Brings pages into memory ahead of their use, as far as free frames go. Holds no latch.
     pub fn prefetch(&self, pages: &[PageId]) {
+        self.read_ahead_of_use(pages, 0);
+    }
+
+    /// As [`Storage::prefetch`]; `hits`: uses that count for replacement, those to come among them.
+    pub(super) fn read_ahead_of_use(&self, pages: &[PageId], hits: u32) {
+        /// So many at once are read as fast as more, and keep no more frames from others meanwhile.
+        const AT_ONCE: usize = 256;
+        pages.chunks(AT_ONCE).for_each(|pages| self.read_side_by_side(pages, hits));
+    }
+
+    fn read_side_by_side(&self, pages: &[PageId], hits: u32) {
         let mut frames = self.pool.free.pop_up_to(pages.len(), self.frame_reserve() / 4);
         let mut claims = Vec::new();
         for &page in pages {
@@ -159,9 +170,9 @@ impl Storage {
                 return;
             }
             self.figures.pages_read_ahead.fetch_add(1, Ordering::Relaxed);
-            self.pool.publish(self.store.map().slot(page), &claim, frame, 0);
+            self.pool.publish(self.store.map().slot(page), &claim, frame, hits);
         });
-        work::note_read(wanted.len(), began);
+        work::note_read_together(wanted.len(), began);
         self.return_frames(&frames);
         self.ask_for_frames();
     }

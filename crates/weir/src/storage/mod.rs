@@ -181,6 +181,7 @@ pub struct Storage {
     pub sleepers: Sleepers,
     flusher: Arc<Signal>,
     evictor: Arc<Signal>,
+    margin: evict::Margin,
     /// Dirty pages have been written.
     clean: Signal,
     checkpointer: Signal,
@@ -301,6 +302,7 @@ impl Storage {
             recovery_figures: RecoveryFigures::default(),
             flusher: sleepers.signal(),
             evictor: sleepers.signal(),
+            margin: evict::Margin::default(),
             sleepers,
             clean: Signal::default(),
             checkpointer: Signal::default(),

@@ -164,7 +164,7 @@ impl Regulator {
             dirtied: dirtied - std::mem::replace(&mut self.dirtied, dirtied),
             frames: storage.pool.frames() as u64,
             free_frames: storage.pool.free_frames() as u64,
-            free_target: storage.frame_reserve() as u64,
+            free_target: storage.free_target() as u64,
             frames_taken: taken - std::mem::replace(&mut self.frames_taken, taken),
             written_for_frames: for_frames
                 - std::mem::replace(&mut self.written_for_frames, for_frames),

@@ -22,6 +22,7 @@ pub struct Work {
 
 thread_local! {
     static WORK: Cell<Work> = const { Cell::new(Work::NONE) };
+    static READS: Cell<Reads> = const { Cell::new(Reads { alone: 0, together: 0 }) };
 }
 
 impl Work {
@@ -40,9 +41,18 @@ pub fn take_work() -> Work {
     WORK.take()
 }
 
-/// Pages that the thread has read from the device while it waited, since it called [`take_work`].
-pub(crate) fn pages_read() -> u64 {
-    WORK.get().pages_read
+/// Pages that a thread has read from the device, ever.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Reads {
+    /// When it came to them.
+    pub alone: u64,
+    /// Together with others that it would come to.
+    pub together: u64,
+}
+
+/// What the calling thread has read.
+pub(crate) fn reads() -> Reads {
+    READS.get()
 }
 
 /// Notes what the thread has done.
@@ -55,11 +65,25 @@ pub(crate) fn note(add: impl FnOnce(&mut Work)) {
     });
 }
 
-/// Notes a read of so many pages that the thread has waited for.
-pub(crate) fn note_read(pages: usize, began: Instant) {
+/// Notes a read of a page that the thread has waited for.
+pub(crate) fn note_read(began: Instant) {
+    READS.with(|reads| reads.set(Reads { alone: reads.get().alone + 1, ..reads.get() }));
+    note_reads(1, began);
+}
+
+/// Notes a read of so many pages together that the thread has waited for.
+pub(crate) fn note_read_together(pages: usize, began: Instant) {
+    let so_many = pages as u64;
+    READS.with(|reads| {
+        reads.set(Reads { together: reads.get().together + so_many, ..reads.get() });
+    });
+    note_reads(so_many, began);
+}
+
+fn note_reads(pages: u64, began: Instant) {
     let ns = began.elapsed().as_nanos() as u64;
     note(|work| {
-        work.pages_read += pages as u64;
+        work.pages_read += pages;
         work.pages_read_ns += ns;
     });
 }

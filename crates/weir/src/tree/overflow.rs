@@ -72,12 +72,12 @@ fn check(page: &Page, id: PageId) -> Result<(), Fault> {
 const MOST: u32 = 32;
 const LEAST: u32 = 4;
 
-/// Pages made one after the other mostly have numbers that follow on each other: which of a chain have been read
-/// together, going by that.
+/// Pages made one after the other mostly have numbers that follow on each other. Going by that, pages of a chain are read
+/// together.
 struct Together {
     /// The page that the chain came to last.
     last: u32,
-    /// All up to this one have been read with it.
+    /// Those before this one have been asked for.
     end: u32,
     /// Number of pages that were read together last.
     pages: u32,
@@ -88,12 +88,14 @@ impl Together {
     fn come_to(&mut self, s: &Storage, at: PageId, left: u64) {
         let follows = at.0 == self.last.wrapping_add(1);
         self.last = at.0;
-        if follows && at.0 < self.end {
+        if follows && at.0 < self.end || s.is_resident(at) {
             return;
         }
         self.pages = if follows { (2 * self.pages).clamp(LEAST, MOST) } else { 0 };
-        self.end = at.0.saturating_add(self.pages.min(left.min(MOST.into()) as u32));
-        if self.end > at.0 + 1 && !s.is_resident(at) {
+        let pages = self.pages.min(left.min(MOST.into()) as u32);
+        self.end = at.0.saturating_add(pages);
+        // One alone is read as fast by who needs it.
+        if pages > 1 {
             s.read_together((at.0..self.end).map(PageId).collect());
         }
     }
@@ -236,6 +238,21 @@ mod tests {
         let page = ring(s, 1);
         let error = read(s, Reference { first: page, len: 3 * CAPACITY as u64 }).unwrap_err();
         assert!(error.to_string().ends_with("chain holds 8 bytes, not 48960"), "{error}");
+    }
+
+    #[test]
+    fn a_chain_that_leads_to_a_page_of_a_wild_number_is_damaged() {
+        for next in [u32::MAX, u32::MAX - 1, 1 << 20] {
+            let txns = transactions(64);
+            let s = &*txns.storage;
+            let mut mtr = s.mtr(Need::log(1024).and_pages(1)).unwrap();
+            let first = mtr.create();
+            mtr.log(&Redo::OverflowInit { page: first, data: b"four" });
+            mtr.log(&Redo::OverflowLink { page: first, next: PageId(next) });
+            mtr.commit();
+            let error = read(s, Reference { first, len: 9 * CAPACITY as u64 }).unwrap_err();
+            assert!(error.damaged_page().is_some(), "{error}");
+        }
     }
 
     /// It was read until the memory was full.
