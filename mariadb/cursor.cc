@@ -7,6 +7,10 @@ WeirResult Cursor::open(WeirTransaction *with, const WeirTable *table, uint32_t 
 {
   close();
   backward= back;
+  if (ahead)
+    weir_ahead_begin(ahead, entries);
+  else
+    entries= 0;
   return weir_scan_open(with, table, index, low, high, back, how, &scan);
 }
 
@@ -16,7 +20,6 @@ void Cursor::close()
   scan= nullptr;
   drop_rest();
   at_entry= at_end= is_placed= false;
-  entries= 0;
 }
 
 void Cursor::pause(bool of_index)

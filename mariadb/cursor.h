@@ -13,7 +13,11 @@ class Cursor
 {
 public:
   Cursor()= default;
-  ~Cursor() { weir_scan_close(scan); }
+  ~Cursor()
+  {
+    weir_scan_close(scan);
+    forget_ahead();
+  }
   Cursor(const Cursor &)= delete;
   Cursor &operator=(const Cursor &)= delete;
 
@@ -53,9 +57,17 @@ public:
   const WeirScanned &entry() const { return at; }
   // Of how many entries, from the one at hand on, the rows are to be read together; 0 for none. To
   // be asked before the row of that one is looked up.
-  size_t rows_due() const
+  size_t rows_due()
   {
-    return weir_scan_rows_due(scan, entries - 1, 1 + rest.count - rest_given);
+    if (!ahead)
+      ahead= weir_ahead_open();
+    return weir_ahead_due(ahead, entries - 1, 1 + rest.count - rest_given);
+  }
+  // Scans to come are of another statement.
+  void forget_ahead()
+  {
+    weir_ahead_close(ahead);
+    ahead= nullptr;
   }
   // The `n`th entry behind the one at hand, of those that were read with it.
   WeirScanned entry_behind(size_t n) const
@@ -88,7 +100,8 @@ private:
   WeirScanned at= {};
   WeirBatch rest= {}; // what was read with it and isn't given yet
   size_t rest_given= 0;
-  uint64_t entries= 0; // how many the scan has given
+  WeirAhead *ahead= nullptr; // of a statement's scans
+  uint64_t entries= 0;       // how many these have given
   Bytes key, behind;
   bool one_key= false, backward= false, at_entry= false, at_end= false, is_placed= false;
 

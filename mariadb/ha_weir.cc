@@ -313,6 +313,7 @@ int ha_weir::reset()
 {
   mrr.dsmrr_close();
   close_scan();
+  cursor.forget_ahead();
   range_end= nullptr;
   only_index= semi_consistent= expects_duplicates= changes_duplicates= false;
   end_bulk(bulk);

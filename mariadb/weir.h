@@ -147,7 +147,7 @@ typedef enum WeirState {
   WEIR_STATE_PREPARED,
 } WeirState;
 
-// When the beginnings of ranges are worth reading together.
+// When rows, or the beginnings of ranges, are worth reading together.
 typedef struct WeirAhead WeirAhead;
 
 // A change of tables' definitions that is made in steps: all of it happens or nothing.
@@ -449,7 +449,7 @@ typedef void (*WeirBlockingCallback)(void);
 extern "C" {
 #endif // __cplusplus
 
-// To be used for one statement's ranges.
+// To be used for one statement's scans of a table, or for its ranges.
 struct WeirAhead *weir_ahead_open(void);
 
 // Gives it back, or null.
@@ -458,23 +458,21 @@ struct WeirAhead *weir_ahead_open(void);
 // `ahead` is a handle, given back by this, or null.
 void weir_ahead_close(struct WeirAhead *ahead);
 
-// As `weir_scan_rows_due`, of ranges: to be asked before the range `number`, from 0 on, is looked up.
+// Another scan begins, whose entries are counted on from `number`.
+//
+// # Safety
+// `ahead` is a handle.
+void weir_ahead_begin(struct WeirAhead *ahead, uint64_t number);
+
+// To be asked before the row of an index's entry, or a range, is looked up: of how many entries or ranges, from this one on, the
+// rows or beginnings are to be read together now, by `weir_read_ahead`; 0 for none. `number`: that of the entry or range, from 0
+// on. `known`: how many are known, from this one on.
 //
 // # Safety
 // `ahead` is a handle.
 size_t weir_ahead_due(struct WeirAhead *ahead,
                       uint64_t number,
                       size_t known);
-
-// To be asked before the row of an index's entry is looked up: of how many entries, from this one on, the rows are to be
-// read together now, by `weir_read_ahead`; 0 for none. `entry`: the entry's number among those that the scan has
-// given, from 0 on. `known`: how many are known, from this one on.
-//
-// # Safety
-// `scan` is a handle.
-size_t weir_scan_rows_due(struct WeirScan *scan,
-                          uint64_t entry,
-                          size_t known);
 
 // Reads what keys lead to that are about to be looked up, side by side: rows ([`crate::table::WEIR_PRIMARY`]), or
 // entries of an index, of which the beginnings of keys will do. What can't be read is left to who looks it up.

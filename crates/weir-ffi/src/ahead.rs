@@ -1,15 +1,14 @@
 //! Rows and beginnings of ranges, read together before they are looked up one by one.
 
 use crate::bytes::WeirBytes;
-use crate::scan::WeirScan;
 use crate::table::{key_of, WeirTable};
 use crate::transaction::WeirTransaction;
 use weir::RowsAhead;
 
-/// When the beginnings of ranges are worth reading together.
+/// When rows, or the beginnings of ranges, are worth reading together.
 pub struct WeirAhead(RowsAhead);
 
-/// To be used for one statement's ranges.
+/// To be used for one statement's scans of a table, or for its ranges.
 #[no_mangle]
 pub extern "C" fn weir_ahead_open() -> *mut WeirAhead {
     Box::into_raw(Box::new(WeirAhead(RowsAhead::default())))
@@ -27,7 +26,19 @@ pub unsafe extern "C" fn weir_ahead_close(ahead: *mut WeirAhead) {
     }
 }
 
-/// As `weir_scan_rows_due`, of ranges: to be asked before the range `number`, from 0 on, is looked up.
+/// Another scan begins, whose entries are counted on from `number`.
+///
+/// # Safety
+/// `ahead` is a handle.
+#[no_mangle]
+pub unsafe extern "C" fn weir_ahead_begin(ahead: *mut WeirAhead, number: u64) {
+    // SAFETY: the caller's promise.
+    unsafe { (*ahead).0.begin(number) }
+}
+
+/// To be asked before the row of an index's entry, or a range, is looked up: of how many entries or ranges, from this one on, the
+/// rows or beginnings are to be read together now, by `weir_read_ahead`; 0 for none. `number`: that of the entry or range, from 0
+/// on. `known`: how many are known, from this one on.
 ///
 /// # Safety
 /// `ahead` is a handle.
@@ -35,22 +46,6 @@ pub unsafe extern "C" fn weir_ahead_close(ahead: *mut WeirAhead) {
 pub unsafe extern "C" fn weir_ahead_due(ahead: *mut WeirAhead, number: u64, known: usize) -> usize {
     // SAFETY: the caller's promise.
     unsafe { (*ahead).0.due(number, known) }
-}
-
-/// To be asked before the row of an index's entry is looked up: of how many entries, from this one on, the rows are to be
-/// read together now, by `weir_read_ahead`; 0 for none. `entry`: the entry's number among those that the scan has
-/// given, from 0 on. `known`: how many are known, from this one on.
-///
-/// # Safety
-/// `scan` is a handle.
-#[no_mangle]
-pub unsafe extern "C" fn weir_scan_rows_due(
-    scan: *mut WeirScan,
-    entry: u64,
-    known: usize,
-) -> usize {
-    // SAFETY: the caller's promise.
-    unsafe { (*scan).ahead.due(entry, known) }
 }
 
 /// Reads what keys lead to that are about to be looked up, side by side: rows ([`crate::table::WEIR_PRIMARY`]), or

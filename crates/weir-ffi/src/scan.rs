@@ -6,13 +6,12 @@ use crate::table::{key_of, WeirTable};
 use crate::transaction::{WeirLock, WeirTransaction};
 use std::mem::{offset_of, size_of};
 use std::ops::Bound;
-use weir::{Direction, RawPlace, RawRange, RawScan, RowsAhead};
+use weir::{Direction, RawPlace, RawRange, RawScan};
 
 /// A scan. It stands on its own: rows may be read and written between its steps.
 pub struct WeirScan {
     scan: RawScan,
     lock: WeirLock,
-    pub(crate) ahead: RowsAhead,
 }
 
 /// What kind of bound.
@@ -126,7 +125,7 @@ pub unsafe extern "C" fn weir_scan_open(
         .reading(lock)
         .and_then(|txn| txn.scan_raw(&table.table, key_of(index), range, direction, lock.into()));
     // SAFETY: the caller's promise.
-    unsafe { handle(scan.map(|scan| WeirScan { scan, lock, ahead: RowsAhead::default() }), out) }
+    unsafe { handle(scan.map(|scan| WeirScan { scan, lock }), out) }
 }
 
 /// The next entry, and those behind it that were read with it, which count as given; `rest` may be null.

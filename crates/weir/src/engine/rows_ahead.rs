@@ -18,11 +18,13 @@ const WORTH: u64 = 4;
 
 /// When the rows of a scan's entries are worth reading together; one for each scan by an index. With
 /// [`Transaction::read_ahead_raw`], for who looks up rows by the entries of a [`RawScan`](super::RawScan). The typed interface does so by itself.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct RowsAhead {
     /// Rows of entries before this one are not to be read any more.
     covered: u64,
-    /// Rows that were looked up.
+    /// The scan's first entry.
+    first: u64,
+    /// Rows of it that were looked up.
     looked_up: u64,
     /// So many were to be read together last.
     together: usize,
@@ -30,12 +32,8 @@ pub struct RowsAhead {
     rows: usize,
     /// What the thread had read by then.
     reads: Reads,
-}
-
-impl Default for RowsAhead {
-    fn default() -> Self {
-        RowsAhead { covered: 0, looked_up: 0, together: 0, rows: 1, reads: work::reads() }
-    }
+    /// Something is known of the entries before.
+    has_begun: bool,
 }
 
 impl RowsAhead {
@@ -57,15 +55,28 @@ impl RowsAhead {
         }
     }
 
+    /// Another scan of the same kind begins, whose entries are counted on from this one. If what was read together for the last
+    /// one was wanted, as much is from the first entry on.
+    pub fn begin(&mut self, entry: u64) {
+        let unwanted = self.covered.saturating_sub(entry);
+        self.has_begun &= self.rows > 1 && 2 * unwanted <= self.rows as u64;
+        (self.covered, self.first, self.looked_up) = (entry, entry, 0);
+    }
+
     fn next(&mut self, entry: u64, known: usize) -> usize {
         let before = std::mem::replace(&mut self.reads, work::reads());
+        if !std::mem::replace(&mut self.has_begun, true) {
+            // Perhaps no more than this one is wanted.
+            (self.together, self.rows, self.covered) = (0, 1, entry + 1);
+            return 0;
+        }
         let missed = match self.rows {
             1 => self.reads.alone - before.alone,
             _ => self.reads.together - before.together,
         };
         let is_worth = WORTH * missed >= self.rows as u64;
         // Of entries most of which are passed over, rows would be read that nobody wants.
-        let are_wanted = 2 * self.looked_up > entry;
+        let are_wanted = 2 * self.looked_up > entry.saturating_sub(self.first);
         self.together = match is_worth && are_wanted {
             true => (2 * self.together).clamp(FIRST, MOST),
             false => 0,
@@ -120,13 +131,14 @@ mod tests {
     #[test]
     fn no_more_rows_are_read_together_than_entries_are_known_and_one_is_read_by_its_lookup() {
         let mut ahead = RowsAhead::default();
+        assert_eq!(ahead.due(0, 4), 0);
         read_alone();
-        assert_eq!(ahead.due(0, 3), 3);
+        assert_eq!(ahead.due(1, 3), 3);
         read_together(3);
-        assert_eq!([1, 2].map(|entry| ahead.due(entry, 2)), [0; 2]);
-        assert_eq!(ahead.due(3, 1), 0);
+        assert_eq!([2, 3].map(|entry| ahead.due(entry, 2)), [0; 2]);
+        assert_eq!(ahead.due(4, 1), 0);
         read_alone();
-        assert_eq!(ahead.due(4, 100), 16);
+        assert_eq!(ahead.due(5, 100), 16);
     }
 
     #[test]
@@ -151,10 +163,34 @@ mod tests {
     #[test]
     fn rows_that_are_in_memory_are_not_read_together_though_other_pages_are_read() {
         let mut ahead = RowsAhead::default();
+        assert_eq!(ahead.due(0, 100), 0);
         read_alone();
-        assert_eq!(ahead.due(0, 100), 4);
+        assert_eq!(ahead.due(1, 100), 4);
         (0..4).for_each(|_| read_alone());
-        assert!((1..4).all(|entry| ahead.due(entry, 100) == 0));
-        assert_eq!(ahead.due(4, 100), 0);
+        assert!((2..5).all(|entry| ahead.due(entry, 100) == 0));
+        assert_eq!(ahead.due(5, 100), 0);
+    }
+
+    #[test]
+    fn the_first_row_alone_may_be_wanted_unless_another_scan_has_just_wanted_more() {
+        let mut ahead = RowsAhead::default();
+        // Of each scan one row is wanted.
+        for entry in 0..10 {
+            ahead.begin(entry);
+            read_alone();
+            assert_eq!(ahead.due(entry, 100), 0);
+            read_alone();
+        }
+        // Of the last of them more.
+        assert_eq!([ahead.due(10, 10), ahead.due(11, 9)], [4, 0]);
+        read_together(4);
+        // Of four two were, and are from the first one on.
+        ahead.begin(12);
+        assert_eq!(ahead.due(12, 3), 3);
+        read_together(3);
+        // Of three one was.
+        ahead.begin(13);
+        read_alone();
+        assert_eq!(ahead.due(13, 100), 0);
     }
 }

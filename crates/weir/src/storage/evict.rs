@@ -64,7 +64,8 @@ impl Storage {
     pub fn evict_clean_for(&self, wanted: usize) {
         let missing = wanted.saturating_sub(self.pool.free.len() + self.pool.free.expected());
         if missing > 0 {
-            self.sweep(missing, 4 * missing);
+            // Among many dirty ones those that are clean have just been read.
+            self.sweep(missing, missing / 2);
             self.pool.reclaim();
             self.evictor.raise();
         }
