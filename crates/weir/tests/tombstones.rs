@@ -119,8 +119,10 @@ fn tombstones_hide_what_they_are_to_hide() {
             db.purge_all().unwrap();
             db.background_step(BackgroundStep::MoveStaged).unwrap();
         }
-        // But for what is alive and hides a chain.
-        assert!(db.status().staging_pages <= 1, "everything has been moved");
+        // But for what is alive and hides a chain: in one page, unless values are long.
+        let long = rows.values().filter(|(_, value)| (3000..9000).contains(&value.len())).count();
+        let pages = db.status().staging_pages;
+        assert!(pages <= 1 + long as u64, "{pages} pages were not moved, {long} values are long");
         assert_sound(&db);
         compare(&mut db.begin(Isolation::RepeatableRead).unwrap(), &rows, "moved");
     }
