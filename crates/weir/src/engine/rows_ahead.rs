@@ -16,8 +16,9 @@ const MOST: usize = 32;
 /// One of so many at least was not in memory, or no more are read together.
 const WORTH: u64 = 4;
 
-/// When the rows of a scan's entries are worth reading together; one for each scan by an index. With
-/// [`Transaction::read_ahead_raw`], for who looks up rows by the entries of a [`RawScan`](super::RawScan). The typed interface does so by itself.
+/// When the rows of a scan's entries are worth reading together; one for each scan by an index, or for several in turn
+/// ([`RowsAhead::begin`]). With [`Transaction::read_ahead_raw`](super::Transaction::read_ahead_raw), for who looks up rows by the
+/// entries of a [`RawScan`](super::RawScan). The typed interface does so by itself.
 #[derive(Debug, Default)]
 pub struct RowsAhead {
     /// Rows of entries before this one are not to be read any more.
@@ -32,7 +33,7 @@ pub struct RowsAhead {
     rows: usize,
     /// What the thread had read by then.
     reads: Reads,
-    /// Something is known of the entries before.
+    /// What was looked up before says something of what comes; if not, the next row is looked up alone.
     has_begun: bool,
 }
 

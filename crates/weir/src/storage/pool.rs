@@ -176,13 +176,13 @@ impl Frame {
     }
 }
 
-/// Shards of the pages that are being read: who waits for one is woken for those of its shard.
+/// Shards of the pages that are being read: who waits for one may be woken for another of its shard.
 const LOADING_SHARDS: usize = 64;
 
 /// Pages that are being read, and who waits for them.
 #[derive(Default)]
 struct Loading {
-    /// And whether somebody waits for each: few are waited for, and who waits is woken for few others.
+    /// With whether somebody waits for each: for few pages somebody does, so who waits is seldom woken for another.
     pages: Mutex<HashMap<PageId, bool>>,
     /// A claim has ended for which somebody waited.
     ended: Condvar,
