@@ -80,23 +80,6 @@ impl Storage {
         }
     }
 
-    /// Reads those of the pages side by side that are not in memory, for who comes to them now; as far as there are frames for
-    /// them, or clean pages to be evicted.
-    pub fn read_together(&self, mut pages: Vec<PageId>) {
-        pages.retain(|page| !self.is_resident(*page));
-        pages.sort_unstable();
-        pages.dedup();
-        if !pages.is_empty() {
-            self.evict_clean_for(pages.len() + self.frame_reserve() / 4);
-            self.read_ahead_of_use(&pages, 1);
-        }
-    }
-
-    /// Whether a page is in memory, for all.
-    pub fn is_resident(&self, page: PageId) -> bool {
-        self.pool.find(&self.store, page).is_ok()
-    }
-
     /// Evicts pages for others that are read ahead, as far as that needs no thought: the evictor might
     /// come too late.
     fn make_room_ahead(&self, pages: usize) {

@@ -1,7 +1,7 @@
 //! Pages that change atomically and survive: the log, the page store and the pool put together.
 //!
 //! [`Storage::mtr`] begins a mini-transaction (`admission`, `mtr`); [`Storage::read`] latches a page for reading;
-//! [`Storage::load`] brings a page into memory (`frames`). Who must wait (for log space, for a frame) does so
+//! [`Storage::load`] brings a page into memory (`load`). Who must wait (for log space, for a frame) does so
 //! there, holding no latch: with background threads by waiting for them, in order (`gate`), without
 //! (simulation, tests) by doing their steps itself.
 
@@ -22,6 +22,7 @@ mod free;
 mod gate;
 mod interrupt;
 pub mod latch;
+mod load;
 pub mod mtr;
 pub mod pool;
 mod recovery;
