@@ -1,7 +1,7 @@
 //! The threads that run the storage layer's steps.
 
 use super::ahead;
-use super::free::Supply;
+use super::free_frames::Supply;
 use super::gate::Rates;
 use super::regulator::{Regulator, TURN};
 use super::writers::{THREADS, Writers};

@@ -9,8 +9,8 @@
 //! Nobody waits for a free frame or for I/O while holding a latch: what is not resident is reported
 //! as [`Stop::Load`]; the caller gives up its latches, calls [`super::Storage::load`], and starts anew.
 
-use super::flush::FlushList;
-use super::free::{FreeFrames, Supply};
+use super::flush_list::FlushList;
+use super::free_frames::{FreeFrames, Supply};
 use super::latch::{Latch, Seen};
 use crossbeam_epoch as epoch;
 use crossbeam_utils::CachePadded;

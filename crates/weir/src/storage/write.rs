@@ -6,7 +6,7 @@
 //! was freed meanwhile gets a second `Free` record behind the relocation, so that the log's last word on
 //! it is that it is free.
 
-use super::flush::FlushList;
+use super::flush_list::FlushList;
 use super::pool::{DIRTY, FREED, FREEING, Frame, NO_FRAME, WRITING};
 use super::writers::Done;
 use super::{Fault, Storage};
