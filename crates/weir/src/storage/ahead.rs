@@ -61,7 +61,7 @@ impl Ahead {
     /// Reads ahead until the end.
     pub fn run(&self, storage: &Storage) {
         while let Some(pages) = self.next() {
-            storage.make_room_ahead(pages.len());
+            storage.evict_for_read_ahead(pages.len());
             storage.prefetch(&pages);
         }
     }
@@ -77,16 +77,6 @@ impl Storage {
         if !pages.is_empty() {
             work::note(|work| work.pages_prefetched += pages.len() as u64);
             self.ahead.ask(pages);
-        }
-    }
-
-    /// Evicts pages for others that are read ahead, as far as that needs no thought: the evictor might
-    /// come too late.
-    fn make_room_ahead(&self, pages: usize) {
-        let wanted = pages + self.frame_reserve() / 4;
-        if self.pool.free.len() < wanted {
-            // What goes wrong here goes wrong for the evictor, too, which tells.
-            let _ = self.evict_step(wanted);
         }
     }
 }

@@ -49,6 +49,11 @@ impl Storage {
         self.frame_reserve() * 3 / 4
     }
 
+    /// Free frames that who reads several pages at once leaves to others.
+    pub(super) fn frames_left_to_others(&self) -> usize {
+        self.frame_reserve() / 4
+    }
+
     /// Whether pages have to be evicted for others to come in.
     #[inline]
     pub fn is_short_of_frames(&self) -> bool {
@@ -60,14 +65,25 @@ impl Storage {
         self.frame_reserve() + self.margin.frames()
     }
 
-    /// Evicts clean pages until so many frames are free, as far as that needs no search, and has the evictor do the rest.
-    pub fn evict_clean_for(&self, wanted: usize) {
+    /// Evicts clean pages until there are frames to load so many pages together, as far as that needs no search, and has the
+    /// evictor do the rest.
+    pub(super) fn evict_clean_for_load(&self, pages: usize) {
+        let wanted = pages + self.frames_left_to_others();
         let missing = wanted.saturating_sub(self.pool.free.len() + self.pool.free.expected());
         if missing > 0 {
             // Among many dirty ones those that are clean have just been read.
             self.sweep(missing, missing / 2);
             self.pool.reclaim();
             self.evictor.raise();
+        }
+    }
+
+    /// Frees frames for pages read ahead, writing dirty ones if need be; the thread that reads ahead waits for it.
+    pub(super) fn evict_for_read_ahead(&self, pages: usize) {
+        let wanted = pages + self.frames_left_to_others();
+        if self.pool.free.len() < wanted {
+            // What goes wrong here goes wrong for the evictor, too, which tells.
+            let _ = self.evict_step(wanted);
         }
     }
 

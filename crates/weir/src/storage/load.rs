@@ -71,7 +71,7 @@ impl Storage {
     }
 
     fn read_side_by_side(&self, pages: &[PageId], hits: u32) {
-        let mut frames = self.pool.free.pop_up_to(pages.len(), self.frame_reserve() / 4);
+        let mut frames = self.pool.free.pop_up_to(pages.len(), self.frames_left_to_others());
         let mut claims = Vec::new();
         for &page in pages {
             let slot = self.store.map().slot(page);
@@ -117,7 +117,7 @@ impl Storage {
         pages.sort_unstable();
         pages.dedup();
         if !pages.is_empty() {
-            self.evict_clean_for(pages.len() + self.frame_reserve() / 4);
+            self.evict_clean_for_load(pages.len());
             self.read_ahead_of_use(&pages, 1);
         }
     }
