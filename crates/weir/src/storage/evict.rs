@@ -46,7 +46,7 @@ impl Storage {
 
     /// Number of pages that may be read ahead at once: the reserve has frames for them, and for others.
     pub fn read_ahead_pages(&self) -> usize {
-        self.frame_reserve() * 3 / 4
+        self.frame_reserve() - self.frames_left_to_others()
     }
 
     /// Free frames that who reads several pages at once leaves to others.
