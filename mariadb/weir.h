@@ -408,7 +408,7 @@ typedef struct WeirWork {
   uint64_t pages_read;
   // How long it waited for them, in nanoseconds.
   uint64_t pages_read_ns;
-  // Pages that it had others read ahead.
+  // Pages that it has asked of the threads that read ahead.
   uint64_t pages_prefetched;
   // Undo records gone through to older versions of rows.
   uint64_t undo_records_read;

@@ -235,7 +235,7 @@ impl Writer<'_> {
             .collect();
         // One alone is read by who needs it.
         if missing.len() > 1 {
-            self.storage.prefetch(&missing);
+            self.storage.load_many(&missing);
             self.hints.iter_mut().for_each(|hint| hint.arrive(self.storage));
         }
     }

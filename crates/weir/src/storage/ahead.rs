@@ -62,7 +62,7 @@ impl Ahead {
     pub fn run(&self, storage: &Storage) {
         while let Some(pages) = self.next() {
             storage.evict_for_read_ahead(pages.len());
-            storage.prefetch(&pages);
+            storage.load_many(&pages);
         }
     }
 }

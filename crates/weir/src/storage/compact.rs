@@ -69,7 +69,7 @@ impl Storage {
 
     /// Writes pages to new places, changed or not; returns how many were written.
     fn rewrite(&self, pages: &[PageId]) -> Result<usize, Fault> {
-        self.prefetch(pages);
+        self.load_many(pages);
         let mut frames = Vec::with_capacity(pages.len());
         for &page in pages {
             match self.mark_dirty(page) {

@@ -44,8 +44,8 @@ impl Storage {
         (self.pool.frames.len() / 32).clamp(8, 8192)
     }
 
-    /// Number of pages that may be read ahead at once: the reserve has frames for them, and for others.
-    pub fn read_ahead_pages(&self) -> usize {
+    /// Most pages that one call loads or has read ahead: the reserve has frames for them, and for others.
+    pub fn load_many_max(&self) -> usize {
         self.frame_reserve() - self.frames_left_to_others()
     }
 
@@ -311,7 +311,7 @@ mod tests {
                 evicted
             });
             while storage.figures.pages_read_ahead.load(Ordering::Relaxed) < 100_000 {
-                storage.prefetch(&[page]);
+                storage.load_many(&[page]);
                 if evictor.is_finished() {
                     break;
                 }

@@ -48,7 +48,7 @@ pub struct Figures {
     pub written_for_shutdown: AtomicU64,
     /// Pages read because somebody needed them.
     pub pages_loaded: AtomicU64,
-    /// Pages read ahead.
+    /// Pages read several at once, by who waited for them or by the threads that read ahead.
     pub pages_read_ahead: AtomicU64,
     /// Pages dropped from memory.
     pub evicted: AtomicU64,

@@ -58,19 +58,20 @@ impl Storage {
         Ok(true)
     }
 
-    /// Brings pages into memory ahead of their use, as far as free frames go. Holds no latch.
-    pub fn prefetch(&self, pages: &[PageId]) {
-        self.read_ahead_of_use(pages, 0);
+    /// Brings several pages into memory, read at once, as far as free frames go, and waits for them. The caller holds no latch.
+    /// What can't be had is left to [`Storage::load`].
+    pub fn load_many(&self, pages: &[PageId]) {
+        self.load_many_with_hits(pages, 0);
     }
 
-    /// As [`Storage::prefetch`]; `hits`: uses that count for replacement, those to come among them.
-    pub(super) fn read_ahead_of_use(&self, pages: &[PageId], hits: u32) {
+    /// As [`Storage::load_many`]; `hits`: uses that count for replacement, those to come among them.
+    pub(super) fn load_many_with_hits(&self, pages: &[PageId], hits: u32) {
         /// So many at once are read as fast as more, and keep no more frames from others meanwhile.
         const AT_ONCE: usize = 256;
-        pages.chunks(AT_ONCE).for_each(|pages| self.read_side_by_side(pages, hits));
+        pages.chunks(AT_ONCE).for_each(|pages| self.load_batch(pages, hits));
     }
 
-    fn read_side_by_side(&self, pages: &[PageId], hits: u32) {
+    fn load_batch(&self, pages: &[PageId], hits: u32) {
         let mut frames = self.pool.free.pop_up_to(pages.len(), self.frames_left_to_others());
         let mut claims = Vec::new();
         for &page in pages {
@@ -92,7 +93,7 @@ impl Storage {
         self.store.read_pages(&wanted, &mut |page, read| {
             let Some(at) = claims.iter().position(|c| c.0 == page) else { return };
             let (_, claim) = claims.swap_remove(at);
-            // What can't be read ahead is left to who needs it, who gets the error.
+            // What can't be read is left to who needs it, who gets the error.
             let Ok(bytes) = read else { return };
             let frame = frames.pop().expect("there is one for each claim");
             // SAFETY: the frame is free and ours alone until it is published.
@@ -118,7 +119,7 @@ impl Storage {
         pages.dedup();
         if !pages.is_empty() {
             self.evict_clean_for_load(pages.len());
-            self.read_ahead_of_use(&pages, 1);
+            self.load_many_with_hits(&pages, 1);
         }
     }
 
@@ -172,7 +173,7 @@ mod tests {
         let fault = storage.load(page).unwrap_err();
         assert_eq!(fault.damaged_page(), Some(page), "{fault}");
         assert!(fault.to_string().contains("5000 slots"), "{fault}");
-        storage.prefetch(&[page]);
+        storage.load_many(&[page]);
         assert!(storage.pool.find(&storage.store, page).is_err());
     }
 }

@@ -14,7 +14,7 @@ pub struct Work {
     pub pages_read: u64,
     /// How long it waited for them, in nanoseconds.
     pub pages_read_ns: u64,
-    /// Pages that it had others read ahead.
+    /// Pages that it has asked of the threads that read ahead.
     pub pages_prefetched: u64,
     /// Undo records gone through to older versions of rows.
     pub undo_records_read: u64,

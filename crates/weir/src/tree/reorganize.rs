@@ -148,11 +148,11 @@ impl Tree {
         let end = retry(s, || self.end_of_parent(s, key, level))?;
         let mut siblings = Siblings { firsts: Vec::new(), bytes: 0, next: end };
         let mut at = key.to_vec();
-        let most = s.read_ahead_pages();
+        let most = s.load_many_max();
         loop {
             goes_on()?;
             if level == 0 && siblings.firsts.len().is_multiple_of(most) {
-                s.prefetch(&self.leaves_between(s, Target::At(&at), Target::Last, most));
+                s.load_many(&self.leaves_between(s, Target::At(&at), Target::Last, most));
             }
             let (bytes, upper) = retry(s, || {
                 let page = self.page_at(s, &at, level)?;

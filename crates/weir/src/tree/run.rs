@@ -76,7 +76,7 @@ pub fn approach_and_read<'k>(
 pub fn read(s: &Storage, hints: &mut [Hint]) {
     let missing: Vec<PageId> = hints.iter().filter_map(Hint::missing_leaf).collect();
     if !missing.is_empty() {
-        s.prefetch(&missing);
+        s.load_many(&missing);
         hints.iter_mut().for_each(|hint| hint.arrive(s));
     }
 }

@@ -111,7 +111,7 @@ impl Transactions {
             }
             *writes -= 1;
             if read == 0 {
-                read = txn.read_ahead(u64::MAX)?;
+                read = txn.load_leaves_to_restore(u64::MAX)?;
             }
             read -= 1;
             let was_first = txn.undo_last();

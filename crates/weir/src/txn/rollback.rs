@@ -92,7 +92,7 @@ impl Txn {
         let mut read = 0;
         while self.work.undo_records > to.0 {
             if read == 0 {
-                read = self.read_ahead(self.work.undo_records - to.0)?;
+                read = self.load_leaves_to_restore(self.work.undo_records - to.0)?;
             }
             read -= 1;
             let first = self.undo_last()?;
@@ -121,12 +121,12 @@ impl Txn {
         }
     }
 
-    /// Has the leaves read, side by side, that taking back the last records changes, up to `most` of them and one undo page;
-    /// returns for how many that is done.
+    /// Loads the leaves, many at once, that taking back the last records changes, up to `most` records and one undo page; returns
+    /// for how many that is done.
     ///
     /// # Errors
     /// Faults of the storage.
-    pub(super) fn read_ahead(&self, most: u64) -> Result<u64, TxnError> {
+    pub(super) fn load_leaves_to_restore(&self, most: u64) -> Result<u64, TxnError> {
         let s = &*self.shared.storage;
         // Where all leaves are in memory, to look for them costs an eighth of a rollback.
         if most < FEW || !self.may_lack_leaves() {

@@ -44,8 +44,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use weir_page::{Entry, PageId, TreeId, TxnId, Version};
 
-/// Leaves of the main tree that are read ahead together.
-const READ_AHEAD: usize = 64;
+/// Leaves of the main tree that are read together.
+const TOGETHER: usize = 64;
 /// Leaves of a staging tree that a step goes through, at most.
 const STEP_LEAVES: usize = 32;
 
@@ -470,7 +470,7 @@ impl Transactions {
             horizon: self.horizon(),
             oldest: self.oldest_snapshot(),
         };
-        let end = self.read_ahead(staging, &moving.position, &move_of)?;
+        let end = self.load_targets(staging, &moving.position, &move_of)?;
         let mut total = 0;
         loop {
             let (count, next) = match self.move_from(staging, &moving.position, &move_of) {
@@ -542,15 +542,15 @@ impl Transactions {
         }
     }
 
-    /// Reads the leaves ahead that entries from `position` on go to; returns how far it came.
-    fn read_ahead(
+    /// Loads the leaves that entries from `position` on go to; returns how far it came.
+    fn load_targets(
         &self,
         staging: &Staging,
         position: &[u8],
         move_of: &Move<'_>,
     ) -> Result<Option<Vec<u8>>, Fault> {
         let s = &*self.storage;
-        let most = s.read_ahead_pages().min(READ_AHEAD);
+        let most = s.load_many_max().min(TOGETHER);
         let mut from = position.to_vec();
         let mut missing: Vec<PageId> = Vec::new();
         let (mut movable, mut kept) = (0, 0);
@@ -579,7 +579,7 @@ impl Transactions {
                 match staging.main.missing_page(s, &key) {
                     Some(page) if missing.last() != Some(&page) => {
                         if missing.len() >= most {
-                            s.prefetch(&missing);
+                            s.load_many(&missing);
                             return Ok(Some(key));
                         }
                         missing.push(page);
@@ -590,12 +590,12 @@ impl Transactions {
             match next {
                 Some(next) => from = next,
                 None => {
-                    s.prefetch(&missing);
+                    s.load_many(&missing);
                     return Ok(None);
                 }
             }
         }
-        s.prefetch(&missing);
+        s.load_many(&missing);
         Ok(Some(from))
     }
 }

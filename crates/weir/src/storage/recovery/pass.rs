@@ -182,7 +182,7 @@ impl Storage {
 
     /// Reads the next pages that a stretch changes; returns up to which of its changes they are there.
     fn read_for(&self, recovery: &Recovery, stretch: &Stretch) -> Result<usize, Fault> {
-        let most = self.read_ahead_pages().min(READ_TOGETHER);
+        let most = self.load_many_max().min(READ_TOGETHER);
         let (mut missing, mut at) = (Vec::new(), stretch.next);
         while at < stretch.changes.len() && missing.len() < most {
             let changes = stretch.of_page(at);
@@ -202,7 +202,7 @@ impl Storage {
                 freed => drop(freed?),
             }
         }
-        self.prefetch(&missing);
+        self.load_many(&missing);
         Ok(at)
     }
 
@@ -275,6 +275,6 @@ mod tests {
             most = most.max(read - reads);
             reads = read;
         }
-        assert!(reads > 20 && most <= storage.read_ahead_pages() as u64, "{most} of {reads}");
+        assert!(reads > 20 && most <= storage.load_many_max() as u64, "{most} of {reads}");
     }
 }

@@ -45,7 +45,7 @@ impl Scan {
                 Err(Restart::Stop(stop)) => {
                     if let Stop::Load(_) = stop {
                         if !self.lacks.is_empty() {
-                            s.prefetch(&self.lacks);
+                            s.load_many(&self.lacks);
                             self.lacks.clear();
                         } else if !self.copies.entries.is_empty() {
                             break;
@@ -74,7 +74,7 @@ impl Scan {
         if self.most < READ_AHEAD_FROM {
             return;
         }
-        s.prefetch(&self.leaves_ahead(s));
+        s.load_many(&self.leaves_ahead(s));
         self.looks_ahead_in = Some(READ_AHEAD_EVERY);
     }
 
@@ -382,7 +382,7 @@ impl Scan {
         look: Look,
     ) {
         let (Look::At(view), Restart::Stop(Stop::Load(_))) = (look, stop) else { return };
-        let most = self.shared.storage.read_ahead_pages();
+        let most = self.shared.storage.load_many_max();
         for slot in slots.take(self.most - self.copies.entries.len()) {
             if self.lacks.len() >= most {
                 break;
