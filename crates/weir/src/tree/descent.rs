@@ -162,4 +162,13 @@ impl Tree {
             }
         }
     }
+
+    /// The page that a descent to `key` lacks first.
+    pub fn missing_page(&self, s: &Storage, key: &[u8]) -> Option<PageId> {
+        let _epoch = s.enter_epoch();
+        match self.descend(s, Target::At(key), 0) {
+            Err(Stop::Load(page)) => Some(page),
+            _ => None,
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! How large a tree is, and how many entries a range has, from a few pages.
+//! How large a tree is, and how many entries a range has, from a few pages; the number of its leaves, from the pages above them.
 //!
 //! A range is judged by the ways from the root to its two ends: where they part, the children between
 //! them are counted, and further down what lies beside each way; inner pages that neither way touches count
@@ -13,7 +13,7 @@ use super::{Target, Tree};
 use crate::storage::{Fault, Restart, Stop, Storage, retry};
 use smallvec::SmallVec;
 use std::cmp::Ordering;
-use weir_page::SharedPage;
+use weir_page::{SharedPage, node};
 
 /// A slot of an inner page on a way, and the number of slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -184,5 +184,43 @@ impl Tree {
             let leaves = steps.iter().map(|step| step.count as f64).product();
             Ok::<_, Restart<Fault>>((leaves, leaf))
         })
+    }
+
+    /// Number of leaves, but 0 if there is no entry. Reads no leaf unless it is the only one.
+    ///
+    /// # Errors
+    /// Faults of the storage.
+    pub fn leaves(&self, s: &Storage) -> Result<usize, Fault> {
+        let (mut total, mut key) = (0, Vec::new());
+        loop {
+            let (leaves, upper) = retry(s, || self.leaves_below(s, &key))?;
+            total += leaves;
+            match upper {
+                Some(upper) if upper > key => key = upper,
+                Some(_) => return Err(Fault::stray_page(self.root())),
+                None if total == 1 && retry(s, || self.is_one_empty_leaf(s))? => return Ok(0),
+                None => return Ok(total),
+            }
+        }
+    }
+
+    fn is_one_empty_leaf(&self, s: &Storage) -> Result<bool, Restart<Fault>> {
+        let leaf = self.leaf(s, Target::Last, true)?;
+        Ok(leaf.len() == 0 && leaf.lower().is_empty() && leaf.upper().is_none())
+    }
+
+    /// Leaves below the lowest inner page on the way to `key`, and where the next begins.
+    fn leaves_below(
+        &self,
+        s: &Storage,
+        key: &[u8],
+    ) -> Result<(usize, Option<Vec<u8>>), Restart<Fault>> {
+        let root = s.read(self.root(), true)?;
+        if root.level() == 0 {
+            return Ok((1, None));
+        }
+        drop(root);
+        let page = self.page_at(s, key, 1)?;
+        Ok((node::count(&page), node::upper(&page).map(<[u8]>::to_vec)))
     }
 }

@@ -10,6 +10,7 @@
 //! [`Storage::read`].
 
 pub mod bulk;
+mod check;
 pub mod cursor;
 mod damage;
 mod descent;

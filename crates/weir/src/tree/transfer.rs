@@ -9,7 +9,7 @@ use super::transfer_plan::{End, MOVE_BYTES, Plan};
 use super::{Hint, Target, Tree};
 use crate::storage::{Fault, Need, Restart, Stop, Storage, retry};
 use weir_page::node;
-use weir_page::{Entry, PageId, Version};
+use weir_page::{Entry, Version};
 
 /// What is to become of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,96 +125,5 @@ impl Tree {
                 false => node::upper(&parent).map(<[u8]>::to_vec),
             })
         })
-    }
-
-    /// The page that a descent to `key` lacks first.
-    pub fn missing_page(&self, s: &Storage, key: &[u8]) -> Option<PageId> {
-        let _epoch = s.enter_epoch();
-        match self.descend(s, Target::At(key), 0) {
-            Err(Stop::Load(page)) => Some(page),
-            _ => None,
-        }
-    }
-
-    /// What is wrong between this tree and `other`, to which its entries move, by page and slot: an entry of `other` is
-    /// alive in both, and hidden by none, or an entry of this one hides nothing. Nobody moves entries.
-    ///
-    /// # Errors
-    /// Faults of the storage.
-    pub fn contradictions(
-        &self,
-        s: &Storage,
-        other: Tree,
-    ) -> Result<Vec<(PageId, usize, &'static str)>, Fault> {
-        let (mut found, mut from) = (Vec::new(), Some(Vec::new()));
-        while let Some(low) = from {
-            let (page, entries, upper) = retry(s, || {
-                let leaf = self.leaf(s, Target::At(&low), true)?;
-                let entry = |slot| {
-                    (slot, [leaf.prefix(), leaf.suffix(slot)].concat(), leaf.entry(slot).flags)
-                };
-                let entries: Vec<_> = (0..leaf.len()).map(entry).collect();
-                let upper = leaf.upper().map(<[u8]>::to_vec);
-                Ok::<_, Restart<Fault>>((leaf.page(), entries, upper))
-            })?;
-            for (slot, key, flags) in entries {
-                if flags.deleted && !flags.hides {
-                    continue;
-                }
-                let alive_there = retry(s, || {
-                    let leaf = other.leaf(s, Target::At(&key), true)?;
-                    let (slot, found) = leaf.seek(&key);
-                    let is_alive = found && !leaf.entry(slot).flags.deleted;
-                    Ok::<_, Restart<Fault>>(is_alive.then(|| (leaf.page(), slot)))
-                })?;
-                match (flags.hides, alive_there) {
-                    (false, Some((page, slot))) => {
-                        found.push((page, slot, "is alive in the staging tree, too"));
-                    }
-                    (true, None) => found.push((page, slot, "hides no entry of the main tree")),
-                    _ => {}
-                }
-            }
-            from = upper;
-        }
-        Ok(found)
-    }
-
-    /// Number of leaves, but 0 if there is no entry. Reads no leaf unless it is the only one.
-    ///
-    /// # Errors
-    /// Faults of the storage.
-    pub fn leaves(&self, s: &Storage) -> Result<usize, Fault> {
-        let (mut total, mut key) = (0, Vec::new());
-        loop {
-            let (leaves, upper) = retry(s, || self.leaves_below(s, &key))?;
-            total += leaves;
-            match upper {
-                Some(upper) if upper > key => key = upper,
-                Some(_) => return Err(Fault::stray_page(self.root())),
-                None if total == 1 && retry(s, || self.is_one_empty_leaf(s))? => return Ok(0),
-                None => return Ok(total),
-            }
-        }
-    }
-
-    fn is_one_empty_leaf(&self, s: &Storage) -> Result<bool, Restart<Fault>> {
-        let leaf = self.leaf(s, Target::Last, true)?;
-        Ok(leaf.len() == 0 && leaf.lower().is_empty() && leaf.upper().is_none())
-    }
-
-    /// Leaves below the lowest inner page on the way to `key`, and where the next begins.
-    fn leaves_below(
-        &self,
-        s: &Storage,
-        key: &[u8],
-    ) -> Result<(usize, Option<Vec<u8>>), Restart<Fault>> {
-        let root = s.read(self.root(), true)?;
-        if root.level() == 0 {
-            return Ok((1, None));
-        }
-        drop(root);
-        let page = self.page_at(s, key, 1)?;
-        Ok((node::count(&page), node::upper(&page).map(<[u8]>::to_vec)))
     }
 }
