@@ -19,9 +19,7 @@ impl Tree {
         while let Some(low) = from {
             let (page, entries, upper) = retry(s, || {
                 let leaf = self.leaf(s, Target::At(&low), true)?;
-                let entry = |slot| {
-                    (slot, [leaf.prefix(), leaf.suffix(slot)].concat(), leaf.entry(slot).flags)
-                };
+                let entry = |slot| (slot, leaf.key(slot), leaf.entry(slot).flags);
                 let entries: Vec<_> = (0..leaf.len()).map(entry).collect();
                 let upper = leaf.upper().map(<[u8]>::to_vec);
                 Ok::<_, Restart<Fault>>((leaf.page(), entries, upper))

@@ -58,6 +58,11 @@ impl LeafRead<'_> {
         node::prefetch_cell(&self.0, slot);
     }
 
+    /// The key of a slot.
+    pub fn key(&self, slot: usize) -> Vec<u8> {
+        [self.prefix(), self.suffix(slot)].concat()
+    }
+
     /// What all keys of the leaf begin with.
     pub fn prefix(&self) -> &[u8] {
         node::prefix(&self.0)

@@ -1,4 +1,4 @@
-//! How large a tree is, and how many entries a range has, from a few pages; the number of its leaves, from the pages above them.
+//! How large a tree is, and how many entries a range has, from a few pages; its leaves, from those above them.
 //!
 //! A range is judged by the ways from the root to its two ends: where they part, the children between
 //! them are counted, and further down what lies beside each way; inner pages that neither way touches count

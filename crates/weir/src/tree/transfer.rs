@@ -104,8 +104,7 @@ impl Tree {
         let leaf = self.leaf(s, Target::At(key), true)?;
         let from = leaf.seek(key).0;
         let first = (from..leaf.len()).find(|&slot| mover.fate(&leaf.entry(slot)) != Fate::Stays);
-        let key = |slot| [leaf.prefix(), leaf.suffix(slot)].concat();
-        Ok(first.map(key).ok_or_else(|| leaf.upper().map(<[u8]>::to_vec)))
+        Ok(first.map(|slot| leaf.key(slot)).ok_or_else(|| leaf.upper().map(<[u8]>::to_vec)))
     }
 
     /// Where the leaf that covers `key` ends, as its parent says; `None` for the last leaf. The leaf itself isn't read.

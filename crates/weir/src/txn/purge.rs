@@ -536,7 +536,7 @@ mod tests {
     /// Keys of a tree's entries, dead ones included.
     fn keys(txns: &Transactions, tree: Tree) -> Vec<Vec<u8>> {
         let leaf = tree.leaf(&txns.storage, crate::tree::Target::Last, true).unwrap();
-        (0..leaf.len()).map(|slot| [leaf.prefix(), leaf.suffix(slot)].concat()).collect()
+        (0..leaf.len()).map(|slot| leaf.key(slot)).collect()
     }
 
     #[test]

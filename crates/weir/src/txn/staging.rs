@@ -563,7 +563,7 @@ impl Transactions {
                     let entry = leaf.entry(slot);
                     match move_of.fate(&entry) {
                         Fate::Stays => hiding += u64::from(entry.flags.hides),
-                        _ => keys.push([leaf.prefix(), leaf.suffix(slot)].concat()),
+                        _ => keys.push(leaf.key(slot)),
                     }
                 }
                 Ok::<_, Restart<Fault>>((keys, hiding, leaf.upper().map(<[u8]>::to_vec)))

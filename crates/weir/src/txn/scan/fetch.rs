@@ -255,12 +255,12 @@ impl Scan {
         let horizon = self.shared.horizon();
         for slot in from..to {
             if self.copies.entries.len() >= self.most {
-                self.go_on_with(leaf, key_of(leaf, slot), slot > from)?;
+                self.go_on_with(leaf, leaf.key(slot), slot > from)?;
                 return Ok(());
             }
             leaf.prefetch_cell(slot + CELLS_AHEAD);
             if let Err(stop) = self.copy(leaf, slot, look, horizon) {
-                self.go_on_with(leaf, key_of(leaf, slot), slot > from)?;
+                self.go_on_with(leaf, leaf.key(slot), slot > from)?;
                 self.look_for_undo(&stop, leaf, slot..to, look);
                 return Err(stop);
             }
@@ -286,11 +286,11 @@ impl Scan {
         let horizon = self.shared.horizon();
         for slot in (from..to).rev() {
             if self.copies.entries.len() >= self.most {
-                self.go_on_with(leaf, key_of(leaf, slot), slot + 1 < to)?;
+                self.go_on_with(leaf, leaf.key(slot), slot + 1 < to)?;
                 return Ok(());
             }
             if let Err(stop) = self.copy(leaf, slot, look, horizon) {
-                self.go_on_with(leaf, key_of(leaf, slot), slot + 1 < to)?;
+                self.go_on_with(leaf, leaf.key(slot), slot + 1 < to)?;
                 self.look_for_undo(&stop, leaf, (from..=slot).rev(), look);
                 return Err(stop);
             }
@@ -467,7 +467,7 @@ pub(super) fn cut_in(
         Direction::Forward => {
             let at = leaf.seek(&range.low).0 + most;
             let cut = match at < leaf.len() {
-                true => Some(key_of(leaf, at)),
+                true => Some(leaf.key(at)),
                 false => leaf.upper().map(<[u8]>::to_vec),
             };
             cut.filter(|cut| *cut > range.low && range.reaches_beyond(cut))
@@ -509,10 +509,6 @@ fn widen(restart: Restart<Fault>) -> Restart<ScanStop> {
         Restart::Stop(stop) => Restart::Stop(stop),
         Restart::Error(fault) => Restart::Error(ScanStop::Fault(fault)),
     }
-}
-
-fn key_of(leaf: &LeafRead<'_>, slot: usize) -> Vec<u8> {
-    [leaf.prefix(), leaf.suffix(slot)].concat()
 }
 
 /// The least key above that of a slot.
