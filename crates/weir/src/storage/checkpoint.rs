@@ -1,4 +1,7 @@
-//! Which pages are to be written next, and checkpoints: what keeps the log's age below its limit.
+//! Checkpoints: how far the log is not needed any more, noted in the control file, so that its space is free again.
+//!
+//! The checkpoint moves up to the oldest dirty page, the oldest change of the page map that is not persisted and what a backup or
+//! recovery keeps, and no further than the log is durable. Which pages are written so that it can: `choose`.
 
 use super::write::Reason;
 use super::{Fault, Storage};
@@ -7,68 +10,6 @@ use weir_page::{Lsn, PageId, TxnId};
 use weir_store::Control;
 
 impl Storage {
-    /// Oldest dirty frames, at most `limit`.
-    fn oldest_dirty(&self, limit: usize, below: Lsn) -> Vec<u32> {
-        let mut list = self.pool.flush.lock();
-        list.trim(|lsn, frame| self.pool.is_current(lsn, frame));
-        list.oldest()
-            .take(2 * limit)
-            .take_while(|(lsn, _)| *lsn < below)
-            .filter(|&(lsn, frame)| self.pool.is_current(lsn, frame))
-            .take(limit)
-            .map(|(_, frame)| frame)
-            .collect()
-    }
-
-    /// Writes up to `pages` of the oldest dirty pages, then moves the checkpoint if that frees much.
-    ///
-    /// # Errors
-    /// Those of writing pages and of checkpoints.
-    pub fn flush_step(&self, pages: usize) -> Result<usize, Fault> {
-        let mut left = pages;
-        while left > 0 {
-            let written = self.write_what_fits(left.min(self.batch_pages()), Reason::Deadline)?;
-            if written == 0 {
-                break;
-            }
-            left -= written.min(left);
-        }
-        self.checkpoint_if_due()?;
-        Ok(pages - left)
-    }
-
-    /// As [`Storage::write_oldest`]; fewer pages if there is no space for all of them.
-    ///
-    /// # Errors
-    /// Those of writing pages; no space for a single one.
-    pub(super) fn write_what_fits(&self, mut pages: usize, reason: Reason) -> Result<usize, Fault> {
-        loop {
-            match self.write_oldest(pages, reason) {
-                Err(fault) if fault.is_no_space() && pages > 1 => {
-                    pages = pages.div_ceil(2).min(pages - 1);
-                }
-                written => return written,
-            }
-        }
-    }
-
-    /// Writes a batch of dirty pages: the oldest, behind those that have changed very often, or for the dirty limit's sake those
-    /// not used lately.
-    ///
-    /// # Errors
-    /// Those of writing pages.
-    pub(super) fn write_oldest(&self, pages: usize, reason: Reason) -> Result<usize, Fault> {
-        let frames = match reason {
-            Reason::DirtyLimit => self.cold_dirty(pages),
-            _ => {
-                let mut frames = self.pool.flush.lock().take_hot(pages);
-                frames.extend(self.oldest_dirty(pages - frames.len(), Lsn(u64::MAX)));
-                frames
-            }
-        };
-        self.write_pages(&frames, reason)
-    }
-
     /// Moves the checkpoint if that frees much.
     pub(super) fn checkpoint_if_due(&self) -> Result<(), Fault> {
         let age = self.redo.checkpoint_age();

@@ -10,7 +10,7 @@ mod ahead;
 mod background;
 mod backup;
 mod checkpoint;
-mod cold;
+mod choose;
 mod compact;
 mod dirty;
 mod evict;
