@@ -361,7 +361,7 @@ mod tests {
         let reserve = on_reserve();
         let page = new_page(&storage);
         drop(reserve);
-        storage.write_oldest(1, write::Reason::Checkpoint).unwrap();
+        storage.write_next(1, write::Reason::Checkpoint).unwrap();
         disk.set_capacity(Some(disk.used_bytes()));
         let _background = Background::start(&storage).unwrap();
         let change = || {

@@ -223,7 +223,7 @@ mod tests {
             mtr.free(page);
             mtr.commit();
         }
-        storage.write_oldest(64, Reason::Checkpoint).unwrap();
+        storage.write_next(64, Reason::Checkpoint).unwrap();
         let mut goes_on = storage.checkpointing.lock();
         std::thread::scope(|scope| {
             new_page(&storage);

@@ -16,7 +16,7 @@ use weir_page::Lsn;
 const LOOK_AT: usize = 32;
 
 impl Storage {
-    /// Writes up to `pages` of the oldest dirty pages, then moves the checkpoint if that frees much.
+    /// Writes up to `pages` dirty pages for the log's sake, then moves the checkpoint if that frees much.
     ///
     /// # Errors
     /// Those of writing pages and of checkpoints.
@@ -33,13 +33,13 @@ impl Storage {
         Ok(pages - left)
     }
 
-    /// As [`Storage::write_oldest`]; fewer pages if there is no space for all of them.
+    /// As [`Storage::write_next`]; fewer pages if there is no space for all of them.
     ///
     /// # Errors
     /// Those of writing pages; no space for a single one.
     pub(super) fn write_what_fits(&self, mut pages: usize, reason: Reason) -> Result<usize, Fault> {
         loop {
-            match self.write_oldest(pages, reason) {
+            match self.write_next(pages, reason) {
                 Err(fault) if fault.is_no_space() && pages > 1 => {
                     pages = pages.div_ceil(2).min(pages - 1);
                 }
@@ -48,12 +48,11 @@ impl Storage {
         }
     }
 
-    /// Writes a batch of dirty pages: the oldest, behind those that have changed very often, or for the dirty limit's sake those
-    /// not used lately.
+    /// Writes a batch of dirty pages: hot ones, then the oldest, or for the dirty limit's sake those not used lately.
     ///
     /// # Errors
     /// Those of writing pages.
-    pub(super) fn write_oldest(&self, pages: usize, reason: Reason) -> Result<usize, Fault> {
+    pub(super) fn write_next(&self, pages: usize, reason: Reason) -> Result<usize, Fault> {
         let frames = match reason {
             Reason::DirtyLimit => self.cold_dirty(pages),
             _ => {

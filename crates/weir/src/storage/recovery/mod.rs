@@ -546,14 +546,14 @@ mod tests {
         while storage.recovery_step(1).is_ok_and(|goes_on| goes_on) {}
         assert!(storage.check().is_err());
         assert_eq!(storage.pool.dirty_pages(), 1, "as of the group before");
-        assert_eq!(storage.write_oldest(1, Reason::Checkpoint).unwrap(), 0);
+        assert_eq!(storage.write_next(1, Reason::Checkpoint).unwrap(), 0);
     }
 
     /// Its image is damaged, and the pass had passed over the record that makes it anew when the checkpoint moved.
     #[test]
     fn a_page_made_anew_instead_of_its_damaged_image_outlives_a_crash() {
         let (disk, storage, page) = create();
-        assert!(storage.write_oldest(8, Reason::Checkpoint).unwrap() >= 1);
+        assert!(storage.write_next(8, Reason::Checkpoint).unwrap() >= 1);
         storage.redo.write_step(true).unwrap();
         let images = disk.open("data", Create::No, Mode::Cached).unwrap().len().unwrap();
         let other = new_page(&storage);
@@ -679,7 +679,7 @@ mod tests {
     fn what_the_page_map_tells_of_was_in_the_log() {
         let (disk, storage, _) = create();
         let moved = storage.redo.reserved();
-        assert_eq!(storage.write_oldest(1, Reason::Checkpoint).unwrap(), 1);
+        assert_eq!(storage.write_next(1, Reason::Checkpoint).unwrap(), 1);
         storage.persist_map(storage.redo.reserved()).unwrap();
         let segment = disk.list().unwrap().into_iter().find(|n| n.starts_with("redo-")).unwrap();
         let start = storage.redo.segment_bytes();
