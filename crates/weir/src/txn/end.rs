@@ -96,12 +96,7 @@ impl Txn {
         let (appended, end) = retry(s, || {
             let mut mtr = s.mtr(Need::records(1))?;
             mtr.latch(lane.tail)?;
-            let page = mtr.page(lane.tail);
-            let end = UndoPlace {
-                page: lane.tail,
-                used: undo::used(page) as u16,
-                last: undo::last(page),
-            };
+            let end = UndoPlace::end_of(lane.tail, mtr.page(lane.tail));
             self.log_tail(&mut mtr, end, LaneState::Ended);
             Ok::<_, Restart<Fault>>((mtr.commit(), end))
         })?;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use weir_page::lanes::{self, LANES};
 use weir_page::page::BODY;
 use weir_page::undo::{self, State};
-use weir_page::{PageId, Redo, TxnId};
+use weir_page::{Page, PageId, Redo, TxnId};
 
 /// The page that holds the directory of lanes.
 pub const LANE_DIRECTORY: PageId = PageId(1);
@@ -29,6 +29,14 @@ pub struct UndoPlace {
     pub page: PageId,
     pub used: u16,
     pub last: u16,
+}
+
+impl UndoPlace {
+    /// Where the records of an undo page end; `id` is its number.
+    #[inline]
+    pub fn end_of(id: PageId, page: &Page) -> UndoPlace {
+        UndoPlace { page: id, used: undo::used(page) as u16, last: undo::last(page) }
+    }
 }
 
 /// What a transaction knows of its lane.
@@ -190,16 +198,9 @@ pub fn set_ends(
     mtr.log(&Redo::LaneSet { page: LANE_DIRECTORY, lane, head, tail });
 }
 
-/// The end of an undo page.
-fn place(s: &Storage, page: PageId) -> Result<UndoPlace, Fault> {
-    retry(s, || {
-        let p = s.read(page, false)?;
-        Ok::<_, Restart<Fault>>(UndoPlace {
-            page,
-            used: undo::used(&p) as u16,
-            last: undo::last(&p),
-        })
-    })
+/// Where the records of an undo page end, which is read for that.
+pub fn read_end(s: &Storage, page: PageId) -> Result<UndoPlace, Fault> {
+    retry(s, || Ok::<_, Restart<Fault>>(UndoPlace::end_of(page, &*s.read(page, false)?)))
 }
 
 impl Transactions {
@@ -217,7 +218,7 @@ impl Transactions {
         let s = &*self.storage;
         let tail = self.lanes.tail(lane);
         let tail = if tail == PageId::NONE { self.first_page(lane)? } else { tail };
-        let mut begin = place(s, tail)?;
+        let mut begin = read_end(s, tail)?;
         let Lane { pending, unwound, .. } = self.lanes.get(lane);
         let idle = pending.load(Ordering::Acquire) == 0;
         let is_due =

@@ -3,7 +3,7 @@
 //! They are rolled back while it is open. Until one is, it counts as running: snapshots don't see what it has written, its
 //! rows are locked, purge waits for it, and no definition changes.
 
-use super::lane::{LaneUse, UndoPlace};
+use super::lane::{LaneUse, UndoPlace, read_end};
 use super::recover::FoundLane;
 use super::status::State;
 use super::work::{Stage, Work};
@@ -123,7 +123,7 @@ impl Transactions {
             }
         }
         // Before the lane is given to others, whose history comes behind.
-        self.queue_history(loser, self.end_of(loser.tail)?)?;
+        self.queue_history(loser, read_end(&self.storage, loser.tail)?)?;
         Ok(true)
     }
 }

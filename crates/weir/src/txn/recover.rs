@@ -2,7 +2,7 @@
 
 use super::dead::DeadRanges;
 use super::history::History;
-use super::lane::{LANE_DIRECTORY, Lanes, UndoPlace};
+use super::lane::{LANE_DIRECTORY, Lanes, UndoPlace, read_end};
 use super::losers::Losers;
 use super::pace::Pace;
 use super::snapshots::Snapshots;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir_page::lanes::{self, LANES};
 use weir_page::undo::{self, State as LaneState};
-use weir_page::{Kind, Page, PageId, Redo, TxnId};
+use weir_page::{Kind, PageId, Redo, TxnId};
 
 /// The ends of a lane, and who was at work there.
 pub(super) struct FoundLane {
@@ -108,7 +108,7 @@ impl Transactions {
                         shared.queue_history(&f, begin)?;
                     }
                 },
-                LaneState::Ended => shared.queue_history(&f, shared.end_of(f.tail)?)?,
+                LaneState::Ended => shared.queue_history(&f, read_end(&shared.storage, f.tail)?)?,
             }
         }
         Ok((shared, prepared))
@@ -120,22 +120,15 @@ impl Transactions {
         self.first_page(lane)
     }
 
-    /// The end of a lane, whose last page that is.
-    pub(super) fn end_of(&self, page: PageId) -> Result<UndoPlace, Fault> {
-        self.place(page, |p| undo::used(p) as u16)
-    }
-
-    fn place(&self, page: PageId, used: fn(&Page) -> u16) -> Result<UndoPlace, Fault> {
-        let s = &*self.storage;
-        retry(s, || {
-            let p = s.read(page, false)?;
-            Ok::<_, Restart<Fault>>(UndoPlace { page, used: used(&p), last: undo::last(&p) })
-        })
-    }
-
     /// Everything that a lane holds before `end` has been committed and waits for purge.
     pub(super) fn queue_history(&self, found: &FoundLane, end: UndoPlace) -> Result<(), Fault> {
-        let begin = match self.place(found.head, undo::purge_from) {
+        let s = &*self.storage;
+        let purge_from = retry(s, || {
+            let page = s.read(found.head, false)?;
+            let used = undo::purge_from(&page);
+            Ok::<_, Restart<Fault>>(UndoPlace { used, ..UndoPlace::end_of(found.head, &page) })
+        });
+        let begin = match purge_from {
             // Purge passes over it.
             Err(fault) if fault.damaged_page() == Some(found.head) => {
                 UndoPlace { page: found.head, used: 0, last: 0 }
