@@ -23,6 +23,32 @@ impl Transactions {
         queue(stamp);
         commits.clock.store(stamp, Ordering::Release);
     }
+
+    /// Waits until the log is as durable up to `end` as asked; on the device, if nobody brings it there later: the
+    /// database has been closed, or has stopped.
+    ///
+    /// # Errors
+    /// The log has failed.
+    pub fn wait_for_log(&self, end: Lsn, durability: Durability) -> Result<(), TxnError> {
+        let redo = &self.storage.redo;
+        match durability {
+            Durability::Sync => redo.wait_durable(end).map_err(Fault::from)?,
+            Durability::Write => redo.wait_written(end).map_err(Fault::from)?,
+            Durability::Relaxed if self.storage.has_stopped() => {
+                redo.wait_durable(end).map_err(Fault::from)?;
+            }
+            Durability::Relaxed => {}
+        }
+        Ok(())
+    }
+
+    /// As [`Transactions::wait_for_log`], up to its end as it is now.
+    ///
+    /// # Errors
+    /// The log has failed.
+    pub fn wait_for_all_log(&self, durability: Durability) -> Result<(), TxnError> {
+        self.wait_for_log(self.storage.redo.reserved(), durability)
+    }
 }
 
 impl Txn {

@@ -14,7 +14,7 @@ use crate::storage::{Fault, Restart, retry};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use weir_page::undo::{self, Record};
-use weir_page::{Lsn, PageId, TreeId, Undo};
+use weir_page::{PageId, TreeId, Undo};
 
 /// A prepared transaction that was found when the database was opened.
 pub struct Resurrected {
@@ -88,32 +88,6 @@ impl Txn {
 }
 
 impl Transactions {
-    /// Waits until the log is as durable up to `end` as asked; on the device, if nobody brings it there later: the
-    /// database has been closed, or has stopped.
-    ///
-    /// # Errors
-    /// The log has failed.
-    pub fn wait_for_log(&self, end: Lsn, durability: Durability) -> Result<(), TxnError> {
-        let redo = &self.storage.redo;
-        match durability {
-            Durability::Sync => redo.wait_durable(end).map_err(Fault::from)?,
-            Durability::Write => redo.wait_written(end).map_err(Fault::from)?,
-            Durability::Relaxed if self.storage.has_stopped() => {
-                redo.wait_durable(end).map_err(Fault::from)?;
-            }
-            Durability::Relaxed => {}
-        }
-        Ok(())
-    }
-
-    /// As [`Transactions::wait_for_log`], up to its end as it is now.
-    ///
-    /// # Errors
-    /// The log has failed.
-    pub fn wait_for_all_log(&self, durability: Durability) -> Result<(), TxnError> {
-        self.wait_for_log(self.storage.redo.reserved(), durability)
-    }
-
     /// Gives a prepared transaction its lane and its locks back.
     pub(super) fn resurrect(self: &Arc<Self>, found: &FoundLane) -> Result<Resurrected, TxnError> {
         let mut walk = Walk::default();
