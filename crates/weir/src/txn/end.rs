@@ -15,7 +15,7 @@ const COMMIT_FREES: usize = 8;
 
 impl Transactions {
     /// A transaction has committed: from now on others see what it has written. `queue` is told its timestamp before that.
-    fn commit_in_order(&self, txn: TxnId, queue: impl FnOnce(u64)) {
+    fn publish_commit(&self, txn: TxnId, queue: impl FnOnce(u64)) {
         let commits = &self.commits;
         let _order = commits.order.lock();
         let stamp = commits.clock.load(Ordering::Relaxed) + 1;
@@ -42,6 +42,18 @@ impl Transactions {
         Ok(())
     }
 
+    /// Waits until a transaction is as durable as asked whose end is there in the log; without an end, it has written nothing.
+    ///
+    /// # Errors
+    /// The log has failed: whether the transaction is durable is not known.
+    pub fn wait_for_commit(
+        &self,
+        end: Option<Lsn>,
+        durability: Durability,
+    ) -> Result<(), TxnError> {
+        end.map_or(Ok(()), |end| self.wait_for_log(end, durability))
+    }
+
     /// As [`Transactions::wait_for_log`], up to its end as it is now.
     ///
     /// # Errors
@@ -57,10 +69,8 @@ impl Txn {
     /// # Errors
     /// The log has failed: whether the transaction is durable is not known.
     pub fn commit(mut self, durability: Durability) -> Result<(), TxnError> {
-        match self.commit_visibly()? {
-            Some(end) => self.shared.wait_for_log(end, durability),
-            None => Ok(()),
-        }
+        let end = self.commit_visibly()?;
+        self.shared.wait_for_commit(end, durability)
     }
 
     /// Makes the transaction's writes visible; returns where its end is in the log, if it has
@@ -82,7 +92,7 @@ impl Txn {
         // Not before: who can't commit may go on, and sees what it saw.
         self.drop_snapshot();
         let shared = &self.shared;
-        shared.commit_in_order(self.id, |stamp| {
+        shared.publish_commit(self.id, |stamp| {
             let Some((begin, end)) = history else { return };
             shared.queue_for_purge(History {
                 stamp,
@@ -165,7 +175,7 @@ impl Txn {
         if !self.work.withdrew {
             return self.end(State::NothingLeft);
         }
-        self.shared.commit_in_order(self.id, |_| {});
+        self.shared.publish_commit(self.id, |_| {});
         self.release();
     }
 
