@@ -420,7 +420,10 @@ pub fn load(shared: &Arc<Transactions>) -> Result<Vec<(String, TableDef)>> {
     while let Some(row) = scan.next(view)? {
         let name = String::from_utf8(row.key.to_vec())
             .map_err(|_| Error::Catalog("a table's name isn't UTF-8".into()))?;
-        let value = crate::txn::whole(&shared.storage, CATALOG, row.overflow, row.value)?;
+        let value = match row.overflow {
+            true => crate::txn::read_chain(&shared.storage, CATALOG, row.value)?,
+            false => row.value.to_vec(),
+        };
         tables.push((name.clone(), TableDef::decode(&name, &value)?));
     }
     txn.commit(Durability::Relaxed)?;

@@ -20,7 +20,7 @@ use crate::schema::Layout;
 use crate::sort::{Sorted, Sorter, Workers};
 use crate::tree::Tree;
 use crate::tree::bulk::{BulkBuilder, Fill};
-use crate::txn::{Direction, HeldStaging, Op, Outcome, Range, Scan, Txn, View, whole};
+use crate::txn::{Direction, HeldStaging, Op, Outcome, Range, Scan, Txn, View, read_chain};
 use std::sync::atomic::Ordering;
 use weir_page::node::MAX_INLINE;
 
@@ -242,7 +242,7 @@ impl Database {
             patience.check()?;
             let chain;
             let bytes = if row.overflow {
-                chain = whole(&shared.storage, def.primary, true, row.value)?;
+                chain = read_chain(&shared.storage, def.primary, row.value)?;
                 &chain[..]
             } else {
                 row.value

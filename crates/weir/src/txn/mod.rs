@@ -42,7 +42,7 @@ pub use lane::{LANE_DIRECTORY, Running};
 pub use merged::MergedScan;
 pub use prepare::Resurrected;
 pub use range::{Direction, Range};
-pub use read::{Look, View, whole};
+pub use read::{Look, View, read_chain};
 pub use run::Pair;
 pub use scan::{Batch, EntryPlace, Row, Scan, ScanStop};
 pub use snapshots::Reader;

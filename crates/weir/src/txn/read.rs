@@ -72,15 +72,12 @@ impl Transactions {
     }
 }
 
-/// A value with its chain read, if it has one.
+/// The value that a leaf of `tree` has the reference of.
 ///
 /// # Errors
 /// Faults of the storage; a malformed reference.
-pub fn whole(s: &Storage, tree: Tree, overflows: bool, bytes: &[u8]) -> Result<Vec<u8>, Fault> {
-    if !overflows {
-        return Ok(bytes.to_vec());
-    }
-    let reference = Reference::from_bytes(bytes)
+pub fn read_chain(s: &Storage, tree: Tree, reference: &[u8]) -> Result<Vec<u8>, Fault> {
+    let reference = Reference::from_bytes(reference)
         .ok_or_else(|| Fault::page(tree.root(), "a leaf of this tree has a malformed reference"))?;
     overflow::read(s, reference)
 }
@@ -105,7 +102,7 @@ impl Txn {
                 Some(true) => {}
             }
             let reference = out.clone();
-            let value = whole(self.storage(), tree, true, &reference);
+            let value = read_chain(self.storage(), tree, &reference);
             if view.is_committed() {
                 *out = value?;
                 return Ok(true);
@@ -194,7 +191,7 @@ impl Txn {
                 Newest::None => return Ok(false),
                 Newest::Value { overflows: false } => return Ok(true),
                 Newest::Value { overflows: true } => {
-                    *out = whole(self.storage(), tree, true, out)?;
+                    *out = read_chain(self.storage(), tree, out)?;
                     return Ok(true);
                 }
             }

@@ -178,7 +178,7 @@ impl Txn {
                     self.undo_pushed(1, needs_purge);
                     self.overwrote_unseen = unseen;
                     let old = old.map(|(overflows, bytes)| match overflows {
-                        true => super::read::whole(self.storage(), tree, true, &bytes),
+                        true => super::read_chain(self.storage(), tree, &bytes),
                         false => Ok(bytes),
                     });
                     return Ok(Outcome::Done(old.transpose()?));
