@@ -79,7 +79,7 @@ impl Database {
         check: impl FnOnce(&Storage, &Roots) -> std::result::Result<Summary, Fault>,
     ) -> Result<Summary> {
         self.0.running()?;
-        self.0.orphans.roll_back();
+        self.0.orphans.retry();
         let _one = self.0.ddl.lock();
         let tables: Vec<Table> = self.0.tables.read().values().cloned().collect();
         let defs: Vec<_> = tables.iter().filter_map(|table| table.0.def().ok()).collect();

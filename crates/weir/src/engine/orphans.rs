@@ -41,7 +41,7 @@ impl Orphans {
         used: Vec<Use>,
         xid: Option<Vec<u8>>,
     ) -> Result<(), TxnError> {
-        let result = txn.roll_back();
+        let result = txn.try_rollback();
         let orphan = Orphan { txn, _used: used, xid };
         match &result {
             Err(TxnError::Fault(fault)) if fault.is_no_space() => {
@@ -73,13 +73,13 @@ impl Orphans {
     }
 
     /// Rolls back what could not be before, as far as there is space now.
-    pub fn roll_back(&self) {
+    pub fn retry(&self) {
         if !self.any() {
             return;
         }
         let Some(mut left) = self.left.try_lock() else { return };
         while let Some(mut orphan) = left.pop() {
-            match orphan.txn.roll_back() {
+            match orphan.txn.try_rollback() {
                 Err(TxnError::Fault(fault)) if fault.is_no_space() => return left.push(orphan),
                 _ => self.forget(orphan),
             }

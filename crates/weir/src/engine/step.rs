@@ -69,7 +69,7 @@ impl Database {
             BackgroundStep::WritePages => drop(storage.flush_step(16)?),
             BackgroundStep::MoveCheckpoint => drop(storage.checkpoint()?),
             BackgroundStep::Purge => {
-                self.0.orphans.roll_back();
+                self.0.orphans.retry();
                 transactions.purge_up_to(4)?;
             }
             BackgroundStep::FreeFrames => drop(storage.evict_step(storage.frame_reserve())?),

@@ -58,7 +58,7 @@ impl Threads {
     ) -> std::io::Result<()> {
         let orphans = orphans.clone();
         self.spawn("weir-purge", shared, move |shared| {
-            orphans.roll_back();
+            orphans.retry();
             match shared.purge_step()? {
                 // There may be space for them soon, though nobody writes.
                 Step::Idle if orphans.any() => Ok(Step::Done),

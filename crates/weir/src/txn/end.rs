@@ -213,7 +213,7 @@ impl Drop for Txn {
         }
         // A panic of the caller's is a rollback like any other: locks and snapshot must not stay.
         // A failure here is the storage's: the next open takes back the rest.
-        if let Err(error) = self.roll_back() {
+        if let Err(error) = self.try_rollback() {
             self.drop_snapshot();
             if let TxnError::Fault(fault) = error {
                 self.shared.storage.stop(fault);

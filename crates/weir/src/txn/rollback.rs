@@ -56,9 +56,9 @@ impl Txn {
     /// Takes everything back.
     ///
     /// # Errors
-    /// As [`Txn::roll_back`]; then the storage has been stopped.
+    /// As [`Txn::try_rollback`]; then the storage has been stopped.
     pub fn rollback(mut self) -> Result<(), TxnError> {
-        self.roll_back()
+        self.try_rollback()
     }
 
     /// Takes everything back; a transaction that was rolled back has done nothing.
@@ -66,7 +66,7 @@ impl Txn {
     /// # Errors
     /// Faults of the storage: the rest is taken back by the call repeated, or when the database is opened
     /// next.
-    pub fn roll_back(&mut self) -> Result<(), TxnError> {
+    pub fn try_rollback(&mut self) -> Result<(), TxnError> {
         // From here on there is nothing left to decide, whatever fails.
         self.work.stage = Stage::RollingBack;
         self.work.is_left = false;
