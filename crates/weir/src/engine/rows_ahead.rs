@@ -6,7 +6,7 @@
 
 use crate::key::long::short_form;
 use crate::storage::Storage;
-use crate::storage::work::{self, Reads};
+use crate::storage::work::{self, DeviceReads};
 use crate::tree::Tree;
 
 /// Rows that are read together at first.
@@ -32,7 +32,7 @@ pub struct RowsAhead {
     /// So many were, or one was looked up.
     rows: usize,
     /// What the thread had read by then.
-    reads: Reads,
+    reads: DeviceReads,
     /// What was looked up before says something of what comes; if not, the next row is looked up alone.
     has_begun: bool,
 }

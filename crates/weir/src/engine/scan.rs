@@ -420,7 +420,7 @@ impl RawScan {
                 self.looked_up = txn.get_stored_locked(tree, entry.key, mode, wait, value)?;
                 if wait != Wait::Skip && (!self.looked_up || txn.lock_waits() != waits) {
                     let key = entry.key.to_vec();
-                    self.scan.behind(&key);
+                    self.scan.read_anew_behind(&key);
                 }
                 Ok(self.looked_up)
             }
@@ -447,14 +447,14 @@ impl RawScan {
     /// another entry now, may find that entry further on. A scan of rows under lock does so by itself.
     pub fn behind(&mut self, key: &[u8]) {
         match self.stem.as_mut().filter(|stem| stem.last().is_some()) {
-            None => self.scan.behind(key),
+            None => self.scan.read_anew_behind(key),
             Some(stem) => {
                 // All of the stem has been read, and perhaps what comes behind it. In its tree the whole key
                 // stands for nothing: the scan came to the stem by the entry that it gave last.
                 stem.read_anew_behind(key, self.begin.reads);
                 // After a rollback to a savepoint what comes behind that is read anew in any case.
                 if let Some(stored) = self.scan.given().map(<[u8]>::to_vec) {
-                    self.scan.behind(&stored);
+                    self.scan.read_anew_behind(&stored);
                 }
             }
         }

@@ -160,7 +160,7 @@ fn evictor(storage: &Storage, shared: &Shared) {
         let waiting = storage.pool.free.waiting();
         // On a full device pages would be evicted that can be read without new frames.
         let counted = if storage.is_full() { 0 } else { waiting };
-        storage.margin.turn(counted, storage.frame_reserve(), storage.pool.frames());
+        storage.margin.adjust(counted, storage.frame_reserve(), storage.pool.frames());
         let wanted = storage.free_target() + waiting;
         if storage.pool.free.len() < wanted {
             let evicted = storage.evict_step(wanted);

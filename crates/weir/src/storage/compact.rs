@@ -38,7 +38,7 @@ impl Storage {
         goes_on: &mut dyn FnMut(u64) -> Result<(), E>,
     ) -> Result<u64, E> {
         let mut moved = 0;
-        self.settle()?;
+        self.free_given_up()?;
         for _ in 0..PASSES {
             let left = most - moved.min(most);
             if left == 0 {
@@ -53,7 +53,7 @@ impl Storage {
                 self.checkpoint_if_due()?;
                 goes_on(moved)?;
             }
-            self.settle()?;
+            self.free_given_up()?;
             if self.store.stats().file_bytes >= before {
                 break;
             }
@@ -62,7 +62,7 @@ impl Storage {
     }
 
     /// Makes free what was given up, and gives it back to the file system.
-    fn settle(&self) -> Result<(), Fault> {
+    fn free_given_up(&self) -> Result<(), Fault> {
         self.checkpoint()?;
         self.trim()
     }

@@ -22,8 +22,8 @@ impl Margin {
     /// For each of those who wait.
     const EACH: usize = 8;
 
-    /// A turn of the evictor, with so many who wait, and so many frames in the reserve and in all.
-    pub fn turn(&self, waiting: usize, reserve: usize, frames: usize) {
+    /// Adjusts it to so many who wait, and so many frames in the reserve and in all; once a turn of the evictor.
+    pub fn adjust(&self, waiting: usize, reserve: usize, frames: usize) {
         let now = self.frames();
         let most = (Self::EACH * waiting).min(frames / 8);
         let next = match waiting {
@@ -241,7 +241,7 @@ mod tests {
     fn the_margin_grows_while_somebody_waits_by_how_many_they_are_and_goes_later() {
         let margin = Margin::default();
         let next = |waiting| {
-            margin.turn(waiting, 100, 3200);
+            margin.adjust(waiting, 100, 3200);
             margin.frames()
         };
         assert_eq!(next(0), 0);

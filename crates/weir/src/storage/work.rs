@@ -22,7 +22,7 @@ pub struct Work {
 
 thread_local! {
     static WORK: Cell<Work> = const { Cell::new(Work::NONE) };
-    static READS: Cell<Reads> = const { Cell::new(Reads { alone: 0, together: 0 }) };
+    static READS: Cell<DeviceReads> = const { Cell::new(DeviceReads { alone: 0, together: 0 }) };
 }
 
 impl Work {
@@ -43,7 +43,7 @@ pub fn take_work() -> Work {
 
 /// Pages that a thread has read from the device, ever.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Reads {
+pub(crate) struct DeviceReads {
     /// When it came to them.
     pub alone: u64,
     /// Together with others that it would come to.
@@ -51,7 +51,7 @@ pub(crate) struct Reads {
 }
 
 /// What the calling thread has read.
-pub(crate) fn reads() -> Reads {
+pub(crate) fn reads() -> DeviceReads {
     READS.get()
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn note(add: impl FnOnce(&mut Work)) {
 
 /// Notes a read of a page that the thread has waited for.
 pub(crate) fn note_read(began: Instant) {
-    READS.with(|reads| reads.set(Reads { alone: reads.get().alone + 1, ..reads.get() }));
+    READS.with(|reads| reads.set(DeviceReads { alone: reads.get().alone + 1, ..reads.get() }));
     note_reads(1, began);
 }
 
@@ -75,7 +75,7 @@ pub(crate) fn note_read(began: Instant) {
 pub(crate) fn note_read_together(pages: usize, began: Instant) {
     let so_many = pages as u64;
     READS.with(|reads| {
-        reads.set(Reads { together: reads.get().together + so_many, ..reads.get() });
+        reads.set(DeviceReads { together: reads.get().together + so_many, ..reads.get() });
     });
     note_reads(so_many, began);
 }

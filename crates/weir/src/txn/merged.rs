@@ -27,11 +27,11 @@ pub struct MergedScan {
     last_is_staged: bool,
     /// Entries of both that were given together.
     together: Copies,
-    behind: Option<Behind>,
+    anew: Option<ReadAnew>,
 }
 
 /// What is to be read anew.
-struct Behind {
+struct ReadAnew {
     /// All behind this key.
     key: Vec<u8>,
     /// For another view: the staging tree, and whether the view is settled.
@@ -64,7 +64,7 @@ impl MergedScan {
             staged: None,
             last_is_staged: false,
             together: Copies::default(),
-            behind: None,
+            anew: None,
         };
         scan.look_beside(staging, settled);
         scan
@@ -83,14 +83,14 @@ impl MergedScan {
     }
 
     /// Has what lies behind `key`, which has been given, read anew, though it may have been copied already.
-    pub fn behind(&mut self, key: &[u8]) {
-        self.behind = Some(Behind { key: key.to_vec(), view: None });
+    pub fn read_anew_behind(&mut self, key: &[u8]) {
+        self.anew = Some(ReadAnew { key: key.to_vec(), view: None });
     }
 
     /// Has all read anew that has not been given, though it may have been copied already.
     #[cold]
     pub fn read_rest_anew(&mut self) {
-        if self.behind.is_some() {
+        if self.anew.is_some() {
             return;
         }
         match &mut self.staged {
@@ -105,8 +105,8 @@ impl MergedScan {
     /// # Panics
     /// If nothing is.
     pub fn for_another_view(&mut self, staging: Option<&Arc<Staging>>, settled: bool) {
-        let behind = self.behind.as_mut().expect("something is to be read anew");
-        behind.view = Some((staging.cloned(), settled));
+        let anew = self.anew.as_mut().expect("something is to be read anew");
+        anew.view = Some((staging.cloned(), settled));
     }
 
     /// Has the entry that was given last given again.
@@ -122,10 +122,10 @@ impl MergedScan {
     }
 
     #[cold]
-    fn read_anew(&mut self, Behind { key, view }: Behind) {
+    fn read_anew(&mut self, ReadAnew { key, view }: ReadAnew) {
         match &mut self.staged {
-            None => self.main.behind(&key),
-            Some(staged) => staged.behind(&mut self.main, &key),
+            None => self.main.read_anew_behind(&key),
+            Some(staged) => staged.read_anew_behind(&mut self.main, &key),
         }
         self.last_is_staged = false;
         if let Some((staging, settled)) = view {
@@ -139,8 +139,8 @@ impl MergedScan {
     /// [`ScanStop`].
     #[inline]
     pub fn look(&mut self, look: Look) -> Result<Option<Row<'_>>, ScanStop> {
-        if let Some(behind) = self.behind.take() {
-            self.read_anew(behind);
+        if let Some(anew) = self.anew.take() {
+            self.read_anew(anew);
         }
         match &mut self.staged {
             None => self.main.look(look),
@@ -151,7 +151,7 @@ impl MergedScan {
     /// Whether the next entry of a scan of one tree has yet to be copied.
     #[inline]
     pub fn is_to_read(&self) -> bool {
-        self.behind.is_some() || self.main.is_to_read()
+        self.anew.is_some() || self.main.is_to_read()
     }
 
     /// Gives the next entry if it is one of the main tree that has been copied, with its value, beside which nothing is
@@ -159,7 +159,7 @@ impl MergedScan {
     #[inline(always)]
     pub fn take_one(&mut self, key_bytes_max: usize) -> bool {
         let is_alone = self.staged.as_ref().is_none_or(|staged| staged.scan.peek().is_none());
-        let taken = is_alone && self.behind.is_none() && self.main.take_one(key_bytes_max);
+        let taken = is_alone && self.anew.is_none() && self.main.take_one(key_bytes_max);
         self.last_is_staged &= !taken;
         taken
     }
@@ -167,7 +167,7 @@ impl MergedScan {
     /// As [`Scan::take_copied`], of both trees.
     #[inline]
     pub fn take_copied(&mut self, key_bytes_max: usize) -> Batch<'_> {
-        if self.behind.is_some() {
+        if self.anew.is_some() {
             return Batch::default();
         }
         // What the main tree's scan has copied lies in the window.
@@ -192,7 +192,7 @@ impl MergedScan {
     /// Entries that have been copied and are given next: how many, those that are hidden counted, too.
     #[inline]
     pub fn copied(&self) -> usize {
-        if self.behind.is_some() {
+        if self.anew.is_some() {
             return 0;
         }
         // Before staged entries behind those come others that have yet to be copied, unless the main tree has no more.
@@ -299,8 +299,8 @@ impl Staged {
         Staged { staging, scan, window, rest, settled, inserts, withdrawn, just_opened }
     }
 
-    /// What lies behind `key`, an entry of the window, is read anew.
-    fn behind(&mut self, main: &mut Scan, key: &[u8]) {
+    /// Has what lies behind `key`, an entry of the window, read anew.
+    fn read_anew_behind(&mut self, main: &mut Scan, key: &[u8]) {
         self.window.begin_behind(key, self.scan.direction());
         self.give_up_window(main);
     }

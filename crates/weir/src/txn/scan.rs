@@ -424,17 +424,17 @@ impl Scan {
         self.next = self.next.checked_sub(1).expect("an entry has been given");
     }
 
-    /// What lies behind `key`, which has been given, is read anew.
-    pub(super) fn behind(&mut self, key: &[u8]) {
+    /// Has what lies behind `key`, which has been given, read anew.
+    pub(super) fn read_anew_behind(&mut self, key: &[u8]) {
         self.abandon();
         self.range.begin_behind(key, self.direction);
         self.done = self.range.is_empty();
     }
 
-    /// What was copied and not given is read anew, and what lies between.
+    /// Has what was copied and not given read anew, and what lies between.
     pub(super) fn read_rest_anew(&mut self) {
         if let Some(given) = self.given().map(<[u8]>::to_vec) {
-            self.behind(&given);
+            self.read_anew_behind(&given);
         } else if let Some(next) = self.peek().map(|row| row.key.to_vec()) {
             self.abandon();
             self.range.begin_with(next, self.direction);

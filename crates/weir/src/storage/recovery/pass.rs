@@ -28,20 +28,20 @@ pub(super) struct Pass {
     on_progress: OnProgress,
 }
 
-/// Some groups of the log, copied out of its reader, and what they change.
+/// Some groups of the log, copied out of its reader, and what lacks them.
 #[derive(Default)]
 struct Stretch {
     bytes: Vec<u8>,
-    /// By page and LSN.
-    changes: Vec<Change>,
-    /// The first change that has not been applied.
+    /// What pages lack of them, by page and LSN.
+    lacking: Vec<Lacking>,
+    /// The first of them that has not been applied.
     next: usize,
     end: Lsn,
 }
 
 /// A group that a page lacks, and where its records are in [`Stretch::bytes`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Change {
+struct Lacking {
     page: PageId,
     lsn: Lsn,
     from: u32,
@@ -59,14 +59,14 @@ impl Stretch {
     ) -> Result<(), Fault> {
         (self.next, self.end) = (0, reader.position());
         self.bytes.clear();
-        self.changes.clear();
+        self.lacking.clear();
         let mut read = Ok(());
         let to = recovery.end.min(Lsn(self.end.0 + bytes as u64));
         while read.is_ok() && self.end < to {
             read = self.take_next(storage, recovery, reader);
         }
-        self.changes.sort_unstable();
-        self.changes.dedup();
+        self.lacking.sort_unstable();
+        self.lacking.dedup();
         read
     }
 
@@ -77,40 +77,40 @@ impl Stretch {
         reader: &mut Reader,
     ) -> Result<(), Fault> {
         let group = reader.next()?.expect("a reader that knows how far the log goes fails before");
-        let (before, from) = (self.changes.len(), self.bytes.len() as u32);
+        let (before, from) = (self.lacking.len(), self.bytes.len() as u32);
         let (lsn, to) = (group.start, from + group.payload.len() as u32);
         let read = for_each_record(group.start, group.payload, &mut |logged| {
             let redo = &logged.redo;
             for page in redo.page().into_iter().chain(redo.second_page()) {
                 let slot = storage.store.map().slot(page);
                 if storage.pool.behind(slot).is_some() && recovery.lag(slot).done < lsn {
-                    self.changes.push(Change { page, lsn, from, to });
+                    self.lacking.push(Lacking { page, lsn, from, to });
                 }
             }
             Ok(())
         });
         if read.is_err() {
             // A group counts as a whole.
-            self.changes.truncate(before);
+            self.lacking.truncate(before);
             return read;
         }
         self.end = group.end;
-        if self.changes.len() > before {
+        if self.lacking.len() > before {
             self.bytes.extend_from_slice(group.payload);
         }
         Ok(())
     }
 
-    /// The changes of one page, from that number on.
-    fn of_page(&self, at: usize) -> &[Change] {
-        let page = self.changes[at].page;
-        let rest = &self.changes[at..];
-        &rest[..rest.iter().take_while(|change| change.page == page).count()]
+    /// What one page lacks, from that number on.
+    fn of_page(&self, at: usize) -> &[Lacking] {
+        let page = self.lacking[at].page;
+        let rest = &self.lacking[at..];
+        &rest[..rest.iter().take_while(|lacking| lacking.page == page).count()]
     }
 
     /// LSN and payload of its group.
-    fn group(&self, change: &Change) -> (Lsn, &[u8]) {
-        (change.lsn, &self.bytes[change.from as usize..change.to as usize])
+    fn group(&self, lacking: &Lacking) -> (Lsn, &[u8]) {
+        (lacking.lsn, &self.bytes[lacking.from as usize..lacking.to as usize])
     }
 }
 
@@ -152,7 +152,7 @@ impl Storage {
         bytes: usize,
     ) -> Result<bool, Fault> {
         let stretch = &mut pass.stretch;
-        if stretch.next == stretch.changes.len() {
+        if stretch.next == stretch.lacking.len() {
             if pass.reader.position() >= recovery.end {
                 return Ok(false);
             }
@@ -160,15 +160,15 @@ impl Storage {
         }
         let read_to = self.read_for(recovery, stretch)?;
         while stretch.next < read_to {
-            let changes = stretch.of_page(stretch.next);
-            let groups = changes.iter().map(|change| stretch.group(change));
+            let lacking = stretch.of_page(stretch.next);
+            let groups = lacking.iter().map(|group| stretch.group(group));
             let groups: SmallVec<[_; 16]> = groups.collect();
-            self.apply_to(recovery, changes[0].page, &groups)?;
+            self.apply_to(recovery, lacking[0].page, &groups)?;
             let applied = groups.len();
             drop(groups);
             stretch.next += applied;
         }
-        if stretch.next == stretch.changes.len() {
+        if stretch.next == stretch.lacking.len() {
             let at = stretch.end;
             // A page whose image is damaged may be made anew from a record that the pass has passed over.
             if !self.is_giving_up() {
@@ -180,13 +180,13 @@ impl Storage {
         Ok(true)
     }
 
-    /// Reads the next pages that a stretch changes; returns up to which of its changes they are there.
+    /// Loads the next pages that lack something of a stretch; returns up to what of that they are there.
     fn read_for(&self, recovery: &Recovery, stretch: &Stretch) -> Result<usize, Fault> {
         let most = self.load_many_max().min(READ_TOGETHER);
         let (mut missing, mut at) = (Vec::new(), stretch.next);
-        while at < stretch.changes.len() && missing.len() < most {
-            let changes = stretch.of_page(at);
-            let (page, count) = (changes[0].page, changes.len());
+        while at < stretch.lacking.len() && missing.len() < most {
+            let lacking = stretch.of_page(at);
+            let (page, count) = (lacking[0].page, lacking.len());
             let slot = self.store.map().slot(page);
             if self.pool.behind(slot) == Some(Behind::Nowhere)
                 && !recovery.lag(slot).blank.load(Ordering::Relaxed)
