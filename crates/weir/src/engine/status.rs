@@ -269,7 +269,7 @@ impl Status {
             row_lock_time_us: locks.wait_time_us,
             deadlocks: locks.deadlocks,
             data_file_bytes: store.file_bytes,
-            data_used_bytes: store.used_units * 4096,
+            data_used_bytes: store.used_units * weir_store::UNIT as u64,
             pages_allocated: store.pages_allocated,
             disk: s.disk.stats(),
             recovery_log_bytes: recovery.log_bytes.load(Relaxed),
