@@ -14,7 +14,7 @@
 
 use super::scan::Copies;
 use super::staging::Staging;
-use super::{Batch, Look, Range, Row, Scan, ScanStop};
+use super::{Batch, Look, Range, Scan, ScanEntry, ScanStop};
 use crate::storage::Fault;
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -138,7 +138,7 @@ impl MergedScan {
     /// # Errors
     /// [`ScanStop`].
     #[inline]
-    pub fn look(&mut self, look: Look) -> Result<Option<Row<'_>>, ScanStop> {
+    pub fn look(&mut self, look: Look) -> Result<Option<ScanEntry<'_>>, ScanStop> {
         if let Some(anew) = self.anew.take() {
             self.read_anew(anew);
         }
@@ -201,7 +201,7 @@ impl MergedScan {
     }
 
     /// The first of them, `number` at most, in the order in which they are given.
-    pub fn first_copied(&self, number: usize) -> Vec<Row<'_>> {
+    pub fn first_copied(&self, number: usize) -> Vec<ScanEntry<'_>> {
         let direction = self.main.direction();
         let mut main = self.main.copied().peekable();
         let mut staged = self.staged.iter().flat_map(|staged| staged.scan.copied()).peekable();
@@ -212,7 +212,7 @@ impl MergedScan {
             (Some(_), _) => main.next(),
             (None, _) => staged.next(),
         };
-        std::iter::from_fn(next).filter(|row| !row.deleted).take(number).collect()
+        std::iter::from_fn(next).filter(|entry| !entry.deleted).take(number).collect()
     }
 
     /// The entry that was given last.
@@ -220,7 +220,7 @@ impl MergedScan {
     /// # Panics
     /// If it gave none.
     #[inline(always)]
-    pub fn last(&self) -> Row<'_> {
+    pub fn last(&self) -> ScanEntry<'_> {
         if !self.last_is_staged {
             return self.main.last();
         }
@@ -237,7 +237,7 @@ impl MergedScan {
 
     #[cold]
     #[inline(never)]
-    fn next_of_two(&mut self, look: Look) -> Result<Option<Row<'_>>, ScanStop> {
+    fn next_of_two(&mut self, look: Look) -> Result<Option<ScanEntry<'_>>, ScanStop> {
         let staged = self.staged.as_mut().expect("the scan has a staging tree");
         loop {
             // The staging tree's part of a window is always read before the main tree's.
@@ -445,9 +445,9 @@ mod tests {
                 (first, last) = (last, first);
             }
             let mut found = Vec::new();
-            while let Some(row) = scan.look(look).unwrap() {
-                found.push(row.key.to_vec());
-                assert_eq!(is_locked(row.key), [true; 2]);
+            while let Some(entry) = scan.look(look).unwrap() {
+                found.push(entry.key.to_vec());
+                assert_eq!(is_locked(entry.key), [true; 2]);
                 assert_eq!(is_locked(first), [true; 2]);
                 if found.len() == 1 {
                     assert_eq!(is_locked(last), [false; 2], "{direction:?} {step}");
@@ -479,8 +479,8 @@ mod tests {
             other.commit(Durability::Relaxed).unwrap();
             holder.commit(Durability::Relaxed).unwrap();
             let mut found = Vec::new();
-            while let Some(row) = scan.look(look).unwrap() {
-                found.push(row.key.to_vec());
+            while let Some(entry) = scan.look(look).unwrap() {
+                found.push(entry.key.to_vec());
             }
             assert_eq!(found, [staged.to_vec(), b"k".to_vec()], "{direction:?}");
         }
@@ -520,8 +520,8 @@ mod tests {
             if txns.staging.figures().staged == staged {
                 continue;
             }
-            let row = scan.look(look).unwrap().map(|row| row.key.to_vec());
-            assert_eq!(row, None, "it was rolled back");
+            let found = scan.look(look).unwrap().map(|entry| entry.key.to_vec());
+            assert_eq!(found, None, "it was rolled back");
             return;
         }
     }

@@ -44,7 +44,7 @@ pub use prepare::Resurrected;
 pub use range::{Direction, Range};
 pub use read::{Look, View, read_chain};
 pub use run::Pair;
-pub use scan::{Batch, EntryPlace, Row, Scan, ScanStop};
+pub use scan::{Batch, EntryPlace, Scan, ScanEntry, ScanStop};
 pub use snapshots::Reader;
 pub use staging::{HeldStaging, Staging, Stagings};
 pub use status::State;

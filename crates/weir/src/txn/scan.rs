@@ -57,13 +57,13 @@ pub struct EntryPlace {
     pub value: u32,
     /// Where its value ends.
     pub end: u32,
-    /// See `Row::overflow`.
+    /// See `ScanEntry::overflow`.
     pub overflow: bool,
-    /// See `Row::outdated`.
+    /// See `ScanEntry::outdated`.
     pub outdated: bool,
-    /// See [`Row::hides`].
+    /// See [`ScanEntry::hides`].
     pub(super) hides: bool,
-    /// See [`Row::deleted`].
+    /// See [`ScanEntry::deleted`].
     pub(super) deleted: bool,
 }
 
@@ -131,7 +131,7 @@ impl Copies {
 
 /// An entry that a scan has copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Row<'a> {
+pub struct ScanEntry<'a> {
     /// The key.
     pub key: &'a [u8],
     /// The value, or the reference to its chain.
@@ -176,7 +176,7 @@ impl ScanStop {
 }
 
 impl Scan {
-    /// A scan of `range`; `most` rows are fetched at first, more later.
+    /// A scan of `range`; `most` entries are fetched at first, more later.
     pub fn new(
         shared: Arc<Transactions>,
         tree: Tree,
@@ -230,7 +230,7 @@ impl Scan {
     /// # Errors
     /// Faults of the storage.
     #[inline]
-    pub fn next(&mut self, view: View) -> Result<Option<Row<'_>>, Fault> {
+    pub fn next(&mut self, view: View) -> Result<Option<ScanEntry<'_>>, Fault> {
         self.look(Look::At(view)).map_err(ScanStop::into_fault)
     }
 
@@ -239,7 +239,7 @@ impl Scan {
     /// # Errors
     /// [`ScanStop`].
     #[inline]
-    pub fn look(&mut self, look: Look) -> Result<Option<Row<'_>>, ScanStop> {
+    pub fn look(&mut self, look: Look) -> Result<Option<ScanEntry<'_>>, ScanStop> {
         while self.next == self.copies.entries.len() {
             if self.done {
                 return Ok(None);
@@ -255,23 +255,23 @@ impl Scan {
     /// # Panics
     /// If it gave none.
     #[inline]
-    pub fn last(&self) -> Row<'_> {
-        self.row(self.next - 1)
+    pub fn last(&self) -> ScanEntry<'_> {
+        self.entry(self.next - 1)
     }
 
     #[inline(always)]
-    fn row(&self, at: usize) -> Row<'_> {
+    fn entry(&self, at: usize) -> ScanEntry<'_> {
         let EntryPlace { key, value, end, overflow, outdated, hides, deleted } =
             self.copies.entries[at];
         let (key, value) = (
             &self.copies.bytes[key as usize..value as usize],
             &self.copies.bytes[value as usize..end as usize],
         );
-        Row { key, value, overflow, outdated, hides, deleted }
+        ScanEntry { key, value, overflow, outdated, hides, deleted }
     }
 
     /// Makes sure that there is an entry to give, unless the range is at its end; returns it.
-    pub(super) fn fill(&mut self, look: Look) -> Result<Option<Row<'_>>, ScanStop> {
+    pub(super) fn fill(&mut self, look: Look) -> Result<Option<ScanEntry<'_>>, ScanStop> {
         while self.next == self.copies.entries.len() && !self.done {
             self.fetch(look)?;
         }
@@ -309,15 +309,15 @@ impl Scan {
     #[inline]
     pub fn take_copied(&mut self, key_bytes_max: usize) -> Batch<'_> {
         let rest = &self.copies.entries[self.next..];
-        let apart = |row: &EntryPlace| row.is_apart(key_bytes_max);
+        let apart = |entry: &EntryPlace| entry.is_apart(key_bytes_max);
         let here = rest.iter().position(apart).unwrap_or(rest.len());
         self.next += here;
         Batch { bytes: &self.copies.bytes, entries: &rest[..here] }
     }
 
     /// The entries that have been copied and not given yet.
-    pub(super) fn copied(&self) -> impl ExactSizeIterator<Item = Row<'_>> {
-        (self.next..self.copies.entries.len()).map(|at| self.row(at))
+    pub(super) fn copied(&self) -> impl ExactSizeIterator<Item = ScanEntry<'_>> {
+        (self.next..self.copies.entries.len()).map(|at| self.entry(at))
     }
 
     /// As [`Scan::take_copied`], of this scan and of `other`, which has copied what lies beside it in the staging tree; in
@@ -329,7 +329,7 @@ impl Scan {
         key_bytes_max: usize,
         together: &'a mut Copies,
     ) -> (Batch<'a>, bool) {
-        let apart = |row: &EntryPlace| row.is_apart(key_bytes_max);
+        let apart = |entry: &EntryPlace| entry.is_apart(key_bytes_max);
         let mut last_is_others = false;
         // Behind the last that is given: what is hidden may be followed by nothing.
         let (mut our_next, mut others_next) = (self.next, other.next);
@@ -374,14 +374,14 @@ impl Scan {
     }
 
     #[inline]
-    fn key(&self, row: &EntryPlace) -> &[u8] {
-        &self.copies.bytes[row.key as usize..row.value as usize]
+    fn key(&self, entry: &EntryPlace) -> &[u8] {
+        &self.copies.bytes[entry.key as usize..entry.value as usize]
     }
 
     /// The next entry, if it has been copied.
     #[inline]
-    pub(super) fn peek(&self) -> Option<Row<'_>> {
-        (self.next < self.copies.entries.len()).then(|| self.row(self.next))
+    pub(super) fn peek(&self) -> Option<ScanEntry<'_>> {
+        (self.next < self.copies.entries.len()).then(|| self.entry(self.next))
     }
 
     /// The next entry, which has been copied, is outdated.
@@ -408,7 +408,7 @@ impl Scan {
 
     /// Key of the last entry that was copied and given.
     pub(super) fn given(&self) -> Option<&[u8]> {
-        self.next.checked_sub(1).map(|at| self.row(at).key)
+        self.next.checked_sub(1).map(|at| self.entry(at).key)
     }
 
     pub(super) fn tree(&self) -> Tree {
@@ -435,7 +435,7 @@ impl Scan {
     pub(super) fn read_rest_anew(&mut self) {
         if let Some(given) = self.given().map(<[u8]>::to_vec) {
             self.read_anew_behind(&given);
-        } else if let Some(next) = self.peek().map(|row| row.key.to_vec()) {
+        } else if let Some(next) = self.peek().map(|entry| entry.key.to_vec()) {
             self.abandon();
             self.range.begin_with(next, self.direction);
             self.done = false;

@@ -206,9 +206,9 @@ impl Scan {
     ) -> Result<(), ScanStop> {
         let locks = &self.shared.locks;
         let is_locked =
-            |at: &usize| locks.conflicts(own, self.tree.id, self.row(*at).key, how.mode);
+            |at: &usize| locks.conflicts(own, self.tree.id, self.entry(*at).key, how.mode);
         let Some(at) = (0..self.copies.entries.len()).find(is_locked) else { return Ok(()) };
-        let key = self.row(at).key.to_vec();
+        let key = self.entry(at).key.to_vec();
         if at == 0 {
             return Err(ScanStop::RowLocked(key));
         }
@@ -552,8 +552,8 @@ mod tests {
             drop(leaf);
             let view = View { own: TxnId(0), ..reader.view() };
             let mut values = 0;
-            while let Some(row) = scan.next(view).unwrap() {
-                assert_eq!(row.value, b"old");
+            while let Some(entry) = scan.next(view).unwrap() {
+                assert_eq!(entry.value, b"old");
                 values += 1;
             }
             assert_eq!(values, ROWS);
