@@ -119,7 +119,7 @@ fn kind(error: &Error) -> WeirResult {
         Error::LockWaitTimeout => WeirResult::LockTimeout,
         Error::Cancelled => WeirResult::Cancelled,
         Error::TooManyTransactions { .. } => WeirResult::TooManyTransactions,
-        Error::Ended => WeirResult::Ended,
+        Error::Ended | Error::ForeignScan => WeirResult::Ended,
         Error::TableExists(_) => WeirResult::TableExists,
         Error::NoSuchTable(_) => WeirResult::NoTable,
         Error::IndexExists { .. } => WeirResult::IndexExists,

@@ -336,9 +336,9 @@ fn many_scans_are_open_while_rows_are_written() {
     assert_eq!(up.next(&mut txn).unwrap().unwrap().key, key(1000));
     // A scan goes on with its own transaction only.
     let mut other = db.begin(Isolation::RepeatableRead).unwrap();
-    assert!(matches!(up.next(&mut other), Err(Error::Ended)));
+    assert!(matches!(up.next(&mut other), Err(Error::ForeignScan)));
     txn.rollback().unwrap();
-    assert!(matches!(down.next(&mut other), Err(Error::Ended)));
+    assert!(matches!(down.next(&mut other), Err(Error::ForeignScan)));
 }
 
 #[test]
@@ -705,6 +705,25 @@ fn a_scan_that_goes_on_as_of_now_finds_what_was_staged_since() {
         found.push(entry.key[0]);
     }
     assert_eq!(found, (1..90).collect::<Vec<u8>>());
+}
+
+/// A scan goes on behind a key with its own transaction only: with another's view it would give what that has
+/// written and not committed.
+#[test]
+fn a_scan_never_takes_the_view_of_another_transaction() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = db.create_table("t", schema()).unwrap();
+    let [mut reader, mut writer] = [(); 2].map(|()| db.begin(Isolation::ReadCommitted).unwrap());
+    reader.insert_raw(&table, b"a", &[0, 0], &[]).unwrap();
+    let (all, forward) = (RawRange::all(), Direction::Forward);
+    let mut scan = reader.scan_raw(&table, KeyOf::Primary, all, forward, Lock::None).unwrap();
+    assert_eq!(scan.next(&mut reader).unwrap().unwrap().key, b"a");
+    writer.insert_raw(&table, b"b", &[0, 0], &[]).unwrap();
+    let refused = scan.behind_as_of_now(&mut writer, b"a");
+    assert!(matches!(refused, Err(Error::ForeignScan)));
+    scan.behind_as_of_now(&mut reader, b"a").unwrap();
+    assert!(scan.next(&mut reader).unwrap().is_none());
 }
 
 /// The row that is in an insert's way isn't locked by it, and so two who go on with it don't wait for each other in a circle.

@@ -45,6 +45,9 @@ pub enum Error {
     /// The transaction has ended, by itself or by a deadlock.
     #[error("the transaction has ended")]
     Ended,
+    /// The scan was begun by another transaction. It is where it was.
+    #[error("the scan was begun by another transaction: begin one with this")]
+    ForeignScan,
     /// The transaction has not ended, and none begins in its place. Nothing changed.
     #[error("the transaction has not ended: another one can't take its place")]
     NotEnded,

@@ -34,12 +34,19 @@ pub(super) struct Registry {
     hasher: ahash::RandomState,
 }
 
+/// Transactions by name; `None` for one that belongs to a [`Transaction`] or is being ended.
+type Names = HashMap<Vec<u8>, Option<Detached>, ahash::RandomState>;
+
 #[derive(Default)]
 struct Shard {
-    /// `None` for one that belongs to a [`Transaction`] or is being ended.
-    all: Mutex<HashMap<Vec<u8>, Option<Detached>, ahash::RandomState>>,
+    all: Mutex<Names>,
     /// A name was given up, or came to the database.
     changed: Condvar,
+}
+
+/// Whether the name is of one that belongs to a [`Transaction`] or is being ended.
+fn is_attached(names: &Names, xid: &[u8]) -> bool {
+    names.get(xid).is_some_and(Option::is_none)
 }
 
 impl Registry {
@@ -197,14 +204,14 @@ impl Database {
         let shard = self.0.prepared.shard(xid);
         let _blocked = Blocked::begin();
         let mut all = shard.all.lock();
-        while all.get(xid).is_some_and(Option::is_none) {
+        let mut is_late = false;
+        while is_attached(&all, xid) && !is_late {
             match deadline {
                 None => shard.changed.wait(&mut all),
-                Some(at) if shard.changed.wait_until(&mut all, at).timed_out() => return false,
-                Some(_) => {}
+                Some(at) => is_late = shard.changed.wait_until(&mut all, at).timed_out(),
             }
         }
-        true
+        !is_attached(&all, xid)
     }
 
     /// Commits a transaction of [`Database::prepared`]; `durability` says when this returns.

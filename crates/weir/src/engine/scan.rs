@@ -223,9 +223,9 @@ impl RawScan {
     /// The next entry. `txn`: the transaction that began the scan.
     ///
     /// # Errors
-    /// [`Error::Ended`] if that transaction has ended, [`Error::Prepared`]; storage errors; of a locking scan also
-    /// [`Error::LockWaitTimeout`], [`Error::Deadlock`], [`Error::Cancelled`]: all but a deadlock leave the
-    /// scan where it is.
+    /// [`Error::Ended`], [`Error::Prepared`]; [`Error::ForeignScan`] with another transaction; storage errors;
+    /// of a locking scan also [`Error::LockWaitTimeout`], [`Error::Deadlock`], [`Error::Cancelled`]: all but a
+    /// deadlock leave the scan where it is.
     #[inline]
     pub fn next(&mut self, txn: &mut Transaction) -> Result<Option<RawEntry<'_>>> {
         Ok(self.advance(txn)?.then(|| self.last()))
@@ -249,7 +249,7 @@ impl RawScan {
     /// Goes on to the next entry if it has been copied and stands for itself; whether it does. If not, the entry at hand stays.
     ///
     /// # Errors
-    /// [`Error::Ended`], [`Error::Prepared`].
+    /// [`Error::Ended`], [`Error::Prepared`], [`Error::ForeignScan`].
     #[inline(always)]
     pub(super) fn take_one(&mut self, txn: &Transaction) -> Result<bool> {
         self.check(txn)?;
@@ -266,14 +266,14 @@ impl RawScan {
     #[inline(always)]
     fn check(&self, txn: &Transaction) -> Result<()> {
         txn.check_running()?;
-        if txn.serial == self.serial { Ok(()) } else { Err(Error::Ended) }
+        if txn.serial == self.serial { Ok(()) } else { Err(Error::ForeignScan) }
     }
 
     /// Goes on with another range, or the other way, in which it sees of others what it saw before, and what `txn`, the
     /// transaction that began it, has changed since.
     ///
     /// # Errors
-    /// [`Error::Ended`], [`Error::Prepared`]. The scan is where it was.
+    /// [`Error::Ended`], [`Error::Prepared`], [`Error::ForeignScan`]. The scan is where it was.
     pub(super) fn begin_anew(
         &mut self,
         txn: &mut Transaction,
@@ -476,8 +476,9 @@ impl RawScan {
     /// has gone, may be further on under another key. `txn`: the transaction that began the scan.
     ///
     /// # Errors
-    /// [`Error::Ended`]. The scan is where it was.
+    /// [`Error::Ended`], [`Error::Prepared`], [`Error::ForeignScan`]. The scan is where it was.
     pub fn behind_as_of_now(&mut self, txn: &mut Transaction, key: &[u8]) -> Result<()> {
+        self.check(txn)?;
         if self.held.is_none() {
             self.behind(key);
             return Ok(());

@@ -295,23 +295,22 @@ impl Shared {
             if patience.has_ended() {
                 return Err(Error::Cancelled);
             }
-            self.wait(users, deadline)?;
+            // What it waits for may have come just as time was up.
+            if self.wait(users, deadline) && goes_on(users) {
+                return Err(Error::TableInUse(self.name()));
+            }
         }
         Ok(())
     }
 
-    /// Waits for a change; without a deadline as long as it takes.
-    fn wait(&self, users: &mut MutexGuard<'_, Users>, deadline: Option<Instant>) -> Result<()> {
+    /// Waits for a change, without a deadline as long as it takes; whether time is up.
+    fn wait(&self, users: &mut MutexGuard<'_, Users>, deadline: Option<Instant>) -> bool {
         let _blocked = Blocked::begin();
-        match deadline {
-            None => self.changed.wait(users),
-            Some(deadline) => {
-                if self.changed.wait_until(users, deadline).timed_out() {
-                    return Err(Error::TableInUse(self.name()));
-                }
-            }
-        }
-        Ok(())
+        let Some(deadline) = deadline else {
+            self.changed.wait(users);
+            return false;
+        };
+        self.changed.wait_until(users, deadline).timed_out()
     }
 }
 
