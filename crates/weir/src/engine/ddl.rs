@@ -5,8 +5,9 @@
 //! for a table's users holds nothing that others need: the catalog's mutex is taken afterwards.
 
 use super::Database;
-use super::catalog::{self, IndexDef, PutOp, TableDef};
+use super::catalog::{self, PutOp, TableDef};
 use super::error::{Error, Result};
+use super::index_trees::IndexDef;
 use super::patience::Patience;
 use super::table::{self, Shared, Table};
 use crate::schema::{Layout, RawSchema, Schema};

@@ -5,10 +5,11 @@
 //! is exchanged.
 
 use super::Database;
-use super::catalog::{self, IndexDef, PutOp, TableDef};
+use super::catalog::{self, PutOp, TableDef};
 use super::change::Change;
 use super::ddl::{Changes, create_trees, drop_trees, hold_stagings, typed};
 use super::error::{Error, Result};
+use super::index_trees::IndexDef;
 use super::online::Online;
 use super::patience::Patience;
 use super::read::lacks_rest;

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | statements | `transaction`, `savepoint` and `run`; of values `typed`, `cursor` and `delete_range`, of bytes `raw`; both go through `read`, `scan`, `rows_ahead`, `write`; how they lock: `lock` |
 //! | tables and definitions | `table` and `patience` (who uses one, and how long a change waits for them), `catalog`, `change`, `ddl`, `columns`, `alter` |
-//! | indexes | `indexes`, `online` (beside writers), `stem` (of long keys), `reorganize` |
+//! | indexes | `index_trees` (main tree and staging tree), `indexes` (made and dropped), `online` (beside writers), `stem` (of long keys), `reorganize` |
 //! | two-phase commit, rollbacks that had no space | `prepared`; `orphans` |
 //! | opening, threads | here, `options`, `threads`, `step` |
 //! | what one asks it | `status`, `statistics`, `snapshots`, `check`, `backup` |
@@ -20,6 +20,7 @@ mod cursor;
 mod ddl;
 mod delete_range;
 mod error;
+mod index_trees;
 mod indexes;
 mod lock;
 mod online;
@@ -375,7 +376,7 @@ impl Database {
             if def.primary.id == tree {
                 return Some((name.clone(), KeyOf::Primary));
             }
-            let of_index = |index: &catalog::IndexDef| index.trees().any(|t| t.id == tree);
+            let of_index = |index: &index_trees::IndexDef| index.trees().any(|t| t.id == tree);
             let n = def.indexes.iter().position(of_index)?;
             Some((name.clone(), KeyOf::Index(n)))
         })

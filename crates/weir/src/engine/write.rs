@@ -4,8 +4,9 @@
 //! leaves what was written so far to the statement, which takes it back. Long keys become short forms here
 //! ([`crate::key::long`]).
 
-use super::catalog::{IndexDef, TableDef};
+use super::catalog::TableDef;
 use super::error::{Error, Result, inconsistent};
+use super::index_trees::IndexDef;
 use super::online::Notes;
 use super::read::without_rest;
 use super::table::Table;
