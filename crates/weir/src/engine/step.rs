@@ -1,7 +1,8 @@
 //! What threads do in the background, a step at a time: for a database that has no threads of its own.
 
+use super::Database;
 use super::error::Result;
-use super::{Database, LOSERS_STEP_WRITES};
+use super::open::LOSERS_STEP_WRITES;
 use crate::storage::Fault;
 
 /// Bytes of the log that one step applies, about.
