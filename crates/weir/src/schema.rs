@@ -5,7 +5,7 @@
 //! place in the rows, and its name is free. The form of rows: [`crate::row`].
 
 mod builder;
-mod changed;
+mod columns;
 mod error;
 mod raw;
 mod stored;

@@ -2,10 +2,10 @@
 
 use super::Database;
 use super::catalog::TableDef;
-use super::change::Change;
 use super::ddl::{Changes, raw, with_meta};
+use super::ddl_txn::DdlTxn;
 use super::error::{Error, Result};
-use super::indexes::{Changing, EntryOut, Wanted, position};
+use super::indexes::{EntryOut, TableInChange, Wanted, position};
 use super::raw::check_key;
 use super::table::{self, Hold, Home, Table};
 use crate::schema::{Layout, RawIndex, Schema};
@@ -131,8 +131,8 @@ impl Database {
 pub struct Alteration {
     /// Of the database that it was begun in.
     home: Home,
-    txn: Change,
-    tables: Vec<Changing>,
+    txn: DdlTxn,
+    tables: Vec<TableInChange>,
 }
 
 impl fmt::Debug for Alteration {
@@ -166,7 +166,7 @@ impl Changes<'_> {
         let tables: Vec<&Table> = changes.iter().map(|change| change.table).collect();
         tables.iter().try_for_each(|table| self.db.0.home.check(table))?;
         let mut alteration = self.begin_alter()?;
-        let holds = table::change_all(&tables, self.patience)?;
+        let holds = table::hold_all(&tables, self.patience)?;
         for (change, hold) in changes.iter().zip(holds) {
             self.add(&mut alteration, change, hold)?;
         }
@@ -204,8 +204,8 @@ impl Changes<'_> {
     /// # Errors
     /// Storage errors; [`Error::Cancelled`] if patience ends.
     pub fn begin_alter(&self) -> Result<Alteration> {
-        self.db.0.prepare_for_change(self.patience)?;
-        Ok(Alteration { home: self.db.0.home, txn: self.db.0.change(), tables: Vec::new() })
+        self.db.0.prepare_for_ddl(self.patience)?;
+        Ok(Alteration { home: self.db.0.home, txn: self.db.0.begin_ddl(), tables: Vec::new() })
     }
 
     /// Adds a table and what is to happen to it. Nobody else changes its definition from now on. If it is to get indexes, those who are
@@ -216,14 +216,14 @@ impl Changes<'_> {
     pub fn add_change(&self, alteration: &mut Alteration, change: &TableChange<'_>) -> Result<()> {
         self.db.0.home.check(change.table)?;
         alteration.home.check(change.table)?;
-        let hold = change.table.0.change(self.patience)?;
+        let hold = change.table.0.hold(self.patience)?;
         self.add(alteration, change, hold)
     }
 
     fn add(&self, alteration: &mut Alteration, change: &TableChange<'_>, hold: Hold) -> Result<()> {
         let apply = |old: &TableDef, _: &str| change.apply(old);
         let txn = &mut alteration.txn;
-        let one = self.db.begin_change(txn, change.table, hold, self.patience, apply)?;
+        let one = self.db.begin_table(txn, change.table, hold, self.patience, apply)?;
         alteration.tables.push(one);
         Ok(())
     }

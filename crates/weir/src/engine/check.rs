@@ -245,7 +245,7 @@ mod tests {
         let before = entries(&db, &table);
         let mut after = before.clone();
         change(&mut after);
-        let mut txn = db.0.change();
+        let mut txn = db.0.begin_ddl();
         for (key, _) in before.iter().filter(|entry| !after.contains(entry)) {
             txn.write(tree, key, Op::Delete).unwrap();
         }
@@ -265,7 +265,7 @@ mod tests {
         let def = table.0.def().unwrap();
         let index = &def.indexes[0];
         let (key, value) = &entries(&db, &table)[50];
-        let mut txn = db.0.change();
+        let mut txn = db.0.begin_ddl();
         let staging = index.staging.as_ref().unwrap();
         txn.insert_staged(staging, key, value).unwrap();
         txn.commit().unwrap();

@@ -113,13 +113,13 @@ impl Changes<'_> {
         self.db.0.home.check(table)?;
         // What makes no sense isn't waited for.
         change(typed(&*table.0.def()?, &table.name())?)?;
-        self.db.0.prepare_for_change(self.patience)?;
+        self.db.0.prepare_for_ddl(self.patience)?;
         let _hold = table.0.exclusive(self.patience)?;
         let _one = self.db.0.ddl.lock();
         let old = table.0.def()?;
         let layout = Layout::Typed(change(typed(&old, &table.name())?)?);
         let def = TableDef { layout, ..TableDef::clone(&old) };
-        let mut txn = self.db.0.change();
+        let mut txn = self.db.0.begin_ddl();
         catalog::put(&mut txn, &table.name(), &def, PutOp::Changed)?;
         txn.commit()?;
         table.0.set_def(Some(def));

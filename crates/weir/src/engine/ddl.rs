@@ -39,7 +39,7 @@ impl Database {
 
     fn create(&self, name: &str, layout: Layout, is_own: bool) -> Result<Table> {
         check_name(name)?;
-        self.0.prepare_for_change(&self.patience())?;
+        self.0.prepare_for_ddl(&self.patience())?;
         let _one = self.0.ddl.lock();
         if self.table(name).is_some() {
             return Err(Error::TableExists(name.into()));
@@ -48,7 +48,7 @@ impl Database {
             Layout::Typed(schema) => Layout::Typed(schema.as_created()),
             raw => raw,
         };
-        let mut txn = self.0.change();
+        let mut txn = self.0.begin_ddl();
         let mut def = create_all_trees(&mut txn, layout)?;
         catalog::put(&mut txn, name, &def, PutOp::New)?;
         txn.commit_as(durability_of_change(is_own))?;
@@ -104,13 +104,13 @@ impl Database {
     pub fn set_meta(&self, table: &Table, meta: &[u8]) -> Result<()> {
         self.0.home.check(table)?;
         let patience = self.patience();
-        self.0.prepare_for_change(&patience)?;
-        let _hold = table.0.change(&patience)?;
+        self.0.prepare_for_ddl(&patience)?;
+        let _hold = table.0.hold(&patience)?;
         let _one = self.0.ddl.lock();
         let old = table.0.def()?;
         let layout = with_meta(&old, &table.name(), meta)?;
         let def = TableDef { layout, ..TableDef::clone(&old) };
-        let mut txn = self.0.change();
+        let mut txn = self.0.begin_ddl();
         catalog::put(&mut txn, &table.name(), &def, PutOp::Changed)?;
         txn.commit()?;
         table.0.set_def(Some(def));
@@ -143,13 +143,13 @@ impl Changes<'_> {
     /// As there; [`Error::Cancelled`] if patience ends. Nothing changed then.
     pub fn drop_table(&self, table: &Table) -> Result<()> {
         self.db.0.home.check(table)?;
-        self.db.0.prepare_for_change(self.patience)?;
+        self.db.0.prepare_for_ddl(self.patience)?;
         let _hold = table.0.exclusive(self.patience)?;
         let _one = self.db.0.ddl.lock();
         let (def, name) = (table.0.def()?, table.name());
         let held = hold_stagings(&def.indexes);
         let _room = to_make_room();
-        let mut txn = self.db.0.change();
+        let mut txn = self.db.0.begin_ddl();
         catalog::remove(&mut txn, &name)?;
         drop_all_trees(&mut txn, &def)?;
         txn.commit_as(durability_of_change(def.is_own()))?;
@@ -173,14 +173,14 @@ impl Changes<'_> {
     /// As there. Nothing changed then.
     pub fn truncate_tables(&self, tables: &[&Table]) -> Result<()> {
         tables.iter().try_for_each(|table| self.db.0.home.check(table))?;
-        self.db.0.prepare_for_change(self.patience)?;
-        let mut holds = table::change_all(tables, self.patience)?;
+        self.db.0.prepare_for_ddl(self.patience)?;
+        let mut holds = table::hold_all(tables, self.patience)?;
         holds.iter_mut().try_for_each(|hold| hold.wait_for_all(self.patience))?;
         let _one = self.db.0.ddl.lock();
         let old = tables.iter().map(|table| table.0.def()).collect::<Result<Vec<_>>>()?;
         let held: Vec<_> = old.iter().flat_map(|def| hold_stagings(&def.indexes)).collect();
         let _room = to_make_room();
-        let mut txn = self.db.0.change();
+        let mut txn = self.db.0.begin_ddl();
         let mut new = Vec::with_capacity(old.len());
         for (table, old) in tables.iter().zip(&old) {
             let def = create_all_trees(&mut txn, old.layout.clone())?;
@@ -206,7 +206,7 @@ impl Changes<'_> {
     /// [`Error::TableInUse`], [`Error::NoSuchTable`]; [`Error::Cancelled`] if patience ends. Nothing changed then.
     pub fn hide_from_older(&self, table: &Table) -> Result<()> {
         self.db.0.home.check(table)?;
-        self.db.0.prepare_for_change(self.patience)?;
+        self.db.0.prepare_for_ddl(self.patience)?;
         let _hold = table.0.exclusive(self.patience)?;
         let _one = self.db.0.ddl.lock();
         let mut def = TableDef::clone(&*table.0.def()?);
@@ -237,7 +237,7 @@ impl Changes<'_> {
         if self.db.table(to).is_some() {
             return Err(Error::TableExists(to.into()));
         }
-        self.db.0.prepare_for_change(self.patience)?;
+        self.db.0.prepare_for_ddl(self.patience)?;
         let _hold = table.0.exclusive(self.patience)?;
         let _one = self.db.0.ddl.lock();
         if self.db.table(to).is_some() {
@@ -248,7 +248,7 @@ impl Changes<'_> {
         if let Some(meta) = meta {
             def.layout = with_meta(&def, &from, meta)?;
         }
-        let mut txn = self.db.0.change();
+        let mut txn = self.db.0.begin_ddl();
         catalog::remove(&mut txn, &from)?;
         catalog::put(&mut txn, to, &def, PutOp::New)?;
         txn.commit()?;

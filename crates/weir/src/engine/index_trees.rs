@@ -171,7 +171,7 @@ impl IndexDef {
     /// Updates or deletes an entry, whose row the transaction holds, where it is. One that becomes too long to be staged
     /// goes to the main tree; what is to be deleted there may get a tombstone. `hint`: of the main tree.
     #[inline]
-    pub fn change(
+    pub fn write_existing(
         &self,
         txn: &mut Txn,
         key: &[u8],

@@ -6,8 +6,8 @@
 
 use super::Database;
 use super::catalog::{self, PutOp, TableDef};
-use super::change::Change;
 use super::ddl::{Changes, create_trees, drop_trees, hold_stagings, typed};
+use super::ddl_txn::DdlTxn;
 use super::error::{Error, Result};
 use super::index_trees::IndexDef;
 use super::online::Online;
@@ -49,7 +49,7 @@ pub(super) struct Wanted {
 }
 
 /// A table whose definition is about to be exchanged.
-pub(super) struct Changing {
+pub(super) struct TableInChange {
     pub table: Table,
     pub hold: Hold,
     /// What it will be; indexes from `first` on are new.
@@ -131,10 +131,10 @@ impl Database {
         entry_of: &mut OfIndex<'_>,
     ) -> Result<()> {
         self.0.home.check(table)?;
-        self.0.prepare_for_change(patience)?;
-        let hold = table.0.change(patience)?;
-        let mut txn = self.0.change();
-        let mut one = self.begin_change(&mut txn, table, hold, patience, change)?;
+        self.0.prepare_for_ddl(patience)?;
+        let hold = table.0.hold(patience)?;
+        let mut txn = self.0.begin_ddl();
+        let mut one = self.begin_table(&mut txn, table, hold, patience, change)?;
         self.build_added(&mut txn, &mut one, patience, entry_of)?;
         self.catch_up(&mut txn, &mut one, patience, entry_of)?;
         one.hold.wait_for_all(patience)?;
@@ -143,14 +143,14 @@ impl Database {
     }
 
     /// Makes trees for the indexes that a table is to get; from now on others note what they write.
-    pub(super) fn begin_change(
+    pub(super) fn begin_table(
         &self,
         txn: &mut Txn,
         table: &Table,
         mut hold: Hold,
         patience: &Patience,
         change: impl FnOnce(&TableDef, &str) -> Result<Wanted>,
-    ) -> Result<Changing> {
+    ) -> Result<TableInChange> {
         let old = table.0.def()?;
         let Wanted { layout, dropped, added } = change(&old, &table.name())?;
         let first = layout.index_count() - added;
@@ -166,14 +166,14 @@ impl Database {
             _ => Some(self.begin_online(txn, &mut hold, patience)?),
         };
         let (table, is_built) = (table.clone(), false);
-        Ok(Changing { table, hold, def, first, gone, online, is_built })
+        Ok(TableInChange { table, hold, def, first, gone, online, is_built })
     }
 
     /// Fills the indexes that a table is to get, from the rows that were there when the change began, unless that was done.
     pub(super) fn build_added(
         &self,
         txn: &mut Txn,
-        one: &mut Changing,
+        one: &mut TableInChange,
         patience: &Patience,
         entry_of: &mut OfIndex<'_>,
     ) -> Result<()> {
@@ -188,7 +188,7 @@ impl Database {
     }
 
     /// Exchanges the definitions of tables, all or none; nobody uses them, and each has all that its new indexes are to have.
-    pub(super) fn exchange(&self, txn: Change, mut all: Vec<Changing>) -> Result<()> {
+    pub(super) fn exchange(&self, txn: DdlTxn, mut all: Vec<TableInChange>) -> Result<()> {
         let _one = self.0.ddl.lock();
         // If it fails it is taken back before others can change the tables: they would find its entries locked.
         let mut txn = txn;
@@ -203,7 +203,7 @@ impl Database {
         txn.commit()?;
         held.into_iter().for_each(HeldStaging::retire);
         let since = self.0.shared.now();
-        for Changing { table, def, first, .. } in &mut all {
+        for TableInChange { table, def, first, .. } in &mut all {
             self.add_stagings(&def.indexes[*first..]);
             def.indexes[*first..].iter_mut().for_each(|index| index.since = since);
             table.0.set_def(Some(def.clone()));
@@ -226,7 +226,7 @@ impl Database {
     fn sort_entries(
         &self,
         view: View,
-        one: &Changing,
+        one: &TableInChange,
         patience: &Patience,
         entry_of: &mut OfIndex<'_>,
     ) -> Result<Vec<Entries>> {
@@ -409,7 +409,7 @@ mod tests {
         let tables: Vec<Table> = (0..60).map(|n| table(format!("t{n}"))).collect();
         let last = table("last".into());
         // In the way of the last of a change of all.
-        let mut in_the_way = db.0.change();
+        let mut in_the_way = db.0.begin_ddl();
         let def = last.0.def().unwrap();
         catalog::put(&mut in_the_way, "last", &def, PutOp::Changed).unwrap();
         let changes: Vec<TableChange<'_>> = tables

@@ -3,7 +3,7 @@
 //! | what | where |
 //! |---|---|
 //! | statements | `transaction`, `savepoint` and `run`; of values `typed`, `cursor` and `delete_range`, of bytes `raw`; both go through `read`, `scan`, `rows_ahead`, `write`; how they lock: `lock` |
-//! | tables and definitions | `table` and `patience` (who uses one, and how long a change waits for them), `catalog`, `change`, `ddl`, `columns`, `alter` |
+//! | tables and definitions | `table` and `patience` (who uses one, and how long a change waits for them), `catalog`, `ddl` and its transaction `ddl_txn`, `columns`, `alter` |
 //! | indexes | `index_trees` (main tree and staging tree), `indexes` (made and dropped), `online` (beside writers), `stem` (of long keys), `reorganize` |
 //! | two-phase commit, rollbacks that had no space | `prepared`; `orphans` |
 //! | opening, threads | `open`, `options`, `threads`, `step` |
@@ -13,11 +13,11 @@
 mod alter;
 mod backup;
 mod catalog;
-mod change;
 mod check;
 mod columns;
 mod cursor;
 mod ddl;
+mod ddl_txn;
 mod delete_range;
 mod error;
 mod index_trees;
@@ -369,7 +369,7 @@ impl Inner {
 
     /// Fails if there is no use in changing definitions. No loser is left then: nobody knows which tables it has
     /// written to.
-    pub(crate) fn prepare_for_change(&self, patience: &Patience) -> Result<()> {
+    pub(crate) fn prepare_for_ddl(&self, patience: &Patience) -> Result<()> {
         self.writable()?;
         self.roll_back_losers(|| patience.check())
     }

@@ -16,7 +16,7 @@
 
 use super::Database;
 use super::error::{Error, Result, inconsistent};
-use super::indexes::{Changing, LONG_SORT_BYTES, OfIndex, as_given, duplicate};
+use super::indexes::{LONG_SORT_BYTES, OfIndex, TableInChange, as_given, duplicate};
 use super::patience::Patience;
 use super::table::Hold;
 use crate::key::long::{Stored, is_long, short_form};
@@ -115,7 +115,7 @@ impl Database {
     pub(super) fn catch_up(
         &self,
         txn: &mut Txn,
-        one: &mut Changing,
+        one: &mut TableInChange,
         patience: &Patience,
         entry_of: &mut OfIndex<'_>,
     ) -> Result<()> {
@@ -134,7 +134,7 @@ impl Database {
     pub(super) fn catch_up_last(
         &self,
         txn: &mut Txn,
-        one: &mut Changing,
+        one: &mut TableInChange,
         patience: &Patience,
         entry_of: &mut OfIndex<'_>,
     ) -> Result<()> {
@@ -152,7 +152,7 @@ impl Database {
     fn catch_up_once(
         &self,
         txn: &mut Txn,
-        one: &mut Changing,
+        one: &mut TableInChange,
         patience: &Patience,
         entry_of: &mut OfIndex<'_>,
     ) -> Result<(u64, u64)> {
@@ -163,7 +163,7 @@ impl Database {
         let count = one.def.indexes.len() - one.first;
         let mut inserts: Vec<_> = (0..count).map(|_| self.sorter(LONG_SORT_BYTES)).collect();
         let (mut rows, mut left, mut last) = (0, 0, None::<Vec<u8>>);
-        let (mut before, mut after) = (Row::default(), Row::default());
+        let (mut before, mut after) = (RowAt::default(), RowAt::default());
         while let Some((key, writer)) = noted.next()? {
             patience.check()?;
             let writer =
@@ -189,7 +189,7 @@ impl Database {
             for (n, inserts) in (one.first..).zip(&mut inserts) {
                 before.make_entry(one, n, key, entry_of)?;
                 after.make_entry(one, n, key, entry_of)?;
-                change(txn, one, n, &before.entry, &after.entry, inserts)?;
+                apply_difference(txn, one, n, &before.entry, &after.entry, inserts)?;
             }
         }
         // A key that one row has given up may be another's: what goes has gone.
@@ -212,13 +212,13 @@ impl Database {
 
 /// A row as a snapshot sees it, and its entry in an index, as it is stored; neither if there is none.
 #[derive(Default)]
-struct Row {
+struct RowAt {
     value: Option<Vec<u8>>,
     entry: Option<Stored>,
 }
 
-impl Row {
-    fn read(&mut self, txn: &Txn, of: &Changing, at: &HeldSnapshot, key: &[u8]) -> Result<()> {
+impl RowAt {
+    fn read(&mut self, txn: &Txn, of: &TableInChange, at: &HeldSnapshot, key: &[u8]) -> Result<()> {
         let (tree, stored) = (of.def.primary, short_form(key));
         let mut value = self.value.take().unwrap_or_default();
         if !txn.get_into(at.view(), tree, &stored, &mut value)? {
@@ -232,7 +232,7 @@ impl Row {
 
     fn make_entry(
         &mut self,
-        of: &Changing,
+        of: &TableInChange,
         n: usize,
         key: &[u8],
         entry_of: &mut OfIndex<'_>,
@@ -250,10 +250,10 @@ impl Row {
     }
 }
 
-/// Has a row's entry in an index changed; what is to be inserted is so later.
-fn change(
+/// Writes what differs between two entries of a row in an index; what is to be inserted is so later.
+fn apply_difference(
     txn: &mut Txn,
-    of: &Changing,
+    of: &TableInChange,
     n: usize,
     before: &Option<Stored>,
     after: &Option<Stored>,

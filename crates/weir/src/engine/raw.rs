@@ -206,7 +206,7 @@ impl Transaction {
             let (mut writer, _) = t.writer(table, &def)?;
             replaced(&mut writer, key, Op::Update(row))?;
             let unseen = writer.txn.overwrote_unseen;
-            writer.change_entries(removed.iter().copied(), added.iter().copied())?;
+            writer.replace_entries(removed.iter().copied(), added.iter().copied())?;
             Ok(unseen)
         })
     }

@@ -386,7 +386,7 @@ impl RawScan {
     fn widen(&mut self, txn: &mut Transaction, mode: Mode) -> Result<Option<RangeMode>> {
         if self.begin.widens && self.scan.is_to_read() {
             let whole = self.begin.ranges.is_some() || self.locked_rows >= ROWS_ALONE;
-            self.whole_at = if whole { Some(txn.changes()?) } else { None };
+            self.whole_at = if whole { Some(txn.change_count()?) } else { None };
         }
         Ok(self.whole_at.map(|_| RangeMode { mode, for_rows: true }))
     }
@@ -409,7 +409,7 @@ impl RawScan {
         self.looked_up = false;
         // The transaction itself may have changed what was copied.
         let as_copied = match self.whole_at {
-            Some(at) => txn.changes()? == at,
+            Some(at) => txn.change_count()? == at,
             None => true,
         };
         match self.begin.reads {

@@ -151,7 +151,7 @@ impl StemScan {
     fn is_there(&mut self, txn: &mut Transaction) -> Result<bool> {
         let locks_rows =
             self.begin.of == KeyOf::Primary && matches!(self.begin.reads, Reads::Locked(..));
-        if !locks_rows || txn.changes()? == self.changes {
+        if !locks_rows || txn.change_count()? == self.changes {
             return Ok(true);
         }
         let found = self.at_hand.as_mut().expect("a row has been taken");
@@ -186,7 +186,7 @@ impl StemScan {
         let mut reads = match self.reads.take() {
             Some(reads) => reads,
             None => {
-                (self.left, self.sorted_bytes, self.changes) = (None, 0, txn.changes()?);
+                (self.left, self.sorted_bytes, self.changes) = (None, 0, txn.change_count()?);
                 let range = Range { low: self.stem.clone(), high: after_prefix(self.stem.clone()) };
                 RawScan::new(txn, self.begin.clone(), range, Direction::Forward, None)
             }

@@ -117,7 +117,7 @@ struct Users {
     /// Writers who don't: they began before.
     unnoted: usize,
     /// Whether somebody is about to change its definition.
-    changing: bool,
+    held: bool,
     /// Whether nobody new may use it: its definition changes.
     exclusive: bool,
 }
@@ -149,7 +149,7 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         let mut users = self.shared.users.lock();
-        (users.changing, users.exclusive) = (false, false);
+        (users.held, users.exclusive) = (false, false);
         if let Some(notes) = users.notes.take() {
             notes.close();
         }
@@ -160,13 +160,13 @@ impl Drop for Hold {
 
 /// Holds on the definitions of several tables. All who take several do so in one order, whatever
 /// theirs is: no two wait for each other.
-pub(super) fn change_all(tables: &[&Table], patience: &Patience) -> Result<Vec<Hold>> {
+pub(super) fn hold_all(tables: &[&Table], patience: &Patience) -> Result<Vec<Hold>> {
     let order = in_one_order(tables);
     let is_same = |pair: &&[usize]| Arc::ptr_eq(&tables[pair[0]].0, &tables[pair[1]].0);
     if let Some(twice) = order.windows(2).find(is_same) {
         return Err(Error::NamedTwice(tables[twice[0]].name()));
     }
-    let hold = |n: usize| Ok((n, tables[n].0.change(patience)?));
+    let hold = |n: usize| Ok((n, tables[n].0.hold(patience)?));
     let mut holds: Vec<(usize, Hold)> = order.into_iter().map(hold).collect::<Result<_>>()?;
     holds.sort_by_key(|(n, _)| *n);
     Ok(holds.into_iter().map(|(_, hold)| hold).collect())
@@ -255,23 +255,23 @@ impl Shared {
             users.unnoted -= 1;
         }
         let matters = users.count == 0 || (writes && users.unnoted == 0);
-        if matters && users.changing {
+        if matters && users.held {
             self.changed.notify_all();
         }
     }
 
     /// Keeps others from changing the definition; waits for nobody else.
-    pub fn change(self: &Arc<Self>, patience: &Patience) -> Result<Hold> {
+    pub fn hold(self: &Arc<Self>, patience: &Patience) -> Result<Hold> {
         let _waiting = patience.begin(self);
         let mut users = self.users.lock();
-        self.wait_while(&mut users, patience, |users| users.changing)?;
-        users.changing = true;
+        self.wait_while(&mut users, patience, |users| users.held)?;
+        users.held = true;
         Ok(Hold { shared: self.clone() })
     }
 
     /// Waits until nobody uses the table, and keeps others out. New users wait meanwhile.
     pub fn exclusive(self: &Arc<Self>, patience: &Patience) -> Result<Hold> {
-        let mut hold = self.change(patience)?;
+        let mut hold = self.hold(patience)?;
         hold.wait_for_all(patience)?;
         Ok(hold)
     }
@@ -362,11 +362,11 @@ mod tests {
             assert_eq!(taken(named), order);
         }
         let patience = Patience::new(Duration::ZERO);
-        let holds = change_all(&[&c, &a, &b], &patience).unwrap();
-        assert!([&a, &b, &c].into_iter().all(|held| held.0.change(&patience).is_err()));
+        let holds = hold_all(&[&c, &a, &b], &patience).unwrap();
+        assert!([&a, &b, &c].into_iter().all(|held| held.0.hold(&patience).is_err()));
         drop(holds);
-        assert!(change_all(&[&a, &b], &patience).is_ok());
-        let twice = change_all(&[&a, &b, &a], &Patience::new(Duration::from_secs(3600)));
+        assert!(hold_all(&[&a, &b], &patience).is_ok());
+        let twice = hold_all(&[&a, &b, &a], &Patience::new(Duration::from_secs(3600)));
         assert!(matches!(twice, Err(Error::NamedTwice(name)) if name == "a"));
     }
 }

@@ -354,8 +354,8 @@ impl Transaction {
     }
 
     /// Grows with each of its changes.
-    pub(super) fn changes(&mut self) -> Result<u64> {
-        Ok(self.txn()?.changes())
+    pub(super) fn change_count(&mut self) -> Result<u64> {
+        Ok(self.txn()?.change_count())
     }
 
     /// Its number.

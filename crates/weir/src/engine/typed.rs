@@ -294,7 +294,7 @@ impl Transaction {
             let pairs = old.iter().zip(row.entries.iter());
             let changed = pairs.clone().filter(|(old, new)| old != new);
             let (removed, added) = (changed.clone().map(|p| p.0), changed.map(|p| p.1));
-            writer.change_entries(removed, added)?;
+            writer.replace_entries(removed, added)?;
             if unseen {
                 let same = pairs.filter(|(old, new)| old == new).map(|p| p.1);
                 writer.rewrite_entries(same)?;

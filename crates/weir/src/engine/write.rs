@@ -277,7 +277,7 @@ impl Writer<'_> {
 
     /// Replaces entries of a row that was written. What is at the same place before and after gets its
     /// new value there.
-    pub fn change_entries<'e>(
+    pub fn replace_entries<'e>(
         &mut self,
         removed: impl Iterator<Item = Entry<'e>> + Clone,
         added: impl Iterator<Item = Entry<'e>> + Clone,
@@ -289,7 +289,7 @@ impl Writer<'_> {
         self.approach_all(goes.clone().chain(comes.clone()));
         let mut next = 0;
         for entry in goes {
-            self.change_entry(entry.index, entry.key, Op::Delete, self.hints[next])?;
+            self.write_existing_entry(entry.index, entry.key, Op::Delete, self.hints[next])?;
             next += 1;
         }
         self.rewrite_entries(added.clone().filter(|new| was_there(new)))?;
@@ -303,7 +303,12 @@ impl Writer<'_> {
     /// transaction's own.
     pub fn rewrite_entries<'e>(&mut self, entries: impl Iterator<Item = Entry<'e>>) -> Result<()> {
         for entry in entries {
-            self.change_entry(entry.index, entry.key, Op::Update(entry.value), Hint::default())?;
+            self.write_existing_entry(
+                entry.index,
+                entry.key,
+                Op::Update(entry.value),
+                Hint::default(),
+            )?;
         }
         Ok(())
     }
@@ -315,17 +320,25 @@ impl Writer<'_> {
     ) -> Result<()> {
         self.approach_all(entries.clone());
         for (n, entry) in entries.enumerate() {
-            self.change_entry(entry.index, entry.key, Op::Delete, self.hints[n])?;
+            self.write_existing_entry(entry.index, entry.key, Op::Delete, self.hints[n])?;
         }
         Ok(())
     }
 
     /// `hint`: where the entry is in the main tree.
-    fn change_entry(&mut self, index: usize, key: &[u8], op: Op<'_>, hint: Hint) -> Result<()> {
+    fn write_existing_entry(
+        &mut self,
+        index: usize,
+        key: &[u8],
+        op: Op<'_>,
+        hint: Hint,
+    ) -> Result<()> {
         let index = &self.def.indexes[index];
         let outcome = match is_long(key) {
-            false => index.change(self.txn, key, op, hint)?,
-            true => with_short_form(key, op, |key, op| index.change(self.txn, key, op, hint))?,
+            false => index.write_existing(self.txn, key, op, hint)?,
+            true => {
+                with_short_form(key, op, |key, op| index.write_existing(self.txn, key, op, hint))?
+            }
         };
         match outcome {
             Outcome::Done(_) => Ok(()),

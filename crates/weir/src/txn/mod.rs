@@ -413,7 +413,7 @@ impl Txn {
     }
 
     /// Grows with each write, and with each that is taken back.
-    pub fn changes(&self) -> u64 {
+    pub fn change_count(&self) -> u64 {
         self.changes
     }
 

@@ -1,6 +1,6 @@
-//! The transaction of a change of definitions.
+//! The transaction in which definitions change (DDL).
 //!
-//! A change may end at any of its steps, by an error. What it has done is then taken back like any
+//! It may end at any of its steps, by an error. What it has done is then taken back like any
 //! transaction's: at once, or, on a device too full even for that, as soon as there is space, while the
 //! database goes on. Until then the catalog's entries that it has written are locked.
 
@@ -12,13 +12,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A transaction that changes definitions; see the module.
-pub(super) struct Change {
+pub(super) struct DdlTxn {
     db: Arc<Inner>,
     /// `None` once it has ended.
     txn: Option<Txn>,
 }
 
-impl Change {
+impl DdlTxn {
     /// Commits, durably.
     ///
     /// # Errors
@@ -30,7 +30,7 @@ impl Change {
     /// Commits, as durably as is said.
     ///
     /// # Errors
-    /// As [`Change::commit`].
+    /// As [`DdlTxn::commit`].
     pub fn commit_as(mut self, durability: Durability) -> Result<()> {
         let end = self.commit_visibly()?;
         self.txn = None;
@@ -41,21 +41,21 @@ impl Change {
     }
 }
 
-impl Deref for Change {
+impl Deref for DdlTxn {
     type Target = Txn;
 
     fn deref(&self) -> &Txn {
-        self.txn.as_ref().expect("a change that has ended isn't used")
+        self.txn.as_ref().expect("a transaction that has ended isn't used")
     }
 }
 
-impl DerefMut for Change {
+impl DerefMut for DdlTxn {
     fn deref_mut(&mut self) -> &mut Txn {
-        self.txn.as_mut().expect("a change that has ended isn't used")
+        self.txn.as_mut().expect("a transaction that has ended isn't used")
     }
 }
 
-impl Drop for Change {
+impl Drop for DdlTxn {
     fn drop(&mut self) {
         if let Some(txn) = self.txn.take() {
             // Its error has been told already, or it stops the storage.
@@ -65,11 +65,11 @@ impl Drop for Change {
 }
 
 impl Inner {
-    /// Begins a change. Who writes to the catalog with it has the catalog's mutex.
-    pub(super) fn change(self: &Arc<Self>) -> Change {
+    /// Begins one. Who writes to the catalog with it has the catalog's mutex.
+    pub(super) fn begin_ddl(self: &Arc<Self>) -> DdlTxn {
         let mut txn = self.shared.begin();
         // One change writes to the catalog at a time: only one that can't be taken back yet is in the way.
         txn.lock_timeout = Duration::ZERO;
-        Change { db: self.clone(), txn: Some(txn) }
+        DdlTxn { db: self.clone(), txn: Some(txn) }
     }
 }

@@ -1,4 +1,4 @@
-//! Schemas of tables whose columns have changed.
+//! Schemas of tables with a column more, one less, or one renamed.
 
 use super::stored::Stored;
 use super::{Column, KeyOf, Schema, SchemaError};
