@@ -7,11 +7,11 @@
 
 use super::catalog::TableDef;
 use super::cursor::{Bounds, Cursor, IndexRef};
+use super::encoded::EncodedRows;
 use super::error::{Error, Result};
 use super::lock::{Lock, Wait};
 use super::table::Table;
 use super::transaction::Transaction;
-use super::typed::EncodedRows;
 use crate::txn::Direction;
 
 /// Rows that are deleted together, at most.

@@ -2,10 +2,10 @@
 //!
 //! | what | where |
 //! |---|---|
-//! | statements | `transaction`, `savepoint` and `run`; of values `typed`, `cursor` and `delete_range`, of bytes `raw`; both go through `read`, `scan`, `rows_ahead`, `write`; how they lock: `lock` |
+//! | statements | `transaction`, `savepoint` and `run`; of values `typed` (whose bytes `encoded` makes), `cursor` and `delete_range`, of bytes `raw`; both go through `read`, `scan`, `rows_ahead`, `write`; how they lock: `lock` |
 //! | tables and definitions | `table` and `patience` (who uses one, and how long a change waits for them), `catalog`, `ddl` and its transaction `ddl_txn`, `columns`, `alter` |
 //! | indexes | `index_trees` (main tree and staging tree), `indexes` (made and dropped), `online` (beside writers), `stem` (of long keys), `reorganize` |
-//! | two-phase commit, rollbacks that had no space | `prepared`; `orphans` |
+//! | commits that others see already, two-phase commit, rollbacks that had no space | `commit`, `prepared`, `orphans` |
 //! | opening, threads | `open`, `options`, `threads`, `step` |
 //! | what one asks it | `status`, `statistics`, `snapshots`, `check`, `backup` |
 //! | what goes wrong | `error` |
@@ -15,10 +15,12 @@ mod backup;
 mod catalog;
 mod check;
 mod columns;
+mod commit;
 mod cursor;
 mod ddl;
 mod ddl_txn;
 mod delete_range;
+mod encoded;
 mod error;
 mod index_trees;
 mod indexes;
@@ -49,6 +51,7 @@ mod write;
 
 pub use alter::{Alteration, EntryOf, EntryOfOne, TableChange};
 pub use backup::{Backup, BackupProgress};
+pub use commit::Committed;
 pub use cursor::{Bounds, Cursor, IndexRef};
 pub use ddl::Changes;
 pub use error::{Error, Result};
@@ -56,7 +59,7 @@ pub use indexes::NewIndex;
 pub use lock::{Lock, Wait};
 pub use options::Options;
 pub use patience::Patience;
-pub use prepared::{Committed, MAX_XID};
+pub use prepared::MAX_XID;
 pub use reorganize::Reorganized;
 pub use rows_ahead::RowsAhead;
 pub use run::RunError;

@@ -4,8 +4,9 @@
 //! after a restart, to the database, which ends it by its name (xid).
 
 use super::Database;
+use super::commit::Committed;
 use super::error::{Error, Result};
-use super::table::{Home, Table, Use, WaitLimit};
+use super::table::{Table, Use, WaitLimit};
 use super::transaction::Transaction;
 use crate::txn::{Durability, Resurrected, Txn};
 use crossbeam_utils::CachePadded;
@@ -13,7 +14,6 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use weir_os::Blocked;
-use weir_page::Lsn;
 
 /// Bytes that a prepared transaction's name may have.
 pub const MAX_XID: usize = 140;
@@ -106,17 +106,6 @@ impl Registry {
         let entry = all.get_mut(xid).ok_or(Error::NoSuchXid)?;
         entry.take().ok_or(Error::XidInUse)
     }
-}
-
-/// A commit that others see and that has yet to become durable; see [`Transaction::commit_in_order`].
-#[derive(Debug, Clone, Copy)]
-#[must_use = "the commit is not durable yet"]
-pub struct Committed {
-    /// Where it ends in the log; none if nothing was written.
-    pub(super) end: Option<Lsn>,
-    /// Whose log that is.
-    pub(super) home: Home,
-    pub(super) durability: Durability,
 }
 
 impl Transaction {
@@ -246,19 +235,5 @@ impl Database {
         let mut transaction = Transaction::of_prepared(self.0.clone(), xid, txn, _used);
         transaction.set_durability(durability);
         transaction.rollback()
-    }
-
-    /// Waits until a commit is as durable as its transaction asked for.
-    ///
-    /// # Errors
-    /// [`Error::ForeignCommit`]; storage errors: then it isn't known whether it is durable.
-    pub fn wait(&self, committed: Committed) -> Result<()> {
-        if committed.home != self.0.home {
-            return Err(Error::ForeignCommit);
-        }
-        match committed.end {
-            Some(end) => Ok(self.0.shared.wait_for_log(end, committed.durability)?),
-            None => Ok(()),
-        }
     }
 }

@@ -2,11 +2,11 @@
 
 use super::Inner;
 use super::catalog::TableDef;
+use super::commit::Committed;
+use super::encoded::Encoded;
 use super::error::{Error, Result};
-use super::prepared::Committed;
 use super::savepoint::{Rollbacks, Savepoint};
 use super::table::{Table, Use, WaitLimit};
-use super::typed::Encoded;
 use super::write::Writer;
 use crate::storage::Fault;
 use crate::tree::{Hint, Tree};

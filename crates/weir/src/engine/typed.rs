@@ -2,156 +2,18 @@
 
 use super::catalog::TableDef;
 use super::cursor::{Bounds, Cursor, IndexRef};
+use super::encoded::{EncodedRows, Entries};
 use super::error::{Error, Result};
 use super::lock::{Lock, Wait};
 use super::rows_ahead::RowsAhead;
 use super::table::Table;
 use super::transaction::Transaction;
-use super::write::Entry;
-use crate::key::{encode_key, encode_primary_key};
-use crate::row::{Row, RowError, RowRef, encode_value, index_entry};
+use crate::key::encode_key;
+use crate::row::{Row, RowError, RowRef};
 use crate::schema::{KeyOf, Layout, Schema};
-use crate::txn::{Direction, Op, Outcome, Pair};
+use crate::txn::{Direction, Op, Outcome};
 use crate::value::Value;
 use std::sync::Arc;
-
-/// A row's bytes.
-#[derive(Default)]
-pub(super) struct Encoded {
-    pub key: Vec<u8>,
-    pub value: Vec<u8>,
-    pub entries: Entries,
-}
-
-/// Keys and values of a row's index entries, end to end.
-#[derive(Default)]
-pub(super) struct Entries {
-    bytes: Vec<u8>,
-    /// End of key and end of value of each.
-    ends: Vec<(usize, usize)>,
-}
-
-impl Entries {
-    #[inline]
-    fn get(&self, index: usize) -> Entry<'_> {
-        let start = if index == 0 { 0 } else { self.ends[index - 1].1 };
-        let (key_end, end) = self.ends[index];
-        Entry { index, key: &self.bytes[start..key_end], value: &self.bytes[key_end..end] }
-    }
-
-    #[inline]
-    fn iter(&self) -> impl Iterator<Item = Entry<'_>> + Clone {
-        (0..self.ends.len()).map(|index| self.get(index))
-    }
-
-    fn clear(&mut self) {
-        self.bytes.clear();
-        self.ends.clear();
-    }
-
-    fn push(&mut self, value: &mut Vec<u8>, key_end: usize) {
-        self.bytes.append(value);
-        self.ends.push((key_end, self.bytes.len()));
-    }
-}
-
-/// Most room that is made for rows before they come: the first may be the largest.
-const RESERVE_BYTES_MAX: usize = 1 << 20;
-
-/// Keys and values of many rows and of their index entries, end to end.
-#[derive(Default)]
-pub(super) struct EncodedRows {
-    bytes: Vec<u8>,
-    /// Ends of keys and values, in turn: of a row, then of its entries.
-    ends: Vec<usize>,
-}
-
-impl EncodedRows {
-    fn push(&mut self, def: &TableDef, row: &[Value<'_>]) -> Result<()> {
-        let EncodedRows { bytes, ends } = self;
-        encode_primary_key(def.schema(), row, bytes)?;
-        ends.push(bytes.len());
-        encode_value(def.schema(), row, bytes)?;
-        ends.push(bytes.len());
-        let mut value = Vec::new();
-        for index in 0..def.indexes.len() {
-            index_entry(def.schema(), index, row, bytes, &mut value)?;
-            ends.push(bytes.len());
-            bytes.append(&mut value);
-            ends.push(bytes.len());
-        }
-        Ok(())
-    }
-
-    /// Makes room for `more` rows like those that are there.
-    fn reserve(&mut self, more: usize) {
-        self.bytes.reserve(self.bytes.len().saturating_mul(more).min(RESERVE_BYTES_MAX));
-        self.ends.reserve(self.ends.len() * more);
-    }
-
-    /// Adds a stored row and its entries, which are to be deleted: their keys alone.
-    pub fn push_stored(&mut self, def: &TableDef, key: &[u8], value: &[u8]) -> Result<()> {
-        let EncodedRows { bytes, ends } = self;
-        let row = RowRef::primary(def.schema(), key, value);
-        bytes.extend_from_slice(key);
-        ends.extend([bytes.len(); 2]);
-        let mut of_entry = Vec::new();
-        for index in 0..def.indexes.len() {
-            row.index_entry(index, bytes, &mut of_entry)?;
-            of_entry.clear();
-            ends.extend([bytes.len(); 2]);
-        }
-        Ok(())
-    }
-
-    /// How many they take.
-    pub fn bytes(&self) -> usize {
-        self.bytes.len()
-    }
-
-    /// The rows, and the entries by index.
-    pub fn pairs(&self, indexes: usize) -> (Vec<Pair<'_>>, Vec<(usize, Vec<Pair<'_>>)>) {
-        let count = self.ends.len() / (2 * (1 + indexes));
-        let mut rows = Vec::with_capacity(count);
-        let mut entries: Vec<_> =
-            (0..indexes).map(|index| (index, Vec::with_capacity(count))).collect();
-        let mut start = 0;
-        for (n, ends) in self.ends.chunks_exact(2).enumerate() {
-            let (key, value) = (&self.bytes[start..ends[0]], &self.bytes[ends[0]..ends[1]]);
-            start = ends[1];
-            match n % (1 + indexes) {
-                0 => rows.push(Pair { key, value }),
-                entry => entries[entry - 1].1.push(Pair { key, value }),
-            }
-        }
-        (rows, entries)
-    }
-}
-
-/// The entries that a row has in a table's indexes.
-fn entries_of(def: &TableDef, row: &[Value<'_>], out: &mut Entries) -> Result<()> {
-    out.clear();
-    let mut value = Vec::new();
-    for index in 0..def.indexes.len() {
-        index_entry(def.schema(), index, row, &mut out.bytes, &mut value)?;
-        let key_end = out.bytes.len();
-        out.push(&mut value, key_end);
-    }
-    Ok(())
-}
-
-/// The entries that a stored row has.
-fn entries_of_stored(def: &TableDef, key: &[u8], value: &[u8]) -> Result<Entries> {
-    let mut out = Entries::default();
-    let row = RowRef::primary(def.schema(), key, value);
-    let mut of_entry = Vec::new();
-    for index in 0..def.indexes.len() {
-        row.index_entry(index, &mut out.bytes, &mut of_entry)?;
-        let key_end = out.bytes.len();
-        out.push(&mut of_entry, key_end);
-    }
-    Ok(out)
-}
 
 /// Fails unless the table is typed.
 pub(super) fn typed(def: &TableDef, table: &Table) -> Result<()> {
@@ -188,7 +50,7 @@ impl Transaction {
     /// [`Error::Duplicate`], [`Error::Row`]; lock and storage errors.
     pub fn insert(&mut self, table: &Table, row: &[Value<'_>]) -> Result<()> {
         let def = self.enter_typed_to_write(table)?;
-        self.encode_row(&def, row)?;
+        self.encoded().encode(&def, row)?;
         self.lock_encoded(&def)?;
         self.statement(|t| {
             let (mut writer, row) = t.writer(table, &def)?;
@@ -242,16 +104,6 @@ impl Transaction {
         locked
     }
 
-    /// Key, value and index entries of a row into the buffers.
-    fn encode_row(&mut self, def: &TableDef, row: &[Value<'_>]) -> Result<()> {
-        let out = self.encoded();
-        out.key.clear();
-        out.value.clear();
-        encode_primary_key(def.schema(), row, &mut out.key)?;
-        encode_value(def.schema(), row, &mut out.value)?;
-        entries_of(def, row, &mut out.entries)
-    }
-
     /// Replaces the row with the same primary key; `false` if there is none.
     ///
     /// # Errors
@@ -276,7 +128,7 @@ impl Transaction {
         op: for<'v> fn(&'v [u8]) -> Op<'v>,
     ) -> Result<bool> {
         let def = self.enter_typed_to_write(table)?;
-        self.encode_row(&def, row)?;
+        self.encoded().encode(&def, row)?;
         self.lock_encoded(&def)?;
         self.statement(|t| {
             let (mut writer, row) = t.writer(table, &def)?;
@@ -290,7 +142,7 @@ impl Transaction {
             };
             // An entry that the snapshot doesn't cover must become the transaction's own, like the row.
             let unseen = writer.txn.overwrote_unseen;
-            let old = entries_of_stored(&def, &row.key, &old)?;
+            let old = Entries::of_stored(&def, &row.key, &old)?;
             let pairs = old.iter().zip(row.entries.iter());
             let changed = pairs.clone().filter(|(old, new)| old != new);
             let (removed, added) = (changed.clone().map(|p| p.0), changed.map(|p| p.1));
@@ -315,7 +167,7 @@ impl Transaction {
             let (mut writer, row) = t.writer(table, &def)?;
             match writer.put_row(&row.key, Op::Delete)? {
                 Outcome::Done(Some(old)) => {
-                    let entries = entries_of_stored(&def, &row.key, &old)?;
+                    let entries = Entries::of_stored(&def, &row.key, &old)?;
                     writer.delete_entries(entries.iter())?;
                     Ok(true)
                 }
@@ -364,22 +216,18 @@ impl Transaction {
         }
         self.statement(|t| {
             let (mut writer, _) = t.writer(table, &def)?;
-            let (mut ahead, mut deleted) = (RowsAhead::default(), Vec::new());
+            let (mut ahead, mut deleted) = (RowsAhead::default(), EncodedRows::default());
             for (n, key) in keys.iter().enumerate() {
                 ahead.come_to(writer.storage, def.primary, &keys, n);
                 match writer.put_row(key, Op::Delete)? {
-                    Outcome::Done(Some(old)) => deleted.push(entries_of_stored(&def, key, &old)?),
+                    Outcome::Done(Some(old)) => deleted.push_stored(&def, key, &old)?,
                     Outcome::Absent => {}
                     other => return Err(writer.unexpected(&other)),
                 }
             }
-            let of_index = |index| {
-                let key = |entries| Pair::key_alone(Entries::get(entries, index).key);
-                (index, deleted.iter().map(key).collect())
-            };
-            let mut entries: Vec<_> = (0..def.indexes.len()).map(of_index).collect();
+            let (rows, mut entries) = deleted.pairs(def.indexes.len());
             writer.delete_many_entries(&mut entries)?;
-            Ok(deleted.len())
+            Ok(rows.len())
         })
     }
 
