@@ -2,10 +2,10 @@
 
 use super::Database;
 use super::catalog::TableDef;
-use super::ddl::{Changes, raw, with_meta};
+use super::ddl::{Changes, with_meta};
 use super::ddl_txn::DdlTxn;
 use super::error::{Error, Result};
-use super::indexes::{EntryOut, TableInChange, Wanted, position};
+use super::indexes::{EntryOut, TableInChange, Wanted};
 use super::raw::check_key;
 use super::table::{self, Hold, Home, Table};
 use crate::schema::{Layout, RawIndex, Schema};
@@ -37,13 +37,13 @@ pub struct TableChange<'a> {
 
 impl TableChange<'_> {
     fn apply(&self, old: &TableDef) -> Result<Wanted> {
-        let name = self.table.name();
-        let schema = raw(old, &name)?;
+        let table = || self.table.name();
+        let schema = old.raw(self.table)?;
         let mut named: Vec<usize> = Vec::new();
         let mut position = |index: &str| {
-            let at = position(old, &name, index)?;
+            let at = old.index_named(self.table, index)?;
             if named.contains(&at) {
-                return Err(Error::IndexNamedTwice { table: name.clone(), index: index.into() });
+                return Err(Error::IndexNamedTwice { table: table(), index: index.into() });
             }
             named.push(at);
             Ok(at)
@@ -58,7 +58,7 @@ impl TableChange<'_> {
         indexes.retain(|_| at.next().is_some_and(|n| !dropped.contains(&n)));
         let is_there = |new: &&RawIndex| indexes.iter().any(|index| index.name == new.name);
         if let Some(twice) = self.add.iter().find(is_there) {
-            return Err(Error::IndexExists { table: name, index: twice.name.clone() });
+            return Err(Error::IndexExists { table: table(), index: twice.name.clone() });
         }
         indexes.extend_from_slice(self.add);
         let meta = self.meta.unwrap_or(schema.meta()).to_vec();
@@ -148,7 +148,7 @@ impl Alteration {
     /// [`Error::Schema`] if it is too long.
     pub fn set_meta(&mut self, nth: usize, meta: &[u8]) -> Result<()> {
         let one = &mut self.tables[nth];
-        one.def.layout = with_meta(&one.def, &one.table.name(), meta)?;
+        one.def.layout = with_meta(&one.def, &one.table, meta)?;
         Ok(())
     }
 }
@@ -221,9 +221,9 @@ impl Changes<'_> {
     }
 
     fn add(&self, alteration: &mut Alteration, change: &TableChange<'_>, hold: Hold) -> Result<()> {
-        let apply = |old: &TableDef, _: &str| change.apply(old);
         let txn = &mut alteration.txn;
-        let one = self.db.begin_table(txn, change.table, hold, self.patience, apply)?;
+        let one =
+            self.db.begin_table(txn, change.table, hold, self.patience, |old| change.apply(old))?;
         alteration.tables.push(one);
         Ok(())
     }

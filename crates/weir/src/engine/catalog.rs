@@ -2,7 +2,8 @@
 
 use super::error::{Error, Result};
 use super::index_trees::IndexDef;
-use crate::schema::{Layout, Schema, SchemaError};
+use super::table::Table;
+use crate::schema::{Layout, RawSchema, Schema, SchemaError};
 use crate::storage::{Fault, Need, Storage};
 use crate::tree::Tree;
 use crate::txn::{
@@ -76,6 +77,49 @@ impl TableDef {
             Layout::Typed(schema) => schema,
             Layout::Raw(_) => panic!("only a typed table has columns"),
         }
+    }
+
+    /// The columns and keys of a typed table, which errors call by its name.
+    ///
+    /// # Errors
+    /// [`Error::NotTyped`].
+    #[inline]
+    pub fn typed(&self, table: &Table) -> Result<&Schema> {
+        match &self.layout {
+            Layout::Typed(schema) => Ok(schema),
+            Layout::Raw(_) => Err(Error::NotTyped(table.name())),
+        }
+    }
+
+    /// The indexes of a raw table, and what its caller keeps with it.
+    ///
+    /// # Errors
+    /// [`Error::NotRaw`].
+    #[inline]
+    pub fn raw(&self, table: &Table) -> Result<&RawSchema> {
+        match &self.layout {
+            Layout::Raw(schema) => Ok(schema),
+            Layout::Typed(_) => Err(Error::NotRaw(table.name())),
+        }
+    }
+
+    /// Which index has that name.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchIndex`].
+    pub fn index_named(&self, table: &Table, index: &str) -> Result<usize> {
+        let no_such = || Error::NoSuchIndex { table: table.name(), index: index.to_string() };
+        self.layout.index_index(index).ok_or_else(no_such)
+    }
+
+    /// The index of that number.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchIndex`].
+    #[inline]
+    pub fn index(&self, table: &Table, n: usize) -> Result<&IndexDef> {
+        let no_such = || Error::NoSuchIndex { table: table.name(), index: format!("number {n}") };
+        self.indexes.get(n).ok_or_else(no_such)
     }
 
     /// All its trees.

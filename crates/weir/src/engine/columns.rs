@@ -1,8 +1,8 @@
 //! Columns of typed tables added, dropped and renamed: the catalog's entry changes, no row does ([`crate::schema`]).
 
 use super::Database;
-use super::catalog::{self, PutOp, TableDef};
-use super::ddl::{Changes, typed};
+use super::catalog::TableDef;
+use super::ddl::Changes;
 use super::error::Result;
 use super::table::Table;
 use crate::schema::{Layout, Schema, SchemaError};
@@ -112,17 +112,10 @@ impl Changes<'_> {
     ) -> Result<()> {
         self.db.0.home.check(table)?;
         // What makes no sense isn't waited for.
-        change(typed(&*table.0.def()?, &table.name())?)?;
-        self.db.0.prepare_for_ddl(self.patience)?;
-        let _hold = table.0.exclusive(self.patience)?;
-        let _one = self.db.0.ddl.lock();
+        change(table.0.def()?.typed(table)?)?;
+        let _held = self.exclusively(table)?;
         let old = table.0.def()?;
-        let layout = Layout::Typed(change(typed(&old, &table.name())?)?);
-        let def = TableDef { layout, ..TableDef::clone(&old) };
-        let mut txn = self.db.0.begin_ddl();
-        catalog::put(&mut txn, &table.name(), &def, PutOp::Changed)?;
-        txn.commit()?;
-        table.0.set_def(Some(def));
-        Ok(())
+        let layout = Layout::Typed(change(old.typed(table)?)?);
+        self.db.0.replace_def(table, TableDef { layout, ..TableDef::clone(&old) })
     }
 }

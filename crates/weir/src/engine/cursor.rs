@@ -1,7 +1,7 @@
 //! Ordered reads of a table.
 
 use super::catalog::TableDef;
-use super::error::{Error, Result, inconsistent};
+use super::error::{Result, inconsistent};
 use super::lock::{Lock, Wait};
 use super::rows_ahead::{RowsAhead, read_leaves};
 use super::scan::{RawEntry, RawScan, Reads, tree_of};
@@ -27,9 +27,10 @@ pub enum IndexRef<'a> {
 impl IndexRef<'_> {
     /// Which of a typed table's keys it goes by.
     pub(super) fn resolve(self, table: &Table, def: &TableDef) -> Result<KeyOf> {
-        let IndexRef::Named(name) = self else { return Ok(KeyOf::Primary) };
-        let no_such = || Error::NoSuchIndex { table: table.name(), index: name.to_string() };
-        def.layout.index_index(name).map(KeyOf::Index).ok_or_else(no_such)
+        match self {
+            IndexRef::Primary => Ok(KeyOf::Primary),
+            IndexRef::Named(name) => Ok(KeyOf::Index(def.index_named(table, name)?)),
+        }
     }
 }
 

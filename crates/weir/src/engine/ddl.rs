@@ -1,24 +1,25 @@
 //! Creation and removal of tables, and changes of what the catalog says of them.
 //!
 //! Each is one transaction: trees it makes are gone if it fails, trees it drops are freed once it has
-//! committed and nobody can see them ([`super::change`]). A table's trees change while nobody uses the table. Who waits
-//! for a table's users holds nothing that others need: the catalog's mutex is taken afterwards.
+//! committed and nobody can see them ([`super::ddl_txn`]). A table's trees change while nobody uses the table. Who waits
+//! for a table's users holds nothing that others need: the mutex of definitions is taken afterwards.
 
-use super::Database;
 use super::catalog::{self, PutOp, TableDef};
 use super::error::{Error, Result};
 use super::index_trees::IndexDef;
 use super::patience::Patience;
-use super::table::{self, Shared, Table};
-use crate::schema::{Layout, RawSchema, Schema};
+use super::table::{self, Hold, Shared, Table};
+use super::{Database, Inner};
+use crate::schema::{Layout, Schema};
 use crate::storage::to_make_room;
 use crate::tree::Tree;
 use crate::txn::{Durability, HeldStaging, Staging, Txn};
+use parking_lot::MutexGuard;
 use std::fmt;
 use std::sync::Arc;
 
 impl Database {
-    /// Creates a table: typed, of a [`Schema`], or raw, of a [`RawSchema`]. Older snapshots can't read it
+    /// Creates a table: typed, of a [`Schema`], or raw, of a [`RawSchema`](crate::RawSchema). Older snapshots can't read it
     /// ([`Error::TableTooNew`]).
     ///
     /// # Errors
@@ -108,13 +109,8 @@ impl Database {
         let _hold = table.0.hold(&patience)?;
         let _one = self.0.ddl.lock();
         let old = table.0.def()?;
-        let layout = with_meta(&old, &table.name(), meta)?;
-        let def = TableDef { layout, ..TableDef::clone(&old) };
-        let mut txn = self.0.begin_ddl();
-        catalog::put(&mut txn, &table.name(), &def, PutOp::Changed)?;
-        txn.commit()?;
-        table.0.set_def(Some(def));
-        Ok(())
+        let layout = with_meta(&old, table, meta)?;
+        self.0.replace_def(table, TableDef { layout, ..TableDef::clone(&old) })
     }
 
     pub(super) fn add_stagings(&self, indexes: &[IndexDef]) {
@@ -143,9 +139,7 @@ impl Changes<'_> {
     /// As there; [`Error::Cancelled`] if patience ends. Nothing changed then.
     pub fn drop_table(&self, table: &Table) -> Result<()> {
         self.db.0.home.check(table)?;
-        self.db.0.prepare_for_ddl(self.patience)?;
-        let _hold = table.0.exclusive(self.patience)?;
-        let _one = self.db.0.ddl.lock();
+        let _held = self.exclusively(table)?;
         let (def, name) = (table.0.def()?, table.name());
         let held = hold_stagings(&def.indexes);
         let _room = to_make_room();
@@ -199,6 +193,13 @@ impl Changes<'_> {
         Ok(())
     }
 
+    /// Waits until nobody uses the table, and keeps others out; then nobody else changes definitions either.
+    pub(super) fn exclusively(&self, table: &Table) -> Result<Exclusive<'_>> {
+        self.db.0.prepare_for_ddl(self.patience)?;
+        let hold = table.0.exclusive(self.patience)?;
+        Ok(Exclusive { _one: self.db.0.ddl.lock(), _hold: hold })
+    }
+
     /// From now on snapshots from before can't read the table ([`Error::TableTooNew`]), after waiting for those who use
     /// it: of a copy that has got its rows and takes another table's place. A snapshot from meanwhile would miss some.
     ///
@@ -206,9 +207,7 @@ impl Changes<'_> {
     /// [`Error::TableInUse`], [`Error::NoSuchTable`]; [`Error::Cancelled`] if patience ends. Nothing changed then.
     pub fn hide_from_older(&self, table: &Table) -> Result<()> {
         self.db.0.home.check(table)?;
-        self.db.0.prepare_for_ddl(self.patience)?;
-        let _hold = table.0.exclusive(self.patience)?;
-        let _one = self.db.0.ddl.lock();
+        let _held = self.exclusively(table)?;
         let mut def = TableDef::clone(&*table.0.def()?);
         def.since = def.since.map(|_| self.db.0.shared.now());
         table.0.set_def(Some(def));
@@ -237,16 +236,14 @@ impl Changes<'_> {
         if self.db.table(to).is_some() {
             return Err(Error::TableExists(to.into()));
         }
-        self.db.0.prepare_for_ddl(self.patience)?;
-        let _hold = table.0.exclusive(self.patience)?;
-        let _one = self.db.0.ddl.lock();
+        let _held = self.exclusively(table)?;
         if self.db.table(to).is_some() {
             return Err(Error::TableExists(to.into()));
         }
         let from = table.name();
         let mut def = TableDef::clone(&*table.0.def()?);
         if let Some(meta) = meta {
-            def.layout = with_meta(&def, &from, meta)?;
+            def.layout = with_meta(&def, table, meta)?;
         }
         let mut txn = self.db.0.begin_ddl();
         catalog::remove(&mut txn, &from)?;
@@ -261,30 +258,33 @@ impl Changes<'_> {
     }
 }
 
+/// What keeps others from a table and from definitions; given up in this order.
+#[must_use]
+pub(super) struct Exclusive<'a> {
+    _one: MutexGuard<'a, ()>,
+    _hold: Hold,
+}
+
+impl Inner {
+    /// Puts a table's new definition into the catalog, and then in place of the old one. The caller has a hold on the
+    /// table, and the mutex of definitions.
+    pub(super) fn replace_def(self: &Arc<Self>, table: &Table, def: TableDef) -> Result<()> {
+        let mut txn = self.begin_ddl();
+        catalog::put(&mut txn, &table.name(), &def, PutOp::Changed)?;
+        txn.commit()?;
+        table.0.set_def(Some(def));
+        Ok(())
+    }
+}
+
 /// How durable a change of definitions is to be: one of a maker's own table concerns nobody after the process has ended.
 fn durability_of_change(is_own: bool) -> Durability {
     if is_own { Durability::Relaxed } else { Durability::Sync }
 }
 
-/// The columns of a table that has some.
-pub(super) fn typed<'a>(def: &'a TableDef, name: &str) -> Result<&'a Schema> {
-    match &def.layout {
-        Layout::Typed(schema) => Ok(schema),
-        Layout::Raw(_) => Err(Error::NotTyped(name.to_string())),
-    }
-}
-
-/// The schema of a raw table.
-pub(super) fn raw<'a>(def: &'a TableDef, name: &str) -> Result<&'a RawSchema> {
-    match &def.layout {
-        Layout::Raw(schema) => Ok(schema),
-        Layout::Typed(_) => Err(Error::NotRaw(name.to_string())),
-    }
-}
-
 /// A raw table's layout with other bytes of its caller's.
-pub(super) fn with_meta(def: &TableDef, name: &str, meta: &[u8]) -> Result<Layout> {
-    let indexes = raw(def, name)?.indexes().to_vec();
+pub(super) fn with_meta(def: &TableDef, table: &Table, meta: &[u8]) -> Result<Layout> {
+    let indexes = def.raw(table)?.indexes().to_vec();
     Ok(Layout::Raw(Schema::raw(indexes, meta.to_vec())?))
 }
 

@@ -6,7 +6,7 @@
 
 use super::Database;
 use super::catalog::{self, PutOp, TableDef};
-use super::ddl::{Changes, create_trees, drop_trees, hold_stagings, typed};
+use super::ddl::{Changes, create_trees, drop_trees, hold_stagings};
 use super::ddl_txn::DdlTxn;
 use super::error::{Error, Result};
 use super::index_trees::IndexDef;
@@ -115,9 +115,9 @@ impl Database {
     /// [`Error::NoSuchIndex`], [`Error::TableInUse`], [`Error::NotTyped`]; storage errors. Nothing changed
     /// then.
     pub fn drop_index(&self, table: &Table, index: &str) -> Result<()> {
-        let change = |old: &TableDef, name: &str| {
-            let dropped = vec![position(old, name, index)?];
-            let layout = Layout::Typed(typed(old, name)?.without_index(index));
+        let change = |old: &TableDef| {
+            let layout = Layout::Typed(old.typed(table)?.without_index(index));
+            let dropped = vec![old.index_named(table, index)?];
             Ok(Wanted { layout, dropped, added: 0 })
         };
         self.change_indexes(table, change, &self.patience(), &mut |_, _, _, _, _| Ok(()))
@@ -126,7 +126,7 @@ impl Database {
     fn change_indexes(
         &self,
         table: &Table,
-        change: impl FnOnce(&TableDef, &str) -> Result<Wanted>,
+        change: impl FnOnce(&TableDef) -> Result<Wanted>,
         patience: &Patience,
         entry_of: &mut OfIndex<'_>,
     ) -> Result<()> {
@@ -149,10 +149,10 @@ impl Database {
         table: &Table,
         mut hold: Hold,
         patience: &Patience,
-        change: impl FnOnce(&TableDef, &str) -> Result<Wanted>,
+        change: impl FnOnce(&TableDef) -> Result<Wanted>,
     ) -> Result<TableInChange> {
         let old = table.0.def()?;
-        let Wanted { layout, dropped, added } = change(&old, &table.name())?;
+        let Wanted { layout, dropped, added } = change(&old)?;
         let first = layout.index_count() - added;
         let stay = old.indexes.iter().enumerate().filter(|(n, _)| !dropped.contains(n));
         let mut indexes: Vec<IndexDef> = stay.map(|(_, index)| index.clone()).collect();
@@ -325,11 +325,12 @@ impl Changes<'_> {
     /// # Errors
     /// As [`Changes::create_index`].
     pub fn create_indexes(&self, table: &Table, indexes: &[NewIndex<'_>]) -> Result<()> {
-        let change = |old: &TableDef, name: &str| {
-            let mut schema = typed(old, name)?.clone();
+        let change = |old: &TableDef| {
+            let mut schema = old.typed(table)?.clone();
             for NewIndex { name: index, columns, unique } in indexes {
                 if schema.indexes().iter().any(|there| there.name() == *index) {
-                    return Err(Error::IndexExists { table: name.into(), index: (*index).into() });
+                    let (table, index) = (table.name(), (*index).into());
+                    return Err(Error::IndexExists { table, index });
                 }
                 schema = schema.with_index(index, columns, *unique)?;
             }
@@ -383,12 +384,6 @@ pub(super) type EntryOut<'o> = (&'o mut Vec<u8>, &'o mut Vec<u8>);
 /// Makes the entry of the n-th index for a row.
 pub(super) type OfIndex<'f> =
     dyn FnMut(&TableDef, usize, &[u8], &[u8], EntryOut<'_>) -> Result<()> + 'f;
-
-pub(super) fn position(def: &TableDef, table: &str, index: &str) -> Result<usize> {
-    def.layout
-        .index_index(index)
-        .ok_or_else(|| Error::NoSuchIndex { table: table.into(), index: index.into() })
-}
 
 #[cfg(test)]
 mod tests {

@@ -12,7 +12,7 @@ use super::write::{Entry, Writer};
 use crate::key::KEY_BYTES_MAX;
 use crate::key::long::{is_short_form, split_rest, whole_key};
 use crate::row::RowError;
-use crate::schema::{KeyOf, Layout, RawSchema};
+use crate::schema::{KeyOf, RawSchema};
 use crate::tree::Tree;
 use crate::txn::{Direction, Op, Outcome, Pair};
 use std::sync::Arc;
@@ -23,10 +23,7 @@ impl Table {
     /// # Errors
     /// [`Error::NotRaw`]; [`Error::NoSuchTable`] once it has been dropped.
     pub fn raw_schema(&self) -> Result<RawSchema> {
-        match &self.0.def()?.layout {
-            Layout::Raw(schema) => Ok(schema.clone()),
-            Layout::Typed(_) => Err(Error::NotRaw(self.name())),
-        }
+        self.0.def()?.raw(self).cloned()
     }
 
     /// What the caller keeps with a raw table.
@@ -38,29 +35,25 @@ impl Table {
     }
 }
 
-fn raw(def: &TableDef, table: &Table) -> Result<()> {
-    match def.layout {
-        Layout::Raw(_) => Ok(()),
-        Layout::Typed(_) => Err(Error::NotRaw(table.name())),
-    }
-}
-
 impl Transaction {
     fn enter_raw(&mut self, table: &Table) -> Result<Arc<TableDef>> {
         let def = self.enter(table)?;
-        raw(&def, table).map(|()| def)
+        def.raw(table)?;
+        Ok(def)
     }
 
     /// As [`Transaction::enter_raw`], for reads of single rows.
     #[inline]
     fn enter_raw_rows(&mut self, table: &Table) -> Result<Rows> {
         let def = self.entered(table)?;
-        raw(def, table).map(|()| def.rows())
+        def.raw(table)?;
+        Ok(def.rows())
     }
 
     fn enter_raw_to_write(&mut self, table: &Table) -> Result<Arc<TableDef>> {
         let def = self.enter_to_write(table)?;
-        raw(&def, table).map(|()| def)
+        def.raw(table)?;
+        Ok(def)
     }
 
     /// Inserts a row of a raw table and its index entries.
@@ -382,7 +375,7 @@ impl Transaction {
     ) -> Result<()> {
         let def = self.enter_raw(table)?;
         if let KeyOf::Index(n) = of {
-            check_index(table, &def, n)?;
+            def.index(table, n)?;
         }
         read_leaves(&self.shared().storage, tree_of(&def, of), keys);
         Ok(())
@@ -417,7 +410,7 @@ impl Transaction {
     ) -> Result<RawScan> {
         let def = self.enter_raw(table)?;
         if let KeyOf::Index(n) = of {
-            check_index(table, &def, n)?;
+            def.index(table, n)?;
         }
         self.begin_scan(table, def, of, range.to_range(), direction, lock)
     }
@@ -441,13 +434,6 @@ pub(super) fn check_key(name: &str, key: &[u8]) -> Result<()> {
     }
 }
 
-fn check_index(table: &Table, def: &TableDef, index: usize) -> Result<()> {
-    if index < def.indexes.len() {
-        return Ok(());
-    }
-    Err(Error::NoSuchIndex { table: table.name(), index: format!("number {index}") })
-}
-
 fn check_many(
     table: &Table,
     def: &TableDef,
@@ -458,7 +444,7 @@ fn check_many(
         check_key("the primary key", row.key)?;
     }
     for (index, entries) in entries {
-        check_index(table, def, *index)?;
+        def.index(table, *index)?;
         for entry in entries {
             check_key(def.layout.index_name(*index), entry.key)?;
         }
@@ -469,7 +455,7 @@ fn check_many(
 #[inline]
 fn check_entries(table: &Table, def: &TableDef, entries: &[Entry<'_>]) -> Result<()> {
     for entry in entries {
-        check_index(table, def, entry.index)?;
+        def.index(table, entry.index)?;
         check_key(def.layout.index_name(entry.index), entry.key)?;
     }
     Ok(())

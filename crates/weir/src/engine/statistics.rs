@@ -6,11 +6,10 @@
 use super::Database;
 use super::catalog::TableDef;
 use super::cursor::{Bounds, IndexRef};
-use super::error::{Error, Result};
+use super::error::Result;
 use super::scan::{RawRange, tree_of};
 use super::stem::stored_range;
 use super::table::{Table, Use, WaitLimit};
-use super::typed::typed;
 use crate::schema::KeyOf;
 use crate::tree::Tree;
 use crate::txn::Range;
@@ -113,7 +112,7 @@ impl Database {
         bounds: Bounds<'_>,
     ) -> Result<u64> {
         let used = self.used(table)?;
-        typed(&used.def, table)?;
+        used.def.typed(table)?;
         let of = index.into().resolve(table, &used.def)?;
         let range = bounds.encode(used.def.schema(), of)?;
         self.estimate_between(table, &used.def, of, range)
@@ -266,11 +265,8 @@ fn trees(table: &Table, def: &TableDef, of: KeyOf) -> Result<Vec<Tree>> {
     let staging = match of {
         KeyOf::Primary => None,
         KeyOf::Index(n) => {
-            let index = def.indexes.get(n).ok_or_else(|| Error::NoSuchIndex {
-                table: table.name(),
-                index: format!("number {n}"),
-            })?;
-            index.staging.as_ref().filter(|staging| !staging.is_empty()).map(|s| s.tree)
+            let staging = def.index(table, n)?.staging.as_ref();
+            staging.filter(|staging| !staging.is_empty()).map(|staging| staging.tree)
         }
     };
     Ok([Some(tree_of(def, of)), staging].into_iter().flatten().collect())

@@ -4,7 +4,7 @@ use super::catalog::TableDef;
 use super::error::{Error, Result};
 use super::online::Notes;
 use super::patience::Patience;
-use crate::schema::{Layout, Schema};
+use crate::schema::Schema;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -325,10 +325,7 @@ impl Table {
     /// # Errors
     /// [`Error::NotTyped`]; [`Error::NoSuchTable`] once it has been dropped.
     pub fn schema(&self) -> Result<Schema> {
-        match &self.0.def()?.layout {
-            Layout::Typed(schema) => Ok(schema.clone()),
-            Layout::Raw(_) => Err(Error::NotTyped(self.name())),
-        }
+        self.0.def()?.typed(self).cloned()
     }
 }
 

@@ -10,28 +10,22 @@ use super::table::Table;
 use super::transaction::Transaction;
 use crate::key::encode_key;
 use crate::row::{Row, RowError, RowRef};
-use crate::schema::{KeyOf, Layout, Schema};
+use crate::schema::{KeyOf, Schema};
 use crate::txn::{Direction, Op, Outcome};
 use crate::value::Value;
 use std::sync::Arc;
 
-/// Fails unless the table is typed.
-pub(super) fn typed(def: &TableDef, table: &Table) -> Result<()> {
-    match def.layout {
-        Layout::Typed(_) => Ok(()),
-        Layout::Raw(_) => Err(Error::NotTyped(table.name())),
-    }
-}
-
 impl Transaction {
     fn enter_typed(&mut self, table: &Table) -> Result<Arc<TableDef>> {
         let def = self.enter(table)?;
-        typed(&def, table).map(|()| def)
+        def.typed(table)?;
+        Ok(def)
     }
 
     pub(super) fn enter_typed_to_write(&mut self, table: &Table) -> Result<Arc<TableDef>> {
         let def = self.enter_to_write(table)?;
-        typed(&def, table).map(|()| def)
+        def.typed(table)?;
+        Ok(def)
     }
 
     /// Columns and keys of a typed table, which stay as they are until the transaction ends: rows are given by position, and others
