@@ -147,7 +147,7 @@ impl Database {
     /// Begins a transaction.
     ///
     /// # Errors
-    /// The database has stopped after a failure.
+    /// [`Error::Storage`]: the database has stopped after a failure.
     pub fn begin(&self, isolation: Isolation) -> Result<Transaction> {
         let txn = self.0.begin(None)?;
         Ok(Transaction::new(self.0.clone(), txn, isolation))
@@ -266,7 +266,8 @@ impl Database {
     /// Makes everything that was committed durable on the device.
     ///
     /// # Errors
-    /// The log's.
+    /// [`Error::Storage`]: the database has stopped after a failure, or does so now; then it isn't known what of the last
+    /// commits is durable.
     pub fn sync(&self) -> Result<()> {
         self.0.running()?;
         Ok(self.0.shared.wait_for_all_log(Durability::Sync)?)
@@ -277,7 +278,7 @@ impl Database {
     /// and rows that are to be taken back are locked.
     ///
     /// # Errors
-    /// Storage errors.
+    /// [`Error::Storage`]; what has been done stays done, and may be called for again unless the database has stopped.
     pub fn finish_recovery(&self) -> Result<()> {
         self.0.running()?.finish_recovery()?;
         self.0.roll_back_losers(|| Ok(()))
@@ -322,9 +323,10 @@ impl Database {
         Ok(self.0.shared.purge_all()?)
     }
 
-    /// Closes the database, also if that fails; one that is open read-only has nothing to be written. Other handles must not be used any more: transactions that are running
-    /// can't commit, they are rolled back when they are dropped, or at the next open. The directory is free for another open once no handle and no
-    /// transaction is left.
+    /// Closes the database, also if that fails; one that is open read-only has nothing to be written. Other handles must
+    /// not be used any more: transactions that are running can't commit, they are rolled back when they are dropped, or
+    /// at the next open. The directory is free for another open once no handle and no transaction is left. `progress` is
+    /// told how many pages of a clean shutdown are still to be written.
     ///
     /// # Errors
     /// Storage errors; what was committed as durable is so all the same.

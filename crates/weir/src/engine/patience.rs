@@ -34,7 +34,7 @@ impl fmt::Debug for Patience {
 }
 
 impl Patience {
-    /// That of `timeout`, for each wait.
+    /// Waits for up to `timeout` for each table.
     pub fn new(timeout: Duration) -> Self {
         let (ended, connection, waited_for) = Default::default();
         Patience(Arc::new(Inner { timeout, ended, connection, waited_for }))

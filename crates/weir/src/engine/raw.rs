@@ -3,7 +3,7 @@
 use super::catalog::{Rows, TableDef};
 use super::error::{Error, Result};
 use super::lock::Lock;
-use super::read::{lacks_rest, without_rest};
+use super::read::{cut_rest, lacks_rest};
 use super::rows_ahead::read_leaves;
 use super::scan::{RawRange, RawScan, tree_of};
 use super::table::Table;
@@ -260,16 +260,17 @@ impl Transaction {
     ) -> Result<()> {
         let def = self.enter_raw_to_write(table)?;
         check_many(table, &def, rows, entries)?;
-        let mut delete =
-            |t: &mut Self| t.statement(|t| t.writer(table, &def)?.0.delete_many(rows, entries));
-        match delete(self) {
+        let delete = |t: &mut Self, rows: &mut [_], entries: &mut [_]| {
+            t.statement(|t| t.writer(table, &def)?.0.delete_many(rows, entries))
+        };
+        match delete(self, rows, entries) {
             Err(Error::NoSuchRow(_)) if self.locks_ranges => {}
             done => return done,
         }
         for row in rows.iter() {
             self.lock_for_write(def.primary, row.key)?;
         }
-        self.statement(|t| t.writer(table, &def)?.0.delete_many(rows, entries))
+        delete(self, rows, entries)
     }
 
     /// Changes a row as a statement. Where ranges are locked, that there is none stays true: its place is locked then, and
@@ -326,7 +327,7 @@ impl Transaction {
         } else if found {
             let (_, rest) = split_rest(out).ok_or_else(|| lacks_rest(rows.tree))?;
             *key = whole_key(short_form, rest);
-            return without_rest(rows.tree, true, out);
+            cut_rest(rows.tree, out)?;
         }
         Ok(found)
     }

@@ -18,13 +18,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 static SERIAL: AtomicU64 = AtomicU64::new(1);
 
-/// Takes the key's rest off what was read under a short form, if anything was found.
-pub(super) fn without_rest(tree: Tree, found: bool, value: &mut Vec<u8>) -> Result<bool> {
-    if found {
-        let len = split_rest(value).ok_or_else(|| lacks_rest(tree))?.0.len();
-        value.truncate(len);
-    }
-    Ok(found)
+/// Takes the key's rest off what was found under a short form.
+pub(super) fn cut_rest(tree: Tree, value: &mut Vec<u8>) -> Result<()> {
+    let len = split_rest(value).ok_or_else(|| lacks_rest(tree))?.0.len();
+    value.truncate(len);
+    Ok(())
 }
 
 /// An entry under a short form isn't one.
@@ -111,7 +109,10 @@ impl Transaction {
             false => self.read_stored(rows, key, lock, out),
             true => {
                 let found = self.read_stored(rows, &short_form(key), lock, out)?;
-                without_rest(rows.tree, found, out)
+                if found {
+                    cut_rest(rows.tree, out)?;
+                }
+                Ok(found)
             }
         }
     }
@@ -145,7 +146,10 @@ impl Transaction {
         out: &mut Vec<u8>,
     ) -> Result<bool> {
         let found = self.get_stored_in(view, tree, &short_form(key), out)?;
-        if is_long(key) { without_rest(tree, found, out) } else { Ok(found) }
+        if found && is_long(key) {
+            cut_rest(tree, out)?;
+        }
+        Ok(found)
     }
 
     /// As [`Transaction::get_in`], by the key that is stored; what is found is as it is stored.
@@ -169,7 +173,10 @@ impl Transaction {
         out: &mut Vec<u8>,
     ) -> Result<bool> {
         let found = self.get_stored_locked(tree, &short_form(key), mode, wait, out)?;
-        if is_long(key) { without_rest(tree, found, out) } else { Ok(found) }
+        if found && is_long(key) {
+            cut_rest(tree, out)?;
+        }
+        Ok(found)
     }
 
     /// As [`Transaction::get_locked`], by the key that is stored; what is found is as it is stored.

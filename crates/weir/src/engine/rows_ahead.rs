@@ -13,34 +13,34 @@ use crate::tree::Tree;
 const FIRST: usize = 4;
 /// Most of them.
 const MOST: usize = 32;
-/// One of so many at least was not in memory, or no more are read together.
-const WORTH: u64 = 4;
+/// A batch was worth reading together if at least one row in so many had to be read from the device.
+const MISSED_PART: u64 = 4;
 
 /// When the rows of a scan's entries are worth reading together; one for each scan by an index, or for several in turn
 /// ([`RowsAhead::begin`]). With [`Transaction::read_ahead_raw`](super::Transaction::read_ahead_raw), for who looks up rows by the
 /// entries of a [`RawScan`](super::RawScan). The typed interface does so by itself.
 #[derive(Debug, Default)]
 pub struct RowsAhead {
-    /// Rows of entries before this one are not to be read any more.
+    /// Number of the first entry behind the last batch: the rows of those before it have been read, or were looked up.
     covered: u64,
-    /// The scan's first entry.
+    /// Number of the scan's first entry.
     first: u64,
-    /// Rows of it that were looked up.
+    /// Rows of the scan that were looked up.
     looked_up: u64,
-    /// So many were to be read together last.
-    together: usize,
-    /// So many were, or one was looked up.
-    rows: usize,
-    /// What the thread had read by then.
-    reads: DeviceReads,
-    /// What was looked up before says something of what comes; if not, the next row is looked up alone.
+    /// Size of the last batch before it was cut to the entries that were known; 0 if one row was looked up alone.
+    wanted: usize,
+    /// Rows of the last batch; 1 if one was looked up alone.
+    last_batch: usize,
+    /// What this thread had read from the device when that batch began.
+    reads_before: DeviceReads,
+    /// Whether the last batch says something of what comes; if not, the next row is looked up alone.
     has_begun: bool,
 }
 
 impl RowsAhead {
     /// To be asked before the row of an entry is looked up: how many rows to read together now, those of this entry and of others
-    /// behind it; 0 for none. `entry`: the entry's number, among those that the scan has given, from 0 on. `known`: number of
-    /// entries that are known from this one on.
+    /// behind it; 0 for none. `entry`: number of entries that the scan had given before this one. `known`: number of
+    /// entries that are known from this one on, this one included.
     #[inline]
     pub fn due(&mut self, entry: u64, known: usize) -> usize {
         self.looked_up += 1;
@@ -56,36 +56,36 @@ impl RowsAhead {
         }
     }
 
-    /// Another scan of the same kind begins, whose entries are counted on from this one. If what was read together for the last
+    /// Another scan of the same kind begins, whose first entry has this number. If what was read together for the last
     /// one was wanted, as much is from the first entry on.
     pub fn begin(&mut self, entry: u64) {
         let unwanted = self.covered.saturating_sub(entry);
-        self.has_begun &= self.rows > 1 && 2 * unwanted <= self.rows as u64;
+        self.has_begun &= self.last_batch > 1 && 2 * unwanted <= self.last_batch as u64;
         (self.covered, self.first, self.looked_up) = (entry, entry, 0);
     }
 
     fn next(&mut self, entry: u64, known: usize) -> usize {
-        let before = std::mem::replace(&mut self.reads, work::reads());
+        let before = std::mem::replace(&mut self.reads_before, work::reads());
         if !std::mem::replace(&mut self.has_begun, true) {
             // Perhaps no more than this one is wanted.
-            (self.together, self.rows, self.covered) = (0, 1, entry + 1);
+            (self.wanted, self.last_batch, self.covered) = (0, 1, entry + 1);
             return 0;
         }
-        let missed = match self.rows {
-            1 => self.reads.alone - before.alone,
-            _ => self.reads.together - before.together,
+        let missed = match self.last_batch {
+            1 => self.reads_before.alone - before.alone,
+            _ => self.reads_before.together - before.together,
         };
-        let is_worth = WORTH * missed >= self.rows as u64;
+        let is_worth = MISSED_PART * missed >= self.last_batch as u64;
         // Of entries most of which are passed over, rows would be read that nobody wants.
         let are_wanted = 2 * self.looked_up > entry.saturating_sub(self.first);
-        self.together = match is_worth && are_wanted {
-            true => (2 * self.together).clamp(FIRST, MOST),
+        self.wanted = match is_worth && are_wanted {
+            true => (2 * self.wanted).clamp(FIRST, MOST),
             false => 0,
         };
         // One alone is read as fast by who looks it up.
-        self.rows = self.together.min(known).max(1);
-        self.covered = entry + self.rows as u64;
-        if self.rows > 1 { self.rows } else { 0 }
+        self.last_batch = self.wanted.min(known).max(1);
+        self.covered = entry + self.last_batch as u64;
+        if self.last_batch > 1 { self.last_batch } else { 0 }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Figures of a database at one moment. Names follow InnoDB's where the thing is the same.
 //!
-//! The table below is the only place that names them: the fields of [`Status`], what they are, and
-//! [`Status::figures`], from which the endpoint, `weir top` and the benchmark take them.
+//! The table below names each once: as a field of [`Status`], what it is, and as one of [`Status::figures`], from which
+//! the endpoint, `weir top` and the benchmark take them. [`Status::of`] fills it in; the device's figures, whose names
+//! are lists of their own, come last.
 
 use super::snapshots::SnapshotInfo;
 use crate::storage::Cause;

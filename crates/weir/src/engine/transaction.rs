@@ -266,8 +266,9 @@ impl Transaction {
     /// # Errors
     /// [`Error::Ended`].
     pub fn set_locks_ranges(&mut self, locks_ranges: bool) -> Result<()> {
-        self.locks_ranges = locks_ranges || self.isolation == Isolation::Serializable;
-        self.txn()?.locks_duplicates = self.locks_ranges;
+        let locks_ranges = locks_ranges || self.isolation == Isolation::Serializable;
+        self.txn()?.locks_duplicates = locks_ranges;
+        self.locks_ranges = locks_ranges;
         Ok(())
     }
 

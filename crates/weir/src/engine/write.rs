@@ -8,7 +8,7 @@ use super::catalog::TableDef;
 use super::error::{Error, Result, inconsistent};
 use super::index_trees::IndexDef;
 use super::online::Notes;
-use super::read::without_rest;
+use super::read::cut_rest;
 use super::table::Table;
 use crate::key::long::{Stored, is_long, short_form};
 use crate::schema::PRIMARY;
@@ -198,7 +198,7 @@ impl Writer<'_> {
         let tree = self.def.primary;
         let mut outcome = with_short_form(key, op, |key, op| self.txn.write(tree, key, op))?;
         if let Outcome::Done(Some(old)) = &mut outcome {
-            without_rest(tree, true, old)?;
+            cut_rest(tree, old)?;
         }
         Ok(outcome)
     }
