@@ -169,7 +169,7 @@ impl Begun {
     }
 
     fn storage(&self) -> &Storage {
-        &self.turn.0.shared.storage
+        &self.turn.0.transactions.storage
     }
 }
 

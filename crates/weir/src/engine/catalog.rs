@@ -229,16 +229,17 @@ fn write(txn: &mut Txn, name: &str, op: Op<'_>) -> Result<Outcome> {
 }
 
 /// All tables.
-pub fn load(shared: &Arc<Transactions>) -> Result<Vec<(String, TableDef)>> {
-    let mut txn = shared.begin();
+pub fn load(transactions: &Arc<Transactions>) -> Result<Vec<(String, TableDef)>> {
+    let mut txn = transactions.begin();
     let view = txn.view();
-    let mut scan = Scan::new(shared.clone(), CATALOG, Range::default(), Direction::Forward, 64);
+    let mut scan =
+        Scan::new(transactions.clone(), CATALOG, Range::default(), Direction::Forward, 64);
     let mut tables = Vec::new();
     while let Some(row) = scan.next(view)? {
         let name = String::from_utf8(row.key.to_vec())
             .map_err(|_| Error::Catalog("a table's name isn't UTF-8".into()))?;
         let value = match row.overflow {
-            true => crate::txn::read_chain(&shared.storage, CATALOG, row.value)?,
+            true => crate::txn::read_chain(&transactions.storage, CATALOG, row.value)?,
             false => row.value.to_vec(),
         };
         tables.push((name.clone(), TableDef::decode(&name, &value)?));

@@ -84,10 +84,10 @@ impl Database {
         let tables: Vec<Table> = self.0.tables.read().values().cloned().collect();
         let defs: Vec<_> = tables.iter().filter_map(|table| table.0.def().ok()).collect();
         let _staged: Vec<_> = defs.iter().flat_map(|def| hold_stagings(&def.indexes)).collect();
-        let _purge = self.0.shared.hold_purge();
+        let _purge = self.0.transactions.hold_purge();
         self.finish_recovery()?;
-        self.0.shared.storage.wait_for_freed()?;
-        Ok(check(&self.0.shared.storage, &self.roots())?)
+        self.0.transactions.storage.wait_for_freed()?;
+        Ok(check(&self.0.transactions.storage, &self.roots())?)
     }
 
     /// All trees in use.
@@ -113,7 +113,7 @@ impl Database {
     /// Reports where the staging tree and the main tree of an index contradict one another. All is at rest, and all trees
     /// are sound.
     fn check_stagings(&self, report: &mut dyn FnMut(Finding)) -> std::result::Result<(), Fault> {
-        let storage = &self.0.shared.storage;
+        let storage = &self.0.transactions.storage;
         let tables: Vec<Table> = self.0.tables.read().values().cloned().collect();
         for table in tables {
             let Ok(def) = table.0.def() else { continue };
@@ -275,7 +275,7 @@ mod tests {
         let page = index.tree.root();
         let what = "slot 50: is alive in the staging tree, too";
         assert_eq!(findings, [format!("index `by_a` of table `t`: page {page}, {what}")]);
-        db.0.shared.staging_step().unwrap();
+        db.0.transactions.staging_step().unwrap();
         let before = std::mem::take(&mut findings);
         db.check(&mut |finding| findings.push(finding.to_string())).unwrap();
         assert_eq!(findings, before, "nothing is moved");

@@ -26,9 +26,6 @@ impl Database {
         if committed.home != self.0.home {
             return Err(Error::ForeignCommit);
         }
-        match committed.end {
-            Some(end) => Ok(self.0.shared.wait_for_log(end, committed.durability)?),
-            None => Ok(()),
-        }
+        Ok(self.0.transactions.wait_for_commit(committed.end, committed.durability)?)
     }
 }

@@ -360,7 +360,7 @@ impl<'t> Cursor<'t> {
         };
         let mut keys = vec![self.key.clone()];
         keys.extend(self.scan.first_copied(rows - 1).filter_map(key_of));
-        let storage = &self.transaction.shared().storage;
+        let storage = &self.transaction.transactions().storage;
         read_leaves(storage, def.primary, keys.iter().map(Vec::as_slice));
     }
 

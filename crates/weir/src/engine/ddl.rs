@@ -8,7 +8,7 @@ use super::catalog::{self, PutOp, TableDef};
 use super::error::{Error, Result};
 use super::index_trees::IndexDef;
 use super::patience::Patience;
-use super::table::{self, Hold, Shared, Table};
+use super::table::{self, Hold, Table, TableInner};
 use super::{Database, Inner};
 use crate::schema::{Layout, Schema};
 use crate::storage::to_make_room;
@@ -53,9 +53,9 @@ impl Database {
         let mut def = create_all_trees(&mut txn, layout)?;
         catalog::put(&mut txn, name, &def, PutOp::New)?;
         txn.commit_as(durability_of_change(is_own))?;
-        def.since = (!is_own).then(|| self.0.shared.now());
+        def.since = (!is_own).then(|| self.0.transactions.now());
         self.add_stagings(&def.indexes);
-        let table = Table(Arc::new(Shared::new(self.0.home, name.to_string(), def)));
+        let table = Table(Arc::new(TableInner::new(self.0.home, name.to_string(), def)));
         self.0.tables.write().insert(name.to_string(), table.clone());
         Ok(table)
     }
@@ -115,7 +115,7 @@ impl Database {
 
     pub(super) fn add_stagings(&self, indexes: &[IndexDef]) {
         for staging in indexes.iter().filter_map(|index| index.staging.clone()) {
-            self.0.shared.staging.add(staging);
+            self.0.transactions.staging.add(staging);
         }
     }
 }
@@ -184,7 +184,7 @@ impl Changes<'_> {
         }
         txn.commit_as(durability_of_change(old.iter().all(|def| def.is_own())))?;
         held.into_iter().for_each(HeldStaging::retire);
-        let now = self.db.0.shared.now();
+        let now = self.db.0.transactions.now();
         for ((table, mut def), old) in tables.iter().zip(new).zip(&old) {
             def.since = old.since.map(|_| now);
             self.db.add_stagings(&def.indexes);
@@ -209,7 +209,7 @@ impl Changes<'_> {
         self.db.0.home.check(table)?;
         let _held = self.exclusively(table)?;
         let mut def = TableDef::clone(&*table.0.def()?);
-        def.since = def.since.map(|_| self.db.0.shared.now());
+        def.since = def.since.map(|_| self.db.0.transactions.now());
         table.0.set_def(Some(def));
         Ok(())
     }

@@ -34,10 +34,7 @@ impl DdlTxn {
     pub fn commit_as(mut self, durability: Durability) -> Result<()> {
         let end = self.commit_visibly()?;
         self.txn = None;
-        if let Some(end) = end {
-            self.db.shared.wait_for_log(end, durability)?;
-        }
-        Ok(())
+        Ok(self.db.transactions.wait_for_commit(end, durability)?)
     }
 }
 
@@ -67,7 +64,7 @@ impl Drop for DdlTxn {
 impl Inner {
     /// Begins one. Who writes to the catalog with it has the catalog's mutex.
     pub(super) fn begin_ddl(self: &Arc<Self>) -> DdlTxn {
-        let mut txn = self.shared.begin();
+        let mut txn = self.transactions.begin();
         // One change writes to the catalog at a time: only one that can't be taken back yet is in the way.
         txn.lock_timeout = Duration::ZERO;
         DdlTxn { db: self.clone(), txn: Some(txn) }

@@ -103,7 +103,8 @@ impl Transaction {
         bounds: Bounds<'_>,
     ) -> Result<u64> {
         let lock = Lock::Exclusive(Wait::ForTimeout);
-        let most = (self.db().shared.storage.pool.frames() / MEMORY_PART).clamp(1, BATCH_ROWS);
+        let most =
+            (self.db().transactions.storage.pool.frames() / MEMORY_PART).clamp(1, BATCH_ROWS);
         let mut cursor = self.scan_locking(table, index, bounds, Direction::Forward, lock)?;
         let mut deleted = 0;
         loop {

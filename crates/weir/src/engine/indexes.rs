@@ -178,7 +178,7 @@ impl Database {
         entry_of: &mut OfIndex<'_>,
     ) -> Result<()> {
         let Some(online) = one.online.as_ref().filter(|_| !one.is_built) else { return Ok(()) };
-        let _taking = self.0.shared.storage.begin_taking()?;
+        let _taking = self.0.transactions.storage.begin_taking()?;
         let entries = self.sort_entries(online.seen.view(), one, patience, entry_of)?;
         for (n, entries) in (one.first..).zip(entries) {
             self.build(txn, &one.table, &one.def, n, patience, entries)?;
@@ -202,7 +202,7 @@ impl Database {
         }
         txn.commit()?;
         held.into_iter().for_each(HeldStaging::retire);
-        let since = self.0.shared.now();
+        let since = self.0.transactions.now();
         for TableInChange { table, def, first, .. } in &mut all {
             self.add_stagings(&def.indexes[*first..]);
             def.indexes[*first..].iter_mut().for_each(|index| index.since = since);
@@ -219,7 +219,7 @@ impl Database {
     fn sorter_with(&self, memory_bytes: usize, workers: Workers) -> Sorter {
         // Other indexes are being built, too: of this table and of others.
         let name = format!("index-{}", self.0.sorts.fetch_add(1, Ordering::Relaxed));
-        Sorter::new(self.0.shared.storage.disk.clone(), &name, memory_bytes, workers)
+        Sorter::new(self.0.transactions.storage.disk.clone(), &name, memory_bytes, workers)
     }
 
     /// All entries that the table's new indexes have for the rows that `view` sees, sorted.
@@ -230,20 +230,20 @@ impl Database {
         patience: &Patience,
         entry_of: &mut OfIndex<'_>,
     ) -> Result<Vec<Entries>> {
-        let (shared, def, first) = (&self.0.shared, &one.def, one.first);
+        let (transactions, def, first) = (&self.0.transactions, &one.def, one.first);
         let count = def.indexes.len() - first;
         let memory = (self.0.options.memory_bytes / 16).min(64 << 20) as usize / count;
         let workers = if self.0.options.inline { Workers::One } else { Workers::Two };
         let pair = |_| (self.sorter_with(memory, workers), self.sorter(LONG_SORT_BYTES));
         let mut sorters: Vec<_> = (0..count).map(pair).collect();
         let (all, forward) = (Range::default(), Direction::Forward);
-        let mut scan = Scan::new(shared.clone(), def.primary, all, forward, 1 << 14);
+        let mut scan = Scan::new(transactions.clone(), def.primary, all, forward, 1 << 14);
         let (mut key, mut value, mut whole_row_key) = (Vec::new(), Vec::new(), Vec::new());
         while let Some(row) = scan.next(view)? {
             patience.check()?;
             let chain;
             let bytes = if row.overflow {
-                chain = read_chain(&shared.storage, def.primary, row.value)?;
+                chain = read_chain(&transactions.storage, def.primary, row.value)?;
                 &chain[..]
             } else {
                 row.value
@@ -281,7 +281,7 @@ impl Database {
         let Entries { mut sorted, mut long } = entries;
         // What order rows have by their keys, they will mostly have been inserted in, and will be.
         let fill = if sorted.came_ascending { Fill::Whole } else { Fill::Spread };
-        let mut builder = BulkBuilder::new(&self.0.shared.storage, tree, fill);
+        let mut builder = BulkBuilder::new(&self.0.transactions.storage, tree, fill);
         let mut last: Option<Vec<u8>> = None;
         while let Some((key, value)) = sorted.next()? {
             patience.check()?;

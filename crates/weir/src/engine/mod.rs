@@ -123,7 +123,7 @@ impl fmt::Debug for Database {
 
 /// What the handles share.
 pub(crate) struct Inner {
-    pub shared: Arc<Transactions>,
+    pub transactions: Arc<Transactions>,
     pub options: Options,
     home: Home,
     tables: RwLock<HashMap<String, Table>>,
@@ -167,7 +167,7 @@ impl Database {
 
     /// Figures of the moment.
     pub fn status(&self) -> Status {
-        Status::of(&self.0.shared)
+        Status::of(&self.0.transactions)
     }
 
     /// Where [`Options::status_listen`] listens; `None` when it wasn't asked for.
@@ -178,7 +178,7 @@ impl Database {
     /// Transactions that have written and not ended, oldest first. Who has only read isn't among them: its
     /// snapshot is in [`Database::snapshots`], and the locks that it holds in [`Database::locks`].
     pub fn transactions(&self) -> Vec<TransactionInfo> {
-        TransactionInfo::all(&self.0.shared)
+        TransactionInfo::all(&self.0.transactions)
     }
 
     /// Snapshots that somebody reads at, oldest first: what they don't see purge leaves alone ([`Status::history_list_length`]). Scans and
@@ -195,18 +195,18 @@ impl Database {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn snapshots(&self) -> Vec<SnapshotInfo> {
-        SnapshotInfo::all(&self.0.shared)
+        SnapshotInfo::all(&self.0.transactions)
     }
 
     /// Row and range locks that readers hold or somebody waits for, and who waits for whom. Those in tree
     /// 0 are waits for the end of the transaction that the key names.
     pub fn locks(&self) -> Vec<LockInfo> {
-        self.0.shared.locks.describe()
+        self.0.transactions.locks.describe()
     }
 
     /// The deadlock that was broken last since the database was opened.
     pub fn last_deadlock(&self) -> Option<Deadlock> {
-        self.0.shared.locks.last_deadlock()
+        self.0.transactions.locks.last_deadlock()
     }
 
     /// Has `observer` called with each transaction that begins to wait for a lock, and all who are in its way
@@ -214,7 +214,7 @@ impl Database {
     /// transactions are to commit: it may end one that is in the way of an earlier one, with that one's
     /// [`Canceller`](crate::Canceller). The first observer stays.
     pub fn observe_waits(&self, observer: impl Fn(TxnId, &[TxnId]) + Send + Sync + 'static) {
-        self.0.shared.locks.observe_waits(Box::new(observer));
+        self.0.transactions.locks.observe_waits(Box::new(observer));
     }
 
     /// Has `preference` asked which of two transactions that wait for each other in a circle is to be rolled
@@ -224,7 +224,7 @@ impl Database {
         &self,
         preference: impl Fn(TxnId, TxnId) -> std::cmp::Ordering + Send + Sync + 'static,
     ) {
-        self.0.shared.locks.prefer_victims(Box::new(preference));
+        self.0.transactions.locks.prefer_victims(Box::new(preference));
     }
 
     /// Name of the table, and which of its trees it is that [`LockInfo::tree`] names.
@@ -259,7 +259,7 @@ impl Database {
     /// [`Error::Options`]: nothing changed.
     pub fn set_dirty_limit(&self, share: f64) -> Result<()> {
         options::check_dirty_limit(share)?;
-        self.0.shared.storage.set_dirty_limit(share);
+        self.0.transactions.storage.set_dirty_limit(share);
         Ok(())
     }
 
@@ -270,7 +270,7 @@ impl Database {
     /// commits is durable.
     pub fn sync(&self) -> Result<()> {
         self.0.running()?;
-        Ok(self.0.shared.wait_for_all_log(Durability::Sync)?)
+        Ok(self.0.transactions.wait_for_all_log(Durability::Sync)?)
     }
 
     /// Waits until all of the log that there was when the database was opened has been applied, and all that was not
@@ -320,7 +320,7 @@ impl Database {
     /// [`Error::ReadOnly`]; storage errors.
     pub fn purge_all(&self) -> Result<()> {
         self.0.writable()?;
-        Ok(self.0.shared.purge_all()?)
+        Ok(self.0.transactions.purge_all()?)
     }
 
     /// Closes the database, also if that fails; one that is open read-only has nothing to be written. Other handles must
@@ -339,11 +339,11 @@ impl Database {
         drop(self.0.endpoint.lock().take());
         drop(self.0.threads.lock().take());
         let written = {
-            let _closing = Closing(&self.0.shared);
+            let _closing = Closing(&self.0.transactions);
             self.0.write_out(how, progress)
         };
         // Who commits meanwhile has either been told, or is waited for here.
-        let synced = self.0.shared.wait_for_all_log(Durability::Sync);
+        let synced = self.0.transactions.wait_for_all_log(Durability::Sync);
         purged?;
         written?;
         Ok(synced?)
@@ -381,10 +381,10 @@ impl Inner {
 
     /// Rolls back what is left of losers, beside the thread that does so, as long as `goes_on` lets it.
     fn roll_back_losers(&self, goes_on: impl Fn() -> Result<()>) -> Result<()> {
-        while self.shared.losers() > 0 {
+        while self.transactions.losers() > 0 {
             self.running()?;
             goes_on()?;
-            self.shared.rollback_step()?;
+            self.transactions.rollback_step()?;
         }
         Ok(())
     }
@@ -408,8 +408,8 @@ impl Inner {
 
     /// The storage, unless it has stopped.
     fn running(&self) -> Result<&Storage> {
-        self.shared.storage.check()?;
-        Ok(&self.shared.storage)
+        self.transactions.storage.check()?;
+        Ok(&self.transactions.storage)
     }
 
     /// The storage, unless it has stopped or is only read.
@@ -427,7 +427,7 @@ impl Inner {
     fn begin(&self, ended: Option<Txn>) -> Result<Txn> {
         self.running()?;
         let mut txn = match ended {
-            None => self.shared.begin(),
+            None => self.transactions.begin(),
             Some(mut txn) => {
                 txn.begin_again();
                 txn
@@ -443,9 +443,9 @@ impl Drop for Inner {
         drop(self.endpoint.lock().take());
         self.orphans.leave();
         let had_threads = self.threads.lock().take().is_some();
-        if had_threads && self.shared.storage.check().is_ok() {
+        if had_threads && self.transactions.storage.check().is_ok() {
             // A failure here loses nothing that was promised: `relaxed` commits are on their way.
-            let _ = self.shared.storage.note_durable();
+            let _ = self.transactions.storage.note_durable();
         }
     }
 }

@@ -168,8 +168,8 @@ impl Database {
             patience.check()?;
             let writer =
                 TxnId(u64::from_le_bytes(writer.try_into().expect("a number has 8 bytes")));
-            if !self.0.shared.sees(now.view(), writer) {
-                if self.0.shared.state(writer) != State::NothingLeft {
+            if !self.0.transactions.sees(now.view(), writer) {
+                if self.0.transactions.state(writer) != State::NothingLeft {
                     notes.note(writer, key);
                     left += 1;
                 }

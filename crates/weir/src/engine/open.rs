@@ -5,7 +5,7 @@ use super::options::Options;
 use super::orphans::Orphans;
 use super::prepared::Registry;
 use super::status::Status;
-use super::table::{Home, Shared, Table};
+use super::table::{Home, Table, TableInner};
 use super::threads::Threads;
 use super::{Database, Inner, catalog};
 use crate::sort;
@@ -120,33 +120,33 @@ impl Database {
         let start = || Background::start(&storage).map_err(start_failed);
         let background = (!options.inline).then(start).transpose()?;
         // A crash between the creation of the files and of the first pages leaves an empty log.
-        let (shared, prepared) = if storage.is_new() {
+        let (transactions, prepared) = if storage.is_new() {
             (catalog::create(&storage)?, Vec::new())
         } else {
             Transactions::recover(storage)?
         };
-        let most = options.staging_leaves.unwrap_or(shared.storage.pool.frames() / 4);
-        shared.staging.configure(most, options.staging);
+        let most = options.staging_leaves.unwrap_or(transactions.storage.pool.frames() / 4);
+        transactions.staging.configure(most, options.staging);
         if options.staging_eager {
-            shared.staging.be_eager();
+            transactions.staging.be_eager();
         }
         let home = Home::new();
-        let tables = settle(&shared, home, options.inline)?;
+        let tables = settle(&transactions, home, options.inline)?;
         let prepared = Arc::new(Registry::recovered(prepared, tables.values())?);
         let orphans = Arc::new(Orphans::new(prepared.clone()));
         let start = |background| {
-            let mut threads = Threads::start(&shared, background)?;
+            let mut threads = Threads::start(&transactions, background)?;
             // Where nothing is to be kept, nothing is put in order for later.
             if !options.read_only {
-                threads.put_in_order(&shared, &orphans)?;
+                threads.put_in_order(&transactions, &orphans)?;
             }
             Ok(threads)
         };
         let threads = background.map(start).transpose().map_err(start_failed)?;
         let endpoint = options.status_listen.as_ref();
-        let endpoint = endpoint.map(|at| listen(at, &shared)).transpose()?;
+        let endpoint = endpoint.map(|at| listen(at, &transactions)).transpose()?;
         Ok(Database(Arc::new(Inner {
-            shared,
+            transactions,
             prepared,
             sorts: AtomicU64::new(0),
             backing_up: AtomicBool::new(false),
@@ -180,47 +180,51 @@ fn exists(disk: &dyn Disk, name: &str, options: &Options) -> Result<bool> {
 }
 
 /// The tables of the catalog, by name; their staging trees are looked after from now on.
-fn load_tables(shared: &Arc<Transactions>, home: Home) -> Result<HashMap<String, Table>> {
+fn load_tables(transactions: &Arc<Transactions>, home: Home) -> Result<HashMap<String, Table>> {
     let mut tables = HashMap::new();
-    for (name, def) in catalog::load(shared)? {
+    for (name, def) in catalog::load(transactions)? {
         for staging in def.indexes.iter().filter_map(|index| index.staging.clone()) {
-            shared.staging.add(staging);
+            transactions.staging.add(staging);
         }
-        tables.insert(name.clone(), Table(Arc::new(Shared::new(home, name, def))));
+        tables.insert(name.clone(), Table(Arc::new(TableInner::new(home, name, def))));
     }
     Ok(tables)
 }
 
 /// Takes back what was not committed when the database ended, as far as an open does that, and loads the tables.
-fn settle(shared: &Arc<Transactions>, home: Home, inline: bool) -> Result<HashMap<String, Table>> {
+fn settle(
+    transactions: &Arc<Transactions>,
+    home: Home,
+    inline: bool,
+) -> Result<HashMap<String, Table>> {
     // Before anything is taken back: it may have been moved to another tree since.
-    let known = match load_tables(shared, home) {
+    let known = match load_tables(transactions, home) {
         // What it needs may be taken back with the rest.
-        Err(_) if shared.storage.is_giving_up() => None,
+        Err(_) if transactions.storage.is_giving_up() => None,
         tables => Some(tables?),
     };
     let began = Instant::now();
-    while some_losers_are_left(shared)? && !inline && began.elapsed() < LOSERS_TIME_AT_OPEN {}
-    if shared.storage.is_giving_up() {
+    while some_losers_are_left(transactions)? && !inline && began.elapsed() < LOSERS_TIME_AT_OPEN {}
+    if transactions.storage.is_giving_up() {
         // All of it now: nobody works with a database whose damage isn't known yet.
-        shared.storage.finish_recovery()?;
-        while shared.roll_back_losers(LOSERS_STEP_WRITES)? {}
-        shared.storage.end_giving_up()?;
+        transactions.storage.finish_recovery()?;
+        while transactions.roll_back_losers(LOSERS_STEP_WRITES)? {}
+        transactions.storage.end_giving_up()?;
     }
-    known.map_or_else(|| load_tables(shared, home), Ok)
+    known.map_or_else(|| load_tables(transactions, home), Ok)
 }
 
 /// Starts the endpoint that tells the database's figures.
-fn listen(at: &Address, shared: &Arc<Transactions>) -> Result<Server> {
-    let shared = shared.clone();
-    Server::start(at, move || Status::of(&shared).figures())
+fn listen(at: &Address, transactions: &Arc<Transactions>) -> Result<Server> {
+    let transactions = transactions.clone();
+    Server::start(at, move || Status::of(&transactions).figures())
         .map_err(|error| Error::Options { option: "status_listen", what: format!("{at}: {error}") })
 }
 
 /// Takes back some of what was not committed, while a database opens; whether there is more to do now. What finds no
 /// space is taken back when there is some: a database that doesn't open lets nobody make any.
-fn some_losers_are_left(shared: &Arc<Transactions>) -> Result<bool> {
-    match shared.roll_back_losers(LOSERS_STEP_WRITES) {
+fn some_losers_are_left(transactions: &Arc<Transactions>) -> Result<bool> {
+    match transactions.roll_back_losers(LOSERS_STEP_WRITES) {
         Err(TxnError::Fault(full)) if full.is_no_space() => Ok(false),
         result => Ok(result?),
     }

@@ -4,7 +4,7 @@
 //! whoever wants to change one of them has to give up some time, or is told to.
 
 use super::error::{Error, Result};
-use super::table::Shared;
+use super::table::TableInner;
 use parking_lot::Mutex;
 use std::fmt;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ struct Inner {
     ended: AtomicBool,
     connection: AtomicU64,
     /// The tables that are waited for.
-    waited_for: Mutex<Vec<Arc<Shared>>>,
+    waited_for: Mutex<Vec<Arc<TableInner>>>,
 }
 
 impl fmt::Debug for Patience {
@@ -71,7 +71,7 @@ impl Patience {
     }
 
     /// From now on the end of patience is told to whoever waits for the table, until what is returned is dropped.
-    pub(super) fn begin(&self, table: &Arc<Shared>) -> Waiting<'_> {
+    pub(super) fn begin(&self, table: &Arc<TableInner>) -> Waiting<'_> {
         self.0.waited_for.lock().push(table.clone());
         Waiting { patience: self, table: table.clone() }
     }
@@ -80,7 +80,7 @@ impl Patience {
 /// A wait for a table, that the end of patience ends.
 pub(super) struct Waiting<'p> {
     patience: &'p Patience,
-    table: Arc<Shared>,
+    table: Arc<TableInner>,
 }
 
 impl Drop for Waiting<'_> {

@@ -378,7 +378,7 @@ impl Transaction {
         if let KeyOf::Index(n) = of {
             def.index(table, n)?;
         }
-        read_leaves(&self.shared().storage, tree_of(&def, of), keys);
+        read_leaves(&self.transactions().storage, tree_of(&def, of), keys);
         Ok(())
     }
 

@@ -65,7 +65,7 @@ impl Changes<'_> {
         let mut all = db.reorganize(used.def.primary, Fill::Whole, patience)?;
         for index in &used.def.indexes {
             if let Some(staging) = &index.staging {
-                db.shared.move_staged(staging, || patience.check())?;
+                db.transactions.move_staged(staging, || patience.check())?;
             }
             let one = db.reorganize(index.tree, Fill::Spread, patience)?;
             all.leaf_pages += one.leaf_pages;
@@ -84,8 +84,8 @@ impl Changes<'_> {
 impl Inner {
     fn reorganize(&self, tree: Tree, fill: Fill, patience: &Patience) -> Result<Reorganized> {
         let s = self.running()?;
-        self.shared.advance_horizon();
-        let plan = Plan { fill, below: self.shared.horizon() };
+        self.transactions.advance_horizon();
+        let plan = Plan { fill, below: self.transactions.horizon() };
         let leaf_pages = tree.leaves(s)? as u64;
         let freed_pages = tree.reorganize(s, plan, &mut || patience.check())?;
         Ok(Reorganized { leaf_pages, freed_pages })

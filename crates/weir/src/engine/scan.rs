@@ -197,7 +197,7 @@ impl RawScan {
         let limits = stored_range(&mut range);
         let tree = tree_of(&begin.def, begin.of);
         let first = if begin.ranges.is_some() { 1 } else { FIRST_FETCH };
-        let rows = Scan::new(txn.shared().clone(), tree, range, direction, first);
+        let rows = Scan::new(txn.transactions().clone(), tree, range, direction, first);
         let settled = matches!(begin.reads, Reads::View(view) if view.is_committed());
         let rows = match begin.of {
             KeyOf::Index(n) if begin.def.layout.index_unique(n) => rows.of_unique_index(),

@@ -19,9 +19,9 @@ pub struct SnapshotInfo {
 
 impl SnapshotInfo {
     /// All, oldest first.
-    pub(super) fn all(shared: &Transactions) -> Vec<SnapshotInfo> {
-        let readers = shared.readers();
-        let (now, newest) = (coarse_time(), shared.now());
+    pub(super) fn all(transactions: &Transactions) -> Vec<SnapshotInfo> {
+        let readers = transactions.readers();
+        let (now, newest) = (coarse_time(), transactions.now());
         let mut all: Vec<_> = readers
             .iter()
             .map(|reader| SnapshotInfo {
@@ -35,7 +35,7 @@ impl SnapshotInfo {
     }
 
     /// The oldest.
-    pub(super) fn oldest(shared: &Transactions) -> Option<SnapshotInfo> {
-        SnapshotInfo::all(shared).first().copied()
+    pub(super) fn oldest(transactions: &Transactions) -> Option<SnapshotInfo> {
+        SnapshotInfo::all(transactions).first().copied()
     }
 }

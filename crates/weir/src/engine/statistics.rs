@@ -77,7 +77,7 @@ impl Database {
         }
         let mut entries = 0;
         for tree in trees(table, def, of)? {
-            let s = &self.0.shared.storage;
+            let s = &self.0.transactions.storage;
             entries += tree.estimate_between(s, &range.low, range.high.as_deref())?;
         }
         Ok(entries.max(0) as u64)
@@ -170,7 +170,7 @@ impl Database {
         let (mut entries, mut pairs, mut hidden) = (0.0, 0.0, 0.0);
         let (mut changes, mut seen) = (vec![0.0; parts], vec![1.0; parts]);
         let (mut last, mut key, mut ends) = (Vec::new(), Vec::new(), Vec::new());
-        tree.sample(&self.0.shared.storage, CARDINALITY_LEAVES, &mut |stands_for, leaf| {
+        tree.sample(&self.0.transactions.storage, CARDINALITY_LEAVES, &mut |stands_for, leaf| {
             // Leaves that aren't neighbours: between them there is one change at least if their keys differ.
             let mut follows = stands_for == 1.0;
             for slot in 0..leaf.len() {
@@ -216,7 +216,7 @@ impl Database {
     fn sampled(&self, tree: Tree) -> Result<Sampled> {
         let (mut leaves, mut entries, mut overflow) = (0.0, 0.0, 0.0);
         let mut all_entries = 0.0;
-        tree.sample(&self.0.shared.storage, SAMPLE_LEAVES, &mut |stands_for, leaf| {
+        tree.sample(&self.0.transactions.storage, SAMPLE_LEAVES, &mut |stands_for, leaf| {
             leaves += stands_for;
             entries += stands_for * leaf.alive(0..leaf.len()) as f64;
             all_entries += stands_for * leaf.len() as f64;

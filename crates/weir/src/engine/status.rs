@@ -206,13 +206,13 @@ impl Status {
         figures
     }
 
-    pub(super) fn of(shared: &Transactions) -> Status {
-        let s = &shared.storage;
+    pub(super) fn of(transactions: &Transactions) -> Status {
+        let s = &transactions.storage;
         let (f, recovery) = (&s.figures, &s.recovery_figures);
         let store = s.store.stats();
-        let locks = shared.locks.stats();
-        let staging = shared.staging.figures();
-        let oldest = SnapshotInfo::oldest(shared);
+        let locks = transactions.locks.stats();
+        let staging = transactions.staging.figures();
+        let oldest = SnapshotInfo::oldest(transactions);
         Status {
             checkpoint_age: s.redo.checkpoint_age(),
             checkpoint_max_age: s.redo.capacity(),
@@ -251,15 +251,15 @@ impl Status {
             device_pages_per_second: f.device_pages_per_second.load(Relaxed),
             log_rate_max: f.log_rate_max.load(Relaxed),
             buffer_pool_wait_free: f.frame_waits.load(Relaxed),
-            transactions_committed: shared.now(),
-            transactions_rolled_back: shared.figures.rollbacks.load(Relaxed),
-            history_list_length: shared.history_len(),
+            transactions_committed: transactions.now(),
+            transactions_rolled_back: transactions.figures.rollbacks.load(Relaxed),
+            history_list_length: transactions.history_len(),
             oldest_snapshot_age_us: oldest.map_or(0, |oldest| oldest.age.as_micros() as u64),
             oldest_snapshot_unseen_commits: oldest.map_or(0, |oldest| oldest.unseen_commits),
-            purged_records: shared.figures.purged.load(Relaxed),
-            purged_records_damaged: shared.figures.purged_damaged.load(Relaxed),
-            purge_waits: shared.pace.waits.count(),
-            purge_wait_us: shared.pace.waits.us(),
+            purged_records: transactions.figures.purged.load(Relaxed),
+            purged_records_damaged: transactions.figures.purged_damaged.load(Relaxed),
+            purge_waits: transactions.pace.waits.count(),
+            purge_wait_us: transactions.pace.waits.us(),
             staged_entries: staging.staged,
             staging_pages: staging.leaves,
             staged_entries_moved: staging.moved,
@@ -275,7 +275,7 @@ impl Status {
             disk: s.disk.stats(),
             recovery_log_bytes: recovery.log_bytes.load(Relaxed),
             recovery_log_bytes_left: recovery.left_bytes.load(Relaxed),
-            recovery_transactions_left: shared.losers() as u64,
+            recovery_transactions_left: transactions.losers() as u64,
             recovered_records: recovery.applied.load(Relaxed),
             recovered_pages_on_demand: recovery.on_demand.load(Relaxed),
             recovery_pages_given_up: recovery.given_up.load(Relaxed),
@@ -312,8 +312,8 @@ pub struct TransactionInfo {
 }
 
 impl TransactionInfo {
-    pub(super) fn all(shared: &Transactions) -> Vec<TransactionInfo> {
-        let locks = shared.locks.describe();
+    pub(super) fn all(transactions: &Transactions) -> Vec<TransactionInfo> {
+        let locks = transactions.locks.describe();
         let info = |running: Running| {
             let Running { txn: id, age, undo_records, prepared } = running;
             let waits = locks.iter().filter(|lock| lock.txn == id);
@@ -328,7 +328,7 @@ impl TransactionInfo {
             };
             TransactionInfo { id, state, undo_records, age, waiting_for }
         };
-        let mut all: Vec<_> = shared.running().into_iter().map(info).collect();
+        let mut all: Vec<_> = transactions.running().into_iter().map(info).collect();
         all.sort_by_key(|info| info.id);
         all
     }

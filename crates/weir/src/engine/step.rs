@@ -62,7 +62,7 @@ impl Database {
     /// # Errors
     /// Storage errors.
     pub fn background_step(&self, step: BackgroundStep) -> Result<()> {
-        let (storage, transactions) = (self.0.running()?, &self.0.shared);
+        let (storage, transactions) = (self.0.running()?, &self.0.transactions);
         if self.0.options.read_only && step.puts_in_order() {
             return Ok(());
         }

@@ -33,7 +33,7 @@ impl Home {
 
 /// A table of a [`super::Database`]; cheap to clone.
 #[derive(Clone)]
-pub struct Table(pub(super) Arc<Shared>);
+pub struct Table(pub(super) Arc<TableInner>);
 
 /// How long a user waits for whoever changes a table's definition.
 #[derive(Clone, Copy)]
@@ -55,7 +55,7 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// A transaction's use of a table: its definition stays as it is.
 pub(super) struct Use {
-    shared: Arc<Shared>,
+    table: Arc<TableInner>,
     pub def: Arc<TableDef>,
     /// Whether it may have written to the table.
     writes: bool,
@@ -67,37 +67,37 @@ impl Use {
     /// Begins to use a table, after waiting for whoever changes it.
     pub fn of(table: &Table, limit: WaitLimit<'_>) -> Result<Use> {
         let def = table.0.enter(limit)?;
-        Ok(Use { shared: table.0.clone(), def, writes: false, notes: None })
+        Ok(Use { table: table.0.clone(), def, writes: false, notes: None })
     }
 
     /// The table's name.
     pub fn name(&self) -> String {
-        self.shared.name()
+        self.table.name()
     }
 
     /// Begins to write to it.
     #[inline]
     pub fn begin_writing(&mut self) {
         if !self.writes {
-            self.notes = self.shared.enter_to_write();
+            self.notes = self.table.enter_to_write();
             self.writes = true;
         }
     }
 
     #[inline]
     pub fn is_of(&self, table: &Table) -> bool {
-        Arc::ptr_eq(&self.shared, &table.0)
+        Arc::ptr_eq(&self.table, &table.0)
     }
 }
 
 impl Drop for Use {
     fn drop(&mut self) {
-        self.shared.leave(self.writes, self.notes.as_ref());
+        self.table.leave(self.writes, self.notes.as_ref());
     }
 }
 
 /// What all handles of a table share.
-pub(super) struct Shared {
+pub(super) struct TableInner {
     home: Home,
     pub name: RwLock<String>,
     users: Mutex<Users>,
@@ -124,37 +124,37 @@ struct Users {
 
 /// A hold on a table's definition: nobody else changes it.
 pub(super) struct Hold {
-    shared: Arc<Shared>,
+    table: Arc<TableInner>,
 }
 
 impl Hold {
     /// Has all who begin to write from now on note it, and waits until nobody writes who doesn't.
     pub fn note_writes(&mut self, notes: &Arc<Notes>, patience: &Patience) -> Result<()> {
-        let _waiting = patience.begin(&self.shared);
-        let mut users = self.shared.users.lock();
+        let _waiting = patience.begin(&self.table);
+        let mut users = self.table.users.lock();
         users.notes = Some(notes.clone());
         users.unnoted = users.writers;
-        self.shared.wait_while(&mut users, patience, |users| users.unnoted > 0)
+        self.table.wait_while(&mut users, patience, |users| users.unnoted > 0)
     }
 
     /// Waits until nobody uses the table, and keeps others out. New users wait meanwhile.
     pub fn wait_for_all(&mut self, patience: &Patience) -> Result<()> {
-        let _waiting = patience.begin(&self.shared);
-        let mut users = self.shared.users.lock();
+        let _waiting = patience.begin(&self.table);
+        let mut users = self.table.users.lock();
         users.exclusive = true;
-        self.shared.wait_while(&mut users, patience, |users| users.count > 0)
+        self.table.wait_while(&mut users, patience, |users| users.count > 0)
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        let mut users = self.shared.users.lock();
+        let mut users = self.table.users.lock();
         (users.held, users.exclusive) = (false, false);
         if let Some(notes) = users.notes.take() {
             notes.close();
         }
         drop(users);
-        self.shared.changed.notify_all();
+        self.table.changed.notify_all();
     }
 }
 
@@ -179,9 +179,9 @@ fn in_one_order(tables: &[&Table]) -> Vec<usize> {
     order
 }
 
-impl Shared {
+impl TableInner {
     pub fn new(home: Home, name: String, def: TableDef) -> Self {
-        Shared {
+        TableInner {
             home,
             name: RwLock::new(name),
             users: Mutex::new(Users { def: Some(Arc::new(def)), ..Users::default() }),
@@ -206,7 +206,7 @@ impl Shared {
         self.users.lock().def = def.map(Arc::new);
     }
 
-    /// Begins to use the table: its definition stays as it is until [`Shared::leave`].
+    /// Begins to use the table: its definition stays as it is until [`TableInner::leave`].
     fn enter(&self, limit: WaitLimit<'_>) -> Result<Arc<TableDef>> {
         let mut users = self.users_once(limit)?;
         let def = self.def_of(&users)?;
@@ -266,7 +266,7 @@ impl Shared {
         let mut users = self.users.lock();
         self.wait_while(&mut users, patience, |users| users.held)?;
         users.held = true;
-        Ok(Hold { shared: self.clone() })
+        Ok(Hold { table: self.clone() })
     }
 
     /// Waits until nobody uses the table, and keeps others out. New users wait meanwhile.
@@ -345,7 +345,7 @@ mod tests {
         let layout = Schema::raw(Vec::new(), Vec::new()).unwrap().into();
         let def =
             TableDef { layout, primary: Tree::new(TreeId(9)), indexes: Vec::new(), since: Some(0) };
-        Table(Arc::new(Shared::new(Home::new(), name.into(), def)))
+        Table(Arc::new(TableInner::new(Home::new(), name.into(), def)))
     }
 
     #[test]

@@ -34,15 +34,18 @@ impl Threads {
     ///
     /// # Errors
     /// When the system gives no threads.
-    pub fn start(shared: &Arc<Transactions>, background: Background) -> std::io::Result<Threads> {
+    pub fn start(
+        transactions: &Arc<Transactions>,
+        background: Background,
+    ) -> std::io::Result<Threads> {
         let mut threads = Threads {
             of_transactions: Vec::new(),
             signals: Vec::new(),
             ending: Arc::default(),
             _storage: background,
         };
-        if shared.losers() > 0 {
-            threads.spawn("weir-rollback", shared, roll_back_losers)?;
+        if transactions.losers() > 0 {
+            threads.spawn("weir-rollback", transactions, roll_back_losers)?;
         }
         Ok(threads)
     }
@@ -53,53 +56,53 @@ impl Threads {
     /// As [`Threads::start`].
     pub fn put_in_order(
         &mut self,
-        shared: &Arc<Transactions>,
+        transactions: &Arc<Transactions>,
         orphans: &Arc<Orphans>,
     ) -> std::io::Result<()> {
         let orphans = orphans.clone();
-        self.spawn("weir-purge", shared, move |shared| {
+        self.spawn("weir-purge", transactions, move |transactions| {
             orphans.retry();
-            match shared.purge_step()? {
+            match transactions.purge_step()? {
                 // There may be space for them soon, though nobody writes.
                 Step::Idle if orphans.any() => Ok(Step::Done),
                 step => Ok(step),
             }
         })?;
-        self.spawn("weir-staging", shared, |shared| shared.staging_step())
+        self.spawn("weir-staging", transactions, |transactions| transactions.staging_step())
     }
 
     /// Starts a thread that repeats `step`.
     fn spawn(
         &mut self,
         name: &str,
-        shared: &Arc<Transactions>,
+        transactions: &Arc<Transactions>,
         step: impl Fn(&Arc<Transactions>) -> std::result::Result<Step, Fault> + Send + 'static,
     ) -> std::io::Result<()> {
         const REST: Duration = Duration::from_millis(5);
         /// Writers are told that there is no space; here it goes on once there is.
         const NO_SPACE_REST: Duration = Duration::from_millis(50);
-        let (shared, ending) = (shared.clone(), self.ending.clone());
-        let signal = shared.storage.sleepers.signal();
+        let (transactions, ending) = (transactions.clone(), self.ending.clone());
+        let signal = transactions.storage.sleepers.signal();
         self.signals.push(signal.clone());
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
-            let _stops = StopsWhenPanicking(&shared.storage);
+            let _stops = StopsWhenPanicking(&transactions.storage);
             let mut rests = Rests::new(REST);
-            while !ending.load(Ordering::Acquire) && shared.storage.check().is_ok() {
-                match step(&shared) {
+            while !ending.load(Ordering::Acquire) && transactions.storage.check().is_ok() {
+                match step(&transactions) {
                     Ok(Step::GoesOn) => {}
                     Ok(Step::Over) => break,
                     Ok(step) => {
-                        shared.storage.rest(&signal, &mut rests, step == Step::Done);
+                        transactions.storage.rest(&signal, &mut rests, step == Step::Done);
                     }
                     Err(fault) if fault.is_no_space() => {
                         signal.wait(NO_SPACE_REST);
                     }
-                    Err(fault) => shared.storage.stop(fault),
+                    Err(fault) => transactions.storage.stop(fault),
                 }
             }
             // Who has what others wait for may not come by to give it up.
-            if shared.storage.has_stopped() {
-                shared.locks.cancel_all();
+            if transactions.storage.has_stopped() {
+                transactions.locks.cancel_all();
             }
         })?;
         self.of_transactions.push(thread);
@@ -107,8 +110,8 @@ impl Threads {
     }
 }
 
-fn roll_back_losers(shared: &Arc<Transactions>) -> std::result::Result<Step, Fault> {
-    match shared.rollback_step() {
+fn roll_back_losers(transactions: &Arc<Transactions>) -> std::result::Result<Step, Fault> {
+    match transactions.rollback_step() {
         Ok(step) => Ok(step),
         Err(TxnError::Fault(fault)) => Err(fault),
         Err(error) => panic!("a rollback waits for nobody: {error}"),

@@ -334,7 +334,7 @@ impl Transaction {
         def: &'a TableDef,
     ) -> Result<(Writer<'a>, &'a Encoded)> {
         let txn = self.txn.as_mut().ok_or(Error::Ended)?;
-        let (storage, hints) = (&*self.db.shared.storage, &mut self.hints);
+        let (storage, hints) = (&*self.db.transactions.storage, &mut self.hints);
         let met_duplicate = &mut self.met_duplicate;
         let used = self.used.iter().rfind(|used| used.is_of(table));
         let notes = used.and_then(|used| used.notes.as_deref());
@@ -369,8 +369,8 @@ impl Transaction {
         self.txn.is_none()
     }
 
-    pub(super) fn shared(&self) -> &Arc<crate::txn::Transactions> {
-        &self.db.shared
+    pub(super) fn transactions(&self) -> &Arc<crate::txn::Transactions> {
+        &self.db.transactions
     }
 
     /// Ends this transaction's waits from another thread: those for locks and for changes of a table, and of statements
@@ -421,8 +421,7 @@ impl Transaction {
     /// transaction that could not be committed is left to the database.
     pub fn commit(mut self) -> Result<()> {
         let committed = self.commit_in_order()?;
-        let Some(end) = committed.end else { return Ok(()) };
-        Ok(self.db.shared.wait_for_log(end, committed.durability)?)
+        Ok(self.db.transactions.wait_for_commit(committed.end, committed.durability)?)
     }
 
     /// Commits without waiting: others see it when this returns, in the order of these calls. It is
@@ -484,7 +483,7 @@ impl Transaction {
         let prepared = self.is_prepared();
         self.roll_back()?;
         match prepared {
-            true => Ok(self.db.shared.wait_for_all_log(self.durability)?),
+            true => Ok(self.db.transactions.wait_for_all_log(self.durability)?),
             false => Ok(()),
         }
     }

@@ -204,7 +204,7 @@ impl Transaction {
         let mut ahead = RowsAhead::default();
         for (n, key) in keys.iter().enumerate() {
             if self.locks_ranges {
-                ahead.come_to(&self.shared().storage, def.primary, &keys, n);
+                ahead.come_to(&self.transactions().storage, def.primary, &keys, n);
             }
             self.lock_for_write(def.primary, key)?;
         }
@@ -342,7 +342,7 @@ impl Transaction {
         let mut ahead = RowsAhead::default();
         let (mut value, mut found) = (Vec::new(), Vec::with_capacity(keys.len()));
         for (n, key) in keys.iter().enumerate() {
-            ahead.come_to(&self.shared().storage, def.primary, &keys, n);
+            ahead.come_to(&self.transactions().storage, def.primary, &keys, n);
             let is_there = self.read_row(def.rows(), key, Lock::None, &mut value)?;
             let row = is_there.then(|| RowRef::primary(def.schema(), key, &value).to_row());
             found.push(row.transpose()?);

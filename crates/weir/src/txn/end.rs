@@ -70,7 +70,7 @@ impl Txn {
     /// The log has failed: whether the transaction is durable is not known.
     pub fn commit(mut self, durability: Durability) -> Result<(), TxnError> {
         let end = self.commit_visibly()?;
-        self.shared.wait_for_commit(end, durability)
+        self.transactions.wait_for_commit(end, durability)
     }
 
     /// Makes the transaction's writes visible; returns where its end is in the log, if it has
@@ -91,22 +91,22 @@ impl Txn {
         let (appended, history) = self.log_commit(lane)?;
         // Not before: who can't commit may go on, and sees what it saw.
         self.drop_snapshot();
-        let shared = &self.shared;
-        shared.publish_commit(self.id, |stamp| {
+        let transactions = &self.transactions;
+        transactions.publish_commit(self.id, |stamp| {
             let Some((begin, end)) = history else { return };
-            shared.queue_for_purge(History {
+            transactions.queue_for_purge(History {
                 stamp,
                 lane: lane.lane,
                 begin,
                 end,
                 work: self.work.needs_purge,
-                is_old: self.id < shared.first,
+                is_old: self.id < transactions.first,
                 transactions: 1,
                 records: self.work.undo_records,
             });
         });
         if self.id.0.is_multiple_of(16) {
-            shared.advance_horizon();
+            transactions.advance_horizon();
         }
         self.release();
         Ok(Some(appended.end))
@@ -118,7 +118,7 @@ impl Txn {
         &mut self,
         lane: LaneUse,
     ) -> Result<(Appended, Option<(UndoPlace, UndoPlace)>), TxnError> {
-        let s = &*self.shared.storage;
+        let s = &*self.transactions.storage;
         if !self.work.needs_purge {
             let dropped = retry(s, || match self.try_drop_undo(s, lane) {
                 Err(Restart::Stop(Stop::Load(_))) => Ok(None),
@@ -175,14 +175,14 @@ impl Txn {
         if !self.work.withdrew {
             return self.end(State::NothingLeft);
         }
-        self.shared.publish_commit(self.id, |_| {});
+        self.transactions.publish_commit(self.id, |_| {});
         self.release();
     }
 
     /// Notes the transaction's end and gives up what it holds.
     pub(super) fn end(&mut self, state: State) {
         if self.id.0 != 0 {
-            self.shared.status.set(self.id, state);
+            self.transactions.status.set(self.id, state);
         }
         self.release();
     }
@@ -190,10 +190,10 @@ impl Txn {
     /// Gives up lane and locks; others see its end already.
     fn release(&mut self) {
         if let Some(lane) = self.lane.take() {
-            self.shared.lanes.give_back(lane.lane, lane.tail);
+            self.transactions.lanes.give_back(lane.lane, lane.tail);
         }
         if self.id.0 != 0 {
-            self.shared.locks.release_all(self.id);
+            self.transactions.locks.release_all(self.id);
         }
         self.id = TxnId(0);
         self.work = Work::default();
@@ -216,9 +216,9 @@ impl Drop for Txn {
         if let Err(error) = self.try_rollback() {
             self.drop_snapshot();
             if let TxnError::Fault(fault) = error {
-                self.shared.storage.stop(fault);
+                self.transactions.storage.stop(fault);
                 // What it holds is given up no more.
-                self.shared.locks.cancel_all();
+                self.transactions.locks.cancel_all();
             }
         }
     }

@@ -263,9 +263,9 @@ impl Txn {
         let lane = match self.lane {
             Some(lane) => lane,
             None => {
-                self.shared.pace.keep();
-                let lane = self.shared.take_lane()?;
-                self.shared.lanes.settle(lane.lane, self.id);
+                self.transactions.pace.keep();
+                let lane = self.transactions.take_lane()?;
+                self.transactions.lanes.settle(lane.lane, self.id);
                 *self.lane.insert(lane)
             }
         };
@@ -315,7 +315,7 @@ impl Txn {
         self.work.undo_records += records;
         self.changes += records;
         if let Some(lane) = &self.lane {
-            self.shared.lanes.get(lane.lane).count(self.work.undo_records);
+            self.transactions.lanes.get(lane.lane).count(self.work.undo_records);
         }
     }
 

@@ -145,7 +145,7 @@ pub struct Transactions {
 
 /// Keeps what a snapshot sees, whatever becomes of the transaction that took it.
 pub struct HeldSnapshot {
-    shared: Arc<Transactions>,
+    transactions: Arc<Transactions>,
     snapshot: Snapshot,
 }
 
@@ -158,7 +158,7 @@ impl HeldSnapshot {
 
 impl Drop for HeldSnapshot {
     fn drop(&mut self) {
-        self.shared.snapshots.end(self.snapshot);
+        self.transactions.snapshots.end(self.snapshot);
     }
 }
 
@@ -246,7 +246,7 @@ impl Transactions {
     /// A transaction that has done nothing yet.
     pub fn begin(self: &Arc<Self>) -> Txn {
         Txn {
-            shared: self.clone(),
+            transactions: self.clone(),
             id: TxnId(0),
             lane: None,
             snapshot: None,
@@ -267,7 +267,7 @@ impl Transactions {
 
 /// One transaction. Dropped, it is rolled back; one that is prepared stays so.
 pub struct Txn {
-    shared: Arc<Transactions>,
+    transactions: Arc<Transactions>,
     /// 0 until it writes or locks.
     id: TxnId,
     lane: Option<LaneUse>,
@@ -316,7 +316,7 @@ impl NewestLock {
 
 /// Ends a transaction's waits; see [`crate::Transaction::canceller`].
 pub struct Canceller {
-    shared: Arc<Transactions>,
+    transactions: Arc<Transactions>,
     id: TxnId,
     interrupts: Interrupts,
 }
@@ -336,8 +336,8 @@ impl Canceller {
     /// The wait that is on, or the next one, fails.
     pub fn cancel(&self) {
         self.interrupts.raise(self.id.0);
-        self.shared.locks.cancel(self.id);
-        self.shared.storage.tell_interrupted();
+        self.transactions.locks.cancel(self.id);
+        self.transactions.storage.tell_interrupted();
     }
 
     /// What was cancelled before and met no wait ends no later one.
@@ -383,13 +383,13 @@ impl Txn {
     }
 
     fn storage(&self) -> &Storage {
-        &self.shared.storage
+        &self.transactions.storage
     }
 
     /// Takes its snapshot now, unless it has one.
     pub fn take_snapshot(&mut self) -> u64 {
-        let shared = &self.shared;
-        let take = || shared.snapshots.take(self.connection, || shared.now());
+        let transactions = &self.transactions;
+        let take = || transactions.snapshots.take(self.connection, || transactions.now());
         self.snapshot.get_or_insert_with(take).at
     }
 
@@ -397,13 +397,16 @@ impl Txn {
     pub fn hold_snapshot(&mut self) -> HeldSnapshot {
         self.take_snapshot();
         let snapshot = self.snapshot.expect("it was taken");
-        HeldSnapshot { shared: self.shared.clone(), snapshot: self.shared.snapshots.hold(snapshot) }
+        HeldSnapshot {
+            transactions: self.transactions.clone(),
+            snapshot: self.transactions.snapshots.hold(snapshot),
+        }
     }
 
     /// Gives up its snapshot: the next read takes a new one.
     pub fn drop_snapshot(&mut self) {
         if let Some(snapshot) = self.snapshot.take() {
-            self.shared.snapshots.end(snapshot);
+            self.transactions.snapshots.end(snapshot);
         }
     }
 
@@ -425,7 +428,7 @@ impl Txn {
     /// Its number, given now if it has none.
     pub fn ensure_id(&mut self) -> TxnId {
         if self.id.0 == 0 {
-            self.id = self.shared.next_id();
+            self.id = self.transactions.next_id();
         }
         self.id
     }
@@ -441,8 +444,8 @@ impl Txn {
         wait: bool,
     ) -> Result<bool, TxnError> {
         let id = self.ensure_id();
-        let shared = &self.shared;
-        let is_stopped = || shared.storage.check().is_err();
+        let transactions = &self.transactions;
+        let is_stopped = || transactions.storage.check().is_err();
         let request = Request {
             txn: id,
             tree,
@@ -453,10 +456,10 @@ impl Txn {
             weight: self.work.undo_records,
             connection: self.connection,
             implicit_owner: owner,
-            is_active: &|txn| shared.is_active(txn),
+            is_active: &|txn| transactions.is_active(txn),
             is_cancelled: &|| self.is_cancelled() || is_stopped(),
         };
-        let granted = shared.locks.lock(&request).map_err(|error| self.wait_failed(error))?;
+        let granted = transactions.locks.lock(&request).map_err(|error| self.wait_failed(error))?;
         self.lock_waits += u64::from(granted.waited);
         Ok(granted.is_new)
     }
@@ -481,7 +484,7 @@ impl Txn {
     pub fn wait_for_end(&mut self, other: TxnId, wait: bool) -> Result<(), TxnError> {
         let key = other.0.to_be_bytes();
         self.lock_row(ENDS, &key, Mode::Shared, Some(other), wait)?;
-        self.shared.locks.release(self.id, ENDS, &key);
+        self.transactions.locks.release(self.id, ENDS, &key);
         Ok(())
     }
 
@@ -490,7 +493,7 @@ impl Txn {
     pub fn unlock(&mut self, tree: Tree, key: &[u8]) {
         if self.took_lock(tree, key) {
             self.newest_lock.is_held = false;
-            self.shared.locks.release(self.id, tree.id, key);
+            self.transactions.locks.release(self.id, tree.id, key);
         }
     }
 
@@ -504,7 +507,7 @@ impl Txn {
     /// the row as long as it isn't taken back.
     pub fn release_written(&mut self, tree: Tree, key: &[u8]) {
         self.newest_lock.is_held &= !self.took_lock(tree, key);
-        self.shared.locks.release(self.id, tree.id, key);
+        self.transactions.locks.release(self.id, tree.id, key);
     }
 
     /// Ends its waits from another thread: those for locks, and what statements wait for otherwise that are
@@ -512,7 +515,11 @@ impl Txn {
     pub fn canceller(&mut self) -> Canceller {
         let id = self.ensure_id();
         self.has_canceller = true;
-        Canceller { shared: self.shared.clone(), id, interrupts: self.interrupts.clone() }
+        Canceller {
+            transactions: self.transactions.clone(),
+            id,
+            interrupts: self.interrupts.clone(),
+        }
     }
 
     /// While the result lives, this thread's waits for log space, for pages to be written and for frames end with
@@ -543,7 +550,7 @@ impl Txn {
             let mut mtr = self.storage().mtr(Need::log(1024).and_pages(1))?;
             mtr.latch(place.page)?;
             let tree = Tree::create(&mut mtr);
-            self.shared.dead.forget(tree.id);
+            self.transactions.dead.forget(tree.id);
             let undo = Undo::CreateTree { root: tree.root() };
             mtr.log(&Redo::UndoPush { page: place.page, first: place.first, undo });
             mtr.commit();

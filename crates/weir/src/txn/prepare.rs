@@ -65,15 +65,15 @@ impl Txn {
         self.work.stage = Stage::Prepared;
         self.drop_snapshot();
         let lane = self.lane.expect("a transaction with undo has a lane");
-        self.shared.lanes.get(lane.lane).prepare();
-        self.shared.wait_for_log(end, durability)
+        self.transactions.lanes.get(lane.lane).prepare();
+        self.transactions.wait_for_log(end, durability)
     }
 
     /// Gives up what a prepared transaction has locked by reading. What it has written stays locked by that, as after a
     /// restart: whoever waited for a lock made on its behalf looks again, and waits on.
     pub fn release_reads(&self) {
         assert!(self.is_prepared(), "what comes next may need its locks");
-        self.shared.locks.release_all(self.id);
+        self.transactions.locks.release_all(self.id);
     }
 
     /// Leaves it as the log has it: the next opening of the database finds it prepared, or rolls it back.

@@ -134,7 +134,7 @@ impl Txn {
                 return Ok(None);
             }
             let entry = leaf.entry(slot);
-            let seen = self.shared.visible(view, &entry, &mut walks)?;
+            let seen = self.transactions.visible(view, &entry, &mut walks)?;
             let Some((flags, bytes)) = seen.filter(|(flags, _)| !flags.deleted) else {
                 return Ok(None);
             };
@@ -160,7 +160,7 @@ impl Txn {
         let mut intends = false;
         let found = self.lock_when_free(tree, key, (mode, wait), &mut intends, out);
         if intends {
-            self.shared.locks.ranges.give_up(self.id, tree.id);
+            self.transactions.locks.ranges.give_up(self.id, tree.id);
         }
         found
     }
@@ -207,7 +207,7 @@ impl Txn {
         out: &mut Vec<u8>,
     ) -> Result<Newest, Fault> {
         let s = self.storage();
-        let ranges = &self.shared.locks.ranges;
+        let ranges = &self.transactions.locks.ranges;
         retry(s, || {
             let leaf = tree.leaf_near(s, key, &self.near)?;
             if let Some(holder) = ranges.in_the_way(self.id, tree.id, key, mode) {
@@ -219,7 +219,7 @@ impl Txn {
             }
             let e = leaf.entry(slot);
             match e.version {
-                Some(v) if v.txn != self.id && self.shared.is_active(v.txn) => {
+                Some(v) if v.txn != self.id && self.transactions.is_active(v.txn) => {
                     Ok(Newest::OwnedBy(v.txn))
                 }
                 _ if e.flags.deleted => Ok(Newest::None),

@@ -89,29 +89,31 @@ impl Transactions {
         let running = found.iter().filter(|f| f.state != LaneState::Ended);
         let taken: Vec<u16> = running.clone().map(|f| f.lane).collect();
         let active: Vec<TxnId> = running.map(|f| f.txn).collect();
-        let shared = Transactions::assemble(storage, &tails, &taken, &active);
-        lost.into_iter().try_for_each(|lane| shared.begin_lane_anew(lane).map(drop))?;
+        let transactions = Transactions::assemble(storage, &tails, &taken, &active);
+        lost.into_iter().try_for_each(|lane| transactions.begin_lane_anew(lane).map(drop))?;
         let mut prepared = Vec::new();
         for f in found {
             match f.state {
-                LaneState::Active => shared.add_loser(f),
-                LaneState::Prepared => match shared.resurrect(&f) {
-                    Err(TxnError::Fault(fault)) if shared.storage.gives_up(&fault) => {
-                        let tail = shared.begin_lane_anew(f.lane)?;
-                        shared.status.set(f.txn, State::SeenFrom(0));
-                        shared.lanes.give_back(f.lane, tail);
+                LaneState::Active => transactions.add_loser(f),
+                LaneState::Prepared => match transactions.resurrect(&f) {
+                    Err(TxnError::Fault(fault)) if transactions.storage.gives_up(&fault) => {
+                        let tail = transactions.begin_lane_anew(f.lane)?;
+                        transactions.status.set(f.txn, State::SeenFrom(0));
+                        transactions.lanes.give_back(f.lane, tail);
                     }
                     txn => {
                         let txn = txn?;
                         let begin = txn.txn.lane.expect("a prepared transaction has a lane").begin;
                         prepared.push(txn);
-                        shared.queue_history(&f, begin)?;
+                        transactions.queue_history(&f, begin)?;
                     }
                 },
-                LaneState::Ended => shared.queue_history(&f, read_end(&shared.storage, f.tail)?)?,
+                LaneState::Ended => {
+                    transactions.queue_history(&f, read_end(&transactions.storage, f.tail)?)?
+                }
             }
         }
-        Ok((shared, prepared))
+        Ok((transactions, prepared))
     }
 
     /// Makes a lane usable whose undo is damaged: what was written there, and isn't taken back, stays. Returns its page.

@@ -73,7 +73,7 @@ impl Txn {
         self.drop_snapshot();
         self.rollback_to(Savepoint(0))?;
         if self.id.0 != 0 {
-            self.shared.figures.rollbacks.fetch_add(1, Ordering::Relaxed);
+            self.transactions.figures.rollbacks.fetch_add(1, Ordering::Relaxed);
         }
         self.end_taken_back();
         Ok(())
@@ -104,7 +104,7 @@ impl Txn {
             );
             self.changes += 1;
             let lane = self.lane.expect("a transaction with undo has a lane");
-            self.shared.lanes.get(lane.lane).count(self.work.undo_records);
+            self.transactions.lanes.get(lane.lane).count(self.work.undo_records);
         }
         self.work.unfinished = None;
         Ok(())
@@ -127,7 +127,7 @@ impl Txn {
     /// # Errors
     /// Faults of the storage.
     pub(super) fn load_leaves_to_restore(&self, most: u64) -> Result<u64, TxnError> {
-        let s = &*self.shared.storage;
+        let s = &*self.transactions.storage;
         // Where all leaves are in memory, to look for them costs an eighth of a rollback.
         if most < FEW || !self.may_lack_leaves() {
             return Ok(most.min(TOGETHER));
@@ -152,7 +152,7 @@ impl Txn {
             let Some(tree) = in_tree(&of_tree[0]) else { continue };
             let keys = || of_tree.iter().filter_map(OwnedUndo::entry).map(|(_, key)| key);
             run::approach_and_read(s, Tree::new(tree), keys(), &mut hints);
-            if let Some(staging) = self.shared.staging.of_tree(tree) {
+            if let Some(staging) = self.transactions.staging.of_tree(tree) {
                 let moved = of_tree.iter().filter(|undo| self.is_moved(s, &staging, undo));
                 let keys = moved.filter_map(|undo| undo.entry()).map(|(_, key)| key);
                 run::approach_and_read(s, staging.main, keys, &mut hints);
@@ -180,7 +180,7 @@ impl Txn {
     pub(super) fn undo_last(&mut self) -> Result<bool, TxnError> {
         self.drop_empty_tail()?;
         let lane = self.lane.expect("a transaction with undo has a lane");
-        let s = &*self.shared.storage;
+        let s = &*self.transactions.storage;
         let record = retry(s, || {
             let page = s.read(lane.tail, false)?;
             let at = undo::last(&page);
@@ -209,7 +209,7 @@ impl Txn {
     /// Frees the lane's last page if nothing was written there since the lane was extended.
     fn drop_empty_tail(&mut self) -> Result<(), TxnError> {
         let lane = self.lane.expect("a transaction with undo has a lane");
-        let s = &*self.shared.storage;
+        let s = &*self.transactions.storage;
         let tail = retry(s, || {
             let page = s.read(lane.tail, false)?;
             let prev = undo::prev(&page);
@@ -282,7 +282,7 @@ impl LastWrite<'_> {
             Err(leaf) => leaf,
         };
         // In this order: entries move from the staging tree to the main tree.
-        if let Some(staging) = self.txn.shared.staging.of_tree(tree.id)
+        if let Some(staging) = self.txn.transactions.staging.of_tree(tree.id)
             && let Some(moved) = self.record.moved_to(staging.main.id)
         {
             if let Some(tail) = self.withdraw(&staging, key)? {
@@ -317,7 +317,7 @@ impl LastWrite<'_> {
     }
 
     fn make_room(&self, tree: Tree, key: &[u8]) -> Result<(), Fault> {
-        tree.make_room(self.s, key, self.txn.shared.horizon())
+        tree.make_room(self.s, key, self.txn.transactions.horizon())
     }
 
     /// `lost`: pages that can't be read.
@@ -346,7 +346,7 @@ impl LastWrite<'_> {
         // What was dead before, and seen to be dead by everybody, must not come back: purge may have
         // passed by already.
         let is_dead = flags.deleted && !flags.hides;
-        let gone = is_dead && version.is_none_or(|v| txn.shared.seen_by_all(v.txn));
+        let gone = is_dead && version.is_none_or(|v| txn.transactions.seen_by_all(v.txn));
         if !gone && !at.fits(&mtr, key, value.len(), version.is_some()) {
             return Ok(Restored::NoRoom);
         }
@@ -389,7 +389,7 @@ impl LastWrite<'_> {
             match retry(self.s, || self.try_withdraw(staging, key))? {
                 Withdrawn::Done(tail) => {
                     staging.note_withdrawn();
-                    txn.shared.staging.backlog.note_staged(1);
+                    txn.transactions.staging.backlog.note_staged(1);
                     self.withdrew = true;
                     return Ok(Some(tail));
                 }
@@ -410,7 +410,7 @@ impl LastWrite<'_> {
         }
         self.latch_pop(&mut mtr)?;
         // Scans may pass over where it goes.
-        self.txn.shared.dead.revive(staging.tree.id, key);
+        self.txn.transactions.dead.revive(staging.tree.id, key);
         let entry = Entry { flags: Flags::TOMBSTONE, version: None, value: &[] };
         at.set(&mut mtr, key, entry);
         let tail = self.pop(&mut mtr)?;
@@ -446,7 +446,7 @@ impl LastWrite<'_> {
         }
         let prev = undo::prev(mtr.page(lane.tail));
         unhang_tail(mtr, lane, prev);
-        self.txn.shared.staging.forget_buried(lane.tail);
+        self.txn.transactions.staging.forget_buried(lane.tail);
         Ok(prev)
     }
 }

@@ -22,7 +22,7 @@ const ROOM_LEFT: (usize, usize) = (32 << 10, 1 << 10);
 
 /// A running scan.
 pub struct Scan {
-    shared: Arc<Transactions>,
+    transactions: Arc<Transactions>,
     tree: Tree,
     /// Another tree of which the same ranges are locked, if any are.
     locks_too: Option<Tree>,
@@ -178,7 +178,7 @@ impl ScanStop {
 impl Scan {
     /// A scan of `range`; `most` entries are fetched at first, more later.
     pub fn new(
-        shared: Arc<Transactions>,
+        transactions: Arc<Transactions>,
         tree: Tree,
         range: Range,
         direction: Direction,
@@ -186,7 +186,7 @@ impl Scan {
     ) -> Scan {
         let done = range.is_empty();
         Scan {
-            shared,
+            transactions,
             tree,
             locks_too: None,
             unique: false,
@@ -212,8 +212,13 @@ impl Scan {
 
     /// A scan of the same range of another tree; this one ends where it is, and gets the range back part by part.
     pub(super) fn hand_over(&mut self, tree: Tree) -> Scan {
-        let other =
-            Scan::new(self.shared.clone(), tree, self.range.clone(), self.direction, self.most);
+        let other = Scan::new(
+            self.transactions.clone(),
+            tree,
+            self.range.clone(),
+            self.direction,
+            self.most,
+        );
         self.abandon();
         self.whole = Some(std::mem::take(&mut self.range));
         other
@@ -451,16 +456,16 @@ impl Scan {
     /// Where the rest of the range is to be cut so that its part that is read next is of one leaf and has no more entries
     /// than would be copied; what is known to be dead there isn't counted. `None`: it is small enough.
     pub(super) fn cut(&self) -> Result<Option<Vec<u8>>, Fault> {
-        let shared = &self.shared;
+        let transactions = &self.transactions;
         let no_lock = |_: &Range| Ok::<(), Fault>(());
         let left =
-            shared.dead.pass(self.tree.id, &self.range, self.direction, u64::MAX, no_lock)?;
+            transactions.dead.pass(self.tree.id, &self.range, self.direction, u64::MAX, no_lock)?;
         let left = left.as_ref().unwrap_or(&self.range);
         if left.is_empty() {
             return Ok(None);
         }
-        retry(&shared.storage, || {
-            let leaf = self.tree.leaf(&shared.storage, left.first(self.direction), false)?;
+        retry(&transactions.storage, || {
+            let leaf = self.tree.leaf(&transactions.storage, left.first(self.direction), false)?;
             Ok(fetch::cut_in(&leaf, left, self.direction, self.most))
         })
     }

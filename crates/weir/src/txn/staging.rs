@@ -266,7 +266,7 @@ impl Txn {
     /// [`LockError::Cancelled`].
     #[inline]
     pub fn is_staged(&self, staging: &Staging, hint: &Hint) -> Result<bool, TxnError> {
-        let (s, all) = (self.storage(), &self.shared.staging);
+        let (s, all) = (self.storage(), &self.transactions.staging);
         // A leaf in memory is spared if the change costs a write that can't be put off.
         let spared = |leaf| s.spares(leaf) || (!staging.is_empty() && s.is_short_of_frames());
         let wanted =
@@ -277,7 +277,7 @@ impl Txn {
     /// Waits for room in a staging tree, if it takes entries and room is to be had; whether there is some.
     #[inline]
     fn is_admitted(&self, staging: &Staging) -> Result<bool, TxnError> {
-        let all = &self.shared.staging;
+        let all = &self.transactions.staging;
         if !all.may_stage(staging) {
             return Ok(false);
         }
@@ -292,7 +292,7 @@ impl Txn {
     /// As there.
     #[inline]
     pub fn is_hidden(&self, staging: &Staging, hint: &Hint) -> Result<bool, TxnError> {
-        let all = &self.shared.staging;
+        let all = &self.transactions.staging;
         let crowded = || all.crowded.load(Ordering::Relaxed);
         let wanted = all.is_eager_now() || (hint.is_missing() && !crowded());
         Ok(wanted && self.is_admitted(staging)?)
@@ -301,19 +301,19 @@ impl Txn {
     /// Whether an insert that was moved is taken back by a tombstone, as [`Txn::is_hidden`] says it of a delete. Nobody cancels
     /// a rollback.
     pub(super) fn may_withdraw(&self, staging: &Staging, key: &[u8]) -> bool {
-        let (s, all) = (self.storage(), &self.shared.staging);
+        let (s, all) = (self.storage(), &self.transactions.staging);
         let wanted = all.is_eager_now() || staging.main.missing_page(s, key).is_some();
         wanted && all.may_stage(staging) && all.backlog.admits(s, || false).unwrap_or(false)
     }
 
     /// Whether leaves may have to be read, or tests have it so.
     pub(super) fn may_lack_leaves(&self) -> bool {
-        !self.storage().fits_into_memory() || self.shared.staging.is_eager_now()
+        !self.storage().fits_into_memory() || self.transactions.staging.is_eager_now()
     }
 
     /// Whether entries whose leaf isn't in memory are staged now.
     pub fn stages(&self, staging: &Staging) -> bool {
-        let all = &self.shared.staging;
+        let all = &self.transactions.staging;
         all.may_stage(staging) && all.backlog.takes_more()
     }
 
@@ -328,7 +328,7 @@ impl Txn {
         value: &[u8],
     ) -> Result<Outcome, TxnError> {
         let _entered = staging.enter();
-        self.shared.staging.backlog.note_staged(1);
+        self.transactions.staging.backlog.note_staged(1);
         self.write(staging.tree, key, Op::Insert(value))
     }
 
@@ -343,7 +343,7 @@ impl Txn {
         run: &[Pair<'_>],
     ) -> Result<usize, TxnError> {
         let _entered = staging.enter();
-        self.shared.staging.backlog.note_staged(run.len() as u64);
+        self.transactions.staging.backlog.note_staged(run.len() as u64);
         self.insert_run(staging.tree, run, &[])
     }
 
@@ -359,7 +359,7 @@ impl Txn {
     ) -> Result<usize, TxnError> {
         let _entered = staging.enter();
         let hidden = self.hide_run(staging.tree, run)?;
-        self.shared.staging.backlog.note_staged(hidden as u64);
+        self.transactions.staging.backlog.note_staged(hidden as u64);
         Ok(hidden)
     }
 }
@@ -465,7 +465,7 @@ impl Transactions {
     fn move_some(self: &Arc<Self>, staging: &Staging, moving: &mut Moving) -> Result<u64, Fault> {
         let s = &*self.storage;
         let move_of = Move {
-            shared: self,
+            transactions: self,
             to: staging.main,
             horizon: self.horizon(),
             oldest: self.oldest_snapshot(),
@@ -607,7 +607,7 @@ fn none_if_damaged<T>(fault: Fault) -> Result<Option<T>, Fault> {
 
 /// Moves into a main tree.
 struct Move<'a> {
-    shared: &'a Transactions,
+    transactions: &'a Transactions,
     to: Tree,
     horizon: TxnId,
     /// No snapshot is before it, from now on.
@@ -624,7 +624,7 @@ impl Mover for Move<'_> {
         let Some(v) = entry.version.filter(|v| v.txn >= self.horizon) else {
             return Fate::Moves(None);
         };
-        match self.shared.status.get(v.txn) {
+        match self.transactions.status.get(v.txn) {
             State::SeenFrom(at) if at <= self.oldest => Fate::Moves(None),
             // Nobody looks for the undo record of an insert that has committed; that of one that runs is found by whoever
             // takes it back.
@@ -632,7 +632,7 @@ impl Mover for Move<'_> {
                 Fate::Moves(Some(v))
             }
             // Older builds have left other undo records.
-            State::Active if v.undo.is_insert() && v.txn >= self.shared.first => {
+            State::Active if v.undo.is_insert() && v.txn >= self.transactions.first => {
                 Fate::Buries(Version { undo: v.undo.place(), ..v })
             }
             _ => Fate::Stays,
@@ -640,19 +640,19 @@ impl Mover for Move<'_> {
     }
 
     fn arrives(&self, key: &[u8]) {
-        self.shared.dead.revive(self.to.id, key);
+        self.transactions.dead.revive(self.to.id, key);
     }
 
     fn buries(&self, by: Version) -> bool {
         // Noted before it is looked whether the transaction still runs: purge, which comes by once it doesn't, knows.
-        self.shared.staging.buried.lock().insert(by.undo.page);
-        self.shared.status.get(by.txn) == State::Active
+        self.transactions.staging.buried.lock().insert(by.undo.page);
+        self.transactions.status.get(by.txn) == State::Active
     }
 
     fn is_settled(&self, version: Option<Version>) -> bool {
         version.is_none_or(|v| {
             v.txn < self.horizon
-                || matches!(self.shared.status.get(v.txn), State::SeenFrom(at) if at <= self.oldest)
+                || matches!(self.transactions.status.get(v.txn), State::SeenFrom(at) if at <= self.oldest)
         })
     }
 }

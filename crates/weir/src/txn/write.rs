@@ -152,7 +152,7 @@ impl Txn {
         let mut intends = false;
         let outcome = self.write_when_free(tree, key, op, value, hint, &mut intends);
         if intends {
-            self.shared.locks.ranges.give_up(self.id, tree.id);
+            self.transactions.locks.ranges.give_up(self.id, tree.id);
         }
         outcome
     }
@@ -197,8 +197,8 @@ impl Txn {
                     self.wait_for_range(tree, key, holder, true)?;
                 }
                 Attempt::LeafFull => {
-                    self.shared.advance_horizon();
-                    tree.make_room(self.storage(), key, self.shared.horizon())?;
+                    self.transactions.advance_horizon();
+                    tree.make_room(self.storage(), key, self.transactions.horizon())?;
                 }
                 Attempt::UndoFull => {
                     self.extend_lane()?;
@@ -218,7 +218,7 @@ impl Txn {
         holder: TxnId,
         wait: bool,
     ) -> Result<(), TxnError> {
-        self.shared.locks.ranges.intend(self.id, tree.id, key, holder);
+        self.transactions.locks.ranges.intend(self.id, tree.id, key, holder);
         self.wait_for_end(holder, wait)
     }
 
@@ -292,13 +292,13 @@ impl Txn {
             if v.txn == self.id {
                 return None;
             }
-            if self.shared.is_active(v.txn) {
+            if self.transactions.is_active(v.txn) {
                 return Some(Attempt::Held(Some(v.txn)));
             }
         }
         // The key may be about to be alive, and who passes over it locks it in the moment in which it finds it dead.
-        self.shared.dead.revive(tree.id, key);
-        let locks = &self.shared.locks;
+        self.transactions.dead.revive(tree.id, key);
+        let locks = &self.transactions.locks;
         if locks.conflicts(self.id, tree.id, key, Mode::Exclusive) {
             return Some(Attempt::Held(None));
         }
@@ -308,10 +308,10 @@ impl Txn {
     /// Whether nobody else has written the entry, or keeps others from reading it under lock.
     fn may_be_read(&self, tree: Tree, key: &[u8], at: &LeafSlot, mtr: &Mtr<'_>) -> bool {
         let writer = at.entry(mtr).and_then(|e| e.version).map(|v| v.txn);
-        if writer.is_some_and(|writer| writer != self.id && self.shared.is_active(writer)) {
+        if writer.is_some_and(|writer| writer != self.id && self.transactions.is_active(writer)) {
             return false;
         }
-        let locks = &self.shared.locks;
+        let locks = &self.transactions.locks;
         !locks.conflicts(self.id, tree.id, key, Mode::Shared)
             && !locks.ranges.is_exclusive_to_another(self.id, tree.id, key)
     }
@@ -319,7 +319,7 @@ impl Txn {
     /// Whether the transaction has a snapshot that doesn't cover the version.
     fn is_unseen(&self, version: Option<Version>) -> bool {
         let (Some(snapshot), Some(version)) = (self.snapshot, version) else { return false };
-        !self.shared.sees(View { own: self.id, snapshot: snapshot.at }, version.txn)
+        !self.transactions.sees(View { own: self.id, snapshot: snapshot.at }, version.txn)
     }
 
     #[inline]

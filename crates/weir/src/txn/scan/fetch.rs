@@ -27,8 +27,8 @@ impl Scan {
     pub(super) fn fetch(&mut self, look: Look) -> Result<(), ScanStop> {
         self.make_room();
         self.next = 0;
-        let shared = self.shared.clone();
-        let s = &*shared.storage;
+        let transactions = self.transactions.clone();
+        let s = &*transactions.storage;
         let mut vain = 0;
         while self.copies.entries.is_empty() && !self.done {
             if self.pass_dead(look)? {
@@ -109,7 +109,7 @@ impl Scan {
             }
             _ => Ok(()),
         };
-        let dead = &self.shared.dead;
+        let dead = &self.transactions.dead;
         let left = dead.pass(self.tree.id, &self.range, self.direction, snapshot, lock)?;
         let Some(left) = left else { return Ok(false) };
         self.done = left.is_empty();
@@ -123,7 +123,7 @@ impl Scan {
     fn note_if_dead(&self, leaf: &LeafRead<'_>, slots: std::ops::Range<usize>) {
         let mut since = 0;
         for slot in slots {
-            match self.shared.dead_since(&leaf.entry(slot)) {
+            match self.transactions.dead_since(&leaf.entry(slot)) {
                 Some(at) => since = since.max(at),
                 None => return,
             }
@@ -133,7 +133,7 @@ impl Scan {
             (Some(high), Some(upper)) => Some(high.min(upper)),
             (high, upper) => high.or(upper),
         };
-        self.shared.dead.note(self.tree.id, low, high, since);
+        self.transactions.dead.note(self.tree.id, low, high, since);
     }
 
     fn fetch_leaf(&mut self, s: &Storage, look: Look) -> Result<(), Restart<ScanStop>> {
@@ -188,7 +188,7 @@ impl Scan {
         how: RangeMode,
         read: (&[u8], Option<&[u8]>),
     ) -> Result<(), ScanStop> {
-        let locks = &self.shared.locks;
+        let locks = &self.transactions.locks;
         for tree in [Some(self.tree), self.locks_too].into_iter().flatten() {
             locks.ranges.lock(own, tree.id, read, how).map_err(ScanStop::Held)?;
         }
@@ -204,7 +204,7 @@ impl Scan {
         how: RangeMode,
         range: &Range,
     ) -> Result<(), ScanStop> {
-        let locks = &self.shared.locks;
+        let locks = &self.transactions.locks;
         let is_locked =
             |at: &usize| locks.conflicts(own, self.tree.id, self.entry(*at).key, how.mode);
         let Some(at) = (0..self.copies.entries.len()).find(is_locked) else { return Ok(()) };
@@ -252,7 +252,7 @@ impl Scan {
             Some(high) if last && leaf.upper().is_none_or(|u| &high[..] < u) => leaf.seek(high).0,
             _ => leaf.len(),
         };
-        let horizon = self.shared.horizon();
+        let horizon = self.transactions.horizon();
         for slot in from..to {
             if self.copies.entries.len() >= self.most {
                 self.go_on_with(leaf, leaf.key(slot), slot > from)?;
@@ -283,7 +283,7 @@ impl Scan {
         };
         let first = self.range.low[..] >= *leaf.lower();
         let from = if first { leaf.seek(&self.range.low).0 } else { 0 };
-        let horizon = self.shared.horizon();
+        let horizon = self.transactions.horizon();
         for slot in (from..to).rev() {
             if self.copies.entries.len() >= self.most {
                 self.go_on_with(leaf, leaf.key(slot), slot + 1 < to)?;
@@ -346,20 +346,20 @@ impl Scan {
                 return self.copy_newest(leaf, slot, &entry, own, skip);
             }
         };
-        let visible = self.shared.visible(view, &entry, &mut self.walks).map_err(widen)?;
+        let visible = self.transactions.visible(view, &entry, &mut self.walks).map_err(widen)?;
         let is_own = |txn| view.own.0 != 0 && txn == view.own;
         let below = match self.unique && entry.version.is_some_and(|v| is_own(v.txn)) {
             true => {
                 let walks = &mut self.walks;
-                self.shared.overwritten_unseen(view, &entry, walks).map_err(widen)?
+                self.transactions.overwritten_unseen(view, &entry, walks).map_err(widen)?
             }
             false => None,
         };
         // The same value is of the same row, which the transaction has then written.
         let below = below.filter(|(_, below)| visible.as_ref().is_none_or(|(_, v)| v != below));
         if let Some((flags, value)) = &visible {
-            let outdated =
-                view.own.0 != 0 && entry.version.is_some_and(|v| !self.shared.sees(view, v.txn));
+            let outdated = view.own.0 != 0
+                && entry.version.is_some_and(|v| !self.transactions.sees(view, v.txn));
             self.push(leaf, slot, value, *flags, outdated);
         } else if entry.flags.hides && view.own.0 != 0 {
             self.push(leaf, slot, &[], Flags::TOMBSTONE, true);
@@ -382,12 +382,12 @@ impl Scan {
         look: Look,
     ) {
         let (Look::At(view), Restart::Stop(Stop::Load(_))) = (look, stop) else { return };
-        let most = self.shared.storage.load_many_max();
+        let most = self.transactions.storage.load_many_max();
         for slot in slots.take(self.most - self.copies.entries.len()) {
             if self.lacks.len() >= most {
                 break;
             }
-            match self.shared.visible(view, &leaf.entry(slot), &mut self.walks) {
+            match self.transactions.visible(view, &leaf.entry(slot), &mut self.walks) {
                 Err(Restart::Stop(Stop::Retry)) => break,
                 Err(Restart::Stop(Stop::Load(page))) if !self.lacks.contains(&page) => {
                     self.lacks.push(page);
@@ -407,7 +407,9 @@ impl Scan {
         own: TxnId,
         skip: bool,
     ) -> Result<(), Restart<ScanStop>> {
-        if let Some(v) = entry.version.filter(|v| v.txn != own && self.shared.is_active(v.txn)) {
+        if let Some(v) =
+            entry.version.filter(|v| v.txn != own && self.transactions.is_active(v.txn))
+        {
             if !skip {
                 return Err(Restart::Error(ScanStop::Held(v.txn)));
             }
