@@ -65,5 +65,5 @@ pub use map::{MapSlot, PageMap};
 pub use mapfile::MapDraft;
 pub use relocation::{decode_relocations, encode_relocations, relocations_bytes_max};
 pub use room::Room;
-pub use store::{Store, StoreOptions, StoreStats, check_format, write_first_control};
+pub use store::{CONTROL, Store, StoreOptions, StoreStats, check_format, write_first_control};
 pub use write::BATCH_PAGES_MAX;

@@ -18,7 +18,8 @@ use weir_page::{Lsn, PageId};
 
 pub(crate) const DATA: &str = "data";
 pub(crate) const MAP: &str = "map";
-const CONTROL: &str = "control";
+/// The file that says of which format a database is, and where its log begins.
+pub const CONTROL: &str = "control";
 const CONTROL_NEW: &str = "control.new";
 
 /// How a store works.

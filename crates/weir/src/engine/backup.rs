@@ -2,7 +2,7 @@
 
 use super::error::{Error, Result};
 use super::{Database, Inner};
-use crate::storage::{Copying, Storage};
+use crate::storage::{self, Copying, Storage};
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -190,7 +190,7 @@ impl Drop for Begun {
 /// Removes what was copied, as far as it can be, and so that nobody takes it for a database.
 fn discard(to: &dyn Disk) {
     let names = to.list().unwrap_or_default();
-    let of_log = names.iter().map(String::as_str).filter(|name| name.starts_with("redo-"));
-    let others = ["control", "control.new", "map", "data", "dirty", "dirty.new", "lock"];
-    others.into_iter().chain(of_log).for_each(|name| drop(to.remove(name)));
+    let others = names.iter().map(String::as_str).filter(|name| storage::is_file(name));
+    let in_order = std::iter::once(storage::CONTROL).chain(others).chain(["lock"]);
+    in_order.for_each(|name| drop(to.remove(name)));
 }

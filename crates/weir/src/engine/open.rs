@@ -9,7 +9,7 @@ use super::table::{Home, Table, TableInner};
 use super::threads::Threads;
 use super::{Database, Inner, catalog};
 use crate::sort;
-use crate::storage::{Background, Fault, Storage};
+use crate::storage::{Background, CONTROL, Fault, Storage};
 use crate::txn::{Transactions, TxnError};
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
@@ -166,7 +166,7 @@ impl Database {
 /// Whether there is a database. Fails where it is of a newer format, or there is none and none may be created. Changes nothing.
 fn exists(disk: &dyn Disk, name: &str, options: &Options) -> Result<bool> {
     let names = disk.list()?;
-    let exists = names.iter().any(|n| n == "control");
+    let exists = names.iter().any(|name| name == CONTROL);
     if !exists && !Storage::may_create(&names) {
         return Err(Error::Storage(Fault::Lost { directory: name.to_string() }));
     }

@@ -71,6 +71,7 @@ use weir_governor::{Governor, Policy};
 use weir_os::{Create, Disk, Region};
 use weir_page::{Lsn, PageId, TxnId};
 use weir_redo::{Redo, RedoError, RedoOptions};
+pub use weir_store::CONTROL;
 use weir_store::{Compression, Control, Store, StoreError, StoreOptions};
 
 /// The least and the most that a log's capacity may be, in bytes.
@@ -218,6 +219,12 @@ fn bucket_bytes(redo_capacity: u64) -> u64 {
     redo_capacity / 512
 }
 
+/// Whether a database has files of that name, its log's among them; not of its lock.
+pub fn is_file(name: &str) -> bool {
+    [CONTROL, "control.new", "data", "map", "dirty", "dirty.new"].contains(&name)
+        || name.starts_with("redo-")
+}
+
 impl Storage {
     /// Creates an empty store and log, durably.
     ///
@@ -257,11 +264,7 @@ impl Storage {
     /// are none of ours, or a creation was cut short. Files of a database that has lost its control
     /// file are not touched.
     pub fn may_create(names: &[String]) -> bool {
-        let ours = |n: &String| {
-            ["data", "map", "dirty", "dirty.new", "control.new"].contains(&n.as_str())
-                || n.starts_with("redo-")
-        };
-        names.iter().any(|n| n == CREATING) || !names.iter().any(ours)
+        names.iter().any(|name| name == CREATING) || !names.iter().any(|name| is_file(name))
     }
 
     fn assemble(
