@@ -61,6 +61,10 @@ pub unsafe extern "C" fn weir_read_ahead(
     keys: *const WeirBytes,
     count: usize,
 ) {
+    // Without keys their place may be null, which a slice's mustn't be.
+    if count == 0 {
+        return;
+    }
     // SAFETY: the caller's promises.
     let (transaction, table) = unsafe { (&mut *transaction, &*table) };
     // SAFETY: the caller's promises.
