@@ -437,7 +437,7 @@ maria_declare_plugin(weir)
   "0.1",
   MariaDB_PLUGIN_MATURITY_EXPERIMENTAL
 },
-table("WEIR_TRX", "Transactions of WEIR that have written, or read at a snapshot",
+table("WEIR_TRX", "Transactions of WEIR that have written, have locked rows, or read at a snapshot",
       weir::init_transactions_table),
 table("WEIR_LOCKS", "Explicit row locks of WEIR, and waits", weir::init_locks_table),
 table("WEIR_INDEX_STATS", "How large the indexes of WEIR are", weir::init_index_table)

@@ -285,7 +285,7 @@ typedef struct WeirEntries {
   const struct WeirPair *entries;
 } WeirEntries;
 
-// A transaction that has written or locked something.
+// A transaction that has written and not ended.
 typedef struct WeirTransactionInfo {
   // Its number.
   uint64_t id;
@@ -667,7 +667,8 @@ enum WeirResult weir_delete_many(struct WeirTransaction *transaction,
                                  const struct WeirEntries *indexes,
                                  size_t index_count);
 
-// Hands out all transactions that have written something.
+// Hands out all transactions that have written and not ended, oldest first. Who has only read isn't among them: its snapshot is
+// told by `weir_snapshots`, and its locks by `weir_locks`.
 //
 // # Safety
 // `database` is a handle; `callback` may be called with `context`.

@@ -3,9 +3,10 @@
 use crate::bytes::WeirBytes;
 use crate::database::WeirDatabase;
 use crate::table::WEIR_PRIMARY;
+use std::collections::HashMap;
 use std::ffi::c_void;
 use std::time::{Duration, Instant, UNIX_EPOCH};
-use weir::{Database, KeyOf, LockInfo, LockMode, TransactionState};
+use weir::{Database, KeyOf, LockInfo, LockMode, TransactionState, TreeId};
 
 /// What a transaction is doing.
 #[repr(C)]
@@ -19,7 +20,7 @@ pub enum WeirState {
     Prepared,
 }
 
-/// A transaction that has written or locked something.
+/// A transaction that has written and not ended.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct WeirTransactionInfo {
@@ -89,7 +90,8 @@ pub type WeirSnapshotCallback = extern "C" fn(context: *mut c_void, info: *const
 /// Called with a lock, whose bytes are valid during the call. `context` is what the caller handed over.
 pub type WeirLockCallback = extern "C" fn(context: *mut c_void, info: *const WeirLockInfo);
 
-/// Hands out all transactions that have written something.
+/// Hands out all transactions that have written and not ended, oldest first. Who has only read isn't among them: its snapshot is
+/// told by `weir_snapshots`, and its locks by `weir_locks`.
 ///
 /// # Safety
 /// `database` is a handle; `callback` may be called with `context`.
@@ -152,10 +154,11 @@ pub unsafe extern "C" fn weir_locks(
     let now = Instant::now();
     // SAFETY: the caller's promise.
     let database = unsafe { &(*database).0 };
+    let mut trees = LockedTrees::new(database);
     for info in database.locks() {
         let waited = info.wait.as_ref().map(|wait| now.saturating_duration_since(wait.since));
         let mut tell = |out: &WeirLockInfo| callback(context, out);
-        tell_lock(database, &info, waited.unwrap_or_default(), &mut tell);
+        tell_lock(trees.of(info.tree), &info, waited.unwrap_or_default(), &mut tell);
     }
 }
 
@@ -182,29 +185,56 @@ pub unsafe extern "C" fn weir_last_deadlock(
     let at_s = last.at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     // SAFETY: the caller's promise.
     unsafe { *deadlock = WeirDeadlock { at_s, victim: last.victim.0 } };
+    let mut trees = LockedTrees::new(database);
     for wait in &last.waits {
         let mut tell = |out: &WeirLockInfo| callback(context, out, wait.connection);
-        tell_lock(database, &wait.lock, wait.waited, &mut tell);
+        tell_lock(trees.of(wait.lock.tree), &wait.lock, wait.waited, &mut tell);
     }
     true
 }
 
+/// What a lock is of, by its tree.
+struct LockedTree {
+    table: String,
+    index: u32,
+}
+
+/// Those that were asked for. Each is looked up once: that goes through the indexes of all tables, and there may be many locks of one.
+struct LockedTrees<'a> {
+    database: &'a Database,
+    known: HashMap<TreeId, LockedTree>,
+}
+
+impl<'a> LockedTrees<'a> {
+    fn new(database: &'a Database) -> Self {
+        Self { database, known: HashMap::new() }
+    }
+
+    fn of(&mut self, tree: TreeId) -> &LockedTree {
+        self.known.entry(tree).or_insert_with(|| locked_tree(self.database, tree))
+    }
+}
+
+fn locked_tree(database: &Database, tree: TreeId) -> LockedTree {
+    let (table, of) = database.owner_of_tree(tree).unwrap_or((String::new(), KeyOf::Primary));
+    let index = match of {
+        KeyOf::Primary => WEIR_PRIMARY,
+        KeyOf::Index(n) => n as u32,
+    };
+    LockedTree { table, index }
+}
+
 fn tell_lock(
-    database: &Database,
+    tree: &LockedTree,
     info: &LockInfo,
     waited: Duration,
     tell: &mut dyn FnMut(&WeirLockInfo),
 ) {
     let waits_for = info.wait.as_ref().and_then(|wait| wait.waits_for.first());
-    let (table, of) = database.owner_of_tree(info.tree).unwrap_or((String::new(), KeyOf::Primary));
-    let index = match of {
-        KeyOf::Primary => WEIR_PRIMARY,
-        KeyOf::Index(n) => n as u32,
-    };
     let out = WeirLockInfo {
         transaction: info.txn.0,
-        table: table.as_bytes().into(),
-        index,
+        table: tree.table.as_bytes().into(),
+        index: tree.index,
         key: info.key.as_slice().into(),
         exclusive: info.mode == LockMode::Exclusive,
         waits: info.wait.is_some(),
