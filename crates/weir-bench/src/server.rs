@@ -114,10 +114,9 @@ impl ServerSetup {
     ///
     /// # Errors
     /// When it can't be made.
-    pub fn place(&self) -> Result<MadeDir> {
-        let place = self.dir.clone().unwrap_or_else(std::env::temp_dir);
-        MadeDir::new(&place)
-            .map_err(|error| Error::io(format!("creating {}", place.display()), error))
+    pub fn parent_dir(&self) -> Result<MadeDir> {
+        let dir = self.dir.clone().unwrap_or_else(std::env::temp_dir);
+        MadeDir::new(&dir).map_err(|error| Error::io(format!("creating {}", dir.display()), error))
     }
 
     /// Starts a server and waits until it answers, or `stop` is set.
@@ -126,12 +125,12 @@ impl ServerSetup {
     /// When it doesn't come up, with what it said.
     pub fn start(&self, spec: &ServerSpec, stop: &AtomicBool) -> Result<PrivateServer> {
         self.make_ready(spec, stop)?;
-        let place = self.place()?;
-        let dir = tempfile::Builder::new().prefix("weir-server-").tempdir_in(&place);
+        let parent = self.parent_dir()?;
+        let dir = tempfile::Builder::new().prefix("weir-server-").tempdir_in(&parent);
         let dir = dir.map_err(|error| Error::io("creating a server's directory", error))?;
         let start = || {
             let child = self.spawn(spec, dir.path())?;
-            Ok(PrivateServer { child, dir, _place: place, label: spec.label.clone() })
+            Ok(PrivateServer { child, dir, _parent: parent, label: spec.label.clone() })
         };
         let mut server = match &self.pinning {
             Some(pinning) => pinning.start_server(start)?,
@@ -199,7 +198,7 @@ pub struct PrivateServer {
     child: Child,
     dir: TempDir,
     /// What `dir` is in. After it: dropped first, it would not be empty.
-    _place: MadeDir,
+    _parent: MadeDir,
     label: String,
 }
 

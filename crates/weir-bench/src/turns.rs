@@ -5,6 +5,8 @@
 //! stopped, and each case runs on all of them, in rounds, before the next. What a minute of the machine is like, all
 //! share then.
 
+use std::collections::BTreeSet;
+
 use crate::error::{Error, Result};
 
 /// A subject's turn in a round.
@@ -187,6 +189,19 @@ pub fn turns<T>(rounds: u32, of: &[T]) -> impl Iterator<Item = (u32, &T)> {
     let place = |round: u32, turn| if round.is_multiple_of(2) { of.len() - 1 - turn } else { turn };
     let round = move |round| (0..of.len()).map(move |turn| (round, &of[place(round, turn)]));
     (1..=rounds).flat_map(round)
+}
+
+/// Each case has one line of a table for each subject: of those that are named, one that is named twice would be
+/// taken for a round.
+///
+/// # Errors
+/// Which it is.
+pub fn refuse_twice(names: impl IntoIterator<Item = String>) -> Result<()> {
+    let mut seen = BTreeSet::new();
+    match names.into_iter().find(|name| !seen.insert(name.clone())) {
+        Some(twice) => Err(Error::Usage(format!("{twice}: named twice; use --rounds"))),
+        None => Ok(()),
+    }
 }
 
 /// What is told when a turn begins: whose it is, in which of several rounds, and what comes first.

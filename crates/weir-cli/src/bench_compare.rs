@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use weir_bench::compare::{self, Comparison, Contender};
+use weir_bench::compare::{self, Plan, Subject};
 use weir_bench::engine::Statements;
 use weir_bench::server::ServerSpec;
 use weir_bench::{EngineKind, Error, Step, run};
@@ -75,9 +75,9 @@ pub struct Compare {
 
 impl Compare {
     pub fn run(self) -> Result<ExitCode> {
-        let comparison = self.comparison()?;
+        let plan = self.plan()?;
         let stop = stop_on_interrupt()?;
-        let outcomes = comparison.run(&stop, tell)?;
+        let outcomes = plan.run(&stop, tell)?;
         let mut text = compare::table(&outcomes);
         for (number, outcome) in outcomes.iter().filter(|o| o.run.is_ok()).enumerate() {
             let before = if number == 0 { "\nEvery second of it:\n" } else { "" };
@@ -88,16 +88,16 @@ impl Compare {
         Ok(exit_code(&stop, finished))
     }
 
-    fn comparison(&self) -> Result<Comparison> {
-        let contenders = self.contenders();
-        if contenders.is_empty() {
+    fn plan(&self) -> Result<Plan> {
+        let subjects = self.subjects();
+        if subjects.is_empty() {
             return Err(Error::Usage("no engine to compare".into()).into());
         }
-        for contender in &contenders {
+        for subject in &subjects {
             // A server's limits must make as much sense as an embedded engine's.
-            let engine = match contender {
-                Contender::Embedded(kind) => *kind,
-                Contender::Server(_) => EngineKind::Weir,
+            let engine = match subject {
+                Subject::Embedded(kind) => *kind,
+                Subject::Private(_) => EngineKind::Weir,
             };
             for &clients in &self.clients {
                 run::check(&self.common.settings(engine, clients, &self.steps))?;
@@ -107,9 +107,9 @@ impl Compare {
         if !self.servers.is_empty() {
             servers.check()?;
         }
-        let comparison = Comparison {
+        let plan = Plan {
             program: std::env::current_exe().context("finding this program")?,
-            contenders,
+            subjects,
             servers,
             statements: self.statements,
             clients: self.clients.clone(),
@@ -120,20 +120,20 @@ impl Compare {
             dir: self.dir.clone(),
             results: self.results.clone(),
         };
-        for document in comparison.documents()? {
+        for document in plan.documents()? {
             check_place(&document)?;
         }
-        Ok(comparison)
+        Ok(plan)
     }
 
-    fn contenders(&self) -> Vec<Contender> {
+    fn subjects(&self) -> Vec<Subject> {
         if !self.servers.is_empty() {
-            return self.servers.iter().cloned().map(Contender::Server).collect();
+            return self.servers.iter().cloned().map(Subject::Private).collect();
         }
         let real = |kind: &EngineKind| kind.is_built_in() && *kind != EngineKind::Model;
         let all = || EngineKind::ALL.into_iter().filter(real).collect();
         let engines = if self.engines.is_empty() { all() } else { self.engines.clone() };
-        engines.into_iter().map(Contender::Embedded).collect()
+        engines.into_iter().map(Subject::Embedded).collect()
     }
 
     fn arguments(&self) -> Vec<String> {

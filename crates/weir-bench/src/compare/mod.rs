@@ -36,37 +36,37 @@ const INTERRUPTED: i32 = 130;
 
 /// One of those that are compared.
 #[derive(Debug, Clone)]
-pub enum Contender {
+pub enum Subject {
     /// An engine inside the child.
     Embedded(EngineKind),
     /// A server's.
-    Server(ServerSpec),
+    Private(ServerSpec),
 }
 
-impl Contender {
+impl Subject {
     /// Its name in tables.
-    pub fn name(&self) -> &str {
+    pub fn label(&self) -> &str {
         match self {
-            Contender::Embedded(kind) => kind.name(),
-            Contender::Server(spec) => &spec.label,
+            Subject::Embedded(kind) => kind.name(),
+            Subject::Private(spec) => &spec.label,
         }
     }
 
     fn file_name(&self) -> String {
         match self {
-            Contender::Embedded(kind) => kind.name().into(),
-            Contender::Server(spec) => spec.file_name(),
+            Subject::Embedded(kind) => kind.name().into(),
+            Subject::Private(spec) => spec.file_name(),
         }
     }
 }
 
 /// What to compare.
 #[derive(Debug, Clone)]
-pub struct Comparison {
+pub struct Plan {
     /// The program to run.
     pub program: PathBuf,
     /// Those compared, in this order; the others are shown relative to the first.
-    pub contenders: Vec<Contender>,
+    pub subjects: Vec<Subject>,
     /// Numbers of clients.
     pub clients: Vec<u32>,
     /// How often each runs.
@@ -87,7 +87,7 @@ pub struct Comparison {
     pub results: PathBuf,
 }
 
-impl Comparison {
+impl Plan {
     /// Runs everything, in order, until `stop` is set, and tells of each beginning. One that fails does not
     /// keep the others from running.
     ///
@@ -95,7 +95,7 @@ impl Comparison {
     /// When a child process can't be started at all.
     pub fn run(&self, stop: &AtomicBool, mut tell: impl FnMut(&str)) -> Result<Vec<Outcome>> {
         let mut outcomes = Vec::new();
-        for (clients, round, contender) in self.runs() {
+        for (clients, round, subject) in self.runs() {
             if stop.load(Ordering::Relaxed) {
                 break;
             }
@@ -103,21 +103,21 @@ impl Comparison {
             if self.warm_up.is_some() {
                 of_clients += ", the first step twice";
             }
-            tell(&announcement(contender.name(), round, self.rounds, &of_clients));
+            tell(&announcement(subject.label(), round, self.rounds, &of_clients));
             rustix::fs::sync();
-            let document = self.document(contender, clients, round);
-            let run = self.one(contender, clients, &document, stop)?;
-            let name = contender.name().to_string();
+            let document = self.document(subject, clients, round);
+            let run = self.one(subject, clients, &document, stop)?;
+            let name = subject.label().to_string();
             outcomes.push(Outcome { name, clients, document, run });
         }
         Ok(outcomes)
     }
 
-    /// Everything that runs, in order: numbers of clients, rounds, contenders.
-    fn runs(&self) -> impl Iterator<Item = (u32, u32, &Contender)> {
+    /// Everything that runs, in order: numbers of clients, rounds, subjects.
+    fn runs(&self) -> impl Iterator<Item = (u32, u32, &Subject)> {
         let turns = |&clients: &u32| {
-            let turns = turns(self.rounds, &self.contenders);
-            turns.map(move |(round, contender)| (clients, round, contender))
+            let turns = turns(self.rounds, &self.subjects);
+            turns.map(move |(round, subject)| (clients, round, subject))
         };
         self.clients.iter().flat_map(turns)
     }
@@ -128,34 +128,34 @@ impl Comparison {
     /// Which would replace another's.
     pub fn documents(&self) -> Result<BTreeSet<PathBuf>> {
         let mut documents = BTreeSet::new();
-        for (clients, round, contender) in self.runs() {
-            if !documents.insert(self.document(contender, clients, round)) {
-                let (name, clients) = (contender.name(), counted(clients, "client"));
+        for (clients, round, subject) in self.runs() {
+            if !documents.insert(self.document(subject, clients, round)) {
+                let (name, clients) = (subject.label(), counted(clients, "client"));
                 return Err(Error::Usage(format!("{name} with {clients} is named twice")));
             }
         }
         Ok(documents)
     }
 
-    fn document(&self, contender: &Contender, clients: u32, round: u32) -> PathBuf {
+    fn document(&self, subject: &Subject, clients: u32, round: u32) -> PathBuf {
         let round = if self.rounds > 1 { format!("-round-{round}") } else { String::new() };
-        self.results.join(format!("{}-{clients}{round}.json", contender.file_name()))
+        self.results.join(format!("{}-{clients}{round}.json", subject.file_name()))
     }
 
     fn one(
         &self,
-        contender: &Contender,
+        subject: &Subject,
         clients: u32,
         document: &Path,
         stop: &AtomicBool,
     ) -> Result<std::result::Result<Run, String>> {
-        let spec = match contender {
-            Contender::Embedded(kind) => {
+        let spec = match subject {
+            Subject::Embedded(kind) => {
                 let mut command = self.command(clients, &self.steps, document);
                 self.embed(*kind, clients, &mut command);
-                return self.child(contender.name(), clients, document, command, stop);
+                return self.child(subject.label(), clients, document, command, stop);
             }
-            Contender::Server(spec) => spec,
+            Subject::Private(spec) => spec,
         };
         let server = match self.servers.start(spec, stop) {
             Ok(server) => server,
@@ -269,17 +269,17 @@ pub fn all_finished(outcomes: &[Outcome]) -> bool {
 mod tests {
     use super::*;
 
-    fn comparison(rounds: u32) -> Comparison {
+    fn plan(rounds: u32) -> Plan {
         let limits = crate::engine::Limits {
             memory_bytes: 1 << 30,
             redo_bytes: 1 << 28,
             durability: crate::Durability::Write,
         };
-        Comparison {
+        Plan {
             program: "/bin/false".into(),
-            contenders: vec![
-                Contender::Embedded(EngineKind::Weir),
-                Contender::Server("innodb".parse().expect("it is a server")),
+            subjects: vec![
+                Subject::Embedded(EngineKind::Weir),
+                Subject::Private("innodb".parse().expect("it is a server")),
             ],
             clients: vec![1, 4],
             rounds,
@@ -301,15 +301,13 @@ mod tests {
 
     #[test]
     fn rounds_alternate_engines_and_keep_every_document() {
-        let two = comparison(2);
+        let two = plan(2);
         two.documents().expect("each has a document of its own");
-        let order: Vec<_> = two.runs().map(|(n, round, who)| (n, round, who.name())).collect();
+        let order: Vec<_> = two.runs().map(|(n, round, who)| (n, round, who.label())).collect();
         assert_eq!(order[..3], [(1, 1, "weir"), (1, 1, "innodb"), (1, 2, "innodb")]);
         assert_eq!(order.len(), 8);
-        let document = |comparison: &Comparison| {
-            comparison.document(&comparison.contenders[1], 4, 1).display().to_string()
-        };
+        let document = |plan: &Plan| plan.document(&plan.subjects[1], 4, 1).display().to_string();
         assert_eq!(document(&two), "out/innodb-4-round-1.json");
-        assert_eq!(document(&comparison(1)), "out/innodb-4.json");
+        assert_eq!(document(&plan(1)), "out/innodb-4.json");
     }
 }

@@ -1,6 +1,6 @@
 //! Rows with three secondary indexes on engines that only know keys and values.
 //!
-//! A [`Store`] is one client's connection to such an engine, with one key space per index of the
+//! A [`KvStore`] is one client's connection to such an engine, with one key space per index of the
 //! client's table. [`KvSession`] keeps the indexes on top of it: rows are put with their three index
 //! entries in the same transaction; a delete reads the row first, to know which entries go with it. A
 //! transaction goes through one index after the other, in the order of its keys, as somebody would who
@@ -21,7 +21,7 @@ use crate::row::{IndexKey, Row, Secondary};
 const ATTEMPTS: u32 = 1000;
 
 /// A connection to ordered maps of bytes, for one table.
-pub trait Store {
+pub trait KvStore {
     /// The engine's name.
     const NAME: &'static str;
 
@@ -39,7 +39,7 @@ pub trait Store {
     fn delete(&mut self, index: Index, key: &[u8]) -> Result<()>;
     /// Commits with the engine's durability.
     fn commit(&mut self) -> Result<()>;
-    /// Undoes what was done since [`Store::begin`].
+    /// Undoes what was done since [`KvStore::begin`].
     fn abort(&mut self);
 
     /// Reads a row's value by a snapshot of its own.
@@ -59,7 +59,7 @@ pub trait Store {
     fn sort_limit(&self) -> usize;
 }
 
-/// A session on a [`Store`].
+/// A session on a [`KvStore`].
 pub struct KvSession<S> {
     store: S,
     /// Rows that the transaction deletes, and what it does to an index: kept for their memory.
@@ -74,7 +74,7 @@ enum Change {
     Delete,
 }
 
-impl<S: Store> KvSession<S> {
+impl<S: KvStore> KvSession<S> {
     /// A session of the client that `store` belongs to.
     pub fn new(store: S) -> Self {
         KvSession { store, deleted: Vec::new(), changes: Vec::new() }
@@ -168,7 +168,7 @@ impl<S: Store> KvSession<S> {
     }
 }
 
-impl<S: Store> Session for KvSession<S> {
+impl<S: KvStore> Session for KvSession<S> {
     fn create_indexes(&mut self, stop: &AtomicBool) -> Result<()> {
         for index in Secondary::ALL {
             self.create_index(index, stop)?;

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{Mode, OFlags};
 
 use super::codec::{KEY_MAX, Key, Value};
-use super::kv::{KvSession, Store};
+use super::kv::{KvSession, KvStore};
 use crate::engine::{Durability, Engine, EngineInfo, EngineOptions, Index, Session};
 use crate::error::{Error, Result};
 use crate::every_second::EverySecond;
@@ -436,7 +436,7 @@ unsafe fn slice<'a>(data: *const c_char, size: usize) -> &'a [u8] {
     if size == 0 { &[] } else { unsafe { std::slice::from_raw_parts(data.cast(), size) } }
 }
 
-impl Store for RocksStore<'_> {
+impl KvStore for RocksStore<'_> {
     const NAME: &'static str = NAME;
 
     fn is_indexed(&self) -> bool {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::codec::{Key, Value};
-use super::kv::{KvSession, Store};
+use super::kv::{KvSession, KvStore};
 use crate::engine::{Durability, Engine, EngineInfo, EngineOptions, Index, Session};
 use crate::error::{Error, Result};
 use crate::every_second::EverySecond;
@@ -369,7 +369,7 @@ impl Drop for WtStore<'_> {
     }
 }
 
-impl Store for WtStore<'_> {
+impl KvStore for WtStore<'_> {
     const NAME: &'static str = NAME;
 
     fn is_indexed(&self) -> bool {

@@ -12,7 +12,6 @@ pub mod figures;
 pub mod output;
 pub mod report;
 
-use std::collections::BTreeSet;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -126,7 +125,10 @@ impl Plan {
         if self.rounds == 0 {
             return usage("0 rounds: nothing to run".into());
         }
-        self.check_names()?;
+        let servers = self.servers.iter().map(|spec| spec.label.clone());
+        let tests = self.tests.iter().cloned();
+        let threads = self.threads.iter().map(|&threads| counted(threads, "thread"));
+        turns::refuse_twice(servers.chain(tests).chain(threads))?;
         if self.tables == 0 || self.table_rows == 0 {
             return usage("tables: at least one, with at least one row".into());
         }
@@ -150,19 +152,6 @@ impl Plan {
         }
     }
 
-    /// Each case has one line of the table for each server: what is named twice would be taken for
-    /// a round.
-    fn check_names(&self) -> Result<()> {
-        let servers = self.servers.iter().map(|spec| spec.label.clone());
-        let tests = self.tests.iter().cloned();
-        let threads = self.threads.iter().map(|&threads| counted(threads, "thread"));
-        let mut seen = BTreeSet::new();
-        match servers.chain(tests).chain(threads).find(|name| !seen.insert(name.clone())) {
-            Some(twice) => Err(Error::Usage(format!("{twice}: named twice; use --rounds"))),
-            None => Ok(()),
-        }
-    }
-
     /// All cases, in order.
     fn cases(&self) -> impl Iterator<Item = Case<'_>> {
         let of_test = |test| self.threads.iter().map(move |&threads| Case { test, threads });
@@ -175,11 +164,11 @@ impl Plan {
     /// Of this program's own surroundings.
     pub fn run(&self, stop: &AtomicBool, tell: impl FnMut(&str)) -> Result<Document> {
         self.check()?;
-        let place = self.setup.place()?;
+        let parent = self.setup.parent_dir()?;
         let document = Document {
             format: FORMAT,
             settings: self.settings(),
-            environment: Environment::look(Some(place.path())),
+            environment: Environment::look(Some(parent.path())),
             servers: Vec::new(),
             runs: Vec::new(),
         };

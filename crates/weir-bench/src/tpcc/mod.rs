@@ -34,7 +34,6 @@ pub mod transactions;
 
 pub use store::Store;
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
@@ -183,10 +182,7 @@ impl Plan {
         }
         let labels = self.subjects.iter().map(|subject| subject.label().to_string());
         let clients = self.clients.iter().map(|&clients| counted(clients, "client"));
-        let mut seen = BTreeSet::new();
-        if let Some(twice) = labels.chain(clients).find(|name| !seen.insert(name.clone())) {
-            return usage(format!("{twice}: named twice; use --rounds"));
-        }
+        turns::refuse_twice(labels.chain(clients))?;
         for subject in &self.subjects {
             match subject {
                 Subject::Embedded => self.setup.limits.check()?,
@@ -204,7 +200,7 @@ impl Plan {
     pub fn run(&self, stop: &AtomicBool, listener: &mut dyn Listener) -> Result<Document> {
         self.check()?;
         // Here until all is done, and not just from one subject to the next.
-        let _place = self.setup.place()?;
+        let _parent = self.setup.parent_dir()?;
         let document = Document {
             format: FORMAT,
             settings: self.settings(),
@@ -242,7 +238,7 @@ impl Plan {
     fn open(&self, subject: &Subject, stop: &AtomicBool) -> Result<Opened> {
         let (kind, dir, server, home) = match subject {
             Subject::Embedded => {
-                let dir = Builder::new().prefix("weir-tpcc-").tempdir_in(self.setup.place()?);
+                let dir = Builder::new().prefix("weir-tpcc-").tempdir_in(self.setup.parent_dir()?);
                 let dir = dir.map_err(|error| Error::io("creating a directory", error))?;
                 (EngineKind::Weir, dir.path().to_path_buf(), None, Home::Dir(dir))
             }
