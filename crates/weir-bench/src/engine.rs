@@ -402,6 +402,13 @@ impl EngineKind {
         matches!(self, EngineKind::Weir | EngineKind::WeirRaw)
     }
 
+    /// Whether it is compared where no engines are named: neither another interface of one that is, nor less safe than
+    /// its durability says, nor no database.
+    pub fn is_compared_by_default(self) -> bool {
+        let left_out = [EngineKind::WeirRaw, EngineKind::LmdbWritemap, EngineKind::Model];
+        self.is_built_in() && !left_out.contains(&self)
+    }
+
     /// Whether its sessions have [`Session::update`].
     pub fn has_updates(self) -> bool {
         self.is_weir() || self == EngineKind::Server

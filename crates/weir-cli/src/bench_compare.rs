@@ -18,7 +18,8 @@ use crate::place::check_place;
 #[derive(Args)]
 #[command(after_help = format!("{STEPS_HELP}\n\n{}", columns_help(compare::COLUMNS)))]
 pub struct Compare {
-    /// Engines, in order; figures are relative to the first. By default all of this build
+    /// Engines, in order; figures are relative to the first. By default all of this build, but for weir-raw, which is Weir
+    /// without columns, lmdb-writemap, which may be corrupt after a power cut, and model, which keeps nothing
     #[arg(long, value_delimiter = ',')]
     engines: Vec<EngineKind>,
 
@@ -130,8 +131,8 @@ impl Compare {
         if !self.servers.is_empty() {
             return self.servers.iter().cloned().map(Subject::Private).collect();
         }
-        let real = |kind: &EngineKind| kind.is_built_in() && *kind != EngineKind::Model;
-        let all = || EngineKind::ALL.into_iter().filter(real).collect();
+        let all =
+            || EngineKind::ALL.into_iter().filter(|kind| kind.is_compared_by_default()).collect();
         let engines = if self.engines.is_empty() { all() } else { self.engines.clone() };
         engines.into_iter().map(Subject::Embedded).collect()
     }

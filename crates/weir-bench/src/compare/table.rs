@@ -39,13 +39,14 @@ pub fn table(outcomes: &[Outcome]) -> String {
             let of_clients = outcomes.iter().filter(|outcome| outcome.clients == clients);
             let lines = of_clients
                 .filter_map(|outcome| Some((outcome.name.as_str(), measure(outcome, &name)?)));
-            let lines = medians(lines, |line| line.rate);
+            let mut lines = medians(lines, |line| line.rate);
             let base = lines.iter().find(|(engine, _)| *engine == first);
             let base = base.map(|(_, median)| median.run.rate);
             for (engine, median) in &lines {
                 table.row(name.as_str(), cells(median, &name, clients, engine, base));
             }
             let case = format!("{name}, {}", counted(clients, "client"));
+            lines.retain(|(engine, _)| !is_another_weir(outcomes, first, engine));
             verdicts.extend(verdict(&case, first, &lines, |line| line.rate));
         }
     }
@@ -64,6 +65,16 @@ pub fn table(outcomes: &[Outcome]) -> String {
         }
     }
     text
+}
+
+/// Whether `first` and an engine are both Weir in this process, through different interfaces: none is the other's rival. Two
+/// servers with other settings are.
+fn is_another_weir(outcomes: &[Outcome], first: &str, engine: &str) -> bool {
+    let is_weir = |name: &str| {
+        let runs = outcomes.iter().filter(|outcome| outcome.name == name);
+        runs.flat_map(|outcome| &outcome.run).any(|run| run.settings.engine.is_weir())
+    };
+    engine != first && is_weir(first) && is_weir(engine)
 }
 
 /// What a reader has to know to compare the lines fairly, each once.
@@ -214,6 +225,7 @@ fn line(rate: f64, operations: u64, measured: &Measured) -> Line {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::EngineKind;
     use crate::result::Background;
 
     /// A run of one step with this rate.
@@ -265,6 +277,27 @@ mod tests {
         assert_eq!(cells("a")[3..8], ["200", "100-900", "150", "99", "1.00"]);
         assert_eq!(cells("b")[3..8], ["50", "50-100", "150", "99", "0.25"]);
         assert!(text.contains("load, 1 client: a is at 4.00x of the fastest other, b"), "{text}");
+    }
+
+    #[test]
+    fn weir_is_not_compared_with_itself() {
+        let of = |(kind, rate): (EngineKind, f64)| {
+            let mut outcome = outcome(kind.name(), rate);
+            outcome.run.as_mut().expect("it finished").settings.engine = kind;
+            outcome
+        };
+        let rates =
+            [(EngineKind::Weir, 4.0), (EngineKind::WeirRaw, 8.0), (EngineKind::Sqlite, 2.0)];
+        let text = table(&rates.map(of));
+        assert!(
+            text.contains("load, 1 client: weir is at 2.00x of the fastest other, sqlite"),
+            "{text}"
+        );
+        assert!(text.contains("weir-raw"), "its line stays: {text}");
+        let text = table(&[rates[2], rates[0], rates[1]].map(of));
+        assert!(text.contains("sqlite is at 0.25x of the fastest other, weir-raw"), "{text}");
+        let text = table(&[rates[0], rates[1]].map(of));
+        assert!(!text.contains("fastest other"), "there is none: {text}");
     }
 
     #[test]
