@@ -37,6 +37,24 @@ bool is_in_database(const Bytes &name)
   return slash != Bytes::npos && slash != 0;
 }
 
+// Behind the name of a table its partition has its own.
+Bytes shown_name(const Bytes &of_file)
+{
+  size_t own= std::min(of_file.find("#P#"), of_file.size());
+  char name[NAME_LEN + 1];
+  size_t len= filename_to_tablename(of_file.substr(0, own).c_str(), name, sizeof name, true);
+  return Bytes(name, len) + of_file.substr(own);
+}
+
+Bytes shown_table(const Bytes &name)
+{
+  // A temporary table's is a path.
+  if (!is_in_database(name))
+    return name;
+  size_t slash= name.find(FN_LIBCHAR);
+  return shown_name(name.substr(0, slash)) + FN_LIBCHAR + shown_name(name.substr(slash + 1));
+}
+
 extern "C" void collect_name(void *context, WeirBytes name)
 {
   static_cast<std::vector<Bytes> *>(context)->push_back(to_bytes(name));

@@ -21,6 +21,11 @@ bool is_temporary(const Bytes &name);
 // Whether it is in a database of the server's: neither the engine's own nor a temporary one.
 bool is_in_database(const Bytes &name);
 
+// What is the name of a file in the engine, as the server shows it.
+Bytes shown_name(const Bytes &of_file);
+// The same of a table's whole name, `schema/table`.
+Bytes shown_table(const Bytes &name);
+
 // A table, open while this lives.
 class OpenTable
 {

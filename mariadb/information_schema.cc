@@ -22,7 +22,7 @@ static ST_FIELD_INFO transactions_fields[]= {
 static ST_FIELD_INFO locks_fields[]= {
     Column("LOCK_TRX_ID", ULonglong(), NOT_NULL),
     Column("LOCK_TABLE", Varchar(512), NOT_NULL),
-    Column("LOCK_INDEX", SLong(), NULLABLE),
+    Column("LOCK_INDEX", Varchar(NAME_CHAR_LEN), NULLABLE),
     Column("LOCK_KEY", Varchar(256), NOT_NULL),
     Column("LOCK_MODE", Varchar(1), NOT_NULL),
     Column("LOCK_STATE", Varchar(16), NOT_NULL),
@@ -80,6 +80,11 @@ static void put(Field *field, const char *text, size_t len)
 {
   field->set_notnull();
   field->store(text, len, system_charset_info);
+}
+
+static void put(Field *field, const Bytes &text)
+{
+  put(field, text.data(), text.size());
 }
 
 static void put_or_null(Field *field, ulonglong value)
@@ -194,15 +199,14 @@ extern "C" void lock_row(void *context, const WeirLockInfo *info)
   auto to= static_cast<TableFill *>(context);
   if (to->failed)
     return;
-  const Bytes key= hex_beginning(info->key);
   Field **f= to->table->field;
   put(f[0], info->transaction);
-  put(f[1], reinterpret_cast<const char *>(info->table.data), info->table.len);
+  put(f[1], shown_table(to_bytes(info->table)));
   if (info->index == WEIR_PRIMARY)
     f[2]->set_null();
   else
-    put(f[2], info->index);
-  put(f[3], key.data(), key.size());
+    put(f[2], to_bytes(info->index_name));
+  put(f[3], hex_beginning(info->key));
   put(f[4], info->exclusive ? "X" : "S", 1);
   if (info->waits)
     put(f[5], STRING_WITH_LEN("WAITING"));
@@ -246,17 +250,6 @@ static void put_locks(TableFill *to)
   weir_locks(database, lock_row, to);
 }
 
-// A name in the engine is the name of a file: as the server shows it. Behind it a partition has its
-// own.
-static void put_name(Field *field, const Bytes &of_file)
-{
-  size_t own= std::min(of_file.find("#P#"), of_file.size());
-  char name[NAME_LEN + 1];
-  size_t len= filename_to_tablename(of_file.substr(0, own).c_str(), name, sizeof name, true);
-  Bytes shown= Bytes(name, len) + of_file.substr(own);
-  put(field, shown.data(), shown.size());
-}
-
 // One index of a table, whose name is `schema/table`. What has gone meanwhile isn't listed.
 static void index_row(TableFill *to, const WeirTable *table, const Bytes &name, const Bytes &index,
                       uint32_t position)
@@ -266,9 +259,9 @@ static void index_row(TableFill *to, const WeirTable *table, const Bytes &name, 
     return;
   size_t slash= name.find(FN_LIBCHAR);
   Field **f= to->table->field;
-  put_name(f[0], name.substr(0, slash));
-  put_name(f[1], name.substr(slash + 1));
-  put(f[2], index.data(), index.size());
+  put(f[0], shown_name(name.substr(0, slash)));
+  put(f[1], shown_name(name.substr(slash + 1)));
+  put(f[2], index);
   put(f[3], figures.entries);
   put(f[4], figures.leaf_pages);
   put(f[5], figures.overflow_pages);

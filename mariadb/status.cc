@@ -2,6 +2,7 @@
 #include "backup.h"
 #include "binlog_writeback.h"
 #include "database.h"
+#include "engine_table.h"
 #include <tztime.h>
 
 namespace weir {
@@ -92,8 +93,8 @@ extern "C" void collect_wait(void *context, const WeirLockInfo *info, uint64_t c
   if (info->table.len)
   {
     text+= info->exclusive ? ", to lock exclusively " : ", to lock shared ";
-    text+= info->index == WEIR_PRIMARY ? "a row" : "index " + std::to_string(info->index);
-    text+= " of " + to_bytes(info->table) + ", key " + hex_beginning(info->key);
+    text+= info->index == WEIR_PRIMARY ? "a row" : "index `" + to_bytes(info->index_name) + "`";
+    text+= " of " + shown_table(to_bytes(info->table)) + ", key " + hex_beginning(info->key);
   }
   text+= '\n';
 }

@@ -323,6 +323,8 @@ typedef struct WeirLockInfo {
   struct WeirBytes table;
   // Position of the index whose entry is locked; `WEIR_PRIMARY` for a row.
   uint32_t index;
+  // Name of that index; empty for a row, or if the index has gone.
+  struct WeirBytes index_name;
   // The key.
   struct WeirBytes key;
   // Whether it keeps away all others, not only writers.

@@ -58,6 +58,8 @@ pub struct WeirLockInfo {
     pub table: WeirBytes,
     /// Position of the index whose entry is locked; `WEIR_PRIMARY` for a row.
     pub index: u32,
+    /// Name of that index; empty for a row, or if the index has gone.
+    pub index_name: WeirBytes,
     /// The key.
     pub key: WeirBytes,
     /// Whether it keeps away all others, not only writers.
@@ -197,6 +199,7 @@ pub unsafe extern "C" fn weir_last_deadlock(
 struct LockedTree {
     table: String,
     index: u32,
+    index_name: String,
 }
 
 /// Those that were asked for. Each is looked up once: that goes through the indexes of all tables, and there may be many locks of one.
@@ -217,11 +220,17 @@ impl<'a> LockedTrees<'a> {
 
 fn locked_tree(database: &Database, tree: TreeId) -> LockedTree {
     let (table, of) = database.owner_of_tree(tree).unwrap_or((String::new(), KeyOf::Primary));
-    let index = match of {
-        KeyOf::Primary => WEIR_PRIMARY,
-        KeyOf::Index(n) => n as u32,
+    let (index, index_name) = match of {
+        KeyOf::Primary => (WEIR_PRIMARY, None),
+        KeyOf::Index(n) => (n as u32, index_name(database, &table, n)),
     };
-    LockedTree { table, index }
+    LockedTree { table, index, index_name: index_name.unwrap_or_default() }
+}
+
+/// `None` if the table has gone meanwhile, or has another definition.
+fn index_name(database: &Database, table: &str, n: usize) -> Option<String> {
+    let schema = database.table(table)?.raw_schema().ok()?;
+    schema.indexes().get(n).map(|index| index.name.clone())
 }
 
 fn tell_lock(
@@ -235,6 +244,7 @@ fn tell_lock(
         transaction: info.txn.0,
         table: tree.table.as_bytes().into(),
         index: tree.index,
+        index_name: tree.index_name.as_bytes().into(),
         key: info.key.as_slice().into(),
         exclusive: info.mode == LockMode::Exclusive,
         waits: info.wait.is_some(),
