@@ -13,6 +13,9 @@ pub struct Environment {
     pub cpu: String,
     /// Processors that this process may use.
     pub cores: usize,
+    /// Processors of the machine, whoever may use them; documents may not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine_cores: Option<usize>,
     /// Physical memory, bytes.
     pub memory_bytes: u64,
     /// Kernel release.
@@ -46,6 +49,7 @@ impl Environment {
         Environment {
             cpu: value(&info, "model name", ':').unwrap_or("unknown").to_string(),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
+            machine_cores: Some(processors(&read("/proc/stat"))).filter(|&count| count > 0),
             memory_bytes: value(&memory, "MemTotal", ':')
                 .and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok())
                 .map_or(0, |kilobytes| kilobytes * 1024),
@@ -65,6 +69,11 @@ impl Environment {
 }
 
 impl Environment {
+    /// Of how many processors a host takes time (steal): the kernel counts it for the whole machine.
+    pub fn cores_to_steal(&self) -> usize {
+        self.machine_cores.unwrap_or(self.cores)
+    }
+
     /// What keeps the figures from meaning what they seem to, if anything does.
     pub fn warnings(&self) -> Vec<&'static str> {
         let mut warnings = Vec::new();
@@ -110,6 +119,12 @@ fn civil(days: u64) -> (u64, u64, u64) {
     (year_of_era + era * 400 + u64::from(month <= 2), month, day)
 }
 
+/// How many processors `/proc/stat` has a line of.
+fn processors(stat: &str) -> usize {
+    let number = |line: &str| line.strip_prefix("cpu")?.split(' ').next()?.parse::<usize>().ok();
+    stat.lines().filter_map(number).count()
+}
+
 fn value<'a>(text: &'a str, name: &str, separator: char) -> Option<&'a str> {
     let line = text.lines().find(|line| line.starts_with(name))?;
     Some(line.split_once(separator)?.1.trim())
@@ -141,6 +156,16 @@ mod tests {
         assert_eq!(at(0), "1970-01-01T00:00:00Z");
         assert_eq!(at(951_827_696), "2000-02-29T12:34:56Z");
         assert_eq!(at(1_735_689_599), "2024-12-31T23:59:59Z");
+    }
+
+    #[test]
+    fn a_host_steals_from_all_processors_of_the_machine() {
+        let stat = "cpu  5 6\ncpu0 1 2\ncpu11 3 4\nintr 5\ncpufreq 7\n";
+        assert_eq!(processors(stat), 2);
+        let here = Environment { cores: 1, ..Environment::look(None) };
+        assert!(here.cores_to_steal() >= std::thread::available_parallelism().unwrap().get());
+        let untold = Environment { machine_cores: None, ..here };
+        assert_eq!(untold.cores_to_steal(), 1);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Results as tables, in the columns that the field is used to: [`COLUMNS`] says what each means.
 
+use crate::accounting::Usage;
 use crate::phase::Progress;
 use crate::result::{Measured, Run, StepResult, Throughput};
 
@@ -199,18 +200,19 @@ pub fn unwritten(run: &Run) -> Option<String> {
 /// What share of the processors' time a host took in each step, if it is worth a word in any: results are slower and
 /// less even for it, whatever the engine.
 pub fn stolen(run: &Run) -> Option<String> {
+    let cores = run.environment.cores_to_steal();
     let of = |(step, label): (&StepResult, String)| {
-        let share = stolen_share(&step.measured, run.environment.cores)?;
+        let share = stolen_share(&step.measured.usage, step.measured.seconds, cores)?;
         Some(format!("{label} {share}"))
     };
     let steps: Vec<_> = run.labelled().filter_map(of).collect();
     (!steps.is_empty()).then(|| steps.join(", "))
 }
 
-/// The share that a host took of so many processors, if it is worth a word.
-pub(crate) fn stolen_share(measured: &Measured, cores: usize) -> Option<String> {
+/// The share that a host took of so many processors' time, if it is worth a word.
+pub(crate) fn stolen_share(usage: &Usage, seconds: f64, cores: usize) -> Option<String> {
     const WORTH_A_WORD: f64 = 0.01;
-    let share = quotient(measured.usage.stolen_us as f64, measured.seconds * 1e6 * cores as f64);
+    let share = quotient(usage.stolen_us as f64, seconds * 1e6 * cores as f64);
     (share >= WORTH_A_WORD).then(|| format!("{:.0} %", share * 100.0))
 }
 

@@ -54,7 +54,7 @@ fn properties(engine: &str, document: &Document) -> Vec<(&'static str, String)> 
     let info = engines.first().cloned().unwrap_or_default();
     let mut remarks = info.notes.clone();
     for run in runs {
-        let of_run = report::remarks(run, place.cores).into_iter();
+        let of_run = report::remarks(run, place.cores_to_steal()).into_iter();
         remarks.extend(of_run.map(|remark| format!("{}: {remark}", label(run))));
     }
     remarks.extend(place.warnings().into_iter().map(String::from));

@@ -353,12 +353,10 @@ impl<'a> Comparison for Running<'a> {
 }
 
 impl Document {
-    /// Fills in where the first subject is, and what a running server has of its own accord.
+    /// Fills in on which file system the first subject is, and what a running server has of its own accord.
     fn tell_of(&mut self, subject: &Subject, opened: &Opened) {
         if self.engines.is_empty() {
-            // Once its processors are divided, this program sees its own alone.
-            let cores = self.environment.cores;
-            self.environment = Environment { cores, ..Environment::look(opened.place.dir()) };
+            self.environment.filesystem = Environment::look(opened.place.dir()).filesystem;
         }
         if let (Subject::Running(_), Some(limits)) = (subject, opened.engine.limits()) {
             self.settings.memory_bytes = limits.memory_bytes;

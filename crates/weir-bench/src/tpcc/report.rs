@@ -42,7 +42,7 @@ pub fn summary(document: &Document) -> String {
     }
     text += &format!("\nBuilt from {}\n", document.environment.build);
     for run in &document.runs {
-        for remark in remarks(run, document.environment.cores) {
+        for remark in remarks(run, document.environment.cores_to_steal()) {
             let clients = counted(run.clients, "client");
             text += &format!("\n{}, round {}, {clients}: {remark}\n", run.engine, run.round);
         }
@@ -50,10 +50,10 @@ pub fn summary(document: &Document) -> String {
     text
 }
 
-/// What a reader has to know of a run.
+/// What a reader has to know of a run on a machine of so many processors.
 pub fn remarks(run: &Run, cores: usize) -> Vec<String> {
     let failed = run.failure.as_ref().map(|failure| format!("failed: {failure}"));
-    let stolen = stolen_share(&run.measured, cores);
+    let stolen = stolen_share(&run.measured.usage, run.measured.seconds, cores);
     let stolen = stolen.map(|share| format!("the host took processors (steal): {share}"));
     failed.into_iter().chain(stolen).collect()
 }
