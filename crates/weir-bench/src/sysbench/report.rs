@@ -2,7 +2,7 @@
 
 use super::document::{Document, Run};
 use crate::quantity::counted;
-use crate::report::{TextTable, seconds_of_99};
+use crate::report::{TextTable, seconds_of_99, stolen_share};
 use crate::rounds::{Median, medians, verdict};
 
 /// What the columns mean, for readers of tables.
@@ -72,14 +72,27 @@ pub fn table(document: &Document) -> String {
         text += &format!("\n{}: {}, {settings}\n", server.name, server.version);
     }
     text += &format!("\nBuilt from {}\n", document.environment.build);
-    for run in document.runs.iter().filter(|run| run.failure.is_some()) {
+    for run in &document.runs {
         let round = match document.settings.rounds {
             1 => String::new(),
             _ => format!("round {}: ", run.round),
         };
-        text += &format!("\n{round}{}\n", line(run));
+        if let Some(remark) = remark(run, document) {
+            text += &format!("\n{round}{remark}\n");
+        }
     }
     text
+}
+
+/// What a reader has to know of a run.
+fn remark(run: &Run, document: &Document) -> Option<String> {
+    if run.failure.is_some() {
+        return Some(line(run));
+    }
+    let Run { server, test, threads, usage, .. } = run;
+    let seconds = f64::from(document.settings.seconds);
+    let share = stolen_share(usage, seconds, document.environment.cores_to_steal())?;
+    Some(format!("{test} {threads} {server}: the host took processors (steal): {share}"))
 }
 
 /// Tests with numbers of threads, in the order in which they ran first.
@@ -205,6 +218,16 @@ mod tests {
         assert_eq!(cells("innodb")[3..9], ["100", "-", "50", "2", "0.50", "0.50"]);
         assert!(text.contains("weir is at 2.00x of the fastest other, innodb"), "{text}");
         assert!(text.contains("round 2: oltp_read_write 4 innodb: failed: gone"), "{text}");
+    }
+
+    #[test]
+    fn what_a_host_takes_is_told_of_the_run() {
+        let mut document = document(vec![run("weir", 1, 300.0), run("innodb", 1, 300.0)]);
+        document.environment.machine_cores = Some(2);
+        assert!(!table(&document).contains("steal"));
+        document.runs[1].usage.stolen_us = 400_000;
+        let told = "\noltp_read_write 1 innodb: the host took processors (steal): 10 %\n";
+        assert!(table(&document).contains(told), "{}", table(&document));
     }
 
     #[test]
