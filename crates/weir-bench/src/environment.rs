@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct Environment {
     /// Processor model.
     pub cpu: String,
-    /// Processors that this process may use.
+    /// Processors that this process may use, or it and a server together that has its own of them.
     pub cores: usize,
     /// Processors of the machine, whoever may use them; documents may not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]

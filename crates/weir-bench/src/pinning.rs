@@ -35,6 +35,11 @@ impl Pinning {
         Ok(Pinning { clients: set_of(clients), servers: set_of(servers) })
     }
 
+    /// How many both sides have together.
+    pub fn cores(&self) -> usize {
+        (self.clients.count() + self.servers.count()) as usize
+    }
+
     /// Calls `start`, what it starts being a server. From then on the calling thread, and what it starts, are clients.
     ///
     /// # Errors
@@ -84,6 +89,7 @@ mod tests {
             let clients = std::thread::spawn(own).join().unwrap();
             assert!(servers.count() >= 1 && clients.count() >= 1);
             assert_eq!(servers.count() + clients.count(), all.count());
+            assert_eq!(pinning.cores(), all.count() as usize);
             assert!((0..CpuSet::MAX_CPU).all(|cpu| !(servers.is_set(cpu) && clients.is_set(cpu))));
         };
         std::thread::spawn(pinned).join().unwrap();

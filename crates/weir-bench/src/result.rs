@@ -56,6 +56,12 @@ pub struct Settings {
     /// The server, where the engine is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<ServerChoice>,
+    /// Whether it was started for this, with a binary log.
+    #[serde(default)]
+    pub binlog: bool,
+    /// Whether it was started for this, and it and its clients had processors of their own.
+    #[serde(default)]
+    pub pinned: bool,
 }
 
 /// One run: one engine, several steps.

@@ -170,6 +170,8 @@ fn settings(engine: EngineKind, steps: &str) -> Settings {
         status_listen: None,
         flush: FlushChoice::default(),
         server: None,
+        binlog: false,
+        pinned: false,
     }
 }
 

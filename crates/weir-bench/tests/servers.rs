@@ -182,6 +182,8 @@ fn settings(choice: ServerChoice, steps: &str) -> Settings {
         status_listen: None,
         flush: FlushChoice::default(),
         server: Some(choice),
+        binlog: false,
+        pinned: false,
     }
 }
 

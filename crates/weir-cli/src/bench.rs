@@ -6,10 +6,11 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use weir_bench::engine::{DiskChoice, FlushChoice, Limits};
+use weir_bench::pinning::Pinning;
 use weir_bench::quantity::{parse_bytes, parse_count};
 use weir_bench::report::COLUMNS_NOTE;
-use weir_bench::server::ServerSetup;
-use weir_bench::{Durability, EngineKind, Settings, Step};
+use weir_bench::server::{ServerSetup, ServerSpec};
+use weir_bench::{Durability, EngineKind, Error, Settings, Step};
 
 use crate::{
     bench_compare, bench_experiment, bench_insert, bench_machine, bench_sysbench, bench_tpcc,
@@ -130,6 +131,8 @@ impl Common {
             status_listen: None,
             flush: FlushChoice::default(),
             server: None,
+            binlog: false,
+            pinned: false,
         }
     }
 }
@@ -137,20 +140,45 @@ impl Common {
 /// How private servers are started.
 #[derive(Args)]
 pub struct ServerArgs {
-    /// Servers have a binary log: rows, synced when commits are
-    #[arg(long, requires = "servers", conflicts_with = "engines")]
-    pub binlog: bool,
+    /// Private servers have a binary log: rows, synced when commits are
+    #[arg(long)]
+    binlog: bool,
 
-    /// The script that starts a server, mariadb/run of Weir's repository
-    #[arg(long, value_name = "FILE", requires = "servers", conflicts_with = "engines")]
-    pub server_command: Option<PathBuf>,
+    /// Half of the processors are the private servers' alone, the others their clients': of two each side has one,
+    /// however many clients there are. Without, chance decides how clients and servers share them, which can make
+    /// twice the difference in short transactions
+    #[arg(long)]
+    pin: bool,
+
+    /// The script that starts a private server, mariadb/run of Weir's repository
+    #[arg(long, value_name = "FILE")]
+    server_command: Option<PathBuf>,
 }
 
 impl ServerArgs {
-    pub fn setup(&self, common: &Common, dir: Option<PathBuf>) -> ServerSetup {
-        let limits = common.limits.limits();
+    /// How these servers are started, and what any engine gets.
+    pub fn setup(
+        &self,
+        servers: &[ServerSpec],
+        limits: Limits,
+        dir: Option<PathBuf>,
+    ) -> Result<ServerSetup> {
+        if let (true, Some(option)) = (servers.is_empty(), self.given()) {
+            return Err(Error::Usage(format!("{option} needs --servers")).into());
+        }
         let command = self.server_command.clone().unwrap_or_else(ServerSetup::default_command);
-        ServerSetup { command, limits, binlog: self.binlog, pinning: None, dir }
+        let pinning = self.pin.then(Pinning::new).transpose()?;
+        Ok(ServerSetup { command, limits, binlog: self.binlog, pinning, dir })
+    }
+
+    /// The first of these options that was given.
+    fn given(&self) -> Option<&'static str> {
+        let options = [
+            ("--binlog", self.binlog),
+            ("--pin", self.pin),
+            ("--server-command", self.server_command.is_some()),
+        ];
+        options.into_iter().find_map(|(option, is_given)| is_given.then_some(option))
     }
 }
 

@@ -104,7 +104,8 @@ impl Compare {
                 run::check(&self.common.settings(engine, clients, &self.steps))?;
             }
         }
-        let servers = self.server.setup(&self.common, self.dir.clone());
+        let limits = self.common.limits.limits();
+        let servers = self.server.setup(&self.servers, limits, self.dir.clone())?;
         if !self.servers.is_empty() {
             servers.check()?;
         }

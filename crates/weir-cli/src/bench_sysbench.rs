@@ -6,12 +6,11 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 use weir_bench::files::write_json;
-use weir_bench::pinning::Pinning;
 use weir_bench::quantity::parse_count;
-use weir_bench::server::{ServerSetup, ServerSpec};
+use weir_bench::server::ServerSpec;
 use weir_bench::sysbench::{Plan, report};
 
-use crate::bench::{LimitArgs, columns_help};
+use crate::bench::{LimitArgs, ServerArgs, columns_help};
 use crate::interrupt::{exit_code, stop_on_interrupt};
 use crate::output::{print, tell, tell_warnings};
 use crate::place::{check_place, default_place};
@@ -67,14 +66,8 @@ pub struct Sysbench {
     #[command(flatten)]
     limits: LimitArgs,
 
-    /// Servers have a binary log: rows, synced when commits are
-    #[arg(long)]
-    binlog: bool,
-
-    /// Half of the processors are the servers' alone, the others their clients'. Without, chance decides how
-    /// clients and servers share them, which can make twice the difference in short transactions
-    #[arg(long)]
-    pin: bool,
+    #[command(flatten)]
+    server: ServerArgs,
 
     /// Reads, and writes, per second that the server may do once the tables are filled, kept by the
     /// kernel's block I/O controller; needs root
@@ -93,10 +86,6 @@ pub struct Sysbench {
     /// Where the result goes, with every second; by default a new file in bench-results/
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-
-    /// The script that starts a server, mariadb/run of Weir's repository
-    #[arg(long, value_name = "FILE")]
-    server_command: Option<PathBuf>,
 }
 
 impl Sysbench {
@@ -117,12 +106,9 @@ impl Sysbench {
     }
 
     fn plan(self) -> Result<Plan> {
-        let limits = self.limits.limits();
-        let command = self.server_command.unwrap_or_else(ServerSetup::default_command);
-        let pinning = self.pin.then(Pinning::new).transpose()?;
         Ok(Plan {
+            setup: self.server.setup(&self.servers, self.limits.limits(), self.dir)?,
             servers: self.servers,
-            setup: ServerSetup { command, limits, binlog: self.binlog, pinning, dir: self.dir },
             tests: self.tests,
             threads: self.threads,
             tables: self.tables,

@@ -10,13 +10,12 @@ use weir_bench::engine::{DiskChoice, ServerChoice, Statements};
 use weir_bench::engines::sql::target::split_password;
 use weir_bench::files::write_json;
 use weir_bench::phase::Progress;
-use weir_bench::pinning::Pinning;
 use weir_bench::report::progress_line;
-use weir_bench::server::{ServerSetup, ServerSpec};
+use weir_bench::server::ServerSpec;
 use weir_bench::tpcc::random::Size;
 use weir_bench::tpcc::{Listener, Plan, SHORTCUTS, Subject, report};
 
-use crate::bench::{LimitArgs, columns_help};
+use crate::bench::{LimitArgs, ServerArgs, columns_help};
 use crate::interrupt::{exit_code, stop_on_interrupt};
 use crate::output::{ProgressLine, print, tell, tell_warnings};
 use crate::place::{check_place, default_place};
@@ -76,14 +75,8 @@ pub struct Tpcc {
     #[command(flatten)]
     limits: LimitArgs,
 
-    /// Servers have a binary log: rows, synced when commits are
-    #[arg(long, requires = "servers")]
-    binlog: bool,
-
-    /// Half of the processors are the servers' alone, the others their clients'. Without, chance decides how
-    /// clients and servers share them, which can make twice the difference in short transactions
-    #[arg(long, requires = "servers")]
-    pin: bool,
+    #[command(flatten)]
+    server: ServerArgs,
 
     /// Seed of all random values
     #[arg(long, default_value_t = 1)]
@@ -110,10 +103,6 @@ pub struct Tpcc {
     /// Where the result goes, with every second; by default a new file in bench-results/
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-
-    /// The script that starts a server, mariadb/run of Weir's repository
-    #[arg(long, value_name = "FILE", requires = "servers")]
-    server_command: Option<PathBuf>,
 
     /// No progress line
     #[arg(long)]
@@ -167,13 +156,11 @@ impl Tpcc {
     }
 
     fn plan(mut self) -> Result<Plan> {
-        let subjects = self.subjects()?;
         let limits = self.limits.limits();
-        let command = self.server_command.unwrap_or_else(ServerSetup::default_command);
-        let pinning = self.pin.then(Pinning::new).transpose()?;
+        let setup = self.server.setup(&self.servers, limits, self.dir.take())?;
         Ok(Plan {
-            subjects,
-            setup: ServerSetup { command, limits, binlog: self.binlog, pinning, dir: self.dir },
+            subjects: self.subjects()?,
+            setup,
             size: Size::standard(self.warehouses),
             clients: self.clients,
             rounds: self.rounds,

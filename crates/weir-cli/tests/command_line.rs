@@ -73,7 +73,7 @@ fn a_directory_with_files_is_left_alone() {
 fn nonsense_ends_with_code_2_and_a_reason() {
     let dir = tempfile::tempdir().unwrap();
     let url = "mysql://localhost/";
-    let cases: [(&[&str], &str); 56] = [
+    let cases: [(&[&str], &str); 58] = [
         (&["bench", "insert", "--engine", "oracle"], "`oracle` is no engine"),
         (&["bench", "insert", "--rows", "many"], "not a number"),
         (&["bench", "insert", "--memory", "5Q"], "unknown unit"),
@@ -111,7 +111,8 @@ fn nonsense_ends_with_code_2_and_a_reason() {
             &["bench", "insert", "--url", url, "--existing-tables", "--table-engine", "weir"],
             "cannot be used with",
         ),
-        (&["bench", "compare", "--engines", "model", "--binlog"], "cannot be used with"),
+        (&["bench", "compare", "--engines", "model", "--binlog"], "--binlog needs --servers"),
+        (&["bench", "compare", "--pin"], "--pin needs --servers"),
         (
             &["bench", "compare", "--engines", "model", "--statements", "prepared"],
             "cannot be used with",
@@ -126,7 +127,8 @@ fn nonsense_ends_with_code_2_and_a_reason() {
         (&["bench", "sysbench", "--threads", "4,4"], "4 threads: named twice"),
         (&["bench", "tpcc", "--warehouses", "0"], "0 warehouses: use 1 to 1,000,000"),
         (&["bench", "tpcc", "--clients", "4,4"], "4 clients: named twice"),
-        (&["bench", "tpcc", "--binlog"], "--servers"),
+        (&["bench", "tpcc", "--binlog"], "--binlog needs --servers"),
+        (&["bench", "tpcc", "--url", url, "--pin"], "--pin needs --servers"),
         (&["bench", "tpcc", "--device", "floppy"], "unknown disk profile `floppy`"),
         (&["bench", "tpcc", "--servers", "weir", "--device", "slow-ssd"], "cannot be used with"),
         (&["bench", "sysbench", "--iops", "0"], "0 reads and writes per second"),

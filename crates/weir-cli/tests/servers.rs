@@ -10,32 +10,14 @@ use common::{names, text, weir};
 #[ignore = "needs MariaDB; mariadb/test runs it"]
 fn servers_are_compared_and_gone_afterwards() {
     let dir = tempfile::tempdir().unwrap();
-    let output = weir(
-        &[
-            "bench",
-            "compare",
-            "--servers",
-            "weir,innodb:innodb-doublewrite=0",
-            "--clients",
-            "2",
-            "--rows",
-            "4k",
-            "--steps",
-            "load,l.i1:rows=1k,scan,qp100:seconds=1",
-            "--memory",
-            "64M",
-            "--redo",
-            "48M",
-            "--binlog",
-            "--statements",
-            "text",
-            "--warm-up",
-            "--quiet",
-            "--results",
-            "out",
-        ],
-        dir.path(),
-    );
+    let cores = std::thread::available_parallelism().unwrap().get();
+    let arguments = "bench compare --servers weir,innodb:innodb-doublewrite=0 --clients 2 --rows 4k \
+                     --steps load,l.i1:rows=1k,scan,qp100:seconds=1 --memory 64M --redo 48M --binlog \
+                     --statements text --warm-up --quiet --results out";
+    // Where there are processors to divide.
+    let pin = (cores > 1).then_some("--pin");
+    let arguments: Vec<_> = arguments.split_whitespace().chain(pin).collect();
+    let output = weir(&arguments, dir.path());
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{out}{err}");
     assert!(err.contains("weir: 2 clients, the first step twice"), "{err}");
@@ -51,6 +33,12 @@ fn servers_are_compared_and_gone_afterwards() {
         names(&dir.path().join("out")),
         ["innodb-innodb-doublewrite-0-2.json", "weir-2.json"]
     );
+    let document: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(dir.path().join("out/weir-2.json")).unwrap())
+            .unwrap();
+    assert_eq!(document["settings"]["binlog"], true);
+    assert_eq!(document["settings"]["pinned"], pin.is_some());
+    assert_eq!(document["environment"]["cores"], cores);
 }
 
 #[test]

@@ -39,6 +39,8 @@ fn properties(run: &Run) -> Vec<(&'static str, String)> {
         ("durability", settings.durability.to_string()),
         ("device", device(settings)),
         ("flushing", flushing(settings)),
+        ("binary log", if settings.binlog { "yes".into() } else { String::new() }),
+        ("pinned", if settings.pinned { "yes".into() } else { String::new() }),
         ("steps", steps.join(", ")),
         ("configured", run.engine.settings.join(", ")),
         ("machine", machine(place)),
@@ -95,6 +97,8 @@ mod tests {
             status_listen: None,
             flush: FlushChoice { dirty_limit_percent: Some(50), ..FlushChoice::default() },
             server: None,
+            binlog: false,
+            pinned: false,
         };
         let weir = settings(EngineKind::Weir);
         assert_eq!(flushing(&weir), "governor, at most 50 % dirty");

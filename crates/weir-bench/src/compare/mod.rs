@@ -190,7 +190,19 @@ impl Plan {
             // Nobody pays for what the tables that were dropped left to be written.
             rustix::fs::sync();
         }
-        child(&self.steps, &["--keep"])
+        let run = child(&self.steps, &["--keep"])?;
+        Ok(run.and_then(|run| self.complete(run, document).map_err(|error| error.to_string())))
+    }
+
+    /// Adds to a run what its process couldn't know: how the server was started, and which processors that has.
+    fn complete(&self, mut run: Run, document: &Path) -> Result<Run> {
+        run.settings.binlog = self.servers.binlog;
+        run.settings.pinned = self.servers.pinning.is_some();
+        if let Some(pinning) = &self.servers.pinning {
+            run.environment.cores = pinning.cores();
+        }
+        run.save(document)?;
+        Ok(run)
     }
 
     fn command(&self, clients: u32, steps: &str, document: &Path) -> Command {

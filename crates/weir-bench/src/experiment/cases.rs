@@ -73,6 +73,8 @@ fn base(rows: f64, clients: u32, text: &str) -> Settings {
         flush: FlushChoice::default(),
         status_listen: None,
         server: None,
+        binlog: false,
+        pinned: false,
     }
 }
 
