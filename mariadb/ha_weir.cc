@@ -507,7 +507,10 @@ ha_rows ha_weir::records_in_range(uint index, const key_range *min, const key_ra
   // indexes for the same rows the server would take one by chance.
   static const uint64_t FEW= 1000;
   if (entries > FEW)
-    entries= std::min<uint64_t>(entries, std::max<uint64_t>(FEW, stats.records - stats.records / 8));
+  {
+    uint64_t most= stats.records - stats.records / 8;
+    entries= std::min<uint64_t>(entries, std::max(FEW, most));
+  }
   // 0 would mean that there are none for sure.
   return entries ? entries : 1;
 }

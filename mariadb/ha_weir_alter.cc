@@ -4,9 +4,9 @@
 
   What the engine needn't know of is done at once. New indexes are built from sorted entries while
   others read and write; what they have written meanwhile is caught up with, the rest of it when
-  nobody else has the table open. FORCE, and ENGINE=WEIR, fill pages anew. Then all of the definition
-  changes at once. The table's version (`Meta`) changes with that: after a crash the server asks for
-  it (`check_version`) and keeps the definition that fits.
+  nobody else has the table open. FORCE, and ENGINE=WEIR, fill pages anew. Then all of the
+  definition changes at once. The table's version (`Meta`) changes with that: after a crash the
+  server asks for it (`check_version`) and keeps the definition that fits.
 
   Each partition is a table of the engine. Their indexes are built one partition after the other,
   and then all their definitions change as one.

@@ -194,8 +194,8 @@ WeirResult ha_weir::lock_duplicate()
   return WEIR_RESULT_NOT_FOUND;
 }
 
-// The primary key of the row that has the new row's entry of a unique index. As the server's own reads do,
-// it locks the entry's range, where ranges are locked, before the row.
+// The primary key of the row that has the new row's entry of a unique index. As the server's own
+// reads do, it locks the entry's range, where ranges are locked, before the row.
 WeirResult ha_weir::find_owner(uint index, Bytes &owner)
 {
   WeirScan *finds= nullptr;

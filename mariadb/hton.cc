@@ -95,9 +95,10 @@ static int prepare(handlerton *, THD *thd, bool all)
   XID xid;
   thd_get_xid(thd, reinterpret_cast<MYSQL_XID *>(&xid));
   bool users_own= xid.get_my_xid() == 0;
-  // The binary log orders the commits of those who have written to it; a replica's worker whose rows were as they were
-  // to become has not. Where its position is in another engine, nothing else would make it wait for its turn, and an
-  // earlier transaction's worker would find the rows free that this one has read.
+  // The binary log orders the commits of those who have written to it; a replica's worker whose
+  // rows were as they were to become has not. Where its position is in another engine, nothing else
+  // would make it wait for its turn, and an earlier transaction's worker would find the rows free
+  // that this one has read.
   if (!users_own && mysql_bin_log.is_open() && !trans_has_updated_trans_table(thd) &&
       thd->wait_for_prior_commit())
     return HA_ERR_LOCK_DEADLOCK;

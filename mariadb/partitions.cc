@@ -93,8 +93,8 @@ static void copy_unless_there(const Bytes &from, const Bytes &to, const char *ex
     my_copy(path_of(from, extension).c_str(), path_of(to, extension).c_str(), MYF(MY_WME));
 }
 
-// While the new definition waits under a name of its own, `db/#sql-shadow-NUMBER-table`, the old one
-// is in its place or aside, in `db/#sql-backup-NUMBER-table`.
+// While the new definition waits under a name of its own, `db/#sql-shadow-NUMBER-table`, the old
+// one is in its place or aside, in `db/#sql-backup-NUMBER-table`.
 void put_definitions_aside()
 {
   static const Bytes NEW= "/" tmp_file_prefix "-shadow-", ASIDE= "/" tmp_file_prefix "-backup-";

@@ -37,8 +37,8 @@ static bool checks_before_writing(THD *thd, const TABLE *table)
 
 /* Isolation */
 
-// Whether a replica that applies rows goes on where it doesn't find one. Else a worker that is ahead
-// of its turn waits for that, and tries again.
+// Whether a replica that applies rows goes on where it doesn't find one. Else a worker that is
+// ahead of its turn waits for that, and tries again.
 static bool passes_over_missing_rows()
 {
   return slave_exec_mode_options == SLAVE_EXEC_MODE_IDEMPOTENT;
