@@ -57,7 +57,8 @@ ulong ha_weir::index_flags(uint index, uint, bool) const
 
 /* Opening */
 
-int ha_weir::open(const char *name, int, uint)
+// What all handlers of the table share: found, or made.
+int ha_weir::open_share(const char *name)
 {
   lock_shared_ha_data();
   share= static_cast<Share *>(get_ha_share_ptr());
@@ -75,13 +76,14 @@ int ha_weir::open(const char *name, int, uint)
       set_ha_share_ptr(share);
   }
   unlock_shared_ha_data();
-  if (error)
-    return error;
+  return error;
+}
 
+void ha_weir::make_keys()
+{
   hidden= table->s->primary_key == MAX_KEY;
   // An UPDATE that changes this key first collects the rows: else it would meet them again.
   key_used_on_scan= table->s->primary_key;
-  sequence= table->s->table_type == TABLE_TYPE_SEQUENCE;
   keys.resize(table->s->keys);
   if (!hidden)
     keys[table->s->primary_key].init(table, table->s->primary_key, nullptr, share->keys_made);
@@ -92,6 +94,13 @@ int ha_weir::open(const char *name, int, uint)
       keys[i].init(table, i, primary(), share->keys_made);
       secondary.push_back(i);
     }
+  new_entries.resize(keys.size());
+  old_entries.resize(keys.size());
+}
+
+// Which columns in indexes have to be computed.
+void ha_weir::note_computed()
+{
   computed_parts.assign(keys.size(), {});
   computed.clear();
   computed_blobs.clear();
@@ -113,23 +122,41 @@ int ha_weir::open(const char *name, int, uint)
   indexes_generated&= std::any_of(table->field, table->field + table->s->fields, [](Field *field) {
     return field->vcol_info && field->stored_in_db();
   });
-  if (!row_format.init(table, primary(), share->places) ||
-      !row_format.set_added(table, share->added))
-    return fail(damaged("table " + share->name + " doesn't have the columns that its rows have"));
-  want(nullptr, all);
-  new_entries.resize(keys.size());
-  old_entries.resize(keys.size());
+}
+
+// A row's position is its primary key's short form.
+void ha_weir::size_positions()
+{
   key_is_fixed= hidden || primary()->is_fixed();
   size_t key_bytes_max= hidden ? 8 : primary()->max_bytes();
   key_may_be_long= key_bytes_max > WEIR_SHORT_FORM_BYTES_MAX;
   ref_length=
       uint(std::min<size_t>(key_bytes_max, WEIR_SHORT_FORM_BYTES_MAX)) + (key_is_fixed ? 0 : 2);
+}
+
+void ha_weir::size_rows()
+{
   // What InnoDB has beside the columns of a row.
   row_bytes_min= 20;
   for (Field **f= table->field; *f; f++)
     if ((*f)->stored_in_db() && !((*f)->flags & BLOB_FLAG) &&
         (*f)->real_type() != MYSQL_TYPE_VARCHAR)
       row_bytes_min+= (*f)->pack_length();
+}
+
+int ha_weir::open(const char *name, int, uint)
+{
+  if (int error= open_share(name))
+    return error;
+  sequence= table->s->table_type == TABLE_TYPE_SEQUENCE;
+  make_keys();
+  note_computed();
+  if (!row_format.init(table, primary(), share->places) ||
+      !row_format.set_added(table, share->added))
+    return fail(damaged("table " + share->name + " doesn't have the columns that its rows have"));
+  want(nullptr, all);
+  size_positions();
+  size_rows();
   if (!row)
     row= weir_row_open();
   if (!stored)

@@ -219,6 +219,11 @@ private:
   {
     return hidden ? nullptr : &keys[table->s->primary_key];
   }
+  int open_share(const char *name);
+  void make_keys();
+  void note_computed();
+  void size_positions();
+  void size_rows();
   WeirTransaction *transaction();
   WeirResult begin_own(WeirIsolation isolation);
   int fail(WeirResult result);

@@ -345,40 +345,45 @@ static int deinit(void *)
   return 0;
 }
 
+// What the server calls.
+static void set_hooks(handlerton *to)
+{
+  // Lists of partitions have it: it must not depend on which other plugins were loaded before.
+  to->db_type= static_cast<legacy_db_type>(OWN_NUMBER);
+  to->create= create_handler;
+  to->flags= HTON_SUPPORTS_EXTENDED_KEYS;
+  to->savepoint_offset= sizeof(SavepointData);
+  to->commit= commit;
+  to->rollback= rollback;
+  to->prepare= prepare;
+  to->commit_ordered= commit_ordered;
+  to->recover= recover;
+  to->commit_by_xid= end_by_xid<weir_commit_prepared>;
+  to->rollback_by_xid= end_by_xid<weir_rollback_prepared>;
+  to->commit_checkpoint_request= commit_checkpoint_request;
+  to->savepoint_set= savepoint_set;
+  to->savepoint_rollback= savepoint_rollback;
+  to->savepoint_rollback_can_release_mdl= savepoint_rollback_can_release_mdl;
+  to->start_consistent_snapshot= start_consistent_snapshot;
+  to->close_connection= close_connection;
+  to->kill_query= kill_query;
+  to->flush_logs= flush_logs;
+  to->prepare_for_backup= prepare_for_backup;
+  to->end_backup= end_backup;
+  to->pre_shutdown= stop_binlog_writeback;
+  to->show_status= show_status;
+  to->drop_database= drop_database;
+  to->check_version= check_version;
+  to->signal_ddl_recovery_done= ddl_is_recovered;
+  // There are no files of a table's own.
+  static const char *no_files[]= {NullS};
+  to->tablefile_extensions= no_files;
+}
+
 static int init(void *p)
 {
   hton= static_cast<handlerton *>(p);
-  // Lists of partitions have it: it must not depend on which other plugins were loaded before.
-  hton->db_type= static_cast<legacy_db_type>(OWN_NUMBER);
-  hton->create= create_handler;
-  hton->flags= HTON_SUPPORTS_EXTENDED_KEYS;
-  hton->savepoint_offset= sizeof(SavepointData);
-  hton->commit= commit;
-  hton->rollback= rollback;
-  hton->prepare= prepare;
-  hton->commit_ordered= commit_ordered;
-  hton->recover= recover;
-  hton->commit_by_xid= end_by_xid<weir_commit_prepared>;
-  hton->rollback_by_xid= end_by_xid<weir_rollback_prepared>;
-  hton->commit_checkpoint_request= commit_checkpoint_request;
-  hton->savepoint_set= savepoint_set;
-  hton->savepoint_rollback= savepoint_rollback;
-  hton->savepoint_rollback_can_release_mdl= savepoint_rollback_can_release_mdl;
-  hton->start_consistent_snapshot= start_consistent_snapshot;
-  hton->close_connection= close_connection;
-  hton->kill_query= kill_query;
-  hton->flush_logs= flush_logs;
-  hton->prepare_for_backup= prepare_for_backup;
-  hton->end_backup= end_backup;
-  hton->pre_shutdown= stop_binlog_writeback;
-  hton->show_status= show_status;
-  hton->drop_database= drop_database;
-  hton->check_version= check_version;
-  hton->signal_ddl_recovery_done= ddl_is_recovered;
-  // There are no files of a table's own.
-  static const char *no_files[]= {NullS};
-  hton->tablefile_extensions= no_files;
-
+  set_hooks(hton);
   // Beside the directories of databases, but none of them.
   ignore_db_dirs_append(DIRECTORY);
   Bytes directory= Bytes(mysql_real_data_home) + DIRECTORY;

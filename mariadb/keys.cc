@@ -115,6 +115,54 @@ static bool is_utf8(CHARSET_INFO *cs)
   return cs->mbminlen == 1 && cs->cs_name.str && !strncmp(cs->cs_name.str, "utf8", 4);
 }
 
+// Whether it is by a character set, the binary one included, that its values are ordered.
+static bool is_text(const Field *field)
+{
+  switch (field->real_type()) {
+  case MYSQL_TYPE_STRING:
+    return field->type_handler() == &type_handler_string;
+  case MYSQL_TYPE_VARCHAR:
+  case MYSQL_TYPE_VAR_STRING:
+  case MYSQL_TYPE_TINY_BLOB:
+  case MYSQL_TYPE_MEDIUM_BLOB:
+  case MYSQL_TYPE_LONG_BLOB:
+  case MYSQL_TYPE_BLOB:
+  case MYSQL_TYPE_GEOMETRY:
+    return true;
+  default:
+    return false;
+  }
+}
+
+// Of what is no text.
+static Kind kind_of(const Field *field)
+{
+  switch (field->real_type()) {
+  case MYSQL_TYPE_TINY:
+  case MYSQL_TYPE_SHORT:
+  case MYSQL_TYPE_INT24:
+  case MYSQL_TYPE_LONG:
+  case MYSQL_TYPE_LONGLONG:
+    return field->flags & UNSIGNED_FLAG ? Kind::Unsigned : Kind::Signed;
+  case MYSQL_TYPE_YEAR:
+  case MYSQL_TYPE_ENUM:
+  case MYSQL_TYPE_SET:
+  case MYSQL_TYPE_NEWDATE:
+    return Kind::Unsigned;
+  case MYSQL_TYPE_TIME2:
+  case MYSQL_TYPE_DATETIME2:
+  case MYSQL_TYPE_TIMESTAMP2:
+  case MYSQL_TYPE_NEWDECIMAL:
+  case MYSQL_TYPE_BIT:
+    return Kind::Copy;
+  case MYSQL_TYPE_FLOAT:
+  case MYSQL_TYPE_DOUBLE:
+    return Kind::Real;
+  default:
+    return Kind::Sorted;
+  }
+}
+
 void Part::init(TABLE *table, KEY_PART_INFO *info, uchar keys_made)
 {
   field= table->field[info->fieldnr - 1];
@@ -131,48 +179,10 @@ void Part::init(TABLE *table, KEY_PART_INFO *info, uchar keys_made)
   chars= 0;
   level_count= 0;
   trims= by_code= ends_at_zero= false;
-  kind= Kind::Sorted;
-  switch (field->real_type()) {
-  case MYSQL_TYPE_TINY:
-  case MYSQL_TYPE_SHORT:
-  case MYSQL_TYPE_INT24:
-  case MYSQL_TYPE_LONG:
-  case MYSQL_TYPE_LONGLONG:
-    kind= field->flags & UNSIGNED_FLAG ? Kind::Unsigned : Kind::Signed;
-    break;
-  case MYSQL_TYPE_YEAR:
-  case MYSQL_TYPE_ENUM:
-  case MYSQL_TYPE_SET:
-  case MYSQL_TYPE_NEWDATE:
-    kind= Kind::Unsigned;
-    break;
-  case MYSQL_TYPE_TIME2:
-  case MYSQL_TYPE_DATETIME2:
-  case MYSQL_TYPE_TIMESTAMP2:
-  case MYSQL_TYPE_NEWDECIMAL:
-  case MYSQL_TYPE_BIT:
-    kind= Kind::Copy;
-    break;
-  case MYSQL_TYPE_FLOAT:
-  case MYSQL_TYPE_DOUBLE:
-    kind= Kind::Real;
-    break;
-  case MYSQL_TYPE_STRING:
-    if (field->type_handler() == &type_handler_string)
-      init_text(keys_made);
-    break;
-  case MYSQL_TYPE_VARCHAR:
-  case MYSQL_TYPE_VAR_STRING:
-  case MYSQL_TYPE_TINY_BLOB:
-  case MYSQL_TYPE_MEDIUM_BLOB:
-  case MYSQL_TYPE_LONG_BLOB:
-  case MYSQL_TYPE_BLOB:
-  case MYSQL_TYPE_GEOMETRY:
+  if (is_text(field))
     init_text(keys_made);
-    break;
-  default:
-    break;
-  }
+  else
+    kind= kind_of(field);
   if (kind == Kind::Sorted)
     length= static_cast<uint16>(field->pack_length());
 }
