@@ -297,7 +297,7 @@ private:
   bool index_may_change(uint index) const;
   bool place_columns(TABLE *altered, const Alter_inplace_info *info,
                      weir::AlterContext &out) const;
-  bool fits_meta(TABLE *altered, const Alter_inplace_info *info) const;
+  const char *reason_of_meta(TABLE *altered, const Alter_inplace_info *info) const;
   const char *reason_for_copy(TABLE *altered, const Alter_inplace_info *info) const;
 
   /* CHECK */

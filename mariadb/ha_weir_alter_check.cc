@@ -214,19 +214,22 @@ bool ha_weir::place_columns(TABLE *altered, const Alter_inplace_info *info, Alte
   return false;
 }
 
-// Whether the engine has room for what it is to keep with the altered table.
-bool ha_weir::fits_meta(TABLE *altered, const Alter_inplace_info *info) const
+// Why the engine can't keep what it is to keep with the altered table; null: it can.
+const char *ha_weir::reason_of_meta(TABLE *altered, const Alter_inplace_info *info) const
 {
   // For what comes later: a partition's other name.
   static const size_t LEFT_FREE= 4096;
   AlterContext then(share, nullptr);
   Meta meta;
-  if (place_columns(altered, info, then) ||
-      read_meta(share->table, share->name, &meta) != WEIR_RESULT_OK)
-    return false;
+  if (place_columns(altered, info, then))
+    return "rows have no place for the columns";
+  if (read_meta(share->table, share->name, &meta) != WEIR_RESULT_OK)
+    return "what the engine keeps with the table can't be read";
   meta.added= then.added;
   meta.places= then.places;
-  return meta.encode().size() + LEFT_FREE <= WEIR_META_BYTES_MAX;
+  if (meta.encode().size() + LEFT_FREE > WEIR_META_BYTES_MAX)
+    return "new columns' values are too long to be kept once for all rows";
+  return nullptr;
 }
 
 // Why only a copy can do what an ALTER asks for, where the statement doesn't say it itself.
@@ -259,8 +262,8 @@ const char *ha_weir::reason_for_copy(TABLE *altered, const Alter_inplace_info *i
       return "rows keep the places of too many dropped columns";
     if (const char *reason= reason_for_other_rows(altered, info))
       return reason;
-    if (!fits_meta(altered, info))
-      return "new columns' values are too long to be kept once for all rows";
+    if (const char *reason= reason_of_meta(altered, info))
+      return reason;
   }
   if (wanted & REORGANIZE)
   {
