@@ -1,7 +1,7 @@
 //! Checkpoints: how far the log is not needed any more, noted in the control file, so that its space is free again.
 //!
-//! The checkpoint moves up to the oldest dirty page, the oldest change of the page map that is not persisted and what a backup or
-//! recovery keeps, and no further than the log is durable. Which pages are written so that it can: `choose`.
+//! The checkpoint moves up to the oldest dirty page, the oldest change of the page map that is not persisted and what a backup
+//! or recovery keeps, and no further than the log is durable. Which pages are written so that it can: `choose`.
 
 use super::write::Reason;
 use super::{Fault, Storage};

@@ -1,7 +1,7 @@
 //! Which dirty pages are written next.
 //!
-//! For the log's sake it must be the oldest, behind those that are hot: changed so often that after a crash their first reader
-//! would wait long. For the dirty limit's sake any will do, and one that is changed again at once is written for nothing: leaves
+//! For the log's sake it must be the oldest, behind those that are hot: changed so often that after a crash their first
+//! reader would wait long. For the dirty limit's sake any will do, and one that is changed again at once is written for nothing: leaves
 //! of staging trees, pages at a tree's right edge. So a hand goes over the flush list, from the oldest page to the
 //! newest and round again, as that of the evictor goes over the frames (`evict`): a page that was used since it
 //! came by is passed over.

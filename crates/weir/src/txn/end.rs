@@ -42,7 +42,7 @@ impl Transactions {
         Ok(())
     }
 
-    /// Waits until a transaction is as durable as asked whose end is there in the log; without an end, it has written nothing.
+    /// Waits until the log is as durable up to a transaction's end as asked; a transaction without one has written nothing.
     ///
     /// # Errors
     /// The log has failed: whether the transaction is durable is not known.

@@ -121,8 +121,8 @@ impl Txn {
         }
     }
 
-    /// Loads the leaves, many at once, that taking back the last records changes, up to `most` records and one undo page; returns
-    /// for how many that is done.
+    /// Loads the leaves, many at once, that taking back the last records changes, up to `most` records and one undo page;
+    /// returns for how many that is done.
     ///
     /// # Errors
     /// Faults of the storage.

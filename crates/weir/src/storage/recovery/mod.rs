@@ -2,7 +2,7 @@
 //!
 //! Before it opens, the log is read for its end, for the places of images, and for the pages that lag *behind* it
 //! ([`analysis`]): not all of it, as a rule, since dirty pages are noted now and then ([`table`]). Such a page is nowhere
-//! for anybody but recovery: its slot of the page map says so ([`super::pool::BEHIND`]), whoever wants it has to load it,
+//! for anybody but recovery: its slot of the page map says so ([`super::pool::Behind`]), whoever wants it has to load it,
 //! and loading it applies what the log has for it, read along the chain of its records ([`catch_up`]). Meanwhile a
 //! background thread applies the log in one pass, stretch by stretch ([`pass`]), and the checkpoint follows it. At its end
 //! no page is behind any more.
